@@ -131,7 +131,7 @@ def test_labels_are_matched_however_they_are_spelt(fitted, mixed_table, tmp_path
 def test_a_share_of_positives_that_moved_is_noted(fitted, mixed_table):
     new = mixed_table(2000, seed=5)
     few = pd.concat([new[new["bad"] == "no"], new[new["bad"] == "yes"].head(30)])
-    assert any("share of positives" in note for note in evaluate_table(fitted.model, few, n_resamples=0).notes)
+    assert any("prevalence shift" in note for note in evaluate_table(fitted.model, few, n_resamples=0).notes)
 
 
 def test_unlabelled_rows_and_refusals(fitted, mixed_table):

@@ -46,13 +46,14 @@ from crcen.report.evidence import evidence_of, gather
 from crcen.tables.options import ReadOptions
 from crcen.theory.expense import ClassStep, judge_class_steps
 from crcen.theory.groups import GroupComparison, compare_groups
-from crcen.theory.intervals import LEVEL
+from crcen.theory.intervals import LEVEL, effective_size
 from crcen.theory.key_equation import EquationTest, judge_equations
-from crcen.theory.limits import FEWEST_OF_A_CLASS, SWAPPED_AREA, fitted_model_noise, judge_share
-from crcen.theory.metrics import ConfusionCounts, Quality, measure_quality
+from crcen.theory.limits import FEWEST_OF_A_CLASS, fitted_model_noise, judge_class_share
+from crcen.theory.metrics import ConfusionCounts, Quality, log_losses, measure_quality
+from crcen.theory.prevalence import shifted_probabilities
 from crcen.theory.price import Price
 from crcen.theory.residual_test import TrainingError, residual_sums
-from crcen.theory.rows import Shown, effective_totals
+from crcen.theory.rows import Shown
 
 __all__ = ["CODES", "TableEvaluation", "evaluate_table"]
 
@@ -63,6 +64,8 @@ Index = NDArray[np.int64]
 CODES = tuple(sorted(CHECKS))
 # Checks that need every column of the rows.
 _OF_COLUMNS = {"CRC006", "CRC009"}
+# Area under the ROC curve below which labels may be swapped.
+_SWAPPED_AREA = 0.4
 _ANY = "ANY"
 
 
@@ -426,7 +429,8 @@ def evaluate_table(
         *(recognition.notes if recognition else ()),
         *notes,
         *weight_notes(model, weight),
-        *_warnings(y, w, metrics, trained, column),
+        *_warnings(y, p, w, rows, trained, rule.labels),
+        *_action_notes(quality),
     ]
     is_trained_price = chosen is None and shares is None
     n_alarms = None if column is None else int((every == column).sum())
@@ -479,28 +483,43 @@ def _missing_labels(y: Index, labels: tuple[Any, ...], target: str, is_audited: 
     return notes
 
 
-def _warnings(y: Index, w: Array, metrics: dict[str, Measured], trained: Price, column: int | None) -> list[str]:
-    """Notes on what the report warns of under CRC004 and CRC005, for two classes."""
-    if column is None:
-        return []
+def _warnings(y: Index, p: Array, w: Array, rows: RowMetrics, trained: Price, labels: tuple[Any, ...]) -> list[str]:
+    """Notes on moved class shares (CRC004), swapped labels, classes without an error (CRC005), and a useless model."""
+    counts, before, totals = np.bincount(y, minlength=len(labels)), trained.counts, np.bincount(y, w, len(labels))
+    size, here = effective_size(w), totals / totals.sum()
+    watched = range(len(labels)) if rows.column is None else [rows.column]
+    tests = {k: judge_class_share(size * here[k], size, float(before[k]), float(before.sum())) for k in watched}
+    moved = [k for k, test in tests.items() if 0.0 < here[k] < 1.0 and test.has_moved]
     notes = []
-    positive = y == column
-    share = judge_share(*effective_totals(positive, w), trained)
-    if share.has_moved:
+    if moved:
+        shown = ", ".join(f"{labels[k]} {tests[k].share:.3g} here and {tests[k].before:.3g} in training" for k in moved)
+        stated = f"{here[rows.column]:.3g}" if rows.column is not None else "auto"
         notes.append(
-            f"the share of positives is {share.share:.3g} here and was {share.before:.3g} in training, more than "
-            f"chance allows: probabilities and tests assume the share of training; with --prevalence {share.share:.3g} "
-            "they are shifted to this one (CRC004)"
+            f"prevalence shift: {shown}, more than chance allows; probabilities, tests and prices are at the share of "
+            f"training: use --prevalence {stated} (CRC004)"
         )
-    if min(int(positive.sum()), int((~positive).sum())) >= FEWEST_OF_A_CLASS:
-        area = metrics["roc_auc"]
-        if area.high < SWAPPED_AREA:
-            notes.append(f"ROC AUC {area.value:.3g} is far below one half: are the labels swapped? (CRC004)")
-        leak = "a column that is filled in after the event, or rows that were in training"
-        notes += too_good(metrics["roc_auc"].value, leak)
-        if not share.has_moved:  # otherwise the shift explains a high log loss
-            notes += of_no_use(metrics["log_loss"].value, np.bincount(y, w).tolist())
-    return notes
+    if int((counts >= FEWEST_OF_A_CLASS).sum()) < 2:
+        return notes
+    if rows.column is not None:
+        area, limits = rows.values()["roc_auc"], rows.area_limits
+        if limits[1] < 0.5 and area < _SWAPPED_AREA:
+            notes.append(f"the ROC AUC is {area:.3g}, far below 0.5: are the labels swapped?")
+        notes += too_good(area, "a column that is filled in after the event, or rows that were in training")
+    at_shares = shifted_probabilities(p, before / before.sum(), np.maximum(here, 1e-12)) if moved else p
+    return [*notes, *of_no_use(float(w @ log_losses(y, at_shares) / w.sum()), totals.tolist())]
+
+
+def _action_notes(quality: Quality) -> list[str]:
+    """How rows that were decided for no class enter accuracy and recall."""
+    n_classes, table = len(quality.labels), quality.counts.table
+    n_rows, rest = float(table[:, n_classes:].sum()), table[:, :n_classes]
+    if not n_rows or not rest.any():
+        return []
+    names = ", ".join(map(str, quality.names[n_classes:]))
+    return [
+        f"{n_rows:,.6g} rows were decided for {names}, which is no class: accuracy and recall count them as not found; "
+        f"the accuracy of the other rows is {np.trace(rest) / rest.sum():.3g}"
+    ]
 
 
 def _codes_of(fail_on: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -1,0 +1,150 @@
+"""Problems planted in rows and states, through the commands that judge a model."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import crcen
+
+
+def draw(n, seed, shift=0.0, k=2):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2)).round(5)
+    logits = np.column_stack([np.full(n, 2.0 - shift), *(2.0 * X[:, i] for i in range(k - 1))])
+    kind = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    return pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "state": np.array(["no", "yes", "worst"])[kind]})
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """Models of two and of three classes."""
+    folder = tmp_path_factory.mktemp("planted")
+    search = crcen.CRCENClassifierCV(hidden=(), l2=1e-3, max_epochs=8, encoding="standard", n_members=1, cv=3)
+    for k in (2, 3):
+        rows = draw(1500, 0, k=k)
+        crcen.fit_table(rows, target="state", weighting="balanced", estimator=search, out=folder / f"{k}.crcen")
+    return folder
+
+
+@pytest.fixture
+def run(home, crcen_command, tmp_path):
+    def command(name, rows, *options, k=2):
+        rows.to_csv(tmp_path / "rows.csv", index=False)
+        return crcen_command(name, home / f"{k}.crcen", tmp_path / "rows.csv", *options)
+
+    return command
+
+
+def test_another_prevalence_is_no_useless_model(run):
+    """Positives are 60 % in place of 18 %: a shift with its advice, after which the key equation holds."""
+    rows = draw(4000, 1)
+    positive = rows[rows["state"] == "yes"]
+    mixed = pd.concat([positive, rows[rows["state"] == "no"].head(2 * len(positive) // 3)])
+    code, out, _ = run("evaluate", mixed, "--resamples", 0)
+    assert code == 0
+    assert "prevalence shift: yes 0.6 here" in out
+    assert "use --prevalence 0.6" in out
+    assert "of no use" not in out
+    for stated in ("0.6", "auto"):
+        found = json.loads(run("evaluate", mixed, "--resamples", 0, "--prevalence", stated, "--json")[1])
+        assert not any("prevalence shift" in note for note in found["notes"])
+        assert found["key_equation"]["verdict"] == "holds"
+    moved = draw(3000, 2, k=3)
+    few = pd.concat([moved[moved["state"] == "worst"], moved[moved["state"] != "worst"].head(300)])
+    assert "prevalence shift" in run("evaluate", few, "--resamples", 0, k=3)[1]
+
+
+def test_swapped_labels_are_asked_about(run):
+    rows = draw(1500, 3)
+    swapped = rows.assign(state=rows["state"].map({"yes": "no", "no": "yes"}))
+    assert "are the labels swapped?" in run("evaluate", swapped, "--resamples", 0)[1]
+    assert "swapped" not in run("evaluate", rows, "--resamples", 0)[1]
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_an_extreme_value_is_clipped_and_reported(run, home, k):
+    rows = draw(400, 4, k=k)
+    rows.loc[7, "a"] = 1e9
+    for name, options in (("predict", ("--out", home / "s.csv")), ("evaluate", ("--resamples", 0)), ("monitor", ())):
+        code, out, _ = run(name, rows, *options, "--json", k=k)
+        assert code in (0, 3)
+        kinds = {(one["column"], one["kind"]) for one in json.loads(out)["unlike"]}
+        assert ("a", "clipped") in kinds or ("a", "scale") in kinds, name
+    clean = crcen.predict_table(home / f"{k}.crcen", draw(400, 4, k=k)).frame
+    planted = crcen.predict_table(home / f"{k}.crcen", rows)
+    assert any(one.column == "a" for one in planted.unlike)
+    column = "probability" if k == 2 else "probability_yes"
+    assert planted.frame[column].between(1e-6, 1 - 1e-9)[7]
+    np.testing.assert_array_equal(planted.frame[column].drop(7), clean[column].drop(7))
+
+
+def test_rows_for_review_are_explained(run, tmp_path):
+    (tmp_path / "costs.csv").write_text(";no;yes;worst;look\nno;0;1;1;.2\nyes;5;0;1;.2\nworst;9;9;0;.2\n")
+    code, out, _ = run("evaluate", draw(600, 5, k=3), "--costs", tmp_path / "costs.csv", "--resamples", 0, k=3)
+    assert code == 0
+    assert "rows were decided for look, which is no class: accuracy and recall count them as not found" in out
+
+
+def test_a_clean_report_says_no_warnings_and_lists_the_checks(run, tmp_path):
+    code, out, _ = run("report", draw(1500, 6), "--out", tmp_path / "r.html")
+    assert code == 0
+    assert "1,500 rows: no warnings; tested without a warning: CRC001, CRC002" in out
+
+
+def test_repeated_rows_without_clusters_are_stated(run):
+    rows = draw(900, 7)
+    rows["patient_id"] = 10_000 + np.arange(900) // 3
+    assert "patient_id repeats like an identifier, and tests assume independent rows" in run("evaluate", rows)[1]
+    out = run("evaluate", rows, "--clusters", "patient_id", "--json")[1]
+    assert not any("independent" in note for note in json.loads(out)["notes"])
+
+
+class TestWatch:
+    """The state of a monitor: replayed rows, damaged counts, several writers."""
+
+    def test_replayed_rows_are_not_counted_again(self, run, tmp_path):
+        state, rows = ("--state", tmp_path / "watch.json"), draw(300, 8)
+        assert run("monitor", rows, *state)[0] == 0
+        for planted in (rows.sample(frac=1.0, random_state=0), rows.drop(index=5), rows.head(200)):
+            code, _, err = run("monitor", planted, *state)
+            assert (code, "labelled rows of rows.csv were counted before, in call 1" in err) == (1, True)
+        partly = pd.concat([draw(300, 9), rows.head(20)])
+        found = json.loads(run("monitor", partly, *state, "--json")[1])
+        assert found["labelled"] == 300
+        assert "20 labelled rows were counted before, in call 1, and were left out" in found["notes"]
+        assert json.loads((tmp_path / "watch.json").read_text())["n_calls"] == 2
+
+    def test_rows_that_repeat_by_nature_are_counted(self, run, tmp_path):
+        coarse = [draw(300, seed).round(0) for seed in (10, 11)]
+        for rows in coarse:
+            code, out, err = run("monitor", rows, "--state", tmp_path / "watch.json", "--json")
+            assert (code in (0, 3), err) == (True, "")
+            assert json.loads(out)["labelled"] == 300
+        assert run("monitor", coarse[0].sample(frac=1.0, random_state=1), "--state", tmp_path / "watch.json")[0] == 1
+
+    @pytest.mark.parametrize(
+        ("name", "value"), [("n_calls", -1), ("n_calls", 0), ("n_calls", True), ("n_calls", 1.5), ("history", [{}])]
+    )
+    def test_invalid_counts_are_one_sentence(self, run, tmp_path, name, value):
+        state = tmp_path / "watch.json"
+        run("monitor", draw(200, 12), "--state", state)
+        state.write_text(json.dumps({**json.loads(state.read_text()), name: value}))
+        code, _, err = run("monitor", draw(200, 13), "--state", state)
+        assert (code, len(err.splitlines())) == (1, 1)
+        assert "is a damaged state of a watch" in err
+
+    def test_four_processes_lose_no_update(self, home, tmp_path):
+        running = []
+        for number in range(4):
+            draw(100, 20 + number).to_csv(tmp_path / f"{number}.csv", index=False)
+            command = [sys.executable, "-m", "crcen", "monitor", home / "2.crcen", tmp_path / f"{number}.csv"]
+            running.append(subprocess.Popen([*map(str, command), "--state", str(tmp_path / "watch.json"), "--json"]))
+        assert {one.wait(timeout=240) for one in running} <= {0, 3}
+        kept = json.loads((tmp_path / "watch.json").read_text())
+        assert (kept["n_calls"], len(kept["history"])) == (4, 4)
+        assert sum(call["labelled"] for call in kept["history"]) == 400
+        assert sorted(call["call"] for call in kept["history"]) == [1, 2, 3, 4]
