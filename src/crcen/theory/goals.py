@@ -300,8 +300,51 @@ class _AlarmShare(ThresholdGoal):
             )
 
 
-@dataclass(frozen=True)
-class RecallAtLeast(ThresholdGoal):
+@dataclass(frozen=True, repr=False)
+class _ShareGoal(ThresholdGoal):
+    """A goal for a share, which a confidence turns into a guarantee on new rows."""
+
+    share: float
+    confidence: float | None = None  # type: ignore[misc]
+    quantity: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        object.__setattr__(self, "share", _share(self.share, name, includes_one=self.quantity == "recall"))
+        if self.confidence is not None:
+            confidence = _share(self.confidence, f"confidence of {name}", includes_one=False)
+            object.__setattr__(self, "confidence", confidence)
+            if self.share == 1.0:
+                raise InvalidParameter("a recall of 1 cannot be guaranteed by any number of rows: ask for less than 1")
+
+    def __repr__(self) -> str:
+        sure = "" if self.confidence is None else f", confidence={self.confidence!r}"
+        return f"{type(self).__name__}({self.share!r}{sure})"
+
+    def __str__(self) -> str:
+        sure = "" if self.confidence is None else f" with confidence {self.confidence:g}"
+        return f"{self.quantity} of at least {self.share:g}{sure}"
+
+    def threshold(self, rows: RowsByProbability) -> float:
+        """As for any goal, or the guaranteed one."""
+        if self.confidence is None:
+            return super().threshold(rows)
+        if (rows.weights != 1.0).any():
+            raise InvalidParameter("a guarantee counts rows, so it cannot be had with row weights: leave them out")
+        return self._guaranteed(rows, self.confidence)
+
+    def _guaranteed(self, rows: RowsByProbability, confidence: float) -> float:
+        """The threshold whose share on new rows is guaranteed."""
+        raise NotImplementedError
+
+    def meet(self, p: Array, times: Any = None) -> MetGoal:
+        """As for any goal; a guarantee needs labels."""
+        _check_not_guaranteed(self)
+        return super().meet(p, times)
+
+
+@dataclass(frozen=True, repr=False)
+class RecallAtLeast(_ShareGoal):
     """At least this share of the positives found.
 
     Parameters
@@ -314,24 +357,7 @@ class RecallAtLeast(ThresholdGoal):
         29 positive rows.
     """
 
-    share: float
-    confidence: float | None = None  # type: ignore[misc]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "share", _share(self.share, "RecallAtLeast", includes_one=True))
-        if self.confidence is not None:
-            what = "confidence of RecallAtLeast"
-            object.__setattr__(self, "confidence", _share(self.confidence, what, includes_one=False))
-            if self.share == 1.0:
-                raise InvalidParameter("a recall of 1 cannot be guaranteed by any number of rows: ask for less than 1")
-
-    def __repr__(self) -> str:
-        sure = "" if self.confidence is None else f", confidence={self.confidence!r}"
-        return f"RecallAtLeast({self.share!r}{sure})"
-
-    def __str__(self) -> str:
-        sure = "" if self.confidence is None else f" with confidence {self.confidence:g}"
-        return f"recall of at least {self.share:g}{sure}"
+    quantity: ClassVar[str] = "recall"
 
     def cuts(self, totals: Totals) -> Index:
         """The first cut with the recall."""
@@ -339,17 +365,13 @@ class RecallAtLeast(ThresholdGoal):
         met = tp >= self.share * tp[..., -1:] * (1.0 - 1e-12)
         return np.asarray(np.where(met.any(axis=-1), np.argmax(met, axis=-1), -1))
 
-    def threshold(self, rows: RowsByProbability) -> float:
-        """As for any goal; a guarantee by the k-th smallest probability of the positives."""
-        if self.confidence is None:
-            return super().threshold(rows)
-        if (rows.weights != 1.0).any():
-            raise InvalidParameter("a guarantee counts rows, so it cannot be had with row weights: leave them out")
+    def _guaranteed(self, rows: RowsByProbability, confidence: float) -> float:
+        """By the k-th smallest probability of the positives."""
         positive = np.sort(rows.p[rows.independent(np.asarray(rows.target, dtype=np.bool_))])
-        lost = n_lost_allowed(len(positive), self.share, self.confidence)
+        lost = n_lost_allowed(len(positive), self.share, confidence)
         if lost < 0:
             raise InvalidParameter(
-                f"{self} needs at least {fewest_positives(self.share, self.confidence)} positive "
+                f"{self} needs at least {fewest_positives(self.share, confidence)} positive "
                 f"{'rows' if rows.clusters is None else 'clusters'} that were held out, got {len(positive)}: give more "
                 "rows, or ask for less"
             )
@@ -358,14 +380,9 @@ class RecallAtLeast(ThresholdGoal):
             raise InvalidParameter(f"no finite price has {self}: it would need an alarm on rows of probability 0")
         return rows.threshold(cut)
 
-    def meet(self, p: Array, times: Any = None) -> MetGoal:
-        """As for any goal; a guarantee needs labels."""
-        _check_not_guaranteed(self)
-        return super().meet(p, times)
 
-
-@dataclass(frozen=True)
-class PrecisionAtLeast(ThresholdGoal):
+@dataclass(frozen=True, repr=False)
+class PrecisionAtLeast(_ShareGoal):
     """At least this share of the alarms right.
 
     Parameters
@@ -379,49 +396,25 @@ class PrecisionAtLeast(ThresholdGoal):
         than half of the cases.
     """
 
-    share: float
-    confidence: float | None = None  # type: ignore[misc]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "share", _share(self.share, "PrecisionAtLeast", includes_one=False))
-        if self.confidence is not None:
-            what = "confidence of PrecisionAtLeast"
-            object.__setattr__(self, "confidence", _share(self.confidence, what, includes_one=False))
-
-    def __repr__(self) -> str:
-        sure = "" if self.confidence is None else f", confidence={self.confidence!r}"
-        return f"PrecisionAtLeast({self.share!r}{sure})"
-
-    def __str__(self) -> str:
-        sure = "" if self.confidence is None else f" with confidence {self.confidence:g}"
-        return f"precision of at least {self.share:g}{sure}"
-
-    def threshold(self, rows: RowsByProbability) -> float:
-        """As for any goal; a guarantee by exact tests."""
-        if self.confidence is None:
-            return super().threshold(rows)
-        if (rows.weights != 1.0).any():
-            raise InvalidParameter("a guarantee counts rows, so it cannot be had with row weights: leave them out")
-        own = rows.independent(np.ones(len(rows.p), dtype=np.bool_))
-        target, p = np.asarray(rows.target, dtype=np.bool_)[own], rows.p[own]
-        n_alarms = precision_cut(target, p, self.share, self.confidence)
-        if not n_alarms:
-            raise InvalidParameter(
-                f"these rows do not show {self}, which takes {fewest_alarms(self.share, self.confidence)} right alarms "
-                f"or more at the top of {len(p):,} rows: give more rows, or ask for less"
-            )
-        if n_alarms == len(p):
-            raise InvalidParameter(f"every price has {self}: ask for more, or state a price")
-        return rows.threshold(int(np.searchsorted(-rows.scores, -np.sort(p)[::-1][n_alarms - 1], side="left")))
-
-    def meet(self, p: Array, times: Any = None) -> MetGoal:
-        """As for any goal; a guarantee needs labels."""
-        _check_not_guaranteed(self)
-        return super().meet(p, times)
+    quantity: ClassVar[str] = "precision"
 
     def cuts(self, totals: Totals) -> Index:
         """The last cut with the precision."""
         return _last(_quotient(totals[0], totals[0] + totals[1]) >= self.share)
+
+    def _guaranteed(self, rows: RowsByProbability, confidence: float) -> float:
+        """By exact tests."""
+        own = rows.independent(np.ones(len(rows.p), dtype=np.bool_))
+        target, p = np.asarray(rows.target, dtype=np.bool_)[own], rows.p[own]
+        n_alarms = precision_cut(target, p, self.share, confidence)
+        if not n_alarms:
+            raise InvalidParameter(
+                f"these rows do not show {self}, which takes {fewest_alarms(self.share, confidence)} right alarms or "
+                f"more at the top of {len(p):,} rows: give more rows, or ask for less"
+            )
+        if n_alarms == len(p):
+            raise InvalidParameter(f"every price has {self}: ask for more, or state a price")
+        return rows.threshold(int(np.searchsorted(-rows.scores, -np.sort(p)[::-1][n_alarms - 1], side="left")))
 
     def _check_cut(self, cut: int, rows: RowsByProbability, totals: Totals) -> None:
         tp, fp = totals
