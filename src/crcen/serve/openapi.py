@@ -99,7 +99,7 @@ def _answers(models: list[ServedModel]) -> dict[str, Any]:
     share = {"type": "number", "minimum": 0, "maximum": 1}
     prediction = {
         "type": "object",
-        "required": ["id", "probability", "decision", "threshold", "notes"],
+        "required": ["id", "probability", "decision"],
         "properties": {
             "id": {"type": "string"},
             "probability": {
@@ -114,12 +114,14 @@ def _answers(models: list[ServedModel]) -> dict[str, Any]:
             "audit_probability": share,
         },
     }
+    # One row has all of these in one object; a list has threshold and notes beside the predictions.
     several = {
         "type": "object",
-        "required": ["model", "version", "predictions", "notes"],
+        "required": ["model", "version", "threshold", "predictions", "notes"],
         "properties": {
             "model": {"type": "string"},
             "version": {"type": "string"},
+            "threshold": {"type": ["number", "null"]},
             "predictions": {"type": "array", "items": _ref("Prediction")},
             "notes": {"type": "array", "items": {"type": "string"}},
         },

@@ -1,6 +1,7 @@
 """Server processes: one server in this process, or several workers with one socket; signals and shutdown."""
 
 import asyncio
+import gc
 import logging
 import multiprocessing
 import os
@@ -88,6 +89,8 @@ def run_server(app: Any, sock: socket.socket, reload: Callable[[], Any] | None =
         limit_concurrency=1000,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
+    gc.collect()
+    gc.freeze()  # collections during requests pass over models and libraries
     _Server(config, reload).run([sock])
 
 

@@ -209,7 +209,8 @@ class ServedModel:
                     raise self._no_column(row, number, len(rows))
             cells = {name: [row.get(name) for row in rows] for name in self.columns}
             for name, values in cells.items():
-                if {*map(type, values)} & {list, dict, int, float}:
+                kinds = {*map(type, values)}
+                if kinds & {list, dict} or (kinds & {int, float} and _has_infinite(values)):
                     for number, cell in enumerate(values, 1):
                         _check_cell(cell, name, number, len(rows))
             frame = pd.DataFrame(cells)
@@ -270,6 +271,14 @@ class ServedModel:
             rows = pd.DataFrame({name: [row.get(name) for row in rows] for name in self.model.feature_names_in_})
         found: list[list[str]] = self.model.reasons(rows).sentences(number)
         return found
+
+
+def _has_infinite(values: list[Any]) -> bool:
+    """Whether a column may hold numbers that are not finite in double precision."""
+    try:
+        return bool(np.isinf(np.array(values, dtype=np.float64)).any())
+    except (TypeError, ValueError, OverflowError):  # texts among them are checked by the column
+        return any(isinstance(cell, int | float) for cell in values)
 
 
 def _check_cell(cell: Any, name: str, number: int, n: int) -> None:

@@ -34,7 +34,7 @@ from crcen.serve.monitoring import LabelledRows
 from crcen.serve.openapi import openapi
 from crcen.serve.price_options import OPTIONS, price_of, whole_number
 from crcen.serve.request_rows import RequestRows, csv_rows, json_body, json_rows, tensor_rows
-from crcen.serve.served_model import Scored, ServedModel
+from crcen.serve.served_model import FEW_ROWS, Scored, ServedModel
 from crcen.theory.price import Goal, Price
 from crcen.theory.selective import AUDIT_FLOOR, audit_draws, audit_probabilities, audit_scores
 
@@ -209,14 +209,14 @@ class Service:
             raise InvalidInput("this model has a column named rows: send a row, or a list of rows.")
         scored, ids, more = self._scored(served, given, options)
         values = _probabilities(served, scored)
-        predictions = [
-            {"id": one, "probability": p, "decision": decision, "threshold": scored.threshold, "notes": notes}
-            for one, p, decision, notes in zip(ids, values, scored.decisions, scored.notes, strict=True)
-        ]
-        for name, cells in more.items():
-            for prediction, cell in zip(predictions, cells, strict=True):
+        cells = zip(ids, values, scored.decisions, strict=True)
+        predictions: list[dict[str, Any]] = [{"id": one, "probability": p, "decision": d} for one, p, d in cells]
+        if len(ids) <= FEW_ROWS:
+            more = {**more, "notes": scored.notes}
+        for name, column in more.items():
+            for prediction, cell in zip(predictions, column, strict=True):
                 prediction[name] = cell
-        about = {"model": served.name, "version": served.version}
+        about = {"model": served.name, "version": served.version, "threshold": scored.threshold}
         if given.is_single:
             predictions[0]["notes"] = scored.notes[0] + scored.all_notes
             return {**predictions[0], **about}
