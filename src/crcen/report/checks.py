@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from crcen.report.columns import permutation_importance, separations
 from crcen.report.curves import ReliabilityGroup, points_of, price_ladder, reliability, reliability_groups
-from crcen.report.evidence import Evidence, gather, kept_by
+from crcen.report.evidence import Evidence, Model, Table, gather, kept_by
 from crcen.tables.leaks import Cells, Leak, cells_of, find_leaks
 from crcen.theory.curves import ThresholdCurve, roc_area
 from crcen.theory.expense import judge_class_steps, outside_chance
@@ -153,7 +153,9 @@ def examine(evidence: Evidence, codes: Collection[str] | None = None) -> tuple[F
     return tuple(one for one in found if one is not None)
 
 
-def check_model(model: Any, X: Any, y: Any, sample_weight: Any = None, **options: Any) -> tuple[Finding, ...]:
+def check_model(
+    model: Model, X: Table, y: ArrayLike, sample_weight: ArrayLike | None = None, **options: Any
+) -> tuple[Finding, ...]:
     """The outcome of every check, as `crcen.write_report` shows them.
 
     Parameters
@@ -317,13 +319,12 @@ def drift(evidence: Evidence) -> Outcome:
     tests = {k: judge_class_share(size * shares[k], size, float(trained[k]), n_train) for k in evidence.watched}
     moved = [k for k, test in tests.items() if test.has_moved]
     shown = moved or [max(tests, key=lambda k: abs(tests[k].z))]
-    measured = _listed(
-        [
-            f"{100 * tests[k].share:.3g} % {evidence.names[k]} here, {100 * tests[k].before:.3g} % in training "
-            f"({abs(tests[k].z):.1f} standard deviations)"
-            for k in shown
-        ]
-    )
+    said = [
+        f"{100 * tests[k].share:.3g} % of rows are {evidence.names[k]} here and {100 * tests[k].before:.3g} % in "
+        f"training ({abs(tests[k].z):.1f} standard deviations)"
+        for k in shown
+    ]
+    measured = _listed(said)
     if moved and _is_calibrated_at(evidence, shares):
         measured += "; with the probabilities shifted to these shares they are calibrated: only the prevalence differs"
     distances = _score_distances(evidence)
@@ -463,8 +464,8 @@ def separable(evidence: Evidence) -> Outcome:
     worst = min(areas, key=lambda k: areas[k])
     area = areas[worst]
     whose = "" if evidence.has_positive else f" of {evidence.names[worst]}, the class with the most errors,"
-    errors = "every pair of rows in order" if area == 1.0 else f"{1.0 - area:.1g} of the pairs of rows not in order"
-    return is_nearly_separated(area), f"the area under the ROC curve{whose} is {area:.5g}, {errors}"
+    errors = "" if area < 1.0 else ": every pair of rows is in order"
+    return is_nearly_separated(area), f"the area under the ROC curve{whose} is {area:.5g}{errors}"
 
 
 # A class that one column separates is easy; it is suspicious if no other column comes near.
@@ -473,7 +474,7 @@ _NEXT_AREA = 0.9
 
 @check(
     "CRC006",
-    tested="leaks in single columns: ROC area, and values, ranges or missing cells of one class only",
+    tested="leaks in single columns (ROC area; values, ranges and missing cells of one class only)",
     title="A column reveals the outcome",
     limit=f"an area of {LEAK_AREA:g} or more for one column alone (for several classes: if no other column reaches "
     f"{_NEXT_AREA:g} for that class, or {NEAR_PERFECT_AREA:g} between every two classes); or cells that occur for one "
@@ -525,7 +526,7 @@ def pure_cells(evidence: Evidence) -> list[Leak]:
     return find_leaks(cells, evidence.y, labels)
 
 
-def _is_numeric(series: Any) -> bool:
+def _is_numeric(series: Table) -> bool:
     return isinstance(series.dtype, np.dtype) and series.dtype.kind in "biuf"
 
 
@@ -709,7 +710,7 @@ def selected_labels(evidence: Evidence) -> Outcome | None:
     return depends, f"{said}; {shares}"
 
 
-def selection_of(model: Any, labelled: Bools, proba: Array, default: int | None = None) -> LabelSelection:
+def selection_of(model: Model, labelled: Bools, proba: Array, default: int | None = None) -> LabelSelection:
     """Compare rows with and without a label, for `Evidence.selection`.
 
     Parameters

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from crcen._support.extras import need
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.report.curves import ReliabilityGroup, reliability_groups
-from crcen.report.evidence import gather
+from crcen.report.evidence import Model, Table, gather
 from crcen.theory.class_means import means_by_law
 from crcen.theory.curves import DecisionCurves
 from crcen.theory.key_equation import KeyEquation, key_equation
@@ -106,7 +106,7 @@ class CorrectionDisplay:
         return cls(reliability_groups(target, p, q, weights)).plot(ax=ax)
 
     @classmethod
-    def from_estimator(cls, model: Any, X: Any, y: Any, *, ax: Axes = None) -> CorrectionDisplay:
+    def from_estimator(cls, model: Model, X: Table, y: ArrayLike, *, ax: Axes = None) -> CorrectionDisplay:
         """Draw ``weighted_proba`` and ``predict_proba`` of a fitted model on rows it did not see.
 
         Parameters
@@ -242,9 +242,9 @@ class DecisionCurveDisplay:
     @classmethod
     def from_estimator(
         cls,
-        model: Any,
-        X: Any,
-        y: Any,
+        model: Model,
+        X: Table,
+        y: ArrayLike,
         *,
         kind: str = "net_benefit",
         sample_weight: ArrayLike | None = None,
@@ -493,7 +493,7 @@ class KeyEquationDisplay:
         return cls(outputs[positive], outputs[~positive], equation).plot(ax=ax)
 
     @classmethod
-    def from_estimator(cls, model: Any, X: Any, y: Any, *, ax: Axes = None) -> KeyEquationDisplay:
+    def from_estimator(cls, model: Model, X: Table, y: ArrayLike, *, ax: Axes = None) -> KeyEquationDisplay:
         """Draw a fitted model on rows, best on those it did not see.
 
         Parameters

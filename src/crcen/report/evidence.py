@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.tables.fingerprint import Recognition
@@ -45,6 +45,8 @@ __all__ = [
 # Models and tables have no common type: scikit-learn's classifiers, pandas' data frames and arrays are taken.
 Model = Any
 Table = Any
+# Labels of any type.
+Labelled = NDArray[np.generic]
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -170,7 +172,7 @@ class Evidence:
     groups: tuple[GroupComparison, ...] = ()
     selection: LabelSelection | None = None
     is_audited: bool = False
-    clusters: NDArray[Any] | None = None
+    clusters: NDArray[np.generic] | None = None
     is_stratified: bool = False
     random_state: int = 0
     _made: dict[Callable[..., object], Any] = field(default_factory=dict, init=False, repr=False)
@@ -354,11 +356,11 @@ def evidence_of(model: Model, y: Index, proba: Array, weights: Array | None = No
 def gather(
     model: Model,
     X: Table,
-    y: Any,
-    sample_weight: Any = None,
-    out_of_fold: Any = None,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    out_of_fold: ArrayLike | None = None,
     *,
-    groups: Any = None,
+    groups: object = None,
     costs: CostMatrix | None = None,
     **more: Any,
 ) -> Evidence:
@@ -414,7 +416,7 @@ def gather(
     return replace(found, groups=compared_groups(found, compared)) if compared else found
 
 
-def group_arrays(groups: Any, n_rows: int) -> dict[str, NDArray[np.object_]]:
+def group_arrays(groups: object, n_rows: int) -> dict[str, NDArray[np.object_]]:
     """The group of every row, by column; empty if no groups were named."""
     if not groups:
         return {}
@@ -427,7 +429,7 @@ def group_arrays(groups: Any, n_rows: int) -> dict[str, NDArray[np.object_]]:
     return columns
 
 
-def compared_groups(found: Evidence, columns: Mapping[str, Any]) -> tuple[GroupComparison, ...]:
+def compared_groups(found: Evidence, columns: Mapping[str, ArrayLike]) -> tuple[GroupComparison, ...]:
     """Compare groups at the price, or at the costs if there is no positive class."""
     weights = found.weights if found.is_weighted else None
     if found.has_positive:
@@ -439,7 +441,7 @@ def compared_groups(found: Evidence, columns: Mapping[str, Any]) -> tuple[GroupC
     )
 
 
-def _classes(model: Model) -> NDArray[Any]:
+def _classes(model: Model) -> Labelled:
     if not hasattr(model, "predict_proba"):
         raise InvalidParameter(
             f"a report needs a classifier with predict_proba, got {type(model).__name__}: wrap it in "
@@ -468,7 +470,7 @@ def _rows(X: Table, model: Model) -> tuple[Table, tuple[str, ...]]:
     return X, tuple(f"column {number}" for number in range(1, X.shape[1] + 1))
 
 
-def _numbers(y: Any, n: int, classes: NDArray[Any]) -> Index:
+def _numbers(y: ArrayLike, n: int, classes: Labelled) -> Index:
     labels = np.asarray(as_numpy(y))
     if labels.shape != (n,):
         raise InvalidInput(f"y must have one label for each of the {n} rows, got shape {labels.shape}")
@@ -485,7 +487,7 @@ def _numbers(y: Any, n: int, classes: NDArray[Any]) -> Index:
     return numbers
 
 
-def _probabilities(given: Any, n: int, n_classes: int, name: str = "predict_proba") -> Array:
+def _probabilities(given: ArrayLike, n: int, n_classes: int, name: str = "predict_proba") -> Array:
     table = np.asarray(given)
     if table.shape != (n, n_classes):
         raise InvalidInput(

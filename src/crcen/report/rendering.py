@@ -35,7 +35,9 @@ def environment() -> Any:
     return made
 
 
-def page_names(title: str | None, data_name: Any, model_path: Any, end: str = "--budget") -> dict[str, str | None]:
+def page_names(
+    title: str | None, data_name: object, model_path: object, end: str = "--budget"
+) -> dict[str, str | None]:
     """What the page calls itself, its rows and its model, and the command that it shows."""
     data, model = _last_part(data_name), _last_part(model_path)
     return {
@@ -56,7 +58,7 @@ def policy(style: str, *scripts: str) -> str:
     return f"default-src 'none'; style-src {digest(style)}; script-src {allowed}; img-src data:"
 
 
-def embedded(data: Mapping[str, Any]) -> str:
+def embedded(data: Mapping[str, object]) -> str:
     """JSON that no HTML parser can mistake for markup."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     for character in "<>&":
@@ -94,10 +96,10 @@ def percent(value: float | None) -> str:
     return f"{scaled:.3g}\u00a0%" if scaled < 10.0 else f"{scaled:.0f}\u00a0%"
 
 
-def _last_part(name: Any) -> str | None:
+def _last_part(name: object) -> str | None:
     return re.split(r"[\\/]", str(name).rstrip("\\/"))[-1] if name else None
 
 
-def _shortened(name: Any) -> str:
+def _shortened(name: object) -> str:
     text = str(name)
     return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 1] + "…"
