@@ -115,7 +115,7 @@ KEYS = {
     "groups failures chosen review row_costs",
     "report": "path rows warnings findings notes review prevalence recall_bound missed_bound audited",
     "monitor": "data call is_alarm rows labelled held price decided alarm_share expected expected_in_training unlike "
-    "drift_alarms labels false_alarm_rate notes state page",
+    "drift_alarms labels false_alarm_rate declared notes state page",
     "plan": "data rows price goals power level confidence labels labels_by_goal audits audits_by_class uncertainty "
     "sentences",
 }
