@@ -53,6 +53,7 @@ def test_another_prevalence_is_no_useless_model(run):
         found = json.loads(run("evaluate", mixed, "--resamples", 0, "--prevalence", stated, "--json")[1])
         assert not any("prevalence shift" in note for note in found["notes"])
         assert found["key_equation"]["verdict"] == "holds"
+        assert not [one["code"] for one in found["findings"] if one["status"] == "warning"]
     moved = draw(3000, 2, k=3)
     few = pd.concat([moved[moved["state"] == "worst"], moved[moved["state"] != "worst"].head(300)])
     assert "prevalence shift" in run("evaluate", few, "--resamples", 0, k=3)[1]

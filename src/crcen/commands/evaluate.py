@@ -64,8 +64,6 @@ Index = NDArray[np.int64]
 CODES = tuple(sorted(CHECKS))
 # Checks that need every column of the rows.
 _OF_COLUMNS = {"CRC006", "CRC009"}
-# Area under the ROC curve below which labels may be swapped.
-_SWAPPED_AREA = 0.4
 _ANY = "ANY"
 
 
@@ -416,6 +414,7 @@ def evaluate_table(
     seen |= {"selection": selection_of(model, known, p_all), "is_audited": e is not None}
     if column is None:
         seen["costs"] = matrix
+    seen["asked"] = model if shares is None else shares.applied_to(model)
     findings = _findings(model, source, target, weight, codes, y, p, **seen, **drawn)
     failures = [*_warned(findings, codes), *_below(least, quality, column)]
     judged = by_row = None
@@ -484,7 +483,7 @@ def _missing_labels(y: Index, labels: tuple[Any, ...], target: str, is_audited: 
 
 
 def _warnings(y: Index, p: Array, w: Array, rows: RowMetrics, trained: Price, labels: tuple[Any, ...]) -> list[str]:
-    """Notes on moved class shares (CRC004), swapped labels, classes without an error (CRC005), and a useless model."""
+    """Notes on moved class shares (CRC004), classes without an error (CRC005), and a useless model."""
     counts, before, totals = np.bincount(y, minlength=len(labels)), trained.counts, np.bincount(y, w, len(labels))
     size, here = effective_size(w), totals / totals.sum()
     watched = range(len(labels)) if rows.column is None else [rows.column]
@@ -501,10 +500,9 @@ def _warnings(y: Index, p: Array, w: Array, rows: RowMetrics, trained: Price, la
     if int((counts >= FEWEST_OF_A_CLASS).sum()) < 2:
         return notes
     if rows.column is not None:
-        area, limits = rows.values()["roc_auc"], rows.area_limits
-        if limits[1] < 0.5 and area < _SWAPPED_AREA:
-            notes.append(f"the ROC AUC is {area:.3g}, far below 0.5: are the labels swapped?")
-        notes += too_good(area, "a column that is filled in after the event, or rows that were in training")
+        notes += too_good(
+            rows.values()["roc_auc"], "a column that is filled in after the event, or rows that were in training"
+        )
     at_shares = shifted_probabilities(p, before / before.sum(), np.maximum(here, 1e-12)) if moved else p
     return [*notes, *of_no_use(float(w @ log_losses(y, at_shares) / w.sum()), totals.tolist())]
 
@@ -593,10 +591,10 @@ def _findings(
 ) -> tuple[Finding, ...]:
     """Checks of the report; those that need all columns only if they are asked for."""
     weights, more = known.pop("weights"), {"price": known.pop("price"), "groups": known.pop("groups")}
-    of_columns = _OF_COLUMNS & {*codes}
+    of_columns, asked = _OF_COLUMNS & {*codes}, known.pop("asked")
     if of_columns:
         X, labels, _, _ = labelled_rows(model, source, target, weight)
-        found = replace(gather(model, X, labels, weights, **known), proba=p, **more)
+        found = replace(gather(asked, X, labels, weights, **known), proba=p, **more)
     else:
-        found = replace(evidence_of(model, y, p, weights, **known), **more)
+        found = replace(evidence_of(asked, y, p, weights, **known), **more)
     return examine(found, {*CHECKS} - _OF_COLUMNS | of_columns)

@@ -343,6 +343,8 @@ class _Shifted:
         self._model, self._shares = model, shares
 
     def __getattr__(self, name: str) -> Any:
+        if name in ("profile_", "oof_decision_function_", "oof_proba_"):  # scores at the shares of training
+            raise AttributeError(name)
         value = getattr(self._model, name)
         if name == "estimator_":
             return _Shifted(value, self._shares)

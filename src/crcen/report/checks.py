@@ -360,6 +360,8 @@ def _is_calibrated_at(evidence: Evidence, shares: Array) -> bool:
 
 def _score_distances(evidence: Evidence) -> list[tuple[int, float, float]]:
     """Class, distance of its scores from those of training and its p-value, for classes with both."""
+    if evidence.is_audited:  # rows were chosen by their scores
+        return []
     found = []
     for k in evidence.watched:
         price, weights, counts = evidence.price, evidence.price.weights, evidence.trained_counts
