@@ -1,4 +1,4 @@
-"""Audits: coverage of the recall bound and of the cost interval, and the key equation with weights 1/e.
+"""Audits: coverage of the recall bound and of the cost interval, the key equation with weights 1/e, the monitor.
 
     python -m bench.validity.audits [--scale 1.0]
 
@@ -11,6 +11,7 @@ from itertools import product
 import numpy as np
 
 from bench.harness import columns, done, draw_classes, head, line, rate, sigmoid
+from crcen import KeyEquationMonitor
 from crcen.theory.selective import (
     audit_draws,
     audit_probabilities,
@@ -133,6 +134,30 @@ def key_equation(rng: np.random.Generator, n: int) -> None:
         line(f"{expected} positives, e = {share:.0%}", *(rate(one) for one in hits))
 
 
+def monitor(rng: np.random.Generator, n: int) -> None:
+    """Streams of 20 batches with an alarm at .05, without drift and with one of 1 in the log-odds."""
+    weights = np.array([1.0, COST])
+    for expected, share in ((200, 0.05), (1000, 0.05), (1000, 0.2)):
+        found = []
+        for _ in range(n):
+            truth, _ = positives(rng, expected, 0.0)
+            p = columns(truth)
+            label = (rng.random(ROWS) < truth).astype(int)
+            watches = [KeyEquationMonitor(y_reference=label, q_reference=truth) for _ in range(3)]
+            _, e, drawn = audited(rng, p, weights, share, "neyman")
+            for batch in np.array_split(rng.permutation(ROWS), 20):
+                for place, drift in enumerate((0.0, 0.0, 1.0)):
+                    chance = sigmoid(np.log(truth[batch] / (1 - truth[batch])) + drift)
+                    y = (rng.random(len(batch)) < chance).astype(float)
+                    if not place:  # rows without a label taken as negative
+                        watches[place].update(q=truth[batch], y=np.where(drawn[batch], y, 0.0))
+                        continue
+                    y[~drawn[batch]] = np.nan
+                    watches[place].update(q=truth[batch], y=y, audit_probability=e[batch])
+            found.append([bool(one.alarms) for one in watches])
+        line(f"{expected} positives, e = {share:.0%}", *(rate(one) for one in zip(*found, strict=True)))
+
+
 def main() -> None:
     """Print all rates."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -147,6 +172,8 @@ def main() -> None:
     floors(rng, int(200 * scale))
     head("Key equation, rejected at .05", "unlabelled = 0", "alarms alone", "weights 1/e", "power, drift .5")
     key_equation(rng, int(1000 * scale))
+    head("Monitor, alarms at .05", "unlabelled = 0", "weights 1/e", "found, drift 1")
+    monitor(rng, int(200 * scale))
     done()
 
 
