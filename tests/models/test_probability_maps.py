@@ -93,13 +93,17 @@ def test_a_calibrating_map_lowers_the_loss_on_new_rows(rows, kind):
 
 
 @pytest.mark.parametrize("kind", FITTED)
-def test_weight_k_is_k_copies_and_weight_0_is_absence(rows, kind):
+def test_weights_count_by_their_ratios_and_weight_0_is_absence(rows, kind):
     target, logits = rows[0][:600], rows[1][:600]
-    copies = np.random.default_rng(2).integers(0, 4, 600)
-    weighted = fit_map(kind, target, logits, copies.astype(float))
-    copied = fit_map(kind, np.repeat(target, copies), np.repeat(logits, copies), np.ones(copies.sum()))
-    grid = np.linspace(logits.min(), logits.max(), 50)
-    np.testing.assert_allclose(apply_map(weighted, grid), apply_map(copied, grid), rtol=1e-4, atol=1e-4)
+    weights = np.random.default_rng(2).integers(0, 4, 600).astype(float)
+    grid, used = np.linspace(logits.min(), logits.max(), 50), weights > 0
+    expected = apply_map(fit_map(kind, target, logits, weights), grid)
+    for found in (
+        fit_map(kind, target[used], logits[used], weights[used]),
+        fit_map(kind, target, logits, 1e-12 * weights),
+        fit_map(kind, target, logits, 1e12 * weights),
+    ):
+        np.testing.assert_allclose(apply_map(found, grid), expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", FITTED)

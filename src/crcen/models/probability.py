@@ -60,7 +60,7 @@ def fit_map(kind: str, target: NDArray[np.generic], logits: Array, weights: Arra
     if kind == "shift":
         return np.append(1.0, np.zeros(1 if is_binary else logits.shape[1]))
     used = weights > 0
-    target, logits, weights = target[used], logits[used], weights[used]
+    target, logits, weights = target[used], logits[used], weights[used] / weights[used].mean()  # for any scale
     if not np.bincount(target.astype(np.int64), minlength=2 if is_binary else logits.shape[1]).all():
         which = "both classes" if is_binary else "every class"
         raise InvalidInput(f"probability={kind!r} needs out-of-fold rows of {which}; use probability='shift'.")

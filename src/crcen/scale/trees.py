@@ -87,7 +87,6 @@ class TreePlan:
             "learning_rate": self.setting.rate,
             "max_bin": 255,
             "min_data_in_bin": 1,
-            "bin_construct_sample_cnt": 50_000,
             "feature_pre_filter": False,
             "num_threads": self.threads,
             "deterministic": True,
