@@ -71,7 +71,7 @@ def classifiers(folder: Path) -> None:
     X, y = dataset.X[:1500], dataset.y[:1500]
     clf = crcen.CRCENClassifier(crcen.Budget(10), hidden=(8,), n_members=2, max_epochs=5, random_state=0).fit(X, y)
     assert clf.key_equation_.residual < 1e-10
-    search = crcen.CRCENClassifierCV(hidden=((), (8,)), l2=(1e-2, 1e-1), cv=2, max_epochs=4, random_state=0).fit(X, y)
+    search = crcen.CRCENClassifierCV(hidden=[(), (8,)], l2=(1e-2, 1e-1), cv=2, max_epochs=4, random_state=0).fit(X, y)
     crcen.ExpenseCurve.from_cv(search, y, [crcen.Budget(price) for price in (2, 5, 20)]).plot()
     crcen.save(clf, folder / "clf.crcen")
     np.testing.assert_array_equal(crcen.load(folder / "clf.crcen").predict_proba(X), clf.predict_proba(X))

@@ -21,7 +21,7 @@ from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 from threadpoolctl import threadpool_limits
 
 from bench.rivals.evaluation import costs
-from crcen import CRCENClassifier, CRCENClassifierCV, Inputs
+from crcen import Calibration, CRCENClassifier, CRCENClassifierCV, Inputs, Search
 from crcen.datasets.benchmark import load_dataset
 from crcen.models.probability import apply_map, fit_map
 from crcen.theory.balance import balance_shift
@@ -30,6 +30,9 @@ from crcen.theory.decision import sigmoid
 SETS = "ecoli libras_move arrhythmia car_eval_34 car_eval_4 wine_quality yeast_ml8 sick_euthyroid thyroid_sick "
 SETS += "optical_digits coil_2000 letter_img"
 COLUMNS = ("log_loss", "AP", "AUC", "cost_2", "cost_5", "cost_20", "cost_ir", "seconds")
+
+
+PLAIN = Calibration(balance=True, probability="shift")
 
 
 class Bag:
@@ -42,7 +45,7 @@ class Bag:
         """Train the folds; fit slope and bias on the rows they hold out."""
         oof, self.parts = np.empty(len(y)), []
         for train, held_out in StratifiedKFold(4, shuffle=True, random_state=self.seed).split(X, y):
-            part = one(max_epochs=self.epochs, balance=True, probability="shift")(self.seed).fit(X[train], y[train])
+            part = one(max_epochs=self.epochs, calibration=PLAIN)(self.seed).fit(X[train], y[train])
             oof[held_out] = part.decision_function(X[held_out])
             self.parts.append(part)
         self.map = fit_map("temperature", y == 1, oof, np.ones(len(y)))
@@ -72,7 +75,7 @@ VARIANTS = {
     "cut, the default": one(),
     "cut, l2 3e-3": one(l2=3e-3),
     "cut, l2 1e-2": one(l2=1e-2),
-    "cut, no scales": one(inputs=Inputs(column_scales=False)),
+    "cut, no scales": one(encoding=Inputs(column_scales=False)),
     "cut, one hidden layer": one(hidden=(64,)),
     "cut, 8 members": one(n_members=8),
     "cut, 16 members": one(n_members=16),
@@ -80,10 +83,10 @@ VARIANTS = {
     "bag of folds, 30 epochs": lambda seed: Bag(30, seed),
     "bag of folds, 15 epochs": lambda seed: Bag(15, seed),
     "search over two l2": searched(l2=[1e-3, 1e-2], hidden=DEEP, encoding="steps"),
-    "two encodings averaged": searched(l2=[1e-3], hidden=DEEP, encoding=BOTH, n_settings=2),
-    "best two of four": searched(l2=[1e-3, 1e-2], hidden=DEEP, encoding=BOTH, n_settings=2),
+    "two encodings averaged": searched(l2=[1e-3], hidden=DEEP, encoding=BOTH, search=Search(n_settings=2)),
+    "best two of four": searched(l2=[1e-3, 1e-2], hidden=DEEP, encoding=BOTH, search=Search(n_settings=2)),
     "CRCENClassifierCV": searched(),
-    "the same, three settings": searched(n_settings=3),
+    "the same, three settings": searched(search=Search(n_settings=3)),
 }
 
 

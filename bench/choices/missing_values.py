@@ -22,15 +22,17 @@ import crcen
 
 SETS = ("abalone", "satimage", "mammography")
 SHARE, SPLITS = 0.2, 4
-NETWORK = {"weighting": None, "hidden": (64,), "l2": [1e-3, 1e-2, 1e-1], "encoding": "steps", "cv": 3, "n_members": 2}
+NETWORK = {"weighting": None, "hidden": (64,), "l2": [1e-3, 1e-2, 1e-1], "cv": 3, "n_members": 2}
 TREES = {"learning_rate": [0.03, 0.1], "max_leaf_nodes": [7, 31]}
 
 CANDIDATES = {
-    'missing="indicator"': crcen.CRCENClassifierCV(**NETWORK, inputs=crcen.Inputs(missing="indicator"), random_state=0),
-    "means and indicators first": make_pipeline(
-        SimpleImputer(add_indicator=True), crcen.CRCENClassifierCV(**NETWORK, random_state=0)
+    'missing="indicator"': crcen.CRCENClassifierCV(
+        **NETWORK, encoding=crcen.Inputs(encoding="steps", missing="indicator"), random_state=0
     ),
-    "means first": make_pipeline(SimpleImputer(), crcen.CRCENClassifierCV(**NETWORK, random_state=0)),
+    "means and indicators first": make_pipeline(
+        SimpleImputer(add_indicator=True), crcen.CRCENClassifierCV(**NETWORK, encoding="steps", random_state=0)
+    ),
+    "means first": make_pipeline(SimpleImputer(), crcen.CRCENClassifierCV(**NETWORK, encoding="steps", random_state=0)),
     "boosted trees": GridSearchCV(
         HistGradientBoostingClassifier(early_stopping=False, random_state=0), TREES, scoring="neg_log_loss", cv=3
     ),

@@ -22,7 +22,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from torch import Tensor, nn
 
 import crcen
-from crcen import CostRatio, CRCENClassifier, Inputs, ModuleClassifier, Schedule
+from crcen import Calibration, CostRatio, CRCENClassifier, Inputs, ModuleClassifier, Schedule
 from crcen._support.files import write_atomic
 
 DEFAULT = Path("/usr/share/doc/weka/examples")
@@ -67,14 +67,15 @@ class Story(nn.Module):
 
 def models(weight: float, balance: object, seed: int, epochs: int) -> dict[str, object]:
     """Both models, trained at a weight."""
+    calibration = Calibration(balance=balance, probability="shift", training_weighting="price")
     return {
         "counted words": CRCENClassifier(
-            CostRatio(weight), hidden=(), l2=1e-4, n_members=1, inputs=Inputs(standardize=False), balance=balance,
-            probability="shift", training_weighting="price", device="cpu", random_state=seed,
+            CostRatio(weight), hidden=(), l2=1e-4, n_members=1, encoding=Inputs(standardize=False),
+            calibration=calibration, device="cpu", random_state=seed,
         ),
         "embeddings": ModuleClassifier(
             Story, CostRatio(weight), max_epochs=epochs, schedule=Schedule(batch_size=64, learning_rate=0.02),
-            balance=balance, device="cpu", random_state=seed,
+            calibration=calibration, device="cpu", random_state=seed,
         ),
     }  # fmt: skip
 

@@ -227,15 +227,15 @@ _COLUMNS = Range(0.4, 1.0)
 _LEAVES = Range(4, 64, log=True, integer=True)
 _LEAF_ROWS = Range(5, 60, log=True, integer=True)
 _L2 = Range(1e-3, 10.0, log=True)
-_PAPER = {"training_weighting": "price", "probability": "shift"}
+_PAPER = {"calibration": crcen.Calibration(probability="shift", training_weighting="price")}
 _PLAIN = {"hidden": [(8,), (16,), (32,), (64,)], "l2": [1e-4, 1e-3, 1e-2, 1e-1], "n_members": 1}
-_PLAIN |= {"encoding": "standard", "probability": "shift"}
+_PLAIN |= {"encoding": "standard", "calibration": crcen.Calibration(probability="shift")}
 _BINS = "it holds scikit-learn below 1.7, so it needs an environment of its own"
 
 
 def _networks() -> list[Peer]:
     search = crcen.CRCENClassifierCV
-    plain = Peer(OURS, "CRCEN, searched, λ = ½", "neural", "crcen", _ours(search, weighting=None, n_settings=1),
+    plain = Peer(OURS, "CRCEN, searched, λ = ½", "neural", "crcen", _ours(search, weighting=None),
                  searches_itself=True, is_multiclass=True,
                  note="its own grid and cross-validation on the same folds, trained as stacks")  # fmt: skip
     two = replace(plain, is_multiclass=False)
@@ -270,10 +270,10 @@ def _networks() -> list[Peer]:
                 make=_ours(crcen.CommitteeClassifier, weighting=None, n_jobs=1, effort="best", time_limit=120.0),
                 note="more settings, several seeds and repeated folds within 120 seconds"),
         replace(two, name="crcen_settings", label="CRCEN, best settings averaged, λ = ½",
-                make=_ours(search, weighting=None, n_settings=3)),
+                make=_ours(search, weighting=None, search=crcen.Search(n_settings=3))),
         plain,
         replace(two, name="crcen_cv_balanced", label="CRCEN, searched, balanced",
-                make=_ours(search, weighting="balanced", n_settings=1, **_PAPER)),
+                make=_ours(search, weighting="balanced", **_PAPER)),
         replace(plain, name="crcen", label="CRCEN, defaults", make=_ours(crcen.CRCENClassifier),
                 searches_itself=False, note=""),
         replace(two, name="mlp_threshold", label="MLP (ours, plain)", make=_ours(search, weighting=None, **_PLAIN),

@@ -32,8 +32,8 @@ def ours(X: np.ndarray, y: np.ndarray, folds: list) -> tuple[float, float, int]:
         start = time.perf_counter()
         model = crcen.CRCENClassifierCV(
             hidden=[(h,) for h in HIDDEN], l2=list(L2), encoding="standard", n_members=1, cv=folds,
-            schedule=crcen.Schedule(learning_rate=RATE), device="cpu", random_state=0, training_weighting="price",
-            balance="oof", probability="shift",
+            schedule=crcen.Schedule(learning_rate=RATE), device="cpu", random_state=0,
+            calibration=crcen.Calibration(balance="oof", probability="shift", training_weighting="price"),
         ).fit(X, y)  # fmt: skip
         seconds = time.perf_counter() - start
         best = min(best or (np.inf, 0, 0), (seconds, -model.best_score_, model.best_epochs_))

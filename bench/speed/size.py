@@ -222,7 +222,7 @@ def models(X: np.ndarray, y: np.ndarray) -> dict[str, object]:
 
     mlp_shape = {"hidden": (100,), "n_members": 1, "encoding": "standard", "max_epochs": 5}
     few, labels = X[:2000], y[:2000]
-    three = crcen.CRCENClassifierCV(None, n_settings=3, max_epochs=5, random_state=0)
+    three = crcen.CRCENClassifierCV(None, search=crcen.Search(n_settings=3), max_epochs=5, random_state=0)
     return {
         "MLPClassifier": MLPClassifier(max_iter=5, random_state=0).fit(X, y),
         "LightGBM": LGBMClassifier(n_jobs=1, verbose=-1, random_state=0).fit(X, y),

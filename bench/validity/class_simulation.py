@@ -21,8 +21,8 @@ WEIGHTS = np.array([1.0, 5.0, 12.0, 40.0])
 CENTRES = np.random.default_rng(99).normal(0.0, 1.2, (4, 4))
 N_FIT, N_NEW = 3_000, 20_000
 FACTOR = 1.0 + N_NEW / N_FIT  # by which the error of a fitted model raises the variance on new rows
-AT_PRICE = {"training_weighting": "price", "balance": True, "probability": "shift"}
-OUT_OF_FOLD = {"training_weighting": None, "balance": "oof", "probability": "temperature"}
+AT_PRICE = {"calibration": "paper"}
+OUT_OF_FOLD = {"calibration": "out_of_fold"}
 WAYS = (
     ("unweighted", None, AT_PRICE),
     ("weighted, weights taken out", WEIGHTS, AT_PRICE),

@@ -38,7 +38,7 @@ from crcen.theory.residual_test import residual_sums
 
 DRAWS = 400  # of labels from a model's own probabilities
 PRICES = (5.0, 10.0, "IR")
-PAPER = {"training_weighting": "price", "balance": True, "probability": "shift"}
+PAPER = {"calibration": "paper"}
 MODELS: dict[str, Callable[..., Any]] = {
     "CRCENClassifier": lambda price, seed: crcen.CRCENClassifier(price, **common(seed)),
     "CRCENClassifierCV": lambda price, seed: crcen.CRCENClassifierCV(price, **common(seed)),

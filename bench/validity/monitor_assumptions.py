@@ -57,7 +57,7 @@ def draw(rng: np.random.Generator, n: int, shift: float) -> tuple[np.ndarray, np
 def overfitted(seed: int) -> crcen.CRCENClassifier:
     """A network that nobody held back."""
     settings = {"hidden": (64,), "l2": 1e-6, "max_epochs": 200, "encoding": "standard", "n_members": 1}
-    settings |= {"training_weighting": "price", "balance": True, "probability": "shift"}
+    settings |= {"calibration": "paper"}
     return crcen.CRCENClassifier(**settings, random_state=seed, device="cpu")
 
 

@@ -46,8 +46,9 @@ def network(seed: int) -> tuple[float, float]:
     (X, y), (X_new, y_new) = draw(rng, N), draw(rng, N)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        at_price = {"training_weighting": "price", "balance": "oof", "probability": "shift"}
-        model = crcen.CRCENClassifierCV(hidden=[(8,)], l2=[1e-3, 1e-2, 1e-1], cv=4, random_state=seed, **at_price)
+        calibration = crcen.Calibration(balance="oof", probability="shift", training_weighting="price")
+        grid = {"hidden": [(8,)], "l2": [1e-3, 1e-2, 1e-1]}
+        model = crcen.CRCENClassifierCV(**grid, random_state=seed, calibration=calibration)
         model.fit(X, y)
     held_out = sigmoid(model.oof_decision_function_ - model.oof_shift_)
     new = model.weighted_proba(X_new)[:, 1]

@@ -73,7 +73,8 @@ def evaluate(kind: str, X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test
     shares: Shares = {}
     estimator, params = KINDS[kind]
     for name, weighting in WEIGHTS.items():
-        model = estimator(weighting, probability="balance", device="cpu", random_state=0, **params)
+        calibration = crcen.Calibration(probability="balance")
+        model = estimator(weighting, calibration=calibration, device="cpu", random_state=0, **params)
         models = fit_with_every_map(model, X, y)
         plain = models["shift"].predict(X_test)
         scores[name, UNCORRECTED] = score(y_test, models["shift"].weighted_proba(X_test)[:, 1])

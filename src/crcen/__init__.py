@@ -49,8 +49,9 @@ if TYPE_CHECKING:
     from crcen.models.classifier import CRCENClassifier as CRCENClassifier
     from crcen.models.committee.classifier import CommitteeClassifier as CommitteeClassifier
     from crcen.models.module_classifier import ModuleClassifier as ModuleClassifier
+    from crcen.models.options import Calibration as Calibration
+    from crcen.models.options import Search as Search
     from crcen.models.search.classifier_cv import CRCENClassifierCV as CRCENClassifierCV
-    from crcen.models.search.options import Search as Search
     from crcen.models.search.time_split import TimeSplit as TimeSplit
     from crcen.models.stationarity import stationarity as stationarity
     from crcen.paper.methods import METHODS as METHODS
@@ -108,8 +109,8 @@ _PUBLIC_NAMES = {
     "crcen.models.classifier": "CRCENClassifier",
     "crcen.models.committee.classifier": "CommitteeClassifier",
     "crcen.models.module_classifier": "ModuleClassifier",
+    "crcen.models.options": "Calibration Search",
     "crcen.models.search.classifier_cv": "CRCENClassifierCV",
-    "crcen.models.search.options": "Search",
     "crcen.models.search.time_split": "TimeSplit",
     "crcen.models.stationarity": "stationarity",
     "crcen.paper.methods": "METHODS",

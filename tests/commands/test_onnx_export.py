@@ -19,6 +19,7 @@ from crcen import (
     CrcenError,
     CSMLPClassifier,
     InvalidInput,
+    Search,
     TableClassifier,
     export_onnx,
 )
@@ -179,7 +180,7 @@ def test_texts_are_refused_by_name(tmp_path, table):
     with pytest.raises(InvalidInput, match="text column note"):
         check_columns(learnt)
     check_columns(learnt[1:])
-    gelu = CRCENClassifier(hidden=(2,), activation="gelu", max_epochs=1).fit(X, Y)
+    gelu = CRCENClassifier(**grouped(hidden=(2,), activation="gelu", max_epochs=1)).fit(X, Y)
     with pytest.raises(InvalidInput, match="gelu"):
         export_onnx(gelu, tmp_path / "m.onnx")
     assert os.listdir(tmp_path) == []
@@ -215,9 +216,9 @@ LIGHT3 = {"hidden": (4,), "max_epochs": 3, "n_members": 2, "random_state": 0}
 @pytest.mark.parametrize(
     "model",
     [
-        CRCENClassifier(np.array([1.0, 3.0, 10.0]), **LIGHT3, balance="oof", probability="temperature"),
+        CRCENClassifier(np.array([1.0, 3.0, 10.0]), **grouped(**LIGHT3, balance="oof", probability="temperature")),
         CRCENClassifier(COSTS3, **LIGHT3),
-        CRCENClassifierCV("balanced", l2=[1e-3, 1e-2], n_settings=2, encoding="steps", cv=2, **LIGHT3),
+        CRCENClassifierCV("balanced", l2=[1e-3, 1e-2], search=Search(n_settings=2), encoding="steps", cv=2, **LIGHT3),
     ],
     ids=["weights", "costs", "search"],
 )

@@ -84,8 +84,7 @@ BINARY = [
     CRCENClassifier({"yes": 3, "no": 1}, **grouped(encoding="piecewise", probability="isotonic", **SMALL)),
     CRCENClassifierCV(
         [crcen.Alpha(1), crcen.Alpha(2)],
-        training_weighting="price",
-        **grouped(encoding=["standard", "quantile"], **SMALL),
+        **grouped(training_weighting="price", **grouped(encoding=["standard", "quantile"], **SMALL)),
     ),
     CRCENClassifierCV(crcen.Lam(0.8), **grouped(cv=StratifiedGroupKFold(2), scoring="f1", **SMALL)),
     CRCENClassifierCV(crcen.CostRatio(4), **grouped(cv=TimeSplit(2), **SMALL)),
@@ -95,7 +94,7 @@ BINARY = [
 ]
 MULTICLASS = [
     CRCENClassifier(WEIGHTS, **SMALL),
-    CRCENClassifier(np.array([1.0, 2.0, 3.0]), **SMALL, balance="oof", probability="temperature"),
+    CRCENClassifier(np.array([1.0, 2.0, 3.0]), **grouped(**SMALL, balance="oof", probability="temperature")),
     CRCENClassifier(REVIEW, **SMALL),
     CRCENClassifierCV(WEIGHTS, encoding="standard", cv=2, n_members=1, **SMALL),
     CSMLPClassifier(**SMALL),

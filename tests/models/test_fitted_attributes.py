@@ -6,6 +6,7 @@ import pytest
 from crcen import Budget, CRCENClassifier, CRCENClassifierCV, CSMLPClassifier, fit_stream, load, make_sim2, save
 from crcen.models.fitted import FittedNetworks
 from crcen.paper.networks import MovedThresholdClassifier
+from grouped_settings import grouped
 
 DATA = make_sim2(60, 300, seed=0)
 QUICK = {"hidden": (4,), "max_epochs": 3, "random_state": 0}
@@ -27,7 +28,7 @@ def on_ray(tmp_path):
 
 WAYS = {
     "fit": lambda: CRCENClassifier(Budget(5), **QUICK).fit(DATA.X, DATA.y),
-    "map": lambda: CRCENClassifier(Budget(5), probability="temperature", **QUICK).fit(DATA.X, DATA.y),
+    "map": lambda: CRCENClassifier(Budget(5), **grouped(probability="temperature", **QUICK)).fit(DATA.X, DATA.y),
     "csmlp": lambda: CSMLPClassifier(Budget(5), **QUICK).fit(DATA.X, DATA.y),
     "threshold": lambda: MovedThresholdClassifier(Budget(5), **QUICK).fit(DATA.X, DATA.y),
     "search": lambda: CRCENClassifierCV(Budget(5), l2=[1e-2, 1e-1], cv=2, **QUICK).fit(DATA.X, DATA.y),

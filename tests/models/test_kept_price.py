@@ -38,7 +38,7 @@ def small(kind=CRCENClassifier, **how):
 
 @pytest.mark.parametrize("kind", [CRCENClassifier, CRCENClassifierCV])
 def test_these_are_the_defaults(kind):
-    assert {name: value for name, value in kind().get_params().items() if name in KEPT} == KEPT
+    assert {name: kind().get_params()[f"calibration__{name}"] for name in KEPT} == KEPT
     assert kind().recipe().column_scales == "auto"
 
 

@@ -17,7 +17,7 @@ from grouped_settings import grouped
 from papers_training import CRCENClassifier, CRCENClassifierCV
 
 EXACT = {"solver": "lbfgs", "tol": 1e-10, "max_epochs": 2000, "random_state": 0}
-WAY_OUT = r"NaN in column 0, 1;.*fit with inputs=Inputs\(missing='indicator'\), or impute"
+WAY_OUT = r"NaN in column 0, 1;.*fit with encoding=Inputs\(missing='indicator'\), or impute"
 QUICK = {"hidden": (4,), "max_epochs": 3, "n_members": 2, "random_state": 0}
 ENCODINGS = ["standard", "robust", "quantile", "piecewise", "tree", "steps"]
 
@@ -191,8 +191,10 @@ def test_new_rows_may_lack_what_the_fitted_networks_take_whatever_the_parameter_
     X, y, new = gappy
     told = CRCENClassifier(**grouped(missing="indicator", **QUICK)).fit(X, y)
     expected = told.predict_proba(new)
-    np.testing.assert_array_equal(told.set_params(inputs=Inputs(missing="error")).predict_proba(new), expected)
-    plain = CRCENClassifier(**grouped(**QUICK)).fit(np.nan_to_num(X), y).set_params(inputs=Inputs(missing="indicator"))
+    np.testing.assert_array_equal(told.set_params(encoding=Inputs(missing="error")).predict_proba(new), expected)
+    plain = (
+        CRCENClassifier(**grouped(**QUICK)).fit(np.nan_to_num(X), y).set_params(encoding=Inputs(missing="indicator"))
+    )
     for refused in (lambda: plain.predict_proba(X), lambda: stationarity(plain, X, y), lambda: plain.partial_fit(X, y)):
         with pytest.raises(InvalidInput, match=WAY_OUT):
             refused()
@@ -243,7 +245,7 @@ def test_what_reads_a_model_takes_its_gaps(gappy, tmp_path):
 
 def test_the_column_whose_gaps_tell_the_class_is_the_important_one():
     X, y, _ = rows_whose_gaps_speak(2000, 2)
-    model = CRCENClassifier(None, hidden=(), inputs=Inputs(missing="indicator")).fit(X, y)
+    model = CRCENClassifier(None, hidden=(), encoding=Inputs(missing="indicator")).fit(X, y)
     first, second = permutation_importance(gather(model, X, y)).columns
     assert first.name == "column 1"
     assert first.low > 0.05

@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from crcen import Budget, CrcenError, CSMLPClassifier, Inputs, InvalidInput, InvalidParameter, Schedule
+from crcen import Budget, Calibration, CrcenError, CSMLPClassifier, Inputs, InvalidInput, InvalidParameter, Schedule
 from crcen.exceptions import DeviceMissing, TrainingFailed
 from crcen.training.recipe import Recipe
 from grouped_settings import grouped
@@ -197,7 +197,7 @@ def test_extreme_size_without_standardisation_is_refused_or_finite(rare_rows, so
 @pytest.mark.parametrize("activation", ["relu", "tanh", "gelu", "silu"])
 def test_extreme_new_rows_give_finite_numbers_or_are_refused(rare_rows, standardize, hidden, activation):
     X, y = rare_rows()
-    model = CRCENClassifier(hidden=hidden, activation=activation, inputs=Inputs(standardize=standardize), n_members=3)
+    model = CRCENClassifier(**grouped(hidden=hidden, activation=activation, standardize=standardize, n_members=3))
     model.set_params(max_epochs=5, random_state=0).fit(X, y)
     wild = np.sign(X) * 1e300
     wild[::2] = np.sign(X[::2]) * 1.7e308
@@ -240,13 +240,13 @@ BAD_PARAMETERS = {
     "tol": [-1e-9, np.nan, None, True],
     "early_stopping": ["yes", 1, None],
     "validation_fraction": [0, 1, 0.95, -0.1, np.nan, None, True],
-    "encoding": ["ple", None, 1, ["tree"]],
+    "encoding": ["ple", None, 1, ["tree"], {"bins": 3}, "indicator", Inputs, Schedule()],
     "bins": [1, 0, 12.0, None, True, "many"],
     "missing": ["indicators", None, True, ["error"]],
     "column_scales": ["yes", 1, ["auto"]],
     "standardize": ["yes", 1, None],
     "schedule": [{"tol": 0}, "adam", Schedule, Inputs(), Recipe()],
-    "inputs": [{"bins": 3}, "indicator", Inputs, Schedule()],
+    "calibration": ["oof", True, {"balance": True}, Calibration, Schedule()],
     "balance": ["train", 1, None],
     "training_weighting": ["prize", 1.5, True],
     "device": ["gpu", "", None, 0],
@@ -260,9 +260,9 @@ BAD_PARAMETERS = {
 
 
 def test_every_constructor_parameter_is_covered():
-    single = {field.name for group in (Schedule, Inputs) for field in fields(group)}
-    assert set(BAD_PARAMETERS) - single == set(CRCENClassifier().get_params())
-    assert set(BAD_PARAMETERS) - single - {"loss"} == set(CSMLPClassifier().get_params())  # which is a loss itself
+    single = {field.name for group in (Schedule, Inputs, Calibration) for field in fields(group)} - {"encoding"}
+    for kind in (CRCENClassifier, CSMLPClassifier):
+        assert set(BAD_PARAMETERS) - single == set(kind().get_params(deep=False))
     assert single < set(BAD_PARAMETERS)
 
 
@@ -272,7 +272,7 @@ def test_every_constructor_parameter_is_covered():
         (kind, name, value)
         for kind in (CRCENClassifier, CSMLPClassifier)
         for name, values in BAD_PARAMETERS.items()
-        if name in kind().get_params() or name != "loss"
+        if kind is CRCENClassifier or name != "loss"
         for value in values
     ],
     ids=lambda value: getattr(value, "__name__", repr(value)[:30]),
@@ -280,7 +280,7 @@ def test_every_constructor_parameter_is_covered():
 def test_a_bad_parameter_is_refused_by_name(rare_rows, kind, name, value):
     words = "λ must|weighting given as text"
     called = {"weighting": words, "training_weighting": words}.get(name, name)
-    single, whole = ({}, {name: value}) if name in ("schedule", "inputs") else ({name: value}, {})
+    single, whole = ({}, {name: value}) if name in ("schedule", "calibration") else ({name: value}, {})
     with pytest.raises(InvalidParameter, match=called):
         kind(**(grouped(**({**QUICK, "solver": "adam"} | single)) | whole)).fit(*rare_rows(n=40))
 
@@ -333,7 +333,7 @@ def test_an_absurd_penalty_is_refused_or_gives_the_base_rate(rare_rows, solver):
 def test_early_stopping_says_which_rows_it_lacks(rare_rows):
     X, _ = rare_rows()
     for n_pos in (1, 2):
-        refused(f"early_stopping needs.*got {n_pos} positive", X, np.arange(150) < n_pos, early_stopping=True)
+        refused(f"early_stopping needs.*got {n_pos} rows of the rarest", X, np.arange(150) < n_pos, early_stopping=True)
 
 
 def test_early_stopping_splits_only_rows_with_weight(rare_rows):
@@ -341,7 +341,7 @@ def test_early_stopping_splits_only_rows_with_weight(rare_rows):
     X, y = rare_rows()
     weight = np.ones(len(y))
     weight[np.flatnonzero(y)[1:]] = 0.0
-    refused("early_stopping needs.*got 1 positive", X, y, weight, early_stopping=True)
+    refused("early_stopping needs.*got 1 rows of the rarest", X, y, weight, early_stopping=True)
 
 
 # -- what a person sees ---------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 from crcen import (
     Budget,
+    Calibration,
     CRCENClassifier,
     CRCENClassifierCV,
     CSMLPClassifier,
@@ -23,7 +24,7 @@ from crcen import (
     Search,
 )
 from crcen.models import validation
-from crcen.models.foreign_names import OURS
+from crcen.models.parameter_hints import HINTS
 from grouped_settings import grouped
 
 QUICK = {"hidden": (4,), "max_epochs": 3, "random_state": 0}
@@ -68,22 +69,25 @@ def test_holes_of_sparse_rows_are_found():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", HINTS)
 def test_names_of_other_libraries_are_answered_by_ours(kind, name):
-    with pytest.raises(TypeError, match=f"^{kind.__name__} has no parameter '{name}': use {OURS[name][:6]}.*\\.$"):
+    with pytest.raises(TypeError, match=f"^{kind.__name__} has no parameter '{name}': use {HINTS[name][:6]}.*\\.$"):
         kind(**{name: 1})
-    with pytest.raises(TypeError, match=f"^{kind.__name__} has no parameter '{name}': use {OURS[name][:6]}.*\\.$"):
+    with pytest.raises(TypeError, match=f"^{kind.__name__} has no parameter '{name}': use {HINTS[name][:6]}.*\\.$"):
         kind().set_params(**{name: 1})
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("group", "value"), [("schedule", Schedule()), ("inputs", Inputs()), ("search", Search())])
+@pytest.mark.parametrize(
+    ("group", "value"),
+    [("schedule", Schedule()), ("encoding", Inputs()), ("calibration", Calibration()), ("search", Search())],
+)
 def test_parameters_of_a_group_are_answered_by_its_place(kind, group, value):
     if group == "search" and kind is not CRCENClassifierCV:
         with pytest.raises(TypeError, match="unexpected keyword argument 'halving'"):
             kind(**{"halving": False})
         return
-    for name in (field.name for field in fields(value)):
+    for name in (field.name for field in fields(value) if field.name != "encoding"):
         said = f"^{kind.__name__} has no parameter '{name}': use {group}={type(value).__name__}\\({name}=…\\)\\.$"
         with pytest.raises(TypeError, match=said):
             kind(**{name: getattr(value, name)})
@@ -98,9 +102,9 @@ def test_a_group_is_shown_by_what_was_set():
 
 
 def test_a_group_that_says_one_thing_leaves_the_others_as_they_were():
-    search, single = CRCENClassifierCV(inputs=Inputs(bins=5)), CRCENClassifier(inputs=Inputs(bins=5))
+    search, single = CRCENClassifierCV(encoding=Inputs(bins=5)), CRCENClassifier(encoding=Inputs(bins=5))
     assert (search.recipe().column_scales, single.recipe().column_scales) == ("auto", "auto")
-    assert CSMLPClassifier(inputs=Inputs(bins=5)).recipe().column_scales is False
+    assert CSMLPClassifier(encoding=Inputs(bins=5)).recipe().column_scales is False
     assert (search.recipe().bins, search.recipe().missing) == (5, "error")
 
 
@@ -112,8 +116,9 @@ def test_a_search_chooses_its_epochs_itself():
 @pytest.mark.parametrize("kind", KINDS)
 def test_names_said_are_parameters_and_signatures_stay(kind):
     parameters = inspect.signature(kind).parameters
-    assert set(kind().get_params()) == set(parameters)
-    assert not set(OURS) & set(parameters)
+    assert set(kind().get_params(deep=False)) == set(parameters)
+    assert len(parameters) <= 14
+    assert not set(HINTS) & set(parameters)
     for said in ("l2", "weighting", "hidden", "schedule", "max_epochs"):
         assert said in parameters
     with pytest.raises(TypeError, match="unexpected keyword argument 'hiden'"):
@@ -128,6 +133,42 @@ def test_grid_search_over_parameters():
     plain = CRCENClassifier(Budget(3), **grouped(**QUICK))
     search = GridSearchCV(plain, {"l2": [1e-3, 1e-1], "schedule": schedules}, cv=2)
     assert np.isfinite(search.fit(coded, y).cv_results_["mean_test_score"]).all()
+    nested = GridSearchCV(plain, {"l2": [1e-3, 1e-1], "schedule__batch_size": [32, 64]}, cv=2).fit(coded, y)
+    np.testing.assert_array_equal(nested.cv_results_["mean_test_score"], search.cv_results_["mean_test_score"])
+
+
+def test_nested_parameters_replace_one_field_of_a_group():
+    model = CRCENClassifier(schedule=Schedule(tol=0), encoding="tree", calibration="paper")
+    before = model.schedule
+    model.set_params(schedule__learning_rate=0.5, encoding__missing="indicator", calibration__probability="isotonic")
+    assert model.schedule == Schedule(tol=0, learning_rate=0.5)
+    assert before == Schedule(tol=0)
+    assert model.encoding == Inputs(encoding="tree", missing="indicator")
+    assert model.calibration == Calibration(balance=True, probability="isotonic", training_weighting="price")
+    assert model.get_params()["schedule__learning_rate"] == 0.5
+    with pytest.raises(ValueError, match="Schedule has no parameter 'rate': use one of solver"):
+        model.set_params(schedule__rate=1)
+    with pytest.raises(InvalidParameter, match="learning_rate must be a number above 0"):
+        model.set_params(schedule__learning_rate=-1)
+
+
+@pytest.mark.parametrize("labels", [["a", "b"], ["a", "b", "c"]])
+def test_calibration_by_name_is_the_calibration_it_stands_for(labels):
+    """``"paper"`` is exact on the training rows; ``None`` leaves the network as it was trained at the price."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(120, 3)), np.array(labels)[np.arange(120) % len(labels)]
+    fits = {
+        name: CRCENClassifier(hidden=(4,), max_epochs=3, n_members=2, random_state=0, calibration=name).fit(X, y)
+        for name in ("paper", None, "out_of_fold")
+    }
+    assert fits["paper"].key_equation_.residual < 1e-12 < fits[None].key_equation_.residual
+    assert fits["paper"].key_equation_.rows == "the training rows"
+    assert fits["out_of_fold"].key_equation_.rows == "out-of-fold rows"
+    for name in ("paper", None):
+        assert fits[name].probability_map_.tolist() == [1.0] + [0.0] * (len(labels) if len(labels) > 2 else 1)
+    stated = Calibration(balance=True, probability="shift", training_weighting="price")
+    same = clone(fits["paper"]).set_params(calibration=stated).fit(X, y)
+    np.testing.assert_array_equal(same.predict_proba(X), fits["paper"].predict_proba(X))
 
 
 @pytest.mark.parametrize("labels", [("no", "yes"), ("ok", "fraud")])

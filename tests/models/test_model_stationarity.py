@@ -86,14 +86,13 @@ def test_it_is_the_gradient_of_the_stated_objective(rare_rows, kind, loss, hidde
     model = kind(
         Budget(4),
         hidden=hidden,
-        activation="tanh",
-        schedule=Schedule(solver="adam"),
+        schedule=Schedule(solver="adam", activation="tanh"),
         max_epochs=2,
         l2=0.05,
         n_members=2,
     )
     model.set_params(encoding="standard")
-    model.set_params(random_state=0, balance=False).fit(X, y, s)
+    model.set_params(random_state=0, calibration__balance=False).fit(X, y, s)
     found = stationarity(model, X, y, s)
     for member in range(2):
         expected = finite_differences(model, X, y, s, member, loss)

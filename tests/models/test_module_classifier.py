@@ -15,6 +15,8 @@ from crcen import Budget, CostRatio, ModuleClassifier, Schedule
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.training.jobs import TrainingJob
 from crcen.training.modules import AutogradEpochs, ModuleRows
+from grouped_settings import calibrated
+from papers_training import PAPER
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +62,8 @@ def rows(n=300, n_classes=2, seed=0):
 
 def fast(module, weighting="balanced", **named):
     named.setdefault("max_epochs", 4)
-    return ModuleClassifier(module, weighting, random_state=0, device="cpu", **named)
+    settings = calibrated(named, **PAPER)
+    return ModuleClassifier(module, weighting, random_state=0, device="cpu", **settings)
 
 
 @pytest.mark.parametrize("columns", [1, 2])

@@ -83,7 +83,7 @@ def test_a_step_that_lies_on_the_threshold_is_no_alarm(labels, tmp_path):
     """Corners of an isotonic map at p = 1/11, with a price of 10: a tie for every row of the step."""
     X, positive = rare()
     y = np.where(positive, labels[1], labels[0])
-    model = CRCENClassifier(CostRatio(10), hidden=(), probability="isotonic", random_state=0).fit(X, y)
+    model = CRCENClassifier(CostRatio(10), **grouped(hidden=(), probability="isotonic", random_state=0)).fit(X, y)
     logit = np.log(1 / 11) - np.log1p(-1 / 11)
     model.ensemble_ = model.ensemble_.mapped(np.array([[-50.0, -9.0, -8.9, 50.0], [-9.0, -9.0, logit, logit]]))
     assert not assert_one_decision(model, X).any()

@@ -47,9 +47,9 @@ def without_map(model, X):
 def test_every_answer_is_the_mapped_logit(rare_rows, model, kind):
     """The networks are those of the plain shift; p is the map of their natural logit, and q is p at the price."""
     X, y = rare_rows(120)
-    plain = model.set_params(probability="shift").fit(X, y)
+    plain = model.set_params(calibration__probability="shift").fit(X, y)
     before, p_before = natural(plain, X), plain.predict_proba(X)
-    mapped = model.set_params(probability=kind).fit(X, y)
+    mapped = model.set_params(calibration__probability=kind).fit(X, y)
     np.testing.assert_allclose(without_map(mapped, X), before, rtol=1e-4, atol=1e-4)
     p, q, c = mapped.predict_proba(X), mapped.weighted_proba(X), mapped.weighting_.cost_ratio
     assert not np.allclose(p, p_before, rtol=1e-3)
@@ -146,7 +146,7 @@ def test_the_fitted_map_travels_and_stays(rare_rows):
     before = model.predict_proba(X)
     assert isinstance(model.probability_map_, np.ndarray)
     assert np.array_equal(pickle.loads(pickle.dumps(model)).predict_proba(X), before)
-    assert np.array_equal(model.set_params(probability="shift").predict_proba(X), before)
+    assert np.array_equal(model.set_params(calibration__probability="shift").predict_proba(X), before)
 
 
 @pytest.mark.parametrize("kind", FITTED)
@@ -168,10 +168,10 @@ def test_early_stopping_holds_out_rows_of_each_fold(rare_rows):
 
 
 def test_bad_input(rare_rows):
-    X, y = rare_rows(60)
-    for model in (CRCENClassifier(probability="platt"), CRCENClassifierCV(probability=None)):
-        with pytest.raises(InvalidParameter, match=r"probability of CRCENClassifier(CV)? must be one of 'auto'"):
-            model.fit(X, y)
+    X, _ = rare_rows(60)
+    for probability in ("platt", None):
+        with pytest.raises(InvalidParameter, match="probability must be one of 'auto'"):
+            crcen.CRCENClassifier().set_params(calibration__probability=probability)
     one = np.zeros(60, dtype=int)
     one[3] = 1
     with pytest.raises(InvalidInput, match="folds need 2 rows of each class"):

@@ -11,6 +11,7 @@ from crcen.models.fitting import base_seed, member_seed
 from crcen.models.probability import probability_folds
 from crcen.training.engine import Trainer, train
 from crcen.training.jobs import RowSets, TrainingJob
+from grouped_settings import grouped
 
 SMALL = {"hidden": (8,), "l2": 1e-4, "n_members": 2, "random_state": 3, "device": "cpu"}
 
@@ -57,7 +58,7 @@ def test_what_was_asked_for_is_not_cut(n_classes):
     X, y = noisy_rows(n_classes)
     assert CRCENClassifier(None, **SMALL).fit(X, y).n_iter_ < 30
     assert CRCENClassifier(None, max_epochs=9, **SMALL).fit(X, y).n_iter_ == 9
-    assert CRCENClassifier(None, balance=True, **SMALL).fit(X, y).n_iter_ == 30  # no folds to choose by
+    assert CRCENClassifier(None, **grouped(balance=True, **SMALL)).fit(X, y).n_iter_ == 30  # no folds to choose by
 
 
 def test_early_stopping_holds_out_rows_of_its_own():

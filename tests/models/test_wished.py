@@ -50,7 +50,7 @@ def test_a_search_meets_a_wish_out_of_fold(rare_rows, wish, probability):
 def test_one_network_holds_rows_out_for_a_wish(rare_rows):
     X, y = rare_rows(800, seed=5)
     model = CRCENClassifier(RecallAtLeast(0.8), hidden=(), random_state=0).fit(X, y)
-    neutral = CRCENClassifier(None, hidden=(), balance="oof", random_state=0).fit(X, y)
+    neutral = CRCENClassifier(None, **grouped(hidden=(), balance="oof", random_state=0)).fit(X, y)
     np.testing.assert_allclose(model.predict_proba(X), neutral.predict_proba(X), rtol=1e-9)
     X_new, y_new = rare_rows(4000, seed=6)
     assert (model.predict(X_new) == 1)[y_new == 1].mean() == pytest.approx(0.8, abs=0.1)

@@ -296,7 +296,7 @@ def test_every_cell_is_selected_by_its_own_metric(readings, reading):
     if reading == "scikit-learn":
         own = {
             "schedule": crcen.Schedule(batch_size=200, learning_rate=1e-3),
-            "inputs": crcen.Inputs(standardize=False),
+            "encoding": crcen.Inputs(encoding="standard", standardize=False),
         }
     for metric, one in best.items():
         model = make_method("crcen", hidden=(one["hidden"],), l2=one["l2"], max_epochs=4, random_state=0, **own)

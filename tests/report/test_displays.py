@@ -9,6 +9,7 @@ import crcen
 from crcen import CostRatio, CRCENClassifier, ExpenseCurve, InvalidInput, InvalidParameter
 from crcen.exceptions import MissingExtra
 from crcen.report.displays import CorrectionDisplay, DecisionCurveDisplay, KeyEquationDisplay, WeightPathDisplay
+from grouped_settings import grouped
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -30,7 +31,9 @@ def rows():
 
 @pytest.fixture(scope="module")
 def model(rows):
-    return CRCENClassifier(hidden=(), training_weighting="price", balance=True, random_state=0).fit(rows.X, rows.y)
+    return CRCENClassifier(**grouped(hidden=(), training_weighting="price", balance=True, random_state=0)).fit(
+        rows.X, rows.y
+    )
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +100,7 @@ def test_expense_curve_says_what_is_undefined_or_free():
 
 def test_expense_curve_of_counts_alone_has_no_bars(rows):
     path = [crcen.Alpha(0.5), crcen.Alpha(1), crcen.Alpha(2)]
-    how = {"hidden": (), "l2": 1e-2, "cv": 2, "training_weighting": "price", "random_state": 0}
+    how = {"hidden": (), "l2": 1e-2, "cv": 2, "calibration": "paper", "random_state": 0}
     search = crcen.CRCENClassifierCV(path, **how).fit(rows.X, rows.y)
     display = drawn(ExpenseCurve.from_cv(search).plot())
     assert all("interval" not in label for label in legend(display))

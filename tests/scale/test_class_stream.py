@@ -10,6 +10,7 @@ from crcen.scale.balance import LogitFile, solve_file, sums_of_file
 from crcen.theory.balance import class_shifts
 from crcen.theory.decision import softmax
 from crcen.theory.price import Price
+from grouped_settings import grouped
 
 LABELS = np.array(["ash", "birch", "oak"])
 WEIGHTS = {"ash": 1.0, "birch": 3.0, "oak": 12.0}
@@ -35,9 +36,10 @@ def numbers(y):
 def test_a_stream_comes_to_the_softmax_regression_of_rows_in_memory():
     X, y, weight = rows()
     common = {"hidden": (), "l2": 1e-3, "training_weighting": "price", "random_state": 0}
-    many = fit_stream(batches(X, y, weight), weighting=WEIGHTS, epochs=60, **common, schedule=Schedule(batch_size=128))
+    many = fit_stream(batches(X, y, weight), weighting=WEIGHTS, epochs=60, **grouped(**common, batch_size=128))
     whole = CRCENClassifier(
-        WEIGHTS, balance=True, probability="shift", schedule=Schedule(solver="lbfgs"), max_epochs=300, **common
+        WEIGHTS,
+        **grouped(balance=True, probability="shift", schedule=Schedule(solver="lbfgs"), max_epochs=300, **common),
     ).fit(X, y, sample_weight=weight)
     assert many.classes_.tolist() == LABELS.tolist()
     # The last batches of Adam leave noise; the optimum is the same.

@@ -17,6 +17,7 @@ from crcen.training.jobs import RowSets
 from crcen.training.recipe import Recipe
 from crcen.training.stream import Batch, StreamShape, StreamTrainer
 from crcen.training.threads import _container_cores, reproducible_arithmetic, usable_cores
+from grouped_settings import grouped
 
 # Fits whose sums could be shared out: by torch, by BLAS (dot products from 10,000 rows on), or by cutting stacks.
 FITS = """
@@ -40,13 +41,13 @@ def digest(model):
 fits = {
     "default": crcen.CRCENClassifier(max_epochs=2, n_members=2, random_state=0).fit(*rows(12000, 4)),
     "search": crcen.CRCENClassifierCV(max_epochs=4, cv=3, random_state=0).fit(*rows(700, 8)),
-    "search by F1": crcen.CRCENClassifierCV(max_epochs=2, cv=2, scoring="f1", weighting=["balanced", None],
-                                            training_weighting="price", random_state=0).fit(*rows(300, 4)),
+    "search by F1": crcen.CRCENClassifierCV(max_epochs=2, cv=2, weighting=["balanced", None], random_state=0,
+                                            search=crcen.Search(scoring="f1"), calibration="paper").fit(*rows(300, 4)),
     "wide": crcen.CRCENClassifier(max_epochs=2, random_state=0, encoding="standard").fit(*rows(400, 1200)),
     "large": crcen.CRCENClassifier(hidden=(700,), n_members=1, max_epochs=1, random_state=0).fit(*rows(400, 60)),
     "linear": crcen.CRCENClassifier(hidden=(), random_state=0).fit(*rows(21000, 12)),
-    "map": crcen.CRCENClassifier(hidden=(4,), n_members=2, encoding="standard", max_epochs=1,
-                                 probability="temperature", random_state=0).fit(*rows(21000, 3)),
+    "map": crcen.CRCENClassifier(hidden=(4,), n_members=2, encoding="standard", max_epochs=1, random_state=0,
+                                 calibration=crcen.Calibration(probability="temperature")).fit(*rows(21000, 3)),
     "streamed": crcen.fit_stream([rows(11000, 6), rows(11000, 6, 1)], epochs=1, encoding="steps", hidden=(500,),
                                  random_state=0),
     "in parts": crcen.CRCENClassifier(random_state=0).partial_fit(*rows(3000, 6)),
@@ -134,7 +135,8 @@ def test_numbers_that_decay_become_denormal_where_nothing_is_done_about_it():
 def test_no_parameter_of_a_fit_is_denormal(flushing):
     X, y = many_steps()
     model = CRCENClassifier(
-        None, l2=1e-2, max_epochs=30, n_members=2, balance=False, schedule=Schedule(batch_size=4), random_state=0
+        None,
+        **grouped(l2=1e-2, max_epochs=30, n_members=2, balance=False, schedule=Schedule(batch_size=4), random_state=0),
     ).fit(X, y)
     assert sum(n_denormal(layer) for layer in (*model.coefs_, *model.intercepts_)) == 0
     assert sum(n_denormal(layer.astype(np.float32)) for layer in model.coefs_) == 0

@@ -195,7 +195,7 @@ class TestClassifier:
     def test_goes_on_without_them(self):
         model = crcen.CRCENClassifier(**grouped(**self.quick, encoding="standard", column_scales=True)).fit(X, Y)
         assert model.column_scales_
-        assert not model.set_params(inputs=Inputs(column_scales="auto")).partial_fit(X, Y).column_scales_
+        assert not model.set_params(encoding=Inputs(column_scales="auto")).partial_fit(X, Y).column_scales_
 
     def test_inputs_as_they_are_have_none(self):
         model = crcen.CRCENClassifier(
@@ -205,8 +205,9 @@ class TestClassifier:
 
     def test_columns_that_are_left_out_are_stationary(self):
         model = crcen.CRCENClassifier(
-            None, hidden=(4,), n_members=1, l2=0.3, max_epochs=1500, encoding="standard", random_state=0,
-            schedule=crcen.Schedule(batch_size=130, solver="adam"), inputs=crcen.Inputs(column_scales=True),
+            None, hidden=(4,), n_members=1, l2=0.3, max_epochs=1500, random_state=0,
+            schedule=crcen.Schedule(batch_size=130, solver="adam"),
+            encoding=crcen.Inputs(encoding="standard", column_scales=True),
         ).fit(X, Y)  # fmt: skip
         assert np.linalg.norm(model.coefs_[0][0], axis=1).max() < 1e-6  # the penalty leaves nothing
         assert np.abs(crcen.stationarity(model, X, Y).weights[0]).max() < 1e-6

@@ -9,9 +9,10 @@ import torch
 from training_reference import binary_job
 
 import crcen.training.engine
-from crcen import CRCENClassifierCV, Schedule, balance_shift
+from crcen import CRCENClassifierCV, balance_shift
 from crcen.training.engine import train
 from crcen.training.threads import THREADS, reproducible_arithmetic
+from grouped_settings import grouped
 
 
 @pytest.fixture(autouse=True)
@@ -97,8 +98,8 @@ class TestCallers:
                 raise KeyboardInterrupt
             return 0.0
 
-        clf = CRCENClassifierCV(hidden=[(2,), (3,)], l2=1e-2, cv=2, max_epochs=6, scoring=scoring, random_state=0,
-                                schedule=Schedule(solver="adam"))  # fmt: skip
+        how = {"hidden": [(2,), (3,)], "l2": 1e-2, "cv": 2, "max_epochs": 6, "scoring": scoring, "solver": "adam"}
+        clf = CRCENClassifierCV(**grouped(random_state=0, **how))
         if fails:
             with pytest.raises(KeyboardInterrupt):
                 clf.fit(X, y)

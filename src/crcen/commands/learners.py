@@ -10,6 +10,7 @@ from sklearn.base import clone
 from sklearn.model_selection import StratifiedGroupKFold
 
 from crcen import (
+    Calibration,
     CommitteeClassifier,
     CRCENClassifierCV,
     Inputs,
@@ -112,8 +113,8 @@ def _networks(n_rows: int) -> CRCENClassifierCV:
     """The search of the command: that of the class. On many rows, where settings differ less and cost more, fewer."""
     if n_rows <= _MANY:
         return CRCENClassifierCV()
-    l2, inputs, search = (1e-3, 1e-2, 1e-1), Inputs(bins=8), Search(widen=True)
-    return CRCENClassifierCV(hidden=(64,), l2=l2, n_members=2, inputs=inputs, search=search)
+    l2, encoding, search = (1e-3, 1e-2, 1e-1), Inputs(bins=8), Search(widen=True)
+    return CRCENClassifierCV(hidden=(64,), l2=l2, n_members=2, encoding=encoding, search=search)
 
 
 def learner_lines(fitted: Any, validation: str) -> list[str]:
@@ -164,7 +165,8 @@ def shift_line(estimator: Learner) -> str:
     """How the log-odds were moved to close the key equation of held-out rows; for two classes."""
     if isinstance(getattr(estimator, "weighting", None), ThresholdGoal):
         return "log-odds not moved to close it: the price is where the goal is met"
-    if getattr(estimator, "balance", "oof") in ("auto", "oof") and estimator.oof_shift_ == 0.0:
+    balance = Calibration.of(getattr(estimator, "calibration", "out_of_fold")).balance
+    if balance in ("auto", "oof") and estimator.oof_shift_ == 0.0:
         return "log-odds not moved to close it: later rows differ in both directions"
     return f"log-odds then moved by {estimator.oof_shift_:+.3f} to close it"
 

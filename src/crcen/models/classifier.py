@@ -15,8 +15,6 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.atomic import all_or_nothing
 from crcen.models.fitted import Course, FittedNetworks, write_fit
 from crcen.models.fitting import (
-    AUTO,
-    OUT_OF_FOLD,
     OUT_OF_FOLD_ROWS,
     TRAINING_ROWS,
     FitRows,
@@ -28,18 +26,18 @@ from crcen.models.fitting import (
     held_out_logits,
     member_jobs,
     seen_rows,
-    settled_answers,
     solved_at_price,
     training_price,
     usable,
 )
-from crcen.models.foreign_names import OurNames, says_our_names
 from crcen.models.incremental import IncrementalFit
+from crcen.models.options import OUT_OF_FOLD, Calibration
+from crcen.models.parameter_hints import GroupedParameters, reject_foreign_parameters
 from crcen.models.probability import PROBABILITIES, probability_folds
 from crcen.models.schedule_cut import Train, is_cut, train_to_cut
 from crcen.models.search.folds import Fold
 from crcen.models.search.scoring import log_losses
-from crcen.models.validation import check_choice, check_classes, check_number, check_rows, check_weights
+from crcen.models.validation import check_classes, check_number, check_rows, check_weights
 from crcen.models.wished import at_wish, before_wish
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import on_rows
@@ -59,7 +57,7 @@ Index = NDArray[np.int64]
 _FEWEST_FOR_FOLDS = 3
 
 
-class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames):
+class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedParameters):
     """Neural networks for rare events, decided at a stated price that new rows keep.
 
     The objective is class-wise reweighted cross entropy,
@@ -67,8 +65,8 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
     (times the sample weight) and no penalty on biases. By default it is trained without a weight (λ = ½), and the price
     enters where it decides: probabilities are fitted on rows that their networks did not see, and the output bias is
     then solved for, so that the key equation Σ_pos (1−q) / Σ_neg q = (1−λ)/λ holds on those rows at the price. The
-    paper's own training is ``training_weighting="price", balance=True, probability="shift"``: weighted by the price and
-    exact on the training rows, whose networks learn by heart and so alarm too seldom on new ones.
+    paper's own training is ``calibration="paper"``: weighted by the price and exact on the training rows, which an
+    overfitted network learns by heart, so that it alarms too seldom on new rows.
 
     Parameters
     ----------
@@ -80,8 +78,6 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         ``None``, a dict or an array of class weights, or a `CostMatrix`.
     hidden : tuple of int, default=(64, 32)
         Hidden layer sizes; ``()`` is weighted logistic regression.
-    activation : {"relu", "tanh", "sigmoid", "gelu", "silu"}, default="relu"
-        Hidden activation.
     l2 : float, default=0.001
         Penalty on weights, never on biases. (scikit-learn's MLP calls its penalty ``alpha`` and divides it by the
         batch's weight; ``alpha = l2 * batch_size`` there is the same penalty.)
@@ -92,37 +88,21 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         least 5) and 500 (iterations) for L-BFGS. Where folds are trained anyway and it is ``None``, Adam's schedule is
         cut off after the epoch that had the least log loss on rows held out.
     schedule : Schedule, default=None
-        Solver, batch size, learning rate, tolerance and early stopping, as in
+        Solver, batch size, learning rate, tolerance, early stopping, activation and loss, as in
         ``Schedule(learning_rate=0.02, early_stopping=True)``; see `crcen.Schedule`.
-    encoding : {"auto", "standard", "robust", "quantile", "piecewise", "tree", "steps"}, default="auto"
+    encoding : {"auto", "standard", "robust", "quantile", "piecewise", "tree", "steps"} or Inputs, default="auto"
         The frozen input layer, fitted on the training rows (sample weights count, class weights do not):
         ``"standard"``ised columns; ``"robust"`` ones by median and middle half, large values bent smoothly; normal
         scores (``"quantile"``); or standardised columns and beside each a ramp for every bin between its quantiles
         (``"piecewise"``), for every bin between the splits of a small tree on that column alone (``"tree"``), or a
         step at every such split (``"steps"``). ``"auto"`` is ``"steps"`` for a network with a hidden layer and
-        ``"standard"`` without, where the model stays weighted logistic regression.
-    inputs : Inputs, default=None
-        Bins, missing cells, scales of columns and standardisation, as in ``Inputs(missing="indicator")``; see
-        `crcen.Inputs`.
-    balance : "auto", "oof", True or False, default="auto"
-        Solve the output bias for the key equation at the price after training: on all rows given to ``fit``, on
-        out-of-fold logits (four stratified folds, trained in the same stack), or not at all. ``"auto"`` is out of fold,
-        or on all rows where a class has fewer than three rows; ``key_equation_.rows`` says which.
-    probability : {"auto", "shift", "balance", "temperature", "isotonic"}, default="auto"
-        How ``predict_proba`` comes from the natural logit: as it is, or through a map fitted on out-of-fold logits
-        (four stratified folds, trained in the same stack): an intercept, a slope and an intercept, or any rising
-        function. ``"auto"`` is ``"temperature"`` where the bias is solved for out of fold, else ``"shift"``. `predict`
-        is p > 1/(1 + c) on that same probability, and the weighted logit is the mapped natural logit + log c, so that
-        all answers agree. Under a map the key equation is not exact on the training rows; with ``balance="oof"`` it is
-        exact on the out-of-fold rows, since the bias is solved for after the map.
-    training_weighting : None, "price", float, Lam, Alpha, CostRatio, Budget, dict, default=None
-        What the loss is weighted by: nothing (``None`` is λ = ½, plain cross entropy), the price itself, as in the
-        paper, or another weight. Decisions, ``weighting_``, ``weighted_proba`` and ``key_equation_`` are at the price
-        either way.
-    loss : {"cross_entropy", "one_against_all"}, default="cross_entropy"
-        Of more than two classes: one softmax, or a sigmoid for each class against all others. A network's sigmoids then
-        have the key equation for every class by itself, at the training weights; probabilities are natural, from the
-        sigmoids over their sum.
+        ``"standard"`` without, where the model stays weighted logistic regression. An `Inputs` object also states
+        bins, missing cells, column scales and standardisation, as ``Inputs(missing="indicator")``.
+    calibration : {"out_of_fold", "paper", None} or Calibration, default="out_of_fold"
+        How probabilities and decisions come from the networks. ``"out_of_fold"``: trained without class weights, then
+        a temperature and the output bias fitted on out-of-fold logits (four stratified folds, trained in the same
+        stack). ``"paper"``: trained at the price, balanced on the training rows, no probability map. ``None``: trained
+        at the price, no solve and no map. A `Calibration` object states each part.
     pos_label : default=None
         The positive class; ``None`` is the rarer one, ``classes_[1]`` on a tie.
     device : {"auto", "cpu", "cuda"}, default="auto"
@@ -149,10 +129,10 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
     column_scales_ : bool
         Whether the networks were trained with scales; they are multiplied into ``coefs_``.
     shift_ : float
-        Added to the averaged logit of several members by the balance solve; 0 for a single network, whose own bias
-        carries it.
+        Added to the averaged logit of several members by the balance solve on the training rows; 0 for a single
+        network, whose own bias carries it.
     probability_map_ : ndarray
-        The map of ``probability``: slope and intercept, or corners, in logits.
+        The probability map with the solved output bias: slope and intercept, or corners, in logits.
     ensemble_ : Ensemble
         The fitted model as one value, which every answer comes from and which the attributes above are read from.
     recipe_ : Recipe
@@ -164,12 +144,12 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
 
     Notes
     -----
-    A network that overfits is overconfident whatever its weight, which the map of ``probability`` mends as far as a
-    slope can. The exact key equation on the rows it was solved on is no evidence of anything; look at
+    A network that overfits is overconfident whatever its weight, which the probability map corrects as far as a slope
+    can. The exact key equation on the rows it was solved on is no evidence of anything; look at
     `crcen.key_equation` on rows the network did not see. A fit trains five times ``n_members`` networks (from 17,000
     rows on, two on each fold at most). Those of the folds come first and say for how many epochs: in parts of the
-    schedule, which end where rows held out have gained nothing for long. With ``balance=True`` and no map there are no
-    folds. ``partial_fit`` and streams have none either.
+    schedule, which end where rows held out have gained nothing for long. Other calibrations have no
+    folds, nor have ``partial_fit`` and streams.
 
     There is no ``n_jobs``: one fit trains its networks together, on two threads at most. Where an outer loop fits in
     parallel (``GridSearchCV(n_jobs=…)``), as many workers as cores serve best; `CRCENClassifierCV` needs no such loop.
@@ -184,29 +164,23 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
     True
     """
 
-    loss = "cross_entropy"  # of models that were saved without one
-    losses: tuple[str, ...] = ("cross_entropy", ONE_AGAINST_ALL)
+    losses: tuple[str, ...] = ("cross_entropy", ONE_AGAINST_ALL)  # of a schedule
     is_control = False  # whether the training weight stays what it is after training, too
     can_cut = True  # whether folds may choose the number of epochs
     _column_scales: Any = "auto"  # unless told
 
-    @says_our_names
+    @reject_foreign_parameters
     def __init__(
         self,
         weighting: Any = "balanced",
         *,
         hidden: Any = (64, 32),
-        activation: str = "relu",
         l2: float = 1e-3,
         n_members: int = 4,
         max_epochs: int | None = None,
         schedule: Schedule | None = None,
-        encoding: str = "auto",
-        inputs: Inputs | None = None,
-        balance: Any = "auto",
-        probability: str = "auto",
-        training_weighting: Any = None,
-        loss: str = "cross_entropy",
+        encoding: str | Inputs = "auto",
+        calibration: str | Calibration | None = "out_of_fold",
         pos_label: Any = None,
         device: str = "auto",
         random_state: Any = None,
@@ -214,17 +188,12 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
     ) -> None:
         self.weighting = weighting
         self.hidden = hidden
-        self.activation = activation
         self.l2 = l2
         self.n_members = n_members
         self.max_epochs = max_epochs
         self.schedule = schedule
         self.encoding = encoding
-        self.inputs = inputs
-        self.balance = balance
-        self.probability = probability
-        self.training_weighting = training_weighting
-        self.loss = loss
+        self.calibration = calibration
         self.pos_label = pos_label
         self.device = device
         self.random_state = random_state
@@ -236,7 +205,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         Parameters
         ----------
         X : array, data frame or sparse matrix of shape (n, n_features)
-            Finite numbers; NaN where ``inputs`` allows it. A sparse matrix is made dense, up to 1 GiB.
+            Finite numbers; NaN where ``encoding`` allows it. A sparse matrix is made dense, up to 1 GiB.
         y : array of shape (n,)
             Two classes or more.
         sample_weight : array of shape (n,), optional
@@ -306,19 +275,19 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
     def _on_folds(
         self, recipe: Recipe, trained: Price, seed: int, rows: FitRows
     ) -> tuple[Any, str, list[Fold], list[TrainingJob], str]:
-        """``balance`` and ``probability`` settled, folds and jobs on them, and of which rows the key equation is.
+        """Balance and probability map settled, folds and jobs on them, and of which rows the key equation is.
 
-        Where it was left to the data and the data have no folds, all is as without them.
+        If the calibration is left to the data and they have too few rows for folds, there are none.
         """
-        is_open = isinstance(self.balance, str) and self.balance == AUTO and self.probability in (AUTO, "shift")
-        balance, probability = settled_answers(self.balance, self.probability, has_folds=not self.is_control)
+        calibration = Calibration.of(self.calibration)
+        is_open, (balance, probability) = calibration.is_open, calibration.settled(has_folds=not self.is_control)
         if isinstance(self.weighting, ThresholdGoal):  # met out of fold
             balance, is_open = OUT_OF_FOLD, False
         if balance != OUT_OF_FOLD and probability == PROBABILITIES[0]:
             return balance, probability, [], [], TRAINING_ROWS
         jobs: list[TrainingJob] = []
         try:
-            folds = probability_folds(rows.target, rows.weights, seed, _FEWEST_FOR_FOLDS if is_open else 2)
+            folds = probability_folds(rows.engine_target, rows.weights, seed, _FEWEST_FOR_FOLDS if is_open else 2)
             for own, _ in folds:
                 n_members = fold_members(self.n_members, len(rows.X))
                 jobs += member_jobs(recipe, trained, n_members, seed, rows, own)
@@ -326,7 +295,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
             if not is_open:
                 raise
             reason = f"{TRAINING_ROWS}, not out of fold: {str(error).partition(';')[0]}"
-            return *settled_answers(self.balance, self.probability, has_folds=False), [], [], reason
+            return *calibration.settled(has_folds=False), [], [], reason
         return balance, probability, folds, jobs, OUT_OF_FOLD_ROWS if balance == OUT_OF_FOLD else TRAINING_ROWS
 
     def recipe(self) -> Recipe:
@@ -335,37 +304,36 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         What was left to the data is settled in ``fit``; ``recipe_`` is that of the fitted networks.
         """
         # What is solved out of fold was balanced on its own rows first.
-        balance = True if isinstance(self.balance, str) else self.balance
-        return self._recipe(self.hidden, self.l2, self.encoding, balance)
+        return self._recipe(self.hidden, self.l2, self._inputs().encoding, bool(self._calibration().balance))
 
-    def _recipe(self, hidden: Any, l2: Any, encoding: Any, balance: Any) -> Recipe:
+    def _calibration(self) -> Calibration:
+        return Calibration.of(self.calibration)
+
+    def _inputs(self) -> Inputs:
+        inputs = self.encoding if isinstance(self.encoding, Inputs) else Inputs(encoding=self.encoding)
+        return replace(inputs, column_scales=self._column_scales) if inputs.column_scales is None else inputs
+
+    def _recipe(self, hidden: Any, l2: Any, encoding: Any, balance: bool) -> Recipe:
         """The recipe with one value of what a search has several of."""
         self._check_parameters()
         schedule = group("schedule", self.schedule, Schedule, "learning_rate=0.02")
-        inputs = group("inputs", self.inputs, Inputs, "missing='indicator'")
-        if inputs.column_scales is None:
-            inputs = replace(inputs, column_scales=self._column_scales)
-        return Recipe.of(
-            schedule,
-            inputs,
-            hidden=hidden,
-            activation=self.activation,
-            loss=self.loss,
-            l2=l2,
-            max_epochs=self.max_epochs,
-            encoding=encoding,
-            balance=balance,
-        )
+        own = {"hidden": hidden, "l2": l2, "max_epochs": self.max_epochs, "encoding": encoding, "balance": balance}
+        if schedule.loss not in self.losses:
+            if schedule.loss != Schedule.loss:
+                raise InvalidParameter(f"loss must be one of {', '.join(self.losses)}: got {schedule.loss!r}.")
+            own["loss"] = self.losses[0]
+        return Recipe.of(schedule, self._inputs(), **own)
 
     @property
     def takes_missing(self) -> bool:
         """Whether a fit takes rows with missing cells."""
-        return getattr(self.inputs, "missing", None) == "indicator"
+        return isinstance(self.encoding, Inputs) and self.encoding.missing == "indicator"
 
     def __sklearn_tags__(self) -> Any:
         """Any number of classes, unless the weighting is a price of two."""
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = not is_price_of_two(self.weighting) and self.probability != "isotonic"
+        is_binary = is_price_of_two(self.weighting) or getattr(self.calibration, "probability", None) == "isotonic"
+        tags.classifier_tags.multi_class = not is_binary
         tags.input_tags.allow_nan = self.takes_missing
         tags.input_tags.sparse = True  # made dense inside, within a bound
         return tags
@@ -373,10 +341,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
     def _check_parameters(self) -> None:
         """Those that are not of the recipe."""
         check_number(self, "n_members", low=1, integer=True)
-        check_choice(self, "probability", (AUTO, *PROBABILITIES))
-        check_choice(self, "loss", self.losses)
-        if not isinstance(self.balance, np.bool_):
-            check_choice(self, "balance", (AUTO, OUT_OF_FOLD, True, False))
+        Calibration.of(self.calibration)
         if not isinstance(self.verbose, bool | np.bool_):
             check_number(self, "verbose", low=0, integer=True)
         if not isinstance(self.device, str):
@@ -384,7 +349,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
 
     def training_weighting_at(self, price: Price, labels: Labels) -> Price:
         """The weighting of the training loss of a model that decides at a price; subclasses may train at another."""
-        return training_price(self.training_weighting, price, labels)
+        return training_price(self._calibration().training_weighting, price, labels)
 
 
 def _natural_losses(rows: FitRows, trained: Price, logits: Array, own: Index) -> Array:

@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 
 from crcen.exceptions import InvalidParameter, TrainingFailed
 from crcen.models.ensemble import Ensemble
+from crcen.models.options import AT_PRICE
 from crcen.models.probability import fit_map
 from crcen.models.search.folds import Fold, early_stopping_split
 from crcen.theory.balance import class_shifts, solve_shift
@@ -25,9 +26,6 @@ from crcen.training.network import by_blocks
 from crcen.training.recipe import ONE_AGAINST_ALL, Recipe
 
 __all__ = [
-    "AT_PRICE",
-    "AUTO",
-    "OUT_OF_FOLD",
     "OUT_OF_FOLD_ROWS",
     "TRAINING_ROWS",
     "FitRows",
@@ -41,7 +39,6 @@ __all__ = [
     "member_jobs",
     "member_seed",
     "seen_rows",
-    "settled_answers",
     "solved_at_price",
     "solved_shifts",
     "training_job",
@@ -52,10 +49,6 @@ __all__ = [
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
-# Of `training_weighting`: the loss is weighted as decisions are. Of `balance`: the bias is solved for out of fold.
-AT_PRICE, OUT_OF_FOLD = "price", "oof"
-# Of `balance` and `probability`: out of fold by a temperature where there are folds, else as the paper has it.
-AUTO = "auto"
 # Which rows a key equation is of.
 TRAINING_ROWS, OUT_OF_FOLD_ROWS = "the training rows", "out-of-fold rows"
 # From so many rows on, where the schedule is shorter too, folds have this many networks each at most: members differ
@@ -101,19 +94,6 @@ class FitRows:
         price = self.labels.resolve(weighting, self.labels.counts(self.target[at], self.weights[at]))
         self._prices.append((weighting, own, price))
         return price
-
-
-def settled_answers(balance: Any, probability: str, *, has_folds: bool = True) -> tuple[Any, str]:
-    """``"auto"`` of `balance` and of `probability`, decided.
-
-    A map is fitted where the bias is solved for out of fold as well: with ``balance=True`` the key equation is to be
-    exact on the training rows, which a map would end.
-    """
-    if isinstance(balance, str) and balance == AUTO:
-        balance = OUT_OF_FOLD if has_folds else True
-    if probability == AUTO:
-        probability = "temperature" if isinstance(balance, str) and has_folds else "shift"
-    return balance, probability
 
 
 def training_price(training_weighting: Any, price: Price, labels: Labels) -> Price:

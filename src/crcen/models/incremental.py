@@ -13,6 +13,7 @@ from crcen.models.atomic import all_or_nothing
 from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import Course, write_fit
 from crcen.models.fitting import FitRows, base_seed, member_seed
+from crcen.models.options import Calibration
 from crcen.models.validation import check_classes, check_rows, check_weights
 from crcen.theory.labels import Labels
 from crcen.theory.price import Alpha, Price, as_spec
@@ -38,7 +39,8 @@ def _learns_in_parts(estimator: Any) -> bool:
     """Whether there is a `partial_fit`: not with L-BFGS or a fitted map, nor where a subclass fits in its own way."""
     kind = type(estimator)
     owner: Any = next(one for one in kind.__mro__ if IncrementalFit in one.__bases__)
-    is_plain = not getattr(estimator.schedule, "needs_all_rows", False) and estimator.probability in ("auto", "shift")
+    has_map = Calibration.of(estimator.calibration).probability not in ("auto", "shift")
+    is_plain = not getattr(estimator.schedule, "needs_all_rows", False) and not has_map
     return is_plain and all(
         getattr(kind, name) is getattr(owner, name) for name in ("fit", "_fit", "training_weighting_at")
     )
@@ -53,7 +55,7 @@ class IncrementalFit:
     ) -> Any:
         """Learn from some more rows: one pass over them, in mini-batches.
 
-        The loss is weighted as ``training_weighting`` says, decisions are at the price. There are no folds and no map,
+        The loss is weighted as in `fit`, decisions are at the price. There are no folds and no map,
         and the output bias is **not** solved for, so the key equation is not claimed: ``status_`` is
         ``"incremental_unbalanced"`` and there is no ``key_equation_``. (`crcen.balance_shift` gives the shift for any
         rows; `crcen.fit_stream` streams and solves.) The learning rate starts at that of ``schedule`` and falls with

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidParameter
 from crcen.models.classifier import CRCENClassifier
+from crcen.models.options import Calibration
+from crcen.models.parameter_hints import reject_foreign_parameters
 from crcen.models.schedule_cut import Train
 from crcen.training.parameters import group
 from crcen.training.recipe import Inputs, Recipe, Schedule
@@ -43,9 +45,9 @@ class ModuleClassifier(CRCENClassifier):
         Passes over the rows, as in `CRCENClassifier`.
     schedule : Schedule, optional
         Batch size, learning rate, early stopping.
-    balance : True, "oof" or False, default=True
-        Solve for the output bias on the rows of ``fit``, out of fold (four more trainings of each member), or not.
-    probability, training_weighting, pos_label, device, random_state, verbose
+    calibration : {"paper", "out_of_fold", None} or Calibration, default="paper"
+        As in `CRCENClassifier`; folds are four more trainings of each member.
+    pos_label, device, random_state, verbose
         As in `CRCENClassifier`.
 
     Attributes
@@ -78,6 +80,7 @@ class ModuleClassifier(CRCENClassifier):
     takes_any_shape = True  # of rows
     can_cut = False  # an optimizer of their own has no schedule to cut
 
+    @reject_foreign_parameters
     def __init__(
         self,
         module: Any = None,
@@ -88,9 +91,7 @@ class ModuleClassifier(CRCENClassifier):
         n_members: int = 1,
         max_epochs: int | None = None,
         schedule: Schedule | None = None,
-        balance: Any = True,
-        probability: str = "shift",
-        training_weighting: Any = "price",
+        calibration: str | Calibration | None = "paper",
         pos_label: Any = None,
         device: str = "auto",
         random_state: Any = None,
@@ -103,9 +104,7 @@ class ModuleClassifier(CRCENClassifier):
         self.n_members = n_members
         self.max_epochs = max_epochs
         self.schedule = schedule
-        self.balance = balance
-        self.probability = probability
-        self.training_weighting = training_weighting
+        self.calibration = calibration
         self.pos_label = pos_label
         self.device = device
         self.random_state = random_state
@@ -126,7 +125,7 @@ class ModuleClassifier(CRCENClassifier):
             l2=self.l2,
             max_epochs=self.max_epochs,
             encoding="standard",
-            balance=True if isinstance(self.balance, str) else self.balance,
+            balance=bool(self._calibration().balance),
         )
 
     def training_on(self, X: NDArray[Any], target: NDArray[Any], weights: Any, n_classes: int | None = None) -> Train:

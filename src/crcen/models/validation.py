@@ -91,7 +91,7 @@ def _is_as_fitted(estimator: Any, X: Any) -> bool:
 def check_rows(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool) -> Any:
     """Rows as a float64 array (with y: also y), feature names kept or compared, every value finite.
 
-    NaN passes where the estimator has ``Inputs(missing="indicator")``, or where its networks were fitted so.
+    NaN passes where the estimator has ``encoding=Inputs(missing="indicator")``, or where its networks were fitted so.
     """
     X, y = as_numpy(X), as_numpy(y)
     takes_any = getattr(estimator, "takes_any_shape", False)
@@ -141,7 +141,7 @@ def check_rows(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool)
         bad = [names[i] for i in np.flatnonzero(is_bad.any(axis=0))]
         cure = "replace or drop them first"
         if "NaN" in kinds:
-            told = "fit with inputs=Inputs(missing='indicator'), or " if takes_missing is not None else ""
+            told = "fit with encoding=Inputs(missing='indicator'), or " if takes_missing is not None else ""
             cure = f"{told}impute or drop them first, for example with sklearn.impute.SimpleImputer"
         raise InvalidInput(
             f"Input X contains {' and '.join(kinds)} in column {_listed(bad)}; {type(estimator).__name__} needs finite "

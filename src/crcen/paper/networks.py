@@ -15,7 +15,8 @@ from crcen._support.extras import need
 from crcen.exceptions import InvalidInput
 from crcen.models.atomic import all_or_nothing
 from crcen.models.classifier import CRCENClassifier
-from crcen.models.foreign_names import OurNames, says_our_names
+from crcen.models.options import Calibration
+from crcen.models.parameter_hints import GroupedParameters, reject_foreign_parameters
 from crcen.models.validation import check_choice, check_labels, check_number, check_rows
 from crcen.paper import Array, Bools, Index, Labelled, Seed, Values
 from crcen.theory.labels import Labels
@@ -30,9 +31,7 @@ PAPER: Values = {
     "l2": 1e-4,
     "n_members": 1,
     "encoding": "standard",
-    "training_weighting": "price",
-    "balance": True,
-    "probability": "shift",
+    "calibration": "paper",
 }
 _SAMPLERS = {"smote": "SMOTE", "adasyn": "ADASYN"}
 _MAX_PAIRS_AT_ONCE = 2**17  # in prediction
@@ -43,31 +42,26 @@ class CSMLPClassifier(CRCENClassifier):
 
     The output is tanh(o/2), so the squared error on ±1 targets is 4 w (y − q)² with q = σ(o), and decisions,
     probabilities and weights have the meaning of `CRCENClassifier`. Stationarity in the output bias is
-    Σ w (y − q) q (1 − q) = 0, not the key equation; ``balance`` is therefore off by default.
+    Σ w (y − q) q (1 − q) = 0, not the key equation; ``calibration`` is therefore None by default.
 
     Parameters, attributes and methods are those of `CRCENClassifier`.
     """
 
     losses = ("squared_error",)
-    loss = losses[0]
     _column_scales = False
 
-    @says_our_names
+    @reject_foreign_parameters
     def __init__(
         self,
         weighting: object = "balanced",
         *,
         hidden: object = (32,),
-        activation: str = "relu",
         l2: float = 1e-4,
         n_members: int = 1,
         max_epochs: int | None = None,
         schedule: Schedule | None = None,
-        encoding: str = "standard",
-        inputs: Inputs | None = None,
-        balance: bool = False,
-        probability: str = "shift",
-        training_weighting: object = "price",
+        encoding: str | Inputs = "standard",
+        calibration: str | Calibration | None = None,
         pos_label: object = None,
         device: str = "auto",
         random_state: Seed = None,
@@ -76,17 +70,12 @@ class CSMLPClassifier(CRCENClassifier):
         super().__init__(
             weighting,
             hidden=hidden,
-            activation=activation,
             l2=l2,
             n_members=n_members,
             max_epochs=max_epochs,
             schedule=schedule,
             encoding=encoding,
-            inputs=inputs,
-            balance=balance,
-            probability=probability,
-            training_weighting=training_weighting,
-            loss=self.losses[0],
+            calibration=calibration,
             pos_label=pos_label,
             device=device,
             random_state=random_state,
@@ -109,7 +98,7 @@ class MovedThresholdClassifier(CRCENClassifier):
         return price.replace(None)
 
 
-class ResampledClassifier(ClassifierMixin, OurNames):
+class ResampledClassifier(ClassifierMixin, GroupedParameters):
     """Standardise, oversample the minority class to a ratio of 1:1, train a plain network (λ = ½), decide at ½.
 
     Neighbours are searched among standardised rows.
@@ -122,7 +111,7 @@ class ResampledClassifier(ClassifierMixin, OurNames):
         As in `CRCENClassifier`.
     """
 
-    @says_our_names
+    @reject_foreign_parameters
     def __init__(
         self,
         sampler: str = "smote",
@@ -237,7 +226,7 @@ class PairedClassifier(ClassifierMixin, BaseEstimator):
         first, second, kind = self._pairs(target, rng)
         given = {name: getattr(self, name) for name in ("hidden", "l2", "max_epochs")}
         model = CRCENClassifier(None, **{**PAPER, **given}, random_state=rng.randint(2**31 - 1))
-        self.model_ = model.set_params(balance=False).fit(np.hstack([rows[first], rows[second]]), kind)
+        self.model_ = model.set_params(calibration=None).fit(np.hstack([rows[first], rows[second]]), kind)
         parts = [np.flatnonzero(target == is_rare) for is_rare in (False, True)]
         drawn = [rng.choice(part, min(len(part), self.n_references), replace=False) for part in parts]
         self.references_ = rows[np.concatenate(drawn)]

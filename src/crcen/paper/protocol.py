@@ -92,7 +92,7 @@ def params_of(tuning: Tuning, setting: Settings, settings: Settings, seed: int) 
     if steps:
         params["schedule"] = crcen.Schedule(**steps)
     if not settings.get("standardize", True):
-        params["inputs"] = crcen.Inputs(standardize=False)
+        params["encoding"] = crcen.Inputs(encoding="standard", standardize=False)
     return params
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitting import member_seed
+from crcen.models.options import Calibration
 from crcen.scale.sources import Chunk, held_out
 from crcen.scale.statistics import StreamStatistics
 from crcen.theory.labels import Labels
@@ -30,10 +31,10 @@ _BUFFER_ROWS, _BUFFER_BYTES = 65_536, 2**25
 
 def check_streamable(model: CRCENClassifier) -> None:
     """Reject settings that are invalid, or that a stream does not support."""
-    recipe = model.recipe()
+    recipe, calibration = model.recipe(), Calibration.of(model.calibration)
     for name, value, allowed, instead in (
-        ("probability", model.probability, ("shift", "auto"), "a fitted map needs folds of rows in memory"),
-        ("balance", model.balance, (True, False, "auto"), "a stream has no folds; its bias is solved for on all rows"),
+        ("probability", calibration.probability, ("shift", "auto"), "a fitted map needs folds of rows in memory"),
+        ("balance", calibration.balance, (True, False, "auto"), "a stream has no folds; all rows solve for its bias"),
         ("solver", recipe.solver, (ADAM.name, "auto"), "L-BFGS needs all rows at each step"),
         ("loss", recipe.loss, ("cross_entropy", "squared_error"), "a stream learns one softmax; use fit"),
         ("missing", recipe.missing, ("error",), "a stream has no indicators; fill NaN in your source, or use fit"),

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crcen.models.options import Calibration
 from crcen.tables.column_kinds import FEWEST_ROWS
 from crcen.tables.columns import Column, as_text, nice_step, rounded
 from crcen.tables.rare_counts import beyond_extreme, chance_of_more, kolmogorov_smirnov
@@ -178,7 +179,7 @@ def training_scores(estimator: Any, X: Array) -> list[Array]:
     p = np.clip(estimator.predict_proba(X)[:, labels.column], 1e-300, 1.0 - 1e-16)
     scores = [np.log(p) - np.log1p(-p)]
     held_out = getattr(estimator, "oof_decision_function_", None)
-    if held_out is not None and getattr(estimator, "probability", "shift") == "shift":
+    if held_out is not None and Calibration.of(getattr(estimator, "calibration", "paper")).probability == "shift":
         known = held_out[np.isfinite(held_out)]
         scores.append(labels.signed(known) - estimator.weighting_.logit_shift)
     return scores

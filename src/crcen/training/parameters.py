@@ -81,7 +81,8 @@ def layer_sizes(name: str, value: Any) -> tuple[int, ...]:
     if all(isinstance(h, numbers.Integral) and not isinstance(h, bool) and int(h) > 0 for h in layers):
         return tuple(int(h) for h in layers)
     raise InvalidParameter(
-        f"{name} must be a tuple of layer sizes such as (32,) or (64, 32), or () for none: got {value!r}."
+        f"{name} must be a tuple of layer sizes such as (32,) or (64, 32), or () for none; a search takes a list of "
+        f"such tuples: got {value!r}."
     )
 
 

@@ -96,7 +96,7 @@ def one_cycle(progress: float) -> float:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Schedule(Checked):
-    """Optimisation parameters: ``CRCENClassifier(schedule=Schedule(learning_rate=0.02))``.
+    """Training parameters: ``CRCENClassifier(schedule=Schedule(learning_rate=0.02))``.
 
     Parameters
     ----------
@@ -113,6 +113,12 @@ class Schedule(Checked):
         Hold out a share of the rows and keep each network's best epoch on them.
     validation_fraction : float, default=0.1
         Share of the rows held out for early stopping.
+    activation : {"relu", "tanh", "sigmoid", "gelu", "silu"}, default="relu"
+        Activation of the hidden layers.
+    loss : {"cross_entropy", "one_against_all"}, default="cross_entropy"
+        For more than two classes: one softmax, or a sigmoid for each class against all others. The sigmoids of a
+        network then satisfy the key equation for every class by itself, at the training weights; probabilities are
+        natural, from the sigmoids over their sum.
     """
 
     solver: str = "auto"
@@ -121,6 +127,8 @@ class Schedule(Checked):
     tol: float = 1e-5
     early_stopping: bool = False
     validation_fraction: float = 0.1
+    activation: str = "relu"
+    loss: str = "cross_entropy"
 
     def __post_init__(self) -> None:
         """Validate."""
@@ -132,6 +140,8 @@ class Schedule(Checked):
             tol=number("tol", self.tol, low=0),
             early_stopping=flag("early_stopping", self.early_stopping),
             validation_fraction=number("validation_fraction", self.validation_fraction, low=0, high=0.9, open_low=True),
+            activation=choice("activation", self.activation, ACTIVATIONS),
+            loss=choice("loss", self.loss, LOSSES),
         )
 
     @property
@@ -146,10 +156,12 @@ class Schedule(Checked):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Inputs(Checked):
-    """Preparation of the input columns, apart from their encoding: ``inputs=Inputs(missing="indicator")``.
+    """The input encoding with its details: ``encoding=Inputs(missing="indicator")``.
 
     Parameters
     ----------
+    encoding : str, or tuple of str, default="auto"
+        As ``encoding`` of the estimator; several are searched. ``"auto"`` is the default of the estimator.
     bins : int, default=12
         Maximum number of bins per column.
     missing : {"error", "indicator"}, default="error"
@@ -166,6 +178,7 @@ class Inputs(Checked):
         ``False`` uses the inputs unchanged, whatever the encoding.
     """
 
+    encoding: Any = "auto"
     bins: int = 12
     missing: str = "error"
     column_scales: bool | str | None = None
@@ -173,7 +186,11 @@ class Inputs(Checked):
 
     def __post_init__(self) -> None:
         """Validate."""
+        several = isinstance(self.encoding, list | tuple)
+        for one in self.encoding if several else (self.encoding,):
+            choice("encoding", one, ("auto", *ENCODINGS))
         self._set(
+            encoding=tuple(self.encoding) if several else self.encoding,
             bins=number("bins", self.bins, low=2, integer=True),
             missing=choice("missing", self.missing, MISSING),
             column_scales=choice("column_scales", self.column_scales, ("auto", True, False, None)),
@@ -187,10 +204,8 @@ class Recipe(Schedule, Inputs):
 
     Parameters
     ----------
-    hidden, activation
-        Hidden layer sizes and their activation.
-    loss, l2
-        The loss of a row (see `crcen.training.passes`) and the penalty on weights.
+    hidden, l2
+        Hidden layer sizes and the penalty on weights.
     max_epochs
         Passes over the rows. ``None``: 30 for Adam (fewer from 17,000 rows, where 4,000 steps are enough, but at least
         5), 500 iterations for L-BFGS.
@@ -199,15 +214,13 @@ class Recipe(Schedule, Inputs):
         ``"standard"``.
     balance
         Whether the output bias is solved for after training.
-    solver, batch_size, learning_rate, tol, early_stopping, validation_fraction
-        See `Schedule`.
+    solver, batch_size, learning_rate, tol, early_stopping, validation_fraction, activation, loss
+        See `Schedule`; ``"squared_error"`` is a loss as well (see `crcen.training.passes`).
     bins, missing, column_scales, standardize
         See `Inputs`.
     """
 
     hidden: tuple[int, ...] = (32,)
-    activation: str = "relu"
-    loss: str = "cross_entropy"
     l2: float = 1e-4
     max_epochs: int | None = None
     encoding: str = "auto"
@@ -216,7 +229,7 @@ class Recipe(Schedule, Inputs):
     @classmethod
     def of(cls, schedule: Schedule, inputs: Inputs, **own: Any) -> Recipe:
         """A recipe from both groups of parameters and the remaining ones."""
-        return cls(**_values(Schedule, schedule), **_values(Inputs, inputs), **own)
+        return cls(**{**_values(Schedule, schedule), **_values(Inputs, inputs), **own})
 
     def __post_init__(self) -> None:
         """Validate."""
@@ -225,8 +238,6 @@ class Recipe(Schedule, Inputs):
         epochs = self.max_epochs
         self._set(
             hidden=layer_sizes("hidden", self.hidden),
-            activation=choice("activation", self.activation, ACTIVATIONS),
-            loss=choice("loss", self.loss, LOSSES),
             l2=number("l2", self.l2, low=0),
             max_epochs=None if epochs is None else number("max_epochs", epochs, low=1, integer=True),
             encoding=choice("encoding", self.encoding, ("auto", *ENCODINGS)),

@@ -14,6 +14,7 @@ from crcen import Budget, CostMatrix, CRCENClassifier, CSMLPClassifier, Inputs, 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.paper.networks import MovedThresholdClassifier
 from crcen.theory.key_equation import judge_equations
+from grouped_settings import grouped
 
 LABELS = np.array(["ash", "birch", "cedar", "oak"])
 WEIGHTS = {"ash": 1.0, "birch": 5.0, "cedar": 12.0, "oak": 40.0}
@@ -37,12 +38,12 @@ def data():
 
 
 def linear(weighting="balanced", **settings):
-    return CRCENClassifier(weighting, hidden=(), l2=1e-4, n_members=1, random_state=0, **settings)
+    return CRCENClassifier(weighting, **grouped(hidden=(), l2=1e-4, n_members=1, random_state=0, **settings))
 
 
 def light(weighting="balanced", **settings):
     settings = {"hidden": (6,), "max_epochs": 8, "n_members": 2, "encoding": "standard"} | settings
-    return CRCENClassifier(weighting, random_state=0, **settings)
+    return CRCENClassifier(weighting, **grouped(random_state=0, **settings))
 
 
 def test_answers_have_a_column_for_each_class(data):
@@ -65,7 +66,7 @@ def test_answers_have_a_column_for_each_class(data):
 def test_plain_training_equals_multinomial_logistic_regression(data):
     X, y, _ = data
     model = linear(
-        None, schedule=Schedule(tol=1e-9), inputs=Inputs(standardize=False), balance=False, probability="shift"
+        None, schedule=Schedule(tol=1e-9), encoding=Inputs(standardize=False), balance=False, probability="shift"
     ).fit(X, y)
     peer = LogisticRegression(C=1.0 / (1e-4 * len(y)), tol=1e-10, max_iter=5000).fit(X, y)
     np.testing.assert_allclose(model.predict_proba(X), peer.predict_proba(X), atol=1e-5)
@@ -78,7 +79,7 @@ def test_key_equations_hold_on_training_rows(data, weighting, settings):
     """What a person recomputes from `weighted_proba` is what was solved for."""
     X, y, _ = data
     model = CRCENClassifier(
-        weighting, **({"hidden": ()} | settings), balance=True, probability="shift", random_state=0
+        weighting, **grouped(**({"hidden": ()} | settings), balance=True, probability="shift", random_state=0)
     ).fit(X, y)
     numbers = np.searchsorted(LABELS, y)
     assert model.key_equation_.residual <= 1e-12
@@ -187,7 +188,7 @@ def test_early_stopping_and_missing_cells(data):
     X = X.copy()
     X[::7, 1] = np.nan
     model = light(
-        "balanced", schedule=Schedule(early_stopping=True), inputs=Inputs(missing="indicator"), max_epochs=12
+        "balanced", schedule=Schedule(early_stopping=True), encoding=Inputs(missing="indicator"), max_epochs=12
     ).fit(X, y)
     assert model.predict_proba(X).shape == (800, 4)
     assert np.isfinite(model.predict_proba(X)).all()

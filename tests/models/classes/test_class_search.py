@@ -9,6 +9,7 @@ from crcen import CostMatrix, CRCENClassifierCV, TimeSplit
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.search.scoring import SCORES, log_losses
 from crcen.theory.labels import Labels
+from grouped_settings import grouped
 
 LABELS = np.array(["ash", "birch", "oak"])
 WEIGHTS = {"ash": 1.0, "birch": 4.0, "oak": 12.0}
@@ -26,7 +27,7 @@ def data():
 
 def search(weighting=WEIGHTS, **settings):
     light = {"hidden": [(), (4,)], "l2": [1e-3, 1e-1], "encoding": "standard", "n_members": 2, "max_epochs": 6, "cv": 3}
-    return CRCENClassifierCV(weighting, random_state=0, **light | settings)
+    return CRCENClassifierCV(weighting, **grouped(random_state=0, **light | settings))
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from scipy.special import expit, softmax
 import crcen
 from crcen import CostMatrix, CRCENClassifier, CRCENClassifierCV, InvalidParameter
 from crcen.theory.key_equation import key_equation
+from grouped_settings import grouped
 
 CENTRES = np.random.default_rng(99).normal(0.0, 1.2, (4, 3))
 PRIORS = np.array([0.7, 0.15, 0.1, 0.05])
@@ -29,7 +30,7 @@ def data():
 
 def light(weighting=WEIGHTS, **settings):
     settings = {"hidden": (6,), "max_epochs": 8, "n_members": 2, "encoding": "standard"} | settings
-    return CRCENClassifier(weighting, loss="one_against_all", random_state=0, **settings)
+    return CRCENClassifier(weighting, **grouped(loss="one_against_all", random_state=0, **settings))
 
 
 @pytest.mark.parametrize("hidden", [(), (6,)])
@@ -77,7 +78,10 @@ def test_probabilities_are_natural_at_any_weights(data):
 def test_a_search_chooses_and_keeps_it(data, tmp_path):
     X, y, _ = data
     search = CRCENClassifierCV(
-        WEIGHTS, hidden=[()], l2=[1e-3, 1e-1], encoding="standard", loss="one_against_all", n_members=1, random_state=0
+        WEIGHTS,
+        **grouped(
+            hidden=[()], l2=[1e-3, 1e-1], encoding="standard", loss="one_against_all", n_members=1, random_state=0
+        ),
     ).fit(X, LABELS[y])
     assert search.recipe_.loss == "one_against_all"
     assert search.best_params_["l2"] == 1e-3
@@ -88,7 +92,7 @@ def test_a_search_chooses_and_keeps_it(data, tmp_path):
     assert losses[0] == pytest.approx(losses[1], rel=0.1)
     loaded = crcen.load(crcen.save(search, tmp_path / "search.crcen"))
     np.testing.assert_array_equal(loaded.predict_proba(X), search.predict_proba(X))
-    assert loaded.get_params()["loss"] == "one_against_all"
+    assert loaded.get_params()["schedule__loss"] == "one_against_all"
 
 
 def test_graphs_answer_alike(data, tmp_path):
@@ -107,12 +111,12 @@ def test_graphs_answer_alike(data, tmp_path):
 def test_what_has_no_meaning_is_refused(data):
     X, y, _ = data
     with pytest.raises(InvalidParameter, match="is for more than two classes: with two, each is against the other"):
-        CRCENClassifier(loss="one_against_all").fit(X, y == 0)
+        CRCENClassifier(**grouped(loss="one_against_all")).fit(X, y == 0)
     with pytest.raises(InvalidParameter, match="is for more than two classes"):
-        CRCENClassifierCV(CostMatrix([[0, 1], [5, 0]]), loss="one_against_all").fit(X, y == 0)
-    with pytest.raises(InvalidParameter, match=r"loss of CRCENClassifier must be .*'one_against_all'.*'hinge'"):
-        CRCENClassifier(loss="hinge").fit(X, y)
+        CRCENClassifierCV(CostMatrix([[0, 1], [5, 0]]), **grouped(loss="one_against_all")).fit(X, y == 0)
+    with pytest.raises(InvalidParameter, match=r"loss must be one of .*'one_against_all'.*'hinge'"):
+        CRCENClassifier(**grouped(loss="hinge")).fit(X, y)
     with pytest.raises(InvalidParameter, match="partial_fit learns one softmax"):
         light().partial_fit(X, y)
     with pytest.raises(InvalidParameter, match="loss must be 'cross_entropy' here, got 'one_against_all'"):
-        crcen.fit_stream([(X, y)], weighting=WEIGHTS, loss="one_against_all")
+        crcen.fit_stream([(X, y)], weighting=WEIGHTS, **grouped(loss="one_against_all"))

@@ -35,7 +35,7 @@ def test_the_logit_is_the_mean_of_the_settings_fitted_alone(rows, three):
         one = CRCENClassifierCV(
             Budget(6), **grouped(random_state=0, **(GRID | setting | {"encoding": kept["encoding"]}))
         )
-        one.set_params(balance=False).fit(X, y)
+        one.set_params(calibration__balance=False).fit(X, y)
         assert one.best_epochs_ == kept["epochs"]
         alone.append(one.decision_function(X))
     assert len(alone) == 3
@@ -85,7 +85,7 @@ def test_one_is_the_best_alone_and_more_than_there_are_is_all(rows):
     ).fit(*rows)
     assert len(simplest.best_settings_) == 1
     with pytest.raises(crcen.InvalidParameter, match="n_settings"):
-        CRCENClassifierCV(n_settings=0).fit(*rows)
+        CRCENClassifierCV(search=crcen.Search(n_settings=0)).fit(*rows)
 
 
 def test_only_settings_of_the_chosen_weighting_that_ran_to_their_end_are_kept():

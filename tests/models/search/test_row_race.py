@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from crcen import CRCENClassifierCV
+from crcen.models.options import Search
 from crcen.models.search import row_race
-from crcen.models.search.options import Search
 
 GRID = {"hidden": [(2,), (4,)], "l2": [1e-4, 1e-3, 1e-2, 10.0], "encoding": "standard"}
 QUICK = {"cv": 2, "n_members": 1, "max_epochs": 8, "device": "cpu", "random_state": 0}

@@ -26,7 +26,7 @@ class TestParameters:
             ({"hidden": [(4,), (0,)]}, r"hidden .*got \(0,\)"),
             ({"hidden": [(4,), "8"]}, r"hidden .*got '8'"),
             ({"hidden": (4, (2,))}, r"hidden .*got \(4, \(2,\)\)"),
-            ({"hidden": None}, r"hidden .*got None"),
+            ({"hidden": ((4,), (2,))}, r"hidden .*a search takes a list of such tuples: got \(\(4,\), \(2,\)\)"),
             ({"l2": [1e-3, -1.0]}, r"l2 .*got -1.0"),
             ({"l2": ["strong"]}, r"l2 .*got 'strong'"),
             ({"l2": [1e-3, np.nan]}, r"l2 .*got nan"),

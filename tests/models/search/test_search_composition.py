@@ -75,7 +75,7 @@ class TestTheSameWinner:
 class TestTools:
     def test_grid_search_over_the_search(self, rare_rows):
         X, y = rare_rows()
-        grid = {"hidden": [[(2,), (4,)], (3,)], "balance": [True, "oof"], "n_members": [1, 2]}
+        grid = {"hidden": [[(2,), (4,)], (3,)], "calibration__balance": [True, "oof"], "n_members": [1, 2]}
         found = GridSearchCV(CRCENClassifierCV(**grouped(**LIGHT)), grid, cv=2, scoring="roc_auc").fit(X, y)
         assert found.best_estimator_.best_params_["l2"] in LIGHT["l2"]
         assert np.isfinite(found.cv_results_["mean_test_score"]).all()

@@ -53,8 +53,8 @@ class TestGrid:
             ({"hidden": (), "l2": 0.1}, [()], [0.1]),
             ({"hidden": [4, 2], "l2": 0.1}, [(4,), (2,)], [0.1]),
             ({"hidden": [(4,), (2, 2)], "l2": 0.1}, [(4,), (2, 2)], [0.1]),
-            ({"hidden": ((4,), (2,)), "l2": 0.1}, [(4,), (2,)], [0.1]),
-            ({"hidden": ((),), "l2": 0.1}, [()], [0.1]),
+            ({"hidden": [(4,), (2,)], "l2": 0.1}, [(4,), (2,)], [0.1]),
+            ({"hidden": [()], "l2": 0.1}, [()], [0.1]),
             ({"hidden": [(), (2,)], "l2": 0.1}, [(), (2,)], [0.1]),
             ({"hidden": (4,), "l2": [0.1, 1]}, [(4,)], [0.1, 1.0]),
             ({"hidden": (4,), "l2": (0.1, 1)}, [(4,)], [0.1, 1.0]),
@@ -124,7 +124,8 @@ class TestGrid:
 
     def test_every_parameter_is_one_of_the_constructor(self):
         names = set(CRCENClassifierCV().get_params())
-        assert {"cv", "scoring", "search", "schedule", "inputs", "hidden", "l2", "weighting"} <= names
+        assert {"cv", "search", "schedule", "encoding", "calibration", "hidden", "l2", "weighting"} <= names
+        assert len(CRCENClassifierCV().get_params(deep=False)) == 14
 
 
 class TestTable:

@@ -10,18 +10,22 @@ GRID = {"hidden": [(2,), (4,)], "l2": [1e-3, 1e-1]}
 LIGHT = [
     CRCENClassifierCV(**grouped(cv=2, **GRID, **QUICK_ADAM)),
     CRCENClassifierCV(
-        hidden=(),
-        l2=[1e-3, 1e-1],
-        cv=3,
-        schedule=Schedule(solver="lbfgs"),
-        max_epochs=50,
-        balance="oof",
-        inputs=Inputs(missing="indicator"),
+        **grouped(
+            hidden=(),
+            l2=[1e-3, 1e-1],
+            cv=3,
+            schedule=Schedule(solver="lbfgs"),
+            max_epochs=50,
+            balance="oof",
+            encoding=Inputs(missing="indicator"),
+        )
     ),
     CRCENClassifierCV(
         [None, Budget(3)],
-        training_weighting="price",
-        **grouped(hidden=(4,), l2=(1e-2, 1.0), cv=2, scoring="f1", n_members=2, **QUICK_ADAM),
+        **grouped(
+            training_weighting="price",
+            **grouped(hidden=(4,), l2=(1e-2, 1.0), cv=2, scoring="f1", n_members=2, **QUICK_ADAM),
+        ),
     ),
 ]
 

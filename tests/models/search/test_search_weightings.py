@@ -26,7 +26,7 @@ class TestScoring:
         asked = CRCENClassifierCV([Budget(1), Budget(9)], **grouped(scoring="neg_log_loss", **LIGHT)).fit(*rows)
         assert default.scorer_ == "neg_log_loss"
         np.testing.assert_array_equal(default.cv_results_["mean_test_score"], asked.cv_results_["mean_test_score"])
-        assert default.scoring is None
+        assert default.search is None
 
     def test_the_weighted_loss_is_refused(self, rows):
         clf = CRCENClassifierCV([Budget(1), Budget(9)], **grouped(scoring="neg_weighted_log_loss", **LIGHT))

@@ -27,7 +27,7 @@ __all__ = ["Networks"]
 Array = NDArray[np.float64]
 
 N_SETTINGS, N_NETWORKS = 3, 3
-_WIDER = ((128,), (128, 64))  # hidden units beside those of the grid, with the most effort
+_WIDER = [(128,), (128, 64)]  # hidden units beside those of the grid, with the most effort
 # With a time limit: rows to measure the time on, and the share of the time to plan with.
 _TRIAL_ROWS, _PRUDENCE = 4_000, 0.7
 
@@ -109,13 +109,13 @@ class Networks(MemberKind):
 def _plans(task: MemberTask) -> list[_Plan]:
     """Plans from the one that the effort asks for to the smallest."""
     inputs = Inputs(missing="indicator" if np.isnan(task.X).any() else "error")
-    grid = CRCENClassifierCV(None, inputs=inputs).grid(len(task.X))
+    grid = CRCENClassifierCV(None, encoding=inputs).grid(len(task.X))
     smallest = _Plan(grid[len(grid) // 4 :][:1], 1, 1, borders=False)
     if task.effort == "quick":
         return [smallest]
     standard = [_Plan(grid, N_SETTINGS, N_NETWORKS, borders=True), _Plan(grid[2:6], 1, 2, borders=False), smallest]
     if task.effort == "best":
-        wider = CRCENClassifierCV(None, inputs=inputs, hidden=_WIDER).grid(len(task.X))
+        wider = CRCENClassifierCV(None, encoding=inputs, hidden=_WIDER).grid(len(task.X))
         return [_Plan([*grid, *wider], N_SETTINGS + 1, N_NETWORKS, borders=True), *standard]
     return standard
 

@@ -1,6 +1,7 @@
 """CRCENClassifierCV: grid × folds as stacks, then the best setting refitted, with its out-of-fold evidence."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -14,9 +15,6 @@ from crcen.models.atomic import all_or_nothing
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitted import Course, write_fit, write_out_of_fold
 from crcen.models.fitting import (
-    AT_PRICE,
-    AUTO,
-    OUT_OF_FOLD,
     OUT_OF_FOLD_ROWS,
     TRAINING_ROWS,
     FitRows,
@@ -25,21 +23,20 @@ from crcen.models.fitting import (
     check_loss,
     fitted_map,
     seen_rows,
-    settled_answers,
     solved_at_price,
     usable,
 )
-from crcen.models.foreign_names import says_our_names
+from crcen.models.options import AUTO, OUT_OF_FOLD, Calibration, Search
+from crcen.models.parameter_hints import reject_foreign_parameters
 from crcen.models.probability import PROBABILITIES
 from crcen.models.search.best_settings import Refitted, best_few, refit_settings
 from crcen.models.search.borders import Borders, border_notes, widened
 from crcen.models.search.fold_shift import held_out_shifts
 from crcen.models.search.folds import checked_folds
-from crcen.models.search.grid import SEARCHED, Outcome, Setting, is_list_of_networks, operating_points, to_price
-from crcen.models.search.options import Search
+from crcen.models.search.grid import SEARCHED, Outcome, Setting, operating_points, to_price
 from crcen.models.search.run import SearchRun, choose
 from crcen.models.search.scoring import check_scoring, score_table
-from crcen.models.validation import check_classes, check_number, check_rows, check_weights
+from crcen.models.validation import check_classes, check_rows, check_weights
 from crcen.models.wished import before_wish, move_to_wish
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.goals import ThresholdGoal
@@ -54,7 +51,7 @@ __all__ = ["CRCENClassifierCV"]
 
 Array = NDArray[np.float64]
 
-_L2 = (1e-4, 1e-3, 1e-2, 1e-1)
+_HIDDEN, _L2, _ENCODINGS = [(64,), (64, 32)], (1e-4, 1e-3, 1e-2, 1e-1), ("standard", "steps")
 
 
 class CRCENClassifierCV(CRCENClassifier):
@@ -69,37 +66,21 @@ class CRCENClassifierCV(CRCENClassifier):
     weighting : as in CRCENClassifier, or a list of such, default="balanced"
         A list is searched. A weight that was chosen by F1 or G-mean is not a stated price any more. A wish is searched
         and trained at λ = ½, and met on out-of-fold rows.
-    hidden : int, tuple, or a list of such, default=[(64,), (64, 32)]
-        A list is searched; a tuple is one network.
+    hidden : int, tuple, or a list of such, default=None
+        A list is searched; a tuple is one network. ``None`` is ``[(64,), (64, 32)]``.
     l2 : float or list of float, default=[1e-4, 1e-3, 1e-2, 1e-1]
         A list is searched.
-    encoding : str or list of str, default=["standard", "steps"]
-        A list is searched.
+    encoding : str, list of str, or Inputs, default=["standard", "steps"]
+        A list is searched, also as ``Inputs(encoding=[...], missing="indicator")``.
     cv : int, splitter or iterable, default=4
         As in scikit-learn; an int is stratified folds, shuffled by ``random_state``.
-    scoring : str, callable or None, default=None
-        ``None`` is ``"neg_weighted_log_loss"``, or ``"neg_log_loss"`` of the natural posterior with several weightings
-        or a training weight apart from the price: the weighted loss has its minimum elsewhere for every weight. Also
-        ``"f1"``, ``"g_mean"``, ``"average_precision"``, any scorer that scikit-learn knows, or a callable
-        ``(estimator, X, y)``.
-    n_settings : int, default=1
-        How many of the best settings are kept and averaged, each with ``n_members`` networks; they share one weighting.
-        The search is the same, the refit takes as many times longer. One where ``one_standard_error`` wants the
-        simplest.
     search : Search, default=None
-        The rule of choice, halving, where stacks are trained and their memory, as in ``Search(halving=False)``; see
-        `crcen.Search`.
-    balance : "auto", "oof", True or False, default="auto"
-        Solve the output bias at the price on the out-of-fold logits (``"auto"`` and ``"oof"``), on the training rows as
-        the paper does, or not at all. Where folds leave rows out, as those over time do, the shift is shrunk by how far
-        the folds disagree about it beyond sampling: a drift is no bias.
-    probability : {"auto", "shift", "balance", "temperature", "isotonic"}, default="auto"
-        As in `CRCENClassifier`. ``"auto"`` is ``"temperature"`` where the bias is solved for on out-of-fold logits of
-        all rows; where folds leave rows out it is ``"shift"``, since a map would learn their drift.
-    training_weighting : as in CRCENClassifier, default=None
-        Several weightings are searched by training at each, with ``training_weighting="price"``.
-    n_members, activation, max_epochs, schedule, inputs, loss, pos_label, device,
-    random_state, verbose
+        Scoring, number of settings kept, the rule of choice, halving, where stacks are trained and their memory, as in
+        ``Search(scoring="f1", halving=False)``; see `crcen.Search`.
+    calibration : as in CRCENClassifier, default="out_of_fold"
+        Fitted on the out-of-fold logits of the search. Several weightings are searched by training at each, with
+        ``"paper"``, ``None`` or ``Calibration(training_weighting="price")``.
+    n_members, max_epochs, schedule, pos_label, device, random_state, verbose
         As in `CRCENClassifier`. ``max_epochs`` is the length of the schedule of which a cut is chosen, so there is no
         early stopping; columns have scales as ``Inputs(column_scales="auto")`` says.
 
@@ -133,27 +114,20 @@ class CRCENClassifierCV(CRCENClassifier):
         Folds, the scoring used, seconds of search and refit.
     """
 
-    @says_our_names
+    @reject_foreign_parameters
     def __init__(
         self,
         weighting: Any = "balanced",
         *,
-        hidden: Any = ((64,), (64, 32)),
+        hidden: Any = None,
         l2: Any = _L2,
         n_members: int = 4,
-        n_settings: int = 1,
         cv: Any = 4,
-        scoring: Any = None,
         search: Search | None = None,
-        activation: str = "relu",
         max_epochs: int | None = None,
         schedule: Schedule | None = None,
-        encoding: Any = ("standard", "steps"),
-        inputs: Inputs | None = None,
-        balance: Any = "auto",
-        probability: str = "auto",
-        training_weighting: Any = None,
-        loss: str = "cross_entropy",
+        encoding: str | Sequence[str] | Inputs = _ENCODINGS,
+        calibration: str | Calibration | None = "out_of_fold",
         pos_label: Any = None,
         device: str = "auto",
         random_state: Any = None,
@@ -162,25 +136,18 @@ class CRCENClassifierCV(CRCENClassifier):
         super().__init__(
             weighting,
             hidden=hidden,
-            activation=activation,
             l2=l2,
             n_members=n_members,
             max_epochs=max_epochs,
             schedule=schedule,
-            encoding=encoding,
-            inputs=inputs,
-            balance=balance,
-            probability=probability,
-            training_weighting=training_weighting,
-            loss=loss,
+            encoding=encoding,  # type: ignore[arg-type]  # several are searched
+            calibration=calibration,
             pos_label=pos_label,
             device=device,
             random_state=random_state,
             verbose=verbose,
         )
-        self.n_settings = n_settings
         self.cv = cv
-        self.scoring = scoring
         self.search = search
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> "CRCENClassifierCV":
@@ -224,7 +191,7 @@ class CRCENClassifierCV(CRCENClassifier):
             if not search.one_standard_error:
                 outcomes = widened(run, outcomes, self._borders(), progress=part_of(progress, 0.5, 0.7))
             best = choose(outcomes, one_standard_error=search.one_standard_error)
-            n_kept = 1 if search.one_standard_error else self.n_settings
+            n_kept = 1 if search.one_standard_error else search.n_settings
             kept = refit_settings(run, best_few(outcomes, best, n_kept), self.n_members, part_of(progress, 0.7, 1.0))
         self._keep(kept, rows)
         move_to_wish(self, rows)
@@ -265,21 +232,23 @@ class CRCENClassifierCV(CRCENClassifier):
             raise InvalidParameter(
                 "a list of weightings must hold prices: a wish stands alone, weighting=RecallAtLeast(0.9)."
             )
-        hidden = self.hidden if is_list_of_networks(self.hidden) else [self.hidden]
+        hidden = _HIDDEN if self.hidden is None else self.hidden
+        hidden = hidden if isinstance(hidden, list) else [hidden]
         l2 = list(self.l2) if isinstance(self.l2, list | tuple | np.ndarray) else [self.l2]
-        encodings = list(self.encoding) if isinstance(self.encoding, list | tuple) else [self.encoding]
+        inputs = self._inputs()
+        given = _ENCODINGS if inputs.encoding == "auto" and isinstance(self.encoding, Inputs) else inputs.encoding
+        encodings = list(given) if isinstance(given, tuple) else [given]
         for name, values in (("weighting", weightings), ("hidden", hidden), ("l2", l2), ("encoding", encodings)):
             if not len(values):
                 raise InvalidParameter(f"{name} of {type(self).__name__} must not be an empty list.")
-        is_at_price = isinstance(self.training_weighting, str) and self.training_weighting == AT_PRICE
-        if not is_at_price and len(weightings) > 1:
+        calibration = self._calibration()
+        if not calibration.is_at_price and len(weightings) > 1:
             raise InvalidParameter(
-                "several weightings are searched by training at each: training_weighting must be 'price', got "
-                f"{self.training_weighting!r}."
+                "several weightings are searched by training at each: calibration must be 'paper', None or "
+                f"Calibration(training_weighting='price'), got {self.calibration!r}."
             )
         self._search()
-        check_number(self, "n_settings", low=1, integer=True)
-        recipe = self._recipe(hidden[0], l2[0], encodings[0], self.balance is True)
+        recipe = self._recipe(hidden[0], l2[0], encodings[0], calibration.balance is True)
         if recipe.early_stopping:
             raise InvalidParameter(
                 f"{type(self).__name__} chooses the number of epochs by its folds: early_stopping must be False."
@@ -289,7 +258,7 @@ class CRCENClassifierCV(CRCENClassifier):
                 index,
                 weighting,
                 replace(recipe, **dict(zip(SEARCHED, point, strict=True))),
-                weighting if is_at_price else self.training_weighting,
+                weighting if calibration.is_at_price else calibration.training_weighting,
             )
             for (index, weighting), *point in product(enumerate(weightings), hidden, l2, encodings)
         ]
@@ -306,16 +275,17 @@ class CRCENClassifierCV(CRCENClassifier):
         )
 
     def _scoring(self, settings: list[Setting]) -> Any:
+        scoring = self._search().scoring
         several = len({s.weighting_index for s in settings}) > 1
-        if self.scoring is None:
+        if scoring is None:
             is_weighted = settings[0].trained_at is settings[0].weighting
             return "neg_weighted_log_loss" if is_weighted and not several else "neg_log_loss"
-        if several and self.scoring == "neg_weighted_log_loss":
+        if several and scoring == "neg_weighted_log_loss":
             raise InvalidParameter(
                 "scoring='neg_weighted_log_loss' cannot compare weightings, since its minimum depends on the weight; "
                 "use scoring=None for the natural log loss, or search one weighting."
             )
-        return check_scoring(self.scoring)
+        return check_scoring(scoring)
 
     # -- what is kept --------------------------------------------------------------------------------------------
 
@@ -331,9 +301,9 @@ class CRCENClassifierCV(CRCENClassifier):
         held_out = oof[seen], rows.target[seen], rows.weights[seen]
         equation = key_equation_of_logits(held_out[1], held_out[0], price, held_out[2])
         self.oof_key_equation_ = on_rows(without_test(equation), OUT_OF_FOLD_ROWS)
-        balance, probability = settled_answers(self.balance, self.probability)
+        balance, probability = self._calibration().settled()
         leaves_out = not seen[rows.weights > 0].all()
-        if self.probability == AUTO and leaves_out:
+        if self._calibration().probability == AUTO and leaves_out:
             probability = PROBABILITIES[0]  # folds over time leave rows out, and a map would learn their drift
         ensemble = ensemble.mapped(fitted_map(probability, oof, rows, price))
         shifts = np.zeros(rows.labels.n_classes)

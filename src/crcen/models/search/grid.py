@@ -13,7 +13,7 @@ from crcen.theory.metrics import confusion_counts, decision_counts
 from crcen.theory.price import Price
 from crcen.training.recipe import Recipe
 
-__all__ = ["SEARCHED", "Outcome", "Setting", "is_list_of_networks", "operating_points", "to_price"]
+__all__ = ["SEARCHED", "Outcome", "Setting", "operating_points", "to_price"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -62,13 +62,6 @@ class Outcome:
         """Mean score over the folds; none where a fold has none."""
         mean = float(self.scores.mean())
         return -np.inf if np.isnan(mean) else mean
-
-
-def is_list_of_networks(hidden: Any) -> bool:
-    """A list, or a tuple of tuples, is searched; a tuple of numbers is one network."""
-    if isinstance(hidden, list):
-        return True
-    return isinstance(hidden, tuple) and len(hidden) > 0 and all(isinstance(h, tuple | list) for h in hidden)
 
 
 def operating_points(outcomes: list[Outcome], rows: FitRows) -> tuple[list[Any], ExpenseTable | None]:

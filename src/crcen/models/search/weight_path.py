@@ -1,7 +1,7 @@
 """A path of weights, each trained anew on rows apart from those it answers for: all of them in one stack."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitting import FitRows, assemble, base_seed, member_jobs, usable
+from crcen.models.options import AT_PRICE, Calibration
 from crcen.models.validation import check_labels, check_rows, check_weights
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price, resolve
@@ -88,7 +89,7 @@ def path_logits(
         getattr(kind, step) is getattr(CRCENClassifier, step) for step in ("fit", "training_weighting_at")
     )
     if is_stack:
-        probe = CRCENClassifier(inputs=estimator.inputs)  # takes note of the columns, so that the estimator need not
+        probe = CRCENClassifier(encoding=estimator.encoding)  # records the columns instead of the estimator
         X, y = check_rows(probe, X, y, reset=True)
         X_test = None if X_test is None else check_rows(probe, X_test, reset=False)
     y = np.asarray(y)
@@ -197,8 +198,8 @@ def _looped(
     for weighting in path:
         if "weighting" in params:
             setting: dict[str, Any] = {"weighting": weighting}
-            if "training_weighting" in params:  # what is asked for are networks trained at each weight
-                setting["training_weighting"] = "price"
+            if "calibration" in params:  # what is asked for are networks trained at each weight
+                setting["calibration"] = replace(Calibration.of(params["calibration"]), training_weighting=AT_PRICE)
         elif "class_weight" in params:
             setting = {"class_weight": {pos: weighting.cost_ratio, neg: 1.0}}
         else:

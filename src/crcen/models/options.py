@@ -1,0 +1,152 @@
+"""Groups of parameters: `Calibration` and `Search`."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from crcen.exceptions import InvalidParameter
+from crcen.models.probability import PROBABILITIES
+from crcen.training.engines import ENGINES
+from crcen.training.parameters import Checked, choice, flag, number
+
+__all__ = ["AT_PRICE", "AUTO", "OUT_OF_FOLD", "Calibration", "Search"]
+
+# Of `training_weighting`: the loss is weighted as decisions are. Of `balance`: the bias is solved for out of fold.
+AT_PRICE, OUT_OF_FOLD = "price", "oof"
+# Of `balance` and `probability`: out of fold by a temperature if there are folds, otherwise as in the paper.
+AUTO = "auto"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Calibration(Checked):
+    """How probabilities and decisions come from trained networks: ``calibration=Calibration(probability="isotonic")``.
+
+    ``calibration="out_of_fold"`` is ``Calibration()``. ``"paper"`` is ``Calibration(balance=True, probability="shift",
+    training_weighting="price")``. ``None`` is the same with ``balance=False``.
+
+    Parameters
+    ----------
+    balance : {"auto", "oof", True, False}, default="auto"
+        Rows on which the output bias is solved for, so that the key equation holds at the price: out-of-fold rows
+        (``"oof"``), the training rows (True), or no solve. ``"auto"`` is ``"oof"``, or True if a class has fewer than
+        three rows. Where folds leave rows out, as those over time do, the shift is shrunk by how far the folds
+        disagree about it beyond sampling: a drift is no bias.
+    probability : {"auto", "shift", "balance", "temperature", "isotonic"}, default="auto"
+        Map from natural logits to probabilities, fitted on out-of-fold logits: none, an intercept, a slope and an
+        intercept, or any rising function (binary problems only). ``"auto"`` is ``"temperature"`` if the bias is solved
+        for on out-of-fold logits of all rows, otherwise ``"shift"``.
+    training_weighting : None, "price", float, Lam, Alpha, CostRatio, Budget, dict, default=None
+        Class weights of the loss: none (plain cross entropy), the price itself, or others. Decisions, ``weighting_``,
+        ``weighted_proba`` and ``key_equation_`` are at the price in any case.
+    """
+
+    balance: bool | str = AUTO
+    probability: str = AUTO
+    training_weighting: Any = None
+
+    def __post_init__(self) -> None:
+        """Validate."""
+        balance = bool(self.balance) if isinstance(self.balance, np.bool_) else self.balance
+        self._set(
+            balance=choice("balance", balance, (AUTO, OUT_OF_FOLD, True, False)),
+            probability=choice("probability", self.probability, (AUTO, *PROBABILITIES)),
+        )
+
+    @classmethod
+    def of(cls, value: Any) -> "Calibration":
+        """The settings of a parameter ``calibration``."""
+        if isinstance(value, cls):
+            return value
+        if value is None or (isinstance(value, str) and value == "paper"):
+            return cls(balance=value is not None, probability="shift", training_weighting=AT_PRICE)
+        if isinstance(value, str) and value == "out_of_fold":
+            return cls()
+        raise InvalidParameter(
+            f"calibration must be 'out_of_fold', 'paper', None or a Calibration: got {value!r}.",
+            parameter="calibration",
+        )
+
+    @property
+    def is_at_price(self) -> bool:
+        """Whether the loss is weighted as decisions are."""
+        return isinstance(self.training_weighting, str) and self.training_weighting == AT_PRICE
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the data decide if there are folds."""
+        return self.balance == AUTO and self.probability in (AUTO, "shift")
+
+    def settled(self, *, has_folds: bool = True) -> tuple[bool | str, str]:
+        """``balance`` and ``probability`` with ``"auto"`` decided.
+
+        A map is fitted if the bias is solved for out of fold as well: with ``balance=True`` the key equation is exact
+        on the training rows, and a map would change that.
+        """
+        balance, probability = self.balance, self.probability
+        if balance == AUTO:
+            balance = OUT_OF_FOLD if has_folds else True
+        if probability == AUTO:
+            probability = "temperature" if isinstance(balance, str) and has_folds else "shift"
+        return balance, probability
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Search(Checked):
+    """How a search goes about its settings: ``CRCENClassifierCV(search=Search(halving=False))``.
+
+    Parameters
+    ----------
+    scoring : str, callable or None, default=None
+        ``None`` is ``"neg_weighted_log_loss"``, or ``"neg_log_loss"`` of the natural posterior with several weightings
+        or a training weight apart from the price: the weighted loss has its minimum elsewhere for every weight. Also
+        ``"f1"``, ``"g_mean"``, ``"average_precision"``, any scorer that scikit-learn knows, or a callable
+        ``(estimator, X, y)``.
+    n_settings : int, default=1
+        Number of best settings that are kept and averaged, each with ``n_members`` networks; they share one weighting.
+        The search is the same, the refit takes as many times longer. One with ``one_standard_error``.
+    one_standard_error : bool, default=False
+        Take the simplest setting (fewest hidden units, then largest l2) within one standard error of the best.
+    halving : bool, default=True
+        Where a weighting has eight settings or more (four, if folds train on 10,000 rows or more), look at four points
+        of the schedule which of them are far behind, and end them there; and end those that gain no more. On the
+        benchmark the winner is the same within noise. From 10,000 rows on, eight settings or more first race on 5,000
+        rows, or an eighth of them (more where a class is rare), for ten epochs; the best quarter begins anew on all
+        rows, and the others stay as that left them. Not with ``one_standard_error``, which wants all settings, nor
+        where ``memory_bytes`` has no room for it.
+    widen : {"auto", True, False}, default="auto"
+        Where the best setting is on a border of the grid, try the next ``l2`` beyond it and a schedule of twice the
+        length, up to three steps, as long as each gains half a percent. ``"auto"`` does so for what was left at its
+        default: an ``l2`` or ``max_epochs`` that was given stays as it is. On few rows the schedule has its full length
+        from the start. ``search_notes_`` says what is still on a border. Not with ``one_standard_error``.
+    engine : {"local", "ray"}, default="local"
+        Where the stacks are trained: in this process, or as tasks of a Ray cluster. The result is the same.
+    memory_bytes : int, default=None
+        Bound on the memory of the search beside the rows themselves; a stack that would exceed it is split, and what
+        cannot be split is refused. ``None`` is half of what is free.
+    """
+
+    scoring: Any = None
+    n_settings: int = 1
+    one_standard_error: bool = False
+    halving: bool = True
+    widen: bool | str = "auto"
+    engine: str = "local"
+    memory_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what has no meaning."""
+        bound = self.memory_bytes
+        self._set(
+            n_settings=number("n_settings", self.n_settings, low=1, integer=True),
+            one_standard_error=flag("one_standard_error", self.one_standard_error),
+            halving=flag("halving", self.halving),
+            widen=choice("widen", self.widen, ("auto", True, False)),
+            engine=choice("engine", self.engine, tuple(ENGINES)),
+            memory_bytes=None if bound is None else number("memory_bytes", bound, low=1, integer=True),
+        )
+
+    @property
+    def drops_settings(self) -> bool:
+        """Whether settings may end early."""
+        return self.halving and not self.one_standard_error
