@@ -32,8 +32,8 @@ def main() -> None:
     settings = {"epochs": EPOCHS, "hidden": (64,), "random_state": 0}
     fits = {
         "fit_stream": lambda folder: crcen.fit_stream(folder, "y", **settings),
-        "fit_ray, 1 worker": lambda folder: crcen.fit_ray(folder, "y", num_workers=1, **settings),
-        "fit_ray, 2 workers": lambda folder: crcen.fit_ray(folder, "y", num_workers=2, **settings),
+        "fit_ray, 1 worker": lambda folder: crcen.fit_ray(folder, "y", workers=1, **settings),
+        "fit_ray, 2 workers": lambda folder: crcen.fit_ray(folder, "y", workers=2, **settings),
     }
     few, many = options.rows
     lines = [

@@ -86,7 +86,7 @@ class Faults:
 
     def fit(self, storage: Path, **changes) -> crcen.CRCENClassifier:
         """Fit with the common settings."""
-        return crcen.fit_ray(**{"source": self.files, "target": "kind", "storage_path": storage, **SETTINGS, **changes})
+        return crcen.fit_ray(**{"source": self.files, "target": "kind", "storage": storage, **SETTINGS, **changes})
 
     def say(self, name: str, passed: bool, seconds: float, text: str) -> None:
         """Add a line."""
@@ -260,7 +260,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     if options.fit:
-        crcen.fit_ray(sorted(options.fit[0].glob("*.parquet")), "kind", storage_path=options.fit[1], **SETTINGS)
+        crcen.fit_ray(sorted(options.fit[0].glob("*.parquet")), "kind", storage=options.fit[1], **SETTINGS)
         return
     import ray
 

@@ -99,7 +99,7 @@ def test_options_that_do_nothing_are_refused(crcen_command, places, options, sai
     ("sentence", "names", "said"),
     [
         ("this model does not know its target column; name it with target=.", "target", "with --target."),
-        ("use num_workers=3, or fewer", "num_workers", "use --workers 3, or fewer"),
+        ("use workers=3, or fewer", "workers", "use --workers 3, or fewer"),
         ("cohort= and now= need delay=", ("cohort", "now", "delay"), "--cohort and --now need --delay"),
         ("time must name a column", "time", "--time must name a column"),
         ("days/time=3/a.csv is not there; set time=.", "time", "days/time=3/a.csv is not there; set --time."),

@@ -35,8 +35,8 @@ def test_a_pattern_is_streamed_to_a_model_that_predicts(crcen_command, folder, t
 def test_options_reach_ray(crcen_command, folder, tmp_path, monkeypatch):
     asked = {}
 
-    def fit_ray(source, target, weighting, *, num_workers, storage_path, **settings):
-        asked.update(source=source.n_files, num_workers=num_workers, storage_path=storage_path)
+    def fit_ray(source, target, weighting, *, workers, storage, **settings):
+        asked.update(source=source.n_files, workers=workers, storage=storage)
         return crcen.fit_stream(source, target, weighting, **settings)
 
     monkeypatch.setattr(large_files, "fit_ray", fit_ray)
@@ -46,7 +46,7 @@ def test_options_reach_ray(crcen_command, folder, tmp_path, monkeypatch):
     )
     assert code == 0
     said = json.loads(printed)
-    assert asked == {"source": 4, "num_workers": 4, "storage_path": "/shared/runs"}
+    assert asked == {"source": 4, "workers": 4, "storage": "/shared/runs"}
     assert said["price"]["positive"] == 0
     assert said["engine"] == "4 workers of Ray"
     assert [column["name"] for column in said["columns"]] == ["a", "b", "c", "w"]

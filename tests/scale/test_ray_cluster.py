@@ -103,9 +103,9 @@ def test_three_classes_are_fitted_by_two_workers_of_which_one_runs_out_of_memory
         pq.write_table(pa.table({**columns, "kind": pa.array(labels[own])}), tmp_path / f"{number}.parquet")
     settings = grouped(epochs=4, hidden=(), random_state=0, batch_size=128, buffer_rows=1024)
     weights, files, storage = {"none": 1, "event": 5, "high": 2}, sorted(tmp_path.glob("*.parquet")), tmp_path / "kept"
-    start, kept = time.monotonic(), grouped(checkpoint_rows=1000, storage_path=storage, worker_timeout=20)
+    start, kept = time.monotonic(), grouped(checkpoint_rows=1000, storage=storage, worker_timeout=20)
     with one_worker(storage, "starved") as starved:
-        model = crcen.fit_ray(files, "kind", weights, num_workers=2, **settings, **kept)
+        model = crcen.fit_ray(files, "kind", weights, workers=2, **settings, **kept)
     assert starved.exists()
     assert time.monotonic() - start < 600  # of two workers one would wait for the other, for hours
     assert checkpoints(storage)[-1]["started_at"] > 0  # it did fail, and nothing that was saved was lost
@@ -129,9 +129,7 @@ def test_a_fit_with_a_killed_worker_ends_as_one_without(calm, events, files, tmp
 
     monkeypatch.setattr("crcen.scale.ray.cluster.progress_bar", bar)
     with one_worker(tmp_path, "killed") as killed:
-        struck = crcen.fit_ray(
-            files, "kind", **grouped(checkpoint_rows=4000, storage_path=tmp_path, verbose=1, **SETTINGS)
-        )
+        struck = crcen.fit_ray(files, "kind", **grouped(checkpoint_rows=4000, storage=tmp_path, verbose=1, **SETTINGS))
     assert killed.exists()
     assert checkpoints(tmp_path)[-1]["started_at"] > 0
     assert_same_networks(struck, calm)
@@ -172,8 +170,8 @@ def test_a_bad_file_is_named_before_training_or_left_out(cluster, files, tmp_pat
 
 
 def test_what_the_cluster_cannot_hold_is_refused(cluster, files):
-    with pytest.raises(crcen.InvalidParameter, match=r"leave none of the cluster's 3 CPUs .* use num_workers=2"):
-        crcen.fit_ray(files, "kind", **grouped(num_workers=3, **SETTINGS))
+    with pytest.raises(crcen.InvalidParameter, match=r"leave none of the cluster's 3 CPUs .* use workers=2"):
+        crcen.fit_ray(files, "kind", **grouped(workers=3, **SETTINGS))
     with pytest.raises(DeviceMissing, match="got 2 workers and 0 GPUs"):
         crcen.fit_ray(files, "kind", **grouped(use_gpu=True, **SETTINGS))
     with pytest.raises(DeviceMissing, match="no machine of the cluster has a GPU"):

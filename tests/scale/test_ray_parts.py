@@ -96,12 +96,12 @@ def test_part_of_an_arrow_dataset_travels(folder, table):
         part.check_unchanged()
 
 
-@pytest.mark.parametrize(("n_files", "num_workers"), [(1, 2), (5, 2), (100, 2), (1000, 8)])
-def test_groups_hold_every_file_once(n_files, num_workers):
-    groups = _groups(n_files, num_workers, seed=1)
+@pytest.mark.parametrize(("n_files", "workers"), [(1, 2), (5, 2), (100, 2), (1000, 8)])
+def test_groups_hold_every_file_once(n_files, workers):
+    groups = _groups(n_files, workers, seed=1)
     assert sorted(file for group in groups for file in group) == list(range(n_files))
     assert max(map(len, groups)) <= 8
-    assert len(groups) >= min(n_files, 4 * num_workers)
+    assert len(groups) >= min(n_files, 4 * workers)
 
 
 def test_a_file_is_surveyed_or_its_refusal_handed_back(told, folder):
@@ -120,7 +120,7 @@ def test_a_file_is_surveyed_or_its_refusal_handed_back(told, folder):
 @pytest.mark.parametrize(
     ("room", "wanted", "error", "words"),
     [
-        ({"CPU": 2.0}, (2, 1, False), InvalidParameter, "use num_workers=1, or a cluster of at least 3 CPUs"),
+        ({"CPU": 2.0}, (2, 1, False), InvalidParameter, "use workers=1, or a cluster of at least 3 CPUs"),
         ({"CPU": 4.0}, (1, 4, False), InvalidParameter, "; use a cluster of at least 5 CPUs"),
         ({}, (1, 1, False), InvalidParameter, "cluster's 0 CPUs"),
         ({"CPU": 9.0, "GPU": 1.0}, (2, 1, True), DeviceMissing, "got 2 workers and 1 GPUs"),
@@ -139,7 +139,7 @@ def test_a_start_is_refused_where_files_or_checkpoint_are_others(told, folder, m
     monkeypatch.setattr(ray_worker, "_saved", lambda rank: Progress("this", 0, epoch=1))
     assert _agreed_start(told, 0, 1).epoch == 1
     monkeypatch.setattr(ray_worker, "_saved", lambda rank: Progress("another", 0, epoch=1))
-    with pytest.raises(InvalidParameter, match="checkpoint in storage_path is of other data"):
+    with pytest.raises(InvalidParameter, match="checkpoint in storage is of other data"):
         _agreed_start(told, 0, 1)
     (folder / "part-1.parquet").unlink()
     with pytest.raises(DataUnavailable, match=r"part-1\.parquet is not there"):

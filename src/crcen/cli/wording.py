@@ -7,7 +7,6 @@ __all__ = ["in_options", "typed"]
 # Parameters whose option has another name; others differ by dashes only.
 _OPTIONS = {
     "audit_probability": "--audited",
-    "num_workers": "--workers",
     "n_resamples": "--resamples",
     "random_state": "--seed",
 }

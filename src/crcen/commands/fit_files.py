@@ -320,7 +320,7 @@ def fit_files(
     held_out = HeldOutRows(hold_out, hold_out / 2 if learner == "committee" else 0.0, clusters, seed)
     with _alone(storage), _rows(table, learned, survey, labels, storage, verbose, hashes, held_out) as source:
         if engine == "ray":
-            settings |= {"num_workers": workers, "storage_path": storage}
+            settings |= {"workers": workers, "storage": storage}
             network = fit_ray(source, target, weighting, **settings)
         else:
             checkpoint = None if storage is None else Path(storage) / "stream.checkpoint"

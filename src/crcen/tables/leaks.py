@@ -43,7 +43,7 @@ _MOST_FOR_PRESENCE, _MOST_FOR_VALUES, _MOST_FOR_RANGES = 0.6, 0.2, 0.1
 # Flags of 0 and 1 are also tested in larger classes, more strictly.
 _FLAG_ROWS, _FLAG_COVERAGE, _MOST_FOR_FLAGS = 50, 0.3, 0.5
 # A column with such a share of different values makes rows differ.
-FINE_SHARE = 0.2
+FINE_SHARE = 0.4
 # Values that are tested one by one, and pairs of dates that are compared.
 _MOST_VALUES, _MOST_DATES = 255, 10
 

@@ -57,30 +57,30 @@ def connected(wanted_cpus: int, *, stay: bool = False) -> Iterator[Any]:
             ray.shutdown()
 
 
-def check_room(ray: Any, num_workers: int, cpus_per_worker: int, *, use_gpu: bool) -> None:
+def check_room(ray: Any, workers: int, cpus_per_worker: int, *, use_gpu: bool) -> None:
     """Refuse what the cluster cannot hold: Ray itself would wait for ever, without a word.
 
     Parameters
     ----------
     ray
         The connected module.
-    num_workers, cpus_per_worker, use_gpu
+    workers, cpus_per_worker, use_gpu
         What training takes. Readers need a CPU beside it.
     """
     found = ray.cluster_resources()
     cpus, gpus = int(found.get("CPU", 0)), int(found.get("GPU", 0))
-    taken = num_workers * cpus_per_worker
+    taken = workers * cpus_per_worker
     if taken + 1 > cpus:
         most = max((cpus - 1) // cpus_per_worker, 0)
-        advice = f"use num_workers={most}, or" if most else "use"
+        advice = f"use workers={most}, or" if most else "use"
         raise InvalidParameter(
-            f"{num_workers} workers of {cpus_per_worker} CPU leave none of the cluster's {cpus} CPUs to those who read "
+            f"{workers} workers of {cpus_per_worker} CPU leave none of the cluster's {cpus} CPUs to those who read "
             f"the files, and training would wait for ever; {advice} a cluster of at least {taken + 1} CPUs.",
-            parameter="num_workers",
+            parameter="workers",
         )
-    if use_gpu and num_workers > gpus:
+    if use_gpu and workers > gpus:
         raise DeviceMissing(
-            f"use_gpu=True takes one GPU a worker: got {num_workers} workers and {gpus} GPUs in the cluster; use fewer "
+            f"use_gpu=True takes one GPU a worker: got {workers} workers and {gpus} GPUs in the cluster; use fewer "
             f"workers, or use_gpu=False."
         )
 

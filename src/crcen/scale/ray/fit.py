@@ -10,7 +10,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from crcen._support.extras import need
+from crcen._support.extras import need, renamed
 from crcen._support.files import exclusive_lock
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidParameter, TrainingFailed
 from crcen.models.classifier import CRCENClassifier
@@ -33,16 +33,17 @@ _LONGEST_WAIT = 86_400
 _ERROR_LINE = re.compile(r"[\w.]+(Error|Exception)\b: ")
 
 
+@renamed(num_workers="workers", storage_path="storage")
 def fit_ray(
     source: Any,
     target: str,
     weighting: Any = "balanced",
     *,
-    num_workers: int = 2,
+    workers: int = 2,
     use_gpu: bool = False,
     cpus_per_worker: int = 1,
     epochs: int = 5,
-    storage_path: str | Path | None = None,
+    storage: str | Path | None = None,
     max_failures: int = 3,
     worker_timeout: float = 600.0,
     sample_weight: str | None = None,
@@ -66,13 +67,13 @@ def fit_ray(
         Column of labels.
     weighting : "balanced", None, float, Lam, Alpha, CostRatio, Budget, dict, array, CostMatrix, default="balanced"
         As in `CRCENClassifier`.
-    num_workers, cpus_per_worker : int
+    workers, cpus_per_worker : int
         Workers, and CPUs of each. The cluster must have at least one CPU more, for reading.
     use_gpu : bool, default=False
         Give each worker a GPU.
     epochs : int, default=5
         Passes over the rows.
-    storage_path : path, optional
+    storage : path, optional
         Where checkpoints are kept: a folder (or address) that every machine sees. Called again with the same data,
         settings and place, the fit goes on from the last checkpoint. By default they are kept for the time of the fit.
     max_failures : int, default=3
@@ -103,10 +104,10 @@ def fit_ray(
     Notes
     -----
     Connects to the cluster of ``RAY_ADDRESS``, or to the one that ``ray.init`` was called for, or starts a local one.
-    The result depends on ``num_workers``, since batches are others, but not on failures: for the same seed and workers
+    The result depends on ``workers``, since batches are others, but not on failures: for the same seed and workers
     it is the same network.
     """
-    counts = {"num_workers": num_workers, "cpus_per_worker": cpus_per_worker}
+    counts = {"workers": workers, "cpus_per_worker": cpus_per_worker}
     rows = {"checkpoint_rows": checkpoint_rows, "buffer_rows": buffer_rows}
     model = streamed_model(weighting, epochs, parameters, **counts, **rows)
     if not (isinstance(worker_timeout, numbers.Real) and worker_timeout > 0):
@@ -115,20 +116,20 @@ def fit_ray(
     is_open = hasattr(source, "record_batches")
     files = source if is_open else ArrowSource(source, target, sample_weight, features, skip_bad_files=skip_bad_files)
     seeded = int(model.random_state) if isinstance(model.random_state, numbers.Integral) else None
-    name = fingerprint_of(model, files.fingerprint, buffer_rows, num_workers, seeded)
+    name = fingerprint_of(model, files.fingerprint, buffer_rows, workers, seeded)
     with (
-        connected(num_workers * cpus_per_worker) as ray,
-        _storage(storage_path) as storage,
-        _alone(storage, f"crcen-{name[:16]}.fit"),
+        connected(workers * cpus_per_worker) as ray,
+        _storage(storage) as place,
+        _alone(place, f"crcen-{name[:16]}.fit"),
     ):
-        check_room(ray, num_workers, cpus_per_worker, use_gpu=use_gpu)
+        check_room(ray, workers, cpus_per_worker, use_gpu=use_gpu)
         n_machines = sum(node["Alive"] for node in ray.nodes())
-        if storage_path is None and n_machines > 1:
+        if storage is None and n_machines > 1:
             raise InvalidParameter(
-                f"storage_path must be a place that all {n_machines} machines of the cluster see: got None."
+                f"storage must be a place that all {n_machines} machines of the cluster see: got None."
             )
         # A fit that is to be found again needs the same seed again.
-        seed = int(name[:7], 16) if seeded is None and storage_path is not None else base_seed(model.random_state)
+        seed = int(name[:7], 16) if seeded is None and storage is not None else base_seed(model.random_state)
         statistics = _survey(ray, files, model, seed)
         settle_penalty(model, parameters, statistics)
         plan = make_plan(model, statistics, seed)
@@ -143,8 +144,8 @@ def fit_ray(
             float(worker_timeout),
         )
         with cluster_progress(ray, "fit_ray", visible=bool(model.verbose)) as show:
-            terms = (num_workers, cpus_per_worker, use_gpu, max_failures, storage, f"crcen-{name[:16]}")
-            return _answer(_trainer(told, show, *terms), files, storage_path)
+            terms = (workers, cpus_per_worker, use_gpu, max_failures, place, f"crcen-{name[:16]}")
+            return _answer(_trainer(told, show, *terms), files, storage)
 
 
 def _storage(path: str | Path | None) -> AbstractContextManager[str]:
@@ -162,7 +163,7 @@ def _alone(storage: str, name: str) -> AbstractContextManager[None]:
         Path(storage).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataUnavailable(f"no checkpoint can be kept in {storage}: {error.strerror}.") from error
-    return exclusive_lock(Path(storage) / name, instead="give another storage_path")
+    return exclusive_lock(Path(storage) / name, instead="give another storage")
 
 
 def _survey(ray: Any, files: ArrowSource, model: CRCENClassifier, seed: int) -> StreamStatistics:
@@ -182,17 +183,17 @@ def _survey(ray: Any, files: ArrowSource, model: CRCENClassifier, seed: int) -> 
     return whole
 
 
-def _groups(n_files: int, num_workers: int, seed: int) -> list[list[int]]:
+def _groups(n_files: int, workers: int, seed: int) -> list[list[int]]:
     """Files that are read together: drawn at random, few enough for all readers to be busy."""
     order = reading_order(n_files, seed, 0)
-    size = min(_MOST_FILES, max(1, n_files // (_GROUPS_A_WORKER * num_workers)))
+    size = min(_MOST_FILES, max(1, n_files // (_GROUPS_A_WORKER * workers)))
     return [order[start : start + size] for start in range(0, n_files, size)]
 
 
 def _trainer(
     told: Assignment,
     show: Callable[[float], None] | None,
-    num_workers: int,
+    workers: int,
     cpus_per_worker: int,
     use_gpu: bool,
     max_failures: int,
@@ -212,7 +213,7 @@ def _trainer(
 
     # Ray's own processes pass these on, and need not load what the workers need: functions of functions travel whole.
     packed, reading = pickle.dumps(told), pickle.dumps(told.reading)
-    groups = _groups(told.source.n_files, num_workers, told.plan.seed)
+    groups = _groups(told.source.n_files, workers, told.plan.seed)
 
     def read(numbers: dict[str, Any]) -> Iterator[Any]:
         from crcen.scale.ray.reader import read_groups
@@ -234,7 +235,7 @@ def _trainer(
         datasets={"rows": rows},
         dataset_config=SharedOut(),
         scaling_config=ray.train.ScalingConfig(
-            num_workers=num_workers,
+            num_workers=workers,
             use_gpu=use_gpu,
             resources_per_worker={"CPU": cpus_per_worker, **({"GPU": 1} if use_gpu else {})},
         ),
@@ -247,7 +248,7 @@ def _trainer(
     )
 
 
-def _answer(trainer: Any, files: ArrowSource, storage_path: str | Path | None) -> CRCENClassifier:
+def _answer(trainer: Any, files: ArrowSource, storage: str | Path | None) -> CRCENClassifier:
     """Train; what comes back is the classifier, or why there is none."""
     from ray.train import TrainingFailedError
 
@@ -257,7 +258,7 @@ def _answer(trainer: Any, files: ArrowSource, storage_path: str | Path | None) -
         files.check_unchanged()  # where the cause is a file, it is named
         lines = str(error).strip().splitlines()
         said = [line for line in lines if _ERROR_LINE.match(line)] or lines  # Ray's advice on retries comes last
-        where = "; call again with the same storage_path to go on" if storage_path is not None else ""
+        where = "; call again with the same storage to go on" if storage is not None else ""
         raise TrainingFailed(
             f"training on Ray failed for good{where}: {said[-1][:300] if said else error!r}"
         ) from error

@@ -165,7 +165,7 @@ def _agreed_start(told: Assignment, rank: int, count: int) -> Progress:
         told.source.part(range(rank, told.source.n_files, count)).check_unchanged()
         progress = _saved(rank) or progress
         if progress.fingerprint != told.fingerprint:
-            raise InvalidParameter("the checkpoint in storage_path is of other data; give another storage_path.")
+            raise InvalidParameter("the checkpoint in storage is of other data; give another storage.")
     except CrcenError as error:
         refusal = error
     refusals: list[CrcenError | None] = [refusal]
