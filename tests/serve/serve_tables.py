@@ -72,3 +72,11 @@ class Process:
             code = self.popen.wait()
         self.popen.stdout.close()
         return code
+
+
+def until(condition, seconds=60.0):
+    """Wait until a condition holds; its last value."""
+    end = time.monotonic() + seconds
+    while not (found := condition()) and time.monotonic() < end:
+        time.sleep(0.1)
+    return found

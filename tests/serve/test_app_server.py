@@ -8,10 +8,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from serve_tables import binary_table
+from serve_tables import binary_table, until
 
 
-def wait(client, project, seconds=120):
+def wait(client, project, seconds=200):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         found = client.get(f"/api/projects/{project}").json()
@@ -38,13 +38,6 @@ def sessions_of(server):
 
 def gone(pids):
     return all(not Path(f"/proc/{pid}").exists() or ") Z" in Path(f"/proc/{pid}/stat").read_text() for pid in pids)
-
-
-def until(condition, seconds=10):
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.1)
-    return condition()
 
 
 @pytest.fixture
@@ -159,7 +152,7 @@ def test_cancelled_fit_leaves_nothing(app, project):
     wait(app.client, project)
     before = sorted(str(one) for one in app.scratch.rglob("*"))
     app.client.post(f"/api/projects/{project}/fit", json={"target": "fraud", "time_limit": 600})
-    assert until(lambda: sessions_of(app.popen.pid), 5)
+    assert until(lambda: sessions_of(app.popen.pid))
     time.sleep(4.0)
     running = sessions_of(app.popen.pid)
     assert running
@@ -179,7 +172,7 @@ def test_ended_server_keeps_saved_models_and_leaves_nothing_else(app, project, m
     saved = app.client.post(f"/api/projects/{project}/save", json={"name": "my model"}).json()["saved"]
     assert app.client.post(f"/api/projects/{project}/save", json={"name": "my model"}).status_code == 200
     app.client.post(f"/api/projects/{project}/fit", json={"target": "fraud", "time_limit": 600})
-    assert until(lambda: sessions_of(app.popen.pid), 5)
+    assert until(lambda: sessions_of(app.popen.pid))
     time.sleep(2.0)
     running = sessions_of(app.popen.pid)
     assert running

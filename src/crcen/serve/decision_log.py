@@ -69,6 +69,20 @@ class DecisionLog:
                 decisions[one] = entry
         return decisions, labelled
 
+    def decisions_between(self, first: str, last: str, version: str, most: int) -> dict[str, dict[str, Any]]:
+        """Decisions of a model version from one time to another, by identifier; at most this many."""
+        found: dict[str, dict[str, Any]] = {}
+        for line in self._lines():
+            start = line.find(_SECOND, len(_FIRST)) + len(_SECOND)
+            if not first <= line[start : start + len(first)] <= last:
+                continue
+            entry = json.loads(line)
+            if entry.get("version") == version and "inputs" in entry:
+                found[entry["id"]] = entry
+                if len(found) >= most:
+                    break
+        return found
+
     def _lines(self) -> Iterator[str]:
         older = sorted(self.path.parent.glob(f"{self.path.stem}.*{self.path.suffix}"))
         for path in (*older, self.path):

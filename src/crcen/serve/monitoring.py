@@ -12,6 +12,10 @@ from crcen.serve.served_model import ServedModel
 
 __all__ = ["LabelledRows"]
 
+_AUDIT = "audit_probability"
+# Rows of a period that are compared with training.
+_MOST_ROWS = 100_000
+
 
 class LabelledRows:
     """Labels of the rows in a decision log.
@@ -57,35 +61,43 @@ class LabelledRows:
                 for one, entry in decisions.items()
                 if entry["version"] == served.version and one not in labelled and "inputs" in entry
             }
+            chosen = {one: entry for one, entry in usable.items() if entry.get("audit", True)}
             found: dict[str, Any] = {
-                "labels": len(usable),
+                "labels": len(chosen),
                 "unknown": len([one for one in pairs if one not in decisions]),
                 "repeated": len([one for one in pairs if one in labelled]),
-                "other_version": len([e for one, e in decisions.items() if one not in labelled and one not in usable]),
+                "not_drawn": len(usable) - len(chosen),
+                "other_version": len([one for one in decisions if one not in labelled and one not in usable]),
                 "monitor": None,
             }
-            if usable:
-                result = self._watch(served, usable, {one: known[label_key(pairs[one])] for one in usable})
+            if chosen:
+                result = self._watch(served, chosen, {one: known[label_key(pairs[one])] for one in chosen})
                 found["monitor"] = result.to_dict()
-                self._log.write(usable, [{"version": served.version, "label": pairs[one]} for one in usable])
+                self._log.write(chosen, [{"version": served.version, "label": pairs[one]} for one in chosen])
         return found
 
     def _watch(self, served: ServedModel, entries: dict[str, dict[str, Any]], labels: dict[str, Any]) -> Any:
+        """Give the rows of the same period to the monitor: rows without a label keep the columns representative."""
         import pandas as pd
 
-        rows = [entry["inputs"] for entry in entries.values()]
+        times = sorted(str(entry["time"]) for entry in entries.values())
+        period = self._log.decisions_between(times[0], times[-1], served.version, _MOST_ROWS)
+        entries = {**period, **entries}
         names = list(map(str, served.model.feature_names_in_))
-        frame = pd.DataFrame({name: [row.get(name) for row in rows] for name in names})
-        target = served.target or "label"
-        frame[target] = list(labels.values())
-        last = max(str(entry["time"]) for entry in entries.values())[:10]
+        frame = pd.DataFrame({name: [entry["inputs"].get(name) for entry in entries.values()] for name in names})
+        target, audit = served.target or "label", None
+        frame[target] = [labels.get(one) for one in entries]
+        if all("audit_probability" in entry for entry in entries.values()):
+            frame[_AUDIT] = [entry["audit_probability"] for entry in entries.values()]
+            audit = _AUDIT
         return monitor_table(
             served.model,
             frame,
             state=self._place(served, "json"),
             page=self._place(served, "html"),
             target=target,
-            when=last,
+            when=times[-1][:10],
+            audit_probability=audit,
         )
 
     def _place(self, served: ServedModel, kind: str) -> Path:
