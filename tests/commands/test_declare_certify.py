@@ -330,6 +330,7 @@ def test_a_monitor_raises_an_alarm_when_a_declared_criterion_no_longer_holds(mix
     assert verdicts[-1] == ["no longer holds"] * 3
     assert found.is_alarm
     assert "precision >= 0.1 no longer holds in all rows" in str(found)
+    assert "add at most one minus the declared confidence" in str(found)
     crcen.declare(model_file, ["recall >= 0.5"], out=tmp_path / "other.toml")
     with pytest.raises(crcen.InvalidInput, match="another declaration"):
         crcen.monitor_table(model_file, mixed_table(300, 30), state=state, declaration=tmp_path / "other.toml")

@@ -209,7 +209,8 @@ class TableWatch(Shown):
             "Labels": [self.label_sentence, *held],
             **({"Declared": self._declared()} if self.declared else {}),
             "Watch": [
-                f"all calls together raise a false alarm with a probability of at most {self.false_alarm_rate:g}"
+                f"all calls together raise a false alarm with a probability of at most {self.false_alarm_rate:g}",
+                *(["declared criteria add at most one minus the declared confidence"] if self.declared else []),
             ],
         }
 
