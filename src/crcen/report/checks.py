@@ -470,17 +470,13 @@ def separable(evidence: Evidence) -> Outcome:
     return is_nearly_separated(area), f"the area under the ROC curve{whose} is {area:.5g}{errors}"
 
 
-# A class that one column separates is easy; it is suspicious if no other column comes near.
-_NEXT_AREA = 0.9
-
-
 @check(
     "CRC006",
     tested="leaks in single columns (ROC area; values, ranges and missing cells of one class only)",
     title="A column reveals the outcome",
-    limit=f"an area of {LEAK_AREA:g} or more for one column alone (for several classes: if no other column reaches "
-    f"{_NEXT_AREA:g} for that class, or {NEAR_PERFECT_AREA:g} between every two classes); or cells that occur for one "
-    "class only, by an exact binomial test corrected for all comparisons",
+    limit=f"an area of {LEAK_AREA:g} or more for one column alone (for several classes: {NEAR_PERFECT_AREA:g}, between "
+    f"every two classes, or for one class if no other column reaches {LEAK_AREA:g}); or cells that occur for one class "
+    "only, by an exact binomial test corrected for all comparisons",
     advice="Ask when that column is known. If it is written after or because of the event, or is an identifier in the "
     "order of the outcome, drop it (crcen fit --drop) and train again.",
 )
@@ -491,11 +487,12 @@ def leaks(evidence: Evidence) -> Outcome | None:
     found = evidence.of(separations)
     if not found or not _can_be_ranked(evidence):
         return None, _TOO_FEW if evidence.columns else "the model has no column"
-    suspects, every_pair = [], LEAK_AREA if evidence.labels.n_classes == 2 else NEAR_PERFECT_AREA
+    # A class that several columns separate is easy; it is suspicious if no other column comes near.
+    suspects, least = [], LEAK_AREA if evidence.labels.n_classes == 2 else NEAR_PERFECT_AREA
     for one in found:
         for k, area in one.areas.items():
             rivals = max((other.areas.get(k, 0.5) for other in found if other is not one), default=0.5)
-            if area >= LEAK_AREA and (one.least_pair >= every_pair or rivals < _NEXT_AREA):
+            if area >= least and (one.least_pair >= least or rivals < LEAK_AREA):
                 whose = "" if evidence.has_positive else f" for {evidence.names[k]}"
                 suspects.append(f"“{one.name}”{whose} ({area:.4f})")
     pure = evidence.of(pure_cells)
