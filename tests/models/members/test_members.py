@@ -14,7 +14,7 @@ from crcen.models.clock import Clock, OutOfTime
 from crcen.models.members import catboost_trees, lightgbm_trees, registry
 from crcen.models.members.external import External
 from crcen.models.members.lightgbm_trees import TreeSetting
-from crcen.models.members.member import MemberTask, log_loss
+from crcen.models.members.member import MemberTask, best_prefix, log_loss
 from crcen.models.members.registry import MEMBERS
 
 TREE_KINDS = ["trees", "catboost", "forest"]
@@ -160,3 +160,16 @@ def test_a_failing_member_is_left_out_with_a_message():
     assert model.notes_ == ["Broken failed and was left out: no such device"]
     with pytest.warns(UserWarning, match="Broken failed"), pytest.raises(TrainingFailed, match="every member failed"):
         CommitteeClassifier(members=(Broken(),), cv=2, random_state=0).fit(task.X, task.y)
+
+
+def test_the_mean_of_the_best_settings_is_never_worse_than_the_first_alone():
+    rng = np.random.default_rng(0)
+    target = rng.integers(0, 3, 400)
+    right = 3.0 * np.eye(3)[target]
+    good, noise = right + rng.normal(0, 1, (400, 3)), rng.normal(0, 5, (400, 3))
+    again = right + rng.normal(0, 1, (400, 3))
+    weights = np.ones(400)
+    assert best_prefix(np.array([good, noise]), target, weights) == 1
+    assert best_prefix(np.array([good, again, noise]), target, weights) == 2
+    good[:50] = np.nan  # rows in no fold
+    assert best_prefix(np.array([good, again]), target, weights) == 2

@@ -19,8 +19,8 @@ from crcen.models.members.member import (
     Folds,
     MemberKind,
     MemberTask,
+    best_prefix,
     fold_logits,
-    log_loss,
     side_by_side,
 )
 from crcen.models.members.tree_arrays import TreeEnsemble
@@ -247,7 +247,8 @@ def _search(task: MemberTask, data: Any) -> tuple[list[_Outcome], int]:
         settings, rounds = [one.setting for one in done[:n_best]], _LARGE_ROUNDS
     trials = _race(task, _trials(task, data, settings, task.folds), rounds)
     outcomes = [_outcome(task, trial) for trial in trials[:n_best]]
-    return outcomes[: _how_many(outcomes, task)], max(n_tried, len(settings))
+    kept = best_prefix(np.array([one.logits for one in outcomes]), task.target, task.weights)
+    return outcomes[:kept], max(n_tried, len(settings))
 
 
 def _trials(task: MemberTask, data: Any, settings: Sequence[TreeSetting], folds: Folds) -> list[_Trial]:
@@ -319,14 +320,6 @@ def _outcome(task: MemberTask, trial: _Trial) -> _Outcome:
 
     found = side_by_side(task.threads, predict, range(len(task.folds)), _be_quiet)
     return _Outcome(trial.setting, n_trees, trial.loss, fold_logits(task, found))
-
-
-def _how_many(outcomes: Sequence[_Outcome], task: MemberTask) -> int:
-    """How many of the best settings have the lowest loss as a mean out of fold."""
-    logits = np.array([one.logits for one in outcomes])
-    known = np.isfinite(logits[0]).all(axis=1)
-    means = np.cumsum(logits[:, known], axis=0) / np.arange(1, len(outcomes) + 1).reshape(-1, 1, 1)
-    return int(np.argmin([log_loss(mean, task.target[known], task.weights[known]) for mean in means])) + 1
 
 
 def _sampled(task: MemberTask) -> Folds | None:

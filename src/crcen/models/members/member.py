@@ -17,6 +17,7 @@ __all__ = [
     "FittedMember",
     "MemberKind",
     "MemberTask",
+    "best_prefix",
     "fold_logits",
     "log_loss",
     "mean_logits",
@@ -148,6 +149,13 @@ def log_loss(logits: Array, target: Index, weights: Array) -> float:
     top = logits.max(axis=1, keepdims=True)
     own = logits[np.arange(len(target)), target] - top[:, 0]
     return float((np.log(np.exp(logits - top).sum(axis=1)) - own) @ weights / weights.sum())
+
+
+def best_prefix(logits: Array, target: Index, weights: Array) -> int:
+    """How many of the first settings have the lowest log loss as a mean; logits are (settings, n, K), out of fold."""
+    known = np.isfinite(logits).all(axis=(0, 2))
+    means = np.cumsum(logits[:, known], axis=0) / np.arange(1, len(logits) + 1).reshape(-1, 1, 1)
+    return int(np.argmin([log_loss(mean, target[known], weights[known]) for mean in means])) + 1
 
 
 def fold_logits(task: MemberTask, found: Sequence[Array]) -> Array:

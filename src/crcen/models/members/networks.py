@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from crcen.exceptions import TrainingFailed
 from crcen.models.clock import Clock, OutOfTime, TimedTraining
 from crcen.models.fitting import fold_members, member_seed
-from crcen.models.members.member import FittedMember, MemberKind, MemberTask
+from crcen.models.members.member import FittedMember, MemberKind, MemberTask, best_prefix
 from crcen.models.search.best_settings import BestSettings, best_settings
 from crcen.models.search.borders import Borders
 from crcen.models.search.classifier_cv import CRCENClassifierCV
@@ -76,10 +76,13 @@ class Networks(MemberKind):
         if task.clock.is_limited:
             plans = _affordable(task, plans, train, run)
         found = _first_in_time(plans, run, train, task)
-        lines = tuple(_line(one.setting.recipe, one.epochs, -one.merit) for one in found.outcomes)
-        chosen = tuple((one.setting.recipe, one.epochs) for one in found.outcomes)
-        logits = found.logits if rows.labels.positive is None else rows.labels.in_order(found.logits)
-        return FittedMember(self.name, tuple(found.groups), logits, lines, len(plans[0].grid), chosen)
+        ordered = rows.labels.positive is not None
+        logits = np.array([rows.labels.in_order(one) if ordered else one for one in found.logits])
+        kept = best_prefix(logits, task.target, task.weights)
+        lines = tuple(_line(one.setting.recipe, one.epochs, -one.merit) for one in found.outcomes[:kept])
+        chosen = tuple((one.setting.recipe, one.epochs) for one in found.outcomes[:kept])
+        groups = tuple(found.groups[:kept])
+        return FittedMember(self.name, groups, logits[:kept].mean(axis=0), lines, len(plans[0].grid), chosen)
 
     def refit(self, task: MemberTask, chosen: Sequence[Any], n_networks: int = 3) -> tuple[Member, ...]:
         """Networks of chosen settings on all rows."""

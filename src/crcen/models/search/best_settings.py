@@ -75,12 +75,12 @@ class BestSettings:
     groups
         Their networks on all rows.
     logits
-        Their mean natural logit out of fold; NaN for rows in no test fold.
+        Natural logits (n, K) of each out of fold; NaN for rows in no test fold.
     """
 
     outcomes: list[Outcome]
     groups: list[NetworkGroup]
-    logits: Array
+    logits: list[Array]
 
 
 def best_settings(
@@ -131,4 +131,4 @@ def best_settings(
             logits.append(oof - run.rows.resolve(outcome.setting.weighting).log_weights)
     if not groups:
         raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}.")
-    return BestSettings(kept, groups, np.mean(logits, axis=0))
+    return BestSettings(kept, groups, logits)
