@@ -256,7 +256,7 @@ class TableWatch(Shown):
         so_far = f"{self.reading.n_rows:,} so far"
         if self.rule.price.n_classes == 2:
             so_far += f", {self.reading.n_pos:,} of them positive"
-            drift, off = self.reading.drift, "the model's log-odds are off"
+            drift, off = self.reading.drift, "the model is off"
         else:
             known = [k for k, one in enumerate(self.reading.drift_by_class) if math.isfinite(one)]
             if not known:

@@ -189,7 +189,7 @@ class ExpenseCurve(Shown):
         weights = check_row_weights(sample_weight, target.size)
         totals = class_totals(target, weights)
         path = tuple(resolve(weighting, *totals) for weighting in _path(weightings))
-        alarms = np.array([chance > weighting.threshold for weighting in path])
+        alarms = np.array([weighting.decide(chance) for weighting in path])
         counts = confusion_counts(target, alarms, weights)
         expense_table(path, counts.fn, counts.fp)  # refuses a path that does not rise
         return cls(

@@ -596,7 +596,7 @@ def _without_copies(evidence: Evidence) -> str:
     area = [float(np.mean([one[k] for k in both])) for one in own]
     found = ""
     if evidence.has_positive:
-        alarms = evidence.p > evidence.price.threshold
+        alarms = evidence.price.decide(evidence.p)
         recalls = [float(alarms[evidence.target & rows].mean()) for rows in (np.ones_like(is_new), is_new)]
         found = f"recall {recalls[1]:.3g} (all rows {recalls[0]:.3g}), "
     return (
@@ -726,7 +726,7 @@ def selection_of(model: Model, labelled: Bools, proba: Array, default: int | Non
     price: Price = model.weighting_
     if price.positive is not None:
         p = proba[:, price.positive]
-        return label_selection(labelled, p, p > price.threshold)
+        return label_selection(labelled, p, price.decide(p))
     quiet = int(np.argmax(price.counts)) if default is None else default
     costs = price.cost_matrix
     return label_selection(labelled, 1.0 - proba[:, quiet], costs.choose(proba) != quiet)

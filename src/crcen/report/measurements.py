@@ -189,7 +189,7 @@ def _row_costs(evidence: Evidence, proba: Array) -> Array:
     """Cost of the decision on each row; with a positive class in false alarms."""
     if not evidence.has_positive:
         return np.asarray(evidence.cost_matrix.costs[evidence.y, evidence.cost_matrix.choose(proba)])
-    alarms = proba[:, evidence.labels.column] > evidence.price.threshold
+    alarms = evidence.price.decide(proba[:, evidence.labels.column])
     return np.where(evidence.target, evidence.price.cost_ratio * ~alarms, 1.0 * alarms)
 
 
