@@ -13,7 +13,7 @@ from crcen.torch.loss import NaturalLogits, weighting_of
 __all__ = ["BalanceCallback", "natural_probabilities"]
 
 
-class BalanceCallback(Callback):
+class BalanceCallback(Callback):  # type: ignore[misc]
     """Balances the output bias on the rows given to ``fit`` when training ends; must be the last callback.
 
     Parameters

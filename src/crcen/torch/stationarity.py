@@ -293,11 +293,11 @@ class _Trial:
         def closure() -> Tensor:
             solver.zero_grad()
             value = objective(shifts)
-            value.backward()
+            value.backward()  # type: ignore[no-untyped-call]
             return value
 
         with torch.enable_grad():
-            solver.step(closure)
+            solver.step(closure)  # type: ignore[no-untyped-call]
         found = shifts.detach().numpy()
         return np.asarray(found - found.mean() if len(found) > 1 else found)
 
@@ -417,7 +417,7 @@ def _mean_by_batch(trial: _Trial) -> _Effect:
     generator = torch.Generator().manual_seed(0)
     parts: list[Tensor] = []
     while len(parts) < _MOST_BATCHES:
-        parts += [part for part in torch.randperm(n, generator=generator).split(size) if len(part) == size]
+        parts += [part for part in torch.randperm(n, generator=generator).split(size) if len(part) == size]  # type: ignore[no-untyped-call]
     parts = parts[:_MOST_BATCHES]
     own, every = _as_float64(trial.loss), torch.cat(parts)
 
@@ -515,7 +515,7 @@ def _train(module: nn.Module, optimizer: Any, loss: Any, batches: Iterable[Any])
             inputs, target = split_batch(batch)
             optimizer.zero_grad()
             logits = logits_of(module, inputs)
-            _called(loss, logits, target.to(logits.device)).backward()
+            _called(loss, logits, target.to(logits.device)).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
 
 
