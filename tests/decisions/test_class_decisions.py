@@ -170,3 +170,15 @@ class TestRecallsOfClasses:
             crcen.choose_weighting(self.model, {"tall": 0.9}, NEW, LABELS[TRUTH])
         with pytest.raises(crcen.InvalidParameter, match="at most 1"):
             crcen.choose_weighting(self.model, {"high": 90}, NEW, LABELS[TRUTH])
+
+
+@pytest.mark.parametrize(
+    "price", [dict(zip(LABELS, WEIGHTS, strict=True)), CostMatrix(WEIGHTS[:, None] * (1 - np.eye(3)), LABELS)]
+)
+def test_a_scorer_takes_prices_of_more_than_two_classes(price):
+    model = LogisticRegression(C=1e6).fit(X, LABELS[Y])
+    w = dict(zip(LABELS, WEIGHTS, strict=True))
+    own = np.array([w[label] for label in model.classes_])
+    decided = model.classes_[(model.predict_proba(NEW) * own).argmax(axis=1)]
+    cost = np.where(decided == LABELS[TRUTH], 0.0, WEIGHTS[TRUTH]).mean()
+    assert crcen.cost_scorer(price)(model, NEW, LABELS[TRUTH]) == pytest.approx(-cost)
