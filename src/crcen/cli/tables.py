@@ -284,6 +284,8 @@ def fit(
         in_memory |= {"--capacity": capacity, "--recall": recall, "--precision": precision}
         on_files = {"--epochs": epochs, "--storage": storage, "--hold-out": hold_out, "--memory": memory}
         check_engine(engine, in_memory, {"--workers": workers}, on_files)
+        if engine is not Engine.table and learner is LearnerName.trees:
+            raise typer.BadParameter(f"--learner trees is for tables in memory, not for --engine {engine.value}.")
         if engine is not Engine.table:
             from crcen.commands.prices import stated_weighting
 
