@@ -209,7 +209,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
         y : array of shape (n,)
             Two classes or more.
         sample_weight : array of shape (n,), optional
-            Row weights; weight k is k copies of the row.
+            Row weights; only their ratios matter.
 
         Returns
         -------

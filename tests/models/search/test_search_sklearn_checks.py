@@ -17,6 +17,7 @@ LIGHT = [
             schedule=Schedule(solver="lbfgs"),
             max_epochs=50,
             balance="oof",
+            probability="shift",  # the prior of a temperature counts rows, not their weights
             encoding=Inputs(missing="indicator"),
         )
     ),
