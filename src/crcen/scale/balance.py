@@ -213,14 +213,15 @@ def balance_on(
     gather, gather_sums
         Bring tensors and sums of all workers together.
     """
-    ensemble, labels = model.ensemble_, plan.labels
+    ensemble = model.ensemble_
+    labels = ensemble.labels  # those of a worker's plan are truth values, in their own order
     is_balanced = plan.recipe.balance
     n_outputs = plan.shape.n_outputs
     with reproducible_arithmetic(), LogitFile(folder, n_outputs, is_weighted=is_weighted) as logits:
         for chunk in read_ahead(chain.from_iterable(blocks), depth=_CHUNKS_AHEAD):
             columns = ensemble.mean_logits(chunk.X) + ensemble.shift
             of_network = columns if labels.positive is None else labels.margin(columns)
-            logits.add(of_network, chunk.target(labels), chunk.weight)
+            logits.add(of_network, chunk.target(plan.labels), chunk.weight)
         shift: Any = np.zeros(labels.n_classes) if labels.positive is None else 0.0
         if is_balanced:
             shift = solve_file(logits, plan.price, gather)
