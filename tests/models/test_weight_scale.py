@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from crcen import CommitteeClassifier, CRCENClassifier, CRCENClassifierCV, fit_stream
+from crcen import Calibration, CommitteeClassifier, CRCENClassifier, CRCENClassifierCV, fit_stream
 
 N = 400
 RNG = np.random.default_rng(0)
@@ -24,9 +24,9 @@ def stream(y, w):
 
 LEARNERS = {
     "network": lambda y, w: CRCENClassifier(hidden=(4,), max_epochs=5, random_state=0).fit(X, y, w),
-    "isotonic": lambda y, w: CRCENClassifier(hidden=(4,), max_epochs=5, probability="isotonic", random_state=0).fit(
-        X, y, w
-    ),
+    "isotonic": lambda y, w: CRCENClassifier(
+        hidden=(4,), max_epochs=5, calibration=Calibration(probability="isotonic"), random_state=0
+    ).fit(X, y, w),
     "logistic": lambda y, w: CRCENClassifier(hidden=(), random_state=0).fit(X, y, w),
     "search": lambda y, w: CRCENClassifierCV(hidden=[(4,)], l2=[1e-3, 0.1], max_epochs=5, cv=2, random_state=0).fit(
         X, y, w
