@@ -1,6 +1,7 @@
 """Architecture rules: allowed imports between folders, no cycles, no vague file names."""
 
 import ast
+import re
 import sys
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
@@ -258,3 +259,21 @@ def test_no_two_test_files_have_one_name():
     """The folders of tests are no packages, so pytest takes a second file of a name for the first and stops."""
     names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
     assert sorted(names) == sorted(set(names))
+
+
+def test_files_named_on_the_architecture_page_exist():
+    root = PACKAGE.parents[1]
+    page = (root / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    in_folders = [  # "| `theory/` | subject | `labels.py`, ... |"
+        PACKAGE / cells[0] / name
+        for cells in (re.findall(r"`([\w/.]+)`", row) for row in rows)
+        if cells and cells[0].endswith("/")
+        for name in cells[1:]
+        if name.endswith((".py", "/"))
+    ]
+    anywhere = set(re.findall(r"`((?:\w+/)+[\w.]+\.(?:py|md))`", page))
+    elsewhere = [next((base / name for base in (PACKAGE, root) if (base / name).exists()), name) for name in anywhere]
+    assert len(in_folders) > 60
+    assert len(elsewhere) > 30
+    assert [str(path) for path in [*in_folders, *elsewhere] if not Path(path).exists()] == []
