@@ -122,7 +122,7 @@ class FittedEnsemble:
 
         Returns
         -------
-        Reasons, or ClassReasons of several classes
+        Reasons
             ``values``, their ``errors``, and the strongest ones in words by ``sentences(3)``.
         """
         check_is_fitted(self)

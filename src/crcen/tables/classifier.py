@@ -409,7 +409,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
 
         Returns
         -------
-        Reasons, or ClassReasons of several classes
+        Reasons
             ``values``, their ``errors``, and the strongest ones in words by ``sentences(3)``.
         """
         check_is_fitted(self)

@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 
 from crcen import CommitteeClassifier, CostMatrix, CRCENClassifier, InvalidParameter
-from crcen.models.reasons.class_reasons import ClassReasons
 from grouped_settings import grouped
 from shapley_by_hand import brute_force
 
@@ -50,7 +49,6 @@ def by_hand(model, rows, background, found):
 def test_values_are_those_of_the_definition(make):
     model = make()
     found = model.reasons(X[:12], background=X[100:106])
-    assert isinstance(found, ClassReasons)
     assert found.classes.tolist() == model.predict(X[:12]).tolist()
     p = model.predict_proba(X[:12])
     for i, (one, other) in enumerate(zip(found.classes, found.rivals, strict=True)):

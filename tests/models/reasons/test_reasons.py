@@ -33,6 +33,13 @@ def log_odds(model, rows):
     return model.ensemble_.labels.margin(model.ensemble_.logits(rows)[0])
 
 
+def explained(model, rows, background, blocks, seed=0, threads=1):
+    """Shapley values of the log-odds of the positive class."""
+    column = model.ensemble_.labels.column
+    pairs = np.full(len(rows), column), np.full(len(rows), 1 - column)
+    return shapley_of_ensemble(model.ensemble_, rows, background, blocks, pairs, seed, threads)
+
+
 def networks(**options):
     return CRCENClassifier(Budget(5), **grouped(**{**QUICK, **options})).fit(X, Y)
 
@@ -54,7 +61,7 @@ def networks(**options):
 def test_four_columns_are_exact(options):
     model = networks(**options)
     background = typical_rows(X, BLOCKS, n_rows=6)
-    found = shapley_of_ensemble(model.ensemble_, X[:7], background, BLOCKS, 0, 1)
+    found = explained(model, X[:7], background, BLOCKS)
     truth = brute_force(lambda rows: log_odds(model, rows), X[:7], background, BLOCKS)
     assert np.abs(found.values - truth).max() < 1e-5  # walks are in single precision
     assert found.errors.max() == 0.0
@@ -62,7 +69,7 @@ def test_four_columns_are_exact(options):
 
 def test_missing_cells_have_reasons_too():
     model = CRCENClassifier(Budget(5), **grouped(missing="indicator", encoding="steps", **QUICK)).fit(GAPS, Y)
-    found = shapley_of_ensemble(model.ensemble_, GAPS[:7], GAPS[50:56], BLOCKS, 0, 1)
+    found = explained(model, GAPS[:7], GAPS[50:56], BLOCKS)
     truth = brute_force(lambda rows: log_odds(model, rows), GAPS[:7], GAPS[50:56], BLOCKS)
     assert np.abs(found.values - truth).max() < 1e-5
 
@@ -97,7 +104,12 @@ def test_the_error_is_what_it_says():
         return 3 * rows[:, 0] * rows[:, 1] * rows[:, 2] + rows[:, 3] * np.abs(rows[:, 4]) * rows[:, 1]
 
     truth = brute_force(logits, X[:6], X[50:82], SINGLE)
-    found = [shapley_of_function(logits, X[:6], X[50:82], SINGLE, seed) for seed in range(12)]
+
+    def columns(rows):
+        return np.column_stack([np.zeros(len(rows)), logits(rows)])
+
+    pairs = np.ones(6, dtype=np.int64), np.zeros(6, dtype=np.int64)
+    found = [shapley_of_function(columns, X[:6], X[50:82], SINGLE, pairs, seed) for seed in range(12)]
     far = np.array([(one.values - truth) ** 2 for one in found]).mean()
     said = np.array([one.errors**2 for one in found]).mean()
     assert 0.8 < far / said < 1.35
@@ -109,7 +121,7 @@ def test_a_model_that_adds_up_its_columns_has_no_error():
     model = networks(hidden=(), probability="shift")  # a map would change the weights
     found = model.reasons(X[:40], background=X[40:])
     weights = model.coefs_[0].mean(axis=0)[:, 0] / model.input_scale_
-    background = shapley_of_ensemble(model.ensemble_, X[:1], X[:1], SINGLE, 0, 1)
+    background = explained(model, X[:1], X[:1], SINGLE)
     assert background.values.max() == pytest.approx(0.0, abs=1e-6)
     reference = np.array([found.values[i] - weights * X[i] for i in range(40)])
     assert np.ptp(reference, axis=0).max() < 1e-5  # φ = weight × (cell − mean of the background), the mean once for all
@@ -128,12 +140,12 @@ def test_reasons_add_up_to_the_log_odds_of_predict_proba():
 def test_the_same_seed_gives_the_same_reasons_on_any_threads_and_rows_do_not_matter_to_each_other():
     model = networks()
     background = typical_rows(X, SINGLE)
-    one = shapley_of_ensemble(model.ensemble_, X, background, SINGLE, 3, 1)
-    many = shapley_of_ensemble(model.ensemble_, X, background, SINGLE, 3, 3)
+    one = explained(model, X, background, SINGLE, 3)
+    many = explained(model, X, background, SINGLE, 3, 3)
     assert np.array_equal(one.values, many.values)
-    alone = shapley_of_ensemble(model.ensemble_, X[7:8], background, SINGLE, 3, 1)
+    alone = explained(model, X[7:8], background, SINGLE, 3)
     assert np.abs(alone.values - one.values[7]).max() < 0.25  # rounds may differ, values agree within their errors
-    again = shapley_of_ensemble(model.ensemble_, X, background, SINGLE, 4, 1)
+    again = explained(model, X, background, SINGLE, 4)
     assert not np.array_equal(one.values, again.values)
 
 

@@ -34,19 +34,23 @@ class Reasons:
     errors : float64 array of shape (n, columns)
         Their standard errors.
     log_odds : float64 array of shape (n,)
-        Natural log-odds of the positive class.
-    base : float
-        The mean of the rows that these are compared with; for each row its own where there are several classes.
+        Natural log-odds of the positive class; without a positive class log p(class) / p(rival).
+    base : float, or float64 array of shape (n,)
+        Mean log-odds of the background rows; one value for each row without a positive class.
     cells : object array of shape (n, columns)
         The cells as text.
+    classes, rivals : object arrays of shape (n,), optional
+        Without a positive class: the explained class of each row, and the most probable other class.
     """
 
     columns: tuple[str, ...]
     values: Array
     errors: Array
     log_odds: Array
-    base: Any
+    base: float | Array
     cells: NDArray[np.object_]
+    classes: NDArray[np.object_] | None = None
+    rivals: NDArray[np.object_] | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -85,18 +89,22 @@ class Reasons:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
+        pairs = {"classes": self.classes, "rivals": self.rivals}
         return {
             "columns": list(self.columns),
             "values": self.values.tolist(),
             "errors": self.errors.tolist(),
             "log_odds": self.log_odds.tolist(),
-            "base": self.base,
+            "base": self.base.tolist() if isinstance(self.base, np.ndarray) else self.base,
             "standard_error": self.standard_error,
+            **{name: [str(one) for one in labels] for name, labels in pairs.items() if labels is not None},
         }
 
     @property
     def about(self) -> str:
         """What the values are compared with, and how exact they are."""
+        if isinstance(self.base, np.ndarray):
+            return f"against typical rows, for a class rather than the likeliest other one, {self.exactness}"
         return (
             f"against typical rows with log-odds {self.base:.2f} (probability {sigmoid(np.array(self.base)):.3g}), "
             f"{self.exactness}"
@@ -117,11 +125,17 @@ class Reasons:
         return "\n".join([*lines, *(["  …"] if len(self) > len(shown) else [])])
 
     def _line(self, row: int, reasons: list[str]) -> str:
-        return "; ".join(reasons)
+        text = "; ".join(reasons)
+        if self.classes is None or self.rivals is None:
+            return text
+        return f"{self.classes[row]} rather than {self.rivals[row]}: {text}"
 
     def _some(self, n: int) -> "Reasons":
+        """The first ``n`` rows."""
         arrays = (self.values[:n], self.errors[:n], self.log_odds[:n])
-        return Reasons(self.columns, *arrays, self.base, self.cells[:n])
+        base = self.base[:n] if isinstance(self.base, np.ndarray) else self.base
+        pairs = (None if labels is None else labels[:n] for labels in (self.classes, self.rivals))
+        return Reasons(self.columns, *arrays, base, self.cells[:n], *pairs)
 
     def _repr_html_(self) -> str:
         shown = self._some(_SHOWN_ROWS)

@@ -9,6 +9,7 @@ error is too large get more rounds. Boosted trees need no walks (`crcen.models.r
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import permutations
 from typing import Any
 
@@ -25,18 +26,15 @@ from crcen.training.network import NetworkGroup
 __all__ = [
     "STANDARD_ERROR",
     "ShapleyValues",
-    "adding_up",
-    "sampled_values",
     "shapley_of_ensemble",
     "shapley_of_function",
-    "values_of_trees",
-    "walks_of",
 ]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 Logits = Callable[[Array], Array]
 MakeWalks = Callable[[], Walks]
+Pairs = tuple[Index, Index]
 
 # Standard error that is asked for, in log-odds, and the rounds that are made at most.
 STANDARD_ERROR, MOST_ROUNDS = 0.05, 64
@@ -50,28 +48,26 @@ _ROWS_AT_ONCE, _NUMBERS_AT_ONCE, _TREE_ROWS = 256, 2**20, 5_000
 
 @dataclass(frozen=True, eq=False)
 class ShapleyValues:
-    """What each column adds to a logit.
+    """What each column adds to the log-odds of a class against another.
 
     Parameters
     ----------
     values, errors : float64 arrays of shape (n, columns)
         Shapley values and their standard errors.
-    logits : float64 array of shape (n,)
-        What the values of a row and the base add up to.
-    base : float, or float64 array of shape (n,)
-        The mean logit of the background rows; for each row its own where rows are explained by logits of their own.
+    log_odds, base : float64 arrays of shape (n,)
+        What the values of a row and its base add up to, and the mean log-odds of the background rows.
     """
 
     values: Array
     errors: Array
-    logits: Array
-    base: float | Array
+    log_odds: Array
+    base: Array
 
 
 def shapley_of_ensemble(
-    ensemble: Ensemble, X: Array, background: Array, blocks: Sequence[Index], seed: int, threads: int
+    ensemble: Ensemble, X: Array, background: Array, blocks: Sequence[Index], pairs: Pairs, seed: int, threads: int
 ) -> ShapleyValues:
-    """Shapley values of an ensemble's natural logit.
+    """Shapley values of the natural log-odds between two classes, one pair of classes for each row.
 
     Parameters
     ----------
@@ -81,6 +77,8 @@ def shapley_of_ensemble(
         Rows to explain, and rows to compare them with.
     blocks
         Columns of X that are one column of the table.
+    pairs
+        Numbers of the explained class and of the other class, (n,) each; of a binary model the positive class first.
     seed
         Of the orders.
     threads
@@ -89,24 +87,42 @@ def shapley_of_ensemble(
     weights = ensemble.member_weights
     if weights is None:
         weights = np.full(len(ensemble.members), 1.0 / len(ensemble.members))
-    state, is_affine = ensemble.probability_map, ensemble.probability_map.ndim == 1
-    exact: list[tuple[TreeEnsemble, float]] = []
-    makers: list[MakeWalks] = []
-    for member, weight in zip(ensemble.members, weights * (state[0] if is_affine else 1.0), strict=True):
-        if isinstance(member, TreeEnsemble) and is_affine:
-            exact.append((member, float(weight)))
-        else:
-            makers.append(walks_of(member, blocks, float(weight)))
-    labels = ensemble.labels
-    shift = labels.margin(ensemble.shift - ensemble.weighting.log_weights)
-    outer = None if is_affine else lambda logits: apply_map(state, logits + shift)
-    values, errors = sampled_values(makers, X, background, len(blocks), seed, threads, outer)
-    values += values_of_trees(exact, X, background, blocks, threads)
-    base = float(labels.margin(ensemble.logits(background)[0]).mean())
-    return adding_up(ShapleyValues(values, errors, labels.margin(ensemble.logits(X)[0]), base))
+    labels, state = ensemble.labels, ensemble.probability_map
+    is_affine = state.ndim == 1
+    scaled = [*zip(ensemble.members, (weights * (state[0] if is_affine else 1.0)).tolist(), strict=True)]
+    trees = [(one, weight) for one, weight in scaled if isinstance(one, TreeEnsemble) and is_affine]
+    walked = [(one, weight) for one, weight in scaled if not (isinstance(one, TreeEnsemble) and is_affine)]
+    outer = None
+    if not is_affine:  # a map of binary log-odds that is no line
+        shift = labels.margin(ensemble.shift - ensemble.weighting.log_weights)
+        outer = lambda logits: apply_map(state, logits + shift)  # noqa: E731
+    values, errors = np.zeros((2, len(X), len(blocks)))
+    for pair, rows in _by_pair(pairs):
+        own = pair if labels.positive is None else None
+        makers = [_walks_of(member, own, blocks, weight) for member, weight in walked]
+        values[rows], errors[rows] = _sampled_values(makers, X[rows], background, len(blocks), seed, threads, outer)
+    # The trees of a class once for all rows that it has a part in; binary members have the logit of the positive class.
+    for k in range(labels.n_classes) if labels.positive is None else (labels.column,):
+        exact = [(one.column(k) if labels.positive is None else one, weight) for one, weight in trees]
+        for side, sign in zip(pairs, (1.0, -1.0), strict=True):
+            rows = np.flatnonzero(side == k)
+            if len(rows) and exact:
+                values[rows] += sign * _values_of_trees(exact, X[rows], background, blocks, threads)
+    return _adding_up(values, errors, ensemble.logits(X)[0], ensemble.logits(background)[0], pairs)
 
 
-def values_of_trees(
+def shapley_of_function(
+    logits: Logits, X: Array, background: Array, blocks: Sequence[Index], pairs: Pairs, seed: int
+) -> ShapleyValues:
+    """The same for any function that returns logits (n, K); slow, because it evaluates every step of every walk."""
+    values, errors = np.zeros((2, len(X), len(blocks)))
+    for pair, rows in _by_pair(pairs):
+        walks = partial(FunctionWalks, _margin(logits, pair), blocks, 1.0)
+        values[rows], errors[rows] = _sampled_values([walks], X[rows], background, len(blocks), seed, 1, None)
+    return _adding_up(values, errors, logits(X), logits(background), pairs)
+
+
+def _values_of_trees(
     trees: Sequence[tuple[TreeEnsemble, float]], X: Array, background: Array, blocks: Sequence[Index], threads: int
 ) -> Array:
     """Exact values (n, blocks) of trees, each multiplied by its weight."""
@@ -122,34 +138,47 @@ def values_of_trees(
     return values
 
 
-def shapley_of_function(
-    logits: Logits, X: Array, background: Array, blocks: Sequence[Index], seed: int
-) -> ShapleyValues:
-    """Shapley values of any function of rows, which is asked for every step of every walk: this takes its time."""
-    values, errors = sampled_values(
-        [lambda: FunctionWalks(logits, blocks, 1.0)], X, background, len(blocks), seed, 1, None
-    )
-    return adding_up(ShapleyValues(values, errors, logits(X), float(logits(background).mean())))
+def _by_pair(pairs: Pairs) -> list[tuple[tuple[int, int], Index]]:
+    """The different pairs, each with the rows that have it."""
+    both = np.column_stack(pairs)
+    return [((int(k), int(r)), np.flatnonzero((both == (k, r)).all(axis=1))) for k, r in np.unique(both, axis=0)]
 
 
-def walks_of(member: Any, blocks: Sequence[Index], weight: float) -> MakeWalks:
-    """What makes the walks of a member with one logit."""
-    if isinstance(member, NetworkGroup) and not member.is_one_against_all:
-        return lambda: NetworkWalks(member, blocks, weight)
-    return lambda: FunctionWalks(lambda X: member.logits(X)[:, 0], blocks, weight)
+def _walks_of(member: Any, pair: tuple[int, int] | None, blocks: Sequence[Index], weight: float) -> MakeWalks:
+    """What makes the walks of a member: of the difference of two logits, or of its only one."""
+    if isinstance(member, NetworkGroup) and not member.is_one_against_all:  # whose logits are its output units
+        if pair is not None:
+            last, bias, (first, second) = member.weights[-1], member.biases[-1], pair
+            weights = (*member.weights[:-1], last[:, :, [first]] - last[:, :, [second]])
+            biases = (*member.biases[:-1], bias[:, [first]] - bias[:, [second]])
+            member = replace(member, weights=weights, biases=biases)
+        return partial(NetworkWalks, member, blocks, weight)
+    return partial(FunctionWalks, _margin(member.logits, pair), blocks, weight)
 
 
-def adding_up(found: ShapleyValues) -> ShapleyValues:
+def _margin(logits: Logits, pair: tuple[int, int] | None) -> Logits:
+    """The difference of two columns of logits, or the only column."""
+
+    def margin(X: Array) -> Array:
+        found = logits(X)
+        return np.asarray(found[:, 0] if pair is None else found[:, pair[0]] - found[:, pair[1]])
+
+    return margin
+
+
+def _adding_up(values: Array, errors: Array, logits: Array, of_background: Array, pairs: Pairs) -> ShapleyValues:
     """Values that add up to the last digits: what single precision lost goes to columns by their variances."""
-    missing = found.logits - found.base - found.values.sum(axis=1)
-    variance = found.errors**2 + 1e-30
-    return replace(found, values=found.values + missing[:, None] * variance / variance.sum(axis=1, keepdims=True))
+    rows, (first, second), typical = np.arange(len(logits)), pairs, of_background.mean(axis=0)
+    log_odds, base = logits[rows, first] - logits[rows, second], typical[first] - typical[second]
+    missing, variance = log_odds - base - values.sum(axis=1), errors**2 + 1e-30
+    values = values + missing[:, None] * variance / variance.sum(axis=1, keepdims=True)
+    return ShapleyValues(values, errors, log_odds, base)
 
 
 # -- walks ---------------------------------------------------------------------------------------------------------
 
 
-def sampled_values(
+def _sampled_values(
     makers: Sequence[MakeWalks],
     X: Array,
     background: Array,
