@@ -1,4 +1,4 @@
-"""predict_table without a plain price: wishes, review, costs of rows, another base rate; all columns, sorted."""
+"""predict_table without a plain price: goals, review, costs of rows, another base rate; all columns, sorted."""
 
 import numpy as np
 import pandas as pd
@@ -46,26 +46,26 @@ def test_a_capacity_for_each_week_goes_by_a_column_of_dates(fitted, new):
     assert found.goal.n_periods == weeks.nunique()
 
 
-@pytest.mark.parametrize("wish", [RecallAtLeast(0.8), PrecisionAtLeast(0.22)], ids=str)
-def test_labelled_rows_choose_the_price_of_a_wish(fitted, new, mixed_table, wish):
+@pytest.mark.parametrize("goal", [RecallAtLeast(0.8), PrecisionAtLeast(0.22)], ids=str)
+def test_labelled_rows_choose_the_price_of_a_goal(fitted, new, mixed_table, goal):
     labelled = mixed_table(800, seed=8)
-    found = predict_table(fitted.model, new, weighting=wish, held_out=labelled)
+    found = predict_table(fitted.model, new, weighting=goal, held_out=labelled)
     p, y = fitted.model.predict_proba(labelled)[:, 1], (labelled["bad"] == "yes").to_numpy()
     alarms = p > found.chosen.threshold
-    assert (y[alarms].sum() / y.sum() if isinstance(wish, RecallAtLeast) else y[alarms].mean()) >= wish.share
+    assert (y[alarms].sum() / y.sum() if isinstance(goal, RecallAtLeast) else y[alarms].mean()) >= goal.share
     np.testing.assert_array_equal(found.frame["decision"] == "yes", found.frame["probability"] > found.chosen.threshold)
 
 
 def test_a_guarantee_is_refused_on_rows_of_training(fitted, new, mixed_table):
-    wish = RecallAtLeast(0.8, confidence=0.9)
-    sure = predict_table(fitted.model, new, weighting=wish, held_out=mixed_table(800, seed=8))
+    goal = RecallAtLeast(0.8, confidence=0.9)
+    sure = predict_table(fitted.model, new, weighting=goal, held_out=mixed_table(800, seed=8))
     plain = predict_table(fitted.model, new, weighting=RecallAtLeast(0.8), held_out=mixed_table(800, seed=8))
     assert sure.n_alarms >= plain.n_alarms
     assert "a refit voids it" in str(sure)
     with pytest.raises(InvalidInput, match="rows compared are training rows"):
-        predict_table(fitted.model, new, weighting=wish, held_out=mixed_table(600, seed=0))
+        predict_table(fitted.model, new, weighting=goal, held_out=mixed_table(600, seed=0))
     with pytest.raises(InvalidParameter, match="needs labelled rows"):
-        predict_table(fitted.model, new, weighting=wish)
+        predict_table(fitted.model, new, weighting=goal)
 
 
 def test_rows_between_two_prices_go_to_review(fitted, new, tmp_path):
@@ -132,6 +132,6 @@ def test_what_contradicts_itself_is_refused(fitted, new, how, sentence):
         predict_table(fitted.model, new, **how)
 
 
-def test_labelled_rows_need_a_wish(fitted, new):
+def test_labelled_rows_need_a_goal(fitted, new):
     with pytest.raises(InvalidParameter, match="held_out must go with a recall"):
         predict_table(fitted.model, new, held_out=new)

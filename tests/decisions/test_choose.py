@@ -163,7 +163,7 @@ Y, P = np.array([1, 0, 0, 1, 0, 0, 0, 0]), np.array([0.9, 0.9, 0.5, 0.4, 0.3, 0.
 
 
 @pytest.mark.parametrize(
-    ("wish", "sentence"),
+    ("goal", "sentence"),
     [
         (PrecisionAtLeast(0.6), "no threshold has precision of at least 0.6: the best on these rows is 0.5"),
         (PrecisionAtLeast(0.2), "every price has precision of at least 0.2, since 25 % of all rows are positive"),
@@ -173,9 +173,9 @@ Y, P = np.array([1, 0, 0, 1, 0, 0, 0, 0]), np.array([0.9, 0.9, 0.5, 0.4, 0.3, 0.
         (Budget(3), "a goal must be Capacity"),
     ],
 )
-def test_wishes_that_cannot_be_met_are_refused(wish, sentence):
+def test_goals_that_cannot_be_met_are_refused(goal, sentence):
     with pytest.raises(InvalidParameter, match=sentence):
-        choose(curve(Y, P), wish)
+        choose(curve(Y, P), goal)
 
 
 def test_a_rate_must_be_a_number_above_0():

@@ -1,4 +1,4 @@
-"""Wishes and the curves of decisions in a real browser, against the library's own numbers."""
+"""Goals and the curves of decisions in a real browser, against the library's own numbers."""
 
 import numpy as np
 import pytest
@@ -32,9 +32,9 @@ def opened(chromium, page):
     assert [address for address in chromium.requests() if not address.startswith("file:")] == []
 
 
-def wish(browser, kind, value):
+def goal(browser, kind, value):
     browser.run(
-        f"{{ const w = document.querySelector('#wish-{kind}'); w.value = '{value}';"
+        f"{{ const w = document.querySelector('#goal-{kind}'); w.value = '{value}';"
         " w.dispatchEvent(new Event('input')); }"
     )
     return browser.run("document.querySelector('#price-number').valueAsNumber")
@@ -48,9 +48,9 @@ def wish(browser, kind, value):
         ("precision", 0.4, PrecisionAtLeast(0.4)),
     ],
 )
-def test_a_wish_moves_to_the_price_that_meets_it(opened, rows, kind, value, asked):
+def test_a_goal_moves_to_the_price_that_meets_it(opened, rows, kind, value, asked):
     _, _, y, p = rows
-    price = wish(opened, kind, value)
+    price = goal(opened, kind, value)
     alarms = p > 1 / (1 + price)
     reached = {"capacity": -alarms.sum(), "recall": alarms[y == 1].mean(), "precision": y[alarms].mean()}[kind]
     assert reached >= (-value if kind == "capacity" else value)
@@ -58,18 +58,18 @@ def test_a_wish_moves_to_the_price_that_meets_it(opened, rows, kind, value, aske
     chosen = crcen.choose_weighting(curve, asked, n_resamples=2)
     exact = p > chosen.threshold
     assert abs(int(alarms.sum()) - int(exact.sum())) <= (0 if len(y) < 2000 else 8)  # the page may hold fewer points
-    said = opened.run("document.querySelector('#wish-help').textContent")
+    said = opened.run("document.querySelector('#goal-help').textContent")
     assert f"{alarms.sum():,} alarms" in said
     assert opened.run("document.querySelector('#out-tp').dataset.value") == str(int((alarms & (y == 1)).sum()))
 
 
 def test_what_cannot_be_met_or_means_nothing_is_said_and_moves_nothing(opened):
     before = opened.run("document.querySelector('#price-number').valueAsNumber")
-    assert wish(opened, "recall", 3) == before
-    assert "must be a share above 0 and at most 1" in opened.run("document.querySelector('#wish-help').textContent")
-    assert wish(opened, "capacity", 0) == before
-    assert wish(opened, "precision", 0.5) != before
-    assert opened.run("document.querySelector('#wish-recall').value") == ""  # one wish at a time
+    assert goal(opened, "recall", 3) == before
+    assert "must be a share above 0 and at most 1" in opened.run("document.querySelector('#goal-help').textContent")
+    assert goal(opened, "capacity", 0) == before
+    assert goal(opened, "precision", 0.5) != before
+    assert opened.run("document.querySelector('#goal-recall').value") == ""  # one goal at a time
 
 
 def test_curves_of_decisions_are_drawn_with_their_marks(opened, rows):

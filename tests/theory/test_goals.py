@@ -1,4 +1,4 @@
-"""Wishes in place of a price: met on rows, refused where they mean nothing, guaranteed where rows allow it."""
+"""Goals in place of a price: met on rows, refused where they mean nothing, guaranteed where rows allow it."""
 
 import numpy as np
 import pytest
@@ -85,7 +85,7 @@ def test_recall_and_precision_are_met_as_the_probabilities_expect(goal):
     assert met.precision == pytest.approx(precision[met.n_alarms - 1])
 
 
-def test_a_summary_prices_the_decisions_of_a_wish():
+def test_a_summary_prices_the_decisions_of_a_goal():
     p = probabilities(300, 4)
     summary = decision_summary(p, Capacity(20))
     assert summary.n_alarms == 20
@@ -138,8 +138,8 @@ def test_rows_that_may_be_lost_are_those_of_the_binomial(n, share, confidence):
     assert fewest_positives(0.9, 0.95) == 29
 
 
-def guaranteed(y, p, wish):
-    return crcen.choose_weighting(ExpenseCurve.from_predictions(y, p, [Budget(1), Budget(5)], n_resamples=2), wish)
+def guaranteed(y, p, goal):
+    return crcen.choose_weighting(ExpenseCurve.from_predictions(y, p, [Budget(1), Budget(5)], n_resamples=2), goal)
 
 
 def test_a_guarantee_holds_as_often_as_it_says():

@@ -282,9 +282,9 @@ def price_or_goal(
     precision: float | None,
     confidence: float | None = None,
 ) -> Any:
-    """The one price or wish that was stated, or None."""
-    wishes = {"--capacity": capacity, "--recall": recall, "--precision": precision}
-    given = [name for name, value in wishes.items() if value is not None]
+    """The one price or goal that was stated, or None."""
+    goals = {"--capacity": capacity, "--recall": recall, "--precision": precision}
+    given = [name for name, value in goals.items() if value is not None]
     prices = {
         "--budget": budget,
         "--cost-ratio": cost_ratio,

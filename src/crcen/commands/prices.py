@@ -123,7 +123,7 @@ def stated_weighting(weighting: Any, costs: Any, classes: Sequence[Any], target:
 
     Parameters
     ----------
-    weighting : "balanced", None, price, wish, dict or CostMatrix
+    weighting : "balanced", None, price, goal, dict or CostMatrix
         As `fit_table` takes it; labels of a dict are matched however they are spelt.
     costs : CostMatrix, data frame, path or None
         Costs instead of a weighting.
@@ -135,7 +135,7 @@ def stated_weighting(weighting: Any, costs: Any, classes: Sequence[Any], target:
     Raises
     ------
     InvalidParameter
-        For a price or a wish of two classes where there are more, and for both a price and costs.
+        For a price or a goal of two classes where there are more, and for both a price and costs.
     """
     if isinstance(weighting, str) and weighting == "none":
         weighting = None

@@ -161,7 +161,7 @@ def choose_weighting(
     n_resamples: int = 500,
     random_state: int = 0,
 ) -> ChosenWeighting | ChosenClassWeights:
-    """Find the price that meets a wish, by moving the threshold of a model on rows it did not see.
+    """Find the price that meets a goal, by moving the threshold of a model on rows it did not see.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def choose_weighting(
     X, y : optional
         As the source needs them.
     rate : float, optional
-        Rows a day, which a capacity for a day or a week needs; with it alarms a day are told for every wish.
+        Rows a day, which a capacity for a day or a week needs; with it the alarms a day are given for every goal.
     sample_weight : array of shape (n,), optional
         Of the rows that are judged.
     clusters : array of shape (n,), optional
@@ -192,7 +192,7 @@ def choose_weighting(
     Raises
     ------
     InvalidParameter
-        If the wish cannot be met on these rows, or every price meets it.
+        If the goal cannot be met on these rows, or every price meets it.
 
     Notes
     -----

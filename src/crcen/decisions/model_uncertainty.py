@@ -13,9 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.classifier import CRCENClassifier
+from crcen.models.parallel import parallel_fits
 from crcen.models.private_scikit_learn import count_rows, take_rows
 from crcen.models.search.classifier_cv import CRCENClassifierCV
-from crcen.models.side_by_side import side_by_side
 from crcen.models.validation import check_weights
 from crcen.theory.labels import Labels
 from crcen.theory.price import CostRatio, Price, WeightingLike
@@ -127,7 +127,7 @@ def training_error(
     if not isinstance(price, Price):
         price = own.resolve(weighting, own.counts(numbers, sizes))
     refit = partial(_refitted_chances, model, X, labels, weights, price)
-    chances = np.array(side_by_side(model, refit, parts))
+    chances = np.array(parallel_fits(model, refit, parts))
     return _error_of_refits(chances, np.array(parts), numbers, sizes, price, of_all)
 
 

@@ -25,9 +25,9 @@ from crcen.decisions.applied_weighting import (
 )
 from crcen.decisions.correction import check_columns, divide_columns
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.models.atomic import all_or_nothing
 from crcen.models.private_scikit_learn import check_y, take_rows
 from crcen.models.probability import PROBABILITIES, apply_map, fit_map
+from crcen.models.transactional import transactional_fit
 from crcen.models.validation import check_choice, check_classes, check_weights
 from crcen.theory.decision import sigmoid, softmax
 from crcen.theory.labels import Labels
@@ -129,7 +129,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         sample_weight : array of shape (n,), optional
             Passed on to the estimator (to the last step of a pipeline); refused where rows are resampled.
         """
-        with all_or_nothing(self):
+        with transactional_fit(self):
             self._fit(X, y, sample_weight)
         return self
 

@@ -12,7 +12,6 @@ from sklearn.base import ClassifierMixin
 
 from crcen._support.progress import progress_bar
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.models.atomic import all_or_nothing
 from crcen.models.fitted import Course, FittedNetworks, write_fit
 from crcen.models.fitting import (
     OUT_OF_FOLD_ROWS,
@@ -31,14 +30,15 @@ from crcen.models.fitting import (
     usable,
 )
 from crcen.models.incremental import IncrementalFit
+from crcen.models.operating_goal import at_goal, before_goal
 from crcen.models.options import OUT_OF_FOLD, Calibration
 from crcen.models.parameter_hints import GroupedParameters, reject_foreign_parameters
 from crcen.models.probability import PROBABILITIES, probability_folds
 from crcen.models.schedule_cut import Train, is_cut, train_to_cut
 from crcen.models.search.folds import Fold
 from crcen.models.search.scoring import log_losses
+from crcen.models.transactional import transactional_fit
 from crcen.models.validation import check_classes, check_number, check_rows, check_weights
-from crcen.models.wished import at_wish, before_wish
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import on_rows
 from crcen.theory.labels import Labels
@@ -70,9 +70,9 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
 
     Parameters
     ----------
-    weighting : "balanced", None, float, Lam, Alpha, CostRatio, Budget, dict, CostMatrix, or a wish, default="balanced"
+    weighting : "balanced", None, float, Lam, Alpha, CostRatio, Budget, dict, CostMatrix, or a goal, default="balanced"
         What a miss is worth: a float is λ in (0, 1), ``None`` is λ = ½, ``"balanced"`` is α = 1, ``Budget(5)`` pays up
-        to five false alarms for one more catch, a dict gives a weight a label. A wish, as ``RecallAtLeast(0.9)``,
+        to five false alarms for one more catch, a dict gives a weight a label. A goal, as ``RecallAtLeast(0.9)``,
         ``PrecisionAtLeast(0.5)`` or ``Capacity(20, per=1000)``, trains at λ = ½; ``weighting_`` is then the price that
         meets it on out-of-fold rows, where the output bias is solved too. More than two classes take ``"balanced"``,
         ``None``, a dict or an array of class weights, or a `CostMatrix`.
@@ -215,7 +215,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
         -------
         self
         """
-        with all_or_nothing(self):
+        with transactional_fit(self):
             self._fit(X, y, sample_weight)
         return self
 
@@ -226,7 +226,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
         classes, weights = check_classes(y), check_weights(sample_weight, X)
         check_loss(recipe, len(classes))
         rows = FitRows(X, y, weights, Labels.from_rows(classes, y, weights, self.pos_label, self.weighting))
-        price = rows.resolve(before_wish(self.weighting))
+        price = rows.resolve(before_goal(self.weighting))
         trained = self.training_weighting_at(price, rows.labels)
         recipe, seed = recipe.settled(len(X)), base_seed(self.random_state)
         jobs = member_jobs(recipe, trained, self.n_members, seed, rows)
@@ -245,7 +245,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
         if self.is_control:
             key = on_rows(ensemble.key_equation(logits, rows.target, weights), TRAINING_ROWS)
             if isinstance(self.weighting, ThresholdGoal):
-                ensemble = at_wish(ensemble, self.weighting, ensemble.priced(oof)[0], rows)
+                ensemble = at_goal(ensemble, self.weighting, ensemble.priced(oof)[0], rows)
             else:
                 ensemble = ensemble.at_price(price)
             write_fit(self, ensemble, recipe, Course.of(members), key)
@@ -260,7 +260,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
             ensemble = solved_at_price(ensemble, *own)
         if isinstance(self.weighting, ThresholdGoal):
             before = ensemble.shift
-            ensemble = at_wish(ensemble, self.weighting, ensemble.priced(oof)[0], rows)
+            ensemble = at_goal(ensemble, self.weighting, ensemble.priced(oof)[0], rows)
             own = own[0] + (ensemble.shift - before), *own[1:]
         key = on_rows(ensemble.key_equation(*own), rows_of_key)
         write_fit(self, ensemble, recipe, Course.of(members), key)

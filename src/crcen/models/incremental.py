@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 
 from crcen.exceptions import InvalidInput, InvalidParameter, TrainingFailed
-from crcen.models.atomic import all_or_nothing
 from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import Course, write_fit
 from crcen.models.fitting import FitRows, base_seed, member_seed
 from crcen.models.options import Calibration
+from crcen.models.transactional import transactional_fit
 from crcen.models.validation import check_classes, check_rows, check_weights
 from crcen.theory.labels import Labels
 from crcen.theory.price import Alpha, Price, as_spec
@@ -82,7 +82,7 @@ class IncrementalFit:
         -------
         self
         """
-        with all_or_nothing(self):
+        with transactional_fit(self):
             self._partial = _learn(self, getattr(self, "_partial", {}), X, y, classes, sample_weight, class_counts)
         return self
 

@@ -15,7 +15,7 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from crcen.exceptions import InvalidInput
-from crcen.models.atomic import all_or_nothing
+from crcen.models.transactional import transactional_fit
 from crcen.models.validation import check_choice, check_labels, check_number, check_rows
 from crcen.paper import Array, Bools, Labelled, Seed
 from crcen.theory.labels import Labels
@@ -47,7 +47,7 @@ class SignedScoreClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from rows and labels."""
-        with all_or_nothing(self):
+        with transactional_fit(self):
             rows, own = check_rows(self, X, y, reset=True)
             self.classes_ = check_labels(own)
             labels = Labels.from_rows(self.classes_, own, np.ones(len(own)))

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize, one_hot
 
 from crcen.exceptions import InvalidParameter
-from crcen.models.atomic import all_or_nothing
+from crcen.models.transactional import transactional_fit
 from crcen.models.validation import check_classes, check_number, check_rows
 from crcen.paper import Array, Index, Labelled, Seed, losses
 from crcen.theory.cost_matrix import CostMatrix
@@ -118,7 +118,7 @@ class LossNetwork(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Train on rows X with labels y of two classes or more."""
-        with all_or_nothing(self):
+        with transactional_fit(self):
             inputs, classes, seed = self._prepare(X, y)
             train_stack([self], inputs, self._targets(inputs, classes), [seed])
             self._complete(inputs, classes)

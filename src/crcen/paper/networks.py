@@ -13,10 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from crcen._support.extras import need
 from crcen.exceptions import InvalidInput
-from crcen.models.atomic import all_or_nothing
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.options import Calibration
 from crcen.models.parameter_hints import GroupedParameters, reject_foreign_parameters
+from crcen.models.transactional import transactional_fit
 from crcen.models.validation import check_choice, check_labels, check_number, check_rows
 from crcen.paper import Array, Bools, Index, Labelled, Seed, Values
 from crcen.theory.labels import Labels
@@ -147,7 +147,7 @@ class ResampledClassifier(ClassifierMixin, GroupedParameters):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Rebalance and train."""
-        with all_or_nothing(self):
+        with transactional_fit(self):
             checked, own = check_rows(self, X, y, reset=True)
             self.classes_ = check_labels(own)
             names = ("hidden", "l2", "max_epochs", "schedule", "n_members", "device", "random_state")

@@ -422,8 +422,8 @@
     });
   }
 
-  // -- wishes: the price that meets one on these rows ---------------------------------------------------------------
-  /** The cut that meets a wish, or -1: the first with the recall, the last with the precision or the alarms. */
+  // -- goals: the price that meets one on these rows ---------------------------------------------------------------
+  /** The cut that meets a goal, or -1: the first with the recall, the last with the precision or the alarms. */
   function cutFor(kind, value) {
     if (kind === "recall") return tp.findIndex((caught) => caught >= value * explorer.n_pos * (1 - 1e-12));
     const isMet = (i) => (kind === "precision" ? tp[i] / (tp[i] + fp[i]) >= value : tp[i] + fp[i] <= value * (1 + 1e-12));
@@ -444,26 +444,26 @@
     return middle;
   }
 
-  const WISHES = {
+  const GOALS = {
     capacity: { says: (v) => `At most ${count(v)} alarms`, isFine: (v) => v >= 1, allowed: "a number of at least 1" },
     recall: { says: (v) => `Recall of at least ${v}`, isFine: (v) => v > 0 && v <= 1, allowed: "a share above 0 and at most 1" },
     precision: { says: (v) => `Precision of at least ${v}`, isFine: (v) => v > 0 && v < 1, allowed: "a share between 0 and 1" },
   };
 
-  function readWish(kind) {
-    const input = at(`wish-${kind}`);
-    const { says, isFine, allowed } = WISHES[kind];
+  function readGoal(kind) {
+    const input = at(`goal-${kind}`);
+    const { says, isFine, allowed } = GOALS[kind];
     const value = Number(input.value);
     const isGiven = input.value.trim() !== "";
     input.setCustomValidity(!isGiven || (Number.isFinite(value) && isFine(value)) ? "" : allowed);
     if (!isGiven) return;
-    for (const other of Object.keys(WISHES)) if (other !== kind) at(`wish-${other}`).value = "";
-    if (!input.checkValidity() && input.validationMessage === allowed) { show("wish-help", `That must be ${allowed}.`); return; }
+    for (const other of Object.keys(GOALS)) if (other !== kind) at(`goal-${other}`).value = "";
+    if (!input.checkValidity() && input.validationMessage === allowed) { show("goal-help", `That must be ${allowed}.`); return; }
     const cut = cutFor(kind, value);
-    if (cut < 0 || score[cut] <= 0) { show("wish-help", `${says(value)}: no price has that on these rows.`); return; }
+    if (cut < 0 || score[cut] <= 0) { show("goal-help", `${says(value)}: no price has that on these rows.`); return; }
     const price = priceOfCut(cut);
     moveTo(price);
-    show("wish-help", `${says(value)}: a price of ${price}, with ${count(tp[cut])} of ${count(explorer.n_pos)} found and ${count(tp[cut] + fp[cut])} alarms.`);
+    show("goal-help", `${says(value)}: a price of ${price}, with ${count(tp[cut])} of ${count(explorer.n_pos)} found and ${count(tp[cut] + fp[cut])} alarms.`);
   }
 
   // -- the cost curve follows the costs that are typed --------------------------------------------------------------
@@ -646,7 +646,7 @@
     at("controls").addEventListener("submit", (event) => event.preventDefault());
     at("cost-miss").addEventListener("input", readCosts);
     at("cost-alarm").addEventListener("input", readCosts);
-    for (const kind of Object.keys(WISHES)) at(`wish-${kind}`).addEventListener("input", () => readWish(kind));
+    for (const kind of Object.keys(GOALS)) at(`goal-${kind}`).addEventListener("input", () => readGoal(kind));
     at("reset").addEventListener("click", () => moveTo(explorer.start));
     at("copy").addEventListener("click", copyCommand);
     window.addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));

@@ -15,11 +15,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from crcen._support.text import closest, missing_columns
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.models.atomic import all_or_nothing
 from crcen.models.fitted import FittedEnsemble
 from crcen.models.reasons.explaining import explain_rows
 from crcen.models.reasons.reasons import Reasons
 from crcen.models.search.classifier_cv import CRCENClassifierCV
+from crcen.models.transactional import transactional_fit
 from crcen.tables.column_kinds import DroppedColumn, learn_column
 from crcen.tables.columns import Column
 from crcen.tables.fingerprint import Recognition, fingerprint_of, row_hashes
@@ -169,7 +169,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         -------
         self
         """
-        with all_or_nothing(self):
+        with transactional_fit(self):
             frame = as_frame(X)
             self.learn_columns(frame)
             self._fit(frame, self.encode(frame), y, sample_weight, groups)
@@ -179,7 +179,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         self, frame: DataFrame, encoded: EncodedTable, y: Any, sample_weight: Any = None, groups: Any = None
     ) -> TableClassifier:
         """Fit the estimator on rows that `learn_columns` has seen and `encode` has encoded."""
-        with all_or_nothing(self):
+        with transactional_fit(self):
             self._fit(frame, encoded, y, sample_weight, groups)
         return self
 

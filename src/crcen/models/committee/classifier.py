@@ -14,7 +14,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from crcen._support.progress import part_of, progress_bar
 from crcen.exceptions import CrcenError, InvalidInput, InvalidParameter, MissingExtra, TrainingFailed
-from crcen.models.atomic import all_or_nothing
 from crcen.models.clock import Clock, OutOfTime
 from crcen.models.committee.leaderboard import leaderboard
 from crcen.models.committee.stacking import choose_ridge, cross_fitted_logits, fit_stacking
@@ -25,10 +24,11 @@ from crcen.models.members.external import External, ExternalMember
 from crcen.models.members.member import EFFORTS, FittedMember, MemberKind, MemberTask
 from crcen.models.members.registry import default_members, member_kind
 from crcen.models.members.tree_arrays import TreeEnsemble
+from crcen.models.operating_goal import before_goal, move_to_goal
 from crcen.models.search.fold_shift import held_out_shifts
 from crcen.models.search.folds import Fold, checked_folds
+from crcen.models.transactional import transactional_fit
 from crcen.models.validation import check_choice, check_classes, check_number, check_rows, check_weights
-from crcen.models.wished import before_wish, move_to_wish
 from crcen.theory.key_equation import on_rows, without_test
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price, is_price_of_two
@@ -154,7 +154,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         -------
         self
         """
-        with all_or_nothing(self):
+        with transactional_fit(self):
             self._fit(X, y, sample_weight, groups)
         return self
 
@@ -167,7 +167,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         seed = base_seed(self.random_state)
         folds = checked_folds(self.cv, X, y, weights, labels, groups, seed)
         rows = FitRows(X, y, weights, labels, folds)
-        price = rows.resolve(before_wish(self.weighting))
+        price = rows.resolve(before_goal(self.weighting))
         self.notes_: list[str] = []
         if not kinds:
             kinds, self.notes_ = default_members(len(X), len(classes), self.effort)
@@ -180,7 +180,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
                 again = [self._folds_again(rows, groups, seed + i) for i in range(1, _REPEATS)]
                 found = self._repeat(found, kinds, replace(task, folds=folds), again, clock.share(0.95))
         self._combine(found, rows, price, seed)
-        move_to_wish(self, rows)
+        move_to_goal(self, rows)
         self.n_splits_, self.fit_time_ = len(folds), time.perf_counter() - start
 
     def _task(self, rows: FitRows, seed: int) -> MemberTask:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from crcen._support.extras import need
 from crcen.models.clock import OutOfTime
-from crcen.models.members.member import FittedMember, MemberKind, MemberTask, fold_logits, side_by_side
+from crcen.models.members.member import FittedMember, MemberKind, MemberTask, fold_logits, parallel_map
 from crcen.models.members.tree_arrays import TreeEnsemble, float32_threshold
 from crcen.training.network import Member
 
@@ -36,7 +36,7 @@ class CatBoostTrees(MemberKind):
     def search(self, task: MemberTask) -> FittedMember:
         """The number of trees with the lowest mean loss on the folds, then a fit on all rows."""
         most = _affordable(task)
-        found = side_by_side(task.threads, lambda fold: _fit(task, *fold, most), task.folds)
+        found = parallel_map(task.threads, lambda fold: _fit(task, *fold, most), task.folds)
         task.progress(0.8)
         grown = min(one.tree_count_ for one in found)
         losses = np.mean([_held_out_losses(one, grown) for one in found], axis=0)

@@ -21,7 +21,7 @@ from crcen.models.members.member import (
     MemberTask,
     best_prefix,
     fold_logits,
-    side_by_side,
+    parallel_map,
 )
 from crcen.models.members.tree_arrays import TreeEnsemble
 from crcen.training.network import Member
@@ -112,7 +112,7 @@ def _fit(task: MemberTask, data: Any, chosen: Sequence[tuple[TreeSetting, int]])
         booster.grow(n_trees)
         return tree_ensemble(booster.model, task.n_classes)
 
-    return tuple(side_by_side(task.threads, fit, list(enumerate(chosen)), _be_quiet))
+    return tuple(parallel_map(task.threads, fit, list(enumerate(chosen)), _be_quiet))
 
 
 def _data(X: Array, target: Index, weights: Array, threads: int) -> Any:
@@ -273,7 +273,7 @@ def _race(task: MemberTask, trials: list[_Trial], rounds: Sequence[tuple[int, fl
             if task.clock.is_limited and not _is_affordable(task, growing, check):
                 return sorted((trial for trial in trials if trial.is_begun), key=lambda trial: trial.loss)
             work = [booster for trial in growing for booster in trial.boosters]
-            side_by_side(task.threads, partial(_Booster.grow, n_trees=check), work, _be_quiet)
+            parallel_map(task.threads, partial(_Booster.grow, n_trees=check), work, _be_quiet)
             done += [trial for trial in growing if trial.is_done]
         task.progress(0.8 * (number + 1) / (len(rounds) + 1))
         before = n_trees
@@ -290,7 +290,7 @@ def _race(task: MemberTask, trials: list[_Trial], rounds: Sequence[tuple[int, fl
 def _affordable(task: MemberTask, trials: list[_Trial]) -> list[_Trial]:
     """The first trials that there is time for, by a few trees of the first one, which it then has."""
     first = trials[0]
-    side_by_side(task.threads, lambda booster: booster.grow(_TRIAL_TREES), first.boosters, _be_quiet)
+    parallel_map(task.threads, lambda booster: booster.grow(_TRIAL_TREES), first.boosters, _be_quiet)
     if not _is_affordable(task, trials[:1], _FEWEST_TREES):
         if not task.is_needed:
             raise OutOfTime
@@ -318,7 +318,7 @@ def _outcome(task: MemberTask, trial: _Trial) -> _Outcome:
         raw = trial.boosters[fold].model.predict(X, raw_score=True, num_iteration=n_trees, num_threads=1)
         return np.column_stack([np.zeros(len(X)), raw]) if task.n_classes == 2 else np.asarray(raw)
 
-    found = side_by_side(task.threads, predict, range(len(task.folds)), _be_quiet)
+    found = parallel_map(task.threads, predict, range(len(task.folds)), _be_quiet)
     return _Outcome(trial.setting, n_trees, trial.loss, fold_logits(task, found))
 
 

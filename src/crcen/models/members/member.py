@@ -21,7 +21,7 @@ __all__ = [
     "fold_logits",
     "log_loss",
     "mean_logits",
-    "side_by_side",
+    "parallel_map",
 ]
 
 Array = NDArray[np.float64]
@@ -166,7 +166,7 @@ def fold_logits(task: MemberTask, found: Sequence[Array]) -> Array:
     return logits
 
 
-def side_by_side(
+def parallel_map(
     threads: int, function: Callable[[Work], Found], work: Sequence[Work], prepare: Callable[[], Any] | None = None
 ) -> list[Found]:
     """The function of every piece of work, in up to so many threads, each of which calls ``prepare`` first."""

@@ -15,8 +15,8 @@ from crcen.models.search.best_settings import BestSettings, best_settings
 from crcen.models.search.borders import Borders
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.search.grid import Setting
-from crcen.models.search.row_race import sampled_rows
 from crcen.models.search.run import SearchRun
+from crcen.models.search.subsample_screening import sampled_rows
 from crcen.training.engines import trainer_on
 from crcen.training.jobs import Status, TrainingJob
 from crcen.training.network import Member, NetworkGroup

@@ -107,7 +107,7 @@ def best_settings(
     borders
         Which borders of the grid may be crossed where the best setting is on one; ``None`` for none.
     """
-    outcomes = run.raced(settings, progress=part_of(progress, 0.0, 0.5))
+    outcomes = run.screened(settings, progress=part_of(progress, 0.0, 0.5))
     if borders is not None:
         outcomes = widened(run, outcomes, borders, progress=part_of(progress, 0.5, 0.6))
     ranked = best_few(outcomes, choose(outcomes, one_standard_error=False), n_settings)

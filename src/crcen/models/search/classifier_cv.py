@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from crcen._support.progress import part_of, progress_bar
 from crcen.exceptions import InvalidParameter
-from crcen.models.atomic import all_or_nothing
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitted import Course, write_fit, write_out_of_fold
 from crcen.models.fitting import (
@@ -26,6 +25,7 @@ from crcen.models.fitting import (
     solved_at_price,
     usable,
 )
+from crcen.models.operating_goal import before_goal, move_to_goal
 from crcen.models.options import AUTO, OUT_OF_FOLD, Calibration, Search
 from crcen.models.parameter_hints import reject_foreign_parameters
 from crcen.models.probability import PROBABILITIES
@@ -36,8 +36,8 @@ from crcen.models.search.folds import checked_folds
 from crcen.models.search.grid import SEARCHED, Outcome, Setting, operating_points, to_price
 from crcen.models.search.run import SearchRun, choose
 from crcen.models.search.scoring import check_scoring, score_table
+from crcen.models.transactional import transactional_fit
 from crcen.models.validation import check_classes, check_rows, check_weights
-from crcen.models.wished import before_wish, move_to_wish
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
@@ -64,7 +64,7 @@ class CRCENClassifierCV(CRCENClassifier):
     Parameters
     ----------
     weighting : as in CRCENClassifier, or a list of such, default="balanced"
-        A list is searched. A weight that was chosen by F1 or G-mean is not a stated price any more. A wish is searched
+        A list is searched. A weight that was chosen by F1 or G-mean is not a stated price any more. A goal is searched
         and trained at λ = ½, and met on out-of-fold rows.
     hidden : int, tuple, or a list of such, default=None
         A list is searched; a tuple is one network. ``None`` is ``[(64,), (64, 32)]``.
@@ -160,7 +160,7 @@ class CRCENClassifierCV(CRCENClassifier):
         groups : array of shape (n,), optional
             For splitters that keep groups together.
         """
-        with all_or_nothing(self):
+        with transactional_fit(self):
             self._search_and_refit(X, y, sample_weight, groups)
         return self
 
@@ -185,7 +185,7 @@ class CRCENClassifierCV(CRCENClassifier):
             run = SearchRun(rows, scoring, seed, train, search.memory_bytes)
             first = part_of(progress, 0.0, 0.5)
             if search.drops_settings:
-                outcomes = run.raced(settings, progress=first)
+                outcomes = run.screened(settings, progress=first)
             else:
                 outcomes = run.outcomes(settings, halving=False, progress=first)
             if not search.one_standard_error:
@@ -194,7 +194,7 @@ class CRCENClassifierCV(CRCENClassifier):
             n_kept = 1 if search.one_standard_error else search.n_settings
             kept = refit_settings(run, best_few(outcomes, best, n_kept), self.n_members, part_of(progress, 0.7, 1.0))
         self._keep(kept, rows)
-        move_to_wish(self, rows)
+        move_to_goal(self, rows)
         self.best_settings_ = [
             one.outcome.setting.params() | {"epochs": one.outcome.epochs, "score": one.outcome.merit} for one in kept
         ]
@@ -227,10 +227,10 @@ class CRCENClassifierCV(CRCENClassifier):
 
     def _settings(self) -> list[Setting]:
         """The grid, checked: a search is one recipe with some of its parameters replaced."""
-        weightings = self.weighting if isinstance(self.weighting, list) else [before_wish(self.weighting)]
+        weightings = self.weighting if isinstance(self.weighting, list) else [before_goal(self.weighting)]
         if any(isinstance(one, ThresholdGoal) for one in weightings):
             raise InvalidParameter(
-                "a list of weightings must hold prices: a wish stands alone, weighting=RecallAtLeast(0.9)."
+                "a list of weightings must hold prices: a goal stands alone, weighting=RecallAtLeast(0.9)."
             )
         hidden = _HIDDEN if self.hidden is None else self.hidden
         hidden = hidden if isinstance(hidden, list) else [hidden]

@@ -11,8 +11,8 @@ from crcen._support.progress import part_of
 from crcen.exceptions import InvalidInput
 from crcen.models.fitting import FitRows, engine_logits, fold_members, training_job
 from crcen.models.search.grid import Outcome, Setting, to_price
-from crcen.models.search.row_race import race_on_some_rows
 from crcen.models.search.scoring import LOG_LOSSES, held_out_score, log_losses
+from crcen.models.search.subsample_screening import screen_on_subsample
 from crcen.models.search.trials import RUNGS, Rungs, Trial, run_trials
 from crcen.training.engines import Engine
 from crcen.training.jobs import RowSets, TrainingJob, TrainingResult
@@ -52,9 +52,9 @@ class SearchRun:
     train: Engine
     memory_bytes: int | None
 
-    def raced(self, settings: list[Setting], *, progress: Progress) -> list[Outcome]:
+    def screened(self, settings: list[Setting], *, progress: Progress) -> list[Outcome]:
         """`outcomes` with settings left behind on the way: where rows are many, first on some of them."""
-        behind = race_on_some_rows(self, settings, progress=part_of(progress, 0.0, 0.3))
+        behind = screen_on_subsample(self, settings, progress=part_of(progress, 0.0, 0.3))
         ahead = [setting for i, setting in enumerate(settings) if i not in behind]
         rest = part_of(progress, 0.3, 1.0) if behind else progress
         found = iter(self.outcomes(ahead, halving=True, progress=rest))

@@ -1,4 +1,4 @@
-"""Wishes, row weights, conditions and the report of a fit, from tables."""
+"""Goals, row weights, conditions and the report of a fit, from tables."""
 
 import numpy as np
 import pandas as pd
@@ -27,14 +27,14 @@ def fit(table, search, **how):
     return fit_table(table, target="bad", drop=["nothing"], estimator=search, **how)
 
 
-@pytest.mark.parametrize("wish", [RecallAtLeast(0.7), Capacity(60)], ids=str)
-def test_a_fit_meets_a_wish_on_rows_held_out(mixed_table, small_search, wish):
-    found = fit(mixed_table(500), small_search, weighting=wish)
-    assert found.goal == wish
-    assert f"Goal: {wish}" in str(found)
-    assert found.to_dict()["goal"] == str(wish)
+@pytest.mark.parametrize("goal", [RecallAtLeast(0.7), Capacity(60)], ids=str)
+def test_a_fit_meets_a_goal_on_rows_held_out(mixed_table, small_search, goal):
+    found = fit(mixed_table(500), small_search, weighting=goal)
+    assert found.goal == goal
+    assert f"Goal: {goal}" in str(found)
+    assert found.to_dict()["goal"] == str(goal)
     alarms = found.positive.counts.tp + found.positive.counts.fp
-    assert found.positive.metrics["recall"].value >= 0.7 if isinstance(wish, RecallAtLeast) else alarms <= 60
+    assert found.positive.metrics["recall"].value >= 0.7 if isinstance(goal, RecallAtLeast) else alarms <= 60
 
 
 def test_so_many_a_week_is_so_many_in_the_rows_of_a_week(mixed_table, small_search):
@@ -85,7 +85,7 @@ def test_weights_must_be_numbers_of_another_column(mixed_table, fitted, test_row
     assert "by weight" in page.path.read_text()
 
 
-def test_an_evaluation_meets_a_wish_where_labels_are(fitted, test_rows, mixed_table):
+def test_an_evaluation_meets_a_goal_where_labels_are(fitted, test_rows, mixed_table):
     found = evaluate_table(fitted.model, test_rows, weighting=RecallAtLeast(0.8, confidence=0.9), n_resamples=0)
     plain = evaluate_table(fitted.model, test_rows, weighting=RecallAtLeast(0.8), n_resamples=0)
     assert found.metrics["recall"].value >= plain.metrics["recall"].value >= 0.8

@@ -1,4 +1,4 @@
-"""Fits side by side, each on one thread: a small one cannot use several cores by itself.
+"""Parallel fits, each on one thread: a small one cannot use several cores by itself.
 
 A fit has the same bits on any number of threads (see `crcen.training.engine`), so each has those of a fit alone.
 """
@@ -13,10 +13,10 @@ from sklearn.exceptions import ConvergenceWarning
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.module_classifier import ModuleClassifier
 
-__all__ = ["side_by_side"]
+__all__ = ["parallel_fits"]
 
 
-def side_by_side(model: Any, fit: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
+def parallel_fits(model: Any, fit: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
     """``fit(part)`` of every part, on as many cores as training may use where these are fits of our networks on a CPU.
 
     Other classifiers have threads of their own, or none that they can share. No fit warns of its convergence.

@@ -1,4 +1,4 @@
-"""A wish as the weighting of an estimator: met out of fold, kept in files, refused where nothing is held out."""
+"""A goal as the weighting of an estimator: met out of fold, kept in files, refused where nothing is held out."""
 
 import numpy as np
 import pytest
@@ -19,35 +19,35 @@ from crcen import (
 )
 from grouped_settings import grouped
 
-WISHES = [RecallAtLeast(0.8), PrecisionAtLeast(0.3), Capacity(60), Capacity(15, per=200)]
+GOALS = [RecallAtLeast(0.8), PrecisionAtLeast(0.3), Capacity(60), Capacity(15, per=200)]
 
 
-def search(wish, **how):
-    return CRCENClassifierCV(wish, **grouped(hidden=(), l2=1e-2, cv=3, random_state=0, **how))
+def search(goal, **how):
+    return CRCENClassifierCV(goal, **grouped(hidden=(), l2=1e-2, cv=3, random_state=0, **how))
 
 
-@pytest.mark.parametrize("wish", WISHES, ids=str)
+@pytest.mark.parametrize("goal", GOALS, ids=str)
 @pytest.mark.parametrize("probability", ["shift", "temperature"])
-def test_a_search_meets_a_wish_out_of_fold(rare_rows, wish, probability):
+def test_a_search_meets_a_goal_out_of_fold(rare_rows, goal, probability):
     X, y = rare_rows(600, seed=4)
     labels = np.where(y == 1, "fraud", "ok")  # the positive class comes first
-    model = search(wish, probability=probability).fit(X, labels)
+    model = search(goal, probability=probability).fit(X, labels)
     alarms = model.oof_decision_function_ < 0
     reached = {
         "RecallAtLeast": alarms[y == 1].mean(),
         "PrecisionAtLeast": y[alarms].mean(),
         "Capacity": -alarms.mean(),
-    }[type(wish).__name__]
-    wanted = -wish.alarms / (wish.per or 600) if isinstance(wish, Capacity) else wish.share
+    }[type(goal).__name__]
+    wanted = -goal.alarms / (goal.per or 600) if isinstance(goal, Capacity) else goal.share
     assert wanted <= reached < wanted + 0.1  # met, and not by far more than one row
     p = model.predict_proba(X)[:, 0]
     np.testing.assert_array_equal(model.predict(X) == "fraud", p > model.weighting_.threshold)
     neutral = search(None, probability=probability).fit(X, labels)
     np.testing.assert_allclose(p, neutral.predict_proba(X)[:, 0], rtol=1e-9)
-    assert clone(model).weighting == wish
+    assert clone(model).weighting == goal
 
 
-def test_one_network_holds_rows_out_for_a_wish(rare_rows):
+def test_one_network_holds_rows_out_for_a_goal(rare_rows):
     X, y = rare_rows(800, seed=5)
     model = CRCENClassifier(RecallAtLeast(0.8), hidden=(), random_state=0).fit(X, y)
     neutral = CRCENClassifier(None, **grouped(hidden=(), balance="oof", random_state=0)).fit(X, y)
@@ -58,7 +58,7 @@ def test_one_network_holds_rows_out_for_a_wish(rare_rows):
     assert model.key_equation_.weighting == model.weighting_
 
 
-def test_a_committee_and_a_table_meet_a_wish_and_are_saved(rare_rows, tmp_path):
+def test_a_committee_and_a_table_meet_a_goal_and_are_saved(rare_rows, tmp_path):
     X, y = rare_rows(300, seed=7)
     model = TableClassifier(
         estimator=CommitteeClassifier(RecallAtLeast(0.7), members=["trees"], cv=2, random_state=0)
@@ -69,11 +69,11 @@ def test_a_committee_and_a_table_meet_a_wish_and_are_saved(rare_rows, tmp_path):
     assert again.estimator_.weighting == RecallAtLeast(0.7)
 
 
-def test_a_wish_is_refused_where_nothing_is_held_out(rare_rows):
+def test_a_goal_is_refused_where_nothing_is_held_out(rare_rows):
     X, y = rare_rows(200)
     with pytest.raises(InvalidParameter, match="fitted already: fit with RecallAtLeast"):
         search(RecallAtLeast(0.9, confidence=0.95)).fit(X, y)
-    with pytest.raises(InvalidParameter, match="a wish stands alone"):
+    with pytest.raises(InvalidParameter, match="a goal stands alone"):
         search([Budget(3), RecallAtLeast(0.5)]).fit(X, y)
     with pytest.raises(InvalidParameter, match="LogisticRegression has none: fit at a price"):
         TableClassifier(RecallAtLeast(0.9), estimator=LogisticRegression()).fit(X, y)

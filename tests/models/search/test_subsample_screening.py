@@ -1,11 +1,11 @@
-"""A race on some of the rows: which rows, which settings, and nothing of it in what is kept."""
+"""Screening on a subsample: which rows, which settings, and no influence on the results that are kept."""
 
 import numpy as np
 import pytest
 
 from crcen import CRCENClassifierCV
 from crcen.models.options import Search
-from crcen.models.search import row_race
+from crcen.models.search import subsample_screening
 
 GRID = {"hidden": [(2,), (4,)], "l2": [1e-4, 1e-3, 1e-2, 10.0], "encoding": "standard"}
 QUICK = {"cv": 2, "n_members": 1, "max_epochs": 8, "device": "cpu", "random_state": 0}
@@ -22,61 +22,61 @@ def table(n=1200, n_classes=2, seed=0):
 def few(monkeypatch):
     """Limits at which a small table is large."""
     for name, value in {"_ROWS": 200, "_ROWS_OF_A_CLASS": 40, "_TRAINED": 5}.items():
-        monkeypatch.setattr(row_race, name, value)
+        monkeypatch.setattr(subsample_screening, name, value)
 
 
 class TestSample:
     def test_classes_keep_their_shares_and_rows_their_order(self):
         target = np.arange(100_000) % 20 == 0
-        own = row_race.sampled_rows(target, np.ones(len(target)), 0)
+        own = subsample_screening.sampled_rows(target, np.ones(len(target)), 0)
         assert len(own) == 12_500
         assert target[own].sum() == 625
         assert (np.diff(own) > 0).all()
-        np.testing.assert_array_equal(own, row_race.sampled_rows(target, np.ones(len(target)), 0))
-        assert len(np.setdiff1d(own, row_race.sampled_rows(target, np.ones(len(target)), 1))) > 0
+        np.testing.assert_array_equal(own, subsample_screening.sampled_rows(target, np.ones(len(target)), 0))
+        assert len(np.setdiff1d(own, subsample_screening.sampled_rows(target, np.ones(len(target)), 1))) > 0
 
     def test_a_rare_class_needs_a_larger_share(self):
         target = np.arange(100_000) % 100 == 0
-        own = row_race.sampled_rows(target, np.ones(len(target)), 0)
+        own = subsample_screening.sampled_rows(target, np.ones(len(target)), 0)
         assert target[own].sum() == 300
         assert len(own) == 30_000
 
     @pytest.mark.parametrize(("n", "every"), [(9_000, 3), (100_000, 200)])
-    def test_no_race_where_it_would_take_most_of_the_rows(self, n, every):
+    def test_no_screening_where_it_would_take_most_of_the_rows(self, n, every):
         target = np.arange(n) % every == 0
-        assert row_race.sampled_rows(target, np.ones(n), 0) is None
+        assert subsample_screening.sampled_rows(target, np.ones(n), 0) is None
 
     def test_rows_without_weight_take_no_part(self):
         target, weights = np.arange(20_000) % 3 == 0, np.arange(20_000) % 2.0
-        own = row_race.sampled_rows(target, weights, 0)
+        own = subsample_screening.sampled_rows(target, weights, 0)
         assert weights[own].all()
 
     def test_folds_are_the_same_within_it(self):
         target = np.arange(1000) % 4 == 0
         own = np.arange(0, 1000, 3)
         folds = [(np.arange(500), np.arange(500, 1000)), (np.arange(500, 1000), np.arange(500))]
-        found = row_race.folds_within(folds, own, target)
+        found = subsample_screening.folds_within(folds, own, target)
         for (train, test), (inner_train, inner_test) in zip(folds, found, strict=True):
             np.testing.assert_array_equal(own[inner_train], np.intersect1d(train, own))
             np.testing.assert_array_equal(own[inner_test], np.intersect1d(test, own))
         one_class = [(np.arange(500), np.flatnonzero(~target))]
-        assert row_race.folds_within(one_class, own, target) is None
+        assert subsample_screening.folds_within(one_class, own, target) is None
 
 
 class TestSearch:
     @pytest.mark.parametrize("n_classes", [2, 3])
     def test_the_winner_is_trained_on_all_rows_as_if_it_had_been_alone(self, few, n_classes):
         X, y = table(n_classes=n_classes)
-        raced = CRCENClassifierCV(None, **GRID, **QUICK).fit(X, y)
-        dropped = raced.cv_results_["is_dropped"]
+        screened = CRCENClassifierCV(None, **GRID, **QUICK).fit(X, y)
+        dropped = screened.cv_results_["is_dropped"]
         assert dropped.sum() == 6
-        assert {raced.cv_results_["params"][i]["l2"] for i in np.flatnonzero(~dropped)}.isdisjoint({10.0})
-        best = {name: raced.best_params_[name] for name in ("hidden", "l2")}
+        assert {screened.cv_results_["params"][i]["l2"] for i in np.flatnonzero(~dropped)}.isdisjoint({10.0})
+        best = {name: screened.best_params_[name] for name in ("hidden", "l2")}
         alone = CRCENClassifierCV(None, encoding="standard", **best, **QUICK).fit(X, y)
-        assert raced.best_epochs_ == alone.best_epochs_
-        np.testing.assert_allclose(raced.best_score_, alone.best_score_, rtol=1e-4)
-        np.testing.assert_allclose(raced.oof_decision_function_, alone.oof_decision_function_, rtol=1e-2, atol=1e-3)
-        assert np.isfinite(raced.oof_decision_function_).all()
+        assert screened.best_epochs_ == alone.best_epochs_
+        np.testing.assert_allclose(screened.best_score_, alone.best_score_, rtol=1e-4)
+        np.testing.assert_allclose(screened.oof_decision_function_, alone.oof_decision_function_, rtol=1e-2, atol=1e-3)
+        assert np.isfinite(screened.oof_decision_function_).all()
 
     def test_it_sees_few_rows_and_no_held_out_one(self, few, monkeypatch):
         from crcen.training.engine import Trainer
@@ -102,8 +102,8 @@ class TestSearch:
         full = CRCENClassifierCV(None, search=Search(halving=False), **GRID, **QUICK).fit(X, y)
         assert not full.cv_results_["is_dropped"].any()
 
-    def test_small_tables_have_no_race(self, monkeypatch):
-        monkeypatch.setattr(row_race, "sampled_rows", lambda *_: None)
+    def test_small_tables_are_not_screened(self, monkeypatch):
+        monkeypatch.setattr(subsample_screening, "sampled_rows", lambda *_: None)
         X, y = table(600)
         none = CRCENClassifierCV(None, **GRID, **QUICK).fit(X, y)
         monkeypatch.undo()

@@ -1,4 +1,4 @@
-"""A wish in place of a price: the price that meets it on out-of-fold rows, once a model is fitted without a weight."""
+"""A goal in place of a price: the price that meets it on out-of-fold rows, once a model is fitted without a weight."""
 
 from typing import Any
 
@@ -14,13 +14,13 @@ from crcen.theory.goals import RowsByProbability, ThresholdGoal, price_of_thresh
 from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
 from crcen.theory.price import CostRatio
 
-__all__ = ["at_wish", "before_wish", "move_to_wish"]
+__all__ = ["at_goal", "before_goal", "move_to_goal"]
 
 Array = NDArray[np.float64]
 
 
-def before_wish(weighting: Any) -> Any:
-    """What to fit at: λ = ½ where a wish is to be met later, else the weighting itself."""
+def before_goal(weighting: Any) -> Any:
+    """What to fit at: λ = ½ where a goal is to be met later, else the weighting itself."""
     if not isinstance(weighting, ThresholdGoal):
         return weighting
     if weighting.confidence is not None:
@@ -33,7 +33,7 @@ def before_wish(weighting: Any) -> Any:
     return None
 
 
-def at_wish(ensemble: Ensemble, goal: ThresholdGoal, natural: Array, rows: FitRows) -> Ensemble:
+def at_goal(ensemble: Ensemble, goal: ThresholdGoal, natural: Array, rows: FitRows) -> Ensemble:
     """The same probabilities, decided at the price that meets a goal.
 
     Parameters
@@ -54,7 +54,7 @@ def at_wish(ensemble: Ensemble, goal: ThresholdGoal, natural: Array, rows: FitRo
     return ensemble.at_price(ensemble.weighting.replace(CostRatio(price_of_threshold(threshold))))
 
 
-def move_to_wish(model: Any, rows: FitRows) -> None:
+def move_to_goal(model: Any, rows: FitRows) -> None:
     """Have a fitted search or committee decide at the price that meets its ``weighting``, where that is a goal.
 
     Its out-of-fold decisions are then at that price; ``oof_key_equation_`` stays at λ = ½, what was trained at.
@@ -64,7 +64,7 @@ def move_to_wish(model: Any, rows: FitRows) -> None:
     ensemble, labels = model.ensemble_, rows.labels
     weighted = labels.columns(labels.signed(model.oof_decision_function_))
     natural = weighted - ensemble.weighting.log_weights
-    moved = at_wish(ensemble, model.weighting, natural, rows)
+    moved = at_goal(ensemble, model.weighting, natural, rows)
     weighted, seen = natural + moved.weighting.log_weights, seen_rows(natural)
     equation = key_equation_of_logits(rows.target[seen], weighted[seen], moved.weighting, rows.weights[seen])
     write_ensemble(model, moved, on_rows(without_test(equation), OUT_OF_FOLD_ROWS))

@@ -1,4 +1,4 @@
-"""Wishes by options of the command: what they say, and what they refuse."""
+"""Goals by options of the command: what they say, and what they refuse."""
 
 import json
 
@@ -12,7 +12,7 @@ import crcen
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """train.csv, test.csv and a quick model of them."""
-    home = tmp_path_factory.mktemp("wishes")
+    home = tmp_path_factory.mktemp("goals")
     X, rng = np.random.default_rng(0).normal(size=(600, 3)), np.random.default_rng(1)
     bad = rng.random(600) < 1 / (1 + np.exp(1.5 - X @ [1.0, 1.0, 0.0]))
     day = pd.date_range("2024-01-01", periods=600, freq="h")
@@ -84,7 +84,7 @@ def test_a_guarantee_from_a_file_of_labelled_rows(predict, folder):
     assert "needs at least 299 positive rows" in err
 
 
-def test_a_fit_takes_a_wish_and_writes_its_report(crcen_command, folder, tmp_path):
+def test_a_fit_takes_a_goal_and_writes_its_report(crcen_command, folder, tmp_path):
     out = (tmp_path / "m.crcen", tmp_path / "r.html")
     code, said, err = crcen_command(
         *("fit", folder / "train.csv", "--target", "bad", "--drop", "day", "--quick", "--recall", 0.8),
@@ -127,7 +127,7 @@ def test_models_side_by_side(crcen_command, folder, tmp_path):
     assert code == 1
 
 
-def test_a_fit_at_a_wish_says_why_its_equation_was_not_closed(crcen_command, folder, tmp_path):
+def test_a_fit_at_a_goal_says_why_its_equation_was_not_closed(crcen_command, folder, tmp_path):
     asked = ("fit", folder / "train.csv", "--target", "bad", "--drop", "day", "--quick", "--capacity", 30)
     code, said, _ = crcen_command(*asked, "--details", "--out", tmp_path / "m.crcen")
     assert code == 0

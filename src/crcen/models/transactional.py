@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["all_or_nothing"]
+__all__ = ["transactional_fit"]
 
 
 @contextmanager
-def all_or_nothing(estimator: object) -> Iterator[None]:
+def transactional_fit(estimator: object) -> Iterator[None]:
     """Put an estimator back as it was if its fit fails, Ctrl-C included: what is half fitted must not look fitted."""
     before = dict(vars(estimator))
     try:

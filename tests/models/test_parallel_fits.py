@@ -1,4 +1,4 @@
-"""Fits side by side: at the same time, each on one thread, with the bits of one after another."""
+"""Parallel fits: at the same time, each on one thread, with the bits of one after another."""
 
 import warnings
 from threading import Barrier
@@ -11,8 +11,8 @@ from sklearn.linear_model import LogisticRegression
 
 import crcen
 from crcen import CRCENClassifier, CRCENClassifierCV
-from crcen.models import side_by_side as module
-from crcen.models.side_by_side import side_by_side
+from crcen.models import parallel as module
+from crcen.models.parallel import parallel_fits
 from crcen.training.threads import THREADS
 
 
@@ -30,7 +30,7 @@ def test_two_run_at_a_time_and_each_trains_on_one_thread(monkeypatch):
         return part, THREADS.get()
 
     before = THREADS.get()
-    assert side_by_side(CRCENClassifier(), fit, [3, 4]) == [(3, 1), (4, 1)]
+    assert parallel_fits(CRCENClassifier(), fit, [3, 4]) == [(3, 1), (4, 1)]
     assert THREADS.get() == before
 
 
