@@ -106,7 +106,7 @@ def test_a_usage_error_has_no_traceback(tmp_path):
 def test_help_version_and_mistakes_load_nothing_heavy():
     from crcen.cli import app
 
-    commands = [command.callback.__name__ for command in app.registered_commands]
+    commands = [command.name or command.callback.__name__ for command in app.registered_commands]
     assert {"fit", "predict", "reproduce", "demo"} <= set(commands)
     fine = [["--help"], ["--version"], *([name, "--help"] for name in commands)]
     mistakes = [

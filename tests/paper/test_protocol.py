@@ -190,7 +190,7 @@ def test_grid_point_scores_as_a_network_trained_alone(data, folds, protocol, own
     params = params_of(Tuning(), found, protocol | own, 0)
     if own:
         assert (params["schedule"].batch_size, params["schedule"].learning_rate) == (32, 0.003)
-        assert not params["inputs"].standardize
+        assert not params["encoding"].standardize
     else:
         assert set(params) == {"hidden", "l2", "max_epochs", "random_state"}
 
