@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from crcen.models.options import Calibration as Calibration
     from crcen.models.options import Search as Search
     from crcen.models.search.classifier_cv import CRCENClassifierCV as CRCENClassifierCV
-    from crcen.models.search.time_split import TimeSplit as TimeSplit
+    from crcen.models.search.folds import TimeSplit as TimeSplit
     from crcen.models.stationarity import stationarity as stationarity
     from crcen.paper.methods import METHODS as METHODS
     from crcen.paper.networks import CSMLPClassifier as CSMLPClassifier
@@ -111,7 +111,7 @@ _PUBLIC_NAMES = {
     "crcen.models.module_classifier": "ModuleClassifier",
     "crcen.models.options": "Calibration Search",
     "crcen.models.search.classifier_cv": "CRCENClassifierCV",
-    "crcen.models.search.time_split": "TimeSplit",
+    "crcen.models.search.folds": "TimeSplit",
     "crcen.models.stationarity": "stationarity",
     "crcen.paper.methods": "METHODS",
     "crcen.paper.networks": "CSMLPClassifier",

@@ -5,8 +5,7 @@ import pytest
 from scipy.special import expit
 
 from crcen import Budget, TimeSplit, balance_shift
-from crcen.models.fitting import FitRows
-from crcen.models.search.fold_shift import agreed_shift, shifts_of_folds
+from crcen.models.fitting import FitRows, agreed_shift, shifts_of_folds
 from crcen.theory.labels import Labels
 from papers_training import CRCENClassifierCV
 

@@ -19,13 +19,12 @@ from crcen.models.committee.leaderboard import leaderboard
 from crcen.models.committee.stacking import choose_ridge, cross_fitted_logits, fit_stacking
 from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import FittedEnsemble, write_ensemble, write_out_of_fold
-from crcen.models.fitting import OUT_OF_FOLD_ROWS, FitRows, base_seed, seen_rows
+from crcen.models.fitting import OUT_OF_FOLD_ROWS, FitRows, base_seed, held_out_shifts, seen_rows
 from crcen.models.members.external import External, ExternalMember
 from crcen.models.members.member import EFFORTS, FittedMember, MemberKind, MemberTask
 from crcen.models.members.registry import default_members, member_kind
 from crcen.models.members.tree_arrays import TreeEnsemble
 from crcen.models.operating_goal import before_goal, move_to_goal
-from crcen.models.search.fold_shift import held_out_shifts
 from crcen.models.search.folds import Fold, checked_folds
 from crcen.models.transactional import transactional_fit
 from crcen.models.validation import check_choice, check_classes, check_number, check_rows, check_weights

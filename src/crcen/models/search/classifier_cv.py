@@ -21,6 +21,7 @@ from crcen.models.fitting import (
     base_seed,
     check_loss,
     fitted_map,
+    held_out_shifts,
     seen_rows,
     solved_at_price,
     usable,
@@ -31,7 +32,6 @@ from crcen.models.parameter_hints import reject_foreign_parameters
 from crcen.models.probability import PROBABILITIES
 from crcen.models.search.best_settings import Refitted, best_few, refit_settings
 from crcen.models.search.borders import Borders, border_notes, widened
-from crcen.models.search.fold_shift import held_out_shifts
 from crcen.models.search.folds import checked_folds
 from crcen.models.search.grid import SEARCHED, Outcome, Setting, operating_points, to_price
 from crcen.models.search.run import SearchRun, choose
