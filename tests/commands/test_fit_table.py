@@ -266,7 +266,7 @@ class TestPlainWords:
     def test_classes_without_an_error_between_them_are_a_note(self, mixed_table, small_search):
         frame = mixed_table(400)
         frame["amount"] = np.where(frame["bad"] == "yes", 5.0, -5.0) + np.random.default_rng(0).normal(size=400) / 9
-        longer = small_search.__class__(**{**small_search.get_params(), "max_epochs": 30})
+        longer = small_search.__class__(**{**small_search.get_params(deep=False), "max_epochs": 30})
         fit = fit_table(frame, target="bad", estimator=longer)
         assert any("separated almost without an error" in note for note in fit.notes)
         assert not any("of no use" in note for note in fit.notes)

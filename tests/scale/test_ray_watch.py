@@ -34,7 +34,9 @@ def test_what_hangs_is_ended_and_its_log_says_where():
     ],
 )
 def test_what_moves_or_waits_for_others_or_is_done_lives_on(rest):
-    assert outcome(rest + "\nprint('alive')")[:2] == (0, "alive\n")
+    # Ends at once: unloading torch on a busy machine takes longer than the watch waits.
+    ending = "\nprint('alive', flush=True)\nimport os\nos._exit(0)"
+    assert outcome(rest + ending)[:2] == (0, "alive\n")
 
 
 def test_the_time_counts_again_after_a_pause():

@@ -7,7 +7,7 @@ import pytest
 import torch
 from training_reference import initial_parameters, torch_logits, torch_row_loss
 
-from crcen.theory.balance import find_root, log_sums, log_sums_gap, merged_log_sums, solve_shift
+from crcen.theory.balance import BalanceRows, solve_balance, solve_shift
 from crcen.training import stream
 from crcen.training.encoding import column_layout, fit_encoding
 from crcen.training.recipe import Recipe
@@ -195,21 +195,16 @@ def test_cut_evenly_covers_every_row_once(n):
     assert all(part.stop - part.start <= 16 for part in parts)
 
 
-def test_the_balance_solve_from_merged_sums_is_the_solve_on_all_rows():
+def test_the_balance_solve_in_parts_is_the_solve_on_all_rows():
     logits = RNG.normal(0, 30, size=500)  # many saturated
     y = RNG.random(500) < 0.1
     weights = RNG.uniform(0.1, 3.0, size=500)
-    parts = np.array_split(np.arange(500), 7)
-    parts.append(np.flatnonzero(~y)[:0])  # a worker without rows
-
-    def evaluate(shift):
-        sums = []
-        for part in parts:
-            a, w = torch.from_numpy(logits[part]) + shift, torch.from_numpy(weights[part]).log()
-            pos = torch.from_numpy(y[part])
-            sums.append(log_sums(a[pos], w[pos], a[~pos], w[~pos]))
-        return log_sums_gap(merged_log_sums(torch.stack(sums)))
-
-    limit = torch.full((1,), 200.0, dtype=torch.float64)
-    found = find_root(evaluate, torch.zeros(1, dtype=torch.float64), -limit, limit, tol=1e-14)
-    assert float(found[0]) == pytest.approx(solve_shift(y, logits[None], weights[None])[0], abs=1e-12)
+    parts = [*np.array_split(np.arange(500), 7), np.flatnonzero(~y)[:0]]  # the last one has no rows
+    rows = BalanceRows(
+        lambda: [
+            (np.column_stack([np.zeros(len(part)), logits[part]]), y[part].astype(np.int64), np.log(weights[part]))
+            for part in parts
+        ],
+        2,
+    )
+    assert solve_balance(rows).shifts[1] == pytest.approx(solve_shift(y, logits, weights), abs=1e-12)

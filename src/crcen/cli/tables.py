@@ -80,9 +80,10 @@ class LearnerName(StrEnum):
 def _renamed(use: str) -> Any:
     """Callback of an option that was renamed: the error names the new one."""
 
-    def reject(value: Any) -> None:
+    def reject(value: Any) -> Any:
         if value:
             raise typer.BadParameter(f"it was renamed: use {use} {value if isinstance(value, str) else value[0]}.")
+        return value  # an empty list: older versions of typer cannot convert None
 
     return reject
 
