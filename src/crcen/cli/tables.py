@@ -80,10 +80,9 @@ class LearnerName(StrEnum):
 def _renamed(use: str) -> Any:
     """Callback of an option that was renamed: the error names the new one."""
 
-    def reject(value: Any) -> Any:
+    def reject(value: str | None) -> None:
         if value:
-            raise typer.BadParameter(f"it was renamed: use {use} {value if isinstance(value, str) else value[0]}.")
-        return value  # an empty list: older versions of typer cannot convert None
+            raise typer.BadParameter(f"it was renamed: use {use} {value}.")
 
     return reject
 
@@ -91,9 +90,7 @@ def _renamed(use: str) -> Any:
 Categorical = Annotated[
     list[str] | None, typer.Option(help="Column of categories although it holds numbers; may be repeated.")
 ]
-RenamedCategory = Annotated[
-    list[str] | None, typer.Option("--category", hidden=True, callback=_renamed("--categorical"))
-]
+RenamedCategory = Annotated[str | None, typer.Option("--category", hidden=True, callback=_renamed("--categorical"))]
 RenamedGroups = Annotated[str | None, typer.Option("--groups", hidden=True, callback=_renamed("--clusters"))]
 
 
