@@ -11,6 +11,13 @@ LIGHT = [
 ]
 
 
-@parametrize_with_checks(LIGHT)
+def expected_failures(estimator):
+    """The prior of an isotonic map counts rows, so that results do not depend on the unit of sample weights."""
+    reason = "only ratios of sample weights matter, so weight 2 for all rows is not each row twice"
+    names = ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data")
+    return dict.fromkeys(names, reason) if estimator.method == "isotonic" else {}
+
+
+@parametrize_with_checks(LIGHT, expected_failed_checks=expected_failures)
 def test_scikit_learn_contract(estimator, check):
     check(estimator)

@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from crcen import CRCENClassifier, InvalidInput, TableClassifier
-from crcen.tables import row_cells
 
 N_ROWS = 120
 
@@ -99,7 +98,8 @@ def test_no_data_frame_is_made(monkeypatch):
     model = TableClassifier(estimator=CRCENClassifier(hidden=(), random_state=0), drop=["price"]).fit(frame, y)
     row = frame.drop(columns="price").iloc[0].to_dict()
     expected = model.predict_proba(row)
-    monkeypatch.setattr(row_cells, "need", lambda *names: pytest.fail("pandas was asked for"))
+    for name in ("DataFrame", "Series"):
+        monkeypatch.setattr(pd, name, lambda *values, **how: pytest.fail("a data frame was made"))
     np.testing.assert_array_equal(model.predict_proba(row), expected)
 
 

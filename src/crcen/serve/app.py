@@ -314,7 +314,7 @@ class Application:
 
         def explain() -> tuple[list[str], str]:
             found = load(project.file("model")).reasons(frame.iloc[[int(text)]])
-            rival = f"{found.classes[0]} rather than {found.rivals[0]}" if hasattr(found, "rivals") else ""
+            rival = "" if found.rivals is None else f"{found.classes[0]} rather than {found.rivals[0]}"
             return list(found.sentences(5)[0]), rival
 
         sentences, about = await run_in_threadpool(explain)

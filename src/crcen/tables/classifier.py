@@ -426,7 +426,9 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         """Strings, categories and gaps are welcome; any number of classes, unless the price is one of two."""
         tags = super().__sklearn_tags__()
         weighting = getattr(self.estimator, "weighting", None) if self.weighting is None else self.weighting
-        is_binary = self.estimator is not None and not get_tags(self.estimator).classifier_tags.multi_class
+        is_estimator = hasattr(self.estimator, "__sklearn_tags__") and not isinstance(self.estimator, type)
+        own = get_tags(self.estimator).classifier_tags if is_estimator else None
+        is_binary = own is not None and not own.multi_class
         tags.classifier_tags.multi_class = not is_binary and not is_price_of_two(weighting)
         tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
         return tags
