@@ -186,7 +186,7 @@ def test_an_installation_without_torch_loads_and_predicts_and_says_what_fits_nee
     assert len(pd.read_csv(files / "scored.csv")) == 60
     assert "torch is not installed" in lines[1]
     assert len(lines[2:]) == 3
-    assert all("pip install torch" in line for line in lines[2:])
+    assert all("crcen[train]" in line for line in lines[2:])
 
 
 FORK = """
