@@ -189,6 +189,10 @@ def test_evaluate_allows_for_a_stratified_split(crcen_command, tmp_path):
 
     recorded, stated = evaluated(), evaluated("--stratified")
     assert any("fixed the class counts" in note for note in recorded["notes"])
+    page = tmp_path / "report.html"
+    code, out, _ = crcen_command("report", model, test, "--out", page, "--json")
+    assert code == 0
+    assert any("fixed the class counts" in note for note in json.loads(out)["notes"])
     (tmp_path / f"{done['test']['path']}.split.json").unlink()
     plain = evaluated()
     assert recorded["key_equation"]["p_value"] == stated["key_equation"]["p_value"] != plain["key_equation"]["p_value"]

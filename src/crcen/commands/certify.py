@@ -555,7 +555,7 @@ def _signature_check(content: Mapping[str, Any], public_key: str | Path | None) 
             raise
         return "signature", False, "the signature does not belong to this content"
     if public_key is None:
-        return "signature", True, f"right for the key {signed_by[:16]}…; name public_key= to check whose key it is"
+        return "signature", True, f"right for the key {signed_by[:16]}…; state the public key to check whose it is"
     file_digest(public_key)  # an error if it cannot be read
     try:
         known = serialization.load_pem_public_key(Path(public_key).read_bytes())

@@ -34,6 +34,7 @@ from crcen.commands.inputs import (
 from crcen.commands.prices import decision_price
 from crcen.commands.rules import ClassShares, JudgedReview, judge_review, reject_without_positive, rule_of
 from crcen.commands.scoring import model_rows, score_frame
+from crcen.commands.split import was_stratified
 from crcen.report.checks import selection_of
 from crcen.tables.options import ReadOptions
 from crcen.theory.intervals import LEVEL
@@ -240,6 +241,9 @@ def report_table(
         options["is_audited"] = True
     if clusters is not None:
         options["clusters"] = cluster_numbers(labelled[clusters])
+    if was_stratified(source, target):
+        options["is_stratified"] = True
+        notes.append("crcen split fixed the class counts of these rows; the test of the key equation allows for that")
     parted = {name: group_values([labelled[name]]) for name in names}
     with busy("writing the report", visible=bool(verbose)):
         options["others"] = _compared_models(others, model, labelled, source, target)

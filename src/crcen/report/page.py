@@ -103,6 +103,7 @@ def write_report(
     selection: LabelSelection | None = None,
     is_audited: bool = False,
     clusters: ArrayLike | None = None,
+    is_stratified: bool = False,
     links: Sequence[tuple[str, str]] = (),
     random_state: int = 0,
 ) -> Report:
@@ -146,6 +147,8 @@ def write_report(
         Whether labels were drawn with known probabilities, whose inverses are the sample weights.
     clusters : array of shape (n,), optional
         Rows of the same cluster may depend on each other.
+    is_stratified : bool, default=False
+        Whether the class counts of these rows were fixed when they were drawn.
     links : sequence of (text, address), optional
         Documents that belong to the model, such as a declaration and a certificate.
     random_state : int, default=0
@@ -175,6 +178,7 @@ def write_report(
             "costs must be left out: they are for several classes, and this page has a price to move."
         )
     more: Values = {"selection": selection, "is_audited": is_audited, "random_state": random_state}
+    more["is_stratified"] = is_stratified
     more["clusters"] = None if clusters is None else np.asarray(clusters)
     evidence = gather(model, X, y, sample_weight, out_of_fold, groups=groups, costs=costs, **more)
     findings = examine(evidence)
