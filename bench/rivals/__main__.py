@@ -17,7 +17,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--peers", default="core", help="core, all (also the costly ones), or names with commas")
     parser.add_argument("--sets", default="", help="names with commas; default all of the half")
     parser.add_argument("--half", default="all", choices=[*HALVES, "all"])
-    parser.add_argument("--splits", type=int, help="stratified 75/25 splits of each set; default 4, multiclass 2")
+    parser.add_argument("--splits", type=int, help="stratified 75/25 splits of each set; default 4")
     parser.add_argument("--settings", type=int, help="settings tried for each peer; default 16, multiclass 6")
     parser.add_argument("--jobs", type=int, help="processes; default one a processor")
     parser.add_argument("--data-home", help="folder of the data; default CRCEN_DATA_HOME")

