@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.cost_matrix import CostMatrix
-from crcen.theory.goals import Goal, ThresholdGoal
+from crcen.theory.goals import ThresholdGoal
 from crcen.theory.labels import Labels
 from crcen.theory.metrics import ConfusionCounts, DecisionCounts, confusion_counts, decision_counts
-from crcen.theory.price import Alpha, CostRatio, Price, as_spec, cost_ratio_of, resolve
+from crcen.theory.price import Alpha, CostRatio, Goal, Price, as_spec, cost_ratio_of, resolve
 from crcen.theory.rows import Shown, check_probabilities, check_row_weights, in_one_line
 
 __all__ = ["CostScorer", "DecisionSummary", "cost_scorer", "decide", "decision_summary"]

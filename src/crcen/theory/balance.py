@@ -15,26 +15,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.decision import log_softmax, log_sum_exp, sigmoid
 from crcen.theory.price import resolve
-from crcen.theory.rows import as_numpy, check_binary_target, check_class_numbers, check_row_weights, class_totals
-
-__all__ = [
-    "Balance",
-    "BalanceRows",
-    "balance_shift",
-    "class_shifts",
-    "relative_residual",
-    "solve_balance",
-    "solve_shift",
-]
-
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Index = NDArray[np.int64]
+from crcen.theory.rows import (
+    Array,
+    Bools,
+    Index,
+    as_numpy,
+    check_binary_target,
+    check_class_numbers,
+    check_row_weights,
+    class_totals,
+)
 
 _CLOSED = 1e-13
 _MOST_ROUNDS, _MOST_STEPS = 500, 200

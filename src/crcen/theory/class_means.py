@@ -6,25 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.price import alpha_of, cost_ratio_of
-from crcen.theory.rows import FloatOrArray, check_not_negative, check_probabilities
-
-__all__ = [
-    "MeanBounds",
-    "class_means",
-    "copies_per_positive",
-    "mean_bounds",
-    "mean_neg_given",
-    "mean_pos_given",
-    "means_by_law",
-    "recall_bound",
-    "specificity_bound",
-]
-
-Array = NDArray[np.float64]
+from crcen.theory.rows import Array, FloatOrArray, check_not_negative, check_probabilities
 
 _ROUNDING = 1e-12
 

@@ -10,12 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.rows import Shown, as_numpy
-
-__all__ = ["CostMatrix"]
-
-Array = NDArray[np.float64]
-FloatOrArray = float | Array
+from crcen.theory.rows import Array, FloatOrArray, Shown, as_numpy
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,14 +26,9 @@ from crcen.theory.limits import DRIFT_SCALE
 from crcen.theory.planning import labels_for_drift, labels_for_recall_bound, smallest_drift
 from crcen.theory.price import Price
 from crcen.theory.residual_test import TrainingError
-from crcen.theory.rows import plain
+from crcen.theory.rows import Array, Bools, Index, plain
 from crcen.theory.tail import holm
 
-__all__ = ["TESTS", "Criterion", "Outcome", "ScoredClasses", "judge_criteria", "labels_needed", "parse_criteria"]
-
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Index = NDArray[np.int64]
 Differences = Callable[[float], "tuple[str, ...] | None"]
 
 SYNTAX = (

@@ -6,20 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidParameter
-from crcen.theory.rows import check_binary_target, check_probabilities, check_row_weights, class_totals
-
-__all__ = [
-    "BrierCurve",
-    "CostCurve",
-    "DecisionCurves",
-    "Gains",
-    "NetBenefit",
-    "ThresholdCurve",
-    "average_precision",
-    "roc_area",
-]
-
-Array = NDArray[np.float64]
+from crcen.theory.rows import Array, check_binary_target, check_probabilities, check_row_weights, class_totals
 
 
 class ThresholdCurve:

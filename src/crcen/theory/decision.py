@@ -5,16 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import log_softmax as _log_softmax
 from scipy.special import softmax as _softmax
 
 from crcen.theory.price import Price, cost_ratio_of
-from crcen.theory.rows import check_probabilities
-
-__all__ = ["log_softmax", "log_sum_exp", "posterior", "sigmoid", "softmax", "weighted_probability"]
-
-Array = NDArray[np.float64]
+from crcen.theory.rows import Array, check_probabilities
 
 
 def posterior(q: ArrayLike, weighting: Any) -> Array:

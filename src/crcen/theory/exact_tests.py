@@ -8,13 +8,8 @@ from numpy.typing import NDArray
 from scipy.special import bdtrc
 from scipy.stats import hypergeom
 
+from crcen.theory.rows import Array, Bools, Index
 from crcen.theory.selective import row_hash
-
-__all__ = ["fewest_alarms", "one_per_cluster", "precision_cut", "shares_p_value"]
-
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Index = NDArray[np.int64]
 
 _CHUNK = 20_000
 _EXCEEDANCES = 50  # Besag and Clifford (1991): enough draws as extreme as the data, and the p-value is known well

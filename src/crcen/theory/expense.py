@@ -18,24 +18,8 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.limits import EXPENSE_Z, LEAST_VARIANCE
 from crcen.theory.price import Budget, CostRatio, Lam, Price, as_spec, cost_ratio_of
 from crcen.theory.residual_test import two_sided
-from crcen.theory.rows import Shown, check_class_numbers, check_not_negative, check_row_weights, in_one_line
+from crcen.theory.rows import Array, Shown, check_class_numbers, check_not_negative, check_row_weights, in_one_line
 
-__all__ = [
-    "ClassStep",
-    "ExpenseStep",
-    "ExpenseTable",
-    "PairExpense",
-    "PairExpenses",
-    "PricedWeighting",
-    "StepTest",
-    "expense_table",
-    "judge_class_steps",
-    "judge_step",
-    "outside_chance",
-    "pair_expenses",
-]
-
-Array = NDArray[np.float64]
 PricedWeighting: TypeAlias = Price | Lam | CostRatio | Budget
 
 _ROUNDING = 1e-9

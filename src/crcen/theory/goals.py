@@ -20,27 +20,8 @@ from crcen.theory.curves import ThresholdCurve
 from crcen.theory.exact_tests import fewest_alarms, one_per_cluster, precision_cut
 from crcen.theory.metrics import row_draws
 from crcen.theory.price import Goal, positive_number
-from crcen.theory.rows import Shown, in_one_line, plain
+from crcen.theory.rows import Array, Bools, Index, Shown, in_one_line, plain
 
-__all__ = [
-    "ANSWERS",
-    "PERIODS",
-    "Capacity",
-    "Goal",
-    "MetGoal",
-    "PrecisionAtLeast",
-    "RecallAtLeast",
-    "Review",
-    "ReviewedRows",
-    "RowsByProbability",
-    "ThresholdGoal",
-    "fewest_positives",
-    "price_of_threshold",
-]
-
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Index = NDArray[np.int64]
 Totals = tuple[Array, Array]
 
 # Periods that a capacity may be for, in days.

@@ -22,13 +22,7 @@ from crcen.theory.key_equation import EquationTest, KeyEquation, judge_equations
 from crcen.theory.metrics import Quality, measure_quality
 from crcen.theory.price import Lam, Price
 from crcen.theory.residual_test import chi_square_tail
-from crcen.theory.rows import plain
-
-__all__ = ["GROUP_ERROR_RATE", "GroupComparison", "GroupFigures", "GroupTest", "compare_groups", "shares_alike"]
-
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Index = NDArray[np.int64]
+from crcen.theory.rows import Array, Bools, Index, plain
 
 # Probability of calling any of the groups different, over all columns and metrics, if none is.
 GROUP_ERROR_RATE = 0.01

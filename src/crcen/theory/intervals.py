@@ -9,35 +9,13 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import betaincinv, expit, logit
 from scipy.stats import binom, norm, rankdata
 from scipy.stats import t as student_t
 
-from crcen.theory.rows import plain
-
-__all__ = [
-    "LEVEL",
-    "UNKNOWN",
-    "Interval",
-    "auc_interval",
-    "clopper_pearson",
-    "cost_interval",
-    "cost_p_value",
-    "design_effect",
-    "effective_size",
-    "expected_cost_interval",
-    "share_interval",
-    "share_p_value",
-    "wilson",
-    "wilson_interval",
-]
-
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Index = NDArray[np.int64]
-Clusters = NDArray[np.generic]
+from crcen.theory.rows import Array, Bools, Clusters, Index, plain
 
 LEVEL = 0.95
 

@@ -32,6 +32,8 @@ from crcen.theory.residual_test import (
     two_sided,
 )
 from crcen.theory.rows import (
+    Array,
+    Index,
     Shown,
     as_numpy,
     check_binary_target,
@@ -46,24 +48,6 @@ from crcen.theory.rows import (
     short,
 )
 from crcen.theory.tail import ResidualTest, holm, is_lopsided, residual_test, residual_values, variance_of
-
-__all__ = [
-    "ClassEquation",
-    "EquationTest",
-    "KeyEquation",
-    "KeySums",
-    "PairEquation",
-    "judge_equation",
-    "judge_equations",
-    "key_equation",
-    "key_equation_of_logits",
-    "key_sums",
-    "on_rows",
-    "without_test",
-]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 _OUT_OF_FOLD = "folds share their training rows, so errors cancel out of fold; test on rows that no fold has seen"
 _TOO_FEW = f"fewer than {FEWEST_TO_TEST} rows of a class are too few to test"

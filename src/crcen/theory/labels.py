@@ -10,13 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.price import Price, positive_number, resolved
-from crcen.theory.rows import as_numpy
-
-__all__ = ["Labels"]
-
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Index = NDArray[np.int64]
+from crcen.theory.rows import Array, Bools, Index, as_numpy
 
 # Class weights that differ by less than this share are equal; then the number of rows decides which class is rarer.
 _TIE = 1e-9

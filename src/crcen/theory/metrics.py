@@ -15,7 +15,10 @@ from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.curves import ThresholdCurve, average_precision
 from crcen.theory.intervals import Interval, auc_interval, cost_interval, share_interval
 from crcen.theory.rows import (
+    Array,
+    Bools,
     FloatOrArray,
+    Index,
     as_numpy,
     check_binary_target,
     check_class_numbers,
@@ -24,28 +27,6 @@ from crcen.theory.rows import (
     plain,
     short,
 )
-
-__all__ = [
-    "ConfusionCounts",
-    "DecisionCounts",
-    "Expected",
-    "ExpectedCounts",
-    "Quality",
-    "average_precisions",
-    "bootstrap_sums",
-    "confusion_counts",
-    "decision_counts",
-    "expected_counts",
-    "g_mean",
-    "log_losses",
-    "measure_quality",
-    "percentile_interval",
-    "row_draws",
-]
-
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Index = NDArray[np.int64]
 
 # A probability of exactly 0 would make the log loss infinite.
 _SMALLEST = 1e-15

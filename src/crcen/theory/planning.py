@@ -3,27 +3,14 @@
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
 from crcen.exceptions import InvalidParameter
 from crcen.theory.intervals import LEVEL, clopper_pearson, expected_cost_interval
+from crcen.theory.rows import Array, Bools, Index
 from crcen.theory.selective import audit_probabilities, betting_bound
 from crcen.theory.tail import residual_values, variance_of
-
-__all__ = [
-    "audits_for_recall_bound",
-    "labels_for_cost_width",
-    "labels_for_drift",
-    "labels_for_recall_bound",
-    "positives_for_recall_bound",
-    "smallest_drift",
-]
-
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Index = NDArray[np.int64]
 
 _MOST_POSITIVES = 1_000_000
 _SIMULATIONS = 100

@@ -3,16 +3,12 @@
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import chi2
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.intervals import LEVEL, Interval
-
-__all__ = ["estimate_shares", "shifted_probabilities"]
-
-Array = NDArray[np.float64]
+from crcen.theory.rows import Array
 
 _MOST_STEPS = 2_000
 

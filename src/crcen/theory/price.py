@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.rows import (
+    Array,
     Shown,
     as_numpy,
     check_binary_target,
@@ -27,26 +28,6 @@ from crcen.theory.rows import (
     check_probabilities,
     check_row_weights,
 )
-
-__all__ = [
-    "Alpha",
-    "Budget",
-    "CostRatio",
-    "Lam",
-    "Goal",
-    "Price",
-    "Spec",
-    "WeightingLike",
-    "alpha_of",
-    "as_spec",
-    "cost_ratio_of",
-    "is_price_of_two",
-    "positive_number",
-    "resolve",
-    "resolved",
-]
-
-Array = NDArray[np.float64]
 
 
 def _real_number(value: object, name: str, allowed: str) -> float:

@@ -8,12 +8,14 @@ from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import chdtrc, fdtrc
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.price import Price, cost_ratio_of
 from crcen.theory.rows import (
+    Array,
+    Index,
     Shown,
     check_binary_target,
     check_class_numbers,
@@ -22,25 +24,6 @@ from crcen.theory.rows import (
     check_row_weights,
     plain,
 )
-
-__all__ = [
-    "FEWEST_TO_TEST",
-    "JointResidualSums",
-    "JointTest",
-    "PairSums",
-    "ResidualSums",
-    "TrainingError",
-    "chi_square_tail",
-    "joint_test",
-    "pair_sums",
-    "quadratic_form",
-    "residual_sums",
-    "sums_of_columns",
-    "two_sided",
-]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 # With fewer rows of a class among new rows the residual is not nearly normal.
 FEWEST_TO_TEST = 20

@@ -10,26 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput
 
-__all__ = [
-    "FloatOrArray",
-    "Shown",
-    "ShownInOneLine",
-    "as_numpy",
-    "check_binary_target",
-    "check_class_numbers",
-    "check_class_probabilities",
-    "check_not_negative",
-    "check_probabilities",
-    "check_row_weights",
-    "class_totals",
-    "effective_rows",
-    "effective_totals",
-    "in_one_line",
-    "plain",
-    "short",
-]
-
-Array = NDArray[np.float64]
+Array: TypeAlias = NDArray[np.float64]
+Bools: TypeAlias = NDArray[np.bool_]
+Index: TypeAlias = NDArray[np.int64]
+Clusters: TypeAlias = NDArray[np.generic]
 FloatOrArray: TypeAlias = float | Array
 
 _LONGEST_LINE, _LONGEST_NAME = 160, 20

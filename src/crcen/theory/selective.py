@@ -15,25 +15,8 @@ from scipy.stats import norm, rankdata
 
 from crcen.exceptions import InvalidParameter
 from crcen.theory.intervals import LEVEL, Interval, clopper_pearson, effective_size
+from crcen.theory.rows import Array, Bools, Index
 
-__all__ = [
-    "AUDIT_FLOOR",
-    "LabelSelection",
-    "audit_draws",
-    "audit_probabilities",
-    "audit_scores",
-    "audited_cost",
-    "betting_bound",
-    "clipped_weights",
-    "label_selection",
-    "missed_bound",
-    "recall_bounds",
-    "row_hash",
-]
-
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Index = NDArray[np.int64]
 Keys = NDArray[np.uint64]
 
 # Smallest audit probability as a share of equal probabilities: most of Neyman's gain, and bounds that stay short.

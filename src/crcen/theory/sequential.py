@@ -16,22 +16,7 @@ from scipy.special import logsumexp, ndtr
 from crcen.exceptions import InvalidInput
 from crcen.theory.price import Price
 from crcen.theory.residual_test import JointResidualSums, residual_sums
-from crcen.theory.rows import check_row_weights
-
-__all__ = [
-    "GRID",
-    "GRID_SIZE",
-    "ConfidenceSequence",
-    "DriftProcess",
-    "StreamSums",
-    "log_likelihoods",
-    "n_tests",
-    "peak",
-    "stream_sums",
-    "typical_weight",
-]
-
-Array = NDArray[np.float64]
+from crcen.theory.rows import Array, check_row_weights
 
 GRID_SIZE = 81
 # Drifts in log-odds up to ±3, denser near 0.

@@ -15,22 +15,7 @@ from scipy.special import ndtr
 from scipy.stats import norm
 from scipy.stats import t as student_t
 
-__all__ = [
-    "ResidualTest",
-    "cluster_sums",
-    "holm",
-    "is_lopsided",
-    "pair_values",
-    "residual_test",
-    "residual_values",
-    "stratified_factor",
-    "tail_p_value",
-    "upper_tail",
-    "variance_of",
-]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
+from crcen.theory.rows import Array, Index
 
 _NEAR_ZERO = 1e-3  # of r: below this 1/u − 1/r is replaced by its limit
 _MOST_STEPS = 100
