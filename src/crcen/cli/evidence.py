@@ -6,23 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from crcen.cli.app import Json, app
-from crcen.cli.options import (
-    Alpha,
-    Balanced,
-    Budget,
-    CostsFile,
-    Data,
-    Lam,
-    Model,
-    Ratio,
-    Target,
-    Weighting,
-    interruptible,
-    price,
-    reads_table,
-    show,
-    stated_price,
-)
+from crcen.cli.options import Data, Model, show, takes
 
 __all__ = ["certify", "compare", "declare", "keygen", "verify"]
 
@@ -37,7 +21,7 @@ Groups = Annotated[
     epilog='Example:  crcen declare model.crcen --require "recall >= 0.8" --require "cost per 1000 <= 400" '
     '--require "key equation" --groups sex --rows test_unlabelled.csv --out declaration.toml',
 )
-@reads_table
+@takes("target", "read")
 def declare(
     model: Model,
     require: Annotated[
@@ -55,31 +39,28 @@ def declare(
     ] = None,
     groups: Groups = None,
     confidence: Annotated[float, typer.Option(help="One minus the probability of any wrong verdict.")] = 0.95,
-    target: Target = None,
     description: Annotated[
         Path | None,
         typer.Option(
             help="TOML or JSON file with purpose, population, sampling, oversight, limitations and responsible."
         ),
     ] = None,
-    read: Any = None,
     as_json: Json = False,
+    **shared: Any,
 ) -> None:
     """Declare acceptance criteria of a model before the labels of the test rows are used."""
-    with interruptible():
-        import crcen
+    import crcen
 
-        result = crcen.declare(
-            model,
-            require,
-            out=out,
-            groups=groups or (),
-            confidence=confidence,
-            rows=rows,
-            target=target,
-            description=description,
-            read=read,
-        )
+    result = crcen.declare(
+        model,
+        require,
+        out=out,
+        groups=groups or (),
+        confidence=confidence,
+        rows=rows,
+        description=description,
+        **shared,
+    )
     show(result, as_json, out)
 
 
@@ -88,7 +69,7 @@ def declare(
     epilog="Example:  crcen certify declaration.toml test.csv --model model.crcen --out certificate.html "
     "--json-out certificate.json --sign key.pem",
 )
-@reads_table
+@takes("read")
 def certify(
     declaration: Annotated[Path, typer.Argument(help="File that `crcen declare` wrote.", show_default=False)],
     data: Data,
@@ -99,16 +80,13 @@ def certify(
     again: Annotated[
         bool, typer.Option("--again", help="Certify on the same rows once more; the certificate states it.")
     ] = False,
-    read: Any = None,
     as_json: Json = False,
+    **shared: Any,
 ) -> None:
     """Test declared criteria on labelled rows: exit code 0, or 3 if a criterion fails."""
-    with interruptible():
-        import crcen
+    import crcen
 
-        result = crcen.certify(
-            declaration, data, model=model, out=out, json_out=json_out, sign=sign, again=again, read=read
-        )
+    result = crcen.certify(declaration, data, model=model, out=out, json_out=json_out, sign=sign, again=again, **shared)
     show(result, as_json, out, json_out)
     if result.verdict == "fail":
         raise typer.Exit(3)
@@ -118,7 +96,7 @@ def certify(
     rich_help_panel=_EVIDENCE,
     epilog="Example:  crcen verify certificate.json --model model.crcen --data test.csv --public-key key.pem.pub",
 )
-@reads_table
+@takes("read")
 def verify(
     certificate: Annotated[Path, typer.Argument(help="JSON file that `crcen certify` wrote.", show_default=False)],
     model: Annotated[Path | None, typer.Option(help="Model that must be the certified one.")] = None,
@@ -128,22 +106,21 @@ def verify(
     declaration: Annotated[Path | None, typer.Option(help="Declaration that must belong to it.")] = None,
     page: Annotated[Path | None, typer.Option(help="HTML page that must belong to it.")] = None,
     public_key: Annotated[Path | None, typer.Option(help="Public key that must have signed it.")] = None,
-    read: Any = None,
     as_json: Json = False,
+    **shared: Any,
 ) -> None:
     """Check a certificate: exit code 0 if everything belongs together, whatever the verdicts, otherwise 1."""
-    with interruptible():
-        import crcen
+    import crcen
 
-        result = crcen.verify(
-            certificate,
-            model=model,
-            data=labelled,
-            declaration=declaration,
-            page=page,
-            public_key=public_key,
-            read=read,
-        )
+    result = crcen.verify(
+        certificate,
+        model=model,
+        data=labelled,
+        declaration=declaration,
+        page=page,
+        public_key=public_key,
+        **shared,
+    )
     show(result, as_json)
     if not result.is_valid:
         raise typer.Exit(1)
@@ -170,7 +147,7 @@ _COLUMNS = "Probabilities of other tools"
     epilog="Examples:  crcen compare old.crcen new.crcen rows.csv --state compare.json   |   "
     "crcen compare scored.csv --probability-old p_old --probability-new p_new --target fraud --budget 20",
 )
-@reads_table
+@takes("target", "price", "weighting", "read")
 def compare(
     files: Annotated[
         list[str],
@@ -180,14 +157,6 @@ def compare(
             show_default=False,
         ),
     ],
-    target: Target = None,
-    budget: Budget = None,
-    cost_ratio: Ratio = None,
-    alpha: Alpha = None,
-    lam: Lam = None,
-    balanced: Balanced = False,
-    weighting: Weighting = None,
-    costs: CostsFile = None,
     probability_old: Annotated[
         list[str] | None,
         typer.Option(help="Column of the old model, or CLASS=COLUMN for each class.", rich_help_panel=_COLUMNS),
@@ -208,35 +177,30 @@ def compare(
         Path | None, typer.Option(help="JSON file that carries the comparison from call to call until it is decided.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Table of the rows that change decision.")] = None,
-    read: Any = None,
     as_json: Json = False,
+    **shared: Any,
 ) -> None:
     """Is a new model cheaper than the old one at the price? The answer may be asked for after any number of rows."""
-    with interruptible():
-        worth = stated_price(price(budget, cost_ratio, alpha, lam, balanced), weighting, costs)
-        has_columns = bool(probability_old or probability_new)
-        least = 1 if has_columns else 3
-        if len(files) < least:
-            raise typer.BadParameter(f"a comparison needs two models and a table: got {' '.join(files)}.")
-        old, new = (None, None) if has_columns else (files[0], files[1])
-        tables = files[least - 1 :]
-        import crcen
+    has_columns = bool(probability_old or probability_new)
+    least = 1 if has_columns else 3
+    if len(files) < least:
+        raise typer.BadParameter(f"a comparison needs two models and a table: got {' '.join(files)}.")
+    old, new = (None, None) if has_columns else (files[0], files[1])
+    tables = files[least - 1 :]
+    import crcen
 
-        result = crcen.compare_models(
-            old,
-            new,
-            tables[0] if len(tables) == 1 else tables,
-            target=target,
-            weighting=worth,
-            costs=costs,
-            probability_old=probability_old or None,
-            probability_new=probability_new or None,
-            positive=positive,
-            groups=groups or (),
-            audit_probability=audited,
-            confidence=confidence,
-            state=state,
-            out=out,
-            read=read,
-        )
+    result = crcen.compare_models(
+        old,
+        new,
+        tables[0] if len(tables) == 1 else tables,
+        probability_old=probability_old or None,
+        probability_new=probability_new or None,
+        positive=positive,
+        groups=groups or (),
+        audit_probability=audited,
+        confidence=confidence,
+        state=state,
+        out=out,
+        **shared,
+    )
     show(result, as_json, state, out)

@@ -1,11 +1,11 @@
-"""What several commands share: options for tables and prices, the way out on Ctrl-C, printing."""
+"""Options that several commands share, how their values become parameters of the library, and printing."""
 
 import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,40 +17,7 @@ from crcen.cli.app import print_json
 from crcen.cli.wording import typed
 from crcen.exceptions import InvalidParameter
 
-__all__ = [
-    "AlarmCost",
-    "Alpha",
-    "AuditRule",
-    "Audited",
-    "Balanced",
-    "Budget",
-    "Capacity",
-    "Clusters",
-    "Confidence",
-    "CostColumn",
-    "CostsFile",
-    "Data",
-    "Lam",
-    "Model",
-    "Precision",
-    "Prevalence",
-    "Ratio",
-    "Recall",
-    "ReviewPrices",
-    "Target",
-    "Weight",
-    "Weighting",
-    "class_shares",
-    "interruptible",
-    "is_watched",
-    "made",
-    "price",
-    "price_or_goal",
-    "reads_table",
-    "show",
-    "two_prices",
-    "stated_price",
-]
+__all__ = ["AuditRule", "Data", "Model", "Seed", "interruptible", "is_watched", "made", "show", "takes"]
 
 Data = Annotated[
     list[str],
@@ -62,70 +29,149 @@ Data = Annotated[
     ),
 ]
 Model = Annotated[Path, typer.Argument(help="File that `crcen fit` wrote.", show_default=False)]
-Target = Annotated[str | None, typer.Option(help="Column with the label; default that of training.")]
-Budget = Annotated[
-    float | None, typer.Option(help="False alarms that one more catch may cost.", rich_help_panel="Price")
-]
-Ratio = Annotated[
-    float | None, typer.Option(help="What a miss costs, in false alarms: the same number.", rich_help_panel="Price")
-]
-Alpha = Annotated[
-    float | None, typer.Option(help="Cost ratio over negatives per positive; 1 is balanced.", rich_help_panel="Price")
-]
-Lam = Annotated[float | None, typer.Option(help="Weight of a positive row, between 0 and 1.", rich_help_panel="Price")]
-Balanced = Annotated[bool, typer.Option("--balanced", help="Both classes weigh the same.", rich_help_panel="Price")]
+Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of everything that is random.")]
 
 
-def _reading(help: str, *names: str, metavar: str | None = None) -> Any:
-    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel="Reading the table")
+class AuditRule(StrEnum):
+    """How audits are drawn."""
+
+    neyman = "neyman"
+    uniform = "uniform"
 
 
-# The fields of `crcen.ReadOptions`.
-_READ: dict[str, tuple[Any, Any]] = {
-    "query": (str | None, _reading("Query that gives the table, of a database.", metavar="SQL")),
-    "table": (str | None, _reading("Table to read, of a database.", metavar="NAME")),
-    "sheet": (str | None, _reading("Sheet of a workbook, by name or number; default the first visible one.")),
-    "skip_rows": (int | None, _reading("Rows above the column names; default detected.")),
-    "separator": (str | None, _reading("Between values: a character, tab, space or fixed; default detected.")),
-    "encoding": (str | None, _reading("Of a text file, such as windows-1252; default detected.")),
-    "decimal": (str | None, _reading("Decimal mark, a point or a comma; default detected.")),
-    "quote": (str | None, _reading('Quotation mark, or none; default ".')),
-    "missing": (
-        list[str] | None,
-        _reading("Values that stand for a missing cell; may be repeated.", metavar="-200,999 or COLUMN=-1"),
-    ),
-    "dates": (str | None, _reading("Order of dates such as 3/4/2024.", metavar="day-first|month-first")),
-    "rename_duplicates": (bool, _reading("Rename duplicate columns, x to x_2.", "--rename-duplicates")),
+def _option(kind: Any, help: str, *names: str, panel: str | None = None, metavar: str | None = None) -> Any:
+    """The annotation of an option."""
+    return Annotated[kind, typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel)]
+
+
+_CAPACITY = "So many alarms: 200 of these rows, 20/day, 100/week, or 5/1000 rows."
+_WEIGHTS = "balanced, none, or what a mistake on each class is worth: fine=1,worn=5,broken=40; may be repeated."
+_COSTS = (
+    "Table of costs, .csv or .xlsx: a row for each true class, a column for each decision; other columns, such as "
+    "review, are actions."
+)
+_SHARES = "Share of positives here if it differs from training, auto to estimate it, or CLASS=SHARE,..."
+_MISSING = "-200,999 or COLUMN=-1"
+_TEXT, _TEXTS, _NUMBER = str | None, list[str] | None, float | None
+_price, _goal, _reading, _by_classes = (
+    partial(_option, panel=panel) for panel in ("Price", "Instead of a price", "Reading the table", "Several classes")
+)
+# Sets of options: name → annotation.
+_SETS: dict[str, dict[str, Any]] = {
+    # A price of two classes.
+    "price": {
+        "budget": _price(_NUMBER, "False alarms that one more catch may cost."),
+        "cost_ratio": _price(_NUMBER, "What a miss costs, in false alarms: the same number."),
+        "alpha": _price(_NUMBER, "Cost ratio over negatives per positive; 1 is balanced."),
+        "lam": _price(_NUMBER, "Weight of a positive row, between 0 and 1."),
+        "balanced": _price(bool, "Both classes weigh the same.", "--balanced"),
+    },
+    # A goal of two classes, and its guarantee.
+    "goal": {
+        "capacity": _goal(_TEXT, _CAPACITY, "--capacity", "--top", metavar="N[/day]"),
+        "recall": _goal(_NUMBER, "Find at least this share of the positives, such as 0.9."),
+        "precision": _goal(_NUMBER, "At least this share of alarms right, such as 0.5."),
+    },
+    "guarantee": {"confidence": _goal(_NUMBER, "Guarantee --recall or --precision with this probability.")},
+    "weighting": {"weighting": _by_classes(_TEXTS, _WEIGHTS), "costs": _by_classes(Path | None, _COSTS)},
+    # The fields of `crcen.ReadOptions`.
+    "read": {
+        "query": _reading(_TEXT, "Query that gives the table, of a database.", metavar="SQL"),
+        "table": _reading(_TEXT, "Table to read, of a database.", metavar="NAME"),
+        "sheet": _reading(_TEXT, "Sheet of a workbook, by name or number; default the first visible one."),
+        "skip_rows": _reading(int | None, "Rows above the column names; default detected."),
+        "separator": _reading(_TEXT, "Between values: a character, tab, space or fixed; default detected."),
+        "encoding": _reading(_TEXT, "Of a text file, such as windows-1252; default detected."),
+        "decimal": _reading(_TEXT, "Decimal mark, a point or a comma; default detected."),
+        "quote": _reading(_TEXT, 'Quotation mark, or none; default ".'),
+        "missing": _reading(_TEXTS, "Values that stand for a missing cell; may be repeated.", metavar=_MISSING),
+        "dates": _reading(_TEXT, "Order of dates such as 3/4/2024.", metavar="day-first|month-first"),
+        "rename_duplicates": _reading(bool, "Rename duplicate columns, x to x_2.", "--rename-duplicates"),
+    },
+}
+# Single options: name → annotation.
+_SINGLE: dict[str, Any] = {
+    "target": _option(_TEXT, "Column with the label; default that of training."),
+    "review": _price(_TEXT, "Two prices, such as 2,30: between them a person looks.", metavar="LOW,HIGH"),
+    "cost_column": _price(_TEXT, "Column with what a miss of that row costs."),
+    "alarm_cost": _price(_NUMBER, "What a false alarm costs, in the unit of --cost-column."),
+    "prevalence": _option(_TEXT, _SHARES, metavar="SHARE|auto"),
+    "weight": _option(_TEXT, "Column that says how much each row counts, as survey weights do."),
+    "clusters": _option(_TEXT, "Column of rows that belong together, such as a patient: tests allow for it."),
+    "audited": _option(_TEXT, "Column with the probability of a row to get a label; others are unlabelled."),
+    "groups": _option(_TEXTS, "Column whose values are groups to compare; may be repeated."),
 }
 
 
-def reads_table(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options on how its table is read; it takes them as ``read``, and several files as a list."""
-    signature = inspect.signature(command)
-    added = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=False if kind is bool else None,
-            annotation=Annotated[kind, how],
-        )
-        for name, (kind, how) in _READ.items()
-    ]
+def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command shared options, instead of its ``**shared``, and one line on Ctrl-C.
 
-    @wraps(command)
-    def run(**given: Any) -> None:
-        stated = {name: value for name in _READ if (value := given.pop(name)) not in (None, False)}
-        if "data" in given:
-            given["data"] = given["data"][0] if len(given["data"]) == 1 else given["data"]
+    Parameters
+    ----------
+    *names : str
+        Single options, or sets of them. The command gets parameters of the library: ``read`` of "read"; ``weighting``
+        of "price", "goal", "guarantee" and "weighting", which also gives ``costs``; ``audit_probability`` of "audited".
+    """
+    options = {key: one for name in names for key, one in _SETS.get(name, {name: _SINGLE.get(name)}).items()}
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(**given: Any) -> None:
+            own = {name: value for name, value in given.items() if name not in options}
+            if isinstance(own.get("data"), list) and len(own["data"]) == 1:
+                own["data"] = own["data"][0]
+            with interruptible():
+                command(**own, **_parameters({name: given[name] for name in options}, names))
+
+        signature = inspect.signature(command)
+        own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        shared = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=False if kind.__origin__ is bool else None,
+                annotation=kind,
+            )
+            for name, kind in options.items()
+        ]
+        every = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+        every[-1:-1] = shared  # before --json
+        run.__signature__ = signature.replace(parameters=every)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in every}
+        return run
+
+    return decorate
+
+
+def _parameters(given: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """Values of shared options as parameters of the library."""
+    found = {name: given[name] for name in names if name in _SINGLE}
+    if "audited" in found:
+        found["audit_probability"] = found.pop("audited")
+    if "groups" in found:
+        found["groups"] = found["groups"] or ()
+    if "review" in found:
+        found["review"] = _two_prices(found["review"])
+    if "prevalence" in found:
+        found["prevalence"] = _class_shares(found["prevalence"])
+    if "audited" in given and given.get("confidence") is not None:  # also of the bound on recall by audits
+        found["confidence"] = given["confidence"]
+        if given["audited"] is not None and given["recall"] is given["precision"] is None:
+            given["confidence"] = None
+    if {"price", "weighting"} & {*names}:
+        found["weighting"] = _stated(given)
+    if "weighting" in names:
+        found["costs"] = given["costs"]
+    if "read" in names:
+        stated = {name: given[name] for name in _SETS["read"] if _is_stated(given[name])}
         import crcen
 
-        command(read=crcen.ReadOptions(**stated) if stated else None, **given)
+        found["read"] = crcen.ReadOptions(**stated) if stated else None
+    return found
 
-    own = [one for name, one in signature.parameters.items() if name != "read"]
-    own = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
-    run.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in [*own, *added]}
-    return run
+
+def _is_stated(value: object) -> bool:
+    return value is not None and value is not False
 
 
 @contextmanager
@@ -138,7 +184,7 @@ def interruptible() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def show(result: Any, as_json: bool, *written: str | Path | None, details: bool = False) -> None:
+def show(result: Any, as_json: bool, *written: Path | str | None, details: bool = False) -> None:
     """Print a result, with its details if asked for; to standard error if standard output took a written file."""
     is_taken = any(path is not None and is_standard_output(path) for path in written)
     if as_json:
@@ -148,29 +194,9 @@ def show(result: Any, as_json: bool, *written: str | Path | None, details: bool 
         typer.echo("\n".join(map(printable, text.split("\n"))), err=is_taken)
 
 
-def price(
-    budget: float | None, cost_ratio: float | None, alpha: float | None, lam: float | None, balanced: bool
-) -> Any:
-    """The one price that was stated, or None."""
-    options = {"--budget": budget, "--cost-ratio": cost_ratio, "--alpha": alpha, "--lam": lam}
-    given = {name: value for name, value in options.items() if value is not None}
-    stated = [*given, *["--balanced"] * balanced]
-    if len(stated) > 1:
-        raise typer.BadParameter(f"{', '.join(stated)} are names of one number: give one of them.")
-    if not stated:
-        return None
-    if balanced:
-        return "balanced"
-    import crcen
-
-    (name,) = given
-    value = given[name]
-    if name == "--lam" and not 0.0 < value < 1.0:
-        others = f"--alpha {value:g} or --cost-ratio {value:g}" if value > 1.0 else "--lam 0.5"
-        hint = "--lam 0.5 or --balanced" if value == 1.0 else others
-        raise InvalidParameter(f"--lam must lie strictly between 0 and 1, got {value:g}: did you mean {hint}?")
-    kinds = {"--budget": crcen.Budget, "--cost-ratio": crcen.CostRatio, "--alpha": crcen.Alpha, "--lam": crcen.Lam}
-    return made(kinds[name], name, value)
+def is_watched() -> int:
+    """1 if stderr is a terminal, for a progress bar."""
+    return int(sys.stderr.isatty())
 
 
 def made(kind: Callable[..., object], option: str, *values: object, **named: object) -> object:
@@ -182,71 +208,83 @@ def made(kind: Callable[..., object], option: str, *values: object, **named: obj
         raise InvalidParameter(str(error).replace(kind.__name__, option, 1)) from error
 
 
-def is_watched() -> int:
-    """1 where a person looks at a terminal, for a progress bar."""
-    return int(sys.stderr.isatty())
+def _stated(given: dict[str, Any]) -> Any:
+    """The one price, goal or weighting that was stated, or None; "none" is the text, since labels are not known yet."""
+    options = {
+        f"--{name.replace('_', '-')}": value
+        for name, value in given.items()
+        if value is not None and value is not False
+    }
+    prices = [name for name in options if name[2:].replace("-", "_") in _SETS["price"]]
+    goals = [name for name in options if name[2:] in _SETS["goal"]]
+    if len(goals + prices) > 1:
+        both = " and ".join(goals + prices)
+        if goals:
+            raise typer.BadParameter(f"{both} both say where alarms begin: give one of them.")
+        raise typer.BadParameter(f"{', '.join(prices)} are names of one number: give one of them.")
+    if "--confidence" in options and not {"--recall", "--precision"} & {*goals}:
+        raise typer.BadParameter("--confidence must go with --recall or --precision, which it guarantees.")
+    weighting = given.get("weighting")
+    stated = [*["a price or goal"] * bool(prices or goals), *["--weighting"] * bool(weighting)]
+    stated += ["--costs"] if given.get("costs") is not None else []
+    if len(stated) > 1:
+        raise typer.BadParameter(f"{' and '.join(stated)} both say what mistakes are worth: give one of them.")
+    if weighting:
+        return _weighting(weighting)
+    if not prices and not goals:
+        return None
+    name = (prices or goals)[0]
+    return _capacity(given["capacity"]) if name == "--capacity" else _price_or_goal(name, options[name], given)
 
 
-_GOAL = "Instead of a price"
-Capacity = Annotated[
-    str | None,
-    typer.Option(
-        "--capacity",
-        "--top",
-        help="So many alarms: 200 of these rows, 20/day, 100/week, or 5/1000 rows.",
-        metavar="N[/day]",
-        rich_help_panel=_GOAL,
-    ),
-]
-Recall = Annotated[
-    float | None, typer.Option(help="Find at least this share of the positives, such as 0.9.", rich_help_panel=_GOAL)
-]
-Precision = Annotated[
-    float | None, typer.Option(help="At least this share of alarms right, such as 0.5.", rich_help_panel=_GOAL)
-]
-Confidence = Annotated[
-    float | None,
-    typer.Option(help="Guarantee --recall or --precision with this probability, such as 0.95.", rich_help_panel=_GOAL),
-]
-ReviewPrices = Annotated[
-    str | None,
-    typer.Option(
-        help="Two prices, such as 2,30: between them a person looks.", metavar="LOW,HIGH", rich_help_panel="Price"
-    ),
-]
-CostColumn = Annotated[
-    str | None, typer.Option(help="Column with what a miss of that row costs.", rich_help_panel="Price")
-]
-AlarmCost = Annotated[
-    float | None, typer.Option(help="What a false alarm costs, in the unit of --cost-column.", rich_help_panel="Price")
-]
-Weight = Annotated[str | None, typer.Option(help="Column that says how much each row counts, as survey weights do.")]
-Clusters = Annotated[
-    str | None, typer.Option(help="Column of rows that belong together, such as a patient: tests allow for it.")
-]
-Audited = Annotated[
-    str | None,
-    typer.Option(help="Column with the probability of a row to get a label; rows without one are unlabelled."),
-]
+def _price_or_goal(name: str, value: float, given: dict[str, Any]) -> Any:
+    """The price or goal of an option."""
+    if name == "--balanced":
+        return "balanced"
+    if name == "--lam" and not 0.0 < value < 1.0:
+        others = f"--alpha {value:g} or --cost-ratio {value:g}" if value > 1.0 else "--lam 0.5"
+        hint = "--lam 0.5 or --balanced" if value == 1.0 else others
+        raise InvalidParameter(f"--lam must lie strictly between 0 and 1, got {value:g}: did you mean {hint}?")
+    import crcen
+
+    kinds = {"--budget": crcen.Budget, "--cost-ratio": crcen.CostRatio, "--alpha": crcen.Alpha, "--lam": crcen.Lam}
+    if name in kinds:
+        return made(kinds[name], name, value)
+    goal = crcen.RecallAtLeast if name == "--recall" else crcen.PrecisionAtLeast
+    return made(goal, name, value, confidence=given.get("confidence"))
 
 
-class AuditRule(StrEnum):
-    """How audits are drawn."""
+def _capacity(text: str) -> Any:
+    """A number of alarms, also for a day, a week or so many rows."""
+    import crcen
 
-    neyman = "neyman"
-    uniform = "uniform"
+    number, _, per = text.replace(",", "").partition("/")
+    period: str | int | None = per.strip() or None
+    try:
+        if period is not None and period not in ("day", "week"):
+            period = int(period)
+        alarms = int(number)
+    except ValueError:
+        raise typer.BadParameter(
+            f"--capacity must be a number of alarms, such as 200, 20/day, 100/week or 5/1000: got {text!r}."
+        ) from None
+    return made(crcen.Capacity, "--capacity", alarms, per=period)
 
 
-Prevalence = Annotated[
-    str | None,
-    typer.Option(
-        help="Share of positives here if it differs from training, auto to estimate it, or CLASS=SHARE,...",
-        metavar="SHARE|auto",
-    ),
-]
+def _two_prices(text: str | None) -> Any:
+    """The two prices of --review, or None."""
+    if text is None:
+        return None
+    import crcen
+
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"--review must be two prices, such as 2,30: got {text!r}.") from None
+    return made(crcen.Review, "--review", low, high)
 
 
-def class_shares(text: str | None) -> Any:
+def _class_shares(text: str | None) -> str | float | dict[str, float] | None:
     """The value of --prevalence: a share, "auto", a dict of shares, or None."""
     if text is None or text == "auto":
         return text
@@ -254,6 +292,15 @@ def class_shares(text: str | None) -> Any:
         return float(text)
     except ValueError:
         return _by_class(text.split(","), "--prevalence must be a share, auto, or CLASS=SHARE,...", text)
+
+
+def _weighting(texts: list[str]) -> str | dict[str, float]:
+    """The value of --weighting: "balanced", "none", or class weights."""
+    if len(texts) == 1 and texts[0].strip().lower() in ("balanced", "none"):
+        return texts[0].strip().lower()
+    parts = [one for text in texts for one in text.split(",")]
+    allowed = "--weighting must be balanced, none, or CLASS=WEIGHT with commas between, such as fine=1,worn=5,broken=40"
+    return _by_class(parts, allowed, ",".join(texts))
 
 
 def _by_class(parts: list[str], allowed: str, text: str) -> dict[str, float]:
@@ -269,119 +316,3 @@ def _by_class(parts: list[str], allowed: str, text: str) -> dict[str, float]:
             raise typer.BadParameter(f"{allowed}: got {text!r}.")
         found[label.strip()] = value
     return found
-
-
-def price_or_goal(
-    budget: float | None,
-    cost_ratio: float | None,
-    alpha: float | None,
-    lam: float | None,
-    balanced: bool,
-    capacity: str | None,
-    recall: float | None,
-    precision: float | None,
-    confidence: float | None = None,
-) -> Any:
-    """The one price or goal that was stated, or None."""
-    goals = {"--capacity": capacity, "--recall": recall, "--precision": precision}
-    given = [name for name, value in goals.items() if value is not None]
-    prices = {
-        "--budget": budget,
-        "--cost-ratio": cost_ratio,
-        "--alpha": alpha,
-        "--lam": lam,
-        "--balanced": balanced or None,
-    }
-    stated = given + [name for name, value in prices.items() if value is not None]
-    if given and len(stated) > 1:
-        raise typer.BadParameter(f"{' and '.join(stated)} both say where alarms begin: give one of them.")
-    if confidence is not None and recall is None and precision is None:
-        raise typer.BadParameter("--confidence must go with --recall or --precision, which it guarantees.")
-    if not given:
-        return price(budget, cost_ratio, alpha, lam, balanced)
-    import crcen
-
-    if capacity is not None:
-        return _capacity(capacity)
-    if recall is not None:
-        return made(crcen.RecallAtLeast, "--recall", recall, confidence=confidence)
-    return made(crcen.PrecisionAtLeast, "--precision", precision, confidence=confidence)
-
-
-def _capacity(text: str) -> Any:
-    """A number of alarms, also for a day, a week or so many rows."""
-    import crcen
-
-    number, _, per = text.replace(",", "").partition("/")
-    period: Any = per.strip() or None
-    try:
-        if period is not None and period not in ("day", "week"):
-            period = int(period)
-        alarms = int(number)
-    except ValueError:
-        raise typer.BadParameter(
-            f"--capacity must be a number of alarms, such as 200, 20/day, 100/week or 5/1000: got {text!r}."
-        ) from None
-    return made(crcen.Capacity, "--capacity", alarms, per=period)
-
-
-def two_prices(text: str | None) -> Any:
-    """The two prices of --review, or None."""
-    if text is None:
-        return None
-    import crcen
-
-    try:
-        low, high = map(float, text.split(","))
-    except ValueError:
-        raise typer.BadParameter(f"--review must be two prices, such as 2,30: got {text!r}.") from None
-    return made(crcen.Review, "--review", low, high)
-
-
-_CLASSES = "Several classes"
-CostsFile = Annotated[
-    Path | None,
-    typer.Option(
-        help="Table of costs, .csv or .xlsx: a row for each true class, a column for each decision; other columns, "
-        "such as review, are actions.",
-        rich_help_panel=_CLASSES,
-    ),
-]
-Weighting = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="balanced, none, or what a mistake on each class is worth: fine=1,worn=5,broken=40; may be repeated.",
-        rich_help_panel=_CLASSES,
-    ),
-]
-
-
-def stated_price(price: Any, weighting: list[str] | None, costs: Path | None) -> Any:
-    """The one thing that was stated: a price or goal of two classes (None where there is none), or a weighting.
-
-    Parameters
-    ----------
-    price : price, goal or None
-        From the options for two classes.
-    weighting : list of str or None
-        From --weighting.
-    costs : Path or None
-        From --costs; passed on beside this, and checked here.
-
-    Returns
-    -------
-    price, goal, "balanced", dict or None
-        None where nothing was stated, or costs. For ``--weighting none`` a dict is not possible, since labels are not
-        known yet: it is the text "none".
-    """
-    stated = [*(["a price or goal"] if price is not None else []), *(["--weighting"] if weighting else [])]
-    stated += ["--costs"] if costs is not None else []
-    if len(stated) > 1:
-        raise typer.BadParameter(f"{' and '.join(stated)} both say what mistakes are worth: give one of them.")
-    if not weighting:
-        return price
-    if len(weighting) == 1 and weighting[0].strip().lower() in ("balanced", "none"):
-        return weighting[0].strip().lower()
-    parts = [one for text in weighting for one in text.split(",")]
-    allowed = "--weighting must be balanced, none, or CLASS=WEIGHT with commas between, such as fine=1,worn=5,broken=40"
-    return _by_class(parts, allowed, ",".join(weighting))

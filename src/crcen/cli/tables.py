@@ -8,27 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from crcen.cli.app import Json, app
-from crcen.cli.options import (
-    Alpha,
-    Audited,
-    Balanced,
-    Budget,
-    Capacity,
-    CostsFile,
-    Data,
-    Lam,
-    Precision,
-    Ratio,
-    Recall,
-    Weight,
-    Weighting,
-    interruptible,
-    is_watched,
-    price_or_goal,
-    reads_table,
-    show,
-    stated_price,
-)
+from crcen.cli.options import Data, Seed, is_watched, show, takes
 
 __all__ = ["fit", "look", "split"]
 
@@ -87,6 +67,8 @@ def _renamed(use: str) -> Any:
     return reject
 
 
+# Goals that only a fit in memory meets: class → option.
+_GOALS = {"Capacity": "--capacity", "RecallAtLeast": "--recall", "PrecisionAtLeast": "--precision"}
 Categorical = Annotated[
     list[str] | None, typer.Option(help="Column of categories although it holds numbers; may be repeated.")
 ]
@@ -107,7 +89,7 @@ def check_engine(engine: Engine, in_memory: dict[str, Any], on_ray: dict[str, An
 
 
 @app.command(epilog="Example:  crcen look data.csv --target fraud")
-@reads_table
+@takes("audited", "read")
 def look(
     data: Data,
     target: Annotated[
@@ -120,25 +102,22 @@ def look(
     keep: Annotated[list[str] | None, typer.Option(help="Column to use although it looks like an identifier.")] = None,
     categorical: Categorical = None,
     category: RenamedCategory = None,
-    audited: Audited = None,
-    read: Any = None,
     as_json: Json = False,
+    **shared: Any,
 ) -> None:
     """Look at a table before a fit: kinds, gaps, ids, leaks, and what would be done with each column."""
-    with interruptible():
-        import crcen
+    import crcen
 
-        result = crcen.look_at_table(
-            data,
-            target=target,
-            positive=positive,
-            drop=drop or (),
-            keep=keep or (),
-            categorical=categorical or (),
-            audit_probability=audited,
-            read=read,
-            verbose=is_watched(),
-        )
+    result = crcen.look_at_table(
+        data,
+        target=target,
+        positive=positive,
+        drop=drop or (),
+        keep=keep or (),
+        categorical=categorical or (),
+        verbose=is_watched(),
+        **shared,
+    )
     show(result, as_json)
 
 
@@ -146,7 +125,7 @@ def look(
     epilog="Examples:  crcen split data.csv --target fraud   |   crcen split visits.parquet --target readmitted "
     "--clusters patient --test 0.3"
 )
-@reads_table
+@takes("read")
 def split(
     data: Data,
     target: Annotated[str, typer.Option(help="Column with the label.")],
@@ -155,27 +134,26 @@ def split(
     groups: RenamedGroups = None,
     time: Annotated[str | None, typer.Option(help="Keep the latest rows by this column apart.")] = None,
     folder: Annotated[Path | None, typer.Option(help="Where to write; default beside the data.")] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the choice.")] = 0,
-    read: Any = None,
+    seed: Seed = 0,
     as_json: Json = False,
+    **shared: Any,
 ) -> None:
     """Split a file in two: rows to learn from, and rows kept apart to judge the model on."""
-    with interruptible():
-        if clusters is not None and time is not None:
-            raise typer.BadParameter("--clusters and --time are two ways to split: give one of them.")
-        import crcen
+    if clusters is not None and time is not None:
+        raise typer.BadParameter("--clusters and --time are two ways to split: give one of them.")
+    import crcen
 
-        result = crcen.split_table(
-            data,
-            target=target,
-            test=test,
-            clusters=clusters,
-            time=time,
-            folder=folder,
-            random_state=seed,
-            read=read,
-            verbose=is_watched(),
-        )
+    result = crcen.split_table(
+        data,
+        target=target,
+        test=test,
+        clusters=clusters,
+        time=time,
+        folder=folder,
+        random_state=seed,
+        verbose=is_watched(),
+        **shared,
+    )
     show(result, as_json)
 
 
@@ -186,7 +164,7 @@ def split(
     "crcen fit calls.xlsx --target sold --capacity 20/day --time called --report calls.html   |   "
     "crcen fit 'days/*.parquet' --target y --engine ray --workers 4"
 )
-@reads_table
+@takes("price", "goal", "weighting", "weight", "audited", "read")
 def fit(
     data: Data,
     target: Annotated[str, typer.Option(help="Column with the label.")],
@@ -196,22 +174,10 @@ def fit(
     out: Annotated[Path, typer.Option(help="Where to save the model.")] = Path("model.crcen"),
     onnx: Annotated[Path | None, typer.Option(help="Where to write it as an ONNX graph too.")] = None,
     report: Annotated[Path | None, typer.Option(help="Where to write the HTML report on rows held out.")] = None,
-    budget: Budget = None,
-    cost_ratio: Ratio = None,
-    alpha: Alpha = None,
-    lam: Lam = None,
-    balanced: Balanced = False,
-    capacity: Capacity = None,
-    recall: Recall = None,
-    precision: Precision = None,
-    weighting: Weighting = None,
-    costs: CostsFile = None,
     drop: Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")] = None,
     keep: Annotated[list[str] | None, typer.Option(help="Column to use although it looks like an identifier.")] = None,
     categorical: Categorical = None,
     category: RenamedCategory = None,
-    weight: Weight = None,
-    audited: Audited = None,
     selected_by: Annotated[
         Path | None, typer.Option(help="The earlier model whose alarms were checked, without recorded probabilities.")
     ] = None,
@@ -229,7 +195,7 @@ def fit(
     no_fingerprint: Annotated[
         bool, typer.Option("--no-fingerprint", help="Store no hashes of training rows in the model.")
     ] = False,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of everything that is random.")] = 0,
+    seed: Seed = 0,
     details: Annotated[
         bool, typer.Option("--details", help="Print columns, learner, price and every metric too.")
     ] = False,
@@ -255,86 +221,72 @@ def fit(
     storage: Annotated[
         str | None, typer.Option(help="Folder for checkpoints and scratch files.", rich_help_panel="Large data")
     ] = None,
-    read: Any = None,
     as_json: Json = False,
+    **shared: Any,
 ) -> None:
     """Learn from a table, say how well it went on rows held out, and save the model. Without a price: --balanced.
 
     A target of 3 to 50 values is learnt as it is; --positive then finds one value among all others.
     """
-    with interruptible():
-        price = price_or_goal(budget, cost_ratio, alpha, lam, balanced, capacity, recall, precision)
-        stated = stated_price(price, weighting, costs)
-        if clusters is not None and time is not None:
-            raise typer.BadParameter("--clusters and --time are two ways to validate: give one of them.")
-        import crcen
+    if clusters is not None and time is not None:
+        raise typer.BadParameter("--clusters and --time are two ways to validate: give one of them.")
+    if quick and effort not in (None, Effort.quick):
+        raise typer.BadParameter(f"--quick is --effort quick: got --effort {effort} as well.")
+    if details and as_json:
+        raise typer.BadParameter("--json has all details: leave out --details.")
+    chosen = Effort.quick if quick else effort
+    if chosen is Effort.quick and learner is not None:
+        raise typer.BadParameter("--effort quick is one network, and --learner a search: give one of them.")
+    shared["weighting"] = "balanced" if shared["weighting"] is None else shared["weighting"]
+    in_memory: dict[str, Any] = {"--time": time, "--effort": chosen, "--onnx": onnx}
+    in_memory |= {"--time-limit": time_limit, "--weight": shared["weight"], "--report": report}
+    in_memory |= {"--details": details or None, "--audited": shared["audit_probability"], "--selected-by": selected_by}
+    in_memory |= {_GOALS[type(one).__name__]: one for one in [shared["weighting"]] if type(one).__name__ in _GOALS}
+    on_files = {"--epochs": epochs, "--storage": storage, "--hold-out": hold_out, "--memory": memory}
+    check_engine(engine, in_memory, {"--workers": workers}, on_files)
+    if engine is not Engine.table and learner is LearnerName.trees:
+        raise typer.BadParameter(f"--learner trees is for tables in memory, not for --engine {engine.value}.")
+    import crcen
 
-        if quick and effort not in (None, Effort.quick):
-            raise typer.BadParameter(f"--quick is --effort quick: got --effort {effort} as well.")
-        if details and as_json:
-            raise typer.BadParameter("--json has all details: leave out --details.")
-        chosen = Effort.quick if quick else effort
-        if chosen is Effort.quick and learner is not None:
-            raise typer.BadParameter("--effort quick is one network, and --learner a search: give one of them.")
-        in_memory: dict[str, Any] = {"--time": time, "--effort": chosen, "--onnx": onnx}
-        in_memory |= {"--time-limit": time_limit, "--weight": weight, "--report": report}
-        in_memory |= {"--details": details or None, "--audited": audited, "--selected-by": selected_by}
-        in_memory |= {"--capacity": capacity, "--recall": recall, "--precision": precision}
-        on_files = {"--epochs": epochs, "--storage": storage, "--hold-out": hold_out, "--memory": memory}
-        check_engine(engine, in_memory, {"--workers": workers}, on_files)
-        if engine is not Engine.table and learner is LearnerName.trees:
-            raise typer.BadParameter(f"--learner trees is for tables in memory, not for --engine {engine.value}.")
-        if engine is not Engine.table:
-            from crcen.commands.prices import stated_weighting
+    common: dict[str, Any] = {
+        "target": target,
+        "positive": positive,
+        "drop": drop or (),
+        "keep": keep or (),
+        "categorical": categorical or (),
+        "clusters": clusters,
+        "learner": None if learner is None else learner.value,
+        "fingerprint": not no_fingerprint,
+        "random_state": seed,
+        "verbose": is_watched(),
+        "out": out,
+    }
+    if engine is not Engine.table:
+        from crcen.commands.prices import stated_weighting
 
-            price = "balanced" if stated is None else stated
-            files = crcen.fit_files(
-                data,
-                target=target,
-                engine=engine.value,
-                positive=positive,
-                weighting=lambda classes: stated_weighting(price, costs, classes, target),
-                drop=drop or (),
-                keep=keep or (),
-                categorical=categorical or (),
-                clusters=clusters,
-                hold_out=0.05 if hold_out is None else share_of(hold_out),
-                learner=None if learner is None else learner.value,
-                memory=None if memory is None else bytes_of(memory),
-                epochs=5 if epochs is None else epochs,
-                workers=2 if workers is None else workers,
-                storage=storage,
-                fingerprint=not no_fingerprint,
-                random_state=seed,
-                read=read,
-                verbose=is_watched(),
-                out=out,
-            )
-            show(files, as_json, out)
-            return
-        result = crcen.fit_table(
+        files = crcen.fit_files(
             data,
-            target=target,
-            positive=positive,
-            weighting="balanced" if stated is None else stated,
-            costs=costs,
-            drop=drop or (),
-            keep=keep or (),
-            categorical=categorical or (),
-            weight=weight,
-            audit_probability=audited,
-            selected_by=selected_by,
-            clusters=clusters,
-            time=time,
-            learner=None if learner is None else learner.value,
-            time_limit=time_limit,
-            effort="standard" if chosen is None else chosen.value,
-            fingerprint=not no_fingerprint,
-            random_state=seed,
-            read=read,
-            verbose=is_watched(),
-            out=out,
-            onnx=onnx,
-            report=report,
+            engine=engine.value,
+            weighting=lambda classes: stated_weighting(shared["weighting"], shared["costs"], classes, target),
+            hold_out=0.05 if hold_out is None else share_of(hold_out),
+            memory=None if memory is None else bytes_of(memory),
+            epochs=5 if epochs is None else epochs,
+            workers=2 if workers is None else workers,
+            storage=storage,
+            read=shared["read"],
+            **common,
         )
+        show(files, as_json, out)
+        return
+    result = crcen.fit_table(
+        data,
+        selected_by=selected_by,
+        time=time,
+        time_limit=time_limit,
+        effort="standard" if chosen is None else chosen.value,
+        onnx=onnx,
+        report=report,
+        **common,
+        **shared,
+    )
     show(result, as_json, out, onnx, report, details=details)
