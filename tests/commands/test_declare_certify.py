@@ -14,8 +14,7 @@ from scipy.stats import binomtest
 import crcen
 from crcen._support.files import exclusive_lock
 from crcen.commands.certify import generate_key
-from crcen.commands.declare import read_declaration
-from crcen.commands.declared_watch import DeclaredWatch
+from crcen.commands.declare import DeclaredWatch, read_declaration
 from crcen.report.certificate import certificate_schema
 from crcen.tables.row_digest import RowDigest
 from crcen.theory.criteria import ScoredClasses, judge_criteria, parse_criteria

@@ -15,28 +15,30 @@ from urllib.parse import quote
 
 import numpy as np
 
-from crcen import InvalidInput, InvalidParameter, __version__
-from crcen._support.extras import installed_versions, need
+from crcen import InvalidInput, InvalidParameter
+from crcen._support.extras import need
 from crcen._support.files import check_writable, exclusive_lock, write_atomic
 from crcen._support.progress import logged
 from crcen._support.text import listed
 from crcen._support.values import json_value
 from crcen.commands.declare import (
-    _PACKAGES,
     FIELDS,
     Declaration,
-    RowsOfModel,
+    ScoredRows,
+    declaration_of_model,
     file_digest,
+    new_to_model,
+    note_lines,
     read_declaration,
     score_rows,
+    versions,
 )
-from crcen.commands.declared_watch import declaration_of_model
 from crcen.commands.inputs import Source, model_of, source_of, target_of
 from crcen.commands.prices import own_costs
 from crcen.report.certificate import certificate_page
 from crcen.tables.options import ReadOptions
 from crcen.tables.row_digest import RowDigest
-from crcen.theory.criteria import Outcome, ScoredClasses, judge_criteria
+from crcen.theory.criteria import ScoredClasses, judge_criteria
 from crcen.theory.intervals import wilson_interval
 
 __all__ = ["Certificate", "Verification", "certify", "evidence_links", "generate_key", "verify"]
@@ -54,15 +56,7 @@ _NOT_SAID = (
 
 @dataclass(frozen=True, eq=False)
 class Certificate:
-    """The outcome of declared criteria; prints itself.
-
-    Parameters
-    ----------
-    content : dict
-        All fields of the JSON file, with digest and signature.
-    paths : tuple of Path
-        Files that were written.
-    """
+    """The outcome of declared criteria, with the fields of the JSON file and the files written; prints itself."""
 
     content: dict[str, Any]
     paths: tuple[Path, ...] = ()
@@ -90,14 +84,10 @@ class Certificate:
             lines.append(f"  {one['verdict']:<10} {one['criterion']}: {one['statement']}")
             for part in one["groups"]:
                 lines.append(f"    {part['verdict']:<10} {part['column']} = {part['group']}: {part['statement']}")
-        lines += [f"Note: {note}." for note in self.content["notes"]]
-        lines.append(f"Digest sha256:{self.content['digest']}, {_signer(self.content)}")
+        key = self.content["signed_by"]
+        signer = "not signed" if key is None else f"signed by the key {key[:16]}…"
+        lines += [*note_lines(self.content["notes"]), f"Digest sha256:{self.content['digest']}, {signer}"]
         return "\n".join([*lines, *(f"Written to {path}" for path in self.paths)])
-
-
-def _signer(content: Mapping[str, Any]) -> str:
-    key = content["signed_by"]
-    return "not signed" if key is None else f"signed by the key {key[:16]}…"
 
 
 @logged
@@ -136,11 +126,6 @@ def certify(
     Certificate
         Verdicts with estimates and bounds. The declaration's digest and the digest of the rows are recorded in a file
         beside the declaration.
-
-    Raises
-    ------
-    InvalidInput
-        If the model or the rows differ from the declared ones, rows are training rows, or these rows were certified.
     """
     declared = read_declaration(declaration)
     files = (declaration, model, data, sign)
@@ -148,37 +133,37 @@ def certify(
     if len({os.path.realpath(path) for path in outputs}) < len(outputs):
         raise InvalidParameter(f"out and json_out must be two files: got {out} twice.")
     key = None if sign is None else _private_key(sign)
-    if file_digest(model) != declared.content["model"]["sha256"]:
+    digest, stated = file_digest(model), declared.content["model"]
+    if digest != stated["sha256"]:
         raise InvalidInput(
-            f"{model} is not the declared model {declared.content['model']['file']}: its digest is "
-            f"{file_digest(model)[:12]}…, declared was {declared.content['model']['sha256'][:12]}…."
+            f"{model} is not the declared model {stated['file']}: its digest is {digest[:12]}…, declared was "
+            f"{stated['sha256'][:12]}…."
         )
     fitted = model_of(model)
     source = source_of(data, read, fitted)
     target = target_of(declared.content["target"], fitted, source)
     found = score_rows(fitted, source, target, declared.content["groups"])
-    _check_rows(declared, found, source.name)
-    recognition = found.watch.recognition()
-    if recognition is not None and recognition.status == "seen":
-        raise InvalidInput(f"a certificate needs rows that are new to the model: {recognition.measured}.")
-    record = _record_path(declaration)
+    _check_rows(declared, found.digest, source.name)
+    recognition = new_to_model(found.watch, "a certificate needs rows that are new to the model")
+    place = Path(os.path.realpath(declaration))
+    record = place.with_name(f"{place.stem}.certifications.json")
     with exclusive_lock(record, instead="certify later"):
-        earlier = _earlier(record, declared.digest)
-        same = [one for one in earlier if one["rows"] == found.digest.rows]
+        everything = _records(record)
+        earlier = [one for one in everything if one["declaration"] == declared.digest]
+        same = [one["date"] for one in earlier if one["rows"] == found.digest.rows]
         if same and not again:
             raise InvalidInput(
-                f"{declaration} was certified on these rows on {same[-1]['date']}: a second one needs again=, "
+                f"{declaration} was certified on these rows on {same[-1]}: a second one needs again=, "
                 "and the certificate states it.",
                 parameter="again",
             )
-        outcomes = _outcomes(declared, found, fitted)
-        content = _content(declared, found, outcomes, fitted, source, earlier, recognition)
+        content = _content(declared, found, fitted, source, same, len(earlier) - len(same), recognition)
         content = _sealed(content, key)
         page = None if out is None else certificate_page(content)
         entry = {"date": content["date"], "declaration": declared.digest, "rows": found.digest.rows}
         entry |= {"verdict": content["verdict"], "certificate": content["digest"]}
-        everything = [*_all_records(record), entry]
-        write_atomic(record, json.dumps({"format": _RECORD_FORMAT, "certifications": everything}, indent=1) + "\n")
+        records = {"format": _RECORD_FORMAT, "certifications": [*everything, entry]}
+        write_atomic(record, json.dumps(records, indent=1) + "\n")
         if out is not None and page is not None:
             write_atomic(out, page)
         if json_out is not None:
@@ -186,42 +171,23 @@ def certify(
     return Certificate(content, tuple(outputs))
 
 
-def _outcomes(declared: Declaration, found: RowsOfModel, model: Any) -> tuple[Outcome, ...]:
-    scored = found.scored
-    watch, price = found.watch, scored.price
-
-    def differences(error_rate: float) -> tuple[str, ...] | None:
-        if getattr(model, "profile_", None) is None:
-            return None
-        n_alarms = None if price.positive is None else int((scored.actions == price.positive).sum())
-        return tuple(one.sentence for one in watch.unlike(n_alarms, price, error_rate))
-
-    return judge_criteria(declared.criteria, scored, declared.content["confidence"], differences)
-
-
-def _check_rows(declared: Declaration, found: RowsOfModel, name: str) -> None:
-    """Refuse rows other than the declared ones, naming the difference."""
+def _check_rows(declared: Declaration, digest: RowDigest, name: str) -> None:
+    """Reject rows other than the declared ones, naming the difference."""
     rows = declared.content["rows"]
-    if not rows["are_declared"] or rows["sha256"] == found.digest.rows:
+    if not rows["are_declared"] or rows["sha256"] == digest.rows:
         return
-    before, here = rows["columns"], found.digest.by_column
-    absent = [column for column in before if column not in here]
-    changed = [column for column in before if column in here and before[column] != here[column]]
-    if rows["number"] != found.digest.n_rows:
-        why = f"it has {found.digest.n_rows:,} rows, declared were {rows['number']:,}"
-    elif absent or changed:
-        why = f"values of {listed(absent or changed)} differ"
+    changed = [column for column, one in rows["columns"].items() if digest.by_column.get(column) != one]
+    if rows["number"] != digest.n_rows:
+        why = f"it has {digest.n_rows:,} rows, declared were {rows['number']:,}"
+    elif changed:
+        why = f"values of {listed(changed)} differ"
     else:
         why = "the same values are combined to other rows"
     raise InvalidInput(f"{name} does not hold the declared rows of {rows['file']}: {why}.")
 
 
-def _record_path(declaration: str | Path) -> Path:
-    place = Path(os.path.realpath(declaration))
-    return place.with_name(f"{place.stem}.certifications.json")
-
-
-def _all_records(path: Path) -> list[dict[str, Any]]:
+def _records(path: Path) -> list[dict[str, str]]:
+    """All certifications that were recorded beside a declaration."""
     if not path.exists():
         return []
     try:
@@ -234,30 +200,41 @@ def _all_records(path: Path) -> list[dict[str, Any]]:
         raise InvalidInput(f"{path} is damaged, the record of earlier certifications: restore it.") from error
 
 
-def _earlier(path: Path, digest: str) -> list[dict[str, Any]]:
-    return [one for one in _all_records(path) if one["declaration"] == digest]
-
-
 def _content(
     declared: Declaration,
-    found: RowsOfModel,
-    outcomes: tuple[Outcome, ...],
+    found: ScoredRows,
     model: Any,
-    source: Any,
-    earlier: list[dict[str, Any]],
+    source: Source,
+    same: list[str],
+    n_other: int,
     recognition: Any,
 ) -> dict[str, Any]:
-    """All fields but digest and signature."""
-    stated, scored = declared.content, found.scored
+    """Test the criteria; all fields of a certificate but digest and signature."""
+    stated, scored, price = declared.content, found.scored, found.scored.price
+
+    def differences(error_rate: float) -> tuple[str, ...] | None:
+        if getattr(model, "profile_", None) is None:
+            return None
+        n_alarms = None if price.positive is None else int((scored.actions == price.positive).sum())
+        return tuple(one.sentence for one in found.watch.unlike(n_alarms, price, error_rate))
+
+    outcomes = judge_criteria(declared.criteria, scored, stated["confidence"], differences)
     verdicts = [one.verdict for one in outcomes]
-    verdict = next(word for word in ("fail", "undecided", "pass") if word in verdicts)
-    same = [one["date"] for one in earlier if one["rows"] == found.digest.rows]
-    counts = np.bincount(scored.y, minlength=len(scored.labels))
+    actions = [*scored.labels, *own_costs(model).actions]
+    counts = np.zeros((len(scored.labels), len(actions)), dtype=np.int64)
+    np.add.at(counts, (scored.y, scored.actions), 1)
+    notes = [*stated["rows"]["notes"], *source.notes, *found.watch.notes]
+    if same:
+        notes.append(f"repeated: this declaration was certified on these rows before, on {', '.join(same)}")
+    if n_other:
+        notes.append(f"this declaration was certified {n_other} times on other rows before")
+    if recognition is None or recognition.status == "unknown":
+        notes.append("whether the rows are new to the model could not be determined from them")
     return {
         "format": FORMAT,
         "version": VERSION,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "verdict": verdict,
+        "verdict": next(word for word in ("fail", "undecided", "pass") if word in verdicts),
         "summary": _summary(verdicts),
         "criteria": [one.to_dict() for one in outcomes],
         "family_wise_error": {
@@ -276,28 +253,28 @@ def _content(
             "notes": stated["rows"]["notes"],
             "labels_needed": [one.get("labels_needed") for one in stated["criteria"]],
         },
-        "earlier_certifications": {"on_these_rows": same, "on_other_rows": len(earlier) - len(same)},
+        "earlier_certifications": {"on_these_rows": same, "on_other_rows": n_other},
         "model": stated["model"],
         "data": {
             "file": Path(source.name).name,
             "rows": len(scored.y),
             "target": stated["target"],
-            "positive": None if scored.price.positive is None else json_value(scored.labels[scored.price.positive]),
+            "positive": None if price.positive is None else json_value(scored.labels[price.positive]),
             "classes": [
-                {"label": json_value(label), "rows": int(count)}
-                for label, count in zip(scored.labels, counts, strict=True)
+                {"label": json_value(label), "rows": int(row.sum())}
+                for label, row in zip(scored.labels, counts, strict=True)
             ],
             "columns": list(found.digest.columns),
             "sha256": found.digest.rows,
             "labelled_sha256": found.digest.labelled,
             "training_rows": None if recognition is None else recognition.to_dict(),
         },
-        "decisions": _decisions(scored, model),
+        "decisions": {"actions": json_value(actions), "counts": counts.tolist()},
         "calibration": _calibration(scored),
         "description": {name: stated["description"].get(name, "") for name in FIELDS},
-        "notes": _notes(declared, found, source, recognition, same, len(earlier)),
+        "notes": notes,
         "not_tested": list(_NOT_SAID),
-        "versions": {"crcen": __version__, **installed_versions(_PACKAGES)},
+        "versions": versions(),
     }
 
 
@@ -307,27 +284,6 @@ def _summary(verdicts: list[str]) -> str:
     if verdicts.count("pass") == n:
         return f"All {n} declared criteria pass." if n > 1 else "The declared criterion passes."
     return f"Of {n} declared criteria: {', '.join(parts)}." if n > 1 else f"The declared criterion: {parts[0][2:]}."
-
-
-def _notes(
-    declared: Declaration, found: RowsOfModel, source: Any, recognition: Any, same: list[str], n_earlier: int
-) -> list[str]:
-    notes = [*declared.content["rows"]["notes"], *source.notes, *found.watch.notes]
-    if same:
-        notes.append(f"repeated: this declaration was certified on these rows before, on {', '.join(same)}")
-    if n_earlier > len(same):
-        notes.append(f"this declaration was certified {n_earlier - len(same)} times on other rows before")
-    if recognition is None or recognition.status == "unknown":
-        notes.append("whether the rows are new to the model could not be determined from them")
-    return notes
-
-
-def _decisions(scored: ScoredClasses, model: Any) -> dict[str, Any]:
-    costs = own_costs(model)
-    names = [*scored.labels, *costs.actions]
-    table = np.zeros((len(scored.labels), len(names)), dtype=np.int64)
-    np.add.at(table, (scored.y, scored.actions), 1)
-    return {"actions": json_value(names), "counts": table.tolist()}
 
 
 def _calibration(scored: ScoredClasses) -> list[dict[str, Any]]:
@@ -406,13 +362,7 @@ class KeyPair:
 
 
 def generate_key(out: str | Path) -> KeyPair:
-    """Write a new Ed25519 key pair: the private key, readable by its owner only, and the public key with ".pub".
-
-    Parameters
-    ----------
-    out : str or Path
-        File of the private key; it must not exist.
-    """
+    """Write a new Ed25519 key pair: the private key, readable by its owner only, and the public key with ".pub"."""
     serialization, ed25519 = _ed25519()
     private, public = Path(out), Path(f"{out}.pub")
     for path in (private, public):
@@ -442,7 +392,7 @@ class Verification:
     Parameters
     ----------
     checks : tuple of (str, bool, str)
-        What was checked, whether it is right, and a sentence.
+        What was checked, whether it is valid, and a statement.
     verdict : str
         That of the certificate.
     """
@@ -489,7 +439,7 @@ def verify(
     public_key : str or Path, optional
         File of the public key (PEM) that must have signed it.
     read : ReadOptions, optional
-        How the table is read; with ``model`` as its training table was, unless stated otherwise.
+        How the table is read; with ``model`` by default as its training table was.
     """
     try:
         raw = Path(certificate).read_bytes()
@@ -550,9 +500,7 @@ def _signature_check(content: Mapping[str, Any], public_key: str | Path | None) 
         key.verify(bytes.fromhex(signature), _payload(content))
         if bytes.fromhex(signature).hex() != signature or bytes.fromhex(signed_by).hex() != signed_by:
             raise ValueError("hexadecimal digits in another form")
-    except Exception as error:  # cryptography's InvalidSignature derives from Exception alone
-        if isinstance(error, KeyboardInterrupt):
-            raise
+    except Exception:  # cryptography's InvalidSignature derives from Exception alone
         return "signature", False, "the signature does not belong to this content"
     if public_key is None:
         return "signature", True, f"right for the key {signed_by[:16]}…; state the public key to check whose it is"
@@ -562,22 +510,14 @@ def _signature_check(content: Mapping[str, Any], public_key: str | Path | None) 
         is_known = _public_hex(known) == signed_by
     except (AttributeError, TypeError, ValueError) as error:
         raise InvalidInput(f"{public_key} must be an Ed25519 public key in PEM.") from error
-    said = (
-        f"by the key of {Path(public_key).name}" if is_known else f"by another key than that of {Path(public_key).name}"
-    )
-    return "signature", is_known, said
+    key_name = Path(public_key).name
+    return "signature", is_known, f"by the key of {key_name}" if is_known else f"by another key than that of {key_name}"
 
 
 def evidence_links(
     page: str | Path, model: str | None, declaration: str | Path | None, certificate: str | Path | None
 ) -> list[tuple[str, str]]:
-    """Text and address, relative to a page, of a declaration and a certificate that belong to a model.
-
-    Raises
-    ------
-    InvalidInput
-        If one of them was changed, or belongs to another model.
-    """
+    """Text and address, relative to a page, of a declaration and a certificate, which must be of the model."""
     links = []
     folder = Path(os.path.realpath(page)).parent
     if declaration is not None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,22 +18,41 @@ from crcen._support.files import check_writable, exclusive_lock, write_atomic
 from crcen._support.progress import logged
 from crcen._support.text import listed
 from crcen._support.values import json_value, label_key, rest_of
-from crcen.commands.declare import file_digest, input_columns
+from crcen.commands.declare import (
+    check_confidence,
+    file_digest,
+    input_columns,
+    new_to_model,
+    note_lines,
+    restored,
+    stored,
+)
 from crcen.commands.group_columns import group_columns
-from crcen.commands.inputs import Source, check_column, labels_as, model_of, source_of, target_of
+from crcen.commands.inputs import (
+    Source,
+    audit_probabilities,
+    check_column,
+    labels_as,
+    model_of,
+    source_of,
+    target_of,
+)
 from crcen.commands.monitor import model_digest
 from crcen.commands.prices import decision_price, own_costs, plain_price, stated_weighting
-from crcen.commands.scoring import CHUNK_ROWS, RowWatch, scored_chunks
+from crcen.commands.scoring import CHUNK_ROWS, score_table
 from crcen.tables.number_notation import read_numbers
 from crcen.tables.options import ReadOptions
 from crcen.tables.row_digest import RowDigest
 from crcen.tables.writing import TableWriter
 from crcen.theory.cost_matrix import CostMatrix
-from crcen.theory.intervals import Interval
+from crcen.theory.intervals import UNKNOWN, Interval
 from crcen.theory.price import Price, cost_ratio_of
 from crcen.theory.rows import plain
 from crcen.theory.selective import label_selection
 from crcen.theory.sequential import ConfidenceSequence
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["ModelComparison", "compare_models"]
 
@@ -41,21 +60,22 @@ Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Index = NDArray[np.int64]
 
-_FORMAT, _VERSION = "crcen comparison", 1
+_FORMAT, _VERSION = "crcen comparison", 2
 _MOST_GROUPS, _SHOWN_ROWS, _FEWEST_REPEATED = 20, 20, 20
 _MISSING_P = 0.001  # labels are missing depending on the score
+_VERDICTS = {1: "new", -1: "old", 0: "undecided"}
 
 
 @dataclass(frozen=True, eq=False)
 class _Pair:
-    """Two models, or two columns, with the price at which both decide."""
+    """Two models, or two sets of columns, with the price at which both decide."""
 
     names: tuple[str, str]
     digests: tuple[str, str]
     labels: list[Any]
     price: Price
     models: tuple[Any, Any] | None = None
-    columns: tuple[list[str], list[str]] | None = None
+    columns: tuple[list[str], list[str]] = ([], [])
 
     @property
     def costs(self) -> Array:
@@ -63,96 +83,105 @@ class _Pair:
 
     @property
     def actions(self) -> list[Any]:
-        return [*self.labels, *self.price.cost_matrix.actions]
+        return json_value([*self.labels, *self.price.cost_matrix.actions])
 
-    @property
-    def largest(self) -> float:
-        """Largest difference in cost that two decisions on one row can have."""
-        return float(np.ptp(self.costs, axis=1).max())
+    def identity(self, confidence: float) -> dict[str, Any]:
+        """What a state must have been begun with."""
+        return {
+            "old model": self.digests[0],
+            "new model": self.digests[1],
+            "class list": [str(label) for label in self.labels],
+            "price": self.costs.tolist(),
+            "confidence": float(confidence),
+        }
+
+
+class _Rows(NamedTuple):
+    """Rows of a table: labels (−1 if unknown), both decisions, 1/e of labelled rows, groups, digest and notes."""
+
+    y: Index
+    old: Index
+    new: Index
+    weights: Array
+    groups: dict[str, NDArray[np.object_]]
+    least_audit: float
+    digest: str
+    notes: list[str]
+
+    def labelled(self) -> _Rows:
+        """The rows with a label."""
+        use = self.y >= 0
+        groups = {name: cells[use] for name, cells in self.groups.items()}
+        weights = self.weights[use]
+        return self._replace(y=self.y[use], old=self.old[use], new=self.new[use], weights=weights, groups=groups)
 
 
 @dataclass
 class _Evidence:
-    """What is kept between calls: counts of distinct paired differences."""
+    """What is kept between calls: totals by class and decision, and distinct paired differences with their counts."""
 
-    cost: ConfidenceSequence
     least_audit: float
-    n_rows: float = 0.0
-    totals: Array = field(default_factory=lambda: np.zeros((2, 0, 0)))
-    classes: dict[str, ConfidenceSequence] = field(default_factory=dict)
-    groups: dict[str, ConfidenceSequence] = field(default_factory=dict)
+    totals: Array
+    rows: int = 0
+    tests: dict[str, ConfidenceSequence] = field(default_factory=dict)
     changes: dict[str, list[float]] = field(default_factory=dict)
     batches: list[str] = field(default_factory=list)
-    decided_after: float | None = None
+    decided_after: int | None = None
 
     @classmethod
     def new(cls, pair: _Pair, least_audit: float) -> _Evidence:
-        reach = pair.largest / least_audit
-        return cls(ConfidenceSequence(-reach, reach), least_audit, totals=np.zeros((2, *pair.costs.shape)))
-
-    def to_dict(self) -> dict[str, Any]:
-        def plain_sequence(one: ConfidenceSequence) -> list[list[float]]:
-            return [one.values.tolist(), one.counts.tolist()]
-
-        return {
-            "least_audit": self.least_audit,
-            "rows": self.n_rows,
-            "totals": self.totals.tolist(),
-            "cost": plain_sequence(self.cost),
-            "classes": {name: plain_sequence(one) for name, one in self.classes.items()},
-            "groups": {name: plain_sequence(one) for name, one in self.groups.items()},
-            "changes": self.changes,
-            "batches": self.batches,
-            "decided_after": self.decided_after,
-        }
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any], pair: _Pair) -> _Evidence:
-        found = cls.new(pair, float(state["least_audit"]))
-
-        def sequence(start: ConfidenceSequence, stored: Any) -> ConfidenceSequence:
-            values, counts = (np.asarray(one, dtype=np.float64) for one in stored)
-            if values.shape != counts.shape or values.ndim != 1 or not (counts > 0.0).all():
-                raise ValueError("counts")
-            return replace(start.add(values), counts=counts) if len(values) else start
-
-        unit = ConfidenceSequence(-1.0, 1.0)
-        found.totals = np.asarray(state["totals"], dtype=np.float64).reshape(found.totals.shape)
-        found.cost, found.n_rows = sequence(found.cost, state["cost"]), float(state["rows"])
-        found.classes = {name: sequence(unit, one) for name, one in state["classes"].items()}
-        empty = _Evidence.new(pair, found.least_audit).cost
-        found.groups = {name: sequence(empty, one) for name, one in state["groups"].items()}
-        found.changes = {str(name): [float(n), float(d)] for name, (n, d) in state["changes"].items()}
-        found.batches = [str(one) for one in state["batches"]]
-        found.decided_after = None if state["decided_after"] is None else float(state["decided_after"])
+        found = cls(least_audit, np.zeros((2, *pair.costs.shape)))
+        reach = float(np.ptp(pair.costs, axis=1).max()) / least_audit
+        found.tests["cost"] = ConfidenceSequence(-reach, reach)
         return found
 
-    def add(self, pair: _Pair, y: Index, old: Index, new: Index, weights: Array, groups: Mapping[str, Any]) -> None:
-        """Add rows: labels (−1 if not audited), both decisions, and 1/e of labelled rows, else 0."""
-        known, costs = y >= 0, pair.costs
-        number = np.maximum(y, 0)
-        difference = np.where(known, (costs[number, old] - costs[number, new]) * weights, 0.0)
-        self.n_rows += len(y)
-        self.cost = self.cost.add(difference)
-        for i, decided in enumerate((old, new)):
-            np.add.at(self.totals[i], (number[known], decided[known]), weights[known])
-        unit = ConfidenceSequence(-1.0, 1.0)
-        for k, label in enumerate(pair.labels):
-            is_new, is_old = (new == k).astype(np.float64), (old == k).astype(np.float64)
-            for name, rows in (("recall", known & (y == k)), ("false", known & (y != k))):
-                key = f"{name} {label}"
-                self.classes[key] = self.classes.get(key, unit).add((is_new - is_old)[rows])
-        empty = replace(self.cost, values=np.empty(0), counts=np.empty(0))
-        for column, values in groups.items():
+    def state(self) -> dict[str, Any]:
+        tests = {name: stored(one) for name, one in self.tests.items()}
+        return {**vars(self), "totals": self.totals.tolist(), "tests": tests}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], pair: _Pair) -> _Evidence:
+        found = cls.new(pair, float(state["least_audit"]))
+        found.totals = np.asarray(state["totals"], dtype=np.float64).reshape(found.totals.shape)
+        found.rows, found.decided_after = state["rows"], state["decided_after"]
+        found.changes, found.batches = dict(state["changes"]), list(state["batches"])
+        found.tests |= {name: restored(found._empty(name), one) for name, one in state["tests"].items()}
+        return found
+
+    def groups(self) -> list[tuple[str, ConfidenceSequence]]:
+        """Tests of groups with their keys, in the order in which they were first seen."""
+        return [(name, one) for name, one in self.tests.items() if name.startswith("[")]
+
+    def _empty(self, name: str) -> ConfidenceSequence:
+        """Differences of decisions for a class lie between −1 and 1, those of costs in the range of the costs."""
+        if name.startswith("class "):
+            return ConfidenceSequence(-1.0, 1.0)
+        return replace(self.tests["cost"], values=np.empty(0), counts=np.empty(0))
+
+    def _add_test(self, name: str, values: Array) -> None:
+        self.tests[name] = self.tests.get(name, self._empty(name)).add(values)
+
+    def add(self, pair: _Pair, rows: _Rows) -> None:
+        """Add rows; those without a label have the difference 0."""
+        y, old, new, known = np.maximum(rows.y, 0), rows.old, rows.new, rows.y >= 0
+        difference = np.where(known, (pair.costs[y, old] - pair.costs[y, new]) * rows.weights, 0.0)
+        self.rows += len(y)
+        self._add_test("cost", difference)
+        for total, decided in zip(self.totals, (old, new), strict=True):
+            np.add.at(total, (y[known], decided[known]), rows.weights[known])
+        for k in range(len(pair.labels)):
+            own = (new == k).astype(np.float64) - (old == k)
+            self._add_test(f"class recall {k}", own[known & (y == k)])
+            self._add_test(f"class false {k}", own[known & (y != k)])
+        for column, values in rows.groups.items():
             for value in dict.fromkeys(values):
-                key = json.dumps([column, value], ensure_ascii=False)
-                if key not in self.groups and len(self.groups) >= _MOST_GROUPS * 10:
-                    raise InvalidInput(f"groups must have few values: {column} has too many.", parameter="groups")
-                self.groups[key] = self.groups.get(key, empty).add(difference[values == value])
-        for i, j in sorted({(int(a), int(b)) for a, b in zip(old, new, strict=True) if a != b}):
-            rows = (old == i) & (new == j)
-            before = self.changes.get(f"{i} {j}", [0.0, 0.0])
-            self.changes[f"{i} {j}"] = [before[0] + int(rows.sum()), before[1] + float(difference[rows].sum())]
+                self._add_test(json.dumps([column, value], ensure_ascii=False), difference[values == value])
+        pairs, which = np.unique(np.stack([old, new], axis=1), axis=0, return_inverse=True)
+        for number, (i, j) in enumerate(pairs.tolist()):
+            if i != j:
+                own = difference[which.ravel() == number]
+                before = self.changes.get(f"{i} {j}", [0, 0.0])
+                self.changes[f"{i} {j}"] = [before[0] + len(own), before[1] + float(own.sum())]
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,39 +210,35 @@ class ModelComparison:
         return f"<ModelComparison: {self.verdict}, saving per 1,000 rows {self.saving}>"
 
     def __str__(self) -> str:
-        one = self.content
-        level = f"{100 * one['confidence']:g} %"
-        said = {
-            "new": f"The new model, {one['new']}, is cheaper at the price",
-            "old": f"The old model, {one['old']}, is cheaper at the price",
-            "undecided": "Undecided: neither model is shown to be cheaper at the price",
-        }[self.verdict]
-        saving, cost = self.saving, one["cost_per_1000"]
+        one, saving, cost = self.content, self.saving, self.content["cost_per_1000"]
+        answer = f"The {self.verdict} model, {one.get(self.verdict)}, is cheaper at the price"
+        if self.verdict == "undecided":
+            answer = "Undecided: neither model is shown to be cheaper at the price"
         lines = [
-            f"{said}: the new one saves {saving.value:.4g} per 1,000 rows ({level} confidence sequence "
-            f"{saving.low:.4g} to {saving.high:.4g}), {one['rows']:,} rows.",
+            f"{answer}: the new one saves {saving.value:.4g} per 1,000 rows ({100 * one['confidence']:g} % confidence "
+            f"sequence {saving.low:.4g} to {saving.high:.4g}), {one['rows']:,} rows.",
             f"  cost per 1,000 rows   old {_text(cost['old'])}, new {_text(cost['new'])}",
         ]
         for row in one["classes"]:
-            for name, title in (("recall", "recall"), ("false_alarm_share", "false alarms")):
-                both = row[name]
-                ends = (both["difference"]["low"], both["difference"]["high"])
-                interval = "" if ends[0] is None else f" ({ends[0]:+.3f} to {ends[1]:+.3f})"
+            for name, what in (("recall", "recall"), ("false_alarm_share", "false alarms")):
+                title = f"{what} of {row['label']}"
+                both, (value, low, high) = row[name], row[name]["difference"].values()
+                interval = "" if low is None else f" ({low:+.3f} to {high:+.3f})"
                 lines.append(
-                    f"  {title + ' of ' + str(row['label']):<21} old {_text(both['old'])}, new {_text(both['new'])}, "
-                    f"difference {_text(both['difference']['value'])}{interval}"
+                    f"  {title:<21} old {_text(both['old'])}, new {_text(both['new'])}, "
+                    f"difference {_text(value)}{interval}"
                 )
         lines.append(f"  rows that change decision: {one['changed']['rows']:,}")
         for change in one["changed"]["by_decision"]:
             saved = f"saving {change['saving']:.4g} in all"
             lines.append(f"    {change['old']} → {change['new']}: {change['rows']:,} rows, {saved}")
         for group in one["groups"]:
+            value, low, high = map(_text, group["saving_per_1000"].values())
             lines.append(
-                f"  {group['column']} = {group['group']}: {group['verdict']}, saving per 1,000 rows "
-                f"{_text(group['saving_per_1000']['value'])} ({_text(group['saving_per_1000']['low'])} to "
-                f"{_text(group['saving_per_1000']['high'])}), {group['rows']:,} rows"
+                f"  {group['column']} = {group['group']}: {group['verdict']}, saving per 1,000 rows {value} "
+                f"({low} to {high}), {group['rows']:,} rows"
             )
-        return "\n".join([*lines, *(f"Note: {note}." for note in one["notes"])])
+        return "\n".join([*lines, *note_lines(one["notes"])])
 
 
 def _text(value: float | None) -> str:
@@ -222,8 +247,8 @@ def _text(value: float | None) -> str:
 
 @logged
 def compare_models(
-    old: str | Path | None,
-    new: str | Path | None,
+    old: Any,
+    new: Any,
     data: Any,
     *,
     target: str | None = None,
@@ -232,7 +257,7 @@ def compare_models(
     probability_old: str | Sequence[str] | None = None,
     probability_new: str | Sequence[str] | None = None,
     positive: Any = None,
-    groups: Any = (),
+    groups: str | Sequence[str] = (),
     audit_probability: str | None = None,
     confidence: float = 0.95,
     state: str | Path | None = None,
@@ -247,10 +272,8 @@ def compare_models(
         Models, or their files; None if the table holds the probabilities of both.
     data : data frame, str or Path
         Rows that neither model was trained on.
-    target : str, optional
-        Column with the labels; by default that of training.
-    weighting, costs
-        The price of decisions, as `crcen.evaluate_table` takes it; by default that of both models, if they agree.
+    target, weighting, costs, read
+        As in `crcen.evaluate_table`; the default price is that of both models, if they agree.
     probability_old, probability_new : str or sequence of str, optional
         Columns with the probability of the positive class by each model, or ``CLASS=COLUMN`` for every class.
     positive : label, optional
@@ -266,8 +289,6 @@ def compare_models(
         rows are not used.
     out : str or Path, optional
         Table of the rows that change decision, with both decisions.
-    read : ReadOptions, optional
-        How the table is read.
 
     Notes
     -----
@@ -275,10 +296,7 @@ def compare_models(
     valid at any time. A labelled row with the audit probability e counts 1/e; rows with the same decision of both
     models have the difference 0 without any label.
     """
-    if not (isinstance(confidence, float | int) and 0.5 <= confidence < 1.0):
-        raise InvalidParameter(
-            f"confidence must be at least 0.5 and below 1: got {confidence!r}.", parameter="confidence"
-        )
+    check_confidence(confidence)
     for path in (state, out):
         if path is not None:
             check_writable(path, old, new, data)
@@ -289,31 +307,30 @@ def compare_models(
         )
     if probability_old is None or probability_new is None:
         pair, source, target = _models(old, new, data, target, weighting, costs, read)
+    elif old is not None or new is not None:
+        raise InvalidParameter("probabilities of both models are in the table: leave the models out.")
     else:
-        if old is not None or new is not None:
-            raise InvalidParameter("probabilities of both models are in the table: leave the models out.")
-        both = (_names(probability_old), _names(probability_new))
-        pair, source, target, positive = _columns(both, data, target, weighting, costs, positive, read)
+        source = source_of(data, read)
+        target, pair = _columns((probability_old, probability_new), source, target, weighting, costs, positive)
     names = group_columns(groups, source, target)
     if audit_probability is not None:
         check_column(audit_probability, source.columns, "audit_probability", source.name)
-    with ExitStack() as held:
-        if state is not None:
-            held.enter_context(exclusive_lock(state, instead="name another state"))
+    with nullcontext() if state is None else exclusive_lock(state, instead="name another state"):
         evidence = None if state is None else _read_state(Path(state), pair, confidence)
         if evidence is not None and evidence.decided_after is not None:
-            note = f"the comparison was decided after {evidence.decided_after:,.0f} rows: these rows were not used"
-            return _result(evidence, pair, confidence, [note], [])
-        evidence, notes, examples = _added(evidence, pair, source, target, names, audit_probability, positive, out)
-        if evidence.cost.decides(1.0 - confidence):
-            evidence.decided_after = evidence.n_rows
+            note = f"the comparison was decided after {evidence.decided_after:,} rows: these rows were not used"
+            return _result(evidence, pair, confidence, [note], None)
+        rows = _rows(pair, source, target, names, audit_probability)
+        evidence = _Evidence.new(pair, rows.least_audit) if evidence is None else evidence
+        _add(evidence, pair, rows, source.name, audit_probability)
+        if out is not None:
+            _write_changes(out, source, pair, rows)
+        if evidence.tests["cost"].decides(1.0 - confidence):
+            evidence.decided_after = evidence.rows
         if state is not None:
-            write_atomic(state, _state_text(evidence, pair, confidence))
-    return _result(evidence, pair, confidence, notes, examples)
-
-
-def _names(given: str | Sequence[str]) -> list[str]:
-    return [given] if isinstance(given, str) else [str(one) for one in given]
+            content = {"format": _FORMAT, "version": _VERSION, **pair.identity(confidence), **evidence.state()}
+            write_atomic(state, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    return _result(evidence, pair, confidence, rows.notes, rows)
 
 
 def _models(
@@ -322,55 +339,53 @@ def _models(
     if old is None or new is None:
         raise InvalidParameter("a comparison needs two models, or the columns probability_old= and probability_new=.")
     first, second = model_of(old), model_of(new)
-    classes = first.classes_.tolist()
-    if classes != second.classes_.tolist() or first.weighting_.positive != second.weighting_.positive:
+    classes, others = first.classes_.tolist(), second.classes_.tolist()
+    if classes != others or first.weighting_.positive != second.weighting_.positive:
         raise InvalidInput(
-            f"both models must tell the same classes apart: the old one has {listed(classes)}, the new one "
-            f"{listed(second.classes_.tolist())}."
+            f"both models must have the same classes: the old one has {listed(classes)}, the new one {listed(others)}."
         )
     source = source_of(data, read, first)
     name = target_of(target, first, source)
     target_of(name, second, source)
-    shown = [Path(one).name if isinstance(one, str | Path) else word for one, word in ((old, "old"), (new, "new"))]
-    digests = [file_digest(one) if isinstance(one, str | Path) else model_digest(one) for one in (old, new)]
-    price = _price(first, second, weighting, costs)
-    return _Pair((shown[0], shown[1]), (digests[0], digests[1]), classes, price, (first, second)), source, name
+    is_file = [isinstance(one, str | Path) for one in (old, new)]
+    shown = (Path(old).name if is_file[0] else "old", Path(new).name if is_file[1] else "new")
+    digests = tuple(file_digest(one) if isinstance(one, str | Path) else model_digest(one) for one in (old, new))
+    price = _common_price(first, second, weighting, costs)
+    return _Pair(shown, (digests[0], digests[1]), classes, price, (first, second)), source, name
 
 
-def _price(first: Any, second: Any, weighting: Any, costs: Any) -> Price:
+def _common_price(first: Any, second: Any, weighting: Any, costs: Any) -> Price:
     """The one price at which both decide."""
-    is_binary = first.weighting_.positive is not None
-    if weighting is None and costs is None:
-        if is_binary:
-            ratios = [one.weighting_.cost_ratio for one in (first, second)]
-            is_same = math.isclose(*ratios, rel_tol=1e-6)
-        else:
-            ratios = [own_costs(one) for one in (first, second)]
-            units = [one.costs / one.costs.max() for one in ratios]
-            is_same = units[0].shape == units[1].shape and bool(np.allclose(*units))
-        if not is_same:
-            said = f"{ratios[0]:.4g} and {ratios[1]:.4g} false alarms for a miss" if is_binary else "other costs each"
-            raise InvalidInput(
-                f"the models were fitted at different prices ({said}): state one price for both.",
-                parameter=("weighting", "costs"),
-            )
+    matrices = [own_costs(one).costs for one in (first, second)]
+    units = [one / one.max() for one in matrices]
+    is_same = units[0].shape == units[1].shape and np.allclose(units[0], units[1], rtol=1e-6)
+    if weighting is None and costs is None and not is_same:
+        ratios = [one.weighting_ for one in (first, second)]
+        stated = "other costs each"
+        if ratios[0].positive is not None:
+            stated = f"{ratios[0].cost_ratio:.4g} and {ratios[1].cost_ratio:.4g} false alarms for a miss"
+        raise InvalidInput(
+            f"the models were fitted at different prices ({stated}): state one price for both.",
+            parameter=("weighting", "costs"),
+        )
     price = decision_price(weighting, costs, first)
     if not isinstance(price, Price):
         raise InvalidParameter(f"{price} is no price: state a price for both.", parameter="weighting")
-    return price if is_binary else replace(price, costs=price.cost_matrix.for_classes(first.classes_.tolist()))
+    if price.positive is not None:
+        return price
+    return replace(price, costs=price.cost_matrix.for_classes(first.classes_.tolist()))
 
 
 def _columns(
-    both: tuple[list[str], list[str]],
-    data: Any,
+    given: tuple[str | Sequence[str], str | Sequence[str]],
+    source: Source,
     target: str | None,
     weighting: Any,
     costs: Any,
     positive: Any,
-    read: ReadOptions | None,
-) -> tuple[_Pair, Source, str, Any]:
-    """Two columns, or sets of columns, of probabilities."""
-    source = source_of(data, read)
+) -> tuple[str, _Pair]:
+    """The target, and two columns, or sets of columns, of probabilities."""
+    both = [[one] if isinstance(one, str) else [str(name) for name in one] for one in given]
     if target is None:
         raise InvalidParameter("target must name the column with the labels.", parameter="target")
     check_column(target, source.columns, "target", source.name)
@@ -379,7 +394,6 @@ def _columns(
             "a comparison of probabilities needs a price: state what a miss is worth, or costs=.", parameter="costs"
         )
     if all(len(one) == 1 for one in both):
-        columns: tuple[list[str], list[str]] = ([both[0][0]], [both[1][0]])
         found = _positive(source, target, positive)
         labels: list[Any] = [rest_of(found), found]
         worth = stated_weighting(weighting, costs, labels, target)
@@ -387,31 +401,33 @@ def _columns(
         price = Price.binary(ratio / (1.0 + ratio), 1.0, 1.0)
     else:
         named = [dict(_class_column(one) for one in side) for side in both]
-        labels, found = list(named[0]), None
+        labels = list(named[0])
         if set(named[1]) != set(labels) or len(labels) < 2:
             raise InvalidParameter("the columns of probabilities must be CLASS=COLUMN with the same classes for both.")
-        columns = ([named[0][label] for label in labels], [named[1][label] for label in labels])
-        worth = stated_weighting(weighting, costs, labels, target)
-        ones = np.ones(len(labels))
-        if isinstance(worth, CostMatrix):
-            price = Price(ones, ones, worth.for_classes(labels))
-        elif isinstance(worth, Mapping):
-            price = Price(np.array([worth[label] for label in labels]), ones)
-        elif worth is None:
-            price = Price(ones, ones)
-        else:
-            raise InvalidParameter("several classes need costs=, or a weight of each class.", parameter="costs")
-    for name in (*columns[0], *columns[1]):
+        both = [[side[label] for label in labels] for side in named]
+        price = _class_price(stated_weighting(weighting, costs, labels, target), labels)
+    for name in (*both[0], *both[1]):
         check_column(name, source.columns, "probability", source.name)
-    shown = (",".join(columns[0]), ",".join(columns[1]))
-    return _Pair(shown, shown, labels, price, None, columns), source, target, found
+    shown = (",".join(both[0]), ",".join(both[1]))
+    return target, _Pair(shown, shown, labels, price, None, (both[0], both[1]))
+
+
+def _class_price(worth: Any, labels: list[Any]) -> Price:
+    ones = np.ones(len(labels))
+    if isinstance(worth, CostMatrix):
+        return Price(ones, ones, worth.for_classes(labels))
+    if isinstance(worth, Mapping):
+        return Price(np.array([worth[label] for label in labels]), ones)
+    if worth is None:
+        return Price(ones, ones)
+    raise InvalidParameter("several classes need costs=, or a weight of each class.", parameter="costs")
 
 
 def _class_column(text: str) -> tuple[str, str]:
-    label, mark, column = text.partition("=")
-    if not mark or not label.strip() or not column.strip():
+    label, mark, column = (part.strip() for part in text.partition("="))
+    if not mark or not label or not column:
         raise InvalidParameter(f"columns of several classes must be CLASS=COLUMN: got {text!r}.")
-    return label.strip(), column.strip()
+    return label, column
 
 
 def _positive(source: Source, target: str, positive: Any) -> Any:
@@ -428,7 +444,7 @@ def _positive(source: Source, target: str, positive: Any) -> Any:
     )
 
 
-def _probabilities(chunk: Any, columns: list[str], name: str) -> Array:
+def _probabilities(chunk: pd.DataFrame, columns: list[str], name: str) -> Array:
     """Probabilities (n, K) from one column of the positive class, or from one of each class."""
     import pandas as pd
 
@@ -443,140 +459,53 @@ def _probabilities(chunk: Any, columns: list[str], name: str) -> Array:
             cell = chunk[column].iloc[int(np.flatnonzero(wrong)[0])]
             raise InvalidInput(f"{column} of {name} must hold probabilities between 0 and 1: got {cell!r}.")
         found.append(values)
-    if len(found) == 1:
-        return np.stack([1.0 - found[0], found[0]], axis=1)
-    p = np.stack(found, axis=1)
+    p = np.stack(found if len(found) > 1 else [1.0 - found[0], found[0]], axis=1)
     if not np.allclose(p.sum(axis=1), 1.0, atol=1e-3):
         raise InvalidInput(f"the probabilities {listed(columns)} of {name} must sum to 1 in each row.")
     return np.asarray(p / p.sum(axis=1, keepdims=True))
 
 
-def _chunks(
-    pair: _Pair, source: Source, ignored: set[str], watches: list[RowWatch]
-) -> Iterator[tuple[Any, Array, Array]]:
-    if pair.columns is not None:
-        for chunk in source.chunks(CHUNK_ROWS):
-            if len(chunk):
-                old, new = (_probabilities(chunk, names, source.name) for names in pair.columns)
-                yield chunk, old, new
-        return
-    assert pair.models is not None
-    streams = [scored_chunks(model, source, one, ignored) for model, one in zip(pair.models, watches, strict=True)]
-    for (chunk, old), (_, new) in zip(*streams, strict=True):
-        yield chunk, old, new
-
-
-def _added(
-    evidence: _Evidence | None,
-    pair: _Pair,
-    source: Source,
-    target: str,
-    groups: list[str],
-    audit: str | None,
-    positive: Any,
-    out: str | Path | None,
-) -> tuple[_Evidence, list[str], list[dict[str, Any]]]:
-    """The evidence with the rows of a table, notes, and some rows that change decision."""
-    watches = [] if pair.models is None else [RowWatch(model, recognises=True) for model in pair.models]
-    ignored = {target, *groups, *([audit] if audit else [])}
-    if pair.models is None:
-        assert pair.columns is not None
-        inputs = [*pair.columns[0], *pair.columns[1]]
-    else:
-        inputs = [name for model in pair.models for name in input_columns(model, source, target)]
-        inputs = [name for name in inputs if name not in ignored]
-    digest = RowDigest(list(dict.fromkeys([*inputs, target])))
-    parts: list[tuple[Index, Index, Index, Array]] = []
-    kept: dict[str, list[Any]] = {name: [] for name in groups}
-    examples: list[dict[str, Any]] = []
-    scores, frames, start, least = [], [], 0, 1.0
-    for chunk, p_old, p_new in _chunks(pair, source, ignored, watches):
-        old, new = (np.asarray(pair.price.decide(p), dtype=np.int64) for p in (p_old, p_new))
-        known = chunk[target].notna().to_numpy()
-        y = np.full(len(chunk), -1, dtype=np.int64)
-        y[known] = _numbers(chunk[target][known], pair, target, positive)
-        weights, smallest = _weights(chunk, audit, known, start)
-        least = min(least, smallest)
-        digest.add(chunk)
-        parts.append((y, old, new, weights))
-        scores.append(p_old[:, pair.price.positive or 0])
-        for name in groups:
-            kept[name].append(
-                np.array(["missing" if cell != cell else str(cell) for cell in chunk[name]], dtype=object)
-            )
-        changed = np.flatnonzero(old != new)
-        for i in changed[: _SHOWN_ROWS - len(examples)]:
-            label = None if y[i] < 0 else json_value(pair.labels[y[i]])
-            decided = {"old": json_value(pair.actions[old[i]]), "new": json_value(pair.actions[new[i]])}
-            examples.append({"row": start + int(i) + 1, **decided, "label": label})
-        if out is not None:
-            names = np.array([str(name) for name in pair.actions], dtype=object)
-            frames.append(
-                chunk.iloc[changed].assign(decision_old=names[old[changed]], decision_new=names[new[changed]])
-            )
-        start += len(chunk)
-    if not parts:
-        raise InvalidInput(f"{source.name} has no rows.")
-    for one in watches:
-        recognition = one.recognition()
-        if recognition is not None and recognition.status == "seen":
-            raise InvalidInput(f"a comparison needs rows that neither model was trained on: {recognition.measured}.")
-    y, old, new = (np.concatenate([part[i] for part in parts]) for i in range(3))
-    weights = np.concatenate([part[3] for part in parts])
-    values = {name: np.concatenate(cells) for name, cells in kept.items()}
-    notes = [note for one in watches[:1] for note in one.notes] + source.notes
-    if not (y >= 0).any():
-        raise InvalidInput(f"{source.name} has no row with a value of {target}.")
-    if audit is None:
-        use = y >= 0
-        notes += _unlabelled(use, np.concatenate(scores), old != new, target)
-        y, old, new, weights = y[use], old[use], new[use], weights[use]
-        values = {name: cells[use] for name, cells in values.items()}
-    evidence = _Evidence.new(pair, least) if evidence is None else evidence
-    if least < evidence.least_audit * (1.0 - 1e-12):
-        raise InvalidInput(
-            f"{audit or 'audit_probability'} must not fall below that of the first rows, {evidence.least_audit:.4g}: "
-            f"got {least:.4g}; begin another state."
-        )
-    if digest.rows in evidence.batches and len(y) >= _FEWEST_REPEATED:
-        raise InvalidInput(f"the rows of {source.name} are already part of this comparison: name other rows.")
-    evidence.batches.append(digest.rows)
-    for name, cells in values.items():
-        if len(set(cells)) > _MOST_GROUPS:
-            raise InvalidInput(f"groups must have at most {_MOST_GROUPS} values: {name} has {len(set(cells))}.")
-    evidence.add(pair, y, old, new, weights, values)
-    if out is not None:
-        import pandas as pd
-
-        with TableWriter(out) as writer:
-            writer.write(pd.concat(frames, ignore_index=True))
-    return evidence, notes, examples
-
-
-def _numbers(cells: Any, pair: _Pair, target: str, positive: Any) -> Index:
-    if positive is not None and pair.models is None:
-        return np.array([int(label_key(cell) == label_key(positive)) for cell in cells], dtype=np.int64)
-    classes = np.array(pair.labels, dtype=object) if pair.models is None else pair.models[0].classes_
-    return labels_as(cells, classes, target)
-
-
-def _weights(chunk: Any, audit: str | None, known: Bools, start: int) -> tuple[Array, float]:
-    """1/e of labelled rows, else 0 (1 without audits), and the smallest e of all rows."""
+def _rows(pair: _Pair, source: Source, target: str, groups: list[str], audit: str | None) -> _Rows:
+    """Score all rows of a table with both models."""
     import pandas as pd
 
+    kept = [*groups, *([audit] if audit else [])]
+    if pair.models is None:
+        digest = RowDigest(list(dict.fromkeys([*pair.columns[0], *pair.columns[1], target])))
+        scores, frames = [], []
+        for chunk in source.chunks(CHUNK_ROWS):
+            digest.add(chunk)
+            scores.append([_probabilities(chunk, names, source.name) for names in pair.columns])
+            frames.append(chunk[[target, *kept]])
+        p_old, p_new = (np.concatenate(one) for one in zip(*scores, strict=True))
+        frame, notes = pd.concat(frames, ignore_index=True), source.notes
+        if not len(frame):
+            raise InvalidInput(f"{source.name} has no rows.")
+        known = frame[target].notna().to_numpy()
+        y = np.full(len(frame), -1, dtype=np.int64)
+        y[known] = labels_as(frame[target][known], np.array(pair.labels, dtype=object), target)
+    else:
+        inputs = [name for model in pair.models for name in input_columns(model, source, target) if name not in kept]
+        digest = RowDigest(list(dict.fromkeys([*inputs, target])))
+        found = score_table(pair.models[0], source, target, kept, recognises=True, digest=digest)
+        other = score_table(pair.models[1], source, None, [target, *kept], recognises=True)
+        for one in (found, other):
+            new_to_model(one.watch, "a comparison needs rows that neither model was trained on")
+        p_old, p_new, y, frame = found.p, other.p, found.y, found.frame
+        known, notes = found.is_labelled, [*found.watch.notes, *source.notes]
+    if not known.any():
+        raise InvalidInput(f"{source.name} has no row with a value of {target}.")
+    old, new = (np.asarray(pair.price.decide(p), dtype=np.int64) for p in (p_old, p_new))
+    weights, least = np.ones(len(y)), 1.0
     if audit is None:
-        return np.ones(len(chunk)), 1.0
-    e = pd.to_numeric(chunk[audit], errors="coerce").to_numpy(dtype=np.float64)
-    wrong = known & ~((e > 0.0) & (e <= 1.0))
-    if wrong.any():
-        i = int(np.flatnonzero(wrong)[0])
-        raise InvalidInput(
-            f"{audit} must be above 0 and at most 1 for every labelled row: got {chunk[audit].iloc[i]!r} in row "
-            f"{start + i + 1}.",
-            parameter="audit_probability",
-        )
-    smallest = float(e[(e > 0.0) & (e <= 1.0)].min(initial=1.0))
-    return np.where(known, 1.0 / np.where(known, e, 1.0), 0.0), smallest
+        notes = [*notes, *_unlabelled(known, p_old[:, pair.price.positive or 0], old != new, target)]
+    else:
+        e = audit_probabilities(frame, audit, known)
+        weights = np.where(known, 1.0 / np.where(known, e, 1.0), 0.0)
+        least = float(e[(e > 0.0) & (e <= 1.0)].min(initial=1.0))
+    texts = {name: frame[name].astype(object).map(str).where(frame[name].notna(), "missing") for name in groups}
+    by_group = {name: cells.to_numpy(dtype=object) for name, cells in texts.items()}
+    return _Rows(y, old, new, weights, by_group, least, digest.rows, notes)
 
 
 def _unlabelled(labelled: Bools, scores: Array, changed: Bools, target: str) -> list[str]:
@@ -592,19 +521,34 @@ def _unlabelled(labelled: Bools, scores: Array, changed: Bools, target: str) -> 
     return [f"{n_missing:,} rows without a value of {target} were left out"]
 
 
-def _state_text(evidence: _Evidence, pair: _Pair, confidence: float) -> str:
-    head = {"format": _FORMAT, "version": _VERSION, **_identity(pair, confidence)}
-    return json.dumps({**head, **evidence.to_dict()}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+def _add(evidence: _Evidence, pair: _Pair, rows: _Rows, name: str, audit: str | None) -> None:
+    """Add the rows of a table to the evidence, unless they do not fit or are part of it."""
+    if rows.least_audit < evidence.least_audit * (1.0 - 1e-12):
+        raise InvalidInput(
+            f"{audit or 'audit_probability'} must not fall below that of the first rows, {evidence.least_audit:.4g}: "
+            f"got {rows.least_audit:.4g}; begin another state."
+        )
+    used = rows if audit is not None else rows.labelled()
+    if rows.digest in evidence.batches and len(used.y) >= _FEWEST_REPEATED:
+        raise InvalidInput(f"the rows of {name} are already part of this comparison: name other rows.")
+    for column, cells in used.groups.items():
+        if len(set(cells)) > _MOST_GROUPS:
+            raise InvalidInput(f"groups must have at most {_MOST_GROUPS} values: {column} has {len(set(cells))}.")
+    evidence.batches.append(rows.digest)
+    evidence.add(pair, used)
+    if len(evidence.groups()) > 10 * _MOST_GROUPS:
+        raise InvalidInput("groups must have few values: all calls together have too many.", parameter="groups")
 
 
-def _identity(pair: _Pair, confidence: float) -> dict[str, Any]:
-    return {
-        "old": pair.digests[0],
-        "new": pair.digests[1],
-        "labels": [str(label) for label in pair.labels],
-        "matrix": pair.costs.tolist(),
-        "confidence": float(confidence),
-    }
+def _write_changes(out: str | Path, source: Source, pair: _Pair, rows: _Rows) -> None:
+    """Write the rows that change decision, with both decisions."""
+    names, start = np.array([str(name) for name in pair.actions], dtype=object), 0
+    with TableWriter(out) as writer:
+        for chunk in source.chunks(CHUNK_ROWS):
+            old, new = (one[start : start + len(chunk)] for one in (rows.old, rows.new))
+            start += len(chunk)
+            changed = old != new
+            writer.write(chunk[changed].assign(decision_old=names[old[changed]], decision_new=names[new[changed]]))
 
 
 def _read_state(path: Path, pair: _Pair, confidence: float) -> _Evidence | None:
@@ -616,90 +560,76 @@ def _read_state(path: Path, pair: _Pair, confidence: float) -> _Evidence | None:
             raise KeyError("format")
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"{path} is not the state of a comparison: name another file.") from error
-    for name, value in _identity(pair, confidence).items():
-        is_same = bool(np.allclose(state[name], value)) if name == "matrix" else state.get(name) == value
-        if not is_same:
-            what = {"old": "another old model", "new": "another new model", "labels": "other classes"}
-            what |= {"matrix": "another price", "confidence": "another confidence"}
-            raise InvalidInput(f"{path} is the state of a comparison with {what[name]}: begin another one.")
+    for name, value in pair.identity(confidence).items():
+        if state.get(name) != value:
+            raise InvalidInput(f"{path} is the state of a comparison with another {name}: begin another one.")
     try:
-        return _Evidence.from_dict(state, pair)
+        return _Evidence.from_state(state, pair)
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"{path} is damaged: begin another comparison.") from error
 
 
 def _result(
-    evidence: _Evidence, pair: _Pair, confidence: float, notes: list[str], examples: list[dict[str, Any]]
+    evidence: _Evidence, pair: _Pair, confidence: float, notes: list[str], rows: _Rows | None
 ) -> ModelComparison:
-    alpha, cost = 1.0 - confidence, evidence.cost
-    words = {1: "new", -1: "old", 0: "undecided"}
-    verdict = words[cost.decides(alpha)]
+    alpha, cost, price, actions = 1.0 - confidence, evidence.tests["cost"], pair.price, pair.actions
+    verdict = _VERDICTS[cost.decides(alpha)]
     saving = Interval(cost.mean, *cost.interval(alpha)).scaled(1000.0)
-    mean_cost = (evidence.totals * pair.costs).sum(axis=(1, 2)) / evidence.n_rows * 1000.0
-    is_audited = evidence.least_audit < 1.0
-    classes = [
-        {
-            "label": json_value(label),
-            "rows": float(evidence.totals[0][k].sum()),
-            **{
-                key: _class_figures(evidence, name, k, str(label), alpha, is_audited)
-                for key, name in (("recall", "recall"), ("false_alarm_share", "false"))
-            },
-        }
-        for k, label in enumerate(pair.labels)
-        if pair.price.positive is None or k == pair.price.positive
-    ]
+    mean_cost = (evidence.totals * pair.costs).sum(axis=(1, 2)) / evidence.rows * 1000.0
     changed = []
-    for key, (n_rows, saved) in evidence.changes.items():
+    for key, (n_rows, saved) in sorted(evidence.changes.items(), key=lambda one: -one[1][0]):
         i, j = map(int, key.split())
-        both = {"old": json_value(pair.actions[i]), "new": json_value(pair.actions[j])}
-        changed.append({**both, "rows": int(n_rows), "saving": saved})
+        changed.append({"old": actions[i], "new": actions[j], "rows": int(n_rows), "saving": saved})
+    examples = []
+    if rows is not None:
+        for i in np.flatnonzero(rows.old != rows.new)[:_SHOWN_ROWS].tolist():
+            label = None if rows.y[i] < 0 else actions[rows.y[i]]
+            examples.append({"row": i + 1, "old": actions[rows.old[i]], "new": actions[rows.new[i]], "label": label})
     groups = []
-    for number, (key, one) in enumerate(evidence.groups.items(), 1):
+    for number, (key, one) in enumerate(evidence.groups(), 1):
         column, group = json.loads(key)
         level = alpha / (number * (number + 1))  # sums to α over all groups
-        values = Interval(one.mean, *one.interval(level)).scaled(1000.0).to_dict() if one.n_values else None
-        nothing = dict.fromkeys(("value", "low", "high"))
-        found = {"verdict": words[one.decides(level)], "rows": one.n_values, "saving_per_1000": values or nothing}
+        values = Interval(one.mean, *one.interval(level)).scaled(1000.0) if one.n_values else UNKNOWN
+        found = {"verdict": _VERDICTS[one.decides(level)], "rows": one.n_values, "saving_per_1000": values.to_dict()}
         groups.append({"column": column, "group": group, **found})
     binary = {}
-    if pair.price.positive is not None:
-        binary = {"cost_ratio": plain_price(pair.price.cost_ratio), "threshold": plain_price(pair.price.threshold)}
+    if price.positive is not None:
+        binary = {"cost_ratio": plain_price(price.cost_ratio), "threshold": plain_price(price.threshold)}
     content = {
         "verdict": verdict,
         "old": pair.names[0],
         "new": pair.names[1],
-        "rows": int(evidence.n_rows),
+        "rows": evidence.rows,
         "confidence": confidence,
         "saving_per_1000": saving.to_dict(),
-        "cost_per_1000": {"old": plain(float(mean_cost[0])), "new": plain(float(mean_cost[1]))},
+        "cost_per_1000": {"old": plain(mean_cost[0]), "new": plain(mean_cost[1])},
         "price": {**binary, "costs": pair.costs.tolist()},
-        "classes": classes,
-        "changed": {
-            "rows": sum(one["rows"] for one in changed),
-            "by_decision": sorted(changed, key=lambda one: -one["rows"]),
-            "examples": examples,
-        },
+        "classes": [
+            {
+                "label": actions[k],
+                "rows": float(evidence.totals[0][k].sum()),
+                "recall": _class_figures(evidence, "recall", k, alpha),
+                "false_alarm_share": _class_figures(evidence, "false", k, alpha),
+            }
+            for k in (range(len(pair.labels)) if price.positive is None else [price.positive])
+        ],
+        "changed": {"rows": sum(one["rows"] for one in changed), "by_decision": changed, "examples": examples},
         "groups": groups,
         "calls": len(evidence.batches),
-        "decided_after": None if evidence.decided_after is None else int(evidence.decided_after),
-        "is_audited": is_audited,
+        "decided_after": evidence.decided_after,
+        "is_audited": evidence.least_audit < 1.0,
         "notes": notes,
     }
     return ModelComparison(verdict, saving, content)
 
 
-def _class_figures(
-    evidence: _Evidence, name: str, k: int, label: str, alpha: float, is_audited: bool
-) -> dict[str, Any]:
+def _class_figures(evidence: _Evidence, name: str, k: int, alpha: float) -> dict[str, Any]:
     """Recall, or share of other rows decided for the class, of both models and their difference."""
-    rows = np.arange(len(evidence.totals[0])) == k
-    tables = evidence.totals[:, rows if name == "recall" else ~rows]
+    own = np.arange(evidence.totals.shape[1]) == k
+    tables = evidence.totals[:, own if name == "recall" else ~own]
     with np.errstate(invalid="ignore"):
-        shares = tables[:, :, k].sum(axis=1) / tables.sum(axis=(1, 2))
-    sequence = evidence.classes.get(f"{name} {label}")
-    ends: tuple[float | None, float | None] = (None, None)
-    if not is_audited and sequence is not None and sequence.n_values:
-        ends = sequence.interval(alpha)
-    difference = {"value": plain(float(shares[1] - shares[0])), "low": ends[0], "high": ends[1]}
-    return {"old": plain(float(shares[0])), "new": plain(float(shares[1])), "difference": difference}
+        old, new = tables[:, :, k].sum(axis=1) / tables.sum(axis=(1, 2))
+    test, ends = evidence.tests[f"class {name} {k}"], (math.nan, math.nan)
+    if test.n_values and evidence.least_audit == 1.0:  # shares of unequally weighted rows have no such interval
+        ends = test.interval(alpha)
+    return {"old": plain(old), "new": plain(new), "difference": Interval(float(new - old), *ends).to_dict()}

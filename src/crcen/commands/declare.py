@@ -1,4 +1,4 @@
-"""declare: acceptance criteria of a model in a file, before the labels of the test rows are used."""
+"""declare: acceptance criteria of a model in a file, and their tests on a stream of labelled rows."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,15 +23,37 @@ from crcen._support.progress import logged
 from crcen._support.text import closest, listed
 from crcen._support.values import json_value
 from crcen.commands.group_columns import group_columns, group_values
-from crcen.commands.inputs import Source, check_column, labels_as, model_of, source_of
+from crcen.commands.inputs import Source, check_column, model_of, source_of
 from crcen.commands.prices import own_costs
-from crcen.commands.scoring import RowWatch, scored_chunks
+from crcen.commands.scoring import RowWatch, score_table
 from crcen.tables.options import ReadOptions
 from crcen.tables.row_digest import RowDigest
 from crcen.theory.criteria import TESTS, Criterion, ScoredClasses, labels_needed, parse_criteria
 from crcen.theory.limits import fitted_model_noise
+from crcen.theory.rows import plain
+from crcen.theory.sequential import ConfidenceSequence
 
-__all__ = ["FIELDS", "Declaration", "declare", "file_digest", "read_declaration", "score_rows"]
+__all__ = [
+    "FIELDS",
+    "Declaration",
+    "DeclaredWatch",
+    "check_confidence",
+    "declaration_of_model",
+    "declare",
+    "file_digest",
+    "input_columns",
+    "new_to_model",
+    "note_lines",
+    "read_declaration",
+    "restored",
+    "score_rows",
+    "stored",
+    "versions",
+]
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Index = NDArray[np.int64]
 
 FORMAT, VERSION = "crcen declaration", 1
 # Descriptive fields, shown as empty if nobody states them.
@@ -39,6 +61,7 @@ FIELDS = ("purpose", "population", "sampling", "oversight", "limitations", "resp
 _FIRST_LINE = re.compile(rb'digest = "sha256:([0-9a-f]{64})"')
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "lightgbm", "torch", "pandas", "pyarrow")
 _ANY_ROWS = "the rows were not stated in advance: any rows are accepted"
+_ALL, _OTHERS, _MOST_GROUPS = "all rows", "all others", 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,14 +70,12 @@ class Declaration:
 
     Parameters
     ----------
-    path : Path
-        The file.
-    digest : str
-        SHA-256 of its content.
+    path, digest
+        The file, and the SHA-256 of its content.
     content : dict
         Its fields.
     criteria : tuple of Criterion
-        The criteria in the order in which they were stated.
+        In the order in which they were stated.
     """
 
     path: Path
@@ -75,12 +96,12 @@ class Declaration:
         for one in self.content["criteria"]:
             needed = f"{one['labels_needed']:,} labels" if "labels_needed" in one else "no number"
             lines.append(f"  {one['criterion']:<28} {needed} ({one['plan']})")
-        fixed = (
-            f"{rows['number']:,} rows of {rows['file']}" if rows["are_declared"] else "rows: none stated, any accepted"
-        )
+        fixed = "rows: none stated, any accepted"
+        if rows["are_declared"]:
+            fixed = f"{rows['number']:,} rows of {rows['file']}"
         groups = f"groups: {listed(self.content['groups'])}; " if self.content["groups"] else ""
         lines.append(f"{groups}confidence {self.content['confidence']:g}; {fixed}")
-        lines += [f"Note: {note}." for note in rows["notes"]]
+        lines += note_lines(rows["notes"])
         empty = [name for name in FIELDS if not self.content["description"][name]]
         lines += [f"Empty fields: {listed(empty)}."] if empty else []
         return "\n".join([*lines, f"Digest sha256:{self.digest}"])
@@ -95,21 +116,47 @@ def file_digest(path: str | Path) -> str:
         raise InvalidInput(f"{path} cannot be read: {error.strerror}.") from error
 
 
-@dataclass(frozen=True, eq=False)
-class RowsOfModel:
-    """The rows of a table as a model scores them.
+def check_confidence(confidence: float) -> None:
+    """Reject a confidence outside [0.5, 1)."""
+    if not (isinstance(confidence, float | int) and 0.5 <= confidence < 1.0):
+        raise InvalidParameter(
+            f"confidence must be at least 0.5 and below 1: got {confidence!r}.", parameter="confidence"
+        )
 
-    Parameters
-    ----------
-    scored : ScoredClasses
-        Probabilities, decisions, and labels if the target was read.
-    watch : RowWatch
-        What was odd, and the comparison with training rows.
-    digest : RowDigest
-        Of the inputs and groups, and of these with the labels.
-    n_labels : int
-        Rows with a value of the target.
-    """
+
+def note_lines(notes: Sequence[str]) -> list[str]:
+    """Notes as lines of text."""
+    return [f"Note: {note}." for note in notes]
+
+
+def versions() -> dict[str, str]:
+    """Versions of crcen and of the packages that results depend on."""
+    return {"crcen": __version__, **installed_versions(_PACKAGES)}
+
+
+def stored(one: ConfidenceSequence) -> list[list[float]]:
+    """Values and counts of a confidence sequence, ready for JSON."""
+    return [one.values.tolist(), one.counts.tolist()]
+
+
+def restored(start: ConfidenceSequence, state: Sequence[Sequence[float]]) -> ConfidenceSequence:
+    """A confidence sequence from its values and counts, after a start without any."""
+    values, counts = (np.asarray(one, dtype=np.float64) for one in state)
+    if values.shape != counts.shape or values.ndim != 1 or not (counts > 0.0).all():
+        raise ValueError("values and counts of a sequence must be lists of equal length, with counts above 0")
+    return replace(start.add(values), counts=counts) if len(values) else start
+
+
+def new_to_model(watch: RowWatch, need: str) -> Any:
+    """The comparison of rows with the training rows of a model; an error if they are training rows."""
+    found = watch.recognition()
+    if found is not None and found.status == "seen":
+        raise InvalidInput(f"{need}: {found.measured}.")
+    return found
+
+
+class ScoredRows(NamedTuple):
+    """Rows of a table as a model scores them, their comparison with training rows, and their digest."""
 
     scored: ScoredClasses
     watch: RowWatch
@@ -124,65 +171,37 @@ def input_columns(model: Any, source: Source, target: str) -> list[str]:
     return [name for name in source.columns if name != target] if names is None else [str(name) for name in names]
 
 
-def score_rows(model: Any, source: Source, target: str, groups: Any = (), *, labelled: bool = True) -> RowsOfModel:
-    """Score a table in chunks, with digests of its rows.
-
-    Parameters
-    ----------
-    model : fitted classifier
-        Of K ≥ 2 classes.
-    source : Source
-        The table.
-    target : str
-        Column with the labels.
-    groups : sequence of str
-        Columns of groups.
-    labelled : bool
-        Whether labels are read; every row must then have one.
-    """
-    names = group_columns(groups, source, target)
-    has_target = target in source.columns
-    columns = input_columns(model, source, target)
+def score_rows(model: Any, source: Source, target: str, groups: Sequence[str], *, labelled: bool = True) -> ScoredRows:
+    """Score a table; if ``labelled``, every row must have a label, otherwise labels are only counted."""
+    names, columns = group_columns(groups, source, target), input_columns(model, source, target)
     for name in columns:
         check_column(name, source.columns, "the input", source.name)
-    columns += [name for name in names if name not in columns]
-    digest = RowDigest(columns, target if labelled else None)
-    watch, n_labels = RowWatch(model, recognises=True), 0
-    scores: list[NDArray[np.float64]] = []
-    labels: list[NDArray[np.int64]] = []
-    kept: dict[str, list[Any]] = {name: [] for name in names}
-    for chunk, p in scored_chunks(model, source, watch, {target, *names}):
-        known = chunk[target].notna() if has_target else None
-        n_labels += 0 if known is None else int(known.sum())
-        if labelled and (known is None or not known.all()):
-            n_missing = len(chunk) if known is None else int((~known).sum())
-            raise InvalidInput(
-                f"a certificate needs the label of every row: {n_missing:,} or more rows of {source.name} have no "
-                f"value of {target}."
-            )
-        digest.add(chunk)
-        if labelled:
-            labels.append(labels_as(chunk[target], model.classes_, target))
-        scores.append(p)
-        for name in names:
-            kept[name].append(chunk[name])
-    p, price = np.concatenate(scores), model.weighting_
-    costs = own_costs(model)
+    digest = RowDigest([*columns, *(name for name in names if name not in columns)], target if labelled else None)
+    kept = [*names, *([target] if not labelled and target in source.columns else [])]
+    found = score_table(model, source, target if labelled else None, kept, recognises=True, digest=digest)
+    known = found.is_labelled if labelled else found.columns[target].notna() if target in kept else np.zeros(0)
+    n_labels = int(known.sum())
+    if labelled and n_labels < len(found.y):
+        raise InvalidInput(
+            f"a certificate needs the label of every row: {len(found.y) - n_labels:,} rows of {source.name} have no "
+            f"value of {target}."
+        )
+    costs, price = own_costs(model), model.weighting_
     if price.positive is None:
         price = replace(price, costs=costs)
     scored = ScoredClasses(
         labels=model.classes_.tolist(),
-        p=p,
-        actions=np.asarray(price.decide(p), dtype=np.int64),
+        p=found.p,
+        actions=np.asarray(price.decide(found.p), dtype=np.int64),
         costs=np.asarray(costs.costs, dtype=np.float64),
         price=price,
         trained=model.weighting_,
-        y=np.concatenate(labels) if labels else np.empty(0, np.int64),
-        groups={name: group_values(kept[name]) for name in names},
+        y=found.y,
+        groups={name: group_values([found.columns[name]]) for name in names},
         error=getattr(model, "training_error_", None),
-        noise=fitted_model_noise(np.ones(len(p)), price, getattr(model, "profile_", None)),
+        noise=fitted_model_noise(np.ones(len(found.p)), price, getattr(model, "profile_", None)),
     )
-    return RowsOfModel(scored, watch, digest, n_labels)
+    return ScoredRows(scored, found.watch, digest, n_labels)
 
 
 @logged
@@ -229,10 +248,7 @@ def declare(
     """
     if not isinstance(model, str | Path):
         raise InvalidParameter("model must be the file of a saved model, whose digest is declared; use crcen.save.")
-    if not (isinstance(confidence, float | int) and 0.5 <= confidence < 1.0):
-        raise InvalidParameter(
-            f"confidence must be at least 0.5 and below 1: got {confidence!r}.", parameter="confidence"
-        )
+    check_confidence(confidence)
     fitted, model_sha = model_of(model), file_digest(model)
     target = target or getattr(fitted, "target_name_", None)
     if target is None:
@@ -249,9 +265,7 @@ def declare(
     if rows is not None:
         source = source_of(rows, read, fitted)
         found = score_rows(fitted, source, target, names, labelled=False)
-        recognition = found.watch.recognition()
-        if recognition is not None and recognition.status == "seen":
-            raise InvalidInput(f"rows of a declaration must be new to the model: {recognition.measured}.")
+        new_to_model(found.watch, "rows of a declaration must be new to the model")
         scored, rows_content = found.scored, _rows_content(found, source, target)
     content = {
         "format": FORMAT,
@@ -266,26 +280,22 @@ def declare(
         "rows": rows_content,
         "criteria": [_criterion_content(one, scored, criteria, float(confidence)) for one in criteria],
         "description": fields,
-        "versions": {"crcen": __version__, **installed_versions(_PACKAGES)},
+        "versions": versions(),
     }
-    text = _toml(content)
+    text = "\n".join(_toml(content)) + "\n"
     digest = hashlib.sha256(text.encode()).hexdigest()
     write_atomic(out, f'digest = "sha256:{digest}"\n{text}')
     return Declaration(Path(out), digest, content, criteria)
 
 
-def _rows_content(found: RowsOfModel, source: Source, target: str) -> dict[str, Any]:
-    notes = []
-    if found.n_labels:
-        notes.append(
-            f"the file contained {found.n_labels:,} values of {target}, so that labels were available at this time"
-        )
+def _rows_content(found: ScoredRows, source: Source, target: str) -> dict[str, Any]:
+    note = f"the file contained {found.n_labels:,} values of {target}, so that labels were available at this time"
     return {
         "are_declared": True,
         "sha256": found.digest.rows,
         "file": Path(source.name).name,
         "number": found.digest.n_rows,
-        "notes": notes,
+        "notes": [note] if found.n_labels else [],
         "columns": found.digest.by_column,
     }
 
@@ -341,28 +351,18 @@ def _description(given: Mapping[str, str] | str | Path | None) -> dict[str, str]
     return found
 
 
-def _toml(content: Mapping[str, Any]) -> str:
-    """A mapping as TOML: plain values first, then tables."""
-    lines = [f"{name} = {_toml_value(value)}" for name, value in content.items() if not _is_table(value)]
-    for name, value in content.items():
-        if isinstance(value, Mapping):
-            lines += ["", *_toml_table(f"[{name}]", value, name)]
-        elif _is_table(value):
-            for one in value:
-                lines += ["", *_toml_table(f"[[{name}]]", one, name)]
-    return "\n".join(lines) + "\n"
-
-
-def _is_table(value: Any) -> bool:
-    return isinstance(value, Mapping) or (isinstance(value, list) and bool(value) and isinstance(value[0], Mapping))
-
-
-def _toml_table(head: str, table: Mapping[str, Any], name: str) -> list[str]:
-    lines = [head, *(f"{_key(key)} = {_toml_value(one)}" for key, one in table.items() if not _is_table(one))]
-    for key, one in table.items():
+def _toml(content: Mapping[str, Any], place: str = "") -> list[str]:
+    """A mapping as lines of TOML: plain values first, then tables and lists of tables."""
+    lines, tables = [], []
+    for name, one in content.items():
+        at = f"{place}{_key(name)}"
         if isinstance(one, Mapping):
-            lines += ["", *_toml_table(f"[{name}.{_key(key)}]", one, key)]
-    return lines
+            tables += ["", f"[{at}]", *_toml(one, f"{at}.")]
+        elif isinstance(one, list) and one and isinstance(one[0], Mapping):
+            tables += [line for table in one for line in ("", f"[[{at}]]", *_toml(table, f"{at}."))]
+        else:
+            lines.append(f"{_key(name)} = {_toml_value(one)}")
+    return lines + tables
 
 
 def _key(name: str) -> str:
@@ -378,13 +378,7 @@ def _toml_value(value: Any) -> str:
 
 
 def read_declaration(path: str | Path) -> Declaration:
-    """The declaration in a file, if nothing in it was changed.
-
-    Raises
-    ------
-    InvalidInput
-        If it is no declaration, or was changed after it was written.
-    """
+    """The declaration in a file; `InvalidInput` if it is none, or was changed after it was written."""
     try:
         raw = Path(path).read_bytes()
     except OSError as error:
@@ -411,3 +405,111 @@ def read_declaration(path: str | Path) -> Declaration:
         if isinstance(error, InvalidInput):
             raise
         raise InvalidInput(f"{path} is not a declaration that crcen declare wrote: {error}.") from error
+
+
+def declaration_of_model(path: str | Path, model: Any) -> Declaration:
+    """The declaration in a file; an error if it is of another model."""
+    declared = read_declaration(path)
+    if isinstance(model, str | Path) and file_digest(model) != declared.content["model"]["sha256"]:
+        raise InvalidInput(f"{path} declares {declared.content['model']['file']}, which is another model than {model}.")
+    return declared
+
+
+@dataclass
+class DeclaredWatch:
+    """Running tests of declared thresholds.
+
+    A threshold is broken once bets that it is not kept reach 1/α (`ConfidenceSequence`), which happens with a
+    probability of at most α over the whole stream if it is kept. α = (1 − confidence) / criteria with a threshold; with
+    groups, half of it for all rows and 1/(2j(j + 1)) for the j-th group. ``tests`` are by criterion and group;
+    ``broken`` are sentences about criteria that no longer hold, which stay.
+    """
+
+    declared: Declaration
+    costs: Array
+    tests: dict[str, dict[str, ConfidenceSequence]] = field(default_factory=dict)
+    broken: list[str] = field(default_factory=list)
+
+    @classmethod
+    def from_state(cls, declared: Declaration, costs: Array, state: Any) -> DeclaredWatch:
+        """With the tests of earlier calls, if there are any."""
+        found = cls(declared, costs)
+        if state is None:
+            return found
+        try:
+            if state["digest"] != declared.digest:
+                raise InvalidInput("this watch was begun with another declaration: begin a new one.")
+            by_text = {one.text: one for one in declared.criteria}
+            for text, groups in state["tests"].items():
+                start = found._empty(by_text[text])
+                found.tests[text] = {name: restored(start, one) for name, one in groups.items()}
+            found.broken = [str(one) for one in state["broken"]]
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, InvalidInput):
+                raise
+            raise InvalidInput(
+                "the declared criteria in the state of this watch are damaged: begin a new one."
+            ) from error
+        return found
+
+    def state(self) -> dict[str, Any]:
+        """Plain values that `from_state` takes."""
+        tests = {text: {name: stored(one) for name, one in groups.items()} for text, groups in self.tests.items()}
+        return {"digest": self.declared.digest, "tests": tests, "broken": self.broken}
+
+    def _empty(self, one: Criterion) -> ConfidenceSequence:
+        if one.metric == "cost":
+            return ConfidenceSequence(float(self.costs.min()), float(self.costs.max()))
+        return ConfidenceSequence(0.0, 1.0)
+
+    def add(self, y: Index, actions: Index, groups: Mapping[str, NDArray[Any]]) -> None:
+        """Add labelled rows with their decisions and groups."""
+        for one in self.declared.criteria:
+            if not one.has_threshold:
+                continue
+            values = self.costs[y, actions] if one.metric == "cost" else (y == actions).astype(np.float64)
+            among = np.ones(len(y), dtype=np.bool_)
+            if one.metric != "cost":
+                among = (y if one.metric == "recall" else actions) == one.column
+            tests = self.tests.setdefault(one.text, {_ALL: self._empty(one)})
+            parts: dict[str, Bools] = {_ALL: among}
+            for column, names in groups.items():
+                for name in dict.fromkeys(names):
+                    key = f"{column} = {name}"
+                    if key not in tests and sum(other.startswith(f"{column} = ") for other in tests) >= _MOST_GROUPS:
+                        key = f"{column} = {_OTHERS}"
+                    tests.setdefault(key, self._empty(one))
+                    own = among & (names == name)
+                    parts[key] = own | parts[key] if key in parts else own
+            for key, rows in parts.items():
+                tests[key] = tests[key].add(values[rows])
+            self._judge(one, tests)
+
+    def _judge(self, one: Criterion, tests: Mapping[str, ConfidenceSequence]) -> None:
+        n_thresholds = sum(other.has_threshold for other in self.declared.criteria)
+        alpha = (1.0 - self.declared.content["confidence"]) / n_thresholds
+        for number, (key, test) in enumerate(tests.items()):
+            share = 1.0 if not self.declared.content["groups"] else 0.5
+            level = alpha * share / (1.0 if number == 0 else number * (number + 1))
+            side = 1 if one.metric == "cost" else -1
+            mean = min(max(one.threshold, test.low), test.high)
+            if not test.n_values or test.log_capital(mean, side) < math.log(1.0 / level):
+                continue
+            start = f"{one.text} no longer holds in {key}: "
+            if not any(said.startswith(start) for said in self.broken):
+                self.broken.append(f"{start}{test.mean * one.per:.4g} on {test.n_values:,} rows that count")
+
+    def results(self, n_differences: int, n_drifts: int) -> list[dict[str, Any]]:
+        """Each declared criterion with its state; the key equation and drift are those of the watch itself."""
+        found = []
+        for one in self.declared.criteria:
+            test = self.tests.get(one.text, {}).get(_ALL)
+            said = [text for text in self.broken if text.startswith(f"{one.text} no longer")]
+            own = {"key equation": n_drifts, "drift": n_differences}.get(one.metric, len(said))
+            verdict = "not watched" if one.metric == "groups" else "no longer holds" if own else "no alarm"
+            estimate = None if test is None else plain(test.mean * one.per)
+            rows = 0 if test is None else test.n_values
+            found.append(
+                {"criterion": one.text, "verdict": verdict, "estimate": estimate, "rows": rows, "alarms": said}
+            )
+        return found

@@ -19,7 +19,7 @@ from crcen._support.files import check_writable, exclusive_lock, write_atomic
 from crcen._support.progress import logged
 from crcen._support.text import listed
 from crcen._support.values import json_value
-from crcen.commands.declared_watch import DeclaredWatch, declaration_of_model
+from crcen.commands.declare import DeclaredWatch, declaration_of_model
 from crcen.commands.group_columns import group_columns
 from crcen.commands.inputs import (
     amounts_of,

@@ -15,6 +15,7 @@ from crcen._support.text import missing_columns
 from crcen.commands.inputs import Source, labels_as
 from crcen.tables.fingerprint import row_hashes
 from crcen.tables.identifiers import why_repeating
+from crcen.tables.row_digest import RowDigest
 from crcen.theory.price import Price
 
 if TYPE_CHECKING:
@@ -286,6 +287,7 @@ def score_table(
     recognises: bool = False,
     keeps_hashes: bool = False,
     clusters: str | None = None,
+    digest: RowDigest | None = None,
 ) -> ScoredTable:
     """Score all rows of a table.
 
@@ -305,6 +307,8 @@ def score_table(
         Whether to keep a hash of each row.
     clusters : str, optional
         Column of rows that belong together, as in `RowWatch`.
+    digest : RowDigest, optional
+        Takes every row.
     """
     import pandas as pd
 
@@ -323,6 +327,8 @@ def score_table(
             if target is not None:
                 known = chunk[target].notna().to_numpy()
                 y[known] = labels_as(chunk[target][known], model.classes_, target)
+            if digest is not None:
+                digest.add(chunk)
             numbers.append(y)
             scores.append(p)
             kept.append(chunk[list(names)])
