@@ -1,6 +1,7 @@
 """Reading a 100 MB CSV file: crcen against pandas, Polars, PyArrow and DuckDB, each in a process of its own.
 
-Prints seconds (median of the repetitions), megabytes per second and peak memory. Run: python -m bench.speed.reading
+Prints medians of the repetitions: seconds, processor seconds (which other work on the machine changes little),
+megabytes per second and peak memory. Run: python -m bench.speed.reading
 """
 
 import argparse
@@ -29,10 +30,10 @@ CHILD = """
 import resource, sys, time
 path = sys.argv[1]
 {imports}
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-start = time.perf_counter()
+start, processors = time.perf_counter(), time.process_time()
 {work}
-print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(time.perf_counter() - start, time.process_time() - processors, peak)
 """
 
 
@@ -52,8 +53,8 @@ def write_table(path: Path, megabytes: int) -> None:
         header = False
 
 
-def measure(name: str, path: Path) -> tuple[float, float]:
-    """Seconds and peak megabytes of one reader in a new process; imports are not counted."""
+def measure(name: str, path: Path) -> tuple[float, ...]:
+    """Seconds, processor seconds and peak megabytes of one reader in a new process; imports are not counted."""
     imports, _, work = READERS[name].partition("; ")
     done = subprocess.run(
         [sys.executable, "-c", CHILD.format(imports=imports, work=work), str(path)],
@@ -61,8 +62,7 @@ def measure(name: str, path: Path) -> tuple[float, float]:
         text=True,
         check=True,
     )
-    seconds, peak = map(float, done.stdout.split()[-2:])  # DuckDB shows its progress before
-    return seconds, peak
+    return tuple(map(float, done.stdout.split()[-3:]))  # DuckDB shows its progress before
 
 
 def main() -> None:
@@ -75,16 +75,16 @@ def main() -> None:
         path = Path(folder) / "table.csv"
         write_table(path, options.megabytes)
         size = path.stat().st_size / 1e6
-        found: dict[str, list[tuple[float, float]]] = {name: [] for name in READERS}
+        found: dict[str, list[tuple[float, ...]]] = {name: [] for name in READERS}
         start = time.perf_counter()
         for _ in range(options.repeats):
             for name, results in found.items():
                 results.append(measure(name, path))
         print(f"{size:.0f} MB, median of {options.repeats} runs in {time.perf_counter() - start:.0f} s")
         for name, results in found.items():
-            seconds = statistics.median(one for one, _ in results)
-            peak = statistics.median(one for _, one in results)
-            print(f"{name:<16} {seconds:6.2f} s {size / seconds:7.0f} MB/s {peak:7.0f} MB at most")
+            seconds, processors, peak = map(statistics.median, zip(*results, strict=True))
+            rate = f"{seconds:6.2f} s {processors:6.2f} s of processors {size / seconds:7.0f} MB/s"
+            print(f"{name:<16} {rate} {peak:7.0f} MB at most")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import sys
 
 import numpy as np
 import pandas as pd
@@ -51,11 +52,28 @@ def test_every_separator_is_found_whatever_the_name(tmp_path, separator, name):
     assert frame["b"].iloc[1] == "plain"
 
 
-def test_one_latin_byte_in_the_last_row_is_enough(tmp_path):
-    rows = b"a,b\n" + b"1,plain\n" * 40_000 + "2,Zürich\n".encode("latin-1")
-    table = open_table(written(tmp_path / "a.csv", rows))
-    assert table.read()["b"].iloc[-1] == "Zürich"
+@pytest.mark.parametrize("n_rows", [sys.maxsize, 1000])
+@pytest.mark.parametrize("separator", [",", "::"])
+def test_one_latin_byte_in_the_last_row_is_enough(tmp_path, separator, n_rows):
+    """Beyond the lines that are read for detection, in a block after those that were given already."""
+    text = f"a{separator}b\n" + f"1{separator}plain\n" * 800_000 + f"2{separator}Zürich\n"
+    table = open_table(written(tmp_path / "a.csv", text.encode("latin-1")), ReadOptions(separator=separator))
+    assert table.n_rows == pytest.approx(800_001, rel=0.01)
+    assert table.notes == []
+    assert sum(map(len, table.chunks(n_rows))) == 800_001
+    assert list(table.chunks(n_rows))[-1]["b"].iloc[-1] == "Zürich"
     assert table.notes == ["a.csv is not UTF-8 and was read as Windows-1252"]
+    with pytest.raises(InvalidInput, match="is not written in utf-8"):
+        open_table(tmp_path / "a.csv", ReadOptions(separator=separator, encoding="utf-8")).read()
+
+
+def test_rows_of_two_encodings(tmp_path):
+    rows = b"a,b\n" + "1,Malmö\n".encode() * 800_000 + "2,Zürich\n".encode("latin-1")
+    table = open_table(written(tmp_path / "a.csv", rows))
+    with pytest.raises(InvalidInput, match="mixes UTF-8 with another encoding; state encoding=windows-1252"):
+        list(table.chunks(1000))
+    stated = open_table(tmp_path / "a.csv", ReadOptions(encoding="windows-1252"))
+    assert set(next(stated.chunks(1000))["b"]) == {"MalmÃ¶"}
 
 
 def test_missing_values_are_missing_and_codes_stay_text(tmp_path):

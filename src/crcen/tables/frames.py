@@ -89,14 +89,14 @@ def spooled(data: Any) -> Any:
 
 
 def as_pandas(table: Any) -> DataFrame:
-    """An Arrow table as a pandas data frame: decimals as floats, blank texts as missing cells."""
+    """An Arrow table as a pandas data frame, with decimals as floats."""
     import pyarrow as pa
 
     for place, field in enumerate(table.schema):
         if pa.types.is_decimal(field.type):
             table = table.set_column(place, field.name, table.column(place).cast(pa.float64()))
     # Dates as times: Python's dates end with the year 9999.
-    return without_blanks(table.to_pandas(ignore_metadata=True, date_as_object=False))
+    return table.to_pandas(ignore_metadata=True, date_as_object=False)
 
 
 def native_like(frame: DataFrame, native: Any) -> Any:
@@ -126,7 +126,7 @@ class FramePart:
             raise InvalidInput(f"data must be a data frame or the place of a table: got {type(data).__name__}.")
         self.name = "the data frame"
         self.notes: list[str] = []
-        self._frame = without_blanks(_named(found, options))
+        self._frame = _named(found, options)
         self.columns = tuple(self._frame.columns)
         self.n_rows: int | None = len(self._frame)
 

@@ -12,7 +12,7 @@ from crcen._support.text import listed
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput
 from crcen.tables.databases import is_database, open_database
 from crcen.tables.excel import SheetPart
-from crcen.tables.frames import FramePart, as_pandas, native_like, spooled
+from crcen.tables.frames import FramePart, as_pandas, native_like, spooled, without_blanks
 from crcen.tables.locations import DataFile, files_of, is_url, masked
 from crcen.tables.options import ReadOptions
 from crcen.tables.parquet import parquet_parts
@@ -120,7 +120,8 @@ class Table:
         batches = (batch for one in parts for batch in self._batches(one, columns))
         is_empty = True
         for frame in _sized(batches, n_rows):
-            yield self.options.apply(frame)
+            # Text files have no blank cells: their parts make them missing.
+            yield self.options.apply(frame if self.kind == "text" else without_blanks(frame))
             is_empty = False
         if is_empty:
             yield self._empty(list(self.columns if columns is None else columns))

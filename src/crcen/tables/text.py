@@ -3,6 +3,7 @@
 import codecs
 import csv
 import io
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -30,6 +31,7 @@ _SAMPLE_BYTES, _SAMPLE_LINES, _SAMPLE_ROWS = 2**18, 3, 200
 _SCAN_BYTES, _BLOCK_BYTES, _LONGEST = 2**20, 2**22, 2**30
 _TAIL_BYTES = 2**16
 _ROWS = 20_000
+_NOT_ASCII = re.compile(rb"[\x80-\xff]+")
 _UNDEFINED_IN_1252 = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+,\d+")
@@ -41,20 +43,38 @@ _NUMBER = re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?")
 class TextFormat:
     """How a text table is written: ``n_skipped`` lines up to and with the names, ``spans`` of fixed columns."""
 
-    encoding: str
     separator: str
     quote: str
-    decimal: str
-    thousands: str
-    columns: tuple[str, ...]
-    n_skipped: int
-    n_lines: int
-    tail: str
+    decimal: str = "."
+    thousands: str = ""
+    columns: tuple[str, ...] = ()
+    n_skipped: int = 0
+    has_rows: bool = True
     spans: tuple[tuple[int, int], ...] = ()
 
 
+class _LineCounter:
+    """A file that counts its lines and keeps its end while PyArrow reads it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.n_lines, self.tail = file, 0, b""
+        self._line_end = b""
+        self.closed = False
+
+    def read(self, n_bytes: int = -1) -> bytes:
+        """The next bytes."""
+        block = self._file.read(n_bytes)
+        self._line_end = self._line_end or (b"\n" if b"\n" in block else b"\r")
+        self.n_lines += block.count(self._line_end)
+        self.tail = block[-_TAIL_BYTES:] if len(block) >= _TAIL_BYTES else (self.tail + block)[-_TAIL_BYTES:]
+        return block
+
+    def close(self) -> None:
+        """Nothing: whoever opened the file closes it."""
+
+
 class TextPart:
-    """A text file."""
+    """A text file, of which opening reads the first lines only."""
 
     kind = "text"
 
@@ -62,14 +82,26 @@ class TextPart:
         self.name, self.file = file.name, file
         self.marks: Counter[tuple[str, str]] = Counter()
         self.notes: list[str] = []
+        self._block, self._n_lines = _BLOCK_BYTES, 0
         with file.opened() as opened:
-            self.text = _detected(opened, file, options, self.notes)
+            start, is_whole = _first_lines(opened, file.name)
+        self._is_stated = options.encoding is not None
+        self._encoding = options.encoding or _by_first_bytes(start[:_SAMPLE_BYTES]) or "utf-8"
+        try:
+            codecs.getincrementaldecoder(self._encoding)().decode(start, is_whole)
+        except UnicodeDecodeError as error:
+            self._change_encoding(error, 0)
+        self.text = _detected(start.decode(self._encoding, errors="replace"), is_whole, file, options, self.notes)
         self.columns = self.text.columns
-        self.n_rows: int | None = max(0, self.text.n_lines - self.text.n_skipped)
+        n_lines = start.count(b"\n") or start.count(b"\r")
+        if not is_whole:
+            n_lines = 0 if file.compression else n_lines * os.path.getsize(file.path) // len(start)
+        is_known = is_whole or not file.compression
+        self.n_rows: int | None = max(0, n_lines - self.text.n_skipped) if is_known else None
 
     def first_line(self, n_rows: int) -> int | None:
-        """The line of the first row if each row is one line, else None."""
-        return self.text.n_skipped + 1 if self.text.n_lines - self.text.n_skipped == n_rows else None
+        """The line of the first row if each row of the last pass was one line, else None."""
+        return self.text.n_skipped + 1 if self._n_lines - self.text.n_skipped == n_rows else None
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Batch]:
         """Rows as strings; missing cells are null and counted in ``marks``."""
@@ -77,9 +109,8 @@ class TextPart:
         import pyarrow.compute as pc
 
         self.marks.clear()
-        marks = pa.array(MISSING_MARKS)
-        is_plain = len(self.text.separator) == 1 and self.text.separator != " "
-        for batch in self._arrow(columns) if is_plain else self._split(columns):
+        marks = pa.array(MISSING_MARKS, pa.large_string())
+        for batch in self._rows(columns) if self.text.has_rows else ():
             found = []
             for name, cells in zip(batch.schema.names, batch.columns, strict=True):
                 if self.text.decimal == ",":
@@ -92,96 +123,127 @@ class TextPart:
                 found.append(pc.if_else(gone, None, cells) if pc.any(gone).as_py() else cells)
             yield pa.RecordBatch.from_arrays(found, names=batch.schema.names)
 
-    def _arrow(self, columns: Sequence[str] | None) -> Iterator[Batch]:
-        """Rows by PyArrow, in blocks that grow where a row is longer than one."""
+    def _rows(self, columns: Sequence[str] | None) -> Iterator[Batch]:
+        """All rows; reading starts again if a row is longer than a block, or the encoding shows late."""
         import pyarrow as pa
 
-        n_given, block, last = 0, _BLOCK_BYTES, None
+        is_plain = len(self.text.separator) == 1 and self.text.separator != " "
+        n_given = 0
         while True:
             skip = n_given
             try:
-                with self.file.opened() as file:
-                    for batch in self._reader(file, block, columns):
-                        last = batch if batch.num_rows else last
-                        if skip < batch.num_rows:
-                            n_given += batch.num_rows - skip
-                            yield batch.slice(skip)
-                        skip = max(0, skip - batch.num_rows)
+                for batch in self._by_arrow(columns) if is_plain else self._by_lines(columns):
+                    if skip < batch.num_rows:
+                        n_given += batch.num_rows - skip
+                        yield batch.slice(skip)
+                    skip = max(0, skip - batch.num_rows)
+                return
+            except UnicodeDecodeError as error:
+                self._change_encoding(error, n_given)
             except pa.ArrowInvalid as error:
-                if "straddling" not in str(error):
+                if "UTF8" in str(error):
+                    self._change_encoding(error, n_given)
+                elif "straddling" not in str(error):
                     self._refuse_row(error)
-                block *= 4
-                if block > _LONGEST:
+                elif self._block > _LONGEST:
                     raise InvalidInput(f"a value of {self.name} never ends: a closing quote is missing.") from error
-                continue
-            break
-        if last is not None and self.text.quote and (columns is None or columns[-1] == self.columns[-1]):
-            end = last.column(last.num_columns - 1)[-1].as_py() or ""
-            if self.text.tail.endswith(self.text.quote + end.replace(self.text.quote, 2 * self.text.quote)):
-                raise InvalidInput(f"{self.name} ends inside a quoted value: a closing quote is missing.")
+                else:
+                    self._block *= 4
 
-    def _reader(self, file: BinaryIO, block: int, columns: Sequence[str] | None) -> Iterator[Batch]:
+    def _change_encoding(self, error: Exception, n_given: int) -> None:
+        """Go on in Windows-1252, or Latin-1 for its undefined bytes, if rows given so far read the same."""
+        if self._is_stated or self._encoding != "utf-8":
+            reason = error.reason if isinstance(error, UnicodeDecodeError) else "invalid start byte"
+            raise InvalidInput(f"{self.name} is not written in {self._encoding}: {reason}; state another.") from error
+        first, is_defined = None, True
+        with self.file.opened() as file:
+            while block := file.read(_SCAN_BYTES):
+                first = first or _NOT_ASCII.search(block)
+                is_defined = is_defined and not _UNDEFINED_IN_1252.search(block)
+        if n_given and first is not None and _is_utf_8(first[0]):
+            message = f"{self.name} mixes UTF-8 with another encoding; state encoding=windows-1252, or repair it."
+            raise InvalidInput(message, parameter="encoding") from error
+        self._encoding = "windows-1252" if is_defined else "latin-1"
+        self.notes.append(f"{self.file.short} is not UTF-8 and was read as {self._encoding.capitalize()}")
+
+    def _by_arrow(self, columns: Sequence[str] | None) -> Iterator[Batch]:
+        """Rows by PyArrow."""
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
-        text = self.text
-        how = {"block_size": block, "encoding": text.encoding, "skip_rows": text.n_skipped}
-        if text.n_lines <= text.n_skipped:
-            return iter(())
-        return arrow_csv.open_csv(
-            file,
-            read_options=arrow_csv.ReadOptions(column_names=list(text.columns), **how),
-            parse_options=arrow_csv.ParseOptions(
-                delimiter=text.separator,
-                quote_char=text.quote or False,
-                newlines_in_values=bool(text.quote),
-                invalid_row_handler=lambda row: "error" if row.text.strip() else "skip",
-            ),
-            convert_options=arrow_csv.ConvertOptions(
-                # Strings: a block of 001, 002 must not become numbers where another holds A17.
-                column_types=dict.fromkeys(text.columns, pa.string()),
-                include_columns=None if columns is None else list(columns),
-                strings_can_be_null=True,
-                null_values=[""],
-            ),
-        )
+        text, last = self.text, None
+        with self.file.opened() as opened:
+            file = _LineCounter(opened)
+            reader = arrow_csv.open_csv(
+                pa.PythonFile(file, mode="r"),
+                read_options=arrow_csv.ReadOptions(
+                    column_names=list(text.columns),
+                    block_size=self._block,
+                    encoding=self._encoding,
+                    skip_rows=text.n_skipped,
+                ),
+                parse_options=arrow_csv.ParseOptions(
+                    delimiter=text.separator,
+                    quote_char=text.quote or False,
+                    newlines_in_values=bool(text.quote),
+                    invalid_row_handler=lambda row: "error" if row.text.strip() else "skip",
+                ),
+                convert_options=arrow_csv.ConvertOptions(
+                    # Strings: a block of 001, 002 must not become numbers where another holds A17.
+                    column_types=dict.fromkeys(text.columns, pa.large_string()),
+                    include_columns=None if columns is None else list(columns),
+                    strings_can_be_null=True,
+                    null_values=[""],
+                ),
+            )
+            for batch in reader:
+                last = batch if batch.num_rows else last
+                yield batch
+        tail = file.tail[len(file.tail) % 2 :] if "utf-16" in self._encoding.lower() else file.tail
+        end = tail.decode(self._encoding, errors="replace")
+        self._n_lines = file.n_lines + (not end.endswith(("\n", "\r")))
+        if last is not None and text.quote and (columns is None or columns[-1] == self.columns[-1]):
+            cell = last.column(last.num_columns - 1)[-1].as_py() or ""
+            if end.endswith(text.quote + cell.replace(text.quote, 2 * text.quote)):
+                raise InvalidInput(f"{self.name} ends inside a quoted value: a closing quote is missing.")
 
-    def _split(self, columns: Sequence[str] | None) -> Iterator[Batch]:
+    def _by_lines(self, columns: Sequence[str] | None) -> Iterator[Batch]:
         """Rows whose values are between blanks, at fixed places, or between separators of several characters."""
         import pyarrow as pa
 
         places = [self.columns.index(name) for name in columns or self.columns]
-        with self._lines() as lines, _any_length():
+        with self._lines("strict") as lines, _any_length():
             rows = _split_rows(lines, self.text)
             while chunk := list(islice(rows, _ROWS)):
                 for line, row in chunk:
                     if len(row) != len(self.columns):
                         raise self._odd_row(line, len(row), is_last=False)
                 cells = [[row[place] or None for _, row in chunk] for place in places]
-                arrays = [pa.array(one, pa.string()) for one in cells]
+                arrays = [pa.array(one, pa.large_string()) for one in cells]
                 yield pa.RecordBatch.from_arrays(arrays, names=[self.columns[place] for place in places])
+                self._n_lines = chunk[-1][0]
 
     @contextmanager
-    def _lines(self) -> Iterator[Iterator[tuple[int, str]]]:
+    def _lines(self, errors: str) -> Iterator[Iterator[tuple[int, str]]]:
         """Lines below the names, with their numbers."""
         with self.file.opened() as file:
-            text = io.TextIOWrapper(file, encoding=self.text.encoding, errors="replace", newline=None)
+            text = io.TextIOWrapper(file, encoding=self._encoding, errors=errors, newline=None)
             yield ((n, line) for n, line in enumerate(text, 1) if n > self.text.n_skipped and line.strip())
             text.detach()
 
     def _refuse_row(self, error: Exception) -> None:
         """Raise for the first row that is not as wide as the header; by the csv module, which knows lines."""
         if "Expected" in str(error) and "columns" in str(error):
-            numbers: list[int] = []  # lines of the present row
-            with self._lines() as lines, _any_length():
-                fed = (numbers.append(number) or line for number, line in lines)  # type: ignore[func-returns-value]
-                reader = csv.reader(fed, delimiter=self.text.separator, **_quoting(self.text.quote))
+            fed: list[tuple[int, str]] = []  # lines of the present row
+            with self._lines("replace") as lines, _any_length():
+                texts = (fed.append(line) or line[1] for line in lines)  # type: ignore[func-returns-value]
+                reader = csv.reader(texts, delimiter=self.text.separator, **_quoting(self.text.quote))
                 for row in reader:
-                    first = numbers[0]
+                    first = fed[0][0]
                     if len(row) != len(self.columns):
-                        is_last = next(reader, None) is None and not self.text.tail.endswith(("\n", "\r"))
+                        is_last = next(reader, None) is None and not fed[-1][1].endswith("\n")
                         raise self._odd_row(first, len(row), is_last) from error
-                    numbers.clear()
+                    fed.clear()
         said = " ".join(str(error).split())[:160]
         raise InvalidInput(f"{self.name} cannot be read as a table: {said}; repair that line.") from error
 
@@ -211,14 +273,10 @@ def _with_points(cells: Any, is_grouped: bool) -> Any:
 # -- detection ---------------------------------------------------------------------------------------------------------
 
 
-def _detected(file: BinaryIO, about: DataFile, options: ReadOptions, notes: list[str]) -> TextFormat:
-    """How a text table is written; the whole file is scanned, since its encoding may show in its last row."""
-    name, short = about.name, about.short
-    start = _first_lines(file, name)
-    encoding = options.encoding or _by_first_bytes(start[:_SAMPLE_BYTES])
-    encoding, n_lines, tail = _scanned(start, file, encoding, name)
-    text = start.decode(encoding, errors="replace").lstrip("\ufeff")
-    if len(start) >= _SAMPLE_BYTES:  # up to the last whole row
+def _detected(text: str, is_whole: bool, about: DataFile, options: ReadOptions, notes: list[str]) -> TextFormat:
+    """How a text table is written, from its first lines."""
+    name, short, text = about.name, about.short, text.lstrip("\ufeff")
+    if not is_whole:  # up to the last whole row
         text = text[: max(text.rfind("\n"), text.rfind("\r")) + 1] or text
     if not text.strip():
         raise DataUnavailable(f"{name} is empty; a table needs a line of column names and rows under it.")
@@ -240,8 +298,6 @@ def _detected(file: BinaryIO, about: DataFile, options: ReadOptions, notes: list
             f"first line, or state the separator."
         )
     decimal, thousands = _marks(below, separator) if options.decimal is None else (options.decimal, "")
-    if encoding in ("windows-1252", "latin-1") and options.encoding is None:
-        notes.append(f"{short} is not UTF-8 and was read as {encoding.capitalize()}")
     if decimal == "," and options.decimal is None:
         notes.append(f"{short} was read with decimal commas")
     if separator in (" ", FIXED) and options.separator is None:
@@ -249,25 +305,26 @@ def _detected(file: BinaryIO, about: DataFile, options: ReadOptions, notes: list
         notes.append(f"{short} was read as {how}: {', '.join(columns[:5])}")
     if len(columns) == 1 and options.separator is None:
         notes.append(f"{short} was read as one column, {columns[0][:40]}: state its separator if it has more")
-    return TextFormat(encoding, separator, quote, decimal, thousands, columns, rows[at][0], n_lines, tail, spans)
+    has_rows = bool(below) or not is_whole
+    return TextFormat(separator, quote, decimal, thousands, columns, rows[at][0], has_rows, spans)
 
 
 def _short(row: Sequence[str]) -> str:
     return repr(" ".join(cell.strip() for cell in row if cell.strip())[:40])
 
 
-def _first_lines(file: BinaryIO, name: str) -> bytes:
-    """At least `_SAMPLE_BYTES` and the header line, however long it is, and two more."""
+def _first_lines(file: BinaryIO, name: str) -> tuple[bytes, bool]:
+    """At least `_SAMPLE_BYTES` and the header line, however long it is, and two more; and whether that is all."""
     start, n_line_ends = bytearray(), 0
     while len(start) < _SAMPLE_BYTES or n_line_ends < _SAMPLE_LINES:
         if len(start) >= _LONGEST:
             raise InvalidInput(f"{name} is not a text table: its first {_SAMPLE_LINES} lines are longer than 1 GiB.")
         block = file.read(_SCAN_BYTES)
         if not block:
-            break
+            return bytes(start), True
         start += block
         n_line_ends += block.count(b"\n") or block.count(b"\r")
-    return bytes(start)
+    return bytes(start), False
 
 
 def _by_first_bytes(start: bytes) -> str | None:
@@ -281,30 +338,13 @@ def _by_first_bytes(start: bytes) -> str | None:
     return "utf-16-be" if start[::2].count(0) > 0.3 * len(start[::2]) else None
 
 
-def _scanned(start: bytes, file: BinaryIO, encoding: str | None, name: str) -> tuple[str, int, str]:
-    """The encoding of a whole file, its number of lines, and its end; not UTF-8 is Windows-1252."""
-    decoder = codecs.getincrementaldecoder(encoding or "utf-8")()
-    n_lines, tail, is_utf_8, is_1252, block = 0, b"", True, True, start
-    ends = b"\n" if b"\n" in start else b"\r"
-    is_wide = (encoding or "").replace("_", "-").lower().startswith(("utf-16", "utf-32"))
-    while block:
-        if is_wide or encoding or (is_utf_8 and not block.isascii()) or decoder.getstate()[0]:
-            try:
-                decoder.decode(block)
-            except UnicodeDecodeError as error:
-                if encoding is not None:
-                    raise InvalidInput(
-                        f"{name} is not written in {encoding}: {error.reason}; state another."
-                    ) from error
-                is_utf_8 = False
-                decoder.reset()
-        is_1252 = is_1252 and not _UNDEFINED_IN_1252.search(block)
-        n_lines += block.count(ends)
-        tail = (tail + block)[-_TAIL_BYTES:]
-        block = file.read(_SCAN_BYTES)
-    found = encoding or ("utf-8" if is_utf_8 else "windows-1252" if is_1252 else "latin-1")
-    end = tail[len(tail) % 2 :].decode(found, errors="replace") if is_wide else tail.decode(found, errors="replace")
-    return found, n_lines + (not end.endswith(("\n", "\r"))), end
+def _is_utf_8(start: bytes) -> bool:
+    """Whether these bytes may be the first ones of UTF-8 text."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(start)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _quoting(quote: str) -> dict[str, Any]:
@@ -355,7 +395,7 @@ def _separated(text: str, suffix: str, options: ReadOptions, quote: str) -> Any:
         lines = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip() and n > skip][:_SAMPLE_ROWS]
         for separator in [stated] if stated else [] if best[0] else [" ", FIXED]:
             spans = _spans([line for _, line in lines]) if separator == FIXED else ()
-            how = TextFormat("", separator, quote, ".", "", (), 0, 0, "", spans)
+            how = TextFormat(separator, quote, spans=spans)
             with _any_length():
                 rows = list(_split_rows(iter(lines), how))
             width = len(rows[0][1]) if rows else 0
