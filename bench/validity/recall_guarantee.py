@@ -29,7 +29,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=2000)
     samples = parser.parse_args().samples
-    print(f"{samples:,} samples each; 'plain' is the same wish without a confidence")
+    print(f"{samples:,} samples each; 'plain' is the same goal without a confidence")
     print("recall confidence positives  ties      held   plain   mean recall of new rows")
     for share, confidence, n_pos in SETTINGS:
         for is_tied in (False, True):
@@ -40,8 +40,8 @@ def main() -> None:
                 p = np.concatenate([rng.uniform(size=n_pos), 0.5 * rng.uniform(size=n_pos)])
                 p = np.ceil(10.0 * p) / 10.0 if is_tied else p
                 for is_sure in found:
-                    wish = RecallAtLeast(share, confidence if is_sure else None)
-                    chosen = choose_on(target, p, np.ones(2 * n_pos), wish, n_resamples=1)
+                    goal = RecallAtLeast(share, confidence if is_sure else None)
+                    chosen = choose_on(target, p, np.ones(2 * n_pos), goal, n_resamples=1)
                     found[is_sure].append(recall_at(chosen.threshold, is_tied))
             held = {is_sure: np.mean(np.array(values) >= share - 1e-12) for is_sure, values in found.items()}
             print(

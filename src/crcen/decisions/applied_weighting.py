@@ -1,26 +1,28 @@
-"""What a classifier's settings and samplers did to the odds of its training rows, read where that is certain."""
+"""Effect of a classifier's settings and samplers on the odds of its training rows, where it is certain."""
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import has_fit_parameter
 
 from crcen.exceptions import InvalidParameter
+from crcen.theory.rows import Estimator, Rows
 
 __all__ = [
     "balancing_counts",
     "final_step",
+    "recorded_samples",
     "samplers_of",
     "training_class_weights",
-    "unwatch_samplers",
-    "watch_samplers",
     "weight_argument",
     "why_no_shift",
 ]
 
 Array = NDArray[np.float64]
+LabelArray = NDArray[np.generic]
 
 # Each fits a weighted log loss, so that its class weights multiply the odds.
 _WEIGHTED_LOG_LOSS = {"LogisticRegression", "LogisticRegressionCV", "SGDClassifier", "HistGradientBoostingClassifier"}
@@ -45,36 +47,28 @@ _LOG_LOSSES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
-def final_step(estimator: Any) -> Any:
+def final_step(estimator: Estimator) -> Estimator:
     """The classifier at the end of a pipeline, through search objects as well."""
     inner = _inner(estimator)
     return estimator if inner is None else final_step(inner)
 
 
-def samplers_of(estimator: Any) -> list[Any]:
+def samplers_of(estimator: Estimator) -> list[Estimator]:
     """The samplers of a pipeline in order, and then those of pipelines inside it."""
     own = [step for _, step in getattr(estimator, "steps", []) if hasattr(step, "fit_resample")]
     inner = _inner(estimator)
     return own if inner is None else own + samplers_of(inner)
 
 
-def _inner(estimator: Any) -> Any:
+def _inner(estimator: Estimator) -> Estimator | None:
     """What a search found best, the end of a pipeline, or None."""
     if hasattr(estimator, "best_estimator_"):
         return estimator.best_estimator_
     return estimator.steps[-1][1] if hasattr(estimator, "steps") else None
 
 
-def why_no_shift(estimator: Any, samplers: list[Any]) -> str:
-    """Why a prior shift cannot be right for this classifier, or nothing.
-
-    Parameters
-    ----------
-    estimator
-        Fitted or not.
-    samplers
-        Every sampler that its training rows pass on their way to it.
-    """
+def why_no_shift(estimator: Estimator, samplers: list[Estimator]) -> str:
+    """Why a prior shift cannot be exact for this classifier and the samplers of its training rows, or nothing."""
     last = final_step(estimator)
     name = type(last).__name__
     if name == "BalancedBaggingClassifier" and last.sampler is not None:
@@ -92,21 +86,13 @@ def why_no_shift(estimator: Any, samplers: list[Any]) -> str:
             return f"{kind} with shrinkage makes rows of its own"
     if name == "ResampledClassifier":
         return f"{name} makes rows of its own ({last.sampler})"
-    if name in _TREES and _setting(last, "class_weight") is not None:
+    if name in _TREES and last.get_params(deep=False)["class_weight"] is not None:
         return f"class weights move the odds in a leaf of {name} only as far as it holds both classes"
     return ""
 
 
-def balancing_counts(estimator: Any, classes: NDArray[Any], counts: Array) -> Array:
-    """Class counts that the members of a balanced ensemble were trained on, given those of its rows (expected ones).
-
-    Parameters
-    ----------
-    estimator
-        Fitted; any other classifier leaves the counts unchanged.
-    classes, counts : arrays of shape (K,)
-        Labels and their rows.
-    """
+def balancing_counts(estimator: Estimator, classes: LabelArray, counts: Array) -> Array:
+    """Expected class counts of the members of a balanced ensemble; any other classifier leaves the counts unchanged."""
     last = final_step(estimator)
     name = type(last).__name__
     if name == "ResampledClassifier":
@@ -133,20 +119,10 @@ def balancing_counts(estimator: Any, classes: NDArray[Any], counts: Array) -> Ar
     )
 
 
-def training_class_weights(estimator: Any, classes: NDArray[Any], rows: Array, totals: Array) -> Array:
-    """Weight of each class in the classifier's loss by its settings, (K,), up to a common factor.
+def training_class_weights(estimator: Estimator, classes: LabelArray, rows: Array, totals: Array) -> Array:
+    """Weight of each class in the loss of a fitted classifier, up to a common factor; an error if it is uncertain.
 
-    Parameters
-    ----------
-    estimator
-        Fitted.
-    classes, rows, totals : arrays of shape (K,)
-        Labels, and the rows and the sample weight of each that the classifier was trained on.
-
-    Raises
-    ------
-    InvalidParameter
-        If the settings leave it uncertain.
+    ``rows`` and ``totals`` are the numbers of training rows of each class and their sums of sample weights.
     """
     last = final_step(estimator)
     name, library = type(last).__name__, type(last).__module__.partition(".")[0]
@@ -163,7 +139,7 @@ def training_class_weights(estimator: Any, classes: NDArray[Any], rows: Array, t
     for key, log_losses in _LOG_LOSSES.get(library, {}).items():
         if settings.get(key) is not None and settings[key] not in log_losses:
             raise _unreadable(name, f"{key}={settings[key]!r} need not be a log loss")
-    own = {key: value for key, value in settings.items() if _says_something(key, value)}
+    own = {key: value for key, value in settings.items() if _weighs_classes(key, value)}
     ratio = np.array([1.0, float(own.pop("scale_pos_weight", None) or 1.0)])  # ignored for more than two classes
     weights = ratio if len(classes) == 2 else none
     if library == "lightgbm" and len(classes) == 2 and any([own.pop(key, False) for key in _UNBALANCED]):
@@ -180,15 +156,11 @@ def training_class_weights(estimator: Any, classes: NDArray[Any], rows: Array, t
     return weights
 
 
-def _says_something(key: str, value: Any) -> bool:
+def _weighs_classes(key: str, value: object) -> bool:
     """Whether a parameter, perhaps of an estimator inside, weighs classes or resamples rows."""
     if key.rpartition("__")[2] in _WEIGHING:
         return value is not None and value is not False
     return hasattr(value, "fit_resample")
-
-
-def _setting(estimator: Any, key: str) -> Any:
-    return estimator.get_params(deep=False).get(key)
 
 
 def _unreadable(name: str, why: str) -> InvalidParameter:
@@ -197,7 +169,7 @@ def _unreadable(name: str, why: str) -> InvalidParameter:
     )
 
 
-def _class_weight(name: str, given: Any, classes: NDArray[Any], rows: Array, totals: Array) -> Array:
+def _class_weight(name: str, given: object, classes: LabelArray, rows: Array, totals: Array) -> Array:
     """scikit-learn's class_weight, (K,)."""
     if isinstance(given, dict):
         return np.array([float(given.get(label, 1.0)) for label in classes.tolist()])
@@ -208,7 +180,7 @@ def _class_weight(name: str, given: Any, classes: NDArray[Any], rows: Array, tot
     return np.asarray(rows.sum() / rows)
 
 
-def _skorch(last: Any, none: Array) -> Array:
+def _skorch(last: Estimator, none: Array) -> Array:
     """The criterion of a fitted net; class 1 is the second label, since nets are given class numbers."""
     name, loss = type(last).__name__, last.criterion_
     if getattr(last, "iterator_train__sampler", None) is not None:
@@ -233,7 +205,7 @@ def _skorch(last: Any, none: Array) -> Array:
     raise _unreadable(name, why)
 
 
-def weight_argument(estimator: Any, weights: Array | None) -> dict[str, Array]:
+def weight_argument(estimator: Estimator, weights: Array | None) -> dict[str, Array]:
     """Sample weights under the name that the estimator, or the last step of a pipeline, takes them by."""
     if weights is None:
         return {}
@@ -248,31 +220,28 @@ def weight_argument(estimator: Any, weights: Array | None) -> dict[str, Array]:
 class _WatchedSampler(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A sampler that also counts the labels it leaves; an estimator, since a pipeline with a cache clones its steps."""
 
-    def __init__(self, sampler: Any) -> None:
+    def __init__(self, sampler: Estimator) -> None:
         self.sampler = sampler
 
-    def fit_resample(self, X: Any, y: Any, **params: Any) -> Any:
+    def fit_resample(self, X: Rows, y: ArrayLike, **params: object) -> tuple[Rows, ...]:
         """The sampler's own."""
-        resampled = self.sampler.fit_resample(X, y, **params)
+        resampled: tuple[Rows, ...] = self.sampler.fit_resample(X, y, **params)
         labels, counts = np.unique(np.asarray(resampled[1]), return_counts=True)
         self.counts_ = dict(zip(labels.tolist(), counts.tolist(), strict=True))
         return resampled
 
 
-def watch_samplers(pipeline: Any) -> None:
-    """Count the rows that each sampler of an unfitted pipeline returns; other estimators have no samplers."""
-    if hasattr(pipeline, "steps"):
-        pipeline.steps = [
-            (name, _WatchedSampler(step) if hasattr(step, "fit_resample") else step) for name, step in pipeline.steps
-        ]
-
-
-def unwatch_samplers(pipeline: Any) -> list[dict[Any, int]]:
-    """Remove the counters from a fitted pipeline: rows by label after each sampler, in order."""
-    if not hasattr(pipeline, "steps"):
-        return []
-    recorded = [step.counts_ for _, step in pipeline.steps if isinstance(step, _WatchedSampler)]
-    pipeline.steps = [
-        (name, step.sampler if isinstance(step, _WatchedSampler) else step) for name, step in pipeline.steps
-    ]
-    return recorded
+@contextmanager
+def recorded_samples(pipeline: Estimator) -> Iterator[list[dict[object, int]]]:
+    """Rows by label after each sampler of a pipeline that is fitted inside; other estimators have no samplers."""
+    recorded: list[dict[object, int]] = []
+    steps = getattr(pipeline, "steps", None)
+    if steps is None:
+        yield recorded
+        return
+    pipeline.steps = [(name, _WatchedSampler(step) if hasattr(step, "fit_resample") else step) for name, step in steps]
+    yield recorded
+    for i, (name, step) in enumerate(pipeline.steps):
+        if isinstance(step, _WatchedSampler):
+            recorded.append(step.counts_)
+            pipeline.steps[i] = (name, step.sampler)

@@ -1,14 +1,13 @@
-"""From a target to a price: which weighting reaches a recall, a precision or a number of alarms."""
+"""From a goal to a price: which weighting reaches a recall, a precision or a number of alarms."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from crcen.decisions.expense_curve import CurveRows, ExpenseCurve
 from crcen.decisions.out_of_fold import has_held_out_rows, out_of_fold_posterior
@@ -24,7 +23,16 @@ from crcen.theory.metrics import (
     percentile_interval,
 )
 from crcen.theory.price import CostRatio, positive_number
-from crcen.theory.rows import Shown, as_numpy, check_probabilities, check_row_weights, class_totals, in_one_line
+from crcen.theory.rows import (
+    Estimator,
+    Rows,
+    Shown,
+    as_numpy,
+    check_probabilities,
+    check_row_weights,
+    class_totals,
+    in_one_line,
+)
 
 __all__ = ["ChosenWeighting", "choose_on", "choose_weighting"]
 
@@ -37,14 +45,14 @@ _LARGEST = 60.0  # of log weights: beyond that the other classes are never decid
 
 @dataclass(frozen=True)
 class ChosenWeighting(Shown):
-    """The price that meets a target, with what to expect of it.
+    """The price that meets a goal, and the expected results.
 
     Parameters
     ----------
     weighting : CostRatio
         To train at, or to give to `crcen.decide` with the natural posterior.
     target : str
-        What was asked for.
+        The goal.
     threshold : float
         The natural posterior above which a row gets an alarm.
     counts : ConfusionCounts
@@ -54,15 +62,14 @@ class ChosenWeighting(Shown):
     recall_interval, precision_interval, alarm_rate_interval : tuple of float
         Wilson's intervals at this threshold.
     price_interval : tuple of float
-        Bootstrap interval: where the same target would put the cost ratio on other rows like these. A resample that
-        cannot meet it counts as 0, no alarm at all, and one that needs an alarm on probability 0 as inf. NaN for a
-        guarantee.
+        Bootstrap interval of the cost ratio that the goal gives on other rows like these. A resample that cannot meet
+        it counts as 0, no alarm at all, and one that needs an alarm on probability 0 as inf. NaN for a guarantee.
     level : float
         Level of the intervals.
     rate : float or None
         Rows a day.
     confidence : float or None
-        Where the recall is guaranteed: with which probability.
+        Probability of a guarantee.
     """
 
     weighting: CostRatio
@@ -85,7 +92,7 @@ class ChosenWeighting(Shown):
         """False alarms per catch on the rows given; the price of the last catch is ``weighting``."""
         return float(self.counts.fp / self.counts.tp) if self.counts.tp else math.nan
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values; None where a number does not exist."""
         names = ("recall", "precision", "alarm_rate")
         values = {name: (getattr(self, name), *getattr(self, f"{name}_interval")) for name in names}
@@ -94,7 +101,7 @@ class ChosenWeighting(Shown):
             name: dict(zip(("value", "low", "high"), (v if math.isfinite(v) else None for v in three), strict=True))
             for name, three in values.items()
         }
-        return {"wish": self.target, "confidence": self.confidence, "threshold": self.threshold, **plain}
+        return {"goal": self.target, "confidence": self.confidence, "threshold": self.threshold, **plain}
 
     __repr__ = in_one_line
 
@@ -138,8 +145,8 @@ class ChosenClassWeights:
         Decisions at these weights, on the rows given; in the order of the model's classes.
     """
 
-    weighting: dict[Any, float]
-    recalls: dict[Any, float]
+    weighting: dict[Hashable, float]
+    recalls: dict[Hashable, float]
     counts: DecisionCounts
 
     def __str__(self) -> str:
@@ -149,14 +156,14 @@ class ChosenClassWeights:
 
 
 def choose_weighting(
-    source: Any,
-    wish: ThresholdGoal | Mapping[Any, float],
-    X: Any = None,
-    y: Any = None,
+    source: ExpenseCurve | Estimator,
+    goal: ThresholdGoal | Mapping[Hashable, float],
+    X: Rows = None,
+    y: ArrayLike | None = None,
     *,
     rate: float | None = None,
-    sample_weight: Any = None,
-    clusters: Any = None,
+    sample_weight: ArrayLike | None = None,
+    clusters: ArrayLike | None = None,
     level: float = 0.95,
     n_resamples: int = 500,
     random_state: int = 0,
@@ -168,7 +175,7 @@ def choose_weighting(
     source : ExpenseCurve, CRCENClassifierCV, CommitteeClassifier, or any fitted classifier with ``predict_proba``
         A curve from predictions brings its rows. A search is judged on its out-of-fold rows and needs the ``y`` it was
         fitted on. Any other model needs ``X`` and ``y``: rows it did **not** see, at the natural class ratio.
-    wish : RecallAtLeast, PrecisionAtLeast, Capacity, or a dict of label to recall
+    goal : RecallAtLeast, PrecisionAtLeast, Capacity, or a dict of label to recall
         The smallest price with at least that recall; the largest price with at least that precision, or with at most so
         many alarms. A recall with a confidence is guaranteed, see Notes. A dict, for any number of classes, finds the
         least class weights with at least these recalls.
@@ -187,16 +194,11 @@ def choose_weighting(
     Returns
     -------
     ChosenWeighting, or ChosenClassWeights for a dict
-        A spec, expected counts with intervals; prints itself.
-
-    Raises
-    ------
-    InvalidParameter
-        If the goal cannot be met on these rows, or every price meets it.
+        Weighting and counts with intervals.
 
     Notes
     -----
-    The threshold is chosen and judged on the same rows, so that the target is met exactly there and about as often
+    The threshold is chosen and judged on the same rows, so that the goal is met exactly there and about as often
     missed as met on new ones: read the interval, and ask for more than is needed where a miss is dear. A precision and
     a number of alarms belong to the class ratio of these rows; a price does not. State a price where there is one.
 
@@ -206,10 +208,10 @@ def choose_weighting(
     for the very model that was judged: a refit, out-of-fold rows or rows of training void it.
     ``PrecisionAtLeast(x, confidence=γ)`` is met likewise, by exact tests of a fixed sequence of thresholds.
     """
-    if isinstance(wish, Mapping):
-        return _choose_class_weights(source, wish, X, y, sample_weight)
+    if isinstance(goal, Mapping):
+        return _choose_class_weights(source, goal, X, y, sample_weight)
     rows = _rows(source, X, y, sample_weight)
-    if getattr(wish, "confidence", None) is not None and has_held_out_rows(source) and X is None:
+    if getattr(goal, "confidence", None) is not None and has_held_out_rows(source) and X is None:
         raise InvalidParameter(
             "a guarantee is for one fitted model, and out-of-fold rows were held out from others: give X and y, rows "
             "that this model did not see"
@@ -218,7 +220,7 @@ def choose_weighting(
         rows.target,
         rows.p,
         rows.weights,
-        wish,
+        goal,
         rate=rate,
         level=level,
         n_resamples=n_resamples,
@@ -231,42 +233,37 @@ def choose_on(
     target: NDArray[np.bool_],
     p: Array,
     weights: Array,
-    wish: ThresholdGoal,
+    goal: ThresholdGoal,
     *,
     rate: float | None = None,
     level: float = 0.95,
     n_resamples: int = 500,
     random_state: int = 0,
-    clusters: Any = None,
+    clusters: ArrayLike | None = None,
 ) -> ChosenWeighting:
     """`choose_weighting` on rows whose probabilities are known."""
     weights = weights / weights.mean()  # their unit has no meaning
-    rows = CurveRows(target, p, weights)
     groups = None if clusters is None else np.asarray(as_numpy(clusters))
     if groups is not None and groups.shape != target.shape:
         raise InvalidParameter(f"clusters must have one value for each of the {target.size} rows, got {groups.shape}")
-    ordered = RowsByProbability(target, p, weights, groups)
     if rate is not None:
         rate = positive_number(rate, "rate")
-    if not isinstance(wish, ThresholdGoal):
+    if not isinstance(goal, ThresholdGoal):
         raise InvalidParameter(
-            f"a goal must be Capacity(200), RecallAtLeast(0.9) or PrecisionAtLeast(0.5), got a {type(wish).__name__}"
+            f"a goal must be Capacity(200), RecallAtLeast(0.9) or PrecisionAtLeast(0.5), got a {type(goal).__name__}"
         )
-    goal = wish.for_rows(float(rows.weights.sum()), rate)
+    ordered, goal = RowsByProbability(target, p, weights, groups), goal.for_rows(float(weights.sum()), rate)
     threshold = goal.threshold(ordered)
-    alarms = rows.p > threshold
-    counts = confusion_counts(rows.target, alarms, rows.weights)
-    prices = (math.nan, math.nan)  # a guarantee has its own sampling in it
+    alarms = p > threshold
+    counts = confusion_counts(target, alarms, weights)
+    prices = (math.nan, math.nan)  # a guarantee includes the sampling of its rows
     if goal.confidence is None:
         prices = percentile_interval(goal.resampled_prices(ordered, n_resamples, random_state), level)
-    shares = {
-        "recall": (rows.target, alarms),
-        "precision": (alarms, rows.target),
-        "alarm_rate": (np.ones_like(alarms), alarms),
-    }
+    everything = np.ones_like(alarms)
+    shares = {"recall": (target, alarms), "precision": (alarms, target), "alarm_rate": (everything, alarms)}
     intervals = {
         f"{name}_interval": share_interval(
-            hits[among], rows.weights[among], None if groups is None else groups[among], level=level
+            hits[among], weights[among], None if groups is None else groups[among], level=level
         )[1:]
         for name, (among, hits) in shares.items()
     }
@@ -277,7 +274,7 @@ def choose_on(
         counts=counts,
         recall=float(counts.recall),
         precision=float(counts.precision),
-        alarm_rate=float(rows.weights[alarms].sum() / rows.weights.sum()),
+        alarm_rate=float(weights[alarms].sum() / weights.sum()),
         price_interval=prices,
         level=level,
         rate=rate,
@@ -286,7 +283,7 @@ def choose_on(
     )
 
 
-def _rows(source: Any, X: Any, y: Any, sample_weight: Any) -> CurveRows:
+def _rows(source: Estimator, X: Rows, y: ArrayLike | None, sample_weight: ArrayLike | None) -> CurveRows:
     """Labels and natural posteriors of rows the model did not see."""
     if isinstance(source, ExpenseCurve):
         if source.rows is None:
@@ -297,19 +294,20 @@ def _rows(source: Any, X: Any, y: Any, sample_weight: Any) -> CurveRows:
         return source.rows
     if has_held_out_rows(source) and X is None:
         if y is None:
-            raise InvalidParameter("a search needs y, the labels it was fitted on, beside its out-of-fold decisions")
+            raise InvalidParameter("a search needs y, the labels it was fitted on")
         target, p, seen = out_of_fold_posterior(source, y)
-        weights = None if sample_weight is None else np.asarray(sample_weight)[seen]
-        return _checked(target, p, weights)
-    _check_source(source, X, y)
-    labels = np.asarray(as_numpy(y))
-    own = Labels.of_model(source, labels)
-    p = check_probabilities(_probabilities(source, X, len(labels), 2)[:, own.column], "predict_proba")
-    return _checked(own.is_positive(own.decode(own.encode(labels))), p, sample_weight)
+        weights: ArrayLike | None = None if sample_weight is None else np.asarray(sample_weight)[seen]
+    else:
+        labels, own = _checked_labels(source, X, y), Labels.of_model(source, np.asarray(as_numpy(y)))
+        p = check_probabilities(_probabilities(source, X, len(labels), 2)[:, own.column], "predict_proba")
+        target, weights = own.is_positive(own.decode(own.encode(labels))), sample_weight
+    checked = check_row_weights(weights, target.size)
+    class_totals(target, checked)
+    return CurveRows(target, p, checked)
 
 
-def _check_source(source: Any, X: Any, y: Any) -> None:
-    """Refuse what is no fitted classifier with rows."""
+def _checked_labels(source: Estimator, X: Rows, y: ArrayLike | None) -> NDArray[np.generic]:
+    """The labels of the rows that a fitted classifier is judged on."""
     if not hasattr(source, "predict_proba") or not hasattr(source, "classes_"):
         raise InvalidParameter(
             f"choose_weighting takes an ExpenseCurve, a CRCENClassifierCV or a fitted classifier with predict_proba, "
@@ -317,26 +315,25 @@ def _check_source(source: Any, X: Any, y: Any) -> None:
         )
     if X is None or y is None:
         raise InvalidParameter(f"{type(source).__name__} needs X and y, rows that it did not see")
+    return np.asarray(as_numpy(y))
 
 
-def _probabilities(source: Any, X: Any, n_rows: int, n_classes: int) -> Array:
+def _probabilities(source: Estimator, X: Rows, n_rows: int, n_classes: int) -> Array:
     p = np.asarray(source.predict_proba(X), dtype=np.float64)
     if p.shape != (n_rows, n_classes):
         raise InvalidInput(f"predict_proba must give {n_classes} columns for each of {n_rows} rows, got {p.shape}")
     return p
 
 
-def _checked(target: NDArray[np.bool_], p: Array, sample_weight: Any) -> CurveRows:
-    weights = check_row_weights(sample_weight, target.size)
-    class_totals(target, weights)
-    return CurveRows(target, p, weights)
-
-
 def _choose_class_weights(
-    source: Any, recalls: Mapping[Any, float], X: Any, y: Any, sample_weight: Any
+    source: Estimator,
+    recalls: Mapping[Hashable, float],
+    X: Rows,
+    y: ArrayLike | None,
+    sample_weight: ArrayLike | None,
 ) -> ChosenClassWeights:
     """Smallest class weights with a recall for each of some classes."""
-    _check_source(source, X, y)
+    labels = _checked_labels(source, X, y)
     classes = Labels(np.asarray(source.classes_))
     known = classes.classes.tolist()
     for label, recall in recalls.items():
@@ -344,7 +341,7 @@ def _choose_class_weights(
             raise InvalidParameter(f"recalls must be of the classes {known}: got {label!r}.")
         if not isinstance(recall, int | float) or not 0.0 < recall <= 1.0:
             raise InvalidParameter(f"a recall must lie above 0 and be at most 1: got {recall!r} for {label}.")
-    target = classes.encode(y)
+    target = classes.encode(labels)
     weights = check_row_weights(sample_weight, target.size)
     classes.counts(target, weights)
     p = _probabilities(source, X, target.size, classes.n_classes)

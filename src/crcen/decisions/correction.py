@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.price import cost_ratio_of, positive_number, resolve
+from crcen.theory.price import WeightingLike, cost_ratio_of, positive_number, resolve
 from crcen.theory.rows import check_probabilities
 
-__all__ = ["check_columns", "correct_proba", "divide_columns"]
+__all__ = ["check_columns", "class_shares", "correct_proba", "divide_columns"]
 
 Array = NDArray[np.float64]
 
@@ -22,7 +22,7 @@ _SUMS_TO_ONE = 1e-4  # float32 probabilities, and those rounded to a few digits
 def correct_proba(
     q: ArrayLike,
     *,
-    weighting: Any = None,
+    weighting: WeightingLike = None,
     sampled_prior: ArrayLike | None = None,
     natural_prior: ArrayLike | None = None,
 ) -> Array:
@@ -64,7 +64,7 @@ def correct_proba(
     values = check_columns(q)
     n_classes = values.shape[1]
     priors = {"sampled_prior": sampled_prior, "natural_prior": natural_prior}
-    shares = {name: _shares(value, n_classes, name) for name, value in priors.items() if value is not None}
+    shares = {name: class_shares(value, n_classes, name) for name, value in priors.items() if value is not None}
     if "sampled_prior" in shares and "natural_prior" not in shares:
         raise InvalidParameter("sampled_prior needs natural_prior, the shares of classes before sampling: got none.")
     factors = shares["sampled_prior"] / shares["natural_prior"] if "sampled_prior" in shares else np.ones(n_classes)
@@ -95,11 +95,11 @@ def divide_columns(q: Array, factors: Array) -> Array:
     return np.asarray(divided / divided.sum(axis=1, keepdims=True))
 
 
-def _class_weights(weighting: Any, shares: Array | None, n_classes: int) -> Array:
+def _class_weights(weighting: WeightingLike, shares: Array | None, n_classes: int) -> Array:
     """Class weights of the training loss, (K,), up to a factor."""
     if weighting is None:
         return np.ones(n_classes)
-    is_list = isinstance(weighting, Mapping) or np.ndim(weighting) > 0
+    is_list = isinstance(weighting, Mapping) or np.ndim(cast(ArrayLike, weighting)) > 0
     if n_classes == 2 and not is_list and getattr(weighting, "positive", weighting) is not None:
         if shares is not None:
             weighting = resolve(weighting, counts=shares)
@@ -112,7 +112,7 @@ def _class_weights(weighting: Any, shares: Array | None, n_classes: int) -> Arra
     return price.weights
 
 
-def _shares(given: ArrayLike, n_classes: int, name: str) -> Array:
+def class_shares(given: ArrayLike, n_classes: int, name: str) -> Array:
     """Shares of all classes; for two classes one number is that of the positive class."""
     if np.ndim(given) == 0 and n_classes == 2:
         share = positive_number(given, name)

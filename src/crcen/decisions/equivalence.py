@@ -1,19 +1,21 @@
-"""Trained with a weight against plain training with a moved threshold: how far apart are they, and which is cheaper."""
+"""Training with a weight compared with plain training and a moved threshold: decisions and costs."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from crcen.decisions.out_of_fold import stratified_splits
 from crcen.exceptions import InvalidParameter
-from crcen.models.search.weight_path import WeightPath, path_logits
+from crcen.models.search.weight_path import path_logits
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.metrics import bootstrap_sums, percentile_interval
-from crcen.theory.price import Price
-from crcen.theory.rows import Shown, in_one_line
+from crcen.theory.price import Price, WeightingLike
+from crcen.theory.rows import Estimator, Rows, Shown, Splitter, in_one_line
 
 __all__ = ["EquivalenceReport", "equivalence_report"]
 
@@ -22,7 +24,7 @@ __all__ = ["EquivalenceReport", "equivalence_report"]
 class EquivalenceReport(Shown):
     """Two ways to decide at one price, on the same rows that neither was trained on.
 
-    CostMatrix are false alarms plus cost ratio times misses, for 1,000 rows. Differences are trained minus cut: below 0
+    Costs are false alarms plus cost ratio times misses, for 1,000 rows. Differences are trained minus cut: below 0
     training with the weight was cheaper.
 
     Parameters
@@ -57,7 +59,7 @@ class EquivalenceReport(Shown):
 
     @property
     def verdict(self) -> str:
-        """What the interval says: "trained cheaper", "cut cheaper", or "no difference told"."""
+        """The result by the interval: "trained cheaper", "cut cheaper", or "no difference told"."""
         low, high = self.difference_interval
         if high < 0.0:
             return "trained cheaper"
@@ -69,13 +71,13 @@ class EquivalenceReport(Shown):
         low, high = self.difference_interval
         price = f"{self.weighting.cost_ratio:.4g}"
         seed = self.share_differing_by_seed
-        beside = "" if np.isnan(seed) else f" (two seeds of the plain network: {100 * seed:.2f} %)"
+        by_seed = "" if np.isnan(seed) else f" (two seeds of the plain network: {100 * seed:.2f} %)"
         return "\n".join(
             [
                 f"Trained at λ = {self.weighting.lam:.4g} against a plain network cut at "
                 f"{self.weighting.threshold:.4g} (a miss is worth {price} false alarms)",
                 f"  rows judged          {self.n_rows}, of them {self.n_pos} positive, none of them trained on",
-                f"  decided differently  {100 * self.share_differing:.2f} % of rows{beside}",
+                f"  decided differently  {100 * self.share_differing:.2f} % of rows{by_seed}",
                 f"  cost for 1,000 rows  trained {self.cost_trained:.4g}, cut {self.cost_cut:.4g}",
                 f"  difference           {self.difference:+.4g}, {100 * self.level:g} % interval "
                 f"[{low:+.4g}, {high:+.4g}]: {self.verdict}",
@@ -84,15 +86,15 @@ class EquivalenceReport(Shown):
 
 
 def equivalence_report(
-    estimator: Any,
-    X: Any,
-    y: Any,
-    weighting: Any = "balanced",
+    estimator: Estimator,
+    X: Rows,
+    y: ArrayLike,
+    weighting: WeightingLike = "balanced",
     *,
-    X_test: Any = None,
-    y_test: Any = None,
-    cv: Any = 4,
-    sample_weight: Any = None,
+    X_test: Rows = None,
+    y_test: ArrayLike | None = None,
+    cv: Splitter = 4,
+    sample_weight: ArrayLike | None = None,
     level: float = 0.95,
     n_resamples: int = 1000,
     random_state: int = 0,
@@ -104,23 +106,10 @@ def equivalence_report(
 
     Parameters
     ----------
-    estimator : CRCENClassifier, or any classifier with ``weighting`` or ``class_weight``
-        Not changed.
-    X, y, sample_weight
-        Rows to train on.
+    estimator, X, y, sample_weight, X_test, y_test, cv, level, n_resamples, random_state
+        See `ExpenseCurve.from_estimator`.
     weighting : Lam, Alpha, CostRatio, Budget, float or "balanced", default="balanced"
         The price; λ = ½ is the plain network itself and is refused.
-    X_test, y_test : optional
-        Rows to judge on; without them every row is judged by the folds that did not hold it.
-    cv : int or splitter, default=4
-        Those folds.
-    level, n_resamples, random_state
-        Of the bootstrap (and the folds). The interval is over rows: it does not hold the chance of training.
-
-    Returns
-    -------
-    EquivalenceReport
-        Prints itself.
     """
     splits = stratified_splits(cv, X, y, random_state) if X_test is None and y_test is None else None
     rest = {"X_test": X_test, "y_test": y_test, "sample_weight": sample_weight}
@@ -136,8 +125,11 @@ def equivalence_report(
     low, high = percentile_interval(1000.0 * sums[:, 0] / sums[:, 1], level)
     total = float(weights.sum())
     cost_trained, cost_cut = (1000.0 * float(cost.sum()) / total for cost in own)
-    other = _another_seed(estimator, X, y, splits, rest)
-    by_seed = np.nan if other is None else float(weights @ ((other.logits[0] + price.logit_shift > 0.0) != cut)) / total
+    by_seed = np.nan
+    if "random_state" in estimator.get_params(deep=False):
+        seed = int(check_random_state(estimator.random_state).randint(2**31 - 1))
+        other = path_logits(clone(estimator).set_params(random_state=seed), X, y, [None], splits, **rest)
+        by_seed = float(weights @ ((other.logits[0] + price.logit_shift > 0.0) != cut)) / total
     return EquivalenceReport(
         weighting=price,
         n_rows=len(trained),
@@ -150,11 +142,3 @@ def equivalence_report(
         difference_interval=(low, high),
         level=level,
     )
-
-
-def _another_seed(estimator: Any, X: Any, y: Any, splits: Any, rest: dict[str, Any]) -> WeightPath | None:
-    """The plain network from other initial weights and batches."""
-    if "random_state" not in estimator.get_params(deep=False):
-        return None
-    seed = int(check_random_state(estimator.random_state).randint(2**31 - 1))
-    return path_logits(clone(estimator).set_params(random_state=seed), X, y, [None], splits, **rest)

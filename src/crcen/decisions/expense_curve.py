@@ -1,11 +1,11 @@
-"""ExpenseCurve: what one more catch costs along a path of weights, beside what the price says it should cost."""
+"""ExpenseCurve: the observed and the implied cost of one more catch along a path of weights."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,7 +19,12 @@ from crcen.theory.key_equation import KeyEquation, key_equation, key_equation_of
 from crcen.theory.metrics import ConfusionCounts, bootstrap_sums, confusion_counts, percentile_interval
 from crcen.theory.price import Alpha, Price, WeightingLike, resolve
 from crcen.theory.rows import (
+    Axes,
+    DataFrame,
+    Estimator,
+    Rows,
     Shown,
+    Splitter,
     check_binary_target,
     check_probabilities,
     check_row_weights,
@@ -44,17 +49,7 @@ _DEFAULT_PATH = (Alpha(0.25), Alpha(0.5), Alpha(1.0), Alpha(2.0), Alpha(4.0))
 
 @dataclass(frozen=True, eq=False)
 class CurveRows:
-    """The rows behind a curve whose threshold moves.
-
-    Parameters
-    ----------
-    target : bool array of shape (n,)
-        Where rows are positive.
-    p : float64 array of shape (n,)
-        Natural posteriors.
-    weights : float64 array of shape (n,)
-        Sample weights.
-    """
+    """Labels (True is positive), natural posteriors and sample weights of the rows behind a curve."""
 
     target: Bools
     p: Array
@@ -148,8 +143,6 @@ class ExpenseCurve(Shown):
     rows: CurveRows | None = None
     source: str = ""
 
-    # -- constructors ----------------------------------------------------------------------------------------------
-
     @classmethod
     def from_predictions(
         cls,
@@ -162,7 +155,7 @@ class ExpenseCurve(Shown):
         n_resamples: int = 1000,
         random_state: int = 0,
     ) -> ExpenseCurve:
-        """Move the threshold of one model.
+        """Move the threshold of one model: a curve of kind "threshold".
 
         Parameters
         ----------
@@ -177,11 +170,6 @@ class ExpenseCurve(Shown):
             Finite and not negative.
         level, n_resamples, random_state
             Of the bootstrap.
-
-        Returns
-        -------
-        ExpenseCurve
-            Of kind "threshold".
         """
         target, chance = check_binary_target(y), check_probabilities(p, "p")
         if chance.shape != target.shape:
@@ -189,32 +177,46 @@ class ExpenseCurve(Shown):
         weights = check_row_weights(sample_weight, target.size)
         totals = class_totals(target, weights)
         path = tuple(resolve(weighting, *totals) for weighting in _path(weightings))
-        alarms = np.array([weighting.decide(chance) for weighting in path])
-        counts = confusion_counts(target, alarms, weights)
-        expense_table(path, counts.fn, counts.fp)  # refuses a path that does not rise
-        return cls(
+        return cls._from_alarms(
             "threshold",
             path,
-            counts,
-            _intervals(alarms, target, weights, level, n_resamples, random_state),
-            level,
+            np.array([weighting.decide(chance) for weighting in path]),
             tuple(key_equation(target, weighted_probability(chance, w), w, weights) for w in path),
             CurveRows(target, chance, weights),
+            (level, n_resamples, random_state),
             "the rows given",
         )
 
     @classmethod
+    def _from_alarms(
+        cls,
+        kind: str,
+        path: tuple[Price, ...],
+        alarms: Bools,
+        equations: tuple[KeyEquation, ...],
+        rows: CurveRows,
+        bootstrap: tuple[float, int, int],
+        source: str,
+    ) -> ExpenseCurve:
+        """From decisions (weightings, n); the bootstrap has a level, resamples and a seed."""
+        counts = confusion_counts(rows.target, alarms, rows.weights)
+        expense_table(path, counts.fn, counts.fp)  # refuses a path that does not rise
+        intervals = _intervals(alarms, rows, *bootstrap)
+        kept = rows if kind == "threshold" else None
+        return cls(kind, path, counts, intervals, bootstrap[0], equations, kept, source)
+
+    @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
-        X: Any,
-        y: Any,
-        weightings: Sequence[Any] | None = None,
+        estimator: Estimator,
+        X: Rows,
+        y: ArrayLike,
+        weightings: Sequence[WeightingLike] | None = None,
         *,
-        X_test: Any = None,
-        y_test: Any = None,
-        cv: Any = 4,
-        sample_weight: Any = None,
+        X_test: Rows = None,
+        y_test: ArrayLike | None = None,
+        cv: Splitter = 4,
+        sample_weight: ArrayLike | None = None,
         level: float = 0.95,
         n_resamples: int = 1000,
         random_state: int = 0,
@@ -236,47 +238,33 @@ class ExpenseCurve(Shown):
             Those folds, stratified and shuffled by ``random_state`` if an int.
         level, n_resamples, random_state
             Of the bootstrap (and the folds).
-
-        Returns
-        -------
-        ExpenseCurve
-            Of kind "retrained".
         """
         splits = stratified_splits(cv, X, y, random_state) if X_test is None and y_test is None else None
         path = path_logits(
-            estimator,
-            X,
-            y,
-            _path(weightings),
-            splits,
-            X_test=X_test,
-            y_test=y_test,
-            sample_weight=sample_weight,
+            estimator, X, y, _path(weightings), splits, X_test=X_test, y_test=y_test, sample_weight=sample_weight
         )
-        alarms = path.logits > 0
-        counts = confusion_counts(path.target, alarms, path.weights)
-        expense_table(path.weightings, counts.fn, counts.fp)  # refuses a path that does not rise
-        return cls(
+        equations = tuple(
+            key_equation_of_logits(path.target, logits, weighting, path.weights)
+            for logits, weighting in zip(path.logits, path.weightings, strict=True)
+        )
+        return cls._from_alarms(
             "retrained",
             path.weightings,
-            counts,
-            _intervals(alarms, path.target, path.weights, level, n_resamples, random_state),
-            level,
-            tuple(
-                key_equation_of_logits(path.target, logits, weighting, path.weights)
-                for logits, weighting in zip(path.logits, path.weightings, strict=True)
-            ),
-            source="test rows" if splits is None else f"out-of-fold rows, {len(splits)} folds",
+            path.logits > 0,
+            equations,
+            CurveRows(path.target, path.logits, path.weights),
+            (level, n_resamples, random_state),
+            "test rows" if splits is None else f"out-of-fold rows, {len(splits)} folds",
         )
 
     @classmethod
     def from_cv(
         cls,
-        model: Any,
-        y: Any = None,
+        model: Estimator,
+        y: ArrayLike | None = None,
         weightings: Sequence[WeightingLike] | None = None,
         *,
-        sample_weight: Any = None,
+        sample_weight: ArrayLike | None = None,
         level: float = 0.95,
         n_resamples: int = 1000,
         random_state: int = 0,
@@ -295,11 +283,6 @@ class ExpenseCurve(Shown):
             Only with y; by default α = ¼, ½, 1, 2, 4.
         sample_weight, level, n_resamples, random_state
             As in `from_predictions`.
-
-        Returns
-        -------
-        ExpenseCurve
-            Of kind "threshold" with y, else "retrained".
         """
         if y is not None:
             target, p, seen = out_of_fold_posterior(model, y)
@@ -328,7 +311,10 @@ class ExpenseCurve(Shown):
         none = np.full((len(steps), 2), np.nan)
         return cls("retrained", searched, counts, none, level, source="out-of-fold rows of the search")
 
-    # -- what it says ----------------------------------------------------------------------------------------------
+    @property
+    def description(self) -> str:
+        """The kind of the curve in words."""
+        return KINDS[self.kind]
 
     @property
     def table(self) -> ExpenseTable:
@@ -343,61 +329,36 @@ class ExpenseCurve(Shown):
             for step, (low, high) in zip(self.table, self.intervals, strict=True)
         )
 
-    def frame(self) -> Any:
-        """A data frame with a row for each weighting, and in it the step that ends there.
-
-        Returns
-        -------
-        pandas.DataFrame
-            Weighting, counts, recall, precision; expense, bracket, interval, verdict, whether it is beyond noise, and
-            the reason. The first row has no step.
-        """
+    def frame(self) -> DataFrame:
+        """A data frame with a row for each weighting, and in it the step that ends there; the first row has none."""
         import pandas
 
-        rows: list[dict[str, Any]] = []
-        for i, weighting in enumerate(self.weightings):
-            step = self.steps[i - 1] if i else None
-            rows.append(
-                {name: getattr(weighting, name) for name in ("lam", "alpha", "cost_ratio", "threshold")}
-                | {
-                    name: float(np.asarray(getattr(self.counts, name))[i])
-                    for name in ("tp", "fp", "fn", "tn", "recall", "precision")
-                }
-                | {
-                    "expense": step.step.expense if step else math.nan,
-                    "bracket_low": step.step.bracket_low if step else math.nan,
-                    "bracket_high": step.step.bracket_high if step else math.nan,
-                    "interval_low": step.low if step else math.nan,
-                    "interval_high": step.high if step else math.nan,
-                    "verdict": step.verdict if step else "",
-                    "is_beyond_noise": step.is_beyond_noise if step else False,
-                    "reason": step.reason if step else "",
-                    "curve": self.kind,
-                }
-            )
-        return pandas.DataFrame(rows)
+        steps = [None, *self.steps]
+        columns: dict[str, Sequence[object] | Array] = {
+            name: [getattr(weighting, name) for weighting in self.weightings]
+            for name in ("lam", "alpha", "cost_ratio", "threshold")
+        }
+        columns |= {name: getattr(self.counts, name) for name in ("tp", "fp", "fn", "tn", "recall", "precision")}
+        columns |= {
+            name: [getattr(step and step.step, name, math.nan) for step in steps]
+            for name in ("expense", "bracket_low", "bracket_high")
+        }
+        ends = np.vstack([[math.nan, math.nan], self.intervals])
+        columns |= {"interval_low": ends[:, 0], "interval_high": ends[:, 1]}
+        for name, absent in (("verdict", ""), ("is_beyond_noise", False), ("reason", "")):
+            columns[name] = [getattr(step, name, absent) for step in steps]
+        return pandas.DataFrame({**columns, "curve": self.kind})
 
-    def plot(self, ax: Any = None) -> ExpenseCurveDisplay:
-        """Draw the steps on their brackets.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
-
-        Returns
-        -------
-        ExpenseCurveDisplay
-            With ``ax_`` and ``figure_``.
-        """
+    def plot(self, ax: Axes = None) -> ExpenseCurveDisplay:
+        """Draw the steps on their brackets, on axes given or on a new figure."""
         from crcen.report.displays import ExpenseCurveDisplay
 
-        return ExpenseCurveDisplay.from_curve(self).plot(ax=ax)
+        return ExpenseCurveDisplay(self).plot(ax=ax)
 
     __repr__ = in_one_line
 
     def __str__(self) -> str:
-        lines = [f"Expense: {KINDS[self.kind]} ({self.source})"]
+        lines = [f"Expense: {self.description} ({self.source})"]
         lines.append(
             f"{'cost ratio':>18}  {'recall':>14}  {'precision':>14}  {'expense':>8}  "
             f"{f'{100 * self.level:g} % interval':>17}  verdict"
@@ -417,18 +378,17 @@ class ExpenseCurve(Shown):
         return "\n".join(lines)
 
 
-def _path(weightings: Sequence[Any] | None) -> Sequence[Any]:
+def _path(weightings: Sequence[WeightingLike] | None) -> Sequence[WeightingLike]:
     return _DEFAULT_PATH if weightings is None else weightings
 
 
-def _intervals(
-    alarms: Bools, target: Bools, weights: Array, level: float, n_resamples: int, random_state: int
-) -> Array:
+def _intervals(alarms: Bools, rows: CurveRows, level: float, n_resamples: int, random_state: int) -> Array:
     """Bootstrap intervals of the expense of each step, (steps, 2), from decisions (weightings, n)."""
-    tp, fp = np.where(alarms & target, weights, 0.0), np.where(alarms & ~target, weights, 0.0)
+    tp = np.where(alarms & rows.target, rows.weights, 0.0)
+    fp = np.where(alarms & ~rows.target, rows.weights, 0.0)
     sums = bootstrap_sums(np.vstack([tp, fp]).T, n_resamples, np.random.default_rng(random_state))
     catches, added = np.diff(sums[:, : len(tp)]), np.diff(sums[:, len(tp) :])
-    # No catch for more alarms is a price without bound; neither more catches nor more alarms says nothing.
+    # No catch for more alarms is an unbounded price; neither more catches nor more alarms is no evidence.
     prices = np.where(added > 0.0, np.inf, np.nan)
     np.divide(added, catches, out=prices, where=catches > 0.0)
     return np.array([percentile_interval(own, level) for own in prices.T])

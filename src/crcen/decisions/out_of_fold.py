@@ -1,9 +1,7 @@
-"""Rows a model did not see: the folds that hold them out, and what a search said of them."""
-
-from typing import Any
+"""Rows that a model did not see: folds, and the out-of-fold probabilities of a search."""
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import StratifiedKFold, check_cv
 from sklearn.utils.validation import check_is_fitted
 
@@ -12,19 +10,21 @@ from crcen.models.fitted import FittedEnsemble
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.theory.decision import sigmoid
 from crcen.theory.labels import Labels
-from crcen.theory.rows import as_numpy
+from crcen.theory.rows import Estimator, Rows, Splitter, as_numpy
+
+Index = NDArray[np.int64]
 
 __all__ = ["check_search", "has_held_out_rows", "out_of_fold_posterior", "stratified_splits"]
 
 
-def stratified_splits(cv: Any, X: Any, y: Any, random_state: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+def stratified_splits(cv: Splitter, X: Rows, y: ArrayLike, random_state: int) -> list[tuple[Index, Index]]:
     """Split rows: an int is that many stratified folds, shuffled; anything else is as in scikit-learn."""
     try:
         if isinstance(cv, int | np.integer):
             rarest = int(np.unique(np.asarray(as_numpy(y)), return_counts=True)[1].min())
             if rarest < cv:
                 raise ValueError(f"the rarer class has {rarest} rows, fewer than the {cv} folds")
-            splitter: Any = StratifiedKFold(int(cv), shuffle=True, random_state=random_state)
+            splitter: Splitter = StratifiedKFold(int(cv), shuffle=True, random_state=random_state)
         else:
             splitter = check_cv(cv, y, classifier=True)
         return list(splitter.split(X, y))
@@ -32,14 +32,14 @@ def stratified_splits(cv: Any, X: Any, y: Any, random_state: int) -> list[tuple[
         raise InvalidInput(f"cross-validation by {cv!r} cannot split these rows: {error}") from error
 
 
-def has_held_out_rows(model: Any) -> bool:
+def has_held_out_rows(model: Estimator) -> bool:
     """Whether it is a search, or another fit that keeps its answers to rows which no part of it saw: a committee."""
     return isinstance(model, CRCENClassifierCV) or (
         isinstance(model, FittedEnsemble) and hasattr(model, "oof_decision_function_")
     )
 
 
-def check_search(model: Any) -> None:
+def check_search(model: Estimator) -> None:
     """Refuse what has no held-out rows of its own."""
     if not has_held_out_rows(model):
         raise InvalidParameter(
@@ -49,24 +49,10 @@ def check_search(model: Any) -> None:
     check_is_fitted(model)
 
 
-def out_of_fold_posterior(model: Any, y: Any) -> tuple[NDArray[np.bool_], NDArray[np.float64], NDArray[np.int64]]:
-    """Natural posteriors of the rows a search held out, as its decisions have them.
+def out_of_fold_posterior(model: Estimator, y: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[np.float64], Index]:
+    """Labels (True is positive), natural posteriors and numbers of the rows that a fitted search held out.
 
-    Parameters
-    ----------
-    model : CRCENClassifierCV or CommitteeClassifier
-        Fitted.
-    y : array of shape (n,)
-        The labels it was fitted on, in the same order.
-
-    Returns
-    -------
-    target : bool array of shape (m,)
-        Where those rows are positive.
-    p : float64 array of shape (m,)
-        Their out-of-fold posterior.
-    seen : int array of shape (m,)
-        Which rows they are.
+    y are the labels it was fitted on, in the same order.
     """
     check_search(model)
     labels = np.asarray(as_numpy(y))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import check_cv
@@ -16,14 +15,13 @@ from sklearn.utils.validation import check_is_fitted
 from crcen.decisions.applied_weighting import (
     balancing_counts,
     final_step,
+    recorded_samples,
     samplers_of,
     training_class_weights,
-    unwatch_samplers,
-    watch_samplers,
     weight_argument,
     why_no_shift,
 )
-from crcen.decisions.correction import check_columns, divide_columns
+from crcen.decisions.correction import check_columns, class_shares, divide_columns
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.private_scikit_learn import check_y, take_rows
 from crcen.models.probability import PROBABILITIES, apply_map, fit_map
@@ -31,8 +29,8 @@ from crcen.models.transactional import transactional_fit
 from crcen.models.validation import check_choice, check_classes, check_weights
 from crcen.theory.decision import sigmoid, softmax
 from crcen.theory.labels import Labels
-from crcen.theory.price import Price, is_price_of_two, positive_number
-from crcen.theory.rows import as_numpy
+from crcen.theory.price import Price, WeightingLike, is_price_of_two
+from crcen.theory.rows import Estimator, Rows, Splitter, as_numpy
 
 __all__ = ["PosteriorCorrection"]
 
@@ -101,14 +99,14 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
 
     def __init__(
         self,
-        estimator: Any = None,
+        estimator: Estimator = None,
         *,
-        weighting: Any = "auto",
-        sampling: Any = "auto",
+        weighting: WeightingLike = "auto",
+        sampling: ArrayLike | Estimator = "auto",
         method: str = "shift",
-        price: Any = "training",
-        cv: Any = 5,
-        pos_label: Any = None,
+        price: WeightingLike = "training",
+        cv: Splitter = 5,
+        pos_label: object = None,
     ) -> None:
         self.estimator = estimator
         self.weighting = weighting
@@ -118,8 +116,8 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         self.cv = cv
         self.pos_label = pos_label
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PosteriorCorrection:
-        """Fit the estimator and find what its training did to the odds.
+    def fit(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> PosteriorCorrection:
+        """Fit the estimator and find the effect of its training on the odds.
 
         Parameters
         ----------
@@ -133,7 +131,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
             self._fit(X, y, sample_weight)
         return self
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _fit(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None) -> None:
         X, y, sample_weight = indexable(as_numpy(X), as_numpy(y), as_numpy(sample_weight))
         labels = check_y(y, estimator=self)
         self.classes_ = check_classes(labels)
@@ -143,7 +141,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         self.pos_label_ = own.positive
         self._check_parameters(own)
         self.estimator_, self.class_factors_, doubt = self._fit_one(X, labels, given)
-        price = self._price_of_training(own) if _is_training(self.price) else self.price
+        price = self._price_of_training(own) if _is(self.price, "training") else self.price
         self.price_ = own.resolve(price, own.counts(own.encode(labels), weights))
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, name):
@@ -167,7 +165,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         labels = self._labels()
         return float(labels.odds(self.class_factors_[1] / self.class_factors_[0]))
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Rows) -> Array:
         """Natural probabilities, (n, K) in the order of ``classes_``."""
         check_is_fitted(self)
         q = check_columns(self.estimator_.predict_proba(as_numpy(X)))
@@ -179,7 +177,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         mapped = apply_map(self.probability_map_, logits[:, 1] - logits[:, 0])
         return np.column_stack([sigmoid(-mapped), sigmoid(mapped)])
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Rows) -> NDArray[np.generic]:
         """Decide at ``price_``: the positive class if its natural probability is above ``price_.threshold``.
 
         For more classes the one with the largest weight times probability; the cheapest action of a `CostMatrix`.
@@ -189,7 +187,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
             return self.price_.costs.decide(p)
         return np.asarray(self.classes_[self.price_.decide(p)])
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> object:
         """Those of the estimator; multiclass unless a parameter is for two classes."""
         tags = super().__sklearn_tags__()
         inner = get_tags(self._given_estimator())
@@ -212,11 +210,11 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         if not hasattr(self._given_estimator(), "predict_proba"):
             raise InvalidParameter(f"estimator must have predict_proba: got {type(self.estimator).__name__}.")
         ones = np.ones(labels.n_classes)
-        if not _is_training(self.price):
+        if not _is(self.price, "training"):
             labels.resolve(self.price, ones)
-        if not _is_auto(self.weighting):
+        if not _is(self.weighting, "auto"):
             labels.resolve(self.weighting, ones)
-        if self.sampling is not None and not _is_auto(self.sampling) and not hasattr(self.sampling, "fit_resample"):
+        if self.sampling is not None and not _is(self.sampling, "auto") and not hasattr(self.sampling, "fit_resample"):
             self._stated_shares(labels)
 
     def _price_of_training(self, labels: Labels) -> Price:
@@ -233,13 +231,13 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
             )
         return Price(self.class_factors_, np.ones(labels.n_classes))
 
-    def _given_estimator(self) -> Any:
+    def _given_estimator(self) -> Estimator:
         return LogisticRegression() if self.estimator is None else self.estimator
 
     def _labels(self) -> Labels:
         return Labels(self.classes_, self.pos_label_)
 
-    def _fit_one(self, X: Any, y: NDArray[Any], weights: Array | None) -> tuple[Any, Array, str]:
+    def _fit_one(self, X: Rows, y: NDArray[np.generic], weights: Array | None) -> tuple[Estimator, Array, str]:
         """A clone fitted on rows, the factors of its training, and why they may not be exact."""
         estimator = clone(self._given_estimator())
         own_sampler = clone(self.sampling) if hasattr(self.sampling, "fit_resample") else None
@@ -248,27 +246,26 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         natural, totals = self._counts(y), self._counts(y, weights)
         if own_sampler is not None:
             X, y = own_sampler.fit_resample(X, y)
-        watch_samplers(estimator)
-        estimator.fit(X, y, **weight_argument(estimator, weights))
-        recorded = unwatch_samplers(estimator)
+        with recorded_samples(estimator) as recorded:
+            estimator.fit(X, y, **weight_argument(estimator, weights))
         seen = self._seen(estimator, self._counts(np.asarray(y)), recorded) if self.sampling is not None else natural
         if not (seen > 0).all():
             raise InvalidInput(f"the classifier was trained without a class: got {seen.tolist()} rows of the classes.")
         of_loss = seen if weights is None else totals
-        if _is_auto(self.weighting):
+        if _is(self.weighting, "auto"):
             of_classes = training_class_weights(estimator, self.classes_, seen, of_loss)
         else:
             of_classes = self._labels().resolve(self.weighting, of_loss).weights
         samplers = samplers_of(estimator) + ([] if own_sampler is None else [own_sampler])
         return estimator, of_classes * seen / natural, why_no_shift(estimator, samplers)
 
-    def _counts(self, y: NDArray[Any], weights: Array | None = None) -> Array:
+    def _counts(self, y: NDArray[np.generic], weights: Array | None = None) -> Array:
         rows = np.ones(len(y)) if weights is None else weights
         return np.array([rows[y == label].sum() for label in self.classes_])
 
-    def _seen(self, estimator: Any, given: Array, recorded: list[dict[Any, int]]) -> Array:
+    def _seen(self, estimator: Estimator, given: Array, recorded: list[dict[object, int]]) -> Array:
         """Rows of each class that the classifier itself was trained on."""
-        if not _is_auto(self.sampling) and not hasattr(self.sampling, "fit_resample"):
+        if not _is(self.sampling, "auto") and not hasattr(self.sampling, "fit_resample"):
             return self._stated_shares(self._labels()) * given.sum()
         inside = samplers_of(estimator)[len(recorded) :]
         if inside:
@@ -287,19 +284,10 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
                 f"sampling must be 'auto', None, a share of positives, shares of the classes or a sampler: got "
                 f"{self.sampling!r}."
             )
-        if np.ndim(self.sampling) == 0 and labels.n_classes == 2:
-            share = positive_number(self.sampling, "sampling")
-            if share >= 1.0:
-                raise InvalidParameter(
-                    f"sampling must be a share of positives strictly between 0 and 1: got {share:g}."
-                )
-            return labels.by_class(share, 1.0 - share)
-        shares = np.asarray(self.sampling, dtype=np.float64)
-        if shares.shape != labels.classes.shape or not (shares > 0.0).all():
-            raise InvalidParameter(f"sampling must be the shares of {labels.n_classes} classes: got {self.sampling!r}.")
-        return np.asarray(shares / shares.sum())
+        shares = class_shares(self.sampling, labels.n_classes, "sampling")
+        return labels.by_class(shares[1], shares[0]) if np.ndim(self.sampling) == 0 else shares
 
-    def _calibrate(self, X: Any, y: NDArray[Any], weights: Array | None) -> None:
+    def _calibrate(self, X: Rows, y: NDArray[np.generic], weights: Array | None) -> None:
         """Fit the map of ``method`` on the natural logits of rows that their estimator did not see."""
         try:
             folds = list(check_cv(self.cv, y, classifier=True).split(X, y))
@@ -332,9 +320,6 @@ def _logits(q: Array, limit: float) -> Array:
     return np.maximum(logits, logits.max(axis=1, keepdims=True) - limit)
 
 
-def _is_training(price: Any) -> bool:
-    return isinstance(price, str) and price == "training"
-
-
-def _is_auto(setting: Any) -> bool:
-    return isinstance(setting, str) and setting == "auto"
+def _is(setting: object, word: str) -> bool:
+    """Whether a setting, perhaps an array, is a word."""
+    return isinstance(setting, str) and setting == word

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.report.columns import permutation_importance, separations
 from crcen.report.curves import ReliabilityGroup, points_of, price_ladder, reliability, reliability_groups
-from crcen.report.evidence import Evidence, Model, Table, gather, kept_by
+from crcen.report.evidence import Evidence, gather, kept_by
 from crcen.tables.leaks import Cells, Leak, cells_of, find_leaks
 from crcen.theory.curves import ThresholdCurve, roc_area
 from crcen.theory.expense import judge_class_steps, outside_chance
@@ -45,7 +45,7 @@ from crcen.theory.limits import (
 from crcen.theory.metrics import log_losses
 from crcen.theory.prevalence import shifted_probabilities
 from crcen.theory.price import Price
-from crcen.theory.rows import effective_rows
+from crcen.theory.rows import Estimator, Rows, effective_rows
 from crcen.theory.selective import LabelSelection, label_selection
 
 __all__ = ["CHECKS", "Check", "Finding", "check", "check_model", "examine", "selection_of"]
@@ -154,7 +154,7 @@ def examine(evidence: Evidence, codes: Collection[str] | None = None) -> tuple[F
 
 
 def check_model(
-    model: Model, X: Table, y: ArrayLike, sample_weight: ArrayLike | None = None, **options: Any
+    model: Estimator, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None, **options: Any
 ) -> tuple[Finding, ...]:
     """The outcome of every check, as `crcen.write_report` shows them.
 
@@ -525,7 +525,7 @@ def pure_cells(evidence: Evidence) -> list[Leak]:
     return find_leaks(cells, evidence.y, labels)
 
 
-def _is_numeric(series: Table) -> bool:
+def _is_numeric(series: Rows) -> bool:
     return isinstance(series.dtype, np.dtype) and series.dtype.kind in "biuf"
 
 
@@ -709,7 +709,7 @@ def selected_labels(evidence: Evidence) -> Outcome | None:
     return depends, f"{said}; {shares}"
 
 
-def selection_of(model: Model, labelled: Bools, proba: Array, default: int | None = None) -> LabelSelection:
+def selection_of(model: Estimator, labelled: Bools, proba: Array, default: int | None = None) -> LabelSelection:
     """Compare rows with and without a label, for `Evidence.selection`.
 
     Parameters

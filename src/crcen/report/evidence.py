@@ -21,6 +21,8 @@ from crcen.theory.limits import fitted_model_noise
 from crcen.theory.price import Budget, Price
 from crcen.theory.residual_test import TrainingError, residual_sums
 from crcen.theory.rows import (
+    Estimator,
+    Rows,
     as_numpy,
     check_class_probabilities,
     check_probabilities,
@@ -42,9 +44,6 @@ __all__ = [
     "kept_by",
 ]
 
-# Models and tables have no common type: scikit-learn's classifiers, pandas' data frames and arrays are taken.
-Model = Any
-Table = Any
 # Labels of any type.
 Labelled = NDArray[np.generic]
 
@@ -91,11 +90,11 @@ class EncodedRows:
 
     X: Array
     columns: Mapping[str, EncodedColumn]
-    estimator: Model
+    estimator: Estimator
     table: EncodedTable
 
     @classmethod
-    def of(cls, model: Model, X: Table) -> EncodedRows | None:
+    def of(cls, model: Estimator, X: Rows) -> EncodedRows | None:
         """Encode rows by a table classifier; None for a model that takes rows as they are."""
         if not all(hasattr(model, name) for name in ("encode", "columns_", "estimator_")):
             return None
@@ -155,7 +154,7 @@ class Evidence:
         Seed of permutations and of chosen rows.
     """
 
-    model: Model
+    model: Estimator
     labels: Labels
     y: Index
     proba: Array
@@ -163,7 +162,7 @@ class Evidence:
     price: Price
     has_price: bool = True
     costs: CostMatrix | None = None
-    X: Table = None
+    X: Rows = None
     columns: tuple[str, ...] = ()
     encoded: EncodedRows | None = None
     is_weighted: bool = False
@@ -316,18 +315,18 @@ class Evidence:
         return answer
 
 
-def kept_by(model: Model, name: str) -> Any:
+def kept_by(model: Estimator, name: str) -> Any:
     """An attribute of a model, or else of the estimator that it has fitted inside; None if neither has it."""
     return getattr(model, name, getattr(getattr(model, "estimator_", None), name, None))
 
 
-def has_several_classes(model: Model) -> bool:
+def has_several_classes(model: Estimator) -> bool:
     """Whether a model has no positive class: more than two classes, or costs of several actions."""
     classes = getattr(model, "classes_", ())
     return len(classes) > 2 or getattr(getattr(model, "weighting_", None), "positive", 1) is None
 
 
-def evidence_of(model: Model, y: Index, proba: Array, weights: Array | None = None, **more: Any) -> Evidence:
+def evidence_of(model: Estimator, y: Index, proba: Array, weights: Array | None = None, **more: Any) -> Evidence:
     """Evidence from class numbers and natural probabilities that are known already.
 
     Parameters
@@ -354,8 +353,8 @@ def evidence_of(model: Model, y: Index, proba: Array, weights: Array | None = No
 
 
 def gather(
-    model: Model,
-    X: Table,
+    model: Estimator,
+    X: Rows,
     y: ArrayLike,
     sample_weight: ArrayLike | None = None,
     out_of_fold: ArrayLike | None = None,
@@ -441,7 +440,7 @@ def compared_groups(found: Evidence, columns: Mapping[str, ArrayLike]) -> tuple[
     )
 
 
-def _classes(model: Model) -> Labelled:
+def _classes(model: Estimator) -> Labelled:
     if not hasattr(model, "predict_proba"):
         raise InvalidParameter(
             f"a report needs a classifier with predict_proba, got {type(model).__name__}: wrap it in "
@@ -455,7 +454,7 @@ def _classes(model: Model) -> Labelled:
     return classes
 
 
-def _rows(X: Table, model: Model) -> tuple[Table, tuple[str, ...]]:
+def _rows(X: Rows, model: Estimator) -> tuple[Rows, tuple[str, ...]]:
     """X with rows that can be taken by position, and a name for each column; an array's may be the model's own."""
     if not hasattr(X, "iloc") and hasattr(X, "to_pandas"):
         X = X.to_pandas()

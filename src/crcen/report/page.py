@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from crcen._support.extras import installed_versions
 from crcen._support.files import check_writable, write_atomic
@@ -24,7 +24,7 @@ from crcen.report.charts import effect_charts, group_tables, importance_bars, re
 from crcen.report.checks import Finding, examine
 from crcen.report.columns import column_effects, permutation_importance
 from crcen.report.curves import reliability
-from crcen.report.evidence import Array, Evidence, Model, Table, gather, has_several_classes, kept_by
+from crcen.report.evidence import Array, Evidence, gather, has_several_classes, kept_by
 from crcen.report.measurements import DRAWN, compare, measure, measure_classes, quality_of
 from crcen.report.rendering import asset, embedded, environment, page_names, policy
 from crcen.report.wording import class_sentences, sentences
@@ -32,6 +32,7 @@ from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.key_equation import EquationTest
 from crcen.theory.labels import Labels
 from crcen.theory.price import CostRatio
+from crcen.theory.rows import Estimator, Rows
 from crcen.theory.selective import LabelSelection
 
 __all__ = ["Report", "write_report"]
@@ -87,8 +88,8 @@ class Report:
 
 
 def write_report(
-    model: Model,
-    X: Table,
+    model: Estimator,
+    X: Rows,
     y: ArrayLike,
     path: str | os.PathLike[str],
     *,
@@ -279,10 +280,10 @@ def _equations(equations: EquationTest, is_out_of_fold: bool) -> Values:
 class _OneClass:
     """A model without a positive class that answers for one class: its probability, and that of the rest."""
 
-    def __init__(self, model: Model, k: int, classes: Any) -> None:
+    def __init__(self, model: Estimator, k: int, classes: NDArray[np.generic]) -> None:
         self._model, self._k, self.classes_, self.pos_label_ = model, k, classes, classes[1]
 
-    def predict_proba(self, X: Table) -> Array:
+    def predict_proba(self, X: Rows) -> Array:
         """Probabilities of the rest and of the class."""
         p = np.asarray(self._model.predict_proba(X), dtype=np.float64)[:, self._k]
         return np.column_stack([1.0 - p, p])
@@ -387,4 +388,4 @@ def _facts(evidence: Evidence, names: Mapping[str, str | None]) -> dict[str, lis
             about.append((label, str(value)))
     versions = [("crcen", __version__), ("Python", platform.python_version()), *installed_versions(_PACKAGES).items()]
     versions.append(("written", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")))
-    return {"Data": data, "Model": about, "Environment": versions}
+    return {"Data": data, "Estimator": about, "Environment": versions}

@@ -14,6 +14,12 @@ Array: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
 Index: TypeAlias = NDArray[np.int64]
 Clusters: TypeAlias = NDArray[np.generic]
+# Objects of optional libraries, used by duck typing.
+Estimator: TypeAlias = Any
+Rows: TypeAlias = Any  # as an estimator takes them: an array, a sparse matrix or a data frame
+Splitter: TypeAlias = Any
+DataFrame: TypeAlias = Any
+Axes: TypeAlias = Any
 FloatOrArray: TypeAlias = float | Array
 
 _LONGEST_LINE, _LONGEST_NAME = 160, 20
