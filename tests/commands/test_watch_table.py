@@ -1,6 +1,7 @@
 """A watch of a model: planted faults are found, quiet rows stay quiet, states belong to their model."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 
 from crcen import (
     Budget,
+    CostMatrix,
     CRCENClassifier,
     CRCENClassifierCV,
     InvalidInput,
@@ -19,7 +21,8 @@ from crcen import (
     save,
 )
 from crcen.cli import app
-from crcen.theory.metrics import ExpectedCounts, expected_counts
+from crcen.commands.monitor import ExpectedFigures
+from crcen.theory.metrics import expected_counts
 
 QUICK = {"hidden": (), "max_epochs": 10, "random_state": 0, "l2": 1e-3, "encoding": "standard", "n_members": 1}
 
@@ -132,28 +135,21 @@ def test_expected_figures_are_right_where_probabilities_are():
     rng = np.random.default_rng(0)
     p = rng.beta(1, 6, 4000)
     alarms = p > 0.2
-    counts = expected_counts(p, alarms)
+    rule = SimpleNamespace(price=SimpleNamespace(positive=1), costs=CostMatrix.binary(fn=4), labels=(0, 1))
+    figures = ExpectedFigures.of(rule, np.column_stack([1 - p, p]), alarms.astype(int))
     y = rng.random((3000, len(p))) < p
     caught, missed = (y & alarms).sum(axis=1), (y & ~alarms).sum(axis=1)
     cost = 1000 * (alarms.sum() - caught + 4 * missed) / len(p)
     drawn = {"precision": caught / alarms.sum(), "recall": caught / (caught + missed), "cost": cost}
     for name, values in drawn.items():
-        one = counts.cost(4) if name == "cost" else getattr(counts, name)
+        one = figures.cost_per_1000 if name == "cost" else getattr(figures.counts[0], name)
         assert values.mean() == pytest.approx(one.value, abs=5 * one.error / np.sqrt(3000) + 1e-4)
         assert values.std() == pytest.approx(one.error, rel=0.07)
         assert np.mean((values > one.low) & (values < one.high)) == pytest.approx(0.95, abs=0.015)
 
 
-def test_expected_counts_add():
-    rng = np.random.default_rng(1)
-    p = rng.random(100)
-    whole = expected_counts(p, p > 0.5)
-    parts = expected_counts(p[:30], p[:30] > 0.5) + expected_counts(p[30:], p[30:] > 0.5)
-    assert parts.recall.value == pytest.approx(whole.recall.value)
-    assert parts.n_rows == 100
-    assert np.isnan(ExpectedCounts().precision.value)
-    assert np.isnan(ExpectedCounts().recall.value)
-    assert np.isnan(ExpectedCounts().cost(3).value)
+def test_nothing_is_expected_of_no_alarm_and_no_positive():
+    assert np.isnan(expected_counts(np.full(9, 0.1), np.zeros(9, dtype=bool)).precision.value)
     assert np.isnan(expected_counts(np.full(9, 1e-200), np.zeros(9, dtype=bool)).recall.value)
 
 

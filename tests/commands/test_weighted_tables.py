@@ -20,7 +20,6 @@ from crcen import (
 from crcen.cli import app
 from crcen.cli.wording import in_options
 from crcen.theory.decision import weighted_probability
-from crcen.theory.limits import judge_share
 
 QUICK = {"hidden": (), "max_epochs": 10, "l2": 1e-3, "encoding": "standard", "n_members": 1}
 
@@ -75,16 +74,6 @@ def test_the_report_judges_the_share_by_weight(model, tmp_path):
         report.review.to_dict()
         == evaluate_table(model, own, weight="people", review=(2, 20), n_resamples=0).review.to_dict()
     )
-
-
-def test_shares_of_equal_weights_are_those_of_counts():
-    from crcen import load_dataset, resolve
-    from crcen.theory.rows import effective_totals
-
-    y = load_dataset("abalone").y == 1
-    trained = resolve(Budget(2), 100, 900)
-    plain = judge_share(float(y.sum()), float((~y).sum()), trained)
-    assert judge_share(*effective_totals(y, np.full(len(y), 7.0)), trained).z == pytest.approx(plain.z)
 
 
 def test_a_watch_counts_labels_by_weight(model, tmp_path):

@@ -29,15 +29,6 @@ def test_totals_are_sums_of_the_rows_at_or_above_each_score(scored):
     assert np.array_equal(one[0], tp[1])
 
 
-@pytest.mark.parametrize("threshold", [-1.0, 0.0, 0.3, 0.5, 1.0])
-def test_cuts_above_a_threshold(scored, threshold):
-    y, p, _ = scored
-    curve = ThresholdCurve(y, p)
-    k = curve.n_cuts_above(threshold)
-    tp, fp = curve.totals(np.ones(200))
-    assert (tp[k - 1] + fp[k - 1] if k else 0) == (p > threshold).sum()
-
-
 def test_areas_are_those_of_scikit_learn(scored):
     y, p, weights = scored
     curve = ThresholdCurve(y, p)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.expense import expense_table, judge_class_steps, judge_step, outside_chance, pair_expenses
+from crcen.theory.expense import expense_table, judge_class_steps, judge_step, outside_chance
 from crcen.theory.limits import EXPENSE_Z
 from crcen.theory.price import Alpha, Budget, CostRatio, Lam, Price, resolve
 
@@ -190,64 +190,6 @@ def test_right_probabilities_are_seldom_accused():
 
 # -- K classes -------------------------------------------------------------------------------------------------------
 
-START, END = (Price(np.array(w), np.ones(3)) for w in ([1.0, 4.0, 5.0], [1.0, 4.0, 30.0]))
-
-
-def rows(n=400, seed=0):
-    rng = np.random.default_rng(seed)
-    p = np.exp(np.array([1.5, 0, -1.5]) + rng.normal(0, 1.5, (n, 3)))
-    p /= p.sum(axis=1, keepdims=True)
-    return p, (p.cumsum(axis=1) < rng.random((n, 1))).sum(axis=1)
-
-
-def test_expected_expenses_lie_inside_their_brackets_and_so_does_the_price_of_all_pairs():
-    p, _ = rows(20_000)
-    start, end = START, END
-    found = pair_expenses(p, start, end)
-    assert {(pair.source, pair.target) for pair in found.pairs} == {(0, 2), (1, 2)}
-    moved = (p * start.weights).argmax(axis=1) != (p * end.weights).argmax(axis=1)
-    assert sum(pair.n_rows for pair in found.pairs) == moved.sum()
-    for pair in found.pairs:
-        assert (pair.low, pair.high) == pytest.approx((5 / start.weights[pair.source], 30 / start.weights[pair.source]))
-        assert pair.is_inside
-        assert pair.low < pair.expense < pair.high
-    assert found.raised == 2
-    assert (found.low, found.high) == (5.0, 30.0)
-    assert 5.0 < found.price < 30.0
-    lost = sum(start.weights[pair.source] * pair.lost for pair in found.pairs)
-    assert found.price == pytest.approx(lost / sum(pair.gained for pair in found.pairs))
-    assert "all pairs" in str(found)
-    # The same ratios in other units are the same change.
-    scaled = pair_expenses(p, start, Price(7 * end.weights, np.ones(3)))
-    assert (scaled.price, scaled.high) == pytest.approx((found.price, found.high))
-
-
-def test_counted_expenses_come_near_the_expected_ones():
-    p, y = rows(100_000, 2)
-    start, end = START, END
-    expected, counted = pair_expenses(p, start, end), pair_expenses(p, start, end, y)
-    assert counted.price == pytest.approx(expected.price, rel=0.1)
-    for a, b in zip(expected.pairs, counted.pairs, strict=True):
-        mine = ((p * start.weights).argmax(axis=1) == b.source) & ((p * end.weights).argmax(axis=1) == b.target)
-        assert b.lost == (y[mine] == b.source).sum()
-        assert b.expense == pytest.approx(a.expense, rel=0.15)
-
-
-def test_a_change_of_several_weights_has_pairs_and_no_price_of_all():
-    p, y = rows()
-    one, other = (
-        Price(np.array([1.0, 2.0, 3.0]), np.ones(3)),
-        Price(np.array([1.0, 9.0, 20.0]), np.ones(3)),
-    )
-    found = pair_expenses(p, one, other, y)
-    assert found.raised is None
-    assert math.isnan(found.price)
-    assert found.pairs
-    with pytest.raises(InvalidParameter, match="as many classes"):
-        pair_expenses(p, one, Price(np.ones(2), np.ones(2)))
-    with pytest.raises(InvalidInput, match="one row a label"):
-        pair_expenses(p, one, other, y[:3])
-
 
 def stepped(seed, n=3000, n_classes=5, moved=0.0):
     """Labels of a softmax; the log-odds of the last class but one may have moved."""
@@ -261,24 +203,19 @@ def stepped(seed, n=3000, n_classes=5, moved=0.0):
     return y, p, Price(1 / p.mean(axis=0), 9000 * p.mean(axis=0))
 
 
-def at(weights, k, value):
-    moved = weights.weights.copy()
-    moved[k] = value
-    return Price(moved, weights.counts)
-
-
-def test_a_step_costs_what_the_expense_of_all_pairs_says():
-    y, p, weights = stepped(0)
+def test_a_step_costs_what_the_rows_that_move_lose_for_one_gained():
+    y, p, price = stepped(0)
     sizes = np.random.default_rng(2).integers(0, 3, len(y)).astype(float)
-    steps = judge_class_steps(y, p, weights, sizes)
+    steps = judge_class_steps(y, p, price, sizes)
     assert len(steps) > 8
     for step in steps:
-        before, after = at(weights, step.number, step.low), at(weights, step.number, step.high)
-        expense = pair_expenses(p, before, after, y, sizes)
-        assert step.price == pytest.approx(expense.price)
-        assert step.n_rows == sum(np.sum(sizes[moves] > 0) for moves in [
-            before.weighted(p).argmax(axis=1) != after.weighted(p).argmax(axis=1)
-        ])  # fmt: skip
+        weights = [np.where(np.arange(5) == step.number, end, price.weights) for end in (step.low, step.high)]
+        before, after = ((p * w).argmax(axis=1) for w in weights)
+        moved = before != after
+        assert (after[moved] == step.number).all()
+        lost = sum(sizes[moved & (y == k) & (before == k)].sum() * price.weights[k] for k in range(5))
+        assert step.price == pytest.approx(lost / sizes[moved & (y == step.number)].sum())
+        assert step.n_rows == (moved & (sizes > 0)).sum()
         if step.low <= step.price <= step.high:
             assert step.z == 0
         else:

@@ -14,7 +14,7 @@ from crcen.theory.limits import (
     fitted_model_noise,
     is_dominated,
     is_nearly_separated,
-    judge_share,
+    judge_class_share,
 )
 
 TRAINED = resolve(Budget(5), 100, 900)
@@ -29,15 +29,15 @@ def test_the_noise_of_a_fitted_model():
 
 def test_the_share_is_that_of_two_proportions():
     """z of the pooled two-proportion test, written out."""
-    test = judge_share(160, 840, TRAINED)
+    test = judge_class_share(160, 1000, 100, 1000)
     pooled = 260 / 2000
     assert test.z == pytest.approx(0.06 / math.sqrt(pooled * (1 - pooled) * 2 / 1000))
     assert not test.has_moved  # 3.9 standard deviations
-    assert judge_share(170, 830, TRAINED).z > SHARE_Z
-    assert judge_share(170, 830, TRAINED).has_moved
-    large = resolve(Budget(5), 1e6, 9e6)
-    assert abs(judge_share(1.1e6, 8.9e6, large).z) > SHARE_Z
-    assert not judge_share(1.1e6, 8.9e6, large).has_moved  # a factor of 1.1 matters to nobody
+    assert judge_class_share(170, 1000, 100, 1000).z > SHARE_Z
+    assert judge_class_share(170, 1000, 100, 1000).has_moved
+    large = judge_class_share(1.1e6, 1e7, 1e6, 1e7)
+    assert abs(large.z) > SHARE_Z
+    assert not large.has_moved  # a factor of 1.1 matters to nobody
 
 
 def test_limits_of_what_is_too_good():
@@ -68,5 +68,6 @@ def test_one_event_where_few_were_expected_is_no_proof():
 
 
 def test_few_rows_move_no_share():
-    assert abs(judge_share(2, 3, resolve(Budget(5), 30, 970)).z) > SHARE_Z
-    assert not judge_share(2, 3, resolve(Budget(5), 30, 970)).has_moved
+    few = judge_class_share(2, 5, 30, 1000)
+    assert abs(few.z) > SHARE_Z
+    assert not few.has_moved

@@ -17,6 +17,7 @@ from crcen.theory.residual_test import (
     ResidualSums,
     TrainingError,
     chi_square_tail,
+    joint_residual_sums,
     pair_sums,
     residual_sums,
 )
@@ -142,14 +143,14 @@ def test_sums_of_k_classes_are_those_of_a_loop_and_each_class_is_one_against_the
         for i in range(len(y))
     ]
     slope = sum(s[i] * (p[i] @ w) * (np.diag(q[i]) - np.outer(q[i], q[i])) for i in range(len(y)))
-    sums = residual_sums(y, q, THREE, s)
+    sums = joint_residual_sums(y, q, THREE, s)
     np.testing.assert_allclose(sums.residuals, residual.sum(axis=0), atol=1e-9)
     np.testing.assert_allclose(sums.variance, np.sum(second, axis=0), rtol=1e-9)
     np.testing.assert_allclose(sums.slope, slope, rtol=1e-9)
     np.testing.assert_allclose(sums.squares, (residual**2).sum(axis=0), rtol=1e-12)
     one = sums.of_class(2)
     assert (one.n_pos, one.residual) == (np.sum(y == 2), pytest.approx(sums.residuals[2]))
-    parts = [residual_sums(y[own], q[own], THREE, s[own]) for own in np.array_split(np.arange(400), 3)]
+    parts = [joint_residual_sums(y[own], q[own], THREE, s[own]) for own in np.array_split(np.arange(400), 3)]
     total = sum(parts, JointResidualSums.none(3))
     np.testing.assert_allclose(total.variance, sums.variance, rtol=1e-10)
     np.testing.assert_array_equal(total.counts, sums.counts)

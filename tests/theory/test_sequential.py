@@ -44,7 +44,7 @@ def test_bound_between_grid_points_is_above_and_near():
     y, p = rows(rng, 3000)
     low = np.linspace(-0.5, 0.4, 40)
     inside = np.linspace(low, low + 0.03, 50)
-    exact = log_likelihoods(y, p, grid=inside.ravel()).reshape(50, 40).max(axis=0)
+    exact = np.array([[d * y.sum() - np.log1p(p * np.expm1(d)).sum() for d in row] for row in inside]).max(axis=0)
     bound = process._largest(log_likelihoods(y, p), low, low + 0.03)
     assert (bound >= exact - 1e-9).all()
     assert (bound - exact).max() < 0.2

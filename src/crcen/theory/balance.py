@@ -133,20 +133,12 @@ class Balance:
 
 @dataclass(frozen=True, eq=False)
 class BalanceRows:
-    """Rows that a solve reads many times, in parts, on one or several workers.
+    """Rows that a solve reads many times, in parts, on one or several workers."""
 
-    Parameters
-    ----------
-    parts
-        Gives (logits (n, K), class numbers, logarithms of row weights) of every part, anew each time it is called.
-    n_classes
-        K.
-    gather
-        Stacks the arrays of all workers; each worker then finds the same shifts.
-    """
-
+    # (logits (n, K), class numbers, logarithms of row weights) of every part, anew each time it is called
     parts: Callable[[], Iterable[tuple[Array, Index, Array]]]
     n_classes: int
+    # stacks the arrays of all workers; each worker then finds the same shifts
     gather: Callable[[Array], Array] = lambda array: array[None]
 
     def flows(self, shifts: Array) -> _Flows:

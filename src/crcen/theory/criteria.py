@@ -51,27 +51,13 @@ _SMALLEST_P = 1e-15
 
 @dataclass(frozen=True)
 class Criterion:
-    """One acceptance criterion.
+    """One acceptance criterion."""
 
-    Parameters
-    ----------
-    metric : str
-        One of `TESTS`.
-    threshold : float
-        What must be reached; of a cost per row. NaN for criteria without one.
-    column : int
-        Class of a recall or precision, by number; −1 otherwise.
-    text : str
-        In the form in which it is written.
-    per : int
-        Rows to which a cost refers.
-    """
-
-    metric: str
-    threshold: float = math.nan
-    column: int = -1
-    text: str = ""
-    per: int = 1
+    metric: str  # one of `TESTS`
+    threshold: float = math.nan  # what must be reached; of a cost per row. NaN for criteria without one
+    column: int = -1  # class of a recall or precision, by number; −1 otherwise
+    text: str = ""  # in the form in which it is written
+    per: int = 1  # rows to which a cost refers
 
     @property
     def has_threshold(self) -> bool:
@@ -80,22 +66,7 @@ class Criterion:
 
 
 def parse_criteria(texts: Sequence[str], classes: Sequence[Any], positive: int | None) -> tuple[Criterion, ...]:
-    """Criteria from their text.
-
-    Parameters
-    ----------
-    texts : sequence of str
-        Such as "recall >= 0.8"; see `SYNTAX`.
-    classes : sequence
-        Labels of the model.
-    positive : int or None
-        Number of the positive class, for two classes.
-
-    Raises
-    ------
-    InvalidParameter
-        If one of them has no test, a threshold is out of range, or one occurs twice.
-    """
+    """Criteria from their text, see `SYNTAX`; an error for one that has no test, is out of range or occurs twice."""
     found: list[Criterion] = []
     if not texts:
         raise InvalidParameter(f"require must state at least one criterion, such as {SYNTAX}.", parameter="require")
@@ -164,40 +135,18 @@ def _column(metric: str, label: str | None, classes: Sequence[Any], positive: in
 
 @dataclass(frozen=True, eq=False)
 class ScoredClasses:
-    """Rows with probabilities, decisions and, once known, labels.
+    """Rows with probabilities, decisions and, once known, labels."""
 
-    Parameters
-    ----------
-    labels : sequence
-        Names of the K classes.
-    p : float64 array of shape (n, K)
-        Natural probabilities.
-    actions : int64 array of shape (n,)
-        Decisions; below K they are classes.
-    costs : float64 array of shape (K, A)
-        Cost of each action for each class.
-    price, trained : Price
-        Of the decisions, and of the key equation.
-    y : int64 array of shape (n,)
-        Class numbers; empty before labels are known.
-    groups : dict of str to array of shape (n,)
-        The group of each row, by column.
-    error : TrainingError, optional
-        Uncertainty of the model as measured.
-    noise : float, optional
-        Factor on variances if it was not measured.
-    """
-
-    labels: Sequence[Any]
-    p: Array
-    actions: Index
-    costs: Array
-    price: Price
-    trained: Price
-    y: Index = field(default_factory=lambda: np.empty(0, np.int64))
-    groups: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    error: TrainingError | None = None
-    noise: float | None = None
+    labels: Sequence[Any]  # names of the K classes
+    p: Array  # natural probabilities (n, K)
+    actions: Index  # decisions; below K they are classes
+    costs: Array  # of each action for each class, (K, A)
+    price: Price  # of the decisions
+    trained: Price  # of the key equation
+    y: Index = field(default_factory=lambda: np.empty(0, np.int64))  # class numbers; empty before labels are known
+    groups: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # the group of each row, by column
+    error: TrainingError | None = None  # uncertainty of the model as measured
+    noise: float | None = None  # factor on variances if it was not measured
 
     def parts(self) -> list[tuple[str, str, Bools]]:
         """Column, name and rows of every group."""
@@ -226,45 +175,21 @@ class ScoredClasses:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One test of a criterion, on all rows or on those of a group.
-
-    Parameters
-    ----------
-    criterion : Criterion
-        What was tested.
-    verdict : {"pass", "fail", "undecided"}
-        With all tests of the certificate considered.
-    estimate : float
-        Measured value, in the unit of the criterion.
-    bound : float
-        One-sided confidence bound that decides, of this test alone.
-    interval : Interval
-        Two-sided, at the same confidence.
-    hits, size : int
-        Rows that count, and how many of these are right (of a share).
-    p_pass, p_fail : float
-        p-values, adjusted by Holm, of "the threshold is not kept" and of "it is kept"; NaN without such a test.
-    statement : str
-        What was shown, in one sentence.
-    column, group : str
-        Of a group; empty for all rows.
-    groups : tuple of Outcome
-        Results of the groups.
-    """
+    """One test of a criterion, on all rows or on those of a group."""
 
     criterion: Criterion
-    verdict: str
-    estimate: float
-    bound: float
-    interval: Interval
-    hits: int
-    size: int
-    p_pass: float
-    p_fail: float
-    statement: str
-    column: str = ""
+    verdict: str  # "pass", "fail" or "undecided", with all tests of the certificate considered
+    estimate: float  # in the unit of the criterion
+    bound: float  # one-sided confidence bound that decides, of this test alone
+    interval: Interval  # two-sided, at the same confidence
+    hits: int  # rows that are right (of a share)
+    size: int  # rows that count
+    p_pass: float  # of "the threshold is not kept", adjusted by Holm; NaN without such a test
+    p_fail: float  # of "it is kept", likewise
+    statement: str  # what was shown, in one sentence
+    column: str = ""  # of a group; empty for all rows
     group: str = ""
-    groups: tuple["Outcome", ...] = ()
+    groups: tuple["Outcome", ...] = ()  # results of the groups
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -310,19 +235,9 @@ def judge_criteria(
 ) -> tuple[Outcome, ...]:
     """Test all criteria on labelled rows, in their order.
 
-    Parameters
-    ----------
-    criteria : sequence of Criterion
-        What was declared.
-    rows : ScoredClasses
-        With labels.
-    confidence : float
-        One minus the probability of any wrong pass of a threshold, and of any wrong fail.
-    differences : callable
-        Sentences about columns that differ from training, for an error rate; None if that is not known.
+    One minus the confidence is the probability of any wrong pass of a threshold, and of any wrong fail. ``differences``
+    gives sentences about columns that differ from training, for an error rate; None if that is not known.
 
-    Notes
-    -----
     Criteria with a threshold pass if rows show that it is kept, and fail if rows show that it is not. Other criteria
     fail if rows contradict them, and pass otherwise. Holm's method runs over all p-values of "not kept", and over all
     of "kept"; a comparison with training rows has its share of the error rate of the latter.

@@ -13,18 +13,7 @@ class ThresholdCurve:
     """Possible thresholds, and how many rows are above each.
 
     Cut k raises an alarm on the rows of the k + 1 largest distinct scores; equal scores are decided alike.
-
-    Parameters
-    ----------
-    target : bool array of shape (n,), or float64 array
-        True for the positive rows; probabilities in place of labels give expected counts.
-    score : float64 array of shape (n,)
-        Probabilities, or anything that ranks rows.
-
-    Attributes
-    ----------
-    score : float64 array of shape (cuts,)
-        The distinct scores, falling.
+    Probabilities in place of labels give expected counts. ``score`` holds the distinct scores, falling.
     """
 
     def __init__(self, target: NDArray[np.bool_] | Array, score: Array) -> None:
@@ -40,10 +29,6 @@ class ThresholdCurve:
             np.cumsum(ordered * self._target, axis=-1)[..., self._last],
             np.cumsum(ordered * (1.0 - self._target), axis=-1)[..., self._last],
         )
-
-    def n_cuts_above(self, threshold: float) -> int:
-        """How many of the distinct scores lie above a threshold."""
-        return int(np.searchsorted(-self.score, -threshold, side="left"))
 
 
 def roc_area(tp: Array, fp: Array) -> float:
@@ -119,17 +104,7 @@ class Gains:
 
 
 class DecisionCurves:
-    """Labelled rows with natural probabilities, and every curve of them.
-
-    Parameters
-    ----------
-    y : array of shape (n,)
-        0/1 or bool, 1 is positive; both classes must be there.
-    p : array of shape (n,)
-        Natural posteriors.
-    sample_weight : array of shape (n,), optional
-        Finite and not negative.
-    """
+    """Labelled rows (0/1, both classes present) with natural probabilities, and every curve of them."""
 
     def __init__(self, y: ArrayLike, p: ArrayLike, sample_weight: ArrayLike | None = None) -> None:
         target, chance = check_binary_target(y), check_probabilities(p, "p")

@@ -20,17 +20,9 @@ _STARTS, _ROWS_PER_START = 4, 150
 def shares_p_value(strata: Sequence[tuple[Index, Index]], level: float, seed: int = 0) -> float:
     """P-value of equal shares of hits in all groups, given their numbers in each stratum; NaN if nothing can differ.
 
-    Exact for two groups in one stratum (hypergeometric tail). Otherwise by at least 20/level draws of multivariate
-    hypergeometric counts, fewer if 50 draws are as extreme as the data before.
-
-    Parameters
-    ----------
-    strata : sequence of (hits, sizes), int arrays of shape (groups,)
-        Hits and rows of each group.
-    level : float
-        Significance level the p-value will be compared with.
-    seed : int
-        Of the draws.
+    ``strata`` holds (hits, sizes) by group. Exact for two groups in one stratum (hypergeometric tail). Otherwise by at
+    least 20/level draws of multivariate hypergeometric counts, fewer if 50 draws are as extreme as the data before;
+    ``level`` is the significance level the p-value will be compared with.
     """
     known = []
     for hits, sizes in strata:
@@ -67,19 +59,10 @@ def _distance(hits: NDArray[np.integer], sizes: Index, total: int, n: int) -> Ar
 def precision_cut(target: Bools, scores: Array, share: float, confidence: float) -> int:
     """Number of rows, in order of falling score, whose precision is at least `share`; 0 if none is guaranteed.
 
-    Tests "precision ≤ share" exactly at a fixed sequence of numbers of alarms m, from the first m with
+    Tests "precision ≤ share" exactly on held-out rows at a fixed sequence of numbers of alarms m, from the first m with
     share^m ≤ 1 − confidence on, each 10 % more than the one before, up to the first test that does not reject. With
     many rows there are four such sequences, each starting at twice as many alarms and with a quarter of the error: one
-    wrong row at the top then does not end everything.
-
-    Parameters
-    ----------
-    target : bool array of shape (n,)
-        Positive rows, held out.
-    scores : float64 array of shape (n,)
-        Their scores; rows with equal scores are taken together.
-    share, confidence : float
-        Precision to guarantee, and the probability that it holds.
+    wrong row at the top then does not end everything. Rows with equal scores are taken together.
     """
     order = np.argsort(-scores, kind="stable")
     hits, falling, n = np.cumsum(target[order]), scores[order], len(scores)

@@ -1,7 +1,4 @@
-"""Expense: cost of one more catch in false alarms between consecutive weights, beside the cost it should have.
-
-For K classes the same is measured for steps of the weight of one class, and for pairs of classes.
-"""
+"""Expense: cost of one more catch in false alarms between consecutive weights, beside the cost it should have."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.limits import EXPENSE_Z, LEAST_VARIANCE
 from crcen.theory.price import Budget, CostRatio, Lam, Price, as_spec, cost_ratio_of
 from crcen.theory.residual_test import two_sided
-from crcen.theory.rows import Array, Shown, check_class_numbers, check_not_negative, check_row_weights, in_one_line
+from crcen.theory.rows import Array, Shown, check_not_negative, in_one_line
 
 PricedWeighting: TypeAlias = Price | Lam | CostRatio | Budget
 
@@ -179,18 +176,11 @@ def expense_table(weightings: Sequence[Any], fn: ArrayLike, fp: ArrayLike) -> Ex
 
 @dataclass(frozen=True)
 class StepTest:
-    """A step between two prices, and whether its cost is explained by chance.
-
-    Parameters
-    ----------
-    step : ExpenseStep
-        Counts, expense and bracket.
-    z : float
-        How far the catches lie outside of what the bracket allows, in standard deviations: negative if a catch cost too
-        much, positive if it cost too little, 0 inside; NaN if too few rows changed to tell.
-    """
+    """A step between two prices, and whether its cost is explained by chance."""
 
     step: ExpenseStep
+    # Standard deviations by which the catches lie outside of what the bracket allows: negative if a catch cost too
+    # much, positive if too little, 0 inside; NaN if too few rows changed to tell.
     z: float
 
     @property
@@ -217,16 +207,8 @@ def judge_step(step: ExpenseStep, noise: float = 1.0, squares: float | None = No
     """Test the cost of one step of a moved threshold.
 
     A row that flips has a posterior between the two thresholds if probabilities are right. So the share of positives
-    among the rows that flip lies, up to chance, between them.
-
-    Parameters
-    ----------
-    step : ExpenseStep
-        Between two prices.
-    noise : float
-        As `crcen.theory.limits.fitted_noise` gives it; 1 for the true posterior.
-    squares : float, optional
-        Sum of the squared weights of the rows that flip; by default their number.
+    among the rows that flip lies, up to chance, between them. ``noise`` is that of `crcen.theory.limits.fitted_noise`,
+    ``squares`` the sum of the squared weights of the rows that flip; by default their number.
     """
     size = step.catches + step.delta_fp
     squares = size if squares is None else squares
@@ -243,31 +225,15 @@ def judge_step(step: ExpenseStep, noise: float = 1.0, squares: float | None = No
 
 @dataclass(frozen=True)
 class ClassStep:
-    """Rows that go to a class when its weight is raised.
+    """Rows that go to a class when its weight is raised."""
 
-    Parameters
-    ----------
-    number : int
-        Of the class.
-    low, high : float
-        Its weight before and after, which bracket the cost of one more row of it if probabilities are right.
-    n_rows : int
-        Rows that moved.
-    gained : float
-        Rows of the class among them.
-    lost : float
-        Weight of the rows that were right where they were.
-    z : float
-        How far the cost lies outside of its bracket, in standard deviations: negative below, positive above, 0 inside.
-    """
-
-    number: int
-    low: float
+    number: int  # of the class
+    low: float  # its weight before and after, which bracket the cost of one more row of it if probabilities are right
     high: float
-    n_rows: int
-    gained: float
-    lost: float
-    z: float
+    n_rows: int  # rows that moved
+    gained: float  # rows of the class among them
+    lost: float  # weight of the rows that were right where they were
+    z: float  # standard deviations by which the cost lies outside of its bracket: negative below, 0 inside
 
     @property
     def price(self) -> float:
@@ -283,27 +249,12 @@ def judge_class_steps(
     noise: float = 1.0,
     factors: Sequence[float] = FACTORS,
 ) -> tuple[ClassStep, ...]:
-    """Raise the weight of every class step by step, and measure the cost of each step.
+    """Raise the weight of every class step by step, and price each step in which enough rows moved to tell.
 
     A row that goes from class a to class k has w_a p_a between c p_k at the weights c of k before and after. So the sum
     of w_a 1{y=a} − c 1{y=k} over the rows that move is, up to chance, not below 0 at the first c and not above 0 at the
-    second.
-
-    Parameters
-    ----------
-    y, p, sample_weight
-        Class numbers (n,), natural probabilities (n, K), weights of rows (n,).
-    price : Price
-        Class weights at which steps begin; only ratios matter.
-    noise : float
-        How much more sums of new rows vary than under the truth.
-    factors : sequence of float
-        Factors of the weight of a class, rising.
-
-    Returns
-    -------
-    tuple of ClassStep
-        Those in which enough rows moved to tell.
+    second. ``noise`` is how much more sums of new rows vary than under the truth, ``factors`` are those of a class
+    weight, rising.
     """
     found, rows, w = [], np.arange(len(y)), price.weights
     for k in range(price.n_classes):
@@ -334,134 +285,3 @@ def outside_chance(steps: Sequence[ClassStep]) -> float:
     """Upper bound of the probability of any step so far outside of its bracket; 1 if none is."""
     worst = max((abs(step.z) for step in steps), default=0.0)
     return min(1.0, len(steps) * 0.5 * two_sided(worst)) if worst > 0.0 else 1.0
-
-
-@dataclass(frozen=True)
-class PairExpense:
-    """Rows that were decided for one class at the first weights and for another at the second.
-
-    Parameters
-    ----------
-    source, target : int
-        Numbers of the class that rows left, and of the one they went to.
-    n_rows : int
-        How many.
-    lost, gained : float
-        Rows of ``source`` and of ``target`` among them: expected ones, or counted if labels were given.
-    low, high : float
-        The bracket w_target / w_source before and after. A row that moved has a ratio of probabilities inside it.
-    """
-
-    source: int
-    target: int
-    n_rows: int
-    lost: float
-    gained: float
-    low: float
-    high: float
-
-    @property
-    def expense(self) -> float:
-        """Rows of ``source`` lost for one of ``target`` gained; NaN if none was gained."""
-        return self.lost / self.gained if self.gained > 0.0 else math.nan
-
-    @property
-    def is_inside(self) -> bool:
-        """Whether the expense is inside its bracket, as expected ones always are."""
-        return self.low * (1.0 - _ROUNDING) <= self.expense <= self.high * (1.0 + _ROUNDING)
-
-
-@dataclass(frozen=True)
-class PairExpenses(Shown):
-    """Rows that a change of class weights moved.
-
-    Parameters
-    ----------
-    pairs : tuple of PairExpense
-        For every pair of classes between which rows moved.
-    raised : int or None
-        The one class whose weight was raised, the others keeping theirs; None for another change.
-    price : float
-        Then: weight of all rows lost to other classes for one row of ``raised`` gained; else NaN.
-    low, high : float
-        Then: the weight of ``raised`` before and after, between which an expected price lies.
-    """
-
-    pairs: tuple[PairExpense, ...]
-    raised: int | None
-    price: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        lines = [f"{'from':>6}  {'to':>6}  {'rows':>8}  {'lost':>10}  {'gained':>10}  {'expense':>9}  bracket"]
-        for one in self.pairs:
-            lines.append(
-                f"{one.source:>6}  {one.target:>6}  {one.n_rows:>8,}  {one.lost:>10.4g}  {one.gained:>10.4g}  "
-                f"{one.expense:>9.4g}  {one.low:.4g} to {one.high:.4g}"
-            )
-        if self.raised is not None and not math.isnan(self.price):
-            lines.append(
-                f"all pairs: {self.price:.4g} for one row of class {self.raised}, between {self.low:.4g} and "
-                f"{self.high:.4g}"
-            )
-        return "\n".join(lines)
-
-
-def pair_expenses(
-    p: ArrayLike, start: Price, end: Price, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
-) -> PairExpenses:
-    """Price the rows that move between classes when the weights that decide change.
-
-    A row that goes from class a to class k was decided by w_a p_a ≥ w_k p_k before and w_k p_k ≥ w_a p_a after, so that
-    p_a / p_k lies between both ratios w_k / w_a; so does the sum over all such rows, in expectation.
-
-    Parameters
-    ----------
-    p : array of shape (n, K)
-        Natural probabilities.
-    start, end : Price
-        Weights before and after.
-    y : array of shape (n,), optional
-        Class numbers; then rows are counted instead of expected.
-    sample_weight : array of shape (n,), optional
-        Finite and not negative.
-
-    Raises
-    ------
-    InvalidInput, InvalidParameter
-        If probabilities, labels or weights cannot be used.
-    """
-    if start.n_classes != end.n_classes:
-        raise InvalidParameter(f"both weights must be of as many classes: got {start.n_classes} and {end.n_classes}.")
-    before, after = (weights.weighted(p).argmax(axis=1) for weights in (start, end))
-    chances = np.asarray(p, dtype=np.float64)
-    sizes = check_row_weights(sample_weight, len(chances))[:, None]
-    if y is None:
-        mass = sizes * chances
-    else:
-        numbers = check_class_numbers(y, start.n_classes)
-        if len(numbers) != len(chances):
-            raise InvalidInput(f"p must have one row a label: got {len(chances)} for {len(numbers)}.")
-        mass = sizes * (numbers[:, None] == np.arange(start.n_classes))
-    pairs = []
-    for source, target in sorted({*zip(before.tolist(), after.tolist(), strict=True)}):
-        if source != target:
-            mine = (before == source) & (after == target)
-            ends = (one.weights[target] / one.weights[source] for one in (start, end))
-            lost, gained = mass[mine].sum(axis=0)[[source, target]]
-            pairs.append(PairExpense(source, target, int(mine.sum()), float(lost), float(gained), *map(float, ends)))
-    return PairExpenses(tuple(pairs), *_together(pairs, start.weights, end.weights))
-
-
-def _together(pairs: list[PairExpense], start: Array, end: Array) -> tuple[int | None, float, float, float]:
-    """The class that was raised, the price of all pairs in units of the other classes' weights, and its bracket."""
-    ratio = end / start
-    raised = int(np.argmax(ratio))
-    others = np.delete(ratio, raised)
-    if ratio[raised] <= others[0] * (1.0 + _ROUNDING) or np.ptp(others) > _ROUNDING * others[0]:
-        return None, math.nan, math.nan, math.nan
-    gained = sum(pair.gained for pair in pairs)
-    lost = sum(start[pair.source] * pair.lost for pair in pairs)
-    price = lost / gained if gained > 0.0 else math.nan
-    return raised, float(price), float(start[raised]), float(end[raised] / others[0])

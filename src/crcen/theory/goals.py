@@ -48,16 +48,8 @@ def between(inside: float, outside: float) -> float:
 class RowsByProbability:
     """Rows in order of falling probability, and the thresholds between them.
 
-    Parameters
-    ----------
-    target : bool array of shape (n,), or float64 array
-        Whether rows are positive; probabilities in place of labels give expected counts.
-    p : float64 array of shape (n,)
-        Natural posteriors.
-    weights : float64 array of shape (n,), optional
-        Weights of rows.
-    clusters : array of shape (n,), optional
-        Rows of the same cluster may depend on each other: guarantees count one of each.
+    Probabilities in place of labels give expected counts. Rows of the same cluster may depend on each other: guarantees
+    count one of each.
     """
 
     def __init__(
@@ -137,15 +129,7 @@ class ThresholdGoal(Goal):
         return np.where(cuts < 0, 0.0, prices[cuts])
 
     def meet(self, p: Array, times: Any = None) -> MetGoal:
-        """Meet the goal on rows without labels, as their probabilities expect it.
-
-        Parameters
-        ----------
-        p : float64 array of shape (n,)
-            Natural posteriors.
-        times : array of datetime64 of shape (n,), optional
-            When each row came in, for a capacity of a day or a week.
-        """
+        """Meet the goal on rows without labels, as their probabilities expect it; a period needs the rows' times."""
         threshold = self.for_rows(float(p.size)).threshold(RowsByProbability(p, p))
         return MetGoal.of(self, p, p > threshold, (threshold, threshold))
 
@@ -486,15 +470,7 @@ class Review(Goal):
         return np.array(ANSWERS)[self.meet(p).answers]
 
     def meet(self, p: Array, price: float | None = None) -> ReviewedRows:
-        """Send rows between the two prices to review.
-
-        Parameters
-        ----------
-        p : float64 array of shape (n,)
-            Natural posteriors.
-        price : float, optional
-            What a miss is worth without a review; by default the geometric mean of both prices.
-        """
+        """Send rows between the two prices to review; a miss without one is worth ``price``, else their mean."""
         low, high = self.thresholds
         answers = (p > low).astype(np.int64) + (p > high)
         middle, c = p[answers == 1], math.sqrt(self.low * self.high) if price is None else price
@@ -505,30 +481,15 @@ class Review(Goal):
 
 @dataclass(frozen=True, eq=False)
 class MetGoal(Shown):
-    """A goal met on rows, as their probabilities expect it; prints itself.
-
-    Parameters
-    ----------
-    goal : ThresholdGoal
-        What was asked for.
-    alarms : bool array of shape (n,)
-        The decisions.
-    thresholds : tuple of float
-        Probability above which rows got an alarm: smallest and largest over periods.
-    expected_catches, expected_positives : float
-        Sums of probabilities: of the alarms, of all rows.
-    n_periods : int
-        Days or weeks; 1 without.
-    ties : tuple of int
-        Rows that share the probability at the border, and those of them that got an alarm, by their order.
-    """
+    """A goal met on rows, as their probabilities expect it; prints itself."""
 
     goal: ThresholdGoal
-    alarms: Bools
-    thresholds: tuple[float, float]
-    expected_catches: float
-    expected_positives: float
-    n_periods: int = 1
+    alarms: Bools  # the decisions
+    thresholds: tuple[float, float]  # probability above which rows got an alarm: smallest and largest over periods
+    expected_catches: float  # sum of probabilities of the alarms
+    expected_positives: float  # sum of all probabilities
+    n_periods: int = 1  # days or weeks; 1 without
+    # rows that share the probability at the border, and those of them that got an alarm, by order
     ties: tuple[int, int] = (0, 0)
 
     @classmethod
@@ -609,30 +570,15 @@ class MetGoal(Shown):
 
 @dataclass(frozen=True, eq=False)
 class ReviewedRows(Shown):
-    """Rows in three: alarm, review, no alarm; and what the review saves, as probabilities expect it; prints itself.
-
-    Parameters
-    ----------
-    review : Review
-        The two prices.
-    answers : int array of shape (n,)
-        Numbers into `ANSWERS`.
-    expected_caught, expected_reviewed, expected_missed : float
-        Expected positives among the alarms, the rows to review, the rest.
-    price : float
-        What a miss is worth with two answers, for the comparison.
-    saved : float
-        Expected cost, in false alarms, that a review which finds the truth saves against two answers at that price,
-        without the cost of the reviews themselves.
-    """
+    """Rows in three: alarm, review, no alarm; and what the review saves, as probabilities expect it; prints itself."""
 
     review: Review
-    answers: Index
-    expected_caught: float
-    expected_reviewed: float
-    expected_missed: float
-    price: float
-    saved: float
+    answers: Index  # numbers into `ANSWERS`
+    expected_caught: float  # positives among the alarms
+    expected_reviewed: float  # among the rows to review
+    expected_missed: float  # among the rest
+    price: float  # what a miss is worth with two answers, for the comparison
+    saved: float  # false alarms that a perfect review saves against two answers, its own cost not counted
 
     @property
     def counts(self) -> dict[str, int]:

@@ -52,41 +52,21 @@ class GroupTest:
 
 @dataclass(frozen=True, eq=False)
 class GroupFigures:
-    """One group at the common price.
+    """One group at the common price."""
 
-    Parameters
-    ----------
-    name : str
-        The value of the column.
-    n_rows : int
-        Its rows.
-    quality : Quality
-        Decisions of its rows and their cost.
-    expected : float64 array of shape (K,)
-        Rows of each class that the probabilities expect.
-    positive : int or None
-        Column of the positive class, for two classes.
-    counts : tuple of int
-        For two classes: positives, alarms, and positives with an alarm, unweighted.
-    alarm_share, found_over_expected : Interval
-        For two classes: share of rows with an alarm; positives over the sum of probabilities, 1 if these are right.
-    equation : KeyEquation, EquationTest or None
-        The key equation of its rows at the training price, with the group's own counts; None if it has one class only.
-        For more classes tested.
-    equal_recall : tuple of float
-        For two classes: the price at which the group would have the recall of all rows, alarms and cost per 1,000 rows
-        at that price (cost at the common price); NaN if no price gives it.
-    """
-
-    name: str
+    name: str  # the value of the column
     n_rows: int
-    quality: Quality
-    expected: Array
-    positive: int | None = None
+    quality: Quality  # decisions of its rows and their cost
+    expected: Array  # rows of each class that the probabilities expect, (K,)
+    positive: int | None = None  # column of the positive class, for two classes
+    # for two classes: positives, alarms, and positives with an alarm, unweighted
     counts: tuple[int, int, int] = (0, 0, 0)
-    alarm_share: Interval = UNKNOWN
-    found_over_expected: Interval = UNKNOWN
+    alarm_share: Interval = UNKNOWN  # for two classes: share of rows with an alarm
+    found_over_expected: Interval = UNKNOWN  # for two classes: positives over the sum of probabilities
+    # The key equation at the training price, with the group's own counts (tested for K > 2); None with one class only.
     equation: Any = None
+    # For two classes: the price at which the group would have the recall of all rows, alarms and cost per 1,000 rows at
+    # that price (cost at the common price); NaN if no price gives it.
     equal_recall: tuple[float, float, float] = (math.nan, math.nan, math.nan)
 
     @property
@@ -150,24 +130,12 @@ class GroupFigures:
 
 @dataclass(frozen=True)
 class GroupComparison:
-    """The groups of one column.
-
-    Parameters
-    ----------
-    column : str
-        Its name.
-    groups : tuple of GroupFigures
-        The largest first.
-    tests : tuple of GroupTest
-        Of recall, precision and calibration.
-    overall_recall : float
-        For two classes: that of all rows.
-    """
+    """The groups of one column, the largest first."""
 
     column: str
     groups: tuple[GroupFigures, ...]
-    tests: tuple[GroupTest, ...]
-    overall_recall: float = math.nan
+    tests: tuple[GroupTest, ...]  # of recall, precision and calibration
+    overall_recall: float = math.nan  # for two classes: that of all rows
 
     @property
     def differing(self) -> tuple[str, ...]:
@@ -259,26 +227,12 @@ def compare_groups(
     noise: float = 1.0,
     error_rate: float = GROUP_ERROR_RATE,
 ) -> tuple[GroupComparison, ...]:
-    """Metrics of groups, column by column, with tests under one error rate.
+    """Metrics of groups, column by column, with tests under one error rate over all columns and metrics.
 
-    Parameters
-    ----------
-    columns : dict of str to array of shape (n,)
-        The group of every row as text or None, by column.
-    y : array of shape (n,)
-        Class numbers; bool, True for positives, if p has one column.
-    p : float64 array of shape (n, K), or (n,)
-        Natural probabilities of every class, or of the positive one.
-    price, trained : Price
-        The price of decisions, and the one that the key equation is at.
-    sample_weight : array of shape (n,), optional
-        Weights of rows, checked. Rows, positives and alarms are counted without them.
-    labels : sequence, optional
-        Names of the classes.
-    noise : float
-        How much more a residual varies than under the truth (`crcen.theory.limits.fitted_noise`).
-    error_rate : float
-        Probability of naming any difference if there is none, over all columns and metrics.
+    ``columns`` maps a name to the group of every row (text or None). Rows have class numbers and natural probabilities
+    (n, K), or bool labels and p (n,) of the positive class. ``trained`` is the price that the key equation is at.
+    ``sample_weight`` is checked; rows, positives and alarms are counted without it. ``noise`` is how much more a
+    residual varies than under the truth (`crcen.theory.limits.fitted_noise`).
     """
     if p.ndim == 1:  # two classes, the second of them positive
         y, p = np.asarray(y).astype(np.int64), np.stack([1.0 - p, p], axis=1)

@@ -110,16 +110,8 @@ def share_interval(
 ) -> Interval:
     """Wilson's interval of the (weighted) share of rows with a hit.
 
-    Parameters
-    ----------
-    hit : bool array of shape (n,)
-        Among the rows that count, for example whether positives were found.
-    weights : float64 array of shape (n,), optional
-        Sample weights.
-    clusters : array of shape (n,), optional
-        Rows of the same cluster may depend on each other.
-    level : float
-        Confidence level.
+    ``hit`` is of the rows that count, for example whether positives were found. Rows of the same cluster may depend on
+    each other.
     """
     w = np.ones(len(hit)) if weights is None else weights
     size = effective_size(w)
@@ -147,16 +139,7 @@ def auc_interval(
     """Area under the ROC curve: DeLong's interval on the logit scale, never shorter than Newcombe's score interval.
 
     With few positives, or an area near 1, DeLong's variance is too small or zero; Newcombe's (2006, method 5) covers
-    there. With many positives DeLong's interval is the longer one if variances of the classes differ.
-
-    Parameters
-    ----------
-    target : bool array of shape (n,)
-        Positive rows.
-    scores : float64 array of shape (n,)
-        Higher for rows that are more likely positive; ties count half.
-    weights, clusters, level
-        As in `share_interval`.
+    there. With many positives DeLong's interval is the longer one if variances of the classes differ. Ties count half.
     """
     w = np.ones(len(target)) if weights is None else weights
     w_pos, w_neg = np.where(target, w, 0.0), np.where(target, 0.0, w)
@@ -227,22 +210,12 @@ def cost_interval(
     *,
     level: float = LEVEL,
 ) -> Interval:
-    """Mean cost of a row at a cost matrix, by MOVER over the exact intervals of its cells.
+    """Mean cost of a row at a cost matrix (K, A), by MOVER over the exact intervals of its cells.
 
     The cost is a sum of cell shares times costs. Their Clopper–Pearson limits are combined by the method of variance
     estimates recovery (Zou and Donner 2008) with the correlations of multinomial shares. Exact limits cover where
-    Wilson limits fail (an expected count far below 1) and are at most 5 % longer.
-
-    Parameters
-    ----------
-    y : int64 array of shape (n,)
-        True class numbers.
-    actions : int64 array of shape (n,)
-        Chosen actions.
-    costs : float64 array of shape (K, A)
-        Cost of each action for each class.
-    weights, clusters, level
-        As in `share_interval`. Effective sizes are those of each class.
+    Wilson limits fail (an expected count far below 1) and are at most 5 % longer. Effective sizes are those of each
+    class.
     """
     w = np.ones(len(y)) if weights is None else weights
     if not len(y) or not w.any():

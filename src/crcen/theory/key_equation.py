@@ -12,20 +12,20 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.stats import norm
+from numpy.typing import ArrayLike
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.class_means import means_by_law
 from crcen.theory.decision import sigmoid, softmax
 from crcen.theory.limits import EQUATION_P, fitted_noise
-from crcen.theory.price import Price, resolve, resolved
+from crcen.theory.price import Price, WeightingLike, resolve, resolved
 from crcen.theory.residual_test import (
     FEWEST_TO_TEST,
     JointResidualSums,
     JointTest,
     PairSums,
     TrainingError,
+    joint_pair_test,
     joint_test,
     pair_sums,
     sums_of_columns,
@@ -33,6 +33,7 @@ from crcen.theory.residual_test import (
 )
 from crcen.theory.rows import (
     Array,
+    Bools,
     Index,
     Shown,
     as_numpy,
@@ -68,17 +69,15 @@ class KeyEquation(Shown):
         The price; its counts are those of the training rows if it came resolved.
     flows : float64 array of shape (K, K)
         F_jk = w_j Σ_{y=j} s q_k: weight of class j that the model gives to class k.
-    equations : JointTest
-        Test of the K − 1 equations; for two classes its statistic is z².
-    pairs : JointTest
-        Test of all K(K−1)/2 pairwise equations E F_jk = E F_kj. True posteriors satisfy them; training does not enforce
-        them.
+    equations, pairs : JointTest
+        Tests of the K − 1 equations (for two classes the statistic is z²) and of all K(K−1)/2 pairwise equations
+        E F_jk = E F_kj, which true posteriors satisfy and training does not enforce.
     variances : float64 array of shape (K,)
         Population variance, in each class, of q of the positive class; of q of the class itself for K > 2.
     z : float
         For two classes: the residual in standard deviations; NaN if there is no test.
     rows : str
-        Which rows these are, if whoever evaluated the equation says so.
+        Which rows these are.
 
     Attributes
     ----------
@@ -283,7 +282,7 @@ class KeyEquation(Shown):
 def key_equation(
     y: ArrayLike,
     q: ArrayLike,
-    weighting: Any,
+    weighting: WeightingLike,
     sample_weight: ArrayLike | None = None,
     *,
     training_error: TrainingError | None = None,
@@ -336,20 +335,18 @@ def key_equation(
     For K > 2 classes the equations leave the class means free. Li, Li, Pan and Zhu (2020) call softmax
     "indeterministic" for this, and one-against-all logistic outputs "deterministic".
     """
+    how = (weighting, sample_weight, training_error, clusters, is_stratified)
     if np.ndim(as_numpy(q)) == 2:
-        outputs = check_class_probabilities(q, len(np.asarray(as_numpy(y))))
-        numbers = check_class_numbers(y, outputs.shape[1])
-        return _evaluate(numbers, outputs, weighting, sample_weight, training_error, clusters, is_stratified)
-    positive = check_binary_target(y)
-    outputs = check_probabilities(q)
+        columns = check_class_probabilities(q, len(np.asarray(as_numpy(y))))
+        return _evaluate(check_class_numbers(y, columns.shape[1]), columns, *how)
+    positive, outputs = check_binary_target(y), check_probabilities(q)
     if outputs.shape != positive.shape:
         raise InvalidInput(f"q must have one value for each of the {positive.size} rows, got shape {outputs.shape}")
-    drawn = (clusters, is_stratified)
-    return _evaluate_binary(positive, outputs, 1.0 - outputs, weighting, sample_weight, training_error, *drawn)
+    return _evaluate_binary(positive, outputs, 1.0 - outputs, *how)
 
 
 def key_equation_of_logits(
-    y: ArrayLike, logits: ArrayLike, weighting: Any, sample_weight: ArrayLike | None = None
+    y: ArrayLike, logits: ArrayLike, weighting: WeightingLike, sample_weight: ArrayLike | None = None
 ) -> KeyEquation:
     """`key_equation` from weighted logits, (n,) or (n, K): it keeps its digits if q rounds to 1."""
     outputs = np.asarray(as_numpy(logits), dtype=np.float64)
@@ -358,39 +355,38 @@ def key_equation_of_logits(
     positive = check_binary_target(y)
     if outputs.shape != positive.shape:
         raise InvalidInput(f"logits must have one value for each of the {positive.size} rows, got {outputs.shape}")
-    q = check_probabilities(sigmoid(outputs))
-    return _evaluate_binary(positive, q, sigmoid(-outputs), weighting, sample_weight, None)
+    return _evaluate_binary(
+        positive, check_probabilities(sigmoid(outputs)), sigmoid(-outputs), weighting, sample_weight
+    )
 
 
 def _evaluate_binary(
-    positive: NDArray[np.bool_],
+    positive: Bools,
     q: Array,
     complement: Array,
-    weighting: Any,
+    weighting: WeightingLike,
     sample_weight: ArrayLike | None,
-    error: TrainingError | None,
+    error: TrainingError | None = None,
     clusters: ArrayLike | None = None,
     is_stratified: bool = False,
 ) -> KeyEquation:
     """From q and 1 − q, each with its own digits."""
-    sizes = check_row_weights(sample_weight, positive.size)
-    price = resolve(weighting, *class_totals(positive, sizes))
+    price = resolve(weighting, *class_totals(positive, check_row_weights(sample_weight, positive.size)))
     if price.positive is None:
         raise InvalidInput(f"q must have a column for each of {price.n_classes} classes: got one value a row.")
-    is_last = price.positive == 1
-    columns = np.stack([complement, q] if is_last else [q, complement], axis=1)
-    numbers = (positive == is_last).astype(np.int64)
+    columns = price.by_column(q, complement)
+    numbers = (positive == (price.positive == 1)).astype(np.int64)
     return _evaluate(numbers, columns, price, sample_weight, error, clusters, is_stratified)
 
 
 def _evaluate(
     y: Index,
     q: Array,
-    weighting: Any,
+    weighting: WeightingLike,
     sample_weight: ArrayLike | None,
     error: TrainingError | None,
-    clusters: ArrayLike | None = None,
-    is_stratified: bool = False,
+    clusters: ArrayLike | None,
+    is_stratified: bool,
 ) -> KeyEquation:
     sizes, n_classes = check_row_weights(sample_weight, y.size), q.shape[1]
     counts = np.bincount(y, weights=sizes, minlength=n_classes)
@@ -407,35 +403,22 @@ def _evaluate(
         return found
     tests = RowTests(y, q, sizes / scale, price.weights, error, 1.0, clusters, is_stratified)
     if found.weighting.positive is not None:
-        own = tests.of_class(found.weighting.positive)
-        joint = JointTest(own.z**2, 1, own.p_value)
-        return replace(found, equations=joint, pairs=joint, z=own.z)
+        z, joint = tests.of_two(found.weighting.positive)
+        return replace(found, equations=joint, pairs=joint, z=z)
     joint = tests.guarded(found.equations, np.arange(n_classes))
     return replace(found, equations=joint, pairs=found.pairs if clusters is None else joint)
 
 
 @dataclass(frozen=True, eq=False)
 class RowTests:
-    """Saddlepoint tests of single residuals, from rows.
+    """Saddlepoint tests of single residuals, from rows."""
 
-    Parameters
-    ----------
-    y, q, sizes, weights
-        Class numbers, weighted probabilities (n, K), sample weights and class weights.
-    error : TrainingError, optional
-        The fitted model's error.
-    noise : float
-        Factor of the variances, if that error was not measured.
-    clusters, is_stratified
-        As in `key_equation`.
-    """
-
-    y: Index
-    q: Array
-    sizes: Array
-    weights: Array
-    error: TrainingError | None
-    noise: float
+    y: Index  # class numbers
+    q: Array  # weighted probabilities (n, K)
+    sizes: Array  # sample weights
+    weights: Array  # class weights
+    error: TrainingError | None  # of the fitted model
+    noise: float  # factor of the variances, if that error was not measured
     clusters: ArrayLike | None
     is_stratified: bool
 
@@ -463,8 +446,14 @@ class RowTests:
         groups = None if self.clusters is None else np.asarray(as_numpy(self.clusters))
         if groups is not None and groups.shape != self.y.shape:
             raise InvalidInput(f"clusters must have one value for each of the {self.y.size} rows, got {groups.shape}")
-        drawn = {"clusters": groups, "is_stratified": self.is_stratified}
-        return residual_test(values, self._p, self.y, uncertainty=uncertainty, **drawn)  # type: ignore[arg-type]
+        return residual_test(
+            *(values, self._p, self.y), uncertainty=uncertainty, clusters=groups, is_stratified=self.is_stratified
+        )
+
+    def of_two(self, k: int) -> tuple[float, JointTest]:
+        """Z and test of two classes by the residual of one of them."""
+        own = self.of_class(k)
+        return own.z, JointTest(own.z**2, 1, own.p_value)
 
     def guarded(self, joint: JointTest, classes: Index) -> JointTest:
         """A joint test whose p-value is not below Holm's over the classes if these are lopsided or rows in clusters."""
@@ -487,21 +476,13 @@ class RowTests:
 
 @dataclass(frozen=True, eq=False)
 class KeySums:
-    """Sums over rows that make the key equation; sums of parts of the rows add up.
-
-    Parameters
-    ----------
-    sums, pairs
-        Residual sums; those of pairs for K > 2.
-    masses, means, squares : float64 arrays of shape (K,)
-        Weight of the rows of each class, and mean and sum of squares about it of the output of `KeyEquation.variances`.
-    """
+    """Sums over rows that make the key equation; sums of parts of the rows add up."""
 
     sums: JointResidualSums
-    pairs: PairSums | None
-    masses: Array
-    means: Array
-    squares: Array
+    pairs: PairSums | None  # for K > 2
+    masses: Array  # weight of the rows of each class, (K,)
+    means: Array  # by class, of the output that `KeyEquation.variances` are of
+    squares: Array  # its sum of squares about the mean
 
     def __add__(self, other: KeySums) -> KeySums:
         masses = self.masses + other.masses
@@ -518,19 +499,7 @@ class KeySums:
     def key_equation(
         self, price: Price, *, error: TrainingError | None = None, noise: float = 1.0, scale: float = 1.0
     ) -> KeyEquation:
-        """The key equation of these rows.
-
-        Parameters
-        ----------
-        price : Price
-            What q is at.
-        error : TrainingError, optional
-            The fitted model's error.
-        noise : float
-            Factor of the variances, if that error was not measured.
-        scale : float
-            What sample weights were divided by.
-        """
+        """The key equation at a price; weights were divided by ``scale``, ``noise`` replaces an unmeasured error."""
         if price.n_classes == 2 and price.positive is None:
             price = resolved(price, price.counts, 1)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -538,25 +507,17 @@ class KeySums:
         sums, total = self.sums, float(self.sums.between.sum())
         test = joint_test(sums.residuals[1:], noise * sums.variance[1:, 1:], total, error, sums.slope[1:])
         if price.positive is not None:
-            z, test = self._scalar_test(sums.of_class(price.positive), test, error, noise)
+            own, z = sums.of_class(price.positive), math.nan
+            if not test.reason and error is not None and own.n_pos < FEWEST_TO_TEST:
+                test = JointTest.none(1, f"too few: {own.n_pos} positives, and the test needs {FEWEST_TO_TEST}")
+            if not test.reason:
+                added = 0.0 if error is None else (own.slope * error.size) ** 2
+                z = own.residual / math.sqrt(noise * own.variance + added)
             return KeyEquation(price, scale * sums.flows, test, test, variances, z)
         assert self.pairs is not None
-        pairs = joint_test(self.pairs.sums, noise * self.pairs.variance, total)
-        if error is not None and not pairs.reason:
-            share = error.pairs * float(self.masses.sum())
-            pairs = JointTest(*error.test_pairs(self.pairs.sums, self.pairs.variance, share))
+        share = 0.0 if error is None else error.pairs * float(self.masses.sum())
+        pairs = joint_pair_test(self.pairs, total, error, noise, share)
         return KeyEquation(price, scale * sums.flows, test, pairs, variances)
-
-    def _scalar_test(
-        self, own: Any, test: JointTest, error: TrainingError | None, noise: float
-    ) -> tuple[float, JointTest]:
-        """Z of two classes, and the test."""
-        if not test.reason and error is not None and own.n_pos < FEWEST_TO_TEST:
-            test = JointTest.none(1, f"too few: {own.n_pos} positives, and the test needs {FEWEST_TO_TEST}")
-        if test.reason:
-            return math.nan, test
-        added = 0.0 if error is None else (own.slope * error.size) ** 2
-        return own.residual / math.sqrt(noise * own.variance + added), test
 
 
 def key_sums(y: Index, q: Array, sizes: Array, price: Price) -> KeySums:
@@ -585,31 +546,15 @@ def on_rows(equation: KeyEquation, rows: str) -> KeyEquation:
 
 @dataclass(frozen=True)
 class ClassEquation:
-    """The equation of one class.
-
-    Parameters
-    ----------
-    label : object
-        The class.
-    n_rows : int
-        Its rows.
-    flows_out, flows_in : float
-        Weight of its rows that the model gives to others, and of others' rows that it gives to this class.
-    z : float
-        Their difference in standard deviations, with the model's error in them; NaN without variance.
-    drift : float
-        Log-odds by which the class is more frequent than the model says, against all others.
-    is_tested : bool
-        Whether it has enough rows to take part in the joint test.
-    """
+    """The equation of one class."""
 
     label: Any
     n_rows: int
-    flows_out: float
-    flows_in: float
-    z: float
-    drift: float
-    is_tested: bool
+    flows_out: float  # weight of its rows that the model gives to others
+    flows_in: float  # weight of others' rows that the model gives to it
+    z: float  # difference in standard deviations, with the model's error; NaN without variance
+    drift: float  # log-odds by which it is more frequent than the model says, against all others
+    is_tested: bool  # whether it has enough rows for the joint test
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -749,30 +694,6 @@ class EquationTest(Shown):
         return lines
 
 
-def judge_equation(equation: KeyEquation, noise: float = 1.0, n_rarer: float = math.inf) -> EquationTest:
-    """Test the key equation of two classes, allowing for the model's error.
-
-    Parameters
-    ----------
-    equation : KeyEquation
-        On rows that the model did not see.
-    noise : float
-        As `crcen.theory.limits.fitted_noise` gives it; 1 for the true posterior, or if the equation was tested with a
-        measured `TrainingError`.
-    n_rarer : float
-        Rows of the rarer class; with fewer than `FEWEST_TO_TEST` the residual is far from normal.
-    """
-    if equation.z_reason or n_rarer < FEWEST_TO_TEST:
-        none = JointTest.none(1, equation.z_reason or _TOO_FEW)
-        return EquationTest(equation, none, joint_pairs=none, noise=noise)
-    z = equation.z / math.sqrt(noise)
-    p_value = equation.p_value
-    if noise != 1.0:  # the normal value of a lopsided residual, not beyond its z
-        p_value = two_sided(min(abs(equation.z), float(norm.isf(p_value / 2.0))) / math.sqrt(noise))
-    joint = JointTest(z**2, 1, p_value)
-    return EquationTest(equation, joint, z, joint_pairs=joint, noise=noise)
-
-
 def judge_equations(
     y: ArrayLike,
     p: ArrayLike,
@@ -820,18 +741,17 @@ def judge_equations(
     unmeasured = fitted_noise(effective_rows(sizes), float(trained.counts.sum())) if noise is None else noise
     factor = unmeasured if error is None else 1.0
     if trained.positive is not None:
-        drawn = {"clusters": clusters, "is_stratified": is_stratified}
-        found = key_equation(numbers, q, trained, sizes, training_error=error, **drawn)  # type: ignore[arg-type]
-        judged = judge_equation(found, factor, int(np.bincount(numbers, minlength=2).min()))
-        if judged.reason or factor == 1.0:
-            return judged
-        if q.ndim == 1:  # of the positive class, and numbers are 1 there
-            numbers = numbers if trained.positive == 1 else 1 - numbers
-            q = np.stack([1.0 - q, q] if trained.positive == 1 else [q, 1.0 - q], axis=1)
-        rows = RowTests(numbers, q, sizes, trained.weights, None, factor, clusters, is_stratified)
-        own = rows.of_class(trained.positive)
-        joint = JointTest(own.z**2, 1, own.p_value)
-        return replace(judged, joint=joint, joint_pairs=joint, z=own.z)
+        found = key_equation(
+            *(numbers, q, trained, sizes), training_error=error, clusters=clusters, is_stratified=is_stratified
+        )
+        reason = found.z_reason or (_TOO_FEW if np.bincount(numbers, minlength=2).min() < FEWEST_TO_TEST else "")
+        z, joint = (math.nan, JointTest.none(1, reason)) if reason else (found.z, found.equations)
+        if not reason and factor != 1.0:
+            if q.ndim == 1:  # of the positive class, and numbers are 1 there
+                numbers, q = numbers if trained.positive == 1 else 1 - numbers, trained.by_column(q, 1.0 - q)
+            tests = RowTests(numbers, q, sizes, trained.weights, None, factor, clusters, is_stratified)
+            z, joint = tests.of_two(trained.positive)
+        return EquationTest(found, joint, z, joint_pairs=joint, noise=factor)
     names = list(range(n_classes)) if labels is None else list(labels)
     w, unit, top = trained.weights / trained.weights.max(), sizes / sizes.max(), trained.weights.max() * sizes.max()
     sums = sums_of_columns(numbers, q, unit, w)
@@ -842,7 +762,7 @@ def judge_equations(
     out, into = top * sums.between.sum(axis=1), top * sums.between.sum(axis=0)
     spread = np.diag(variance) if error is None else error.variances(variance, slope)
     with np.errstate(divide="ignore", invalid="ignore"):
-        z = sums.residuals / np.sqrt(spread)
+        class_z = sums.residuals / np.sqrt(spread)
         drift = np.log(flows) - np.log(flows.T)
         against_all = np.log(out) - np.log(into)
     drift, against_all = (np.where(np.isfinite(one), one, np.nan) for one in (drift, against_all))
@@ -852,7 +772,7 @@ def judge_equations(
             n_rows=int(sums.counts[k]),
             flows_out=float(out[k]),
             flows_in=float(into[k]),
-            z=float(z[k]),
+            z=float(class_z[k]),
             drift=float(against_all[k]),
             is_tested=bool(is_tested[k]),
         )
@@ -869,9 +789,7 @@ def judge_equations(
         found_pairs = pair_sums(numbers, q, unit, w, tested)
         # Refits say how errors between two classes vary, not how far off they all are: allow no less than without.
         share = 0.0 if error is None else max(error.pairs * float(unit.sum()), unmeasured - 1.0)
-        joint_pairs = joint_test(found_pairs.sums, factor * found_pairs.variance, total)
-        if error is not None and not joint_pairs.reason:
-            joint_pairs = JointTest(*error.test_pairs(found_pairs.sums, found_pairs.variance, share))
+        joint_pairs = joint_pair_test(found_pairs, total, error, factor, share)
         with np.errstate(divide="ignore", invalid="ignore"):
             pair_z = found_pairs.sums / np.sqrt((1.0 + share) * factor * np.diag(found_pairs.variance))
         for i, j, one in zip(*(tested[side] for side in np.triu_indices(len(tested), 1)), pair_z, strict=True):

@@ -187,20 +187,10 @@ class Labels:
         return factor if self.is_last else 1.0 / factor
 
     def resolve(self, weighting: Any, counts: ArrayLike) -> Price:
-        """Resolve a price with the class counts.
+        """Resolve a price (see `crcen.resolve`) with counts in the order of the classes.
 
-        Parameters
-        ----------
-        weighting : as in `crcen.resolve`
-            A dict has a weight for each label, and a `CostMatrix` is brought into the order of the classes. A `Price`
-            keeps its weights and takes these counts.
-        counts : array of shape (K,)
-            In the order of the classes.
-
-        Raises
-        ------
-        InvalidParameter
-            For a price of two classes if there are more, weights of other labels, or costs that differ by row.
+        A dict has a weight for each label, a `CostMatrix` is brought into the order of the classes, and a `Price` keeps
+        its weights and takes these counts.
         """
         if isinstance(weighting, CostMatrix):
             if weighting.is_per_row:

@@ -70,8 +70,7 @@ def fitted_noise(n_new: float, n_train: float) -> float:
 def fitted_model_noise(weights: NDArray[np.float64], weighting: Price, profile: object = None) -> float:
     """The same for new rows with these sample weights.
 
-    Training rows are those of the training profile if there is one: counts of a price are sums of weights, whose unit
-    must not matter.
+    Training rows are counted by the training profile if there is one: the unit of weights must not matter.
     """
     n_train = getattr(profile, "n_rows", 0) or float(weighting.counts.sum())
     return fitted_noise(effective_rows(weights), float(n_train))
@@ -87,16 +86,7 @@ def count_chance(observed: float, expected: float, variance: float | None = None
     """Upper bound of the probability of a count this far from its expectation, also if the expectation is small.
 
     Chernoff's bound of a sum of events, beside the normal tail, which alone takes one event where 0.001 were expected
-    for 30 standard deviations.
-
-    Parameters
-    ----------
-    observed, expected : float
-        Counts, or sums of weights.
-    variance : float, optional
-        Of the count; by default its expectation.
-    noise : float
-        As `fitted_noise` gives it.
+    for 30 standard deviations. The variance is the expectation by default; ``noise`` is that of `fitted_noise`.
     """
     spread = expected if variance is None else variance
     if observed == expected:
@@ -125,11 +115,6 @@ class ShareTest:
         high, low = max(self.share, self.before), min(self.share, self.before)
         by_chance = count_chance(self.n_rows * self.share, self.n_rows * self.before)
         return abs(self.z) > SHARE_Z and by_chance < 2.0 * two_sided(SHARE_Z) and high > SHARE_RATIO * low
-
-
-def judge_share(n_pos: float, n_neg: float, trained: Price) -> ShareTest:
-    """Compare the share of positives with that of training."""
-    return judge_class_share(n_pos, n_pos + n_neg, trained.n_pos, trained.n_pos + trained.n_neg)
 
 
 def judge_class_share(n_own: float, here: float, n_own_before: float, there: float) -> ShareTest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -157,11 +157,6 @@ class DecisionCounts:
         return _shares(np.diag(self.table), self.table.sum(axis=1))
 
     @property
-    def precisions(self) -> Array:
-        """Share of the rows given to each class that are of it; NaN if none were."""
-        return _shares(np.diag(self.table), self.table[:, : self.n_classes].sum(axis=0))
-
-    @property
     def f1s(self) -> Array:
         """Harmonic mean of both for each class; 0 if nothing is right, NaN for a class that does not occur."""
         sizes = self.table.sum(axis=1) + self.table[:, : self.n_classes].sum(axis=0)
@@ -187,10 +182,6 @@ class DecisionCounts:
     def macro_f1(self) -> float:
         """Mean F1 of the classes that occur, in truth or as a decision."""
         return _known_mean(self.f1s)
-
-    def cost(self, costs: ArrayLike) -> float:
-        """Cost of these decisions, by a matrix (K, A)."""
-        return float((self.table * np.asarray(costs, dtype=np.float64)).sum())
 
     def table_of(self, names: Sequence[Any]) -> str:
         """A readable table; ``names`` are those of the columns, the classes first."""
@@ -224,18 +215,9 @@ def decision_counts(
     *,
     n_actions: int | None = None,
 ) -> DecisionCounts:
-    """Count decisions by the true class.
+    """Count decisions by the true class, as sums of weights.
 
-    Parameters
-    ----------
-    y, decided : arrays of shape (n,)
-        Class numbers, and numbers of classes or, from ``n_classes`` on, of further actions.
-    n_classes : int
-        K.
-    sample_weight : array of shape (n,), optional
-        Finite and not negative; then the counts are sums of weights.
-    n_actions : int, optional
-        Number of possible decisions; K by default.
+    Decisions are numbers of classes or, from ``n_classes`` on, of further actions, ``n_actions`` in all.
     """
     width = n_classes if n_actions is None else n_actions
     truth, chosen = check_class_numbers(y, n_classes), check_class_numbers(decided, width)
@@ -280,14 +262,6 @@ def log_losses(target: NDArray[Any], p: Array) -> Array:
         return np.asarray(-np.log(np.maximum(p[np.arange(len(target)), target], _SMALLEST)))
     inside = np.clip(p, _SMALLEST, 1.0 - _SMALLEST)
     return np.asarray(-np.where(target, np.log(inside), np.log1p(-inside)))
-
-
-def average_precisions(y: Index, p: Array, sample_weight: ArrayLike | None = None) -> Array:
-    """Average precision of each class against the rest, (K,); NaN for a class without rows."""
-    weights = check_row_weights(sample_weight, len(y))
-    return np.array(
-        [average_precision(*ThresholdCurve(y == k, column).totals(weights)) for k, column in enumerate(p.T)]
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -348,11 +322,6 @@ class Quality:
     def cost_by_class(self) -> Array:
         """Cost of the rows of each class over all rows: these add up to ``cost``."""
         return np.asarray((self.counts.table * self.costs.costs).sum(axis=1) / self.counts.table.sum())
-
-    @property
-    def relative_cost(self) -> float:
-        """Cost over that of the cheapest single decision; NaN if that is free."""
-        return self.cost.value / self.habit_cost if self.habit_cost > 0.0 else math.nan
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -436,27 +405,10 @@ def measure_quality(
     *,
     actions: ArrayLike | None = None,
 ) -> Quality:
-    """Measure decisions at stated costs.
+    """Measure decisions at stated costs, the same for all rows.
 
-    Parameters
-    ----------
-    y : array of shape (n,)
-        Class numbers 0 … K−1, in the order of the costs.
-    p : array of shape (n, K)
-        Natural probabilities.
-    costs : CostMatrix
-        The same for all rows.
-    sample_weight : array of shape (n,), optional
-        Finite and not negative.
-    clusters : array of shape (n,), optional
-        Rows of the same cluster may depend on each other; intervals are then longer.
-    actions : array of shape (n,), optional
-        Decisions; by default the cheapest ones.
-
-    Raises
-    ------
-    InvalidInput
-        If there is no row, or labels, probabilities or weights cannot be used.
+    Class numbers (n,) and natural probabilities (n, K) are in the order of the costs. Rows of the same cluster may
+    depend on each other; intervals are then longer. ``actions`` are the decisions; by default the cheapest ones.
     """
     if costs.is_per_row:
         raise InvalidInput("costs must be the same for all rows.")
@@ -526,35 +478,17 @@ class Expected:
 
 @dataclass(frozen=True)
 class ExpectedCounts:
-    """Sums over decided rows without labels, from which expected metrics follow; sums of parts of the rows add up.
+    """Sums over decided rows without labels, from which expected metrics follow.
 
     The one assumption: a row of probability p is positive with probability p, independently of other rows. Only labels
     can tell whether it holds.
-
-    Parameters
-    ----------
-    n_rows, n_alarms : int
-        Rows, and alarms among them.
-    catches, misses : float
-        Sums of p over alarms, and over the other rows.
-    catch_variance, miss_variance : float
-        Sums of p(1 − p) over the same.
     """
 
-    n_rows: int = 0
-    n_alarms: int = 0
-    catches: float = 0.0
-    misses: float = 0.0
-    catch_variance: float = 0.0
-    miss_variance: float = 0.0
-
-    def __add__(self, other: ExpectedCounts) -> ExpectedCounts:
-        return ExpectedCounts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
-
-    @property
-    def alarm_share(self) -> float:
-        """Alarms among rows."""
-        return self.n_alarms / self.n_rows if self.n_rows else math.nan
+    n_alarms: int
+    catches: float  # sum of p over alarms
+    misses: float  # sum of p over the other rows
+    catch_variance: float  # sums of p(1 − p) over the same
+    miss_variance: float
 
     @property
     def precision(self) -> Expected:
@@ -573,20 +507,12 @@ class ExpectedCounts:
         variance = missed**2 * self.catch_variance + caught**2 * self.miss_variance
         return Expected(caught, math.sqrt(variance) / total)
 
-    def cost(self, cost_ratio: float) -> Expected:
-        """Cost of 1,000 rows in false alarms: one for a false alarm, the cost ratio for a miss."""
-        if not self.n_rows:
-            return Expected(math.nan, math.nan)
-        total = self.n_alarms - self.catches + cost_ratio * self.misses
-        error = math.sqrt(self.catch_variance + cost_ratio**2 * self.miss_variance)
-        return Expected(1000.0 * total / self.n_rows, 1000.0 * error / self.n_rows)
-
 
 def expected_counts(p: Array, alarms: Bools) -> ExpectedCounts:
     """The sums over rows with these natural probabilities and decisions."""
     variance = p * (1.0 - p)
     parts = (one[rows].sum() for one in (p, variance) for rows in (alarms, ~alarms))
-    return ExpectedCounts(len(p), int(alarms.sum()), *map(float, parts))
+    return ExpectedCounts(int(alarms.sum()), *map(float, parts))
 
 
 def row_draws(counts: Index, n_resamples: int, generator: np.random.Generator) -> Iterator[Index]:

@@ -34,22 +34,9 @@ def labels_for_drift(
 ) -> float:
     """Labelled rows with which the residual test finds a drift with this power; infinite if no number is sufficient.
 
-    n = 1 / (j[(d / (z_{1−α/2} + z_{power}))² − σ²]).
-
-    Parameters
-    ----------
-    p : float64 array of shape (m, K)
-        Natural probabilities of rows like those that will be labelled.
-    weights : float64 array of shape (K,)
-        Class weights at which the equation is tested.
-    k : int
-        The class whose log-odds drift.
-    drift : float
-        In log-odds.
-    power, level : float
-        Probability of finding it, and level of the two-sided test.
-    uncertainty : float
-        σ, the model's own error in log-odds. If it is too large compared with the drift, only more training rows help.
+    n = 1 / (j[(d / (z_{1−α/2} + z_{power}))² − σ²]) for a drift d in the log-odds of class k, from probabilities (m, K)
+    of rows like those that will be labelled and the class weights of the test. ``level`` is that of the two-sided test,
+    ``uncertainty`` σ, the model's own error in log-odds: if it is too large, only more training rows help.
     """
     _share(power, "power"), _share(level, "level")
     if not (math.isfinite(drift) and drift != 0.0):
@@ -80,19 +67,7 @@ def positives_for_recall_bound(
 ) -> tuple[int, int]:
     """Labelled positives needed, and how many of these must be found, for an exact lower bound on recall.
 
-    Parameters
-    ----------
-    bound : float
-        Lower bound that the data should show.
-    recall : float
-        Expected recall, above the bound.
-    confidence, power : float
-        Of the bound, and the probability that the data show it.
-
-    Raises
-    ------
-    InvalidParameter
-        If the expected recall does not exceed the bound.
+    ``recall`` is the expected one, above the bound; ``power`` the probability that the data show the bound.
     """
     _share(bound, "bound"), _share(confidence, "confidence"), _share(power, "power")
     if not bound < recall <= 1.0:
@@ -113,15 +88,7 @@ def positives_for_recall_bound(
 def labels_for_recall_bound(
     bound: float, recall: float, prevalence: float, *, confidence: float = LEVEL, power: float = 0.8
 ) -> int:
-    """Labelled rows for an exact lower bound on recall, the number of positives among them being random.
-
-    Parameters
-    ----------
-    bound, recall, confidence, power
-        As in `positives_for_recall_bound`.
-    prevalence : float
-        Share of positives.
-    """
+    """Labelled rows for an exact lower bound on recall, the number of positives among them being random."""
     positives, _ = positives_for_recall_bound(bound, recall, confidence=confidence, power=power)
     _share(prevalence, "prevalence")
     counts = np.arange(2 * positives + 50)
@@ -143,18 +110,7 @@ def labels_for_recall_bound(
 def labels_for_cost_width(p: Array, actions: Index, costs: Array, width: float, *, level: float = LEVEL) -> int:
     """Labelled rows with which the interval of the mean cost of a row is expected to have this width.
 
-    Parameters
-    ----------
-    p : float64 array of shape (m, K)
-        Natural probabilities of rows like those that will be labelled.
-    actions : int64 array of shape (m,)
-        Their decisions.
-    costs : float64 array of shape (K, A)
-        Cost of each action for each class.
-    width : float
-        Upper minus lower limit, per row.
-    level : float
-        Confidence level.
+    From probabilities (m, K) and decisions of rows like those that will be labelled, and costs (K, A).
     """
     if not (math.isfinite(width) and width > 0.0):
         raise InvalidParameter(f"the width of the interval must be above 0, got {width:g}")
@@ -183,20 +139,8 @@ def audits_for_recall_bound(
 ) -> float:
     """Expected number of audits with which the lower bound on recall reaches `bound`; infinite if none is enough.
 
-    Parameters
-    ----------
-    chance : float64 array of shape (n,)
-        Probability of the class.
-    quiet : bool array of shape (n,)
-        Rows without an alarm.
-    scores : float64 array of shape (n,)
-        Audit scores, `audit_scores`, or ones for equal probabilities.
-    bound : float
-        Lower bound that the audits should show.
-    confidence, power : float
-        Of the bound, and the probability that audits show it if the probabilities are right.
-    seed : int
-        Of the simulation from which the power follows.
+    From the probability of the class, which rows are ``quiet`` (no alarm) and `audit_scores` or ones. ``power`` is the
+    probability that audits show the bound if the probabilities are right, by simulation.
     """
     _share(bound, "bound"), _share(confidence, "confidence"), _share(power, "power")
     rng, n_quiet, own = np.random.default_rng(seed), int(quiet.sum()), chance[quiet]

@@ -24,25 +24,10 @@ def estimate_shares(
 ) -> tuple[Interval, ...]:
     """Maximum-likelihood class shares of rows without labels, with intervals from the likelihood ratio.
 
-    Under label shift, rows of a class look as they did in training and only the shares differ. The likelihood
-    Π Σ_k p_k·s_k/trained_k is maximised by EM (Saerens, Latinne and Decaestecker 2002). The rows must not be unlike the
-    training rows in any other way, and the probabilities must be calibrated.
-
-    Parameters
-    ----------
-    p : float64 array of shape (n, K)
-        Natural probabilities at the class shares of training.
-    trained : float64 array of shape (K,)
-        Class shares of the training rows.
-    level : float
-        Confidence level of each interval.
-    uncertainty : float64 array of shape (K,), optional
-        Standard deviations of the model's own error in log-odds, added to the intervals on the log-odds scale.
-
-    Returns
-    -------
-    tuple of Interval
-        One for each class.
+    Under label shift, rows of a class look as they did in training and only the shares differ. The likelihood Π Σ_k
+    p_k·s_k/trained_k is maximised by EM (Saerens, Latinne and Decaestecker 2002). The rows must not be unlike the
+    training rows in any other way, and the probabilities (n, K) must be calibrated. ``uncertainty`` (K,) are standard
+    deviations of the model's own error in log-odds, added to the intervals on the log-odds scale.
     """
     if p.ndim != 2 or len(p) < 1 or trained.shape != (p.shape[1],) or not (trained > 0.0).all():
         raise InvalidInput(

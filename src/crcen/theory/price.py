@@ -339,22 +339,14 @@ class Price(Shown):
     def decide(self, p: ArrayLike) -> NDArray[Any]:
         """Decide by natural probabilities; a tie is no alarm, or the first of the cheapest decisions.
 
-        Parameters
-        ----------
-        p : array of shape (n,) or (n, K)
-            Probabilities of the positive class, or of every class.
-
-        Returns
-        -------
-        array of shape (n,)
-            For p of shape (n,): whether the row gets an alarm, p > 1 − λ. For a column for each class: numbers of
-            classes, or of actions of the cost matrix.
+        For p (n,) of the positive class: whether the row gets an alarm, p > 1 − λ. For columns (n, K): numbers of
+        classes, or of actions of the cost matrix.
         """
         chances = check_probabilities(p, "p")
-        if chances.ndim == 1 and (self.costs is None or not self.costs.actions):
-            return np.asarray(chances > self.threshold)
-        if chances.ndim == 1:
-            chances = np.stack([1.0 - chances, chances] if self.positive else [chances, 1.0 - chances], axis=1)
+        if chances.ndim == 1 and self.positive is not None:
+            if self.costs is None or not self.costs.actions:
+                return np.asarray(chances > self.threshold)
+            chances = self.by_column(chances, 1.0 - chances)
         _check_columns(chances, self.n_classes)
         if self.costs is not None and (self.positive is None or self.costs.actions):
             return self.costs.choose(chances)
@@ -362,20 +354,16 @@ class Price(Shown):
             return np.asarray((chances * self.weights).argmax(axis=1))
         return np.where(chances[:, self.positive] > self.threshold, self.positive, 1 - self.positive)
 
+    def by_column(self, pos: Array, neg: Array) -> Array:
+        """Values of the positive and the negative class as columns (n, 2) in the order of the classes."""
+        return np.stack([neg, pos] if self._column("positive class") == 1 else [pos, neg], axis=1)
+
     def replace(self, weighting: Any) -> Price:
         """Another price for the same classes and counts."""
         return resolved(weighting, self.counts, self.positive)
 
     def row_weights(self, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Array:
-        """Weights of rows in the loss: the weight of the row's class times its sample weight.
-
-        Parameters
-        ----------
-        y : array of shape (n,)
-            For two classes 0/1 or bool, 1 is positive; otherwise class numbers.
-        sample_weight : array of shape (n,), optional
-            Finite and not negative.
-        """
+        """Weights of rows in the loss: that of the row's class (0/1 or class numbers) times its sample weight."""
         if self.positive is not None:
             target = check_binary_target(y)
             return check_row_weights(sample_weight, target.size) * np.where(target, self.lam, self.threshold)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from scipy.special import chdtrc, fdtrc
 
 from crcen.exceptions import InvalidInput
-from crcen.theory.price import Price, cost_ratio_of
+from crcen.theory.price import Price, WeightingLike, cost_ratio_of
 from crcen.theory.rows import (
     Array,
     Index,
@@ -45,22 +45,12 @@ def chi_square_tail(value: float, degrees: int) -> float:
 
 @dataclass(frozen=True)
 class JointTest(Shown):
-    """One χ² statistic for several equations at once.
+    """One χ² statistic for several equations at once."""
 
-    Parameters
-    ----------
-    statistic, p_value : float
-        NaN if there is no test.
-    degrees : int
-        Independent equations.
-    reason : str
-        Why there is no test; empty otherwise.
-    """
-
-    statistic: float
-    degrees: int
+    statistic: float  # NaN, as the p-value, if there is no test
+    degrees: int  # independent equations
     p_value: float
-    reason: str = ""
+    reason: str = ""  # why there is no test
 
     def __str__(self) -> str:
         if self.reason:
@@ -91,16 +81,10 @@ def quadratic_form(sums: Array, variance: Array) -> tuple[float, int]:
 def joint_test(
     sums: Array, variance: Array, total: float, error: TrainingError | None = None, jacobian: Array | None = None
 ) -> JointTest:
-    """Test that sums have mean 0.
+    """Test that sums (m,) with this covariance under the model have mean 0.
 
-    Parameters
-    ----------
-    sums, variance : float64 arrays of shape (m,) and (m, m)
-        Sums of residuals, and their covariance under the model.
-    total : float
-        Weight of all rows: rows whose residuals are tiny beside it were balanced.
-    error, jacobian
-        The fitted model's error and what log-odds add to the means of the sums (m, K), if it was measured.
+    Rows whose residuals are tiny beside ``total``, the weight of all rows, were balanced. ``jacobian`` (m, K) is what
+    log-odds add to the means of the sums, for a measured error of the fitted model.
     """
     if not (np.diag(variance) > 0.0).all():
         return JointTest.none(len(sums), "every output is 0 or 1, so the residual has no variance under the model")
@@ -110,6 +94,16 @@ def joint_test(
         return JointTest(*error.test(sums, variance, jacobian))
     statistic, degrees = quadratic_form(sums, variance)
     return JointTest(statistic, degrees, chi_square_tail(statistic, degrees))
+
+
+def joint_pair_test(
+    pairs: PairSums, total: float, error: TrainingError | None, noise: float, share: float
+) -> JointTest:
+    """Test of all pairwise equations; a measured error raises their variances by ``share``."""
+    test = joint_test(pairs.sums, noise * pairs.variance, total)
+    if error is None or test.reason:
+        return test
+    return JointTest(*error.test_pairs(pairs.sums, pairs.variance, share))
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,29 +232,16 @@ def _f_tail(statistic: float, degrees: int, below: float) -> float:
 class ResidualSums:
     """Sums over rows for one class against the rest; sums of parts of the rows add up.
 
-    With s a row's sample weight, q its weighted and p its natural probability under the model:
-
-    Parameters
-    ----------
-    n_rows, n_pos : int
-        Rows, and positives among them.
-    missed, alarmed : float
-        The two sides of the key equation: Σ sλ(1−q) over positives and Σ s(1−λ)q over negatives.
-    slope : float
-        Σ sλ(1−q)p, what one unit of log-odds adds to the expected residual, to first order.
-    variance : float
-        Σ s²[λ²p(1−q)² + (1−λ)²(1−p)q²], the variance of the residual if p is the true posterior.
-    squares : float
-        Σ of the squared row residuals, whose expectation under the model is `variance`.
+    With s a row's sample weight, q its weighted and p its natural probability under the model.
     """
 
     n_rows: int = 0
     n_pos: int = 0
-    missed: float = 0.0
-    alarmed: float = 0.0
-    slope: float = 0.0
-    variance: float = 0.0
-    squares: float = 0.0
+    missed: float = 0.0  # left side of the key equation, Σ sλ(1−q) over positives
+    alarmed: float = 0.0  # right side, Σ s(1−λ)q over negatives
+    slope: float = 0.0  # Σ sλ(1−q)p: what one unit of log-odds adds to the expected residual, to first order
+    variance: float = 0.0  # Σ s²[λ²p(1−q)² + (1−λ)²(1−p)q²]: of the residual if p is the true posterior
+    squares: float = 0.0  # Σ of squared row residuals, whose expectation under the model is `variance`
 
     def __add__(self, other: ResidualSums) -> ResidualSums:
         return ResidualSums(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
@@ -278,30 +259,14 @@ class ResidualSums:
 
 @dataclass(frozen=True, eq=False)
 class JointResidualSums:
-    """Sums over rows for K classes; sums of parts of the rows add up.
-
-    Parameters
-    ----------
-    n_rows : int
-        Rows.
-    counts : int64 array of shape (K,)
-        Rows of each class.
-    flows : float64 array of shape (K, K)
-        F_jk = w_j Σ_{y=j} s q_k; the residual of a class is its outflow less its inflow.
-    slope : float64 array of shape (K, K)
-        A = Σ s (w·p)(diag q − q qᵀ): log-odds that are off by d make a mean residual of A d, to first order.
-    variance : float64 array of shape (K, K)
-        Of the residuals, if the model is right.
-    squares : float64 array of shape (K,)
-        Σ of the rows' squared residuals.
-    """
+    """Sums over rows for K classes; sums of parts of the rows add up."""
 
     n_rows: int
-    counts: Index
-    flows: Array
-    slope: Array
-    variance: Array
-    squares: Array
+    counts: Index  # rows of each class
+    flows: Array  # F_jk = w_j Σ_{y=j} s q_k; the residual of a class is its outflow less its inflow
+    slope: Array  # A = Σ s (w·p)(diag q − q qᵀ): log-odds off by d make a mean residual of A d, to first order
+    variance: Array  # of the residuals if the model is right, (K, K)
+    squares: Array  # Σ of the rows' squared residuals
 
     @classmethod
     def none(cls, n_classes: int) -> JointResidualSums:
@@ -340,53 +305,35 @@ class JointResidualSums:
         )
 
 
-def residual_sums(y: ArrayLike, q: ArrayLike, weighting: Any, sample_weight: ArrayLike | None = None) -> Any:
-    """Sum what residual tests need over rows.
+def residual_sums(
+    y: ArrayLike, q: ArrayLike, weighting: WeightingLike, sample_weight: ArrayLike | None = None
+) -> ResidualSums:
+    """Sum what the residual test of two classes needs over rows; classes may be absent.
 
-    Parameters
-    ----------
-    y : array of shape (n,)
-        0/1 or bool, 1 is positive; class numbers if q has columns. Classes may be absent.
-    q : array of shape (n,) or (n, K)
-        Weighted probabilities of the positive class, or of every class.
-    weighting : Price, Lam, CostRatio, Budget, float or None
-        What q was trained under; with columns a `Price`.
-    sample_weight : array of shape (n,), optional
-        Finite and not negative.
-
-    Returns
-    -------
-    ResidualSums, or JointResidualSums if q has columns
-
-    Raises
-    ------
-    InvalidInput
-        If labels, probabilities or weights cannot be used.
+    Labels are 0/1 or bool, q (n,) the weighted probabilities of the positive class, trained under ``weighting``.
     """
-    if isinstance(weighting, Price) and np.ndim(q) == 2:
-        numbers = check_class_numbers(y, weighting.n_classes)
-        outputs = check_class_probabilities(q, numbers.size, weighting.n_classes)
-        joint = sums_of_columns(numbers, outputs, check_row_weights(sample_weight, numbers.size), weighting.weights)
-        if not all(np.isfinite(part).all() for part in (joint.flows, joint.squares, joint.variance, joint.slope)):
-            raise InvalidInput(_TOO_LARGE)
-        return joint
-    positive = check_binary_target(y)
-    outputs = check_probabilities(q)
+    positive, outputs = check_binary_target(y), check_probabilities(q)
     if outputs.shape != positive.shape:
         raise InvalidInput(f"q must have one value for each of the {positive.size} rows, got shape {outputs.shape}")
     cost = cost_ratio_of(weighting)
-    weights = np.array([1.0 / (1.0 + cost), cost / (1.0 + cost)])
-    columns = np.stack([1.0 - outputs, outputs], axis=1)
-    joint = sums_of_columns(
-        positive.astype(np.int64), columns, check_row_weights(sample_weight, positive.size), weights
-    )
-    sums = joint.of_class(1)
-    if not all(map(math.isfinite, (sums.missed, sums.alarmed, sums.variance, sums.squares))):
-        raise InvalidInput(_TOO_LARGE)
+    weights, columns = np.array([1.0, cost]) / (1.0 + cost), np.stack([1.0 - outputs, outputs], axis=1)
+    sizes = check_row_weights(sample_weight, positive.size)
+    return _finite(sums_of_columns(positive.astype(np.int64), columns, sizes, weights)).of_class(1)
+
+
+def joint_residual_sums(
+    y: ArrayLike, q: ArrayLike, price: Price, sample_weight: ArrayLike | None = None
+) -> JointResidualSums:
+    """The same for K classes, from class numbers and weighted probabilities (n, K)."""
+    numbers = check_class_numbers(y, price.n_classes)
+    outputs = check_class_probabilities(q, numbers.size, price.n_classes)
+    return _finite(sums_of_columns(numbers, outputs, check_row_weights(sample_weight, numbers.size), price.weights))
+
+
+def _finite(sums: JointResidualSums) -> JointResidualSums:
+    if not all(np.isfinite(part).all() for part in (sums.flows, sums.squares, sums.variance, sums.slope)):
+        raise InvalidInput("sample_weight must have squares with a finite sum, got weights too large for that")
     return sums
-
-
-_TOO_LARGE = "sample_weight must have squares with a finite sum, got weights too large for that"
 
 
 def sums_of_columns(y: Index, q: Array, sizes: Array, w: Array) -> JointResidualSums:

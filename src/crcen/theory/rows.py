@@ -176,13 +176,6 @@ def effective_rows(weights: Array) -> float:
     return float(weights.sum() ** 2 / (weights**2).sum())
 
 
-def effective_totals(positive: NDArray[np.bool_], weights: Array) -> tuple[float, float]:
-    """The same number split into positive and negative rows by their shares of weight."""
-    n_rows = effective_rows(weights)
-    n_pos = n_rows * float(weights[positive].sum() / weights.sum())
-    return n_pos, n_rows - n_pos
-
-
 def class_totals(positive: NDArray[np.bool_], weights: Array) -> tuple[float, float]:
     """Weight of the positive and of the negative rows; both must be above 0 and finite."""
     totals = []

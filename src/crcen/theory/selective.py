@@ -30,15 +30,8 @@ _LOG_STAKES = -np.log(np.arange(1.0, 11.0) * (1.0 / np.arange(1.0, 11.0)).sum())
 def audit_scores(p: Array, weights: Array) -> Array:
     """Standard deviation of each row's residuals, to which Neyman's allocation is proportional.
 
-    The root of Σ_k Var(w_y(1{y = k} − q_k)), q ∝ w·p; for two classes proportional to h√(p(1 − p)) with
-    h = c / (cp + 1 − p).
-
-    Parameters
-    ----------
-    p : float64 array of shape (n, K)
-        Natural probabilities.
-    weights : float64 array of shape (K,)
-        Class weights.
+    The root of Σ_k Var(w_y(1{y = k} − q_k)), q ∝ w·p, for probabilities (n, K) and class weights; for two classes
+    proportional to h√(p(1 − p)) with h = c / (cp + 1 − p).
     """
     q = p * weights
     q = q / q.sum(axis=1, keepdims=True)
@@ -49,16 +42,8 @@ def audit_scores(p: Array, weights: Array) -> Array:
 def audit_probabilities(scores: Array, quiet: Bools, n_audits: float, *, floor: float = AUDIT_FLOOR) -> Array:
     """Probability of being checked: 1 for alarms, proportional to the score for quiet rows, not below a floor.
 
-    Parameters
-    ----------
-    scores : float64 array of shape (n,)
-        `audit_scores`, or ones for equal probabilities.
-    quiet : bool array of shape (n,)
-        Rows without an alarm.
-    n_audits : float
-        Expected number of quiet rows that are drawn.
-    floor : float
-        Smallest probability as a share of n_audits / quiet rows. A small one makes bounds on missed positives long.
+    ``n_audits`` quiet rows are drawn in expectation. ``scores`` of ones give equal probabilities. ``floor`` is the
+    smallest probability as a share of n_audits / quiet rows; a small one makes bounds on missed positives long.
     """
     n_quiet = int(quiet.sum())
     if not (n_audits > 0.0 and 0.0 < floor <= 1.0):
@@ -110,23 +95,14 @@ def missed_bound(
 ) -> float:
     """Upper confidence bound on the number of hits among all quiet rows, from those found by audits.
 
-    Parameters
-    ----------
-    e_quiet : float64 array of shape (n,)
-        Audit probabilities of all quiet rows.
-    audited : bool array of shape (n,)
-        Rows that were drawn and labelled.
-    hit : bool array of shape (n,)
-        Whether an audited row is one of those counted, for example a positive; ignored for others.
-    confidence : float
-        The bound holds with at least this probability over the draws, whatever the labels are.
-    strata : int array of shape (n,), optional
-        Rows with equal probabilities, by number; by default the distinct values of e where these are at most three.
+    It holds with at least this confidence over the draws, whatever the labels are. ``e_quiet`` are audit probabilities
+    of all quiet rows, ``audited`` those drawn and labelled, ``hit`` whether an audited row counts. ``strata`` numbers
+    rows with equal probabilities; by default the distinct values of e where these are at most three.
 
     Notes
     -----
-    Equal probabilities within strata: N · Clopper–Pearson's bound, Bonferroni over strata. Others: for 0 < θ ≤ 1 and
-    r = 1 − θ·min e, each missed positive i multiplies E[Π_{found} (1 − θ·min e / e_i)] by r exactly. So with T of them
+    Equal probabilities within strata: N · Clopper–Pearson's bound, Bonferroni over strata. Others: for 0 < θ ≤ 1 and r
+    = 1 − θ·min e, each missed positive i multiplies E[Π_{found} (1 − θ·min e / e_i)] by r exactly. So with T of them
     the mean of Π(1 − θ·min e/e_i)·r^−T is 1, and T with a value of 1/(1 − confidence) or more are excluded. A mixture
     over θ is bet.
     """
@@ -171,26 +147,10 @@ def recall_bounds(
 ) -> tuple[Array, Array]:
     """Lower bound on the recall of each class, and upper bound on its missed rows, both of shape (n_classes,).
 
-    Parameters
-    ----------
-    y : int64 array of shape (n,)
-        Class numbers, −1 for rows without a label.
-    actions : int64 array of shape (n,)
-        Decisions.
-    e : float64 array of shape (n,)
-        Audit probabilities, 1 for alarms.
-    default : int
-        The action that raises no alarm: rows with it are quiet.
-    n_classes : int
-        K.
-    confidence : float
-        For each class.
-
-    Notes
-    -----
-    TP / (TP + FN + U): TP and FN are counted among the alarms, which are all labelled, and U bounds the rows of the
-    class among the quiet ones. For the class of the default action TP is among the quiet rows and bounded from below.
-    Alarms without a label are left out.
+    ``y`` is −1 for rows without a label, ``e`` the audit probability (1 for alarms), ``default`` the action that raises
+    no alarm: rows with it are quiet. TP / (TP + FN + U): TP and FN are counted among the alarms, which are all
+    labelled, and U bounds the rows of the class among the quiet ones. For the class of the default action TP is among
+    the quiet rows and bounded from below. Alarms without a label are left out. The confidence holds for each class.
     """
     quiet, labelled = actions == default, y >= 0
     e_quiet, audited, recalls, missed = e[quiet], labelled[quiet], np.full(n_classes, np.nan), np.zeros(n_classes)
@@ -211,20 +171,10 @@ def audited_cost(
 ) -> Interval:
     """Doubly robust mean cost (1/n) Σ[m + A/e·(ℓ − m)] with m = Σ_k p_k·cost, and its interval.
 
-    Right if the audit probabilities are right, with less variance if the probabilities p are too (Robins, Rotnitzky and
-    Zhao 1994). The limits combine, by MOVER, exact limits of the cells among alarms and gamma limits of the weighted
-    counts among quiet rows (Fay and Feuer 1997), in which an unseen row would have the largest weight.
-
-    Parameters
-    ----------
-    y, actions, e, default
-        As in `recall_bounds`.
-    p : float64 array of shape (n, K)
-        Natural probabilities.
-    costs : float64 array of shape (K, A)
-        Cost of each action for each class.
-    level : float
-        Confidence level.
+    Arguments as in `recall_bounds`, with costs (K, A). Right if the audit probabilities are right, with less variance
+    if the probabilities p are too (Robins, Rotnitzky and Zhao 1994). The limits combine, by MOVER, exact limits of the
+    cells among alarms and gamma limits of the weighted counts among quiet rows (Fay and Feuer 1997), in which an unseen
+    row would have the largest weight.
     """
     n, labelled, quiet = len(y), y >= 0, actions == default
     counts_now = labelled | quiet  # alarms without a label are left out
@@ -267,10 +217,7 @@ def _gamma_reach(weights: Array, largest: float, alpha: float) -> tuple[float, f
 def clipped_weights(weights: Array, least: float = 0.5) -> tuple[Array, float]:
     """Weights cut at the largest value with which Kish's effective sample size is at least this share of the rows.
 
-    Returns
-    -------
-    weights, cut
-        The cut is infinite if nothing was changed.
+    Also returns the cut, infinite if nothing was changed.
     """
     if effective_size(weights) >= least * len(weights):
         return weights, math.inf
@@ -286,22 +233,12 @@ def clipped_weights(weights: Array, least: float = 0.5) -> tuple[Array, float]:
 
 
 class LabelSelection(NamedTuple):
-    """Whether labels are missing depending on the score.
+    """Whether labels are missing depending on the score."""
 
-    Parameters
-    ----------
-    n_missing : int
-        Rows without a label.
-    alarm_share, quiet_share : float
-        Share of rows with a label among alarms and among quiet rows; NaN without such rows.
-    p_value : float
-        Of equal scores of rows with and without a label (Mann–Whitney, normal approximation).
-    """
-
-    n_missing: int
-    alarm_share: float
-    quiet_share: float
-    p_value: float
+    n_missing: int  # rows without a label
+    alarm_share: float  # share of alarms with a label; NaN without alarms
+    quiet_share: float  # share of quiet rows with a label; NaN without quiet rows
+    p_value: float  # of equal scores with and without a label (Mann–Whitney, normal approximation)
 
     @property
     def is_alarms_only(self) -> bool:

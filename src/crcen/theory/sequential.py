@@ -15,7 +15,7 @@ from scipy.special import logsumexp, ndtr
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.price import Price
-from crcen.theory.residual_test import JointResidualSums, residual_sums
+from crcen.theory.residual_test import JointResidualSums, joint_residual_sums
 from crcen.theory.rows import Array, check_row_weights
 
 GRID_SIZE = 81
@@ -26,43 +26,26 @@ _CHUNK = 2**17
 _FAR = 1e3  # log-odds
 
 
-def log_likelihoods(hit: ArrayLike, p: Array, weights: Array | None = None, *, grid: Array = GRID) -> Array:
+def log_likelihoods(hit: ArrayLike, p: Array, weights: Array | None = None) -> Array:
     """Log-likelihood ratio ℓ(d) = Σ w[d·y − log(1 + p(e^d − 1))] of a drift d of the log-odds against none.
 
-    Parameters
-    ----------
-    hit : bool array of shape (n,)
-        Rows of the class.
-    p : float64 array of shape (n,)
-        Its probability.
-    weights : float64 array of shape (n,), optional
-        Within [0, 1], scaled by a constant fixed in advance: then e^ℓ keeps an expectation of at most 1 (Jensen). Rows
-        of a cluster that together weigh 1 count as one arrival, however they depend on each other.
-    grid : float64 array
-        Drifts d.
+    Weights within [0, 1], scaled by a constant fixed in advance, keep the expectation of e^ℓ at most 1 (Jensen). Rows
+    of a cluster that together weigh 1 count as one arrival, however they depend on each other.
     """
-    y, rise, total = np.asarray(hit, dtype=np.float64), np.expm1(grid), np.zeros(len(grid))
+    y, rise, total = np.asarray(hit, dtype=np.float64), np.expm1(GRID), np.zeros(GRID_SIZE)
     w = np.ones(len(y)) if weights is None else weights
     for start in range(0, len(y), _CHUNK):
         part = slice(start, start + _CHUNK)
         total += w[part] @ np.log1p(p[part, None] * rise)
-    return np.asarray(grid * float(w @ y) - total)
+    return np.asarray(GRID * float(w @ y) - total)
 
 
 @dataclass(frozen=True, eq=False)
 class StreamSums(JointResidualSums):
-    """Sums of the residual tests of K classes with the log-likelihood of drifts; sums of parts of the rows add up.
+    """Sums of the residual tests of K classes with the log-likelihood of drifts; sums of parts of the rows add up."""
 
-    Parameters
-    ----------
-    likelihood : float64 array of shape (1, GRID_SIZE) or (K, GRID_SIZE)
-        `log_likelihoods` of the second of two classes, or of each of more.
-    weight_unit : float
-        Sample weight that counts as 1 in it, fixed by the first rows; 0 before any.
-    """
-
-    likelihood: Array
-    weight_unit: float = 0.0
+    likelihood: Array  # of the second of two classes (1, GRID_SIZE), or of each of more (K, GRID_SIZE)
+    weight_unit: float = 0.0  # sample weight that counts as 1 in it, fixed by the first rows; 0 before any
 
     @classmethod
     def none(cls, n_classes: int) -> "StreamSums":
@@ -95,24 +78,17 @@ def stream_sums(
     cluster_sizes: Array | None = None,
     weight_unit: float = 0.0,
 ) -> StreamSums:
-    """Sum rows of K classes.
+    """Sum rows of K classes: class numbers and weighted probabilities (n, K); of two classes the second is positive.
 
-    Parameters
-    ----------
-    numbers, q, price, sample_weight
-        Class numbers, weighted probabilities (n, K) and what they were trained under; of two classes the second is the
-        positive one.
-    cluster_sizes : float64 array of shape (n,), optional
-        Rows in each row's cluster: they share the weight of one, and may all be alike.
-    weight_unit : float
-        Sample weight that counts as 1 in the likelihood, larger ones too; 0 for the typical weight of these rows, which
-        is known before any label counts.
+    ``cluster_sizes`` (n,) are the rows in each row's cluster: they share the weight of one, and may all be alike.
+    ``weight_unit`` is the sample weight that counts as 1 in the likelihood, larger ones too; 0 stands for the typical
+    weight of these rows, which is known before any label counts.
     """
     weights = check_row_weights(sample_weight, numbers.size)
     sizes = np.ones(numbers.size) if cluster_sizes is None else cluster_sizes
-    found: JointResidualSums = residual_sums(numbers, q, price, weights / sizes)
+    found = joint_residual_sums(numbers, q, price, weights / sizes)
     if cluster_sizes is not None:
-        found = replace(found, variance=residual_sums(numbers, q, price, weights / np.sqrt(sizes)).variance)
+        found = replace(found, variance=joint_residual_sums(numbers, q, price, weights / np.sqrt(sizes)).variance)
     unit = weight_unit or typical_weight(weights)
     p, shares = price.posterior(q), np.minimum(weights / unit, 1.0) / sizes
     classes = range(1, 2) if price.n_classes == 2 else range(price.n_classes)
@@ -134,21 +110,12 @@ class DriftProcess:
     be wrong without drift. That is any constant error within `tolerance`, and the model's own error, normal with
     `centre` and `spread`; its distribution is split into cells c of mass M_c. Between grid points ℓ is bounded by its
     concavity, so E is never too large.
-
-    Parameters
-    ----------
-    tolerance : float
-        Constant drift in log-odds that is no reason for an alarm; fixed in advance.
-    spread, centre : float
-        Standard deviation and mean of the model's own error in log-odds.
-    scale : float
-        Drift to which the mixture is tuned. It affects the detection delay, not the validity.
     """
 
-    tolerance: float = 0.0
-    spread: float = 0.0
-    centre: float = 0.0
-    scale: float = 0.3
+    tolerance: float = 0.0  # constant drift in log-odds that is no reason for an alarm; fixed in advance
+    spread: float = 0.0  # standard deviation of the model's own error in log-odds
+    centre: float = 0.0  # its mean
+    scale: float = 0.3  # drift to which the mixture is tuned: affects the detection delay, not the validity
 
     @cached_property
     def _log_prior(self) -> Array:
@@ -208,12 +175,8 @@ class DriftProcess:
     def log_evidence(self, since: Array, before: Array | None = None) -> Array:
         """Log E that a change began at a point fixed in advance, or at each of several points of one stream.
 
-        Parameters
-        ----------
-        since : float64 array of shape (..., points, GRID_SIZE) or (GRID_SIZE,)
-            ℓ of the rows since that point.
-        before : float64 array of the same shape, optional
-            ℓ of the stream's rows before it, from which more is known about the model's own error.
+        ``since`` is ℓ of the rows since that point, (GRID_SIZE,) or (…, points, GRID_SIZE), ``before`` that of the
+        stream's rows before it, from which more is known about the model's own error.
         """
         log_mass, low, high, place, part = self._cells
         evidence = logsumexp(self._log_prior + since, axis=-1)
@@ -277,15 +240,8 @@ class ConfidenceSequence:
     """Confidence interval of a mean of bounded values that holds at all times together, by betting.
 
     Against a mean m the capital ½Σ_b s_b Π(1 + λ_b(x − m)) + ½Σ_b s_b Π(1 − λ′_b(x − m)) is a martingale if m is right;
-    m is excluded once it reaches 1/α (Waudby-Smith and Ramdas 2024, with fixed bets). The state is the number of times
-    each distinct value was seen.
-
-    Parameters
-    ----------
-    low, high : float
-        Range of the values, fixed in advance.
-    values, counts : float64 array of shape (distinct,)
-        Distinct values so far and how often each was seen.
+    m is excluded once it reaches 1/α (Waudby-Smith and Ramdas 2024, with fixed bets). The range of the values is fixed
+    in advance; the state is how often each distinct value was seen.
     """
 
     low: float

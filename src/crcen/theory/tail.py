@@ -21,37 +21,17 @@ _NEAR_ZERO = 1e-3  # of r: below this 1/u − 1/r is replaced by its limit
 _MOST_STEPS = 100
 
 
-def _weighted(p: Array, weights: Array) -> Array:
-    q = p * weights
-    return np.asarray(q / q.sum(axis=1, keepdims=True))
-
-
 def residual_values(p: Array, weights: Array, k: int, sample_weight: Array | None = None) -> Array:
     """Contributions s·w_y(1{y = k} − q_k) to the residual of class k, shape (n, K).
 
-    Parameters
-    ----------
-    p : float64 array of shape (n, K)
-        Natural probabilities.
-    weights : float64 array of shape (K,)
-        Class weights; q ∝ w·p.
-    k : int
-        The class.
-    sample_weight : float64 array of shape (n,), optional
-        Row weights.
+    From natural probabilities p (n, K) and class weights (K,), with q ∝ w·p and optional sample weights s.
     """
-    q = _weighted(p, weights)
+    q = p * weights
+    q = q / q.sum(axis=1, keepdims=True)
     values = -q[:, [k]] * weights
     others = np.delete(q, k, axis=1).sum(axis=1)  # 1 − q_k would lose small values
     values[:, k] = others * weights[k]
     return values if sample_weight is None else np.asarray(values * sample_weight[:, None])
-
-
-def pair_values(p: Array, weights: Array, j: int, k: int, sample_weight: Array | None = None) -> Array:
-    """Contributions to the flow from class j to class k minus the flow back, shape (n, K)."""
-    q, values = _weighted(p, weights), np.zeros(p.shape)
-    values[:, j], values[:, k] = weights[j] * q[:, k], -weights[k] * q[:, j]
-    return values if sample_weight is None else values * sample_weight[:, None]
 
 
 def variance_of(values: Array, p: Array) -> float:
@@ -71,11 +51,11 @@ def is_lopsided(values: Array, p: Array) -> bool:
 
 
 def stratified_factor(values: Array, p: Array) -> float:
-    """Variance of S given the class counts, over its variance for randomly drawn rows.
+    """Variance of S given the class counts, over its variance for randomly drawn rows: E Var(x | y) / E Var(x).
 
-    E Var(x | y) / E Var(x): 1 − Σ_k (Σ_i p_ik x_ik)² / (n π_k V), with class shares π. For two classes of equal weight
-    this is Tjur's coefficient of discrimination. Multiply the label variance by it if the class counts of the test rows
-    were fixed by stratification.
+    1 − Σ_k (Σ_i p_ik x_ik)² / (n π_k V), with class shares π. For two classes of equal weight this is Tjur's
+    coefficient of discrimination. The label variance is multiplied by it if stratification fixed the class counts of
+    the test rows.
     """
     variance, counts = variance_of(values, p), p.sum(axis=0)
     if variance <= 0.0:
@@ -89,20 +69,10 @@ def stratified_factor(values: Array, p: Array) -> float:
 def upper_tail(values: Array, p: Array, total: float, extra: float = 0.0) -> float:
     """P(S ≥ total) under the model by the Lugannani–Rice approximation.
 
-    Parameters
-    ----------
-    values, p : float64 array of shape (n, K)
-        Contributions by class, with mean zero, and probabilities.
-    total : float
-        Observed S.
-    extra : float
-        Variance of an independent normal error added to S (model uncertainty A²σ²).
-
-    Notes
-    -----
-    With K(t) = Σ log Σ_k p_k e^{t x_k} + ½ t² extra, solve K′(t) = S; then r = sign(t)√(2(tS − K)), u = t√K″ and
-    T = 1 − Φ(r) + φ(r)(1/u − 1/r). At t → 0 the limit of 1/u − 1/r is −κ₃/(6 κ₂^{3/2}). For lattice sums T
-    approximates P(S > total) + ½P(S = total). If S is at the end of its range, the probability is exact.
+    ``extra`` is the variance of an independent normal error added to S (model uncertainty A²σ²). With K(t) = Σ log Σ_k
+    p_k e^{t x_k} + ½ t² extra, solve K′(t) = S; then r = sign(t)√(2(tS − K)), u = t√K″ and T = 1 − Φ(r) + φ(r)(1/u −
+    1/r). At t → 0 the limit of 1/u − 1/r is −κ₃/(6 κ₂^{3/2}). For lattice sums T approximates P(S > total) + ½P(S =
+    total). If S is at the end of its range, the probability is exact.
     """
     variance = variance_of(values, p) + extra
     if variance <= 0.0:
@@ -171,29 +141,13 @@ def tail_p_value(values: Array, p: Array, total: float, extra: float = 0.0) -> f
     return min(1.0, 2.0 * min(upper, lower))
 
 
-def cluster_sums(contributions: Array, clusters: NDArray[np.generic]) -> Array:
-    """Sums of contributions within clusters."""
-    _, which = np.unique(clusters, return_inverse=True)
-    return np.asarray(np.bincount(which.ravel(), contributions))
-
-
 @dataclass(frozen=True)
 class ResidualTest:
-    """A residual sum with its test.
+    """A residual sum with its test."""
 
-    Parameters
-    ----------
-    total : float
-        Observed S.
-    variance : float
-        Its variance under the model, with everything that was allowed for.
-    p_value : float
-        Two-sided; NaN if S has no variance.
-    """
-
-    total: float
-    variance: float
-    p_value: float
+    total: float  # observed S
+    variance: float  # under the model, with everything that was allowed for
+    p_value: float  # two-sided; NaN if S has no variance
 
     @property
     def z(self) -> float:
@@ -210,34 +164,21 @@ def residual_test(
     clusters: NDArray[np.generic] | None = None,
     is_stratified: bool = False,
 ) -> ResidualTest:
-    """Test whether S has mean zero.
+    """Test whether S has mean zero; the unit of the values does not matter.
 
-    Parameters
-    ----------
-    values, p : float64 array of shape (n, K)
-        Contributions by class and probabilities.
-    y : int64 array of shape (n,)
-        Class numbers.
-    uncertainty : sequence of (variance, degrees of freedom)
-        What the model's own error adds to the variance of S, A²σ², with the degrees of freedom of σ² as an estimate
-        (infinite if it is known). The largest p-value over the sequence is returned.
-    clusters : array of shape (n,), optional
-        Rows of the same cluster may depend on each other. The variance is then max(V, Σg²) + A²σ² with cluster sums g,
-        and the p-value that of Student's t with (Σg²)²/Σg⁴ degrees of freedom.
-    is_stratified : bool
-        Whether the class counts were fixed when the rows were drawn: the label variance is multiplied by
-        `stratified_factor`.
-
-    Notes
-    -----
-    Multiplying all values by a constant (the unit of class weights or sample weights) leaves z and p-value unchanged.
+    ``uncertainty`` is a sequence of (variance, degrees of freedom): what the model's own error adds to the variance of
+    S, A²σ², with the degrees of freedom of σ² as an estimate; the largest p-value over it is returned. With
+    ``clusters`` the variance is max(V, Σg²) + A²σ² with cluster sums g, and the p-value that of Student's t with
+    (Σg²)²/Σg⁴ degrees of freedom. ``is_stratified``: the class counts were fixed when the rows were drawn, see
+    `stratified_factor`.
     """
     contributions = np.take_along_axis(values, y[:, None], axis=1)[:, 0]
     factor = stratified_factor(values, p) if is_stratified else 1.0
     x, total, label_variance = values * math.sqrt(factor), float(contributions.sum()), factor * variance_of(values, p)
     own, degrees_own = label_variance, math.inf
     if clusters is not None:
-        squares = cluster_sums(contributions, clusters) ** 2
+        _, which = np.unique(clusters, return_inverse=True)
+        squares = np.bincount(which.ravel(), contributions) ** 2
         if squares.any():
             own = max(label_variance, factor * float(squares.sum()))
             degrees_own = float((squares / squares.max()).sum() ** 2 / ((squares / squares.max()) ** 2).sum())

@@ -13,7 +13,7 @@ from crcen import CostMatrix, CRCENClassifier, CRCENClassifierCV, InvalidInput, 
 from crcen.decisions.monitor.drift_tests import DriftTest, Tally, comparison, stacked
 from crcen.decisions.monitor.track import DriftAlarm
 from crcen.theory.price import Price
-from crcen.theory.residual_test import residual_sums
+from crcen.theory.residual_test import joint_residual_sums, residual_sums
 from crcen.theory.sequential import stream_sums
 
 WEIGHTS = np.array([1.0, 3.0, 8.0, 20.0])
@@ -52,7 +52,7 @@ def test_sums_are_the_moments_of_the_residuals_over_all_labels_that_might_have_c
     p, y = stream(30, 1)
     q, sizes = weighted(p), np.linspace(0.5, 2.0, 30)
     weighting = Price(WEIGHTS, np.ones(4))
-    found = residual_sums(y, q, weighting, sizes)
+    found = joint_residual_sums(y, q, weighting, sizes)
     residual, variance = np.zeros(4), np.zeros((4, 4))
     for i in range(30):
         values = [sizes[i] * WEIGHTS[c] * (np.eye(4)[c] - q[i]) for c in range(4)]
@@ -61,7 +61,7 @@ def test_sums_are_the_moments_of_the_residuals_over_all_labels_that_might_have_c
         variance += sum(p[i, c] * np.outer(values[c], values[c]) for c in range(4))
     assert found.residuals == pytest.approx(residual, abs=1e-10)
     assert found.variance == pytest.approx(variance, rel=1e-9, abs=1e-9)
-    halves = [residual_sums(y[r], q[r], weighting, sizes[r]) for r in (slice(0, 11), slice(11, 30))]
+    halves = [joint_residual_sums(y[r], q[r], weighting, sizes[r]) for r in (slice(0, 11), slice(11, 30))]
     assert (halves[0] + halves[1]).slope == pytest.approx(found.slope, rel=1e-12)
     # A drift d moves the mean residual by A d.
     d = 1e-5 * np.array([1.0, -2.0, 0.5, 3.0])
