@@ -252,7 +252,7 @@ def test_one_module_alone_imports_private_names_of_scikit_learn():
                 parts = [*node.module.split("."), *(alias.name for alias in node.names)]
                 if any(part.startswith("_") for part in parts):
                     found.add(path.relative_to(PACKAGE).as_posix())
-    assert found == {"models/private_scikit_learn.py"}
+    assert found == {"models/validation.py"}
 
 
 def test_no_two_test_files_have_one_name():

@@ -24,7 +24,7 @@ from crcen import (
     Search,
 )
 from crcen.models import validation
-from crcen.models.parameter_hints import HINTS
+from crcen.models.options import HINTS
 from grouped_settings import grouped
 
 QUICK = {"hidden": (4,), "max_epochs": 3, "random_state": 0}

@@ -17,7 +17,8 @@ from training_reference import (
 )
 
 from crcen.exceptions import DeviceMissing, InvalidInput, InvalidParameter
-from crcen.training.engine import find_device, train
+from crcen.training.device import find_device
+from crcen.training.engine import train
 from crcen.training.jobs import RowSets, Status
 
 X, Y = problem(n=80)

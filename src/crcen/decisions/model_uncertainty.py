@@ -14,9 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.parallel import parallel_fits
-from crcen.models.private_scikit_learn import count_rows, take_rows
 from crcen.models.search.classifier_cv import CRCENClassifierCV
-from crcen.models.validation import check_weights
+from crcen.models.validation import check_weights, count_rows, take_rows
 from crcen.theory.labels import Labels
 from crcen.theory.price import CostRatio, Price, WeightingLike
 from crcen.theory.residual_test import TrainingError, pair_sums, quadratic_form, sums_of_columns

@@ -23,10 +23,9 @@ from crcen.decisions.applied_weighting import (
 )
 from crcen.decisions.correction import check_columns, class_shares, divide_columns
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.models.private_scikit_learn import check_y, take_rows
+from crcen.models.fitted import transactional_fit
 from crcen.models.probability import PROBABILITIES, apply_map, fit_map
-from crcen.models.transactional import transactional_fit
-from crcen.models.validation import check_choice, check_classes, check_weights
+from crcen.models.validation import check_choice, check_classes, check_weights, check_y, take_rows
 from crcen.theory.decision import sigmoid, softmax
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price, WeightingLike, is_price_of_two

@@ -31,7 +31,7 @@ TYPES: dict[str, dict[str, str]] = {
     "crcen.models.committee.classifier": {
         "CommitteeClassifier": f"{_SEARCHED} chosen_settings_ fit_time_ leaderboard_ member_weights_ notes_"
     },
-    "crcen.models.committee.leaderboard": {"MemberScore": ""},
+    "crcen.models.committee.stacking": {"MemberScore": ""},
     "crcen.models.classifier": {"CRCENClassifier": _FITTED},
     "crcen.models.ensemble": {"Ensemble": ""},
     "crcen.models.members.lightgbm_trees": {"TreeSetting": ""},

@@ -12,13 +12,15 @@ from sklearn.base import ClassifierMixin
 
 from crcen._support.progress import progress_bar
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.models.fitted import Course, FittedNetworks, write_fit
+from crcen.models.fitted import Course, FittedNetworks, transactional_fit, write_fit
 from crcen.models.fitting import (
     OUT_OF_FOLD_ROWS,
     TRAINING_ROWS,
     FitRows,
     assemble,
+    at_goal,
     base_seed,
+    before_goal,
     check_loss,
     fitted_map,
     fold_members,
@@ -30,14 +32,11 @@ from crcen.models.fitting import (
     usable,
 )
 from crcen.models.incremental import IncrementalFit
-from crcen.models.operating_goal import at_goal, before_goal
-from crcen.models.options import OUT_OF_FOLD, Calibration
-from crcen.models.parameter_hints import GroupedParameters, reject_foreign_parameters
+from crcen.models.options import OUT_OF_FOLD, Calibration, GroupedParameters, reject_foreign_parameters
 from crcen.models.probability import PROBABILITIES, probability_folds
 from crcen.models.schedule_cut import Train, is_cut, train_to_cut
 from crcen.models.search.folds import Fold
-from crcen.models.search.scoring import log_losses
-from crcen.models.transactional import transactional_fit
+from crcen.models.search.grid import log_losses
 from crcen.models.validation import check_classes, check_number, check_rows, check_weights
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import on_rows
@@ -47,8 +46,6 @@ from crcen.training.engines import need_torch
 from crcen.training.jobs import TrainingJob
 from crcen.training.parameters import group
 from crcen.training.recipe import ONE_AGAINST_ALL, Inputs, Recipe, Schedule
-
-__all__ = ["CRCENClassifier"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

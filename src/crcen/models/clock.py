@@ -8,8 +8,6 @@ import numpy as np
 
 from crcen.training.jobs import TrainingJob, TrainingResult
 
-__all__ = ["Clock", "OutOfTime", "TimedTraining"]
-
 
 class OutOfTime(Exception):
     """A step cannot finish in time and was not begun."""
@@ -37,20 +35,7 @@ class Clock:
 
 
 class TimedTraining:
-    """Training of jobs that raises `OutOfTime` where the time of earlier jobs says that it would take too long.
-
-    Parameters
-    ----------
-    train
-        Trains a list of jobs on ``n_rows`` rows.
-    clock
-        The time for all calls.
-
-    Attributes
-    ----------
-    reserve
-        Row epochs that must remain possible after a call: those of the fit on all rows.
-    """
+    """Training of jobs that raises `OutOfTime` where the time of earlier jobs says that it would take too long."""
 
     def __init__(self, train: Any, n_rows: int, clock: Clock) -> None:
         self._train, self._n_rows, self.clock = train, n_rows, clock

@@ -12,8 +12,6 @@ from crcen.theory.labels import Labels
 from crcen.theory.price import Price
 from crcen.training.network import Member
 
-__all__ = ["Ensemble"]
-
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
@@ -28,32 +26,15 @@ class Ensemble:
     """Members' logits averaged or weighted, then shifted and mapped to natural probabilities, decided at a price.
 
     Logits have a column for each class. Of two classes with a positive one the negative class has the logit 0.
-
-    Parameters
-    ----------
-    labels : Labels
-        The classes; for a binary problem also the positive one.
-    weighting : Price
-        The price of decisions. Weighted logits are natural logits plus its log weights.
-    training_weighting : Price
-        The class weights of the loss.
-    members : tuple of Member
-        The models that are averaged.
-    shift : float64 array of shape (K,)
-        Added to the averaged logits.
-    probability_map : float64 array
-        From natural logits to those of probabilities (see `crcen.models.probability`).
-    member_weights : float64 array, optional
-        Factor of each member's logits; without them the members are averaged.
     """
 
-    labels: Labels
-    weighting: Price
-    training_weighting: Price
-    members: tuple[Member, ...]
-    shift: Array
-    probability_map: Array
-    member_weights: Array | None = None
+    labels: Labels  # the classes; for a binary problem also the positive one
+    weighting: Price  # the price of decisions. Weighted logits are natural logits plus its log weights
+    training_weighting: Price  # the class weights of the loss
+    members: tuple[Member, ...]  # the models that are averaged
+    shift: Array  # added to the averaged logits
+    probability_map: Array  # from natural logits to those of probabilities (see `crcen.models.probability`)
+    member_weights: Array | None = None  # factor of each member's logits; without them the members are averaged
 
     @classmethod
     def of(

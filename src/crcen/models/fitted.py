@@ -1,8 +1,9 @@
-"""What a fitted estimator answers, all of it from its ensemble, and the one writer of fitted attributes."""
+"""Predictions of a fitted estimator, all from its ensemble, and the only writers of fitted attributes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from crcen.exceptions import InvalidInput
 from crcen.models.ensemble import Ensemble
-from crcen.models.reasons.explaining import explain_rows
-from crcen.models.reasons.reasons import Reasons, spelled
+from crcen.models.reasons.reasons import Reasons, explain_rows, spelled
 from crcen.models.validation import check_rows
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.key_equation import KeyEquation
@@ -21,8 +21,6 @@ from crcen.theory.price import Price
 from crcen.training.jobs import Status, TrainingResult
 from crcen.training.network import NetworkGroup
 from crcen.training.recipe import Recipe
-
-__all__ = ["Course", "FittedEnsemble", "FittedNetworks", "write_ensemble", "write_fit", "write_out_of_fold"]
 
 Array = NDArray[np.float64]
 
@@ -236,3 +234,15 @@ class FittedNetworks(FittedEnsemble):
         if not isinstance(member, NetworkGroup):
             raise AttributeError(f"a {type(member).__name__} has no layers.")
         return member
+
+
+@contextmanager
+def transactional_fit(estimator: object) -> Iterator[None]:
+    """Put an estimator back as it was if its fit fails, Ctrl-C included: what is half fitted must not look fitted."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise

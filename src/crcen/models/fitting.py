@@ -1,4 +1,4 @@
-"""The steps of a fit that estimators, searches, paths of weights and streams share."""
+"""Steps of a fit: rows, jobs, assembled networks, out-of-fold logits, balance solves and operating goals."""
 
 import warnings
 from collections.abc import Sequence
@@ -13,42 +13,20 @@ from sklearn.utils import check_random_state
 
 from crcen.exceptions import InvalidParameter, TrainingFailed
 from crcen.models.ensemble import Ensemble
+from crcen.models.fitted import write_ensemble
 from crcen.models.options import AT_PRICE
 from crcen.models.probability import fit_map
 from crcen.models.search.folds import Fold, early_stopping_split
 from crcen.theory.balance import class_shifts, solve_shift
-from crcen.theory.decision import softmax
-from crcen.theory.key_equation import key_equation_of_logits
+from crcen.theory.decision import sigmoid, softmax
+from crcen.theory.goals import RowsByProbability, ThresholdGoal, price_of_threshold
+from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
 from crcen.theory.labels import Labels
-from crcen.theory.price import Price
+from crcen.theory.price import CostRatio, Price
 from crcen.training.engines import grouped, mean_logits
 from crcen.training.jobs import RowSets, Status, TrainingJob, TrainingResult
 from crcen.training.network import by_blocks
 from crcen.training.recipe import ONE_AGAINST_ALL, Recipe
-
-__all__ = [
-    "FitRows",
-    "OUT_OF_FOLD_ROWS",
-    "TRAINING_ROWS",
-    "agreed_shift",
-    "assemble",
-    "base_seed",
-    "check_loss",
-    "fitted_map",
-    "fold_members",
-    "has_many_rows",
-    "held_out_logits",
-    "held_out_shifts",
-    "member_jobs",
-    "member_seed",
-    "seen_rows",
-    "shifts_of_folds",
-    "solved_at_price",
-    "solved_shifts",
-    "training_job",
-    "training_price",
-    "usable",
-]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -216,18 +194,7 @@ def assemble(
 def held_out_logits(
     folds: Sequence[Fold], results: Sequence[TrainingResult], rows: FitRows, price: Price | None
 ) -> Array:
-    """Logits (n, K) of held-out rows, members averaged; NaN for rows in no fold or of a fold whose networks diverged.
-
-    Parameters
-    ----------
-    folds, results
-        Training and held-out rows, and as many results a fold, fold by fold, as there are members.
-    rows
-        All rows.
-    price
-        The training weights, to balance the average of several members on a fold's training rows as that of the whole
-        model is on all rows; ``None`` to leave it.
-    """
+    """Logits (n, K) of held-out rows, members averaged; NaN for rows in no fold or of folds that diverged."""
     logits = np.full((len(rows.X), rows.labels.n_classes), np.nan)
     members = len(results) // max(len(folds), 1)
     for i, (own, held_out) in enumerate(folds):
@@ -263,17 +230,7 @@ def fitted_map(kind: str, oof: Array, rows: FitRows, price: Price) -> Array:
 
 
 def solved_at_price(ensemble: Ensemble, logits: Array, target: Index, weights: Array) -> Ensemble:
-    """An ensemble whose biases, after its map, make the key equation exact at its price on rows with these logits.
-
-    Parameters
-    ----------
-    ensemble
-        At its price.
-    logits
-        Weighted logits (n, K) of rows, before the map.
-    target, weights
-        Class numbers and sample weights of these rows.
-    """
+    """An ensemble whose biases, after its map, make the key equation exact at its price on rows with these logits."""
     return ensemble.moved(solved_shifts(target, ensemble.priced(logits)[1], ensemble.weighting, weights))
 
 
@@ -295,14 +252,7 @@ def held_out_shifts(logits: Array, rows: FitRows, price: Price) -> Array:
 
 
 def shifts_of_folds(logits: Array, rows: FitRows, price: Price) -> tuple[Array, Array]:
-    """The balance solve on each fold's held-out rows alone.
-
-    Returns
-    -------
-    shifts, variances : float64 arrays of shape (folds, K)
-        NaN for a fold without weight in one of the classes, or whose networks diverged. The variances are those of
-        sampling rows: Σ w² (y − q)² / (Σ w q (1 − q))².
-    """
+    """The balance solve on each fold's held-out rows alone."""
     n_classes = rows.labels.n_classes
     shifts, variances = np.full((2, len(rows.folds), n_classes), np.nan)
     for i, (_, test) in enumerate(rows.folds):
@@ -324,13 +274,6 @@ def agreed_shift(pooled: float, shifts: Array, variances: Array) -> float:
     each stretch its own way: then the pooled shift is an accident of the stretches, and the model, which has learnt
     from all of them, must not be moved by it. So where folds differ beyond sampling, by a variance τ² (DerSimonian and
     Laird 1986), it is their mean m, shrunk by 1 − (τ²/K) / m², or 0 where that is negative.
-
-    Parameters
-    ----------
-    pooled
-        The balance solve on all held-out rows: the result where folds do not differ beyond sampling.
-    shifts, variances
-        As `shifts_of_folds` gives them.
     """
     known = np.isfinite(shifts) & np.isfinite(variances) & (variances > 0)
     if known.sum() < 2:
@@ -345,3 +288,46 @@ def agreed_shift(pooled: float, shifts: Array, variances: Array) -> float:
     mean = float(precision @ values / precision.sum())
     kept = 1.0 - spread / len(values) / mean**2 if mean else 0.0
     return mean * kept if kept > 0.0 else 0.0
+
+
+# -- operating goals ---------------------------------------------------------------------------------------------------
+
+
+def before_goal(weighting: Any) -> Any:
+    """What to fit at: λ = ½ where a goal is to be met later, else the weighting itself."""
+    if not isinstance(weighting, ThresholdGoal):
+        return weighting
+    if weighting.confidence is not None:
+        goal: Any = weighting
+        plain = type(goal)(goal.share)
+        raise InvalidParameter(
+            f"{weighting!r} is a guarantee for a model that is fitted already: fit with {plain!r}, then "
+            f"choose_weighting(model, {weighting!r}, X, y) on rows that were held out from it"
+        )
+    return None
+
+
+def at_goal(ensemble: Ensemble, goal: ThresholdGoal, natural: Array, rows: FitRows) -> Ensemble:
+    """The same probabilities, decided at the price that meets a goal."""
+    seen = seen_rows(natural)
+    p, weights = sigmoid(rows.labels.margin(natural[seen])), rows.weights[seen]
+    own = RowsByProbability(rows.engine_target[seen], p, weights)
+    threshold = goal.for_rows(float(weights.sum())).threshold(own)
+    return ensemble.at_price(ensemble.weighting.replace(CostRatio(price_of_threshold(threshold))))
+
+
+def move_to_goal(model: Any, rows: FitRows) -> None:
+    """Have a fitted search or committee decide at the price that meets its ``weighting``, where that is a goal.
+
+    Its out-of-fold decisions are then at that price; ``oof_key_equation_`` stays at λ = ½, what was trained at.
+    """
+    if not isinstance(model.weighting, ThresholdGoal):
+        return
+    ensemble, labels = model.ensemble_, rows.labels
+    weighted = labels.columns(labels.signed(model.oof_decision_function_))
+    natural = weighted - ensemble.weighting.log_weights
+    moved = at_goal(ensemble, model.weighting, natural, rows)
+    weighted, seen = natural + moved.weighting.log_weights, seen_rows(natural)
+    equation = key_equation_of_logits(rows.target[seen], weighted[seen], moved.weighting, rows.weights[seen])
+    write_ensemble(model, moved, on_rows(without_test(equation), OUT_OF_FOLD_ROWS))
+    model.oof_decision_function_ = labels.signed(labels.margin(weighted))

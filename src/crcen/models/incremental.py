@@ -10,10 +10,9 @@ from sklearn.utils.metaestimators import available_if
 
 from crcen.exceptions import InvalidInput, InvalidParameter, TrainingFailed
 from crcen.models.ensemble import Ensemble
-from crcen.models.fitted import Course, write_fit
+from crcen.models.fitted import Course, transactional_fit, write_fit
 from crcen.models.fitting import FitRows, base_seed, member_seed
 from crcen.models.options import Calibration
-from crcen.models.transactional import transactional_fit
 from crcen.models.validation import check_classes, check_rows, check_weights
 from crcen.theory.labels import Labels
 from crcen.theory.price import Alpha, Price, as_spec
@@ -26,8 +25,6 @@ from crcen.training.recipe import ONE_AGAINST_ALL, Recipe
 
 if TYPE_CHECKING:  # torch is for fitting alone
     from crcen.training.stream import StreamTrainer
-
-__all__ = ["IncrementalFit"]
 
 # `status_` after partial_fit.
 UNBALANCED = "incremental_unbalanced"
@@ -219,7 +216,7 @@ def _started_trainer(
 ) -> "StreamTrainer":
     """The networks where they stand: at their start, as fitted, or as the last call left them."""
     need_torch()
-    from crcen.training.engine import find_device
+    from crcen.training.device import find_device
     from crcen.training.stream import StreamShape, StreamTrainer
 
     n_members = model.n_members if fitted is None else len(fitted)

@@ -10,13 +10,10 @@ from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidParameter
 from crcen.models.classifier import CRCENClassifier
-from crcen.models.options import Calibration
-from crcen.models.parameter_hints import reject_foreign_parameters
+from crcen.models.options import Calibration, reject_foreign_parameters
 from crcen.models.schedule_cut import Train
 from crcen.training.parameters import group
 from crcen.training.recipe import Inputs, Recipe, Schedule
-
-__all__ = ["ModuleClassifier"]
 
 
 class ModuleClassifier(CRCENClassifier):

@@ -13,8 +13,6 @@ from sklearn.exceptions import ConvergenceWarning
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.module_classifier import ModuleClassifier
 
-__all__ = ["parallel_fits"]
-
 
 def parallel_fits(model: Any, fit: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
     """``fit(part)`` of every part, on as many cores as training may use where these are fits of our networks on a CPU.
@@ -35,7 +33,7 @@ def parallel_fits(model: Any, fit: Callable[[Any], Any], parts: Sequence[Any]) -
 def _threads_of(model: Any) -> int:
     if not isinstance(model, CRCENClassifier) or isinstance(model, ModuleClassifier):
         return 1
-    from crcen.training.engine import find_device  # torch, which the refits load
+    from crcen.training.device import find_device  # torch, which the refits load
     from crcen.training.threads import THREADS, usable_cores
 
     return min(THREADS.get(), usable_cores()) if find_device(model.device).type == "cpu" else 1

@@ -16,8 +16,6 @@ from crcen.theory.balance import class_shifts, solve_shift
 from crcen.theory.decision import log_softmax, sigmoid
 from crcen.theory.labels import Labels
 
-__all__ = ["PROBABILITIES", "apply_map", "fit_map", "identity_map", "is_identity", "moved_map", "probability_folds"]
-
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Index = NDArray[np.int64]
@@ -37,23 +35,7 @@ def is_identity(state: Array) -> bool:
 
 
 def fit_map(kind: str, target: NDArray[np.generic], logits: Array, weights: Array) -> Array:
-    """The map of a kind, fitted on natural logits of rows that their networks did not see.
-
-    Parameters
-    ----------
-    kind
-        One of `PROBABILITIES`. ``"shift"`` is the identity; ``"balance"`` intercepts, the balance solve without class
-        weights; ``"temperature"`` a positive slope and intercepts (Platt 1999, on logits): a slope alone would turn
-        about logit 0, far from where the rows of a rare event lie; ``"isotonic"`` any rising function (binary only).
-    target, logits, weights
-        Class numbers and logits (n, K), or whether rows are positive and their log-odds (n,); and sample weights.
-        Every class has weight.
-
-    Returns
-    -------
-    float64 array
-        (2,) or (1 + K,) slope and intercepts, or (2, corners).
-    """
+    """The map of a kind, fitted on natural logits of rows that their networks did not see."""
     is_binary = logits.ndim == 1
     if kind == "isotonic" and not is_binary:
         raise InvalidParameter("Only binary classification is supported by probability='isotonic': use 'temperature'.")

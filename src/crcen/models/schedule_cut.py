@@ -22,8 +22,6 @@ from crcen.models.fitting import has_many_rows
 from crcen.training.jobs import TrainingJob, TrainingResult, TrainingState
 from crcen.training.recipe import Recipe, n_batches
 
-__all__ = ["Train", "is_cut", "train_to_cut"]
-
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 Progress = Callable[[float], None]
@@ -56,23 +54,7 @@ def train_to_cut(
     n_rows: int,
     progress: Progress,
 ) -> list[TrainingResult]:
-    """Results of the jobs on all rows and of those on folds, cut where rows held out are predicted best.
-
-    Parameters
-    ----------
-    train
-        Trains jobs, and says how far it is.
-    jobs, fold_jobs
-        On all rows, and as many on each fold, fold by fold.
-    folds
-        Training and held-out rows.
-    losses
-        From the members' mean logits (records, held-out rows[, classes]) and these rows to a loss of each record.
-    recipe, n_rows
-        How all of them are trained, and how many rows there are.
-    progress
-        Called with the share of the work that is done.
-    """
+    """Results of the jobs on all rows and of those on folds, cut where rows held out are predicted best."""
     share = part_of(progress, 0.0, _SHARE_OF_CHOICE)
     stops = _STOPS_OF_MANY_ROWS if has_many_rows(n_rows) else _STOPS
     epochs, found, states = _chosen_epochs(train, fold_jobs, folds, losses, stops, share)

@@ -15,19 +15,12 @@ from crcen.models.validation import check_rows, check_weights
 from crcen.theory.rows import Shown
 from crcen.training.network import NetworkGroup
 
-__all__ = ["Stationarity", "stationarity"]
-
 
 @dataclass(frozen=True, eq=False)
 class Stationarity(Shown):
-    """Gradient of the training objective at a fitted model; zero everywhere at a stationary point.
+    """Gradient of the training objective at a fitted model; zero everywhere at a stationary point."""
 
-    Parameters
-    ----------
-    weights, biases : list of ndarray
-        One array a layer, with the members as first axis, in the shapes of ``coefs_`` and ``intercepts_``.
-    """
-
+    # one array a layer, with the members as first axis, in the shapes of ``coefs_`` and ``intercepts_``
     weights: list[NDArray[np.float64]]
     biases: list[NDArray[np.float64]]
 

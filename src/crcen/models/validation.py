@@ -1,4 +1,4 @@
-"""Checks at the door of every estimator: parameters, rows and labels, each refused with one sentence."""
+"""Validation of rows, labels, weights and parameters of estimators."""
 
 import sys
 from typing import Any
@@ -6,26 +6,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
+from sklearn.utils import _safe_indexing
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import column_or_1d, validate_data
+from sklearn.utils.validation import _check_sample_weight, _check_y, _num_samples, column_or_1d, validate_data
 
 from crcen.exceptions import InvalidInput
-from crcen.models.private_scikit_learn import check_sample_weight
 from crcen.theory.rows import as_numpy
 from crcen.training.parameters import choice, flag, number
 
-# What a sparse matrix may take once it is dense.
+# Private functions of scikit-learn without a public equivalent; no other module imports them.
+take_rows, check_y, count_rows = _safe_indexing, _check_y, _num_samples
+# Size limit of a sparse matrix after conversion to a dense array.
 DENSE_BYTES = 2**30
-
-__all__ = [
-    "check_choice",
-    "check_classes",
-    "check_flag",
-    "check_labels",
-    "check_number",
-    "check_rows",
-    "check_weights",
-]
 
 
 def check_number(
@@ -217,7 +209,7 @@ def check_labels(y: NDArray[Any]) -> NDArray[Any]:
 def check_weights(sample_weight: Any, X: NDArray[np.float64]) -> NDArray[np.float64]:
     """Row weights as float64: finite and not negative."""
     try:
-        weights = check_sample_weight(as_numpy(sample_weight), X, dtype=np.float64)
+        weights = _check_sample_weight(as_numpy(sample_weight), X, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"sample_weight must hold one finite number a row, not all 0: {error}") from error
     if (weights < 0).any():

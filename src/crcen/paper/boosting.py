@@ -15,7 +15,7 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from crcen.exceptions import InvalidInput
-from crcen.models.transactional import transactional_fit
+from crcen.models.fitted import transactional_fit
 from crcen.models.validation import check_choice, check_labels, check_number, check_rows
 from crcen.paper import Array, Bools, Labelled, Seed
 from crcen.theory.labels import Labels

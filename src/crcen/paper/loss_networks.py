@@ -22,13 +22,13 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize, one_hot
 
 from crcen.exceptions import InvalidParameter
-from crcen.models.transactional import transactional_fit
+from crcen.models.fitted import transactional_fit
 from crcen.models.validation import check_classes, check_number, check_rows
 from crcen.paper import Array, Index, Labelled, Seed, losses
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.price import Price, resolve
 from crcen.torch.loss import ClassWeightedLoss
-from crcen.training.engine import find_device
+from crcen.training.device import find_device
 from crcen.training.parameters import group, layer_sizes
 from crcen.training.recipe import Inputs, Recipe, Schedule, n_batches, one_cycle
 

@@ -14,9 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 from crcen._support.extras import need
 from crcen.exceptions import InvalidInput
 from crcen.models.classifier import CRCENClassifier
-from crcen.models.options import Calibration
-from crcen.models.parameter_hints import GroupedParameters, reject_foreign_parameters
-from crcen.models.transactional import transactional_fit
+from crcen.models.fitted import transactional_fit
+from crcen.models.options import Calibration, GroupedParameters, reject_foreign_parameters
 from crcen.models.validation import check_choice, check_labels, check_number, check_rows
 from crcen.paper import Array, Bools, Index, Labelled, Seed, Values
 from crcen.theory.labels import Labels

@@ -24,7 +24,7 @@ from crcen.scale.checkpoint import Progress, read_checkpoint, write_checkpoint
 from crcen.scale.plan import StreamPlan, check_streamable, make_plan, streamed_encoding
 from crcen.scale.sources import BatchSource, RowBlocks, RowSource, open_source, read_ahead
 from crcen.scale.statistics import StreamStatistics, survey_source
-from crcen.training.engine import find_device
+from crcen.training.device import find_device
 from crcen.training.jobs import Status
 from crcen.training.parameters import group
 from crcen.training.recipe import Schedule

@@ -15,11 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from crcen._support.text import closest, missing_columns
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.models.fitted import FittedEnsemble
-from crcen.models.reasons.explaining import explain_rows
-from crcen.models.reasons.reasons import Reasons
+from crcen.models.fitted import FittedEnsemble, transactional_fit
+from crcen.models.reasons.reasons import Reasons, explain_rows
 from crcen.models.search.classifier_cv import CRCENClassifierCV
-from crcen.models.transactional import transactional_fit
 from crcen.tables.column_kinds import DroppedColumn, learn_column
 from crcen.tables.columns import Column
 from crcen.tables.fingerprint import Recognition, fingerprint_of, row_hashes

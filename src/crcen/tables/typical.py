@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.models.reasons.background import typical_rows
-from crcen.models.reasons.reasons import shortened, spelled
+from crcen.models.reasons.reasons import shortened, spelled, typical_rows
 from crcen.tables.columns import Column, NumberColumn, as_numbers, as_text, is_text, nice_step, rounded
 from crcen.tables.number_notation import Notation
 

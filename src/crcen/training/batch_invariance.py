@@ -19,8 +19,6 @@ from crcen.training.solvers import Adam
 from crcen.training.stack_run import StackRun
 from crcen.training.threads import reproducible_arithmetic
 
-__all__ = ["is_batch_invariant"]
-
 _STEPS = 2
 
 _LOCK = Lock()

@@ -27,8 +27,6 @@ from crcen.training.encoding import (
 from crcen.training.network import stacked_logits
 from crcen.training.passes import activate_in_place
 
-__all__ = ["ON_DEVICE", "device_logits", "encoded_on", "find_device", "fit_on_device", "n_values", "sent"]
-
 # Encodings that `fit_on_device` supports.
 ON_DEVICE = ("standard", "steps")
 

@@ -20,29 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "ENCODINGS",
-    "INPUT_LIMIT",
-    "MISSING",
-    "MOST_CANDIDATES",
-    "SMOOTH_LIMIT",
-    "WITH_RAMPS",
-    "Candidates",
-    "InputEncoding",
-    "candidate_targets",
-    "candidates_of",
-    "column_layout",
-    "fit_encoding",
-    "incomplete_columns",
-    "layout_of",
-    "ramp_places",
-    "raw",
-    "standardization",
-    "steps",
-    "tree_splits",
-    "with_indicators",
-]
-
 # Values of the parameters ``encoding`` and ``missing``.
 ENCODINGS = ("standard", "robust", "quantile", "piecewise", "tree", "steps")
 MISSING = ("error", "indicator")
@@ -70,32 +47,19 @@ Index = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class InputEncoding:
-    """A fitted encoding.
+    """A fitted encoding."""
 
-    Parameters
-    ----------
-    mean, scale
-        (E,) each; zeros and ones for unchanged inputs.
-    columns
-        (E,) the source column of each encoded column, where indicators count as further columns; ``None``: each once.
-    low, high
-        (E,) limits of the encoded columns; ``None`` for none.
-    is_smooth
-        Whether large values are compressed towards ±3 afterwards: z/√(1 + (z/3)²).
-    knots, scores
-        (F, T) each: the piecewise-linear map of every column in the quantile encoding; ``None`` for none.
-    indicators
-        (I,) columns whose missing cells get an indicator column, after all others; ``None`` if no cell may be missing.
-    """
-
-    mean: Array
+    mean: Array  # (E,) each; zeros and ones for unchanged inputs
     scale: Array
+    # (E,) the source column of each encoded column, where indicators count as further columns; ``None``: each once
     columns: Index | None = None
-    low: Array | None = None
+    low: Array | None = None  # (E,) limits of the encoded columns; ``None`` for none
     high: Array | None = None
-    is_smooth: bool = False
+    is_smooth: bool = False  # whether large values are compressed towards ±3 afterwards: z/√(1 + (z/3)²)
+    # (F, T) each: the piecewise-linear map of every column in the quantile encoding; ``None`` for none
     knots: Array | None = None
     scores: Array | None = None
+    # (I,) columns whose missing cells get an indicator column, after all others; ``None`` if no cell may be missing
     indicators: Index | None = None
 
     @property

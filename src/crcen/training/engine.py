@@ -42,8 +42,6 @@ from crcen.training.solvers import compiled_adam_epoch
 from crcen.training.stack_run import Report, StackRun
 from crcen.training.threads import THREADS, reproducible_arithmetic, usable_cores
 
-__all__ = ["Trainer", "find_device", "train"]
-
 Progress = Callable[[float], None]
 
 _SHARE_OF_FREE_MEMORY = 0.5
@@ -63,30 +61,7 @@ def train(
     memory_bytes: int | None = None,
     progress: Progress | None = None,
 ) -> list[TrainingResult]:
-    """Train every job on its rows of X, as many at a time as can share work.
-
-    Parameters
-    ----------
-    X, y
-        All rows that any job names: (n, F) finite numbers (or NaN, if every job has ``missing="indicator"``), and class
-        numbers; for two classes 0/1 or bool with 1 = positive.
-    jobs
-        What to train; the result of a job depends only on that job and the data.
-    sample_weight
-        Row weights, or ``None``.
-    device
-        ``"auto"``, ``"cpu"`` or ``"cuda"``.
-    memory_bytes
-        Memory bound apart from the rows; default: half of the free memory. Stacks above it are split; a bound that a
-        single network exceeds is an error.
-    progress
-        Called with the completed share of the work, from 0 to 1.
-
-    Returns
-    -------
-    list of TrainingResult
-        In the order of ``jobs``.
-    """
+    """Train every job on its rows of X, as many at a time as can share work."""
     n_classes = len(jobs[0].class_weights) if jobs else 2
     trainer = Trainer(X, y, n_classes=n_classes, sample_weight=sample_weight, device=device, memory_bytes=memory_bytes)
     return trainer(jobs, progress=progress)

@@ -13,17 +13,6 @@ from crcen.exceptions import InvalidParameter, MissingExtra
 from crcen.training.jobs import TrainingResult
 from crcen.training.network import Network, NetworkGroup, by_blocks
 
-__all__ = [
-    "ENGINES",
-    "Engine",
-    "find_engine",
-    "grouped",
-    "mean_logits",
-    "need_torch",
-    "trainer_on",
-    "trainer_on_some",
-]
-
 Array = NDArray[np.float64]
 Engine = Callable[..., list[TrainingResult]]
 

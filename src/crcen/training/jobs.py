@@ -15,16 +15,6 @@ from crcen.exceptions import InvalidParameter
 from crcen.training.network import Network
 from crcen.training.recipe import ADAM, ONE_AGAINST_ALL, SOLVERS, Recipe
 
-__all__ = [
-    "Index",
-    "RowSets",
-    "Status",
-    "TrainingJob",
-    "TrainingResult",
-    "TrainingState",
-    "digest",
-]
-
 Index = NDArray[np.int64]
 
 
@@ -37,25 +27,15 @@ def digest(rows: Index | None) -> bytes:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RowSets:
-    """The rows of one training job, as row numbers of the table; by default the whole table.
+    """The rows of one training job, as row numbers of the table; by default the whole table."""
 
-    Parameters
-    ----------
-    own
-        Training rows; ``None`` for all rows of ``pool``.
-    pool
-        Rows that mini-batches are drawn from; those that are not ``own`` have weight zero. Jobs with the same pool and
-        ``shuffle_seed`` share their batches. ``None`` for the whole table.
-    watched
-        Validation rows for early stopping or recording; ``None`` for none.
-    balanced
-        Rows on which the balance solve makes the key equation exact; ``None`` for the training rows and the validation
-        rows of early stopping.
-    """
-
-    own: Index | None = None
+    own: Index | None = None  # training rows; ``None`` for all rows of ``pool``
+    # rows that mini-batches are drawn from; those that are not ``own`` have weight zero. Jobs with the same pool and
+    # ``shuffle_seed`` share their batches. ``None`` for the whole table
     pool: Index | None = None
-    watched: Index | None = None
+    watched: Index | None = None  # validation rows for early stopping or recording; ``None`` for none
+    # rows on which the balance solve makes the key equation exact; ``None`` for the training rows and the validation
+    # rows of early stopping
     balanced: Index | None = None
 
     def __post_init__(self) -> None:
@@ -135,47 +115,25 @@ class TrainingState:
 
 @dataclass(frozen=True, eq=False)
 class TrainingJob(Recipe):
-    """One network to train: a settled recipe, class weights, rows and seeds.
+    """One network to train: a settled recipe, class weights, rows and seeds."""
 
-    Parameters
-    ----------
-    class_weights
-        A weight for each of K ≥ 2 classes; for two classes (1 − λ, λ).
-    rows
-        Training, batch, validation and balance rows; by default all rows of the table.
-    seed, shuffle_seed
-        Initial parameters and batch order. The result of a job does not depend on other jobs.
-    stop_epoch
-        Stop the schedule of ``max_epochs`` after this epoch.
-    record_every
-        Record the validation logits every so many epochs, and at the last, instead of stopping early.
-    start
-        Resume from the state of an earlier job with the same settings (Adam only).
-    outputs
-        Outputs of the network; ``None`` for one with two classes, otherwise K.
-    leaves_state
-        Return the state instead of the network, so that a later job can resume (Adam only).
-    hidden, activation, loss, l2, solver, max_epochs, batch_size, learning_rate, tol, encoding, bins, missing,
-    column_scales, standardize, balance
-        See `Recipe`. ``rows.watched`` and ``record_every`` decide about early stopping.
-    """
-
-    class_weights: tuple[float, ...]
+    class_weights: tuple[float, ...]  # A weight for each of K ≥ 2 classes; for two classes (1 − λ, λ)
     _: KW_ONLY
-    rows: RowSets = RowSets()
+    rows: RowSets = RowSets()  # training, batch, validation and balance rows; by default all rows of the table
     solver: str = ADAM.name
     max_epochs: int = 30
     batch_size: int = 128
     tol: float = 1e-6
     encoding: str = "standard"
     column_scales: bool = False
-    seed: int = 0
+    seed: int = 0  # initial parameters and batch order. The result of a job does not depend on other jobs
     shuffle_seed: int = 0
-    outputs: int | None = None
-    stop_epoch: int | None = None
+    outputs: int | None = None  # outputs of the network; ``None`` for one with two classes, otherwise K
+    stop_epoch: int | None = None  # stop the schedule of ``max_epochs`` after this epoch
+    # record the validation logits every so many epochs, and at the last, instead of stopping early
     record_every: int = 0
-    start: TrainingState | None = None
-    leaves_state: bool = False
+    start: TrainingState | None = None  # resume from the state of an earlier job with the same settings (Adam only)
+    leaves_state: bool = False  # return the state instead of the network, so that a later job can resume (Adam only)
 
     def __post_init__(self) -> None:
         """Validate."""

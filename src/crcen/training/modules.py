@@ -18,17 +18,6 @@ from crcen.training.jobs import Index, Status, TrainingJob, TrainingResult
 from crcen.training.recipe import n_batches, one_cycle
 from crcen.training.threads import THREADS
 
-__all__ = [
-    "AutogradEpochs",
-    "FittedModule",
-    "ModuleGroup",
-    "ModuleRows",
-    "as_tensor",
-    "built",
-    "logits_of",
-    "train_modules",
-]
-
 # Rows at a time in prediction: the same rows in the same order then give the same bits.
 _ROWS = 256
 _PATIENCE = 10
@@ -73,21 +62,11 @@ def logits_of(module: nn.Module, inputs: Tensor, n_outputs: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class FittedModule:
-    """One trained module: its state as arrays, and the shift of the balance solve.
+    """One trained module: its state as arrays, and the shift of the balance solve."""
 
-    Parameters
-    ----------
-    state : dict of arrays
-        The ``state_dict``.
-    n_outputs : int
-        1 for two classes, otherwise their number.
-    shift : float64 array of shape (n_outputs,)
-        Added to the logits, in float64.
-    """
-
-    state: dict[str, NDArray[Any]]
-    n_outputs: int
-    shift: Array
+    state: dict[str, NDArray[Any]]  # the ``state_dict``
+    n_outputs: int  # 1 for two classes, otherwise their number
+    shift: Array  # added to the logits, in float64
 
     @classmethod
     def of(cls, module: nn.Module, n_outputs: int) -> "FittedModule":
@@ -289,21 +268,7 @@ def train_modules(
     device: str = "auto",
     progress: Progress | None = None,
 ) -> list[TrainingResult]:
-    """`crcen.training.engine.train` for user-supplied modules, one after the other.
-
-    Parameters
-    ----------
-    X, y, sample_weight
-        All rows: inputs of any shape, class numbers, row weights.
-    jobs
-        What to train. Hidden layers, activation, encoding and solver of their recipes are ignored.
-    module
-        An ``nn.Module``, which is copied, or a factory: then each job's seed initialises its own.
-    optimizer
-        A class of ``torch.optim``, or a function of the parameters; default: Adam.
-    device, progress
-        See `train`.
-    """
+    """`crcen.training.engine.train` for user-supplied modules, one after the other."""
     where = find_device(device)
     results = []
     for number, job in enumerate(jobs):

@@ -17,17 +17,6 @@ from numpy.typing import NDArray
 
 from crcen.training.encoding import InputEncoding
 
-__all__ = [
-    "ACTIVATIONS",
-    "Member",
-    "Network",
-    "NetworkGroup",
-    "activate",
-    "by_blocks",
-    "log_sigmoid",
-    "stacked_logits",
-]
-
 ACTIVATIONS = ("relu", "tanh", "sigmoid", "gelu", "silu")
 
 # Rows of one product and its largest inner dimension: up to this size BLAS sums in one pass.
@@ -45,24 +34,13 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """One multilayer perceptron with one output logit (two classes) or one logit per class.
+    """One multilayer perceptron with one output logit (two classes) or one logit per class."""
 
-    Parameters
-    ----------
-    encoding
-        The fitted input layer.
-    weights, biases
-        One (in, out) matrix and one (out,) vector per layer.
-    activation
-        Name of the hidden activation.
-    is_one_against_all
-        Whether each output is the logit of one class against all others, instead of an input of softmax.
-    """
-
-    encoding: InputEncoding
-    weights: tuple[Array, ...]
+    encoding: InputEncoding  # the fitted input layer
+    weights: tuple[Array, ...]  # one (in, out) matrix and one (out,) vector per layer
     biases: tuple[Array, ...]
-    activation: str
+    activation: str  # name of the hidden activation
+    # whether each output is the logit of one class against all others, instead of an input of softmax
     is_one_against_all: bool = False
 
     def logits(self, X: Array) -> Array:
@@ -89,18 +67,10 @@ class Member(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class NetworkGroup:
-    """Networks of one shape with one input encoding; their logits are averaged.
-
-    Parameters
-    ----------
-    encoding, activation, is_one_against_all
-        See `Network`.
-    weights, biases
-        (networks, in, out) and (networks, out) per layer.
-    """
+    """Networks of one shape with one input encoding; their logits are averaged."""
 
     encoding: InputEncoding
-    weights: tuple[Array, ...]
+    weights: tuple[Array, ...]  # (networks, in, out) and (networks, out) per layer
     biases: tuple[Array, ...]
     activation: str
     is_one_against_all: bool = False

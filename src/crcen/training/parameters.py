@@ -9,8 +9,6 @@ import numpy as np
 
 from crcen.exceptions import InvalidParameter
 
-__all__ = ["Checked", "choice", "flag", "group", "layer_sizes", "number"]
-
 _Group = TypeVar("_Group")
 
 

@@ -26,25 +26,6 @@ from torch.nn.functional import gelu, silu, softplus
 
 from crcen.training.ramp_lookup import RampLookup, add_ramps, ramps_gradient
 
-__all__ = [
-    "BlockBuffers",
-    "BlockLayers",
-    "BlockShape",
-    "Buffers",
-    "Design",
-    "Layers",
-    "activate_in_place",
-    "before_activation",
-    "forward",
-    "gradient",
-    "logits_of_batches",
-    "row_derivative",
-    "row_loss",
-    "row_weights",
-    "sum_of_rows",
-]
-
-
 # -- losses ------------------------------------------------------------------------------------------------------------
 
 

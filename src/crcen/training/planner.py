@@ -13,21 +13,6 @@ from crcen.training.jobs import TrainingJob
 from crcen.training.recipe import n_batches
 from crcen.training.rows import VALIDATION_ROWS
 
-__all__ = [
-    "Groups",
-    "Inputs",
-    "PlannedStack",
-    "free_memory",
-    "halves",
-    "n_parameters",
-    "pieces",
-    "plan",
-    "shared_bytes",
-    "split_for_cores",
-    "stack_bytes",
-    "step_operations",
-]
-
 # The number of encoded columns of a job.
 Inputs = Callable[[TrainingJob], int]
 

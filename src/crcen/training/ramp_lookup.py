@@ -24,17 +24,6 @@ from torch import Tensor
 
 from crcen.training.encoding import InputEncoding
 
-__all__ = [
-    "NO_RAMPS",
-    "CodedRows",
-    "RampFeed",
-    "RampLookup",
-    "RampTables",
-    "add_ramps",
-    "has_ramps",
-    "ramps_gradient",
-]
-
 # Cells this near to a knot are at it.
 _AT_A_KNOT = 1e-6
 
@@ -126,21 +115,11 @@ def has_ramps(encoding: InputEncoding) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class CodedRows:
-    """All rows in an encoding: the knot of every cell of a column with ramps, and the other columns.
+    """All rows in an encoding: the knot of every cell of a column with ramps, and the other columns."""
 
-    Parameters
-    ----------
-    plain : float32 tensor of shape (n, plain + indicators)
-        Encoded columns that are no ramps.
-    knots : uint8 or uint16 array of shape (n, C)
-        The knot at or before a cell; the last one for missing cells.
-    shares : float32 array of shape (n, C), or None
-        Relative distance to the next knot; None if every cell is at one.
-    """
-
-    plain: Tensor
-    knots: NDArray[np.unsignedinteger]
-    shares: NDArray[np.float32] | None
+    plain: Tensor  # encoded columns that are no ramps
+    knots: NDArray[np.unsignedinteger]  # the knot at or before a cell; the last one for missing cells
+    shares: NDArray[np.float32] | None  # relative distance to the next knot; None if every cell is at one
 
 
 class RampTables:
@@ -231,15 +210,7 @@ def _stable_order(values: NDArray[np.unsignedinteger], keys: NDArray[np.int32]) 
 
 
 class RampFeed:
-    """Lookups for the batches of a stack's groups.
-
-    Parameters
-    ----------
-    tables, coded
-        For each group its ramps, and all rows in them.
-    pools
-        For each group the rows that its batches are drawn from.
-    """
+    """Lookups for the batches of a stack's groups."""
 
     def __init__(self, tables: Sequence[RampTables], coded: Sequence[CodedRows], pools: Sequence[Index]) -> None:
         self.coded, self.example = coded, tables[0]  # groups share the layout of columns

@@ -15,20 +15,6 @@ from crcen.training.encoding import ENCODINGS, MISSING
 from crcen.training.network import ACTIVATIONS
 from crcen.training.parameters import Checked, choice, flag, layer_sizes, number
 
-__all__ = [
-    "ADAM",
-    "LBFGS",
-    "LOSSES",
-    "ONE_AGAINST_ALL",
-    "SOLVERS",
-    "Inputs",
-    "Recipe",
-    "Schedule",
-    "SolverKind",
-    "n_batches",
-    "one_cycle",
-]
-
 # One against all needs one output per class.
 ONE_AGAINST_ALL = "one_against_all"
 LOSSES = ("cross_entropy", "squared_error", ONE_AGAINST_ALL)
@@ -44,34 +30,17 @@ _WARM_UP = 0.2
 
 @dataclass(frozen=True)
 class SolverKind:
-    """Properties of a solver that planning needs before one is created.
+    """Properties of a solver that planning needs before one is created."""
 
-    Parameters
-    ----------
-    name
-        Value of the parameter ``solver``.
-    draws_batches
-        Whether a step is an epoch of mini-batches with a learning rate and a seeded order, which can be interrupted and
-        resumed. Otherwise a step is an iteration over all rows, and training ends at a tolerance.
-    default_epochs
-        Default number of steps.
-    itemsize
-        Bytes per number: 4 for float32, 8 for float64.
-    mixes_shapes
-        Whether networks with different hidden layers can share a stack.
-    copies
-        Vectors of all parameters that training holds at the same time.
-    cut_operations
-        Operations per step above which half of a stack is worth a thread of its own.
-    """
-
-    name: str
+    name: str  # value of the parameter ``solver``
+    # whether a step is an epoch of mini-batches with a learning rate and a seeded order, which can be interrupted and
+    # resumed. Otherwise a step is an iteration over all rows, and training ends at a tolerance
     draws_batches: bool
-    default_epochs: int
-    itemsize: int
-    mixes_shapes: bool
-    copies: int
-    cut_operations: float
+    default_epochs: int  # default number of steps
+    itemsize: int  # bytes per number: 4 for float32, 8 for float64
+    mixes_shapes: bool  # whether networks with different hidden layers can share a stack
+    copies: int  # vectors of all parameters that training holds at the same time
+    cut_operations: float  # operations per step above which half of a stack is worth a thread of its own
 
 
 # Parameters, gradient, two moments, penalties and scratch space; results in float64 count twice.
@@ -200,31 +169,17 @@ class Inputs(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(Schedule, Inputs):
-    """All training parameters of a network except its rows, class weights and seed.
+    """All training parameters of a network except its rows, class weights and seed."""
 
-    Parameters
-    ----------
-    hidden, l2
-        Hidden layer sizes and the penalty on weights.
-    max_epochs
-        Passes over the rows. ``None``: 30 for Adam (fewer from 17,000 rows, where 4,000 steps are enough, but at least
-        5), 500 iterations for L-BFGS.
-    encoding
-        The input layer (see `crcen.training.encoding`). ``"auto"``: ``"steps"`` with a hidden layer, otherwise
-        ``"standard"``.
-    balance
-        Whether the output bias is solved for after training.
-    solver, batch_size, learning_rate, tol, early_stopping, validation_fraction, activation, loss
-        See `Schedule`; ``"squared_error"`` is a loss as well (see `crcen.training.passes`).
-    bins, missing, column_scales, standardize
-        See `Inputs`.
-    """
-
-    hidden: tuple[int, ...] = (32,)
+    hidden: tuple[int, ...] = (32,)  # hidden layer sizes and the penalty on weights
     l2: float = 1e-4
+    # passes over the rows. ``None``: 30 for Adam (fewer from 17,000 rows, where 4,000 steps are enough, but at least
+    # 5), 500 iterations for L-BFGS
     max_epochs: int | None = None
+    # the input layer (see `crcen.training.encoding`). ``"auto"``: ``"steps"`` with a hidden layer, otherwise
+    # ``"standard"``
     encoding: str = "auto"
-    balance: bool = True
+    balance: bool = True  # whether the output bias is solved for after training
 
     @classmethod
     def of(cls, schedule: Schedule, inputs: Inputs, **own: Any) -> Recipe:

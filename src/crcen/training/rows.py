@@ -30,8 +30,6 @@ from crcen.training.jobs import Index, TrainingJob, digest
 from crcen.training.ramp_lookup import NO_RAMPS, CodedRows, RampFeed, RampLookup, RampTables, has_ramps
 from crcen.training.recipe import SolverKind, n_batches
 
-__all__ = ["VALIDATION_ROWS", "BatchIndex", "EpochRows", "RowFeed", "TrainingData", "fill_batch", "float_type"]
-
 # Validation rows that pass through a stack at a time.
 VALIDATION_ROWS = 512
 
@@ -106,15 +104,6 @@ class TrainingData:
 
     The device copy is standardised by all rows, in float64, before it is rounded: a column far from zero would lose its
     digits in float32. The standardisation of a group is then an affine map of this copy, so no other rows enter it.
-
-    Parameters
-    ----------
-    X, y, sample_weight
-        Rows (n, F), class numbers (n,) and row weights (n,).
-    n_classes
-        Number of classes.
-    device
-        Where networks are trained.
     """
 
     def __init__(self, X: Array, y: Index, sample_weight: Array, n_classes: int, device: torch.device) -> None:
@@ -251,23 +240,7 @@ def _allocate(n_rows: int, n_columns: int, dtype: torch.dtype, device: torch.dev
 
 
 class RowFeed:
-    """Batches of encoded rows for the G groups of a stack.
-
-    Parameters
-    ----------
-    data
-        The rows.
-    pools
-        For each group the rows that its batches are drawn from; groups may share a list.
-    row_weights
-        For each group the weight of each row of its pool (zero for rows it does not own).
-    encodings
-        The input encoding of each group; groups may share one.
-    dtype
-        Type of encoded rows.
-    looks_up
-        Whether batches leave out ramps, which are then looked up (see `crcen.training.ramp_lookup`).
-    """
+    """Batches of encoded rows for the G groups of a stack."""
 
     def __init__(
         self,

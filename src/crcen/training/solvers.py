@@ -42,22 +42,6 @@ from crcen.training.recipe import n_batches, one_cycle
 from crcen.training.rows import BatchIndex, EpochRows, RowFeed, fill_batch
 from crcen.training.stack import Stack
 
-__all__ = [
-    "LBFGS",
-    "STEPS_TO_FLUSH",
-    "Adam",
-    "AdamState",
-    "Objective",
-    "Solver",
-    "adam_epoch",
-    "adam_factors",
-    "compiled_adam_epoch",
-    "compiled_logits",
-    "flush_denormals",
-    "take_captured_step",
-    "take_step",
-]
-
 BETAS = (0.9, 0.999)
 _EPSILON = 1e-8
 # Steps between two calls of `flush_denormals`, and its limits. Squares of gradients just below are still normal
@@ -239,21 +223,7 @@ def _unoptimised(script: Any) -> Callable[..., Any]:
 
 
 class Adam:
-    """Mini-batch Adam with a one-cycle learning rate.
-
-    Parameters
-    ----------
-    stack, feed, objective
-        The networks, their rows, and the objective.
-    seeds
-        Batch order of every group.
-    max_epochs, batch_size, learning_rate, n_rows
-        The schedule: number of passes over ``n_rows`` rows, rows of a batch, peak learning rate.
-    epoch
-        The completed epochs of a resumed job.
-    with_loss
-        Whether `step` computes the loss; otherwise it returns zeros.
-    """
+    """Mini-batch Adam with a one-cycle learning rate."""
 
     def __init__(
         self,

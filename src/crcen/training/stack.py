@@ -35,8 +35,6 @@ from crcen.training.passes import (
 from crcen.training.ramp_lookup import NO_RAMPS, RampLookup
 from crcen.training.threads import reproducible_arithmetic
 
-__all__ = ["Stack", "gradient_of", "padded_size", "uniform"]
-
 # A scale moves this many times as fast as a weight, as in RealMLP. The step length of Adam does not depend on the size
 # of the gradient, so a stored number that counts this many times has that effect.
 _SCALE_SPEED = 6.0
@@ -97,23 +95,7 @@ def padded_size(n_parameters: int, device: torch.device) -> int:
 
 
 class Stack:
-    """Parameters of G × M networks in one flat vector, with their loss and gradient on a batch.
-
-    Parameters
-    ----------
-    n_groups, n_features
-        G and F.
-    shapes
-        Hidden sizes of the M networks of a group, equal ones next to each other, the same in every group.
-    activation, loss
-        Names, common to the stack.
-    dtype, device
-        Of all tensors.
-    scaled
-        Whether every input of a network has a learnable scale, by which its first weights are multiplied.
-    n_outputs
-        C.
-    """
+    """Parameters of G × M networks in one flat vector, with their loss and gradient on a batch."""
 
     def __init__(
         self,
@@ -416,11 +398,6 @@ def gradient_of(
     by Σ w. With column scales the penalty on the first layer is l2·Σ‖W_j‖ over its columns j, which has no gradient at
     W_j = 0. The change by a proximal step of length one replaces it: it is zero exactly where the objective is
     stationary, and equals g + l2·W_j/‖W_j‖ to first order elsewhere.
-
-    Returns
-    -------
-    weights, biases
-        One array per layer, in the shapes of the network's parameters.
     """
     hidden = tuple(weight.shape[1] for weight in network.weights[:-1])
     cpu = torch.device("cpu")

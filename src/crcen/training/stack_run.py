@@ -20,8 +20,6 @@ from crcen.training.rows import VALIDATION_ROWS, RowFeed, TrainingData, float_ty
 from crcen.training.solvers import LBFGS, Adam, Objective, Solver, compiled_logits
 from crcen.training.stack import Stack
 
-__all__ = ["Report", "StackRun", "class_residual", "one_against_all_shifts"]
-
 # Called with the completed share of a stack's work; raises to stop the run.
 Report = Callable[[float], None]
 

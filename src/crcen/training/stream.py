@@ -25,17 +25,6 @@ from crcen.training.recipe import Recipe, n_batches, one_cycle
 from crcen.training.solvers import STEPS_TO_FLUSH, AdamState, flush_denormals, take_step
 from crcen.training.stack import Stack
 
-__all__ = [
-    "AllReduce",
-    "Batch",
-    "StreamShape",
-    "StreamTrainer",
-    "cut_evenly",
-    "encode_into",
-    "encoded_rows",
-    "spread_order",
-]
-
 # Without a known end the learning rate decreases as 1/√(1 + rows / (batch size × this)).
 _STEPS_AT_PEAK = 1000
 # Encoded numbers processed at a time.
@@ -67,28 +56,15 @@ class Batch:
 
 @dataclass(frozen=True)
 class StreamShape:
-    """Everything about a streamed fit except the data.
+    """Everything about a streamed fit except the data."""
 
-    Parameters
-    ----------
-    n_inputs
-        Encoded columns, without the column of ones.
-    recipe
-        Networks, objective and schedule. The batch size is that of all workers together and only affects the learning
-        rate of an endless schedule here.
-    seeds
-        One per member; a member starts from the same numbers as a `TrainingJob` with that seed.
-    total_rows
-        Rows of the whole schedule (epochs × training rows); 0 for an endless one.
-    n_outputs
-        1 for two classes, otherwise one per class.
-    """
-
-    n_inputs: int
+    n_inputs: int  # encoded columns, without the column of ones
+    # networks, objective and schedule. The batch size is that of all workers together and only affects the learning
+    # rate of an endless schedule here
     recipe: Recipe
-    seeds: tuple[int, ...]
-    total_rows: int
-    n_outputs: int = 1
+    seeds: tuple[int, ...]  # one per member; a member starts from the same numbers as a `TrainingJob` with that seed
+    total_rows: int  # rows of the whole schedule (epochs × training rows); 0 for an endless one
+    n_outputs: int = 1  # 1 for two classes, otherwise one per class
 
     def rate(self, rows_seen: int, n_rows: int) -> float:
         """The learning rate of a step of ``n_rows`` rows after ``rows_seen``."""
@@ -99,17 +75,7 @@ class StreamShape:
 
 
 class StreamTrainer:
-    """A stack of networks of one shape that learns from successive batches with Adam, in float32.
-
-    Parameters
-    ----------
-    shape
-        What to train.
-    device
-        Where.
-    all_reduce
-        Adds up a tensor over all workers; ``None`` for a single one.
-    """
+    """A stack of networks of one shape that learns from successive batches with Adam, in float32."""
 
     def __init__(self, shape: StreamShape, device: torch.device | str = "cpu", all_reduce: AllReduce | None = None):
         self.shape, self.device, self._all_reduce = shape, torch.device(device), all_reduce

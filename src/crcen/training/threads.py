@@ -18,8 +18,6 @@ from threading import Lock, local
 
 import torch
 
-__all__ = ["THREADS", "reproducible_arithmetic", "usable_cores"]
-
 
 class ThreadCount:
     """Torch's number of threads. Every Python thread has its own; a new one starts with the value set last.

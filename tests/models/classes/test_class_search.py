@@ -7,7 +7,7 @@ from sklearn.metrics import confusion_matrix, f1_score, log_loss, recall_score
 
 from crcen import CostMatrix, CRCENClassifierCV, TimeSplit
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.models.search.scoring import SCORES, log_losses
+from crcen.models.search.grid import SCORES, log_losses
 from crcen.theory.labels import Labels
 from grouped_settings import grouped
 

@@ -8,7 +8,7 @@ import pytest
 
 from crcen import Budget, CommitteeClassifier, CRCENClassifier, InvalidParameter
 from crcen.models.reasons import shapley
-from crcen.models.reasons.background import typical_rows
+from crcen.models.reasons.reasons import typical_rows
 from crcen.models.reasons.shapley import shapley_of_ensemble, shapley_of_function
 from crcen.models.reasons.tree_values import tree_values
 from grouped_settings import grouped

@@ -5,8 +5,8 @@ import pytest
 
 import crcen
 from crcen import Budget
-from crcen.models.search.best_settings import best_few
 from crcen.models.search.grid import Outcome, Setting
+from crcen.models.search.run import best_few
 from crcen.theory.decision import sigmoid
 from grouped_settings import grouped
 from papers_training import CRCENClassifierCV

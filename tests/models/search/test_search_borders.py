@@ -5,8 +5,8 @@ import pytest
 
 from crcen import CRCENClassifierCV, InvalidParameter, Schedule, Search
 from crcen.models.clock import OutOfTime
-from crcen.models.search.borders import Borders, border_notes, widened
 from crcen.models.search.grid import Outcome, Setting
+from crcen.models.search.run import Borders, border_notes, widened
 from crcen.training.recipe import Recipe
 
 BOTH = Borders(l2=True, epochs=True)

@@ -5,7 +5,7 @@ import pytest
 
 from crcen import CRCENClassifierCV
 from crcen.models.options import Search
-from crcen.models.search import subsample_screening
+from crcen.models.search import run
 
 GRID = {"hidden": [(2,), (4,)], "l2": [1e-4, 1e-3, 1e-2, 10.0], "encoding": "standard"}
 QUICK = {"cv": 2, "n_members": 1, "max_epochs": 8, "device": "cpu", "random_state": 0}
@@ -21,46 +21,46 @@ def table(n=1200, n_classes=2, seed=0):
 @pytest.fixture
 def few(monkeypatch):
     """Limits at which a small table is large."""
-    for name, value in {"_ROWS": 200, "_ROWS_OF_A_CLASS": 40, "_TRAINED": 5}.items():
-        monkeypatch.setattr(subsample_screening, name, value)
+    for name, value in {"_SAMPLE_ROWS": 200, "_ROWS_OF_A_CLASS": 40, "_TRAINED": 5}.items():
+        monkeypatch.setattr(run, name, value)
 
 
 class TestSample:
     def test_classes_keep_their_shares_and_rows_their_order(self):
         target = np.arange(100_000) % 20 == 0
-        own = subsample_screening.sampled_rows(target, np.ones(len(target)), 0)
+        own = run.sampled_rows(target, np.ones(len(target)), 0)
         assert len(own) == 12_500
         assert target[own].sum() == 625
         assert (np.diff(own) > 0).all()
-        np.testing.assert_array_equal(own, subsample_screening.sampled_rows(target, np.ones(len(target)), 0))
-        assert len(np.setdiff1d(own, subsample_screening.sampled_rows(target, np.ones(len(target)), 1))) > 0
+        np.testing.assert_array_equal(own, run.sampled_rows(target, np.ones(len(target)), 0))
+        assert len(np.setdiff1d(own, run.sampled_rows(target, np.ones(len(target)), 1))) > 0
 
     def test_a_rare_class_needs_a_larger_share(self):
         target = np.arange(100_000) % 100 == 0
-        own = subsample_screening.sampled_rows(target, np.ones(len(target)), 0)
+        own = run.sampled_rows(target, np.ones(len(target)), 0)
         assert target[own].sum() == 300
         assert len(own) == 30_000
 
     @pytest.mark.parametrize(("n", "every"), [(9_000, 3), (100_000, 200)])
     def test_no_screening_where_it_would_take_most_of_the_rows(self, n, every):
         target = np.arange(n) % every == 0
-        assert subsample_screening.sampled_rows(target, np.ones(n), 0) is None
+        assert run.sampled_rows(target, np.ones(n), 0) is None
 
     def test_rows_without_weight_take_no_part(self):
         target, weights = np.arange(20_000) % 3 == 0, np.arange(20_000) % 2.0
-        own = subsample_screening.sampled_rows(target, weights, 0)
+        own = run.sampled_rows(target, weights, 0)
         assert weights[own].all()
 
     def test_folds_are_the_same_within_it(self):
         target = np.arange(1000) % 4 == 0
         own = np.arange(0, 1000, 3)
         folds = [(np.arange(500), np.arange(500, 1000)), (np.arange(500, 1000), np.arange(500))]
-        found = subsample_screening.folds_within(folds, own, target)
+        found = run.folds_within(folds, own, target)
         for (train, test), (inner_train, inner_test) in zip(folds, found, strict=True):
             np.testing.assert_array_equal(own[inner_train], np.intersect1d(train, own))
             np.testing.assert_array_equal(own[inner_test], np.intersect1d(test, own))
         one_class = [(np.arange(500), np.flatnonzero(~target))]
-        assert subsample_screening.folds_within(one_class, own, target) is None
+        assert run.folds_within(one_class, own, target) is None
 
 
 class TestSearch:
@@ -103,7 +103,7 @@ class TestSearch:
         assert not full.cv_results_["is_dropped"].any()
 
     def test_small_tables_are_not_screened(self, monkeypatch):
-        monkeypatch.setattr(subsample_screening, "sampled_rows", lambda *_: None)
+        monkeypatch.setattr(run, "sampled_rows", lambda *_: None)
         X, y = table(600)
         none = CRCENClassifierCV(None, **GRID, **QUICK).fit(X, y)
         monkeypatch.undo()

@@ -19,7 +19,7 @@ from crcen.decisions.monitor.rows import Batch, WatchedModel, check_audits, segm
 from crcen.decisions.monitor.state import count_of, item_of, list_of, number_of, numbers_of, plain, short, sums_from
 from crcen.decisions.monitor.track import DriftAlarm, MonitorReading, Track
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.models.private_scikit_learn import take_rows
+from crcen.models.validation import take_rows
 from crcen.theory.limits import DRIFT_SCALE, FALSE_ALARM_RATE
 from crcen.theory.price import positive_number
 from crcen.theory.rows import ShownInOneLine, as_numpy

@@ -15,24 +15,27 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from crcen._support.progress import part_of, progress_bar
 from crcen.exceptions import CrcenError, InvalidInput, InvalidParameter, MissingExtra, TrainingFailed
 from crcen.models.clock import Clock, OutOfTime
-from crcen.models.committee.leaderboard import leaderboard
-from crcen.models.committee.stacking import choose_ridge, cross_fitted_logits, fit_stacking
+from crcen.models.committee.stacking import choose_ridge, cross_fitted_logits, fit_stacking, leaderboard
 from crcen.models.ensemble import Ensemble
-from crcen.models.fitted import FittedEnsemble, write_ensemble, write_out_of_fold
-from crcen.models.fitting import OUT_OF_FOLD_ROWS, FitRows, base_seed, held_out_shifts, seen_rows
+from crcen.models.fitted import FittedEnsemble, transactional_fit, write_ensemble, write_out_of_fold
+from crcen.models.fitting import (
+    OUT_OF_FOLD_ROWS,
+    FitRows,
+    base_seed,
+    before_goal,
+    held_out_shifts,
+    move_to_goal,
+    seen_rows,
+)
 from crcen.models.members.external import External, ExternalMember
 from crcen.models.members.member import EFFORTS, FittedMember, MemberKind, MemberTask
 from crcen.models.members.registry import default_members, member_kind
 from crcen.models.members.tree_arrays import TreeEnsemble
-from crcen.models.operating_goal import before_goal, move_to_goal
 from crcen.models.search.folds import Fold, checked_folds
-from crcen.models.transactional import transactional_fit
 from crcen.models.validation import check_choice, check_classes, check_number, check_rows, check_weights
 from crcen.theory.key_equation import on_rows, without_test
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price, is_price_of_two
-
-__all__ = ["CommitteeClassifier"]
 
 Array = NDArray[np.float64]
 

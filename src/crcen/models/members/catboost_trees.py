@@ -16,8 +16,6 @@ from crcen.models.members.member import FittedMember, MemberKind, MemberTask, fo
 from crcen.models.members.tree_arrays import TreeEnsemble, float32_threshold
 from crcen.training.network import Member
 
-__all__ = ["CatBoostTrees", "tree_ensemble"]
-
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 

@@ -12,8 +12,6 @@ from crcen.exceptions import InvalidParameter
 from crcen.models.members.member import FittedMember, MemberKind, MemberTask, fold_logits
 from crcen.training.network import Member
 
-__all__ = ["External", "ExternalMember"]
-
 Array = NDArray[np.float64]
 
 _CLIP = 1e-7  # a probability of exactly 0 or 1 has no logit

@@ -16,8 +16,6 @@ from crcen.models.members.member import FittedMember, MemberKind, MemberTask, fo
 from crcen.models.members.tree_arrays import TreeEnsemble
 from crcen.training.network import Member
 
-__all__ = ["Forest"]
-
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 

@@ -26,8 +26,6 @@ from crcen.models.members.member import (
 from crcen.models.members.tree_arrays import TreeEnsemble
 from crcen.training.network import Member
 
-__all__ = ["LightGBMTrees", "TreeSetting", "tree_ensemble"]
-
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 

@@ -12,18 +12,6 @@ from numpy.typing import NDArray
 from crcen.models.clock import Clock
 from crcen.training.network import Member
 
-__all__ = [
-    "EFFORTS",
-    "FittedMember",
-    "MemberKind",
-    "MemberTask",
-    "best_prefix",
-    "fold_logits",
-    "log_loss",
-    "mean_logits",
-    "parallel_map",
-]
-
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 Folds = Sequence[tuple[Index, Index]]
@@ -35,74 +23,37 @@ EFFORTS = ("quick", "standard", "best")
 
 @dataclass(frozen=True, eq=False)
 class MemberTask:
-    """What a member is fitted on, and how.
+    """What a member is fitted on, and how."""
 
-    Parameters
-    ----------
-    X, target, weights
-        Rows, class numbers from 0, and sample weights with mean 1.
-    n_classes
-        Number of classes.
-    folds
-        Training and held-out rows.
-    seed, device, threads
-        Seed, device of networks, and threads; results do not depend on the number of threads.
-    effort
-        One of `EFFORTS`.
-    clock, is_needed
-        Time for search and final fit. A member that is not needed raises `OutOfTime` instead of exceeding it.
-    progress
-        Called with the share of the work done.
-    y, classes, search_rows
-        Labels, classes in the order of their numbers, and rows as the search of networks takes them.
-    """
-
-    X: Array
+    X: Array  # rows, class numbers from 0, and sample weights with mean 1
     target: Index
     weights: Array
-    n_classes: int
-    folds: Folds = ()
-    seed: int = 0
+    n_classes: int  # number of classes
+    folds: Folds = ()  # training and held-out rows
+    seed: int = 0  # seed, device of networks, and threads; results do not depend on the number of threads
     device: str = "cpu"
     threads: int = 1
-    effort: str = "standard"
+    effort: str = "standard"  # one of `EFFORTS`
+    # time for search and final fit. A member that is not needed raises `OutOfTime` instead of exceeding it
     clock: Clock = field(default_factory=lambda: Clock(None))
     is_needed: bool = True
-    progress: Callable[[float], None] = lambda share: None
-    y: Any = None
+    progress: Callable[[float], None] = lambda share: None  # called with the share of the work done
+    y: Any = None  # labels, classes in the order of their numbers, and rows as the search of networks takes them
     classes: Any = None
     search_rows: Any = None
 
 
 @dataclass(frozen=True, eq=False)
 class FittedMember:
-    """A member after its search.
+    """A member after its search."""
 
-    Parameters
-    ----------
-    name
-        Name on the leaderboard.
-    parts
-        Models of all rows, averaged as natural logits.
-    logits : float64 array of shape (n, K)
-        Mean natural logits out of fold; NaN for rows in no test fold.
-    settings
-        Chosen settings, one line each.
-    n_tried
-        Number of settings tried.
-    chosen
-        The settings as values, for `MemberKind.refit`.
-    seconds
-        Time of search and final fit.
-    """
-
-    name: str
-    parts: tuple[Member, ...]
-    logits: Array
-    settings: tuple[str, ...]
-    n_tried: int
-    chosen: tuple[Any, ...] = ()
-    seconds: float = 0.0
+    name: str  # name on the leaderboard
+    parts: tuple[Member, ...]  # models of all rows, averaged as natural logits
+    logits: Array  # mean natural logits out of fold; NaN for rows in no test fold
+    settings: tuple[str, ...]  # chosen settings, one line each
+    n_tried: int  # number of settings tried
+    chosen: tuple[Any, ...] = ()  # the settings as values, for `MemberKind.refit`
+    seconds: float = 0.0  # time of search and final fit
 
 
 class MemberKind:

@@ -11,18 +11,13 @@ from crcen.exceptions import TrainingFailed
 from crcen.models.clock import Clock, OutOfTime, TimedTraining
 from crcen.models.fitting import fold_members, member_seed
 from crcen.models.members.member import FittedMember, MemberKind, MemberTask, best_prefix
-from crcen.models.search.best_settings import BestSettings, best_settings
-from crcen.models.search.borders import Borders
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.search.grid import Setting
-from crcen.models.search.run import SearchRun
-from crcen.models.search.subsample_screening import sampled_rows
+from crcen.models.search.run import BestSettings, Borders, SearchRun, best_settings, sampled_rows
 from crcen.training.engines import trainer_on
 from crcen.training.jobs import Status, TrainingJob
 from crcen.training.network import Member, NetworkGroup
 from crcen.training.recipe import Inputs, Recipe
-
-__all__ = ["Networks"]
 
 Array = NDArray[np.float64]
 

@@ -10,8 +10,6 @@ from crcen.models.members.lightgbm_trees import LightGBMTrees
 from crcen.models.members.member import MemberKind
 from crcen.models.members.networks import Networks
 
-__all__ = ["MEMBERS", "default_members", "member_kind"]
-
 # In the order of the leaderboard.
 MEMBERS: dict[str, MemberKind] = {kind.name: kind for kind in (Networks(), LightGBMTrees(), CatBoostTrees(), Forest())}
 

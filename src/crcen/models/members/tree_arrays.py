@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["TreeEnsemble", "float32_threshold"]
-
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Index = NDArray[np.int32]
@@ -25,34 +23,19 @@ class TreeEnsemble:
     A row starts at the root of every tree. It goes left at a node if its value is at most the threshold, or if the
     value is missing and ``missing_left`` is set. A leaf is its own child. The logits are the baseline plus the values
     of all leaves reached.
-
-    Parameters
-    ----------
-    feature, threshold, missing_left, left, right
-        One entry per node, the trees one after another; children are node numbers.
-    value : float64 array of shape (nodes, width)
-        Leaf values; the width is 1, or C where every leaf has a value for each output.
-    roots, output
-        First node of every tree, and the first output column that its values are added to.
-    depth
-        Steps from a root to the deepest leaf.
-    baseline : float64 array of shape (C,)
-        Logits before the first tree.
-    n_features
-        Columns of the rows.
     """
 
-    feature: Index
+    feature: Index  # one entry per node, the trees one after another; children are node numbers
     threshold: Array
     missing_left: Bools
     left: Index
     right: Index
-    value: Array
-    roots: Index
+    value: Array  # leaf values; the width is 1, or C where every leaf has a value for each output
+    roots: Index  # first node of every tree, and the first output column that its values are added to
     output: Index
-    depth: int
-    baseline: Array
-    n_features: int
+    depth: int  # steps from a root to the deepest leaf
+    baseline: Array  # logits before the first tree
+    n_features: int  # columns of the rows
 
     @classmethod
     def join(

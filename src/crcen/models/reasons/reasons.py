@@ -1,5 +1,8 @@
-"""Reasons: for every row what its columns add to the natural log-odds, and the same in words."""
+"""Reasons: what each column adds to the natural log-odds of rows, and the rows that they are compared with."""
 
+import itertools
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -7,10 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.exceptions import InvalidParameter
+from crcen._support.text import listed
+from crcen._support.values import label_key
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.models.reasons.shapley import shapley_of_ensemble, shapley_of_function
 from crcen.theory.decision import sigmoid
-
-__all__ = ["Reasons", "shortened", "spelled"]
+from crcen.theory.labels import Labels
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -178,3 +183,149 @@ def shortened(text: str) -> str:
     """A cell that fits on a line."""
     text = " ".join(text.split())
     return text if len(text) <= _LONGEST_CELL else text[: _LONGEST_CELL - 1] + "…"
+
+
+# -- background rows ---------------------------------------------------------------------------------------------------
+
+
+# Typical rows kept, and rows used of a background that the caller gives.
+N_TYPICAL, MOST_ROWS = 32, 64
+# Training rows that are looked at, and orders that are tried for a column.
+_LOOKED_AT, _ORDERS = 50_000, 64
+
+
+def typical_rows(X: Array, blocks: Sequence[Index], averaged: Sequence[bool] = (), n_rows: int = N_TYPICAL) -> Array:
+    """Made-up rows with the distribution of every column, (n_rows, n_features)."""
+    rng = np.random.default_rng(0)
+    if len(X) > _LOOKED_AT:
+        X = X[np.sort(rng.choice(len(X), _LOOKED_AT, replace=False))]
+    ranks = ((np.arange(n_rows) + 0.5) / n_rows * len(X)).astype(np.int64)
+    edges = (np.arange(n_rows + 1) / n_rows * len(X)).astype(np.int64)
+    found = np.empty((n_rows, X.shape[1]))
+    placed = np.empty((0, n_rows))
+    for j, block in enumerate(blocks):
+        part = X[:, block]
+        order = np.lexsort(part.T[::-1])
+        cells = part[order[ranks]]
+        if len(averaged) and averaged[j]:
+            pieces = [part[order[a : max(b, a + 1)]] for a, b in itertools.pairwise(edges)]
+            cells = np.array([piece.mean(axis=0) for piece in pieces])
+        place = _apart_from(placed, n_rows, rng)
+        placed = np.vstack([placed, place - place.mean()])
+        found[:, block] = cells[place]
+    return found
+
+
+def _apart_from(placed: Array, n_rows: int, rng: np.random.Generator) -> Index:
+    """Of some random orders the one that has least to do with those before."""
+    tried = np.array([rng.permutation(n_rows) for _ in range(_ORDERS)])
+    together = (tried @ placed.T) ** 2
+    return np.asarray(tried[int(np.argmin(together.sum(axis=1)))])
+
+
+def chosen_rows(X: Array, seed: int) -> Array:
+    """Given rows, a random part of them where there are many."""
+    if len(X) <= MOST_ROWS:
+        return X
+    return X[np.sort(np.random.default_rng(seed).choice(len(X), MOST_ROWS, replace=False))]
+
+
+# -- reasons of a fitted model -----------------------------------------------------------------------------------------
+
+
+# Probabilities are at least this in the log-odds of classifiers without logits.
+_LEAST = 1e-7
+
+
+def explain_rows(
+    model: Any,
+    X: Array,
+    background: Array | None,
+    blocks: Sequence[Index],
+    columns: Sequence[str],
+    cells: NDArray[np.object_],
+    random_state: Any,
+    *,
+    is_made_up: bool = False,
+    classes: Any = None,
+) -> Reasons:
+    """Reasons of rows as a model's inner estimator takes them."""
+    has_several = len(model.classes_) > 2 or getattr(getattr(model, "weighting_", None), "positive", 1) is None
+    if classes is not None and not has_several:
+        raise InvalidParameter("classes must be left out: reasons of two classes are for the positive one.")
+    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state < 0:
+        raise InvalidParameter(
+            f"random_state must be a whole number from 0: got {random_state!r}.", parameter="random_state"
+        )
+    if background is None or not len(background):
+        raise InvalidParameter(
+            "reasons compare rows with others, and this model keeps none: give some as background=, such as those of "
+            "training.",
+            parameter="background",
+        )
+    seed = int(random_state)
+    Z = background if is_made_up else chosen_rows(background, seed)
+    if has_several:
+        pairs = _class_pairs(model, X, classes)
+    else:
+        labels = model.ensemble_.labels if hasattr(model, "ensemble_") else Labels.of_model(model)
+        pairs = np.full(len(X), labels.column), np.full(len(X), 1 - labels.column)
+    if hasattr(model, "ensemble_"):
+        found = shapley_of_ensemble(model.ensemble_, X, Z, blocks, pairs, seed, _cores())
+    else:
+        found = shapley_of_function(_logits_of(model, has_several), X, Z, blocks, pairs, seed)
+    if not np.isfinite(found.values).all():
+        raise InvalidInput("X holds values too large for this model: its output overflows.")
+    values = (tuple(columns), found.values, found.errors, found.log_odds)
+    if not has_several:
+        return Reasons(*values, float(found.base[0]), cells)
+    return Reasons(*values, found.base, cells, *(_labelled(model.classes_.tolist(), side) for side in pairs))
+
+
+def _class_pairs(model: Any, X: Array, classes: Any) -> tuple[Index, Index]:
+    """Numbers of the explained class of each row, by default the decided one, and of the most probable other class."""
+    p = np.asarray(model.predict_proba(X), dtype=np.float64)
+    costs = getattr(model, "costs_", None)
+    actions = () if costs is None else costs.actions
+    first = _numbers(model.predict(X) if classes is None else classes, model.classes_.tolist(), actions, p)
+    others = p.copy()
+    others[np.arange(len(p)), first] = -1.0
+    return first, others.argmax(axis=1)
+
+
+def _numbers(classes: Any, labels: list[Any], actions: Sequence[Any], p: Array) -> Index:
+    """The number of each row's class; where an action was decided, that of the likeliest one."""
+    place = {label_key(label): k for k, label in enumerate(labels)}
+    given = [classes] * len(p) if np.ndim(classes) == 0 else list(classes)
+    if len(given) != len(p):
+        raise InvalidParameter(f"classes must have one label a row: got {len(given)} for {len(p)}.")
+    known = {*place, *map(label_key, actions)}
+    unknown = next((one for one in given if label_key(one) not in known), None)
+    if unknown is not None:
+        raise InvalidParameter(f"classes must be of this model, {listed(labels)}: got {unknown!r}.")
+    likeliest = p.argmax(axis=1)
+    return np.array([place.get(label_key(one), likely) for one, likely in zip(given, likeliest, strict=True)], np.int64)
+
+
+def _labelled(labels: list[Any], numbers: Index) -> NDArray[np.object_]:
+    found = np.empty(len(numbers), dtype=object)
+    found[:] = [labels[k] for k in numbers]
+    return found
+
+
+def _logits_of(model: Any, has_several: bool) -> Callable[[Array], Array]:
+    """Natural logits (n, K) of any classifier; the negative class of a binary problem has the logit 0."""
+
+    def logits(X: Array) -> Array:
+        p = np.asarray(model.predict_proba(X), dtype=np.float64)
+        if has_several:
+            return np.log(np.clip(p, _LEAST, 1.0))
+        labels = Labels.of_model(model)
+        positive = np.clip(p[:, labels.column], _LEAST, 1.0 - _LEAST)
+        return labels.columns(np.log(positive) - np.log1p(-positive))
+
+    return logits
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

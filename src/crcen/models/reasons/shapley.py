@@ -1,17 +1,11 @@
-"""Shapley values of columns for any fitted model, with their standard error.
-
-Values are averages over walks from a background row to the row explained, in which columns change over in random order,
-each order with its reverse. A round of walks begins once at every background row. So a model of single columns and
-pairs of them has no error at all, and what is left is the error of what three columns and more do together. Rows whose
-error is too large get more rounds. Boosted trees need no walks (`crcen.models.reasons.tree_values`).
-"""
+"""Shapley values of columns for any fitted model, with their standard error."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import permutations
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,20 +14,12 @@ from crcen.models.ensemble import Ensemble
 from crcen.models.members.tree_arrays import TreeEnsemble
 from crcen.models.probability import apply_map
 from crcen.models.reasons.tree_values import tree_values
-from crcen.models.reasons.walks import FunctionWalks, NetworkWalks, Walks
-from crcen.training.network import NetworkGroup
-
-__all__ = [
-    "STANDARD_ERROR",
-    "ShapleyValues",
-    "shapley_of_ensemble",
-    "shapley_of_function",
-]
+from crcen.training.network import NetworkGroup, activate
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
+Floats = NDArray[np.float32]
 Logits = Callable[[Array], Array]
-MakeWalks = Callable[[], Walks]
 Pairs = tuple[Index, Index]
 
 # Standard error that is asked for, in log-odds, and the rounds that are made at most.
@@ -46,44 +32,137 @@ _FEW_COLUMNS = 4
 _ROWS_AT_ONCE, _NUMBERS_AT_ONCE, _TREE_ROWS = 256, 2**20, 5_000
 
 
-@dataclass(frozen=True, eq=False)
-class ShapleyValues:
-    """What each column adds to the log-odds of a class against another.
+# -- logits along walks, in which columns change over one after another -----------------------------------------------
 
-    Parameters
-    ----------
-    values, errors : float64 arrays of shape (n, columns)
-        Shapley values and their standard errors.
-    log_odds, base : float64 arrays of shape (n,)
-        What the values of a row and its base add up to, and the mean log-odds of the background rows.
+
+class Walks(Protocol):
+    """What gives logits along walks that begin at a background row and end at rows of a table."""
+
+    def arrive_at(self, X: Array) -> None:
+        """Take the rows at which walks end."""
+
+    def leave_from(self, Z: Array) -> None:
+        """Take the rows at which they begin."""
+
+    def along(self, start: int, order: Index, out: Array) -> None:
+        """Add logits (steps + 1, n) of the walk from row ``start``, its columns changed over in this order."""
+
+
+class NetworkWalks:
+    """Walks of networks: a column enters their first layer as a sum, so that a step is an addition there.
+
+    Single precision is enough for differences that are known to hundredths, and half the work.
     """
 
-    values: Array
+    def __init__(self, group: NetworkGroup, blocks: Sequence[Index], weight: float) -> None:
+        self._group, n = group, len(group)
+        weights, biases = group.weights, group.biases
+        self._first = weights[0]
+        self._bias = biases[0].astype(np.float32)[:, None, :]
+        self._inner = [
+            (w.astype(np.float32), b.astype(np.float32)[:, None, :])
+            for w, b in zip(weights[1:-1], biases[1:-1], strict=True)
+        ]
+        # With no hidden layer the first layer is the output; its units are the networks' logits.
+        self._last = (weights[-1] * (weight / n)).astype(np.float32) if len(weights) > 1 else None
+        self._last_bias = float(biases[-1].sum() * weight / n)
+        self._share = weight / n
+        self._inputs = [np.flatnonzero(np.isin(sources_of(group), block)) for block in blocks]
+
+    def arrive_at(self, X: Array) -> None:
+        """Take the rows at which walks end."""
+        self._ends = self._parts(X)
+        self._units = np.empty_like(self._ends[0])
+
+    def leave_from(self, Z: Array) -> None:
+        """Take the rows at which they begin."""
+        self._starts = self._parts(Z)
+
+    def _parts(self, X: Array) -> list[Floats]:
+        """What each block adds to the first layer, (networks, n, units)."""
+        encoded = self._group.encoding(X)
+        return [(encoded[:, own] @ self._first[:, own]).astype(np.float32) for own in self._inputs]
+
+    def along(self, start: int, order: Index, out: Array) -> None:
+        """Add logits of the walk."""
+        here = self._bias + sum(part[:, start : start + 1] for part in self._starts)
+        out[0] += self._logits(here.copy())
+        # What rows add so far; what the background still adds is the same for all of them.
+        added = np.zeros_like(self._units)
+        for step, j in enumerate(order):
+            added += self._ends[j]
+            here = here - self._starts[j][:, start : start + 1]
+            out[step + 1] += self._logits(np.add(added, here, out=self._units))
+
+    def _logits(self, units: Floats) -> Floats:
+        """Logits of pre-activations (networks, n, units), which are written over."""
+        if self._last is None:
+            return np.asarray(units[:, :, 0].sum(axis=0) * self._share)
+        activate(self._group.activation, units)
+        for weight, bias in self._inner:
+            units = np.matmul(units, weight)
+            units += bias
+            activate(self._group.activation, units)
+        return np.asarray(np.matmul(units, self._last)[:, :, 0].sum(axis=0) + self._last_bias)
+
+
+def sources_of(group: NetworkGroup) -> Index:
+    """The column of the rows that each input of the networks is made of."""
+    encoding = group.encoding
+    columns = np.arange(encoding.size) if encoding.columns is None else np.asarray(encoding.columns)
+    if encoding.indicators is None:
+        return columns
+    n_features = encoding.size - len(encoding.indicators) if encoding.columns is None else None
+    if n_features is None:
+        n_features = int(columns.max()) + 1 - len(encoding.indicators)
+    return np.where(columns < n_features, columns, encoding.indicators[np.maximum(columns - n_features, 0)])
+
+
+class FunctionWalks:
+    """Walks of anything that gives logits of rows."""
+
+    def __init__(self, logits: Callable[[Array], Array], blocks: Sequence[Index], weight: float) -> None:
+        self._logits, self._blocks, self._weight = logits, blocks, weight
+
+    def arrive_at(self, X: Array) -> None:
+        """Take the rows at which walks end."""
+        self._X = X
+
+    def leave_from(self, Z: Array) -> None:
+        """Take the rows at which they begin."""
+        self._Z = Z
+
+    def along(self, start: int, order: Index, out: Array) -> None:
+        """Add logits of the walk."""
+        n, n_features = self._X.shape
+        rows = np.empty((len(order) + 1, n, n_features))
+        rows[0] = self._Z[start]
+        for step, j in enumerate(order):
+            rows[step + 1] = rows[step]
+            rows[step + 1][:, self._blocks[j]] = self._X[:, self._blocks[j]]
+        out += self._weight * self._logits(rows.reshape(-1, n_features)).reshape(len(order) + 1, n)
+
+
+MakeWalks = Callable[[], Walks]
+
+
+# -- Shapley values ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class ShapleyValues:
+    """What each column adds to the log-odds of a class against another."""
+
+    values: Array  # shapley values and their standard errors
     errors: Array
-    log_odds: Array
+    log_odds: Array  # what the values of a row and its base add up to, and the mean log-odds of the background rows
     base: Array
 
 
 def shapley_of_ensemble(
     ensemble: Ensemble, X: Array, background: Array, blocks: Sequence[Index], pairs: Pairs, seed: int, threads: int
 ) -> ShapleyValues:
-    """Shapley values of the natural log-odds between two classes, one pair of classes for each row.
-
-    Parameters
-    ----------
-    ensemble
-        The fitted model.
-    X, background
-        Rows to explain, and rows to compare them with.
-    blocks
-        Columns of X that are one column of the table.
-    pairs
-        Numbers of the explained class and of the other class, (n,) each; of a binary model the positive class first.
-    seed
-        Of the orders.
-    threads
-        Pieces of rows at a time; the values do not depend on it.
-    """
+    """Shapley values of the natural log-odds between two classes, one pair of classes for each row."""
     weights = ensemble.member_weights
     if weights is None:
         weights = np.full(len(ensemble.members), 1.0 / len(ensemble.members))

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from crcen.models.members.tree_arrays import TreeEnsemble
 
-__all__ = ["tree_values"]
-
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Index = NDArray[np.int64]
@@ -27,17 +25,7 @@ _TABLED = 12
 
 
 def tree_values(trees: TreeEnsemble, X: Array, background: Array, blocks: Sequence[Index]) -> Array:
-    """Shapley values (n, blocks) of the trees' logit.
-
-    Parameters
-    ----------
-    trees
-        The trees.
-    X, background
-        Rows to explain, and rows that they are compared with.
-    blocks
-        Columns that change over together.
-    """
+    """Shapley values (n, blocks) of the trees' logit."""
     block_of = np.zeros(trees.n_features, dtype=np.int64)
     for j, block in enumerate(blocks):
         block_of[block] = j

@@ -12,31 +12,36 @@ from numpy.typing import NDArray
 from crcen._support.progress import part_of, progress_bar
 from crcen.exceptions import InvalidParameter
 from crcen.models.classifier import CRCENClassifier
-from crcen.models.fitted import Course, write_fit, write_out_of_fold
+from crcen.models.fitted import Course, transactional_fit, write_fit, write_out_of_fold
 from crcen.models.fitting import (
     OUT_OF_FOLD_ROWS,
     TRAINING_ROWS,
     FitRows,
     assemble,
     base_seed,
+    before_goal,
     check_loss,
     fitted_map,
     held_out_shifts,
+    move_to_goal,
     seen_rows,
     solved_at_price,
     usable,
 )
-from crcen.models.operating_goal import before_goal, move_to_goal
-from crcen.models.options import AUTO, OUT_OF_FOLD, Calibration, Search
-from crcen.models.parameter_hints import reject_foreign_parameters
+from crcen.models.options import AUTO, OUT_OF_FOLD, Calibration, Search, reject_foreign_parameters
 from crcen.models.probability import PROBABILITIES
-from crcen.models.search.best_settings import Refitted, best_few, refit_settings
-from crcen.models.search.borders import Borders, border_notes, widened
 from crcen.models.search.folds import checked_folds
-from crcen.models.search.grid import SEARCHED, Outcome, Setting, operating_points, to_price
-from crcen.models.search.run import SearchRun, choose
-from crcen.models.search.scoring import check_scoring, score_table
-from crcen.models.transactional import transactional_fit
+from crcen.models.search.grid import SEARCHED, Outcome, Setting, check_scoring, operating_points, score_table, to_price
+from crcen.models.search.run import (
+    Borders,
+    Refitted,
+    SearchRun,
+    best_few,
+    border_notes,
+    choose,
+    refit_settings,
+    widened,
+)
 from crcen.models.validation import check_classes, check_rows, check_weights
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.goals import ThresholdGoal
@@ -46,8 +51,6 @@ from crcen.theory.price import is_price_of_two
 from crcen.training.engines import trainer_on
 from crcen.training.parameters import group
 from crcen.training.recipe import Inputs, Recipe, Schedule
-
-__all__ = ["CRCENClassifierCV"]
 
 Array = NDArray[np.float64]
 

@@ -14,8 +14,6 @@ from sklearn.model_selection import check_cv, train_test_split
 from crcen.exceptions import InvalidInput
 from crcen.theory.labels import Labels
 
-__all__ = ["Fold", "TimeSplit", "checked_folds", "early_stopping_split"]
-
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 Fold = tuple[Index, Index]

@@ -1,6 +1,7 @@
-"""A search while it runs: settings tried on folds, one chosen, its networks trained on all rows and on every fold."""
+"""The search: settings trained on folds, screened, widened at the border of the grid, chosen and refitted."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,16 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen._support.progress import part_of
-from crcen.exceptions import InvalidInput
+from crcen.exceptions import InvalidInput, TrainingFailed
+from crcen.models.clock import OutOfTime
 from crcen.models.fitting import FitRows, engine_logits, fold_members, training_job
-from crcen.models.search.grid import Outcome, Setting, to_price
-from crcen.models.search.scoring import LOG_LOSSES, held_out_score, log_losses
-from crcen.models.search.subsample_screening import screen_on_subsample
+from crcen.models.search.grid import LOG_LOSSES, Outcome, Setting, held_out_score, log_losses, to_price
 from crcen.models.search.trials import RUNGS, Rungs, Trial, run_trials
-from crcen.training.engines import Engine
-from crcen.training.jobs import RowSets, TrainingJob, TrainingResult
-
-__all__ = ["SearchRun", "choose"]
+from crcen.training.engines import Engine, trainer_on_some
+from crcen.training.jobs import RowSets, Status, TrainingJob, TrainingResult
+from crcen.training.network import NetworkGroup
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -30,27 +29,13 @@ _RECORD_BYTES = 2**30
 
 @dataclass(frozen=True, eq=False)
 class SearchRun:
-    """What all parts of a search share.
+    """What all parts of a search share."""
 
-    Parameters
-    ----------
-    rows
-        Rows and folds.
-    scoring
-        What `check_scoring` lets pass.
-    seed
-        Of initial weights and batches.
-    train
-        Trains a list of jobs on these rows.
-    memory_bytes
-        Bound on memory, or ``None``.
-    """
-
-    rows: FitRows
-    scoring: Any
-    seed: int
-    train: Engine
-    memory_bytes: int | None
+    rows: FitRows  # rows and folds
+    scoring: Any  # what `check_scoring` lets pass
+    seed: int  # of initial weights and batches
+    train: Engine  # trains a list of jobs on these rows
+    memory_bytes: int | None  # bound on memory, or ``None``
 
     def screened(self, settings: list[Setting], *, progress: Progress) -> list[Outcome]:
         """`outcomes` with settings left behind on the way: where rows are many, first on some of them."""
@@ -165,3 +150,275 @@ def choose(outcomes: list[Outcome], *, one_standard_error: bool) -> int:
     good = np.flatnonzero(means >= floor).tolist()
     recipes = [outcome.setting.recipe for outcome in outcomes]
     return min(good, key=lambda i: (sum(recipes[i].hidden), -recipes[i].l2, -means[i]))
+
+
+# -- screening on a subsample ------------------------------------------------------------------------------------------
+
+
+# Rows of the subsample, or their share if that is more; tables with fewer than twice as many rows are not screened.
+_SAMPLE_ROWS, _SAMPLE_SHARE = 5_000, 1 / 8
+# Rows that each class must have in it, and in what a fold of it trains on and holds out.
+_ROWS_OF_A_CLASS, _TRAINED, _HELD_OUT = 300, 20, 5
+# Fewer settings of a weighting than this are not screened; of the others this share is kept.
+_FEWEST_SETTINGS, _KEPT_SHARE = 8, 1 / 4
+# Its schedule, and which share of the settings is left after a part of it.
+_SAMPLE_EPOCHS = 10
+_SAMPLE_RUNGS = ((0.4, 0.5),)
+
+
+def screen_on_subsample(
+    run: Any,
+    settings: Sequence[Setting],
+    *,
+    progress: Progress,
+) -> dict[int, Outcome]:
+    """The rejected settings, by position, with their outcomes on the subsample; none where rows are few."""
+    rivals: dict[int, list[int]] = {}
+    for i, setting in enumerate(settings):
+        if setting.recipe.draws_batches:  # the others are trained in full, by other steps
+            rivals.setdefault(setting.weighting_index, []).append(i)
+    screened = [i for own in rivals.values() if len(own) >= _FEWEST_SETTINGS for i in own]
+    own = sampled_rows(run.rows.engine_target, run.rows.weights, run.seed) if screened else None
+    folds = None if own is None else folds_within(run.rows.folds, own, run.rows.target)
+    if own is None or folds is None:
+        return {}
+    rows = run.rows
+    few = replace(rows.take(own), folds=folds)
+    times = len(rows.X) / len(own)
+    short = [_on_fewer_rows(settings[i], times) for i in screened]
+    sample = replace(run, rows=few, train=trainer_on_some(run.train, own))
+    found = sample.outcomes(short, halving=True, progress=progress, rungs=_SAMPLE_RUNGS)
+    outcomes = dict(zip(screened, found, strict=True))
+    behind: dict[int, Outcome] = {}
+    for positions in rivals.values():
+        ranked = sorted(
+            (i for i in positions if i in outcomes), key=lambda i: (outcomes[i].is_dropped, -outcomes[i].merit)
+        )
+        for i in ranked[max(2, math.ceil(_KEPT_SHARE * len(ranked))) :]:
+            logits = np.full((len(rows.X), *outcomes[i].logits.shape[1:]), np.nan)
+            logits[own] = outcomes[i].logits
+            behind[i] = replace(outcomes[i], setting=settings[i], logits=logits, is_dropped=True)
+    return behind
+
+
+def _on_fewer_rows(setting: Setting, times: float) -> Setting:
+    """A setting for a subsample with so many times fewer rows."""
+    recipe = setting.recipe
+    epochs = min(_SAMPLE_EPOCHS, int((recipe.max_epochs or _SAMPLE_EPOCHS) * times))
+    return replace(setting, recipe=recipe.on_fewer_rows(times).replace(max_epochs=epochs))
+
+
+def sampled_rows(target: NDArray[Any], weights: NDArray[np.float64], seed: int) -> Index | None:
+    """Rows of the subsample, in order, each class by its share; ``None`` where half of all rows would not do."""
+    used = np.flatnonzero(weights > 0)
+    labels, counts = np.unique(target[used], return_counts=True)
+    share = max(_SAMPLE_ROWS / len(used), _SAMPLE_SHARE, _ROWS_OF_A_CLASS / counts.min())
+    if share > 0.5:
+        return None
+    rng = np.random.default_rng([seed, 3])
+    parts = [rng.choice(used[target[used] == label], round(share * n), replace=False)
+             for label, n in zip(labels, counts, strict=True)]  # fmt: skip
+    return np.sort(np.concatenate(parts))
+
+
+def folds_within(folds: Sequence[tuple[Index, Index]], own: Index, target: NDArray[Any]) -> Any:
+    """The folds as far as they are within some rows, counted there; ``None`` where a class is too rare in one."""
+    place = np.full(len(target), -1)
+    place[own] = np.arange(len(own))
+    labels, found = np.unique(target), []
+    for fold in folds:
+        parts = []
+        for part, fewest in zip(fold, (_TRAINED, _HELD_OUT), strict=True):
+            inside = place[part]
+            inside = inside[inside >= 0]
+            if min(np.sum(target[own[inside]] == label) for label in labels) < fewest:
+                return None
+            parts.append(inside)
+        found.append(tuple(parts))
+    return found
+
+
+# -- the border of the grid --------------------------------------------------------------------------------------------
+
+
+# Steps beyond the grid that are taken at most; each but the last must be an improvement.
+_BORDER_STEPS = 3
+# A step that gains less than this share of the score is the last: on many rows a longer schedule is always a little
+# better, and its folds cost as much as the whole search.
+_WORTH_A_FURTHER_STEP = 0.005
+# A schedule is doubled up to this many epochs: what tables of few rows have from the start.
+_LONGEST_SCHEDULE = 30
+# One that can grow by less than this is left as it is.
+_WORTH_GROWING = 1.5
+
+
+@dataclass(frozen=True)
+class Borders:
+    """Which borders of a grid may be crossed."""
+
+    l2: bool  # smaller and larger penalties than the grid has
+    epochs: bool  # longer schedules
+
+
+def widened(
+    run: SearchRun,
+    outcomes: list[Outcome],
+    borders: Borders,
+    *,
+    progress: Progress,
+) -> list[Outcome]:
+    """The outcomes of a search and of points beyond its grid, as far as the best point is on a border."""
+    found, tried = list(outcomes), {_key(outcome.setting) for outcome in outcomes}
+    for step in range(_BORDER_STEPS):
+        candidates = [s for s in _beyond(_best(found), found, borders) if _key(s) not in tried]
+        if not candidates:
+            break
+        tried.update(map(_key, candidates))
+        before = _best(found)
+        own = part_of(progress, step / _BORDER_STEPS, (step + 1) / _BORDER_STEPS)
+        try:
+            found += run.outcomes(candidates, halving=False, progress=own)
+        except OutOfTime:
+            break
+        if not _best(found).merit - before.merit >= _WORTH_A_FURTHER_STEP * abs(before.merit):
+            break
+    progress(1.0)
+    return found
+
+
+def border_notes(chosen: Outcome, outcomes: Sequence[Outcome]) -> list[str]:
+    """What of the chosen setting is still the last of its kind that was tried, a sentence each."""
+    notes, recipe = [], chosen.setting.recipe
+    penalties = _penalties(chosen, outcomes)
+    if len(penalties) > 1 and recipe.l2 in (penalties[0], penalties[-1]):
+        which, other = ("smallest", "smaller") if recipe.l2 == penalties[0] else ("largest", "larger")
+        notes.append(f"the best l2, {recipe.l2:g}, is the {which} that was tried: a {other} one may serve better")
+    if _is_at_the_end(chosen):
+        notes.append(
+            f"the best number of epochs, {chosen.epochs}, is the whole schedule: a longer one may serve better"
+        )
+    return notes
+
+
+def _best(outcomes: Sequence[Outcome]) -> Outcome:
+    return max(outcomes, key=lambda outcome: (not outcome.is_dropped, outcome.merit))
+
+
+def _key(setting: Setting) -> tuple[object, ...]:
+    recipe = setting.recipe
+    return setting.weighting_index, recipe.hidden, recipe.encoding, recipe.l2, recipe.max_epochs
+
+
+def _penalties(best: Outcome, outcomes: Sequence[Outcome]) -> list[float]:
+    """Penalties that were tried with the weighting of an outcome, in order."""
+    index = best.setting.weighting_index
+    return sorted({one.setting.recipe.l2 for one in outcomes if one.setting.weighting_index == index})
+
+
+def _is_at_the_end(outcome: Outcome) -> bool:
+    recipe = outcome.setting.recipe
+    return recipe.draws_batches and outcome.epochs is not None and outcome.epochs == recipe.max_epochs
+
+
+def _beyond(best: Outcome, outcomes: Sequence[Outcome], borders: Borders) -> list[Setting]:
+    """The neighbours of the best point on the other side of each border it is on."""
+    recipe, found = best.setting.recipe, []
+    penalties = _penalties(best, outcomes)
+    if borders.l2 and len(penalties) > 1:
+        if recipe.l2 == penalties[0] > 0.0:
+            found.append(recipe.replace(l2=_rounded(penalties[0] ** 2 / penalties[1])))
+        elif recipe.l2 == penalties[-1] and penalties[-2] > 0.0:
+            found.append(recipe.replace(l2=_rounded(penalties[-1] ** 2 / penalties[-2])))
+    epochs = recipe.max_epochs
+    if borders.epochs and epochs is not None and _is_at_the_end(best):
+        longer = min(2 * epochs, _LONGEST_SCHEDULE)
+        if longer >= _WORTH_GROWING * epochs:
+            found.append(recipe.replace(max_epochs=longer))
+    return [replace(best.setting, recipe=one) for one in found]
+
+
+def _rounded(l2: float) -> float:
+    """A penalty as a person would write it."""
+    return float(f"{l2:.6g}")
+
+
+# -- the best settings, refitted ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Refitted:
+    """A setting's outcome, its networks on all rows, and their mean logit at the price out of fold."""
+
+    outcome: Outcome
+    results: list[TrainingResult]
+    oof: Array
+
+
+def best_few(outcomes: list[Outcome], best: int, n_settings: int) -> list[Outcome]:
+    """The outcome at ``best``, and the next best of its weighting that ran to their end."""
+    chosen = outcomes[best]
+    rivals = [
+        one
+        for one in outcomes
+        if one is not chosen
+        and not one.is_dropped
+        and np.isfinite(one.merit)
+        and one.setting.weighting_index == chosen.setting.weighting_index
+    ]
+    return [chosen, *sorted(rivals, key=lambda one: -one.merit)[: n_settings - 1]]
+
+
+def refit_settings(run: SearchRun, kept: list[Outcome], n_members: int, progress: Progress) -> list[Refitted]:
+    """Networks of some settings on all rows; a setting that leaves no finite network is left out, the first never."""
+    found: list[Refitted] = []
+    for i, outcome in enumerate(kept):
+        results, oof = run.refit(outcome, n_members, part_of(progress, i / len(kept), (i + 1) / len(kept)))
+        if not found or any(result.network is not None for result in results):
+            found.append(Refitted(outcome, results, oof))
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class BestSettings:
+    """Networks of the best settings of a search."""
+
+    outcomes: list[Outcome]  # the settings, best first
+    groups: list[NetworkGroup]  # their networks on all rows
+    logits: list[Array]  # natural logits (n, K) of each out of fold; NaN for rows in no test fold
+
+
+def best_settings(
+    run: SearchRun,
+    settings: list[Setting],
+    *,
+    n_settings: int,
+    n_members: int,
+    progress: Progress,
+    borders: Borders | None = None,
+) -> BestSettings:
+    """Search, and refit the best few settings with some networks each."""
+    outcomes = run.screened(settings, progress=part_of(progress, 0.0, 0.5))
+    if borders is not None:
+        outcomes = widened(run, outcomes, borders, progress=part_of(progress, 0.5, 0.6))
+    ranked = best_few(outcomes, choose(outcomes, one_standard_error=False), n_settings)
+    kept: list[Outcome] = []
+    groups: list[NetworkGroup] = []
+    logits: list[Array] = []
+    for i, outcome in enumerate(ranked):
+        begin, end = 0.6 + 0.4 * i / n_settings, 0.6 + 0.4 * (i + 1) / n_settings
+        if not groups and hasattr(run.train, "reserve"):
+            run.train.reserve = 0.0
+        try:
+            results, oof = run.refit(outcome, n_members, part_of(progress, begin, end))
+        except OutOfTime:
+            if groups:
+                break
+            raise
+        networks = [result.network for result in results if result.network is not None]
+        if networks:
+            kept.append(outcome)
+            groups.append(NetworkGroup.of(networks))
+            logits.append(oof - run.rows.resolve(outcome.setting.weighting).log_weights)
+    if not groups:
+        raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}.")
+    return BestSettings(kept, groups, logits)

@@ -16,8 +16,6 @@ from crcen.models.clock import OutOfTime
 from crcen.models.search.grid import Outcome, Setting
 from crcen.training.jobs import TrainingJob, TrainingResult, TrainingState
 
-__all__ = ["RUNGS", "Rungs", "Trial", "run_trials"]
-
 Rungs = Sequence[tuple[float, float]]
 
 Array = NDArray[np.float64]
@@ -111,23 +109,7 @@ def run_trials(
     progress: Progress,
     rungs: Rungs = RUNGS,
 ) -> list[Outcome]:
-    """The outcome of every trial; those that were left behind are marked as dropped.
-
-    Parameters
-    ----------
-    trials
-        What to run.
-    train
-        Trains a list of jobs, with ``progress``. Where it raises `OutOfTime`, trials count as they are.
-    score
-        A trial's outcome by the records it has.
-    halving
-        Whether to leave trials behind on the way.
-    progress
-        Called with the share of the work that is done.
-    rungs
-        After which shares of the schedule which shares of the settings go on.
-    """
+    """The outcome of every trial; those that were left behind are marked as dropped."""
     schedule = max((trial.schedule for trial in trials if trial.goes_in_parts), default=1)
     in_parts = halving and schedule >= _SHORTEST_SCHEDULE
     stops = {round(share * schedule): keep for share, keep in rungs} if in_parts else {}

@@ -19,8 +19,6 @@ from crcen.theory.price import Price, resolve
 from crcen.theory.rows import class_totals
 from crcen.training.jobs import TrainingJob
 
-__all__ = ["WeightPath", "path_logits"]
-
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 Split = tuple[Index, Index]
@@ -28,24 +26,12 @@ Split = tuple[Index, Index]
 
 @dataclass(frozen=True, eq=False)
 class WeightPath:
-    """What every weighting of a path says of rows it was not trained on.
+    """What every weighting of a path says of rows it was not trained on."""
 
-    Parameters
-    ----------
-    weightings : tuple of Price
-        Resolved with the class counts of all training rows: one price for every fold.
-    target : bool array of shape (n,)
-        Where the rows answered for are positive.
-    weights : float64 array of shape (n,)
-        Their sample weights.
-    logits : float64 array of shape (len(weightings), n)
-        Weighted logit of the positive class; above 0 is an alarm.
-    """
-
-    weightings: tuple[Price, ...]
-    target: NDArray[np.bool_]
-    weights: Array
-    logits: Array
+    weightings: tuple[Price, ...]  # resolved with the class counts of all training rows: one price for every fold
+    target: NDArray[np.bool_]  # where the rows answered for are positive
+    weights: Array  # their sample weights
+    logits: Array  # weighted logit of the positive class; above 0 is an alarm
 
 
 def path_logits(
@@ -63,24 +49,6 @@ def path_logits(
 
     Networks of `CRCENClassifier` are trained together, weightings × folds × members in one stack, from the same
     initial weights and batches. Any other estimator with a ``weighting`` or a ``class_weight`` is fitted in a loop.
-
-    Parameters
-    ----------
-    estimator : classifier
-        Not changed; what it was fitted on before does not matter.
-    X, y, sample_weight
-        Rows to train on.
-    weightings : sequence
-        Whatever ``weighting`` of the estimator takes, but no dict.
-    splits : sequence of (training rows, held-out rows), optional
-        Cross-validation: every row should be held out at most once, rows that never are get left out of the answer.
-    X_test, y_test : optional
-        Rows to answer for instead, by networks trained on all of X.
-
-    Returns
-    -------
-    WeightPath
-        In the order of the weightings.
     """
     if (splits is None) == (X_test is None) or (X_test is None) != (y_test is None):
         raise InvalidParameter("a path of weights is judged on other rows: pass either splits, or X_test and y_test.")

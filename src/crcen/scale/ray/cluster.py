@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike
 from crcen._support.extras import need
 from crcen._support.progress import progress_bar
 from crcen.exceptions import CrcenError, DeviceMissing, InvalidParameter
-from crcen.training.engine import find_device, train
+from crcen.training.device import find_device
+from crcen.training.engine import train
 from crcen.training.jobs import TrainingJob, TrainingResult
 from crcen.training.planner import halves, plan
 
