@@ -3,12 +3,16 @@
 import json
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 import httpx
+import pandas as pd
 import pytest
-from serve_tables import binary_table, until
+from serve_tables import binary_table, class_table, until
+
+import crcen
 
 
 def wait(client, project, seconds=200):
@@ -32,7 +36,7 @@ def sessions_of(server):
                 continue
             found[int(entry.name)] = (fields[0], int(fields[1]), int(fields[3]))
     children = [pid for pid, (_, parent, session) in found.items() if parent == server and session == pid]
-    leaders = {pid for pid in children if b"serve.tasks" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+    leaders = {pid for pid in children if b"serve.jobs" in Path(f"/proc/{pid}/cmdline").read_bytes()}
     return {pid for pid, (state, _, session) in found.items() if session in leaders and state != "Z"}
 
 
@@ -95,6 +99,11 @@ def test_errors_are_those_of_the_command_line(app, project, tmp_path, crcen_comm
         ("fit", {"target": "fraud", "price": "budget", "value": "many"}, "must be a number: got 'many'"),
         ("fit", {"target": "fraud", "time_limit": "0"}, "from 1 to 86,400 seconds"),
         ("fit", {"target": "fraud", "price": "love"}, "price must be"),
+        (
+            "fit",
+            {"target": "fraud", "price": "costs", "value": {"labels": ["a"], "costs": [[1, 2]]}},
+            "must have 1 rows",
+        ),
         ("save", {"name": "../evil"}, "the name must be"),
     ):
         answer = app.client.post(f"/api/projects/{project}/{path}", json=body)
@@ -108,6 +117,28 @@ def test_errors_are_those_of_the_command_line(app, project, tmp_path, crcen_comm
     found = wait(app.client, damaged)
     assert found["job"]["status"] == "failed"
     assert "Traceback" not in json.dumps(found)
+
+
+def test_prices_of_several_classes(app):
+    content = class_table(400).to_csv(index=False)
+    project = app.client.post("/api/projects?name=cases.csv", content=content).json()["id"]
+    wait(app.client, project)
+    labels, costs = ["broken", "fine", "worn"], [["0", "50", "5"], ["1", "0", "0,5"], ["2", "10", "0"]]
+    for price, value, option in (
+        ("weights", {"broken": "5", "worn": "2", "fine": "1"}, "--weighting broken=5,worn=2,fine=1"),
+        ("costs", {"labels": labels, "costs": costs}, "--costs costs.csv"),
+    ):
+        options = {"target": "state", "price": price, "value": value, "effort": "quick"}
+        app.client.post(f"/api/projects/{project}/fit", json=options)
+        found = wait(app.client, project)
+        assert found["job"]["status"] == "done", found["job"]
+        assert f"crcen fit cases.csv --target state {option} --quick" in found["commands"]["fit"]
+    # The shown command writes the same costs, and the model decides by them.
+    subprocess.run(["sh", "-c", found["commands"]["fit"].partition(" && ")[0]], check=True, cwd=app.saved)
+    (app.saved / "m.crcen").write_bytes(app.client.get(f"/api/projects/{project}/model").content)
+    expected = [[0, 50, 5], [1, 0, 0.5], [2, 10, 0]]
+    assert pd.read_csv(app.saved / "costs.csv", index_col="state")[labels].loc[labels].to_numpy().tolist() == expected
+    assert crcen.load(app.saved / "m.crcen").costs_.costs.tolist() == expected
 
 
 def test_decimal_comma_and_equivalent_command(app, project):

@@ -36,13 +36,15 @@ def test_from_file_to_scored_rows(start, chromium, tmp_path, kind):
         new = binary_table(120, seed=8).drop(columns=target)
         table.to_csv(tmp_path / "cases.csv", index=False)
         new.to_csv(tmp_path / "new.csv", index=False)
-        price = "--positive yes --budget 12.5"
+        price, first = "--positive yes --budget 12.5", ""
     else:
         table, target, suffix = class_table(), "state", "xlsx"
         new = class_table(120, seed=8).drop(columns=target)
         table.to_excel(tmp_path / "cases.xlsx", index=False)
         new.to_excel(tmp_path / "new.xlsx", index=False)
-        price = "--weighting broken=5,worn=2,fine=1"
+        price = "--costs costs.csv"
+        rows = "state,broken,worn,fine broken,0,2.5,1 worn,1,0,1 fine,1,1,0"
+        first = f"printf '%s\\n' {rows} > costs.csv && "
     server = start("app", "--no-browser", "--folder", tmp_path / "saved")
     browser = chromium
     browser.open(server.address)
@@ -56,8 +58,9 @@ def test_from_file_to_scored_rows(start, chromium, tmp_path, kind):
         browser.type_over("#value-budget", "12,5")
     else:
         assert browser.run("document.querySelector('#positive').value") == ""
-        for i, weight in enumerate((5, 2, 1)):
-            browser.type_over(f"#weight-{i}", str(weight))
+        browser.type_over("#weight-0", "5")
+        browser.type_over("#cost-0-1", "2,5")
+        assert browser.run("document.querySelector('#classes-costs').checked")
     choose(browser, "#effort", "quick")
     browser.run("document.querySelector('#fit').focus()")
     browser.press("Enter")
@@ -76,7 +79,7 @@ def test_from_file_to_scored_rows(start, chromium, tmp_path, kind):
     shown(browser, "#monitored")
     assert commands(browser) == [
         f"crcen look cases.{suffix} --target {target}",
-        f"crcen fit cases.{suffix} --target {target} {price} --quick --out model.crcen --report report.html",
+        f"{first}crcen fit cases.{suffix} --target {target} {price} --quick --out model.crcen --report report.html",
         f"crcen predict model.crcen new.{suffix} --out scored.csv --all-columns",
         f"cp model.crcen '{tmp_path / 'saved' / 'checked model.crcen'}'",
         f"crcen monitor 'checked model.crcen' new.{suffix} --state 'checked model.monitor.json' --page monitor.html",

@@ -141,10 +141,11 @@ def test_labels_feed_the_monitor(models, tmp_path, name, table, target):
         assert client.post("/labels", json=wrong).status_code == 422
 
 
+@pytest.mark.parametrize("log_inputs", [True, False])
 @pytest.mark.parametrize("audit", [0.0, 0.2])
-def test_labels_of_alarms_and_audits(models, tmp_path, audit):
+def test_labels_of_alarms_and_audits(models, tmp_path, audit, log_inputs):
     """Labels of a selection raise no alarm about columns; with audits they count by their probabilities."""
-    client = client_of(models["fraud"], log=tmp_path / "log.jsonl", log_inputs=True, audit=audit)
+    client = client_of(models["fraud"], log=tmp_path / "log.jsonl", log_inputs=log_inputs, audit=audit)
     frame = binary_table(600, seed=11)
     rows, truth = records(frame.drop(columns="fraud")), frame["fraud"].tolist()
     found = client.post("/predict", json=rows).json()["predictions"]
@@ -170,12 +171,41 @@ def test_reversed_labels_raise_an_alarm(models, tmp_path):
     assert 'crcen_monitor_alarm{model="fraud"} 1' in client.get("/metrics").text
 
 
-def test_labels_need_inputs(models, tmp_path):
-    for options in ({}, {"log": tmp_path / "log.jsonl"}):
-        client = client_of(models["fraud"], **options)
-        answer = client.post("/labels", json={"a": "yes"})
-        assert (answer.status_code, "--log-inputs" in answer.json()["error"]) == (422, True)
-        assert client.get("/monitor").status_code == 422
+@pytest.mark.parametrize(
+    ("name", "table", "target"), [("fraud", binary_table, "fraud"), ("state", class_table, "state")]
+)
+def test_labels_without_inputs_are_compared_with_probabilities(models, tmp_path, name, table, target):
+    frame = table(600, seed=4)
+    rows, truth = records(frame.drop(columns=target)), frame[target].tolist()
+    kinds = sorted(set(truth))
+    swapped = dict(zip(kinds, [*kinds[1:], kinds[0]], strict=True))
+    for labels, is_alarm in ((truth, False), ([swapped[one] for one in truth], True)):
+        log = tmp_path / f"{is_alarm}.jsonl"
+        client = client_of(models[name], log=log)
+        ids = [one["id"] for one in client.post("/predict", json=rows).json()["predictions"]]
+        found = client.post("/labels", json=dict(zip(ids[:400], labels[:400], strict=True))).json()
+        assert (found["labels"], found["monitor"]["labelled"], found["monitor"]["rows"]) == (400, 400, 600)
+        assert found["monitor"]["is_alarm"] == is_alarm
+        assert "no inputs" in found["monitor"]["notes"][0]
+        assert client.post("/labels", json=dict(zip(ids, labels, strict=True))).json()["repeated"] == 400
+        assert "2 batches" in client.get("/monitor").text
+        assert f'crcen_monitor_alarm{{model="{name}"}} {is_alarm:d}' in client.get("/metrics").text
+    # The same test of the labels as with inputs.
+    client = client_of(models[name], log=tmp_path / "inputs.jsonl", log_inputs=True)
+    ids = [one["id"] for one in client.post("/predict", json=rows).json()["predictions"]]
+    with_inputs = client.post("/labels", json=dict(zip(ids[:400], truth[:400], strict=True))).json()["monitor"]
+    client = client_of(models[name], log=tmp_path / "none.jsonl")
+    ids = [one["id"] for one in client.post("/predict", json=rows).json()["predictions"]]
+    without = client.post("/labels", json=dict(zip(ids[:400], truth[:400], strict=True))).json()["monitor"]
+    for one in ("drift_by_class", "counts"):
+        assert without["labels"][one] == pytest.approx(with_inputs["labels"][one], rel=1e-9)
+
+
+def test_labels_need_a_log(models):
+    client = client_of(models["fraud"])
+    answer = client.post("/labels", json={"a": "yes"})
+    assert (answer.status_code, "--log FILE" in answer.json()["error"]) == (422, True)
+    assert client.get("/monitor").status_code == 422
 
 
 def test_metrics_count_requests_and_rows(models):

@@ -98,12 +98,32 @@ def test_inference_protocol_binary_tensors(client):
         {"name": one, "shape": [3], "datatype": kinds[one], "parameters": {"binary_data_size": len(data[one])}}
         for one in data
     ]
-    header = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()
-    length = {"Inference-Header-Content-Length": str(len(header))}
-    answer = client.post("/v2/models/fraud/infer", content=header + b"".join(data.values()), headers=length).json()
     _, plain = post(client, rows, "model=fraud")
     wanted = [one["probability"] for one in plain["predictions"]]
-    assert answer["outputs"][0]["data"] == pytest.approx(wanted, rel=1e-6)
+
+    def sent(**options):
+        header = json.dumps({"inputs": inputs, **options}).encode()
+        length = {"Inference-Header-Content-Length": str(len(header))}
+        return client.post("/v2/models/fraud/infer", content=header + b"".join(data.values()), headers=length)
+
+    assert sent().json()["outputs"][0]["data"] == pytest.approx(wanted, rel=1e-6)
+    asked = [{"name": "decision", "parameters": {"binary_data": True}}, {"name": "probability"}]
+    for options, n_binary in (({"parameters": {"binary_data_output": True}}, 4), ({"outputs": asked}, 1)):
+        answer = sent(**options)
+        length = int(answer.headers["inference-header-content-length"])
+        outputs, rest = json.loads(answer.content[:length])["outputs"], answer.content[length:]
+        found = {}
+        for one in outputs:
+            size = one.get("parameters", {}).get("binary_data_size", 0)
+            found[one["name"]], rest = one.get("data", rest[:size]), rest[size:]
+        assert rest == b""
+        assert sum("parameters" in one for one in outputs) == n_binary
+        p = found["probability"] if n_binary == 1 else np.frombuffer(found["probability"], "<f8").tolist()
+        assert p == pytest.approx(wanted, rel=1e-6)
+        texts = b"".join(
+            struct.pack("<I", len(one["decision"])) + one["decision"].encode() for one in plain["predictions"]
+        )
+        assert found["decision"] == texts
 
 
 def test_metadata_and_health(client):
@@ -237,6 +257,8 @@ def test_size_limit_and_methods(client):
             yield b" " * 10_000
 
     assert client.post("/predict?model=fraud", content=parts()).status_code == 413
+    answer = client.post("/predict?model=fraud", content=b"x", headers={"content-encoding": "gzip"})
+    assert (answer.status_code, "without compression" in answer.json()["error"]) == (415, True)
     assert client.get("/predict").status_code == 405
     assert client.get("/nothing").json()["error"].startswith("there is nothing at")
     assert post(client, ROW, "model=fraud", "image/png")[0] == 422

@@ -43,7 +43,11 @@ def serve(
     ] = None,
     log_inputs: Annotated[
         bool,
-        typer.Option("--log-inputs", help="Log inputs instead of their hash; labels need them.", rich_help_panel=_LOG),
+        typer.Option(
+            "--log-inputs",
+            help="Log inputs instead of their hash, to compare columns with training.",
+            rich_help_panel=_LOG,
+        ),
     ] = False,
     log_size: Annotated[
         int, typer.Option(min=1, help="Megabytes after which a new file is begun.", rich_help_panel=_LOG)

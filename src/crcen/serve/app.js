@@ -133,9 +133,24 @@
         one.append(input);
         return one;
       }));
+      showCosts(labels);
     }
     $("classes").hidden = false;
     showPrices();
+  }
+  function showCosts(labels) {
+    const head = element("tr");
+    head.append(element("td"), ...labels.map((label) => element("th", label, { scope: "col" })));
+    $("costs").tHead.replaceChildren(head);
+    $("costs").tBodies[0].replaceChildren(...labels.map((label, i) => {
+      const line = element("tr");
+      line.append(element("th", label, { scope: "row" }), ...labels.map((decision, j) => {
+        const cell = element("td");
+        cell.append(element("input", null, { type: "text", inputmode: "decimal", size: 5, value: i === j ? 0 : 1, id: `cost-${i}-${j}`, "aria-label": `Cost of deciding ${decision} for ${label}` }));
+        return cell;
+      }));
+      return line;
+    }));
   }
   function showPrices() {
     const many = $("positive").value === "";
@@ -243,11 +258,12 @@
   $("effort").addEventListener("change", showPrices);
   $("cancel").addEventListener("click", step(() => send(own("/cancel"))));
   for (const one of document.querySelectorAll("#price-two input[type=text]")) one.addEventListener("focus", () => { $(one.id.replace("value", "price")).checked = true; });
-  $("weights").addEventListener("focusin", () => { $("classes-weights").checked = true; });
+  for (const name of ["weights", "costs"]) $(name).addEventListener("focusin", () => { $(`classes-${name}`).checked = true; });
   $("step-goal").addEventListener("submit", step(() => {
     const many = $("positive").value === "";
     const kind = document.querySelector(`input[name=${many ? "price-classes" : "price"}]:checked`).value;
-    const value = kind === "weights" ? Object.fromEntries([...document.querySelectorAll("#weights input")].map((one) => [one.dataset.label, one.value])) : ($(`value-${kind}`) || {}).value;
+    const costs = () => ({ labels: $("weights").dataset.labels.split("\n"), costs: [...$("costs").tBodies[0].rows].map((line) => [...line.querySelectorAll("input")].map((one) => one.value)) });
+    const value = kind === "costs" ? costs() : kind === "weights" ? Object.fromEntries([...document.querySelectorAll("#weights input")].map((one) => [one.dataset.label, one.value])) : ($(`value-${kind}`) || {}).value;
     const drop = [...document.querySelectorAll("#columns input:not(:checked)")].map((one) => one.value).filter((one) => one !== $("target").value);
     return send(own("/fit"), { target: $("target").value, positive: many ? null : $("positive").value, price: kind, value, drop, effort: $("effort").value, time_limit: $("limit").value });
   }));

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-import logging
 import re
 import secrets
 import shutil
@@ -14,28 +15,29 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader
-from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
-from starlette.routing import Route
 
 from crcen import CrcenError, InvalidInput, InvalidParameter, __version__, load
+from crcen._support.files import write_atomic
 from crcen._support.values import json_value
-from crcen.serve.guard import LOOPBACK, Guard
+from crcen.serve.http import LOOPBACK, Endpoint, Guard, Handler, routed
 from crcen.serve.jobs import Job, remove_at_end
 from crcen.serve.processes import bound_socket, run_server
-from crcen.serve.request_rows import json_body
+from crcen.serve.requests import json_body
 from crcen.tables.reading import open_table
 from crcen.tables.writing import TableWriter
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 __all__ = ["Application", "run_app"]
 
-_LOGGER = logging.getLogger("crcen.serve")
 _MOST_BYTES = 4_000_000_000
 _PAGE_ROWS = 50
 _FRAME = {
@@ -44,6 +46,20 @@ _FRAME = {
     "Cache-Control": "no-store",
 }
 _MONITOR_SUFFIX = ".monitor.json"
+# Files that a step writes: option of its function, name in the project, file name.
+_OUTPUTS = {
+    "look": [],
+    "fit": [("out", "model", "model.crcen"), ("report", "report", "report.html")],
+    "score": [("out", "scored", "scored.csv")],
+    "monitor": [("page", "page", "monitor.html")],
+}
+# Prices of two classes that are one number: what it is called, how the command line states it, and its unit.
+_NUMBER_PRICES = {
+    "budget": ("the price of a miss", "", 1.0),
+    "recall": ("the recall", "", 0.01),
+    "precision": ("the precision", "", 0.01),
+    "capacity": ("the number of alarms", "/1000", 1.0),
+}
 
 
 @dataclass
@@ -55,14 +71,24 @@ class Project:
     name: str
     table: Path | None = None
     job: Job | None = None
-    results: dict[str, Any] = field(default_factory=dict)
+    results: dict[str, object] = field(default_factory=dict)
     commands: dict[str, str] = field(default_factory=dict)
     files: dict[str, Path] = field(default_factory=dict)
     saved: Path | None = None
-    frame: Any = None
+    frames: tuple[pd.DataFrame, pd.DataFrame] | None = None  # scored rows as written, and with numbers as numbers
     n_jobs: int = 0
 
-    def to_dict(self) -> dict[str, Any]:
+    @property
+    def state(self) -> Path:
+        """File of the monitor."""
+        return (self.saved or self.folder / "model.crcen").with_suffix(_MONITOR_SUFFIX)
+
+    def check_free(self) -> None:
+        """Refuse a second step while one runs."""
+        if self.job is not None and self.job.status == "running":
+            raise HTTPException(409, "a step is running: wait until it ends, or cancel it.")
+
+    def to_dict(self) -> dict[str, object]:
         """What the page shows."""
         return {
             "id": self.id,
@@ -101,27 +127,26 @@ class Application:
         templates = Environment(loader=PackageLoader("crcen.serve", "."), autoescape=True)
         self._page = templates.get_template("app.html.j2")
         one = "/api/projects/{id}"
-        routes: list[tuple[str, Any, str]] = [
-            ("/", self.page, "GET"),
-            ("/api/saved", self.list_saved, "GET"),
-            ("/api/projects", self.open_table, "POST"),
-            ("/api/saved/{name}", self.open_saved, "POST"),
-            (one, self.show, "GET"),
-            (f"{one}/target", self.look, "POST"),
-            (f"{one}/fit", self.fit, "POST"),
-            (f"{one}/cancel", self.cancel, "POST"),
-            (f"{one}/score", self.score, "POST"),
-            (f"{one}/monitor", self.monitor, "POST"),
-            (f"{one}/save", self.save, "POST"),
-            (f"{one}/rows", self.rows, "GET"),
-            (f"{one}/reasons", self.reasons, "GET"),
-            (f"{one}/scored", self.scored, "GET"),
-            (f"{one}/model", self.model, "GET"),
-            (f"{one}/report", self.frame_of("report"), "GET"),
-            (f"{one}/monitor", self.frame_of("page"), "GET"),
+        endpoints: list[Endpoint] = [
+            ("GET", "/", self.page, "The application"),
+            ("GET", "/api/saved", self.list_saved, "Models in the folder"),
+            ("POST", "/api/projects", self.open_table, "A new project with an uploaded table"),
+            ("POST", "/api/saved/{name}", self.open_saved, "A new project with a saved model"),
+            ("GET", one, self.show, "Where a project stands"),
+            ("POST", f"{one}/target", self.look, "Look at the table again, with a target"),
+            ("POST", f"{one}/fit", self.fit, "Fit a model, with a report on rows held out"),
+            ("POST", f"{one}/cancel", self.cancel, "End the running step"),
+            ("POST", f"{one}/score", self.score, "Score the rows of an uploaded table"),
+            ("POST", f"{one}/monitor", self.monitor, "Compare the rows of an uploaded table with those of training"),
+            ("POST", f"{one}/save", self.save, "Copy the model into the folder of the user"),
+            ("GET", f"{one}/rows", self.rows, "A page of scored rows, sorted and filtered"),
+            ("GET", f"{one}/reasons", self.reasons, "Why a row was decided as it was"),
+            ("GET", f"{one}/scored", self.scored, "All scored rows: CSV with a decimal point or comma, or Excel"),
+            ("GET", f"{one}/model", self.model, "The model file"),
+            ("GET", f"{one}/report", self.frame_of("report"), "The report, for a sandboxed frame"),
+            ("GET", f"{one}/monitor", self.frame_of("page"), "The monitor page, for a sandboxed frame"),
         ]
-        app = Starlette(routes=[Route(path, _answer(handler), methods=[how]) for path, handler, how in routes])
-        self.asgi = Guard(app, token, LOOPBACK, in_query=True)
+        self.asgi = Guard(routed(endpoints, (CrcenError, OSError)), token, LOOPBACK, in_query=True)
 
     def end(self) -> None:
         """End every running step."""
@@ -142,11 +167,11 @@ class Application:
         headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
         return HTMLResponse(text, headers={**headers, "X-Content-Type-Options": "nosniff"})
 
-    async def list_saved(self, request: Request) -> Any:
+    async def list_saved(self, request: Request) -> object:
         """Models in the folder."""
         return {"folder": str(self._saved), "models": sorted(one.name for one in self._saved.glob("*.crcen"))}
 
-    async def open_table(self, request: Request) -> Any:
+    async def open_table(self, request: Request) -> object:
         """A new project with an uploaded table."""
         project = self._new(_file_name(request))
         try:
@@ -155,10 +180,9 @@ class Application:
             self._projects.pop(project.id)
             shutil.rmtree(project.folder, ignore_errors=True)
             raise
-        self._start(project, "look", {"data": str(project.table)}, f"crcen look {quote(project.name)}")
-        return project.to_dict()
+        return self._start(project, "look", {"data": str(project.table)}, f"crcen look {quote(project.name)}")
 
-    async def open_saved(self, request: Request) -> Any:
+    async def open_saved(self, request: Request) -> object:
         """A new project with a saved model."""
         name = request.path_params["name"]
         path = self._saved / name
@@ -171,35 +195,42 @@ class Application:
         project.results["model"] = {"labels": labels, "target": getattr(served, "target_name_", None)}
         return project.to_dict()
 
-    async def show(self, request: Request) -> Any:
+    async def show(self, request: Request) -> object:
         """Where a project stands."""
         return self._project(request).to_dict()
 
     # Steps
 
-    async def look(self, request: Request) -> Any:
+    async def look(self, request: Request) -> object:
         """Look at the table again, with a target."""
         project, given = self._project(request), await _given(request)
         target = _text(given, "target")
-        options: dict[str, Any] = {"data": str(self._table(project)), "target": target}
         command = f"crcen look {quote(project.name)} --target {quote(target)}"
-        self._start(project, "look", options, command)
-        return project.to_dict()
+        return self._start(project, "look", {"data": str(_table(project)), "target": target}, command)
 
-    async def fit(self, request: Request) -> Any:
+    async def fit(self, request: Request) -> object:
         """Fit a model, with a report on rows held out."""
         project, given = self._project(request), await _given(request)
         target, positive = _text(given, "target"), given.get("positive") or None
-        options: dict[str, Any] = {"data": str(self._table(project)), "target": target, "positive": positive}
+        options: dict[str, object] = {"data": str(_table(project)), "target": target, "positive": positive}
         words = ["crcen", "fit", quote(project.name), "--target", quote(target)]
         words += ["--positive", quote(str(positive))] if positive else []
-        options["weighting"], price = _weighting(given)
-        words += price
-        drop = [str(one) for one in given.get("drop") or ()]
+        if given.get("price") == "costs":
+            text = _costs(given.get("value"), target)
+            place = project.folder / "costs.csv"
+            place.write_text(text, encoding="utf-8")
+            options["costs"] = str(place)
+            lines = " ".join(map(quote, text.splitlines()))
+            words = [f"printf '%s\\n' {lines} > costs.csv &&", *words, "--costs", "costs.csv"]
+        else:
+            options["weighting"], price = _weighting(given)
+            words += price
+        dropped = given.get("drop") or ()
+        drop = [str(one) for one in dropped] if isinstance(dropped, list) else []
         options["drop"] = drop
         words += [word for one in drop for word in ("--drop", quote(one))]
-        effort, limit = given.get("effort") or "standard", None
-        if effort == "quick":
+        limit = None
+        if given.get("effort") == "quick":
             options["effort"] = "quick"
             words.append("--quick")
         else:
@@ -209,52 +240,37 @@ class Application:
             options["time_limit"] = limit
             words += ["--time-limit", f"{limit:g}"]
         command = " ".join([*words, "--out model.crcen --report report.html"])
+        return self._start(project, "fit", options, command, None if limit is None else 3.0 * limit + 300.0)
 
-        def outputs(folder: Path) -> dict[str, Path]:
-            return {"out": folder / "model.crcen", "report": folder / "report.html"}
-
-        kept = {"out": "model", "report": "report"}
-        hard = None if limit is None else 3.0 * limit + 300.0
-        self._start(project, "fit", options, command, outputs, kept, hard)
-        return project.to_dict()
-
-    async def score(self, request: Request) -> Any:
+    async def score(self, request: Request) -> object:
         """Score the rows of an uploaded table."""
-        project = self._project(request)
-        model, name = project.file("model"), _file_name(request)
-        self._check_free(project)
-        data = await self._upload(request, project.folder / f"new-{secrets.token_hex(4)}")
+        project, name, options = await self._new_rows(request)
         command = f"crcen predict {quote(_model_name(project))} {quote(name)} --out scored.csv --all-columns"
-        options = {"model": str(model), "data": str(data), "all_columns": True}
-        self._start(
-            project, "score", options, command, lambda folder: {"out": folder / "scored.csv"}, {"out": "scored"}
-        )
-        return project.to_dict()
+        return self._start(project, "score", {**options, "all_columns": True}, command)
 
-    async def monitor(self, request: Request) -> Any:
+    async def monitor(self, request: Request) -> object:
         """Compare the rows of an uploaded table with those of training."""
+        project, name, options = await self._new_rows(request)
+        words = ["crcen monitor", quote(_model_name(project)), quote(name), "--state", quote(project.state.name)]
+        command = " ".join([*words, "--page monitor.html"])
+        return self._start(project, "monitor", {**options, "state": str(project.state), "when": name}, command)
+
+    async def _new_rows(self, request: Request) -> tuple[Project, str, dict[str, object]]:
+        """The project, and the model with an uploaded table."""
         project = self._project(request)
         model, name = project.file("model"), _file_name(request)
-        self._check_free(project)
+        project.check_free()
         data = await self._upload(request, project.folder / f"new-{secrets.token_hex(4)}")
-        state = (project.saved or project.folder / "model.crcen").with_suffix(_MONITOR_SUFFIX)
-        command = (
-            f"crcen monitor {quote(_model_name(project))} {quote(name)} --state {quote(state.name)} --page monitor.html"
-        )
-        options = {"model": str(model), "data": str(data), "state": str(state), "when": name}
-        self._start(
-            project, "monitor", options, command, lambda folder: {"page": folder / "monitor.html"}, {"page": "page"}
-        )
-        return project.to_dict()
+        return project, name, {"model": str(model), "data": str(data)}
 
-    async def cancel(self, request: Request) -> Any:
+    async def cancel(self, request: Request) -> object:
         """End the running step."""
         project = self._project(request)
         if project.job is not None:
             await run_in_threadpool(project.job.cancel)
         return project.to_dict()
 
-    async def save(self, request: Request) -> Any:
+    async def save(self, request: Request) -> object:
         """Copy the model into the folder of the user."""
         project, given = self._project(request), await _given(request)
         name = _text(given, "name").removesuffix(".crcen")
@@ -263,10 +279,8 @@ class Application:
         place = self._saved / f"{name}.crcen"
         if place.exists() and place != project.saved and not given.get("overwrite"):
             raise HTTPException(409, f"{place.name} exists: choose another name.")
-        from crcen._support.files import write_atomic
-
         write_atomic(place, project.file("model").read_bytes())
-        state = (project.saved or project.folder / "model.crcen").with_suffix(_MONITOR_SUFFIX)
+        state = project.state
         if state.exists() and state != place.with_suffix(_MONITOR_SUFFIX):
             shutil.copyfile(state, place.with_suffix(_MONITOR_SUFFIX))
         project.saved = place
@@ -275,12 +289,12 @@ class Application:
 
     # Scored rows
 
-    async def rows(self, request: Request) -> Any:
+    async def rows(self, request: Request) -> object:
         """A page of scored rows, sorted and filtered."""
         return await run_in_threadpool(self._rows, self._project(request), dict(request.query_params))
 
-    def _rows(self, project: Project, query: dict[str, str]) -> dict[str, Any]:
-        _, frame = self._frame(project)
+    def _rows(self, project: Project, query: dict[str, str]) -> dict[str, object]:
+        _, frame = self._frames(project)
         shown = frame
         if query.get("decision"):
             shown = shown[shown["decision"].astype(str) == query["decision"]]
@@ -305,10 +319,10 @@ class Application:
             "pages": max(1, -(-len(shown) // _PAGE_ROWS)),
         }
 
-    async def reasons(self, request: Request) -> Any:
+    async def reasons(self, request: Request) -> object:
         """Why a row was decided as it was."""
         project, text = self._project(request), request.query_params.get("row", "")
-        frame, _ = await run_in_threadpool(self._frame, project)
+        frame, _ = await run_in_threadpool(self._frames, project)
         if not text.isdigit() or int(text) >= len(frame):
             raise InvalidInput(f"row must be a number from 0 to {len(frame) - 1}: got {text[:20]!r}.")
 
@@ -333,7 +347,7 @@ class Application:
         place = source.with_name(name)
 
         def write() -> None:
-            _, frame = self._frame(project)
+            _, frame = self._frames(project)
             if kind == "comma":
                 frame.to_csv(place, sep=";", decimal=",", index=False)
                 return
@@ -347,24 +361,23 @@ class Application:
         """The model file."""
         return FileResponse(self._project(request).file("model"), filename="model.crcen")
 
-    def frame_of(self, name: str) -> Callable[[Request], Any]:
+    def frame_of(self, name: str) -> Handler:
         """A page of the library, for a sandboxed frame."""
 
         async def show(request: Request) -> Response:
-            text = self._project(request).file(name).read_text(encoding="utf-8")
-            return HTMLResponse(text, headers=_FRAME)
+            return HTMLResponse(self._project(request).file(name).read_text(encoding="utf-8"), headers=_FRAME)
 
         return show
 
-    def _frame(self, project: Project) -> tuple[Any, Any]:
+    def _frames(self, project: Project) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Scored rows as they were written, and with numbers as numbers."""
         with self._lock:
-            if project.frame is None:
+            if project.frames is None:
                 for other in self._projects.values():
-                    other.frame = None  # one table in memory at a time
+                    other.frames = None  # one table in memory at a time
                 frame = open_table(project.file("scored")).read().reset_index(drop=True)
-                project.frame = frame, frame.apply(_numbers)
-            return project.frame
+                project.frames = frame, frame.apply(_numbers)
+            return project.frames
 
     # Projects, uploads and jobs
 
@@ -378,11 +391,6 @@ class Application:
         if found is None:
             raise HTTPException(404, "this table is no longer open: open it again.")
         return found
-
-    def _table(self, project: Project) -> Path:
-        if project.table is None:
-            raise HTTPException(404, "this project has a model and no table: open a table to fit another model.")
-        return project.table
 
     async def _upload(self, request: Request, folder: Path) -> Path:
         """The body of a request as a file."""
@@ -403,29 +411,18 @@ class Application:
             raise InvalidInput(f"{place.name} is empty: choose another file.")
         return place
 
-    def _check_free(self, project: Project) -> None:
-        if project.job is not None and project.job.status == "running":
-            raise HTTPException(409, "a step is running: wait until it ends, or cancel it.")
-
     def _start(
-        self,
-        project: Project,
-        step: str,
-        options: dict[str, Any],
-        command: str,
-        outputs: Callable[[Path], dict[str, Path]] = lambda _: {},
-        kept: dict[str, str] | None = None,
-        limit: float | None = None,
-    ) -> None:
+        self, project: Project, step: str, options: dict[str, object], command: str, limit: float | None = None
+    ) -> dict[str, object]:
         """Start a step; its files and result belong to the project once it is done."""
         with self._lock:
-            self._check_free(project)
+            project.check_free()
             project.n_jobs += 1
             folder = project.folder / f"job-{project.n_jobs}"
-            files = outputs(folder)
+            outputs = _OUTPUTS[step]
 
-            def done(result: dict[str, Any]) -> None:
-                project.files.update({name: files[option] for option, name in (kept or {}).items()})
+            def done(result: dict[str, object]) -> None:
+                project.files.update({name: folder / file for _, name, file in outputs})
                 project.results[step] = json.loads(json.dumps(result).replace(f"{folder}/", ""))
                 project.commands[step] = command
                 if step == "fit":
@@ -433,9 +430,11 @@ class Application:
                         project.results.pop(name, None)
                     project.files.pop("scored", None)
                     project.saved = None
-                project.frame = None
+                project.frames = None
 
-            project.job = Job(step, options | {name: str(path) for name, path in files.items()}, folder, done, limit)
+            places = {option: str(folder / file) for option, _, file in outputs}
+            project.job = Job(step, {**options, **places}, folder, done, limit)
+        return project.to_dict()
 
 
 def run_app(folder: Path, port: int, started: Callable[[str], None], *, browser: bool) -> None:
@@ -461,32 +460,7 @@ def run_app(folder: Path, port: int, started: Callable[[str], None], *, browser:
         janitor.wait(30)
 
 
-def _answer(handler: Callable[[Request], Any]) -> Callable[[Request], Any]:
-    """A route: errors as JSON with one sentence."""
-
-    async def route(request: Request) -> Response:
-        try:
-            found = await handler(request)
-        except HTTPException as error:
-            return _json({"error": error.detail}, error.status_code)
-        except (CrcenError, OSError) as error:
-            return _json({"error": " ".join(str(error).split())}, 422)
-        except ClientDisconnect:
-            return _json({"error": "the upload was interrupted."}, 400)
-        except Exception:
-            _LOGGER.exception("internal error in %s", request.url.path)
-            return _json({"error": "internal error: see the terminal of crcen app."}, 500)
-        return found if isinstance(found, Response) else _json(found)
-
-    return route
-
-
-def _json(value: Any, status: int = 200) -> Response:
-    text = json.dumps(value, allow_nan=False, default=str)
-    return Response(text, status, {"Cache-Control": "no-store"}, "application/json")
-
-
-async def _given(request: Request) -> dict[str, Any]:
+async def _given(request: Request) -> dict[str, object]:
     """The options of a request."""
     if int(request.headers.get("content-length") or 0) > 1_000_000:
         raise HTTPException(413, "options are at most 1 MB.")
@@ -494,6 +468,12 @@ async def _given(request: Request) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise InvalidInput("options must be an object.")
     return found
+
+
+def _table(project: Project) -> Path:
+    if project.table is None:
+        raise HTTPException(404, "this project has a model and no table: open a table to fit another model.")
+    return project.table
 
 
 def _file_name(request: Request) -> str:
@@ -509,14 +489,14 @@ def _model_name(project: Project) -> str:
     return "model.crcen" if project.saved is None else project.saved.name
 
 
-def _text(given: dict[str, Any], name: str) -> str:
+def _text(given: dict[str, object], name: str) -> str:
     found = given.get(name)
     if not isinstance(found, str) or not found:
         raise InvalidInput(f"choose the {name} first.")
     return found
 
 
-def _number(value: Any, name: str) -> float:
+def _number(value: object, name: str) -> float:
     """A number, with a decimal point or comma."""
     text = str(value).strip()
     text = text.replace(",", ".") if text.count(",") == 1 and "." not in text else text
@@ -526,8 +506,8 @@ def _number(value: Any, name: str) -> float:
         raise InvalidParameter(f"{name} must be a number: got {text[:40]!r}.") from None
 
 
-def _weighting(given: dict[str, Any]) -> tuple[Any, list[str]]:
-    """What mistakes are worth, and the options of the command line."""
+def _weighting(given: dict[str, object]) -> tuple[object, list[str]]:
+    """What mistakes cost, and the options of the command line."""
     kind, value = given.get("price", "balanced"), given.get("value")
     if kind == "balanced":
         return "balanced", ["--balanced"]
@@ -539,26 +519,36 @@ def _weighting(given: dict[str, Any]) -> tuple[Any, list[str]]:
         weights = {str(label): _number(weight, f"the weight of {label}") for label, weight in value.items()}
         text = ",".join(f"{label}={weight:g}" for label, weight in weights.items())
         return weights, ["--weighting", quote(text)]
-    if kind in ("recall", "precision"):
-        share = _number(value, f"the {kind}") / 100.0
-        return [kind, share], [f"--{kind}", f"{share:g}"]
-    if kind == "capacity":
-        alarms = _number(value, "the number of alarms")
-        return [kind, alarms], ["--capacity", f"{alarms:g}/1000"]
-    if kind == "budget":
-        price = _number(value, "the price of a miss")
-        return [kind, price], ["--budget", f"{price:g}"]
-    raise InvalidParameter(
-        f"price must be balanced, none, weights, budget, recall, precision or capacity: got {kind!r}."
-    )
+    if not isinstance(kind, str) or kind not in _NUMBER_PRICES:
+        raise InvalidParameter(
+            f"price must be balanced, none, weights, costs, {', '.join(_NUMBER_PRICES)}: got {kind!r}."
+        )
+    name, suffix, unit = _NUMBER_PRICES[kind]
+    number = float(f"{_number(value, name) * unit:.15g}")
+    return [kind, number], [f"--{kind}", f"{number:g}{suffix}"]
 
 
-def _numbers(cells: Any) -> Any:
+def _costs(value: object, target: str) -> str:
+    """A cost matrix as the file of ``--costs``: a row for each true class, a column for each decision."""
+    labels, rows = (value.get("labels"), value.get("costs")) if isinstance(value, dict) else (None, None)
+    if not isinstance(labels, list) or not isinstance(rows, list) or not labels:
+        raise InvalidInput("give what each decision costs for each true class.")
+    if len(rows) != len(labels) or not all(isinstance(row, list) and len(row) == len(labels) for row in rows):
+        raise InvalidInput(f"costs must have {len(labels)} rows and columns, one for each class.")
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([target, *labels])
+    for label, row in zip(labels, rows, strict=True):
+        cells = [_number(cost, f"the cost of {labels[i]} for {label}") for i, cost in enumerate(row)]
+        writer.writerow([label, *(f"{cost:g}" for cost in cells)])
+    return file.getvalue()
+
+
+def _numbers(cells: pd.Series) -> pd.Series:
     """A column as numbers if all its cells are; codes such as 007 stay texts."""
     import pandas as pd
 
-    texts = cells.dropna().astype(str)
-    if texts.str.match(r"-?0\d").any():
+    if cells.dropna().astype(str).str.match(r"-?0\d").any():
         return cells
     try:
         return pd.to_numeric(cells)
@@ -566,7 +556,7 @@ def _numbers(cells: Any) -> Any:
         return cells
 
 
-def _cell(cell: Any) -> Any:
+def _cell(cell: object) -> object:
     """A cell for the page."""
     value = json_value(cell)
     if value is None or value != value or str(value) == "NaT":

@@ -1,82 +1,97 @@
-"""The description of the server for clients: OpenAPI 3.1."""
+"""The description of the server for clients: OpenAPI 3.1, from the table of its routes."""
 
 from collections.abc import Iterable
 from typing import Any
 
 from crcen import __version__
+from crcen.serve.http import Endpoint
 from crcen.serve.served_model import ServedModel
 
 __all__ = ["openapi"]
 
+Schema = dict[str, Any]  # nested JSON Schema
+
 _CELLS = {"number": ["number", "string", "null"], "boolean": ["boolean", "string", "integer", "null"]}
 _TEXT_CELL = ["string", "number", "boolean", "null"]
-_ERROR = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
+_LABEL = {"type": ["string", "number", "boolean"]}
+_SHARE = {"type": "number", "minimum": 0, "maximum": 1}
+_TEXTS = {"type": "array", "items": {"type": "string"}}
 _ERRORS = {
     "403": "Missing or wrong token, foreign host or foreign origin",
     "408": "The body did not arrive in time",
     "413": "Body too large",
+    "415": "Compressed body",
     "422": "Invalid request",
     "503": "Server busy, or time limit exceeded",
 }
-_NUMBER_OPTIONS = {
-    "budget": "False alarms that one more catch may cost",
-    "cost_ratio": "What a miss costs, in false alarms",
-    "alpha": "Cost ratio over negatives per positive",
-    "lam": "Weight of a positive row",
-    "recall": "Expected recall on the rows of this request",
-    "precision": "Expected precision on the rows of this request",
+# Options of a request with their type.
+_OPTIONS = {
+    "model": ("string", "Name of the model; not needed if one is served"),
+    "id": ("string", "Column with the identifier of each row"),
+    "reasons": ("integer", "Reasons for each row"),
+    "budget": ("number", "False alarms that one more catch may cost"),
+    "cost_ratio": ("number", "What a miss costs, in false alarms"),
+    "alpha": ("number", "Cost ratio over negatives per positive"),
+    "lam": ("number", "Weight of a positive row"),
+    "recall": ("number", "Expected recall on the rows of this request"),
+    "precision": ("number", "Expected precision on the rows of this request"),
+    "capacity": ("integer", "Alarms among the rows of this request"),
+    "balanced": ("boolean", "All classes weigh the same"),
+    "weighting": ("string", "Weight of each class: fine=1,worn=5"),
 }
 
 
-def openapi(models: Iterable[ServedModel], *, has_token: bool) -> dict[str, Any]:
+def openapi(endpoints: Iterable[Endpoint], models: Iterable[ServedModel], *, has_token: bool) -> Schema:
     """The document for the models that are served now."""
     models = list(models)
     rows = {f"Row_{one.name}": _row(one) for one in models}
+    labels = {str(label) for one in models for label in one.classes}
     any_row = {"anyOf": [_ref(name) for name in rows]}
-    price: dict[str, Any] = {
-        "type": "object",
-        "required": ["rows"],
-        "properties": {
-            "rows": {"type": "array", "items": any_row, "minItems": 1},
+    several = {"type": "array", "items": any_row, "minItems": 1}
+    with_options = _object(
+        {
+            "rows": several,
             "costs": {"description": "Cost matrix: a list of rows, or an object with costs, labels and actions"},
             "weighting": {"type": ["object", "string"], "description": "Weight of each class"},
         },
+        "rows",
+    )
+    label = _object({"id": {"type": "string"}, "label": _LABEL}, "id", "label")
+    predict_body = {
+        "application/json": {"schema": {"anyOf": [any_row, several, with_options]}},
+        "text/csv": {"schema": {"type": "string"}},
     }
-    one_row = {"schema": {"anyOf": [any_row, {"type": "array", "items": any_row, "minItems": 1}, price]}}
-    body = {"required": True, "content": {"application/json": one_row, "text/csv": {"schema": {"type": "string"}}}}
-    answer = {"anyOf": [_ref("Prediction"), _ref("Predictions")]}
-    named = [_parameter("name", "path", "string", "Name of the model")]
-    infer = {"content": {"application/json": {"schema": {"type": "object", "required": ["inputs"]}}}, "required": True}
-    label = {"type": ["string", "number", "boolean"]}
-    labels_body = {
-        "type": "array",
-        "items": {
-            "type": "object",
-            "required": ["id", "label"],
-            "properties": {"id": {"type": "string"}, "label": label},
-        },
+    bodies = {
+        "/predict": predict_body,
+        "/labels": {"application/json": {"schema": {"type": "array", "items": label}}},
+        "/v2/models/{name}/infer": {"application/json": {"schema": _object({}, "inputs")}},
     }
-    paths: dict[str, Any] = {
-        "/predict": _post("Probability and decision of rows", body, answer, _options()),
-        "/labels": _post(
-            "Labels of logged rows", {"content": {"application/json": {"schema": labels_body}}}, {"type": "object"}, []
-        ),
-        "/models/reload": _post("Load the model files again", None, {"type": "object"}, []),
-        "/monitor": _get("Page of the monitor", "text/html"),
-        "/metrics": _get("Metrics for Prometheus", "text/plain"),
-        "/openapi.json": _get("This document"),
-        "/v2": _get("Name and version of the server"),
-        "/v2/health/live": _get("Whether the server runs"),
-        "/v2/health/ready": _get("Whether the models are loaded"),
-        "/v2/models/{name}": _get("Inputs and outputs of a model", parameters=named),
-        "/v2/models/{name}/ready": _get("Whether a model is loaded", parameters=named),
-        "/v2/models/{name}/infer": _post("Open Inference Protocol v2", infer, {"type": "object"}, named),
+    answers = {
+        "/predict": {"application/json": {"schema": {"anyOf": [_ref("Prediction"), _ref("Predictions")]}}},
+        "/monitor": {"text/html": {"schema": {}}},
+        "/metrics": {"text/plain": {"schema": {}}},
     }
-    document: dict[str, Any] = {
+    paths: Schema = {}
+    for method, path, _, summary in endpoints:
+        if "{version}" in path:
+            continue
+        responses = {"200": {"description": "OK", "content": answers.get(path, {"application/json": {"schema": {}}})}}
+        for code, why in _ERRORS.items():
+            responses[code] = {"description": why, "content": {"application/json": {"schema": _ref("Error")}}}
+        operation: Schema = {"summary": summary, "responses": responses}
+        if "{name}" in path:
+            operation["parameters"] = [_parameter("name", "path", "string", "Name of the model")]
+        if path == "/predict":
+            operation["parameters"] = [_parameter(name, "query", *about) for name, about in _OPTIONS.items()]
+        if path in bodies:
+            operation["requestBody"] = {"required": True, "content": bodies[path]}
+        paths[path] = {method.lower(): operation}
+    schemas = {"Error": _object({"error": {"type": "string"}}, "error"), **rows, **_predictions(sorted(labels))}
+    document: Schema = {
         "openapi": "3.1.0",
         "info": {"title": "crcen serve", "version": __version__},
         "paths": paths,
-        "components": {"schemas": {"Error": _ERROR, **rows, **_answers(models)}},
+        "components": {"schemas": schemas},
     }
     if has_token:
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
@@ -84,81 +99,48 @@ def openapi(models: Iterable[ServedModel], *, has_token: bool) -> dict[str, Any]
     return document
 
 
-def _ref(name: str) -> dict[str, str]:
+def _ref(name: str) -> Schema:
     escaped = name.replace("~", "~0").replace("/", "~1")
     return {"$ref": f"#/components/schemas/{escaped}"}
 
 
-def _row(served: ServedModel) -> dict[str, Any]:
+def _object(properties: Schema, *required: str) -> Schema:
+    return {"type": "object", "required": list(required), "properties": properties}
+
+
+def _parameter(name: str, where: str, kind: str, text: str) -> Schema:
+    return {"name": name, "in": where, "description": text, "schema": {"type": kind}, "required": where == "path"}
+
+
+def _row(served: ServedModel) -> Schema:
     columns = {name: {"type": _CELLS.get(one.kind, _TEXT_CELL)} for name, one in served.columns.items()}
     return {"type": "object", "properties": columns, "minProperties": 1}
 
 
-def _answers(models: list[ServedModel]) -> dict[str, Any]:
-    labels = sorted({str(label) for one in models for label in one.classes})
-    share = {"type": "number", "minimum": 0, "maximum": 1}
+def _predictions(labels: list[str]) -> Schema:
+    """One row has all of these in one object; a list has threshold and notes next to the predictions."""
+    threshold = {"type": ["number", "null"]}
     prediction = {
-        "type": "object",
-        "required": ["id", "probability", "decision"],
-        "properties": {
-            "id": {"type": "string"},
-            "probability": {
-                "description": "Of the positive class, or an object with one for each class",
-                "anyOf": [share, {"type": "object", "properties": dict.fromkeys(labels, share)}],
-            },
-            "decision": {"type": ["string", "number", "boolean"]},
-            "threshold": {"type": ["number", "null"]},
-            "notes": {"type": "array", "items": {"type": "string"}},
-            "reasons": {"type": "array", "items": {"type": "string"}},
-            "audit": {"type": "boolean"},
-            "audit_probability": share,
+        "id": {"type": "string"},
+        "probability": {
+            "description": "Of the positive class, or an object with one for each class",
+            "anyOf": [_SHARE, {"type": "object", "properties": dict.fromkeys(labels, _SHARE)}],
         },
+        "decision": _LABEL,
+        "threshold": threshold,
+        "notes": _TEXTS,
+        "reasons": _TEXTS,
+        "audit": {"type": "boolean"},
+        "audit_probability": _SHARE,
     }
-    # One row has all of these in one object; a list has threshold and notes beside the predictions.
     several = {
-        "type": "object",
-        "required": ["model", "version", "threshold", "predictions", "notes"],
-        "properties": {
-            "model": {"type": "string"},
-            "version": {"type": "string"},
-            "threshold": {"type": ["number", "null"]},
-            "predictions": {"type": "array", "items": _ref("Prediction")},
-            "notes": {"type": "array", "items": {"type": "string"}},
-        },
+        "model": {"type": "string"},
+        "version": {"type": "string"},
+        "threshold": threshold,
+        "predictions": {"type": "array", "items": _ref("Prediction")},
+        "notes": _TEXTS,
     }
-    return {"Prediction": prediction, "Predictions": several}
-
-
-def _parameter(name: str, where: str, kind: str, text: str) -> dict[str, Any]:
-    required = {"required": True} if where == "path" else {}
-    return {"name": name, "in": where, "description": text, "schema": {"type": kind}, **required}
-
-
-def _options() -> list[dict[str, Any]]:
-    return [
-        _parameter("model", "query", "string", "Name of the model; not needed if one is served"),
-        _parameter("id", "query", "string", "Column with the identifier of each row"),
-        _parameter("reasons", "query", "integer", "Reasons for each row"),
-        *(_parameter(name, "query", "number", text) for name, text in _NUMBER_OPTIONS.items()),
-        _parameter("capacity", "query", "integer", "Alarms among the rows of this request"),
-        _parameter("balanced", "query", "boolean", "All classes weigh the same"),
-        _parameter("weighting", "query", "string", "Weight of each class: fine=1,worn=5"),
-    ]
-
-
-def _get(text: str, kind: str = "application/json", parameters: list[dict[str, Any]] | None = None) -> dict[str, Any]:
-    return {"get": _operation(text, {kind: {"schema": {}}}, parameters or [])}
-
-
-def _post(text: str, body: Any, answer: Any, parameters: list[dict[str, Any]]) -> dict[str, Any]:
-    found = _operation(text, {"application/json": {"schema": answer}}, parameters)
-    return {"post": {**found, **({} if body is None else {"requestBody": body})}}
-
-
-def _operation(text: str, content: Any, parameters: list[dict[str, Any]]) -> dict[str, Any]:
-    errors = {
-        code: {"description": why, "content": {"application/json": {"schema": _ref("Error")}}}
-        for code, why in _ERRORS.items()
+    return {
+        "Prediction": _object(prediction, "id", "probability", "decision"),
+        "Predictions": _object(several, *several),
     }
-    found = {"summary": text, "responses": {"200": {"description": "OK", "content": content}, **errors}}
-    return {**found, **({"parameters": parameters} if parameters else {})}

@@ -14,18 +14,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any
+from types import FrameType
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from crcen import CrcenError, InvalidParameter
-from crcen.serve.metrics import Metrics
 from crcen.serve.server import Service, Settings
 
 __all__ = ["bound_socket", "run_server", "serve"]
 
 _LOGGER = logging.getLogger("crcen.serve")
+Reload = Callable[[], list[str]]
+
+_ENDS = (signal.SIGINT, signal.SIGTERM)
 _GRACE_SECONDS = 10
 # Workers that end sooner than this are not started again at once.
 _SHORTEST_LIFE = 1.0
@@ -34,7 +38,7 @@ _SHORTEST_LIFE = 1.0
 class _Server(uvicorn.Server):
     """A server that reloads on SIGHUP, and ends with status 0 on SIGTERM and SIGINT."""
 
-    def __init__(self, config: uvicorn.Config, reload: Callable[[], Any] | None = None) -> None:
+    def __init__(self, config: uvicorn.Config, reload: Reload | None = None) -> None:
         super().__init__(config)
         self._reload = reload
 
@@ -43,7 +47,10 @@ class _Server(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        handlers: dict[int, Any] = {signal.SIGINT: self.handle_exit, signal.SIGTERM: self.handle_exit}
+        handlers: dict[int, Callable[[int, FrameType | None], object]] = {
+            signal.SIGINT: self.handle_exit,
+            signal.SIGTERM: self.handle_exit,
+        }
         if self._reload is not None and hasattr(signal, "SIGHUP"):
             loop, reload = asyncio.get_running_loop(), self._reload
             handlers[signal.SIGHUP] = lambda *_: loop.call_soon_threadsafe(loop.run_in_executor, None, _tried, reload)
@@ -55,7 +62,7 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def _tried(reload: Callable[[], Any]) -> None:
+def _tried(reload: Reload) -> None:
     try:
         _LOGGER.warning("models reloaded, changed: %s", ", ".join(reload()) or "none")
     except CrcenError as error:
@@ -77,7 +84,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
     return found
 
 
-def run_server(app: Any, sock: socket.socket, reload: Callable[[], Any] | None = None) -> None:
+def run_server(app: ASGIApp, sock: socket.socket, reload: Reload | None = None) -> None:
     """Answer requests at a socket until SIGTERM or SIGINT; running requests are finished first."""
     config = uvicorn.Config(
         app,
@@ -95,19 +102,7 @@ def run_server(app: Any, sock: socket.socket, reload: Callable[[], Any] | None =
 
 
 def serve(settings: Settings, port: int, workers: int = 1, started: Callable[[str], None] = lambda _: None) -> None:
-    """Serve models until a signal ends it: what `crcen serve` does.
-
-    Parameters
-    ----------
-    settings : Settings
-        How models are served.
-    port : int
-        0 takes a free one.
-    workers : int
-        Processes; 1 serves in this process.
-    started : callable
-        Called with the address once requests can be sent.
-    """
+    """Serve models until a signal ends it; port 0 takes a free one, and ``started`` is called with the address."""
     sock = bound_socket(settings.host, port)
     shown = f"[{settings.host}]" if ":" in settings.host else settings.host
     address = f"http://{shown}:{sock.getsockname()[1]}"
@@ -117,11 +112,10 @@ def serve(settings: Settings, port: int, workers: int = 1, started: Callable[[st
             started(address)
             run_server(service.asgi, sock, service.reload)
             return
-        Service(settings)  # refuses what workers would refuse
         with tempfile.TemporaryDirectory(prefix="crcen-serve-") as folder:
-            shared = Path(folder) / "metrics"
-            Metrics.create(shared, len(settings.models), workers)
-            _supervise(replace(settings, metrics=shared, workers=workers), sock, lambda: started(address))
+            settings = replace(settings, metrics=Path(folder) / "metrics", workers=workers)
+            Service(settings)  # creates the shared counters, and refuses what workers would refuse
+            _supervise(settings, sock, lambda: started(address))
 
 
 def _work(settings: Settings, sock: socket.socket) -> None:
@@ -144,10 +138,10 @@ def _supervise(settings: Settings, sock: socket.socket, started: Callable[[], No
     """Start workers, start them again if they die, and pass signals on."""
     context = multiprocessing.get_context("spawn")
     signals: list[int] = []
-    handled = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    handled = [*_ENDS, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
     before = {number: signal.signal(number, lambda number, _: signals.append(number)) for number in handled}
 
-    def start(i: int) -> Any:
+    def start(i: int) -> SpawnProcess:
         found = context.Process(target=_work, args=(replace(settings, worker=i), sock), daemon=True)
         found.start()
         return found
@@ -160,11 +154,11 @@ def _supervise(settings: Settings, sock: socket.socket, started: Callable[[], No
             time.sleep(0.1)
             while signals:
                 number = signals.pop(0)
-                if number in (signal.SIGINT, signal.SIGTERM):
+                if number in _ENDS:
                     return
                 for one in processes:
-                    with suppress(OSError, TypeError):
-                        os.kill(one.pid, number)
+                    with suppress(OSError):
+                        os.kill(one.pid or 0, number)
             for i, one in enumerate(processes):
                 if not one.is_alive() and time.monotonic() - births[i] > _SHORTEST_LIFE:
                     sys.stderr.write(f"crcen: worker {i} ended with status {one.exitcode} and is started again\n")

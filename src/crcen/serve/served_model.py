@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import InvalidInput, InvalidParameter, load
+from crcen import InvalidInput, InvalidParameter, TableClassifier, load
 from crcen._support.text import closest, listed
 from crcen._support.values import json_value
+from crcen.serve.requests import Row, shown
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.price import Goal, Price
+
+if TYPE_CHECKING:
+    from crcen.serve.requests import Rows
 
 __all__ = ["FEW_ROWS", "Scored", "ServedModel"]
 
 Array = NDArray[np.float64]
-Row = Mapping[str, Any]
 
 # Up to this many rows are read cell by cell, with notes for each row; more are read as a data frame.
 FEW_ROWS = 64
@@ -45,13 +49,13 @@ class Scored:
     p : float64 array of shape (n, K)
         Natural probabilities.
     chosen : int64 array of shape (n,)
-        Numbers of decisions in ``ServedModel.decisions_of``.
+        Decisions as positions in ``names``.
     names : list
         Labels, then actions.
     threshold : float or None
         Probability above which a row gets an alarm, for two classes without further actions.
     notes : list of list of str
-        For each row in what it is unlike training; empty lists for many rows.
+        How each row is unlike training; empty lists for many rows.
     all_notes : list of str
         The same counted over all rows.
     n_unlike : int
@@ -63,8 +67,8 @@ class Scored:
     names: list[Any]
     threshold: float | None
     notes: list[list[str]]
-    all_notes: list[str] = field(default_factory=list)
-    n_unlike: int = 0
+    all_notes: list[str]
+    n_unlike: int
 
     @property
     def decisions(self) -> list[Any]:
@@ -84,28 +88,21 @@ class ServedModel:
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, path.name.removesuffix(".crcen")
         try:
-            before = path.stat()
             self.version = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-            self.model = load(path)
+            self.model: TableClassifier = load(path)
         except InvalidInput:
             raise
         except OSError as error:
             raise InvalidInput(f"{path} cannot be read: {error.strerror or error}.") from error
-        self.changed = before.st_mtime_ns
         if not hasattr(self.model, "columns_"):
             raise InvalidInput(
                 f"{path} must be a model of a table, as crcen fit writes it: got {type(self.model).__name__}."
             )
         self.columns = {column.name: column for column in self.model.columns_}
         self.classes: list[Any] = [json_value(label) for label in self.model.classes_]
-        self.target = getattr(self.model, "target_name_", None)
+        self.positive: int | None = self.model.weighting_.positive
+        self.target: str | None = getattr(self.model, "target_name_", None)
         self._expected = {*map(str, self.model.feature_names_in_), str(self.target)}
-
-    @property
-    def positive(self) -> int | None:
-        """Number of the positive class."""
-        found: int | None = self.model.weighting_.positive
-        return found
 
     @property
     def default(self) -> int:
@@ -113,9 +110,8 @@ class ServedModel:
         price: Price = self.model.weighting_
         return 1 - price.positive if price.positive is not None else int(np.argmax(price.counts))
 
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, object]:
         """Inputs and outputs for the inference protocol."""
-        width = [-1] if self.positive is not None else [-1, len(self.classes)]
         inputs = [
             {
                 "name": name,
@@ -125,25 +121,18 @@ class ServedModel:
             }
             for name, one in self.columns.items()
         ]
+        if self.positive is not None:
+            shape, labels = [-1], {"positive": str(self.classes[self.positive])}
+        else:
+            shape, labels = [-1, len(self.classes)], {"classes": ",".join(map(str, self.classes))}
         outputs = [
-            {"name": "probability", "datatype": "FP64", "shape": width, "parameters": self._labels()},
+            {"name": "probability", "datatype": "FP64", "shape": shape, "parameters": labels},
             {"name": "decision", "datatype": "BYTES", "shape": [-1]},
         ]
-        return {
-            "name": self.name,
-            "versions": [self.version],
-            "platform": "crcen",
-            "inputs": inputs,
-            "outputs": outputs,
-        }
+        about = {"name": self.name, "versions": [self.version], "platform": "crcen"}
+        return {**about, "inputs": inputs, "outputs": outputs}
 
-    def _labels(self) -> dict[str, Any]:
-        """Which labels the probabilities belong to."""
-        if self.positive is not None:
-            return {"positive": str(self.classes[self.positive])}
-        return {"classes": ",".join(map(str, self.classes))}
-
-    def score(self, rows: Any, price: Price | Goal) -> Scored:
+    def score(self, rows: Rows, price: Price | Goal) -> Scored:
         """Decide rows given as dicts, or as a data frame.
 
         Raises
@@ -163,6 +152,27 @@ class ServedModel:
         actions = price.costs.actions if isinstance(price, Price) and price.costs is not None else ()
         return Scored(p, chosen, [*self.classes, *actions], threshold, notes, all_notes, n_unlike)
 
+    def probabilities(self, scored: Scored) -> list[Any]:
+        """Of the positive class, or an object with one for each class."""
+        if self.positive is not None:
+            return scored.p[:, self.positive].tolist()
+        labels = [str(label) for label in self.classes]
+        return [dict(zip(labels, row, strict=True)) for row in scored.p.tolist()]
+
+    def plain_rows(self, rows: Rows) -> list[Row]:
+        """The model's columns of each row, ready for JSON."""
+        if isinstance(rows, list):
+            return [{name: row.get(name) for name in self.columns} for row in rows]
+        columns = {
+            name: json_value([None if cell != cell else cell for cell in rows[name].tolist()]) for name in self.columns
+        }
+        return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+
+    def input_hashes(self, rows: Rows) -> list[str]:
+        """A hash of the model's columns of each row."""
+        texts = (json.dumps(list(row.values()), default=str) for row in self.plain_rows(rows))
+        return [hashlib.blake2b(text.encode(), digest_size=8).hexdigest() for text in texts]
+
     def _decide(self, p: Array, price: Price | Goal) -> tuple[NDArray[np.int64], float | None]:
         if isinstance(price, ThresholdGoal):
             column = self.positive
@@ -181,8 +191,7 @@ class ServedModel:
                 raise self._no_column(row, number, len(rows))
             absent = self.columns.keys() - row.keys()
             extra = row.keys() - self._expected
-            if absent and extra:
-                self._check_spelling(absent, extra)
+            self._check_spelling(absent, extra)
             for name, cell in row.items():
                 if name in self.columns:
                     _check_cell(cell, name, number, len(rows))
@@ -195,12 +204,11 @@ class ServedModel:
             notes.append([f"column missing: {name}" for name in self.columns if name in absent])
             for kind, text in _NOTES.items():
                 names = [name for name in getattr(encoded, kind) if name not in absent]
-                notes[-1] += [f"{name}: {_shown(cells[name])} {text}" for name in names]
+                notes[-1] += [f"{name}: {shown(cells[name])} {text}" for name in names]
         return np.concatenate(found), notes, [f"unknown column ignored: {name}" for name in unknown]
 
-    def _many(self, rows: Any) -> tuple[Array, list[str], int]:
+    def _many(self, rows: Rows) -> tuple[Array, list[str], int]:
         """Rows read as a data frame."""
-        frame = rows
         if isinstance(rows, list):
             import pandas as pd
 
@@ -216,9 +224,9 @@ class ServedModel:
             frame = pd.DataFrame(cells)
             unknown = sorted({name for row in rows for name in row} - self._expected)
             absent = {name for name in self.columns if not any(name in row for row in rows)}
-            if absent and unknown:
-                self._check_spelling(absent, set(unknown))
+            self._check_spelling(absent, unknown)
         else:
+            frame = rows
             unknown = [str(name) for name in frame.columns if str(name) not in self._expected]
             absent = set()
         encoded = self.model.encode(frame)
@@ -245,21 +253,20 @@ class ServedModel:
             f"{listed(row, longest=40) or 'no column'}."
         )
 
-    def _check_spelling(self, absent: Any, extra: Any) -> None:
+    def _check_spelling(self, absent: Collection[str], extra: Collection[str]) -> None:
         """Refuse an unknown column that is probably a misspelt one."""
-        for name in extra:
-            meant = closest(name, absent)
-            if meant is not None:
+        for name in extra if absent else ():
+            if (meant := closest(name, absent)) is not None:
                 raise InvalidInput(f"unknown column {name[:60]!r}: did you mean {meant}?")
 
     def _unreadable(self, name: str, cells: Row, number: int, n: int) -> InvalidInput:
         kind = self.columns[name].kind
         where = "" if n == 1 else f" in row {number}"
         return InvalidInput(
-            f"{name} must be {_UNREADABLE.get(kind, f'a {kind}')}{where}: got {_shown(cells[name])}; null is missing."
+            f"{name} must be {_UNREADABLE.get(kind, f'a {kind}')}{where}: got {shown(cells[name])}; null is missing."
         )
 
-    def reasons(self, rows: Any, number: int) -> list[list[str]]:
+    def reasons(self, rows: Rows, number: int) -> list[list[str]]:
         """The strongest reasons of every row, in words."""
         if not 1 <= number <= 100:
             raise InvalidParameter(f"reasons must be a whole number from 0 to 100: got {number}.")
@@ -269,11 +276,10 @@ class ServedModel:
             import pandas as pd
 
             rows = pd.DataFrame({name: [row.get(name) for row in rows] for name in self.model.feature_names_in_})
-        found: list[list[str]] = self.model.reasons(rows).sentences(number)
-        return found
+        return self.model.reasons(rows).sentences(number)
 
 
-def _has_infinite(values: list[Any]) -> bool:
+def _has_infinite(values: list[object]) -> bool:
     """Whether a column may hold numbers that are not finite in double precision."""
     try:
         return bool(np.isinf(np.array(values, dtype=np.float64)).any())
@@ -281,7 +287,7 @@ def _has_infinite(values: list[Any]) -> bool:
         return any(isinstance(cell, int | float) for cell in values)
 
 
-def _check_cell(cell: Any, name: str, number: int, n: int) -> None:
+def _check_cell(cell: object, name: str, number: int, n: int) -> None:
     """Refuse infinite numbers, and cells that hold several values."""
     where = "" if n == 1 else f" in row {number}"
     if isinstance(cell, list | dict):
@@ -290,8 +296,3 @@ def _check_cell(cell: Any, name: str, number: int, n: int) -> None:
         raise InvalidInput(f"{name} must be a finite number{where}: got {cell}.")
     if isinstance(cell, int) and abs(cell) > 1e300:
         raise InvalidInput(f"{name} must be a number below 1e300{where}: got one with {len(str(cell))} digits.")
-
-
-def _shown(cell: Any) -> str:
-    text = repr(cell) if isinstance(cell, str) else str(cell)
-    return text if len(text) <= 60 else f"{text[:60]}…"

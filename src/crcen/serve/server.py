@@ -3,46 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
-import logging
 import os
 import signal
-import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
-from crcen import CrcenError, InvalidInput, InvalidParameter, __version__
+from crcen import InvalidInput, InvalidParameter, __version__
 from crcen._support.text import listed
-from crcen._support.values import json_value
-from crcen.serve.decision_log import DecisionLog
-from crcen.serve.guard import LOOPBACK, Guard, is_loopback
-from crcen.serve.metrics import Metrics
-from crcen.serve.monitoring import LabelledRows
+from crcen.serve.decision_log import DecisionLog, LabelledRows
+from crcen.serve.http import LOOPBACK, Endpoint, Guard, Metrics, is_loopback, json_response, routed
 from crcen.serve.openapi import openapi
-from crcen.serve.price_options import OPTIONS, price_of, whole_number
-from crcen.serve.request_rows import RequestRows, csv_rows, json_body, json_rows, tensor_rows
+from crcen.serve.requests import csv_rows, json_body, json_rows, price_of, tensor_bytes, tensor_rows, whole_number
 from crcen.serve.served_model import FEW_ROWS, Scored, ServedModel
 from crcen.theory.price import Goal, Price
 from crcen.theory.selective import AUDIT_FLOOR, audit_draws, audit_probabilities, audit_scores
 
+if TYPE_CHECKING:
+    from crcen.serve.requests import Rows
+
 __all__ = ["Service", "Settings", "application"]
 
 Array = NDArray[np.float64]
+T = TypeVar("T")
 
-_LOGGER = logging.getLogger("crcen.serve")
 # Bodies up to this size are answered in the event loop, which is faster than a thread.
 _SMALL_BODY = 8_192
 _OPEN_PATHS = ("/v2/health/live", "/v2/health/ready")
@@ -56,32 +50,20 @@ class Settings:
     ----------
     models : tuple of Path
         Model files.
-    host : str
-        Address to listen on; another one than loopback needs a token.
-    token : str or None
-        Required from clients.
+    host, token : str
+        Address to listen on, and the token that clients send; any other address than loopback needs one.
     id : str or None
         Column with the identifier of each row.
     log : Path or None
-        Decision log.
-    log_inputs : bool
-        Whether it holds inputs instead of their hash.
-    log_bytes : int
-        Size of a file of the log.
-    audit : float
-        Share of rows without an alarm that is drawn for audits.
-    seed : int
-        Of the draws.
-    max_bytes, max_rows : int
-        Limits of a request.
-    timeout : float
-        Seconds for a request.
+        Decision log, with ``log_inputs`` of inputs instead of their hash, in files of ``log_bytes``.
+    audit, seed : float, int
+        Share of rows without an alarm that is drawn for audits, and the seed of the draws.
+    max_bytes, max_rows, timeout : int, int, float
+        Limits of a request; the last one in seconds.
     threads, queue : int
         Large requests that are answered at the same time, and that wait.
-    metrics : Path or None
-        Shared counters of several workers.
-    worker, workers : int
-        Number of this worker, and of all.
+    metrics, worker, workers : Path, int, int
+        Shared counters of several workers, the number of this worker, and of all.
     """
 
     models: tuple[Path, ...]
@@ -135,181 +117,148 @@ class Service:
             raise InvalidParameter(f"model files must have different names: got {listed(one.name for one in found)}.")
         self.log = None if settings.log is None else DecisionLog(settings.log, settings.log_bytes)
         self.metrics = Metrics(list(self.models), settings.metrics, settings.worker, settings.workers)
-        self.labels = None if self.log is None else LabelledRows(self.log)
+        self.labels = None if self.log is None else LabelledRows(self.log, settings.log_inputs)
         self._scales = {one.name: self._audit_scale(one) for one in found}
         self._pool = ThreadPoolExecutor(settings.threads, thread_name_prefix="crcen-serve")
         self._n_waiting = 0
         hosts = LOOPBACK | {settings.host} if is_loopback(settings.host) and settings.token is None else None
-        self.asgi = Guard(self._starlette(), settings.token, hosts, open_paths=_OPEN_PATHS)
+        app = routed(self._endpoints(), count=self.metrics.request)
+        self.asgi = Guard(app, settings.token, hosts, open_paths=_OPEN_PATHS)
 
-    def _starlette(self) -> Starlette:
-        routes: list[tuple[str, Any, str]] = [
-            ("/predict", self.predict, "POST"),
-            ("/labels", self.add_labels, "POST"),
-            ("/models/reload", self.reload_models, "POST"),
-            ("/monitor", self.monitor_page, "GET"),
-            ("/metrics", self.metrics_text, "GET"),
-            ("/openapi.json", self.describe, "GET"),
-            ("/v2", self.about, "GET"),
-            ("/v2/health/live", self.live, "GET"),
-            ("/v2/health/ready", self.ready, "GET"),
-            ("/v2/models/{name}", self.metadata, "GET"),
-            ("/v2/models/{name}/versions/{version}", self.metadata, "GET"),
-            ("/v2/models/{name}/ready", self.model_ready, "GET"),
-            ("/v2/models/{name}/infer", self.infer, "POST"),
-            ("/v2/models/{name}/versions/{version}/infer", self.infer, "POST"),
+    def _endpoints(self) -> list[Endpoint]:
+        return [
+            ("POST", "/predict", self.predict, "Probability and decision of rows"),
+            ("POST", "/labels", self.add_labels, "Labels of logged rows"),
+            ("POST", "/models/reload", self.reload_models, "Load the model files again"),
+            ("GET", "/monitor", self.monitor_page, "Page of the monitor"),
+            ("GET", "/metrics", self.metrics_text, "Metrics for Prometheus"),
+            ("GET", "/openapi.json", self.describe, "This document"),
+            ("GET", "/v2", self.about, "Name and version of the server"),
+            ("GET", "/v2/health/live", self.live, "Whether the server runs"),
+            ("GET", "/v2/health/ready", self.ready, "Whether the models are loaded"),
+            ("GET", "/v2/models/{name}", self.metadata, "Inputs and outputs of a model"),
+            ("GET", "/v2/models/{name}/versions/{version}", self.metadata, "Inputs and outputs of a model"),
+            ("GET", "/v2/models/{name}/ready", self.model_ready, "Whether a model is loaded"),
+            ("POST", "/v2/models/{name}/infer", self.infer, "Open Inference Protocol v2"),
+            ("POST", "/v2/models/{name}/versions/{version}/infer", self.infer, "Open Inference Protocol v2"),
         ]
-        return Starlette(
-            routes=[Route(path, self._answer(handler), methods=[how]) for path, handler, how in routes],
-            exception_handlers={HTTPException: _http_error},
-        )
-
-    def _answer(self, handler: Callable[[Request], Any]) -> Callable[[Request], Any]:
-        """A route: errors as JSON with one sentence, and counted."""
-
-        async def route(request: Request) -> Response:
-            start, status = time.perf_counter(), 500
-            try:
-                found = await handler(request)
-                response = found if isinstance(found, Response) else _json(found)
-            except HTTPException as error:
-                response = _json({"error": error.detail}, error.status_code, error.headers)
-            except CrcenError as error:
-                response = _json({"error": " ".join(str(error).split())}, 422)
-            except ClientDisconnect:
-                response = _json({"error": "the client closed the connection."}, 400)
-            except Exception:
-                _LOGGER.exception("internal error in %s", request.url.path)
-                response = _json({"error": "internal error: see the log of the server."}, 500)
-            status = response.status_code
-            self.metrics.request(status, time.perf_counter() - start)
-            return response
-
-        return route
 
     # Requests with rows
 
-    async def predict(self, request: Request) -> Any:
+    async def predict(self, request: Request) -> object:
         """Rows as JSON or CSV."""
         body = await self._body(request)
         kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
         if kind not in ("application/json", "text/csv", "application/x-www-form-urlencoded", ""):
             raise InvalidInput(f"content type must be application/json or text/csv: got {kind[:60]}.")
-        query = dict(request.query_params)
-        is_csv = kind == "text/csv"
-        return await self._run(lambda: self._predict(body, is_csv, query), len(body) if not is_csv else _SMALL_BODY + 1)
+        query, is_csv = dict(request.query_params), kind == "text/csv"
+        return await self._run(lambda: self._predict(body, is_csv, query), len(body) + _SMALL_BODY * is_csv)
 
-    def _predict(self, body: bytes, is_csv: bool, query: dict[str, Any]) -> dict[str, Any]:
+    def _predict(self, body: bytes, is_csv: bool, query: dict[str, str]) -> dict[str, object]:
         given = None if is_csv else json_rows(body, self.settings.max_rows)
-        options = query if given is None else {**given.options, **query}
+        options: dict[str, object] = {**({} if given is None else given.options), **query}
         served = self._model(options.get("model"))
         if given is None:
             given = csv_rows(body, served.model, self.settings.max_rows)
         elif "rows" in served.columns and given.options:
             raise InvalidInput("this model has a column named rows: send a row, or a list of rows.")
-        scored, ids, more = self._scored(served, given, options)
-        values = _probabilities(served, scored)
-        cells = zip(ids, values, scored.decisions, strict=True)
-        predictions: list[dict[str, Any]] = [{"id": one, "probability": p, "decision": d} for one, p, d in cells]
+        scored, ids, more = self._scored(served, given.rows, options)
+        columns = {"id": ids, "probability": served.probabilities(scored), "decision": scored.decisions, **more}
         if len(ids) <= FEW_ROWS:
-            more = {**more, "notes": scored.notes}
-        for name, column in more.items():
-            for prediction, cell in zip(predictions, column, strict=True):
-                prediction[name] = cell
+            columns["notes"] = scored.notes
+        predictions = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
         about = {"model": served.name, "version": served.version, "threshold": scored.threshold}
         if given.is_single:
-            predictions[0]["notes"] = scored.notes[0] + scored.all_notes
-            return {**predictions[0], **about}
+            return {**predictions[0], **about, "notes": scored.notes[0] + scored.all_notes}
         return {**about, "predictions": predictions, "notes": scored.all_notes}
 
-    async def infer(self, request: Request) -> Any:
+    async def infer(self, request: Request) -> object:
         """Tensors of the Open Inference Protocol."""
         body = await self._body(request)
-        length, name = request.headers.get("inference-header-content-length"), request.path_params["name"]
-        self._check_version(request)
-        return await self._run(lambda: self._infer(body, length, name), len(body))
+        length, served = request.headers.get("inference-header-content-length"), self._named(request)
+        return await self._run(lambda: self._infer(body, length, served), len(body))
 
-    def _infer(self, body: bytes, length: str | None, name: str) -> dict[str, Any]:
-        served = self._model(name)
+    def _infer(self, body: bytes, length: str | None, served: ServedModel) -> Response:
         given, request = tensor_rows(body, length, self.settings.max_rows)
-        options = {name: value for name, value in given.options.items() if name in OPTIONS}
-        scored, ids, more = self._scored(served, given, {**options, "model": None})
+        scored, ids, more = self._scored(served, given.rows, {**given.options, "model": None})
+        texts = {
+            name: ["; ".join(cell) if isinstance(cell, list) else cell for cell in cells]
+            for name, cells in {**more, "notes": scored.notes}.items()
+        }
         columns: dict[str, list[Any]] = {
-            "probability": _probabilities(served, scored, plain=True),
+            "probability": (scored.p if served.positive is None else scored.p[:, served.positive]).ravel().tolist(),
             "decision": [str(one) for one in scored.decisions],
-            **{
-                name: ["; ".join(cell) if isinstance(cell, list) else cell for cell in cells]
-                for name, cells in more.items()
-            },
-            "notes": ["; ".join(notes) for notes in scored.notes],
+            **texts,
             "id": ids,
         }
-        wanted = _wanted_outputs(request, list(columns))
         shapes = {"probability": [len(ids)] if served.positive is not None else [len(ids), len(served.classes)]}
         kinds = {"probability": "FP64", "audit": "BOOL", "audit_probability": "FP64"}
-        outputs = [
-            {
-                "name": name,
-                "datatype": kinds.get(name, "BYTES"),
-                "shape": shapes.get(name, [len(ids)]),
-                "data": columns[name],
-            }
-            for name in wanted
-        ]
-        request_id = request.get("id")
-        answer: dict[str, Any] = {"model_name": served.name, "model_version": served.version, "outputs": outputs}
+        outputs: list[dict[str, object]] = []
+        binary = b""
+        for name, is_binary in _wanted_outputs(request, list(columns)).items():
+            kind = kinds.get(name, "BYTES")
+            output = {"name": name, "datatype": kind, "shape": shapes.get(name, [len(ids)])}
+            if is_binary:
+                data = tensor_bytes(columns[name], kind)
+                outputs.append({**output, "parameters": {"binary_data_size": len(data)}})
+                binary += data
+            else:
+                outputs.append({**output, "data": columns[name]})
+        answer: dict[str, object] = {"model_name": served.name, "model_version": served.version, "outputs": outputs}
         if scored.all_notes:
             answer["parameters"] = {"notes": "; ".join(scored.all_notes)}
-        return {**answer, **({"id": request_id} if isinstance(request_id, str) else {})}
+        if isinstance(request.get("id"), str):
+            answer["id"] = request["id"]
+        if not any("parameters" in one for one in outputs):
+            return json_response(answer)
+        text = json.dumps(answer, allow_nan=False).encode()
+        headers = {"Inference-Header-Content-Length": str(len(text))}
+        return Response(text + binary, headers=headers, media_type="application/octet-stream")
 
     def _scored(
-        self, served: ServedModel, given: RequestRows, options: dict[str, Any]
+        self, served: ServedModel, rows: Rows, options: dict[str, object]
     ) -> tuple[Scored, list[str], dict[str, list[Any]]]:
         """Decide rows and record the decisions: the result, identifiers, and further columns of the answer."""
         price = price_of(served.model, options)
-        ids = self._ids(given.rows, options.get("id"))
-        scored = served.score(given.rows, price)
+        ids = self._ids(rows, options.get("id"))
+        scored = served.score(rows, price)
         more: dict[str, list[Any]] = {}
         n_reasons = whole_number(options.get("reasons") or 0, "reasons")
         if n_reasons:
-            more["reasons"] = served.reasons(given.rows, n_reasons)
+            more["reasons"] = served.reasons(rows, n_reasons)
         quiet = scored.chosen == served.default
+        audits: dict[str, list[Any]] = {}
         n_audits = 0
         if self.settings.audit:
             e = self._audit_probabilities(served, scored.p, quiet)
-            keys = np.array([int(one, 16) for one in _input_hashes(served, given.rows)], dtype=np.uint64)
+            keys = np.array([int(one, 16) for one in served.input_hashes(rows)], dtype=np.uint64)
             drawn = audit_draws(keys, e, self.settings.seed) | ~quiet
             n_audits = int((drawn & quiet).sum())
-            more |= {"audit": drawn.tolist(), "audit_probability": e.tolist()}
+            audits = {"audit": drawn.tolist(), "audit_probability": e.tolist()}
         if self.log is not None:
-            self._record(served, given.rows, scored, ids, price, more)
+            has_inputs = self.settings.log_inputs
+            columns = {
+                "probability": served.probabilities(scored),
+                "decision": scored.decisions,
+                "inputs" if has_inputs else "input_hash": (served.plain_rows if has_inputs else served.input_hashes)(
+                    rows
+                ),
+                **audits,
+            }
+            about = {"model": served.name, "version": served.version, "price": _price_values(price)}
+            entries = (dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True))
+            self.log.write(ids, [{**about, **entry} for entry in entries])
         counts = {"rows": len(ids), "alarms": int((~quiet).sum()), "unlike": scored.n_unlike, "audits": n_audits}
         self.metrics.add(served.name, **counts)
-        return scored, ids, more
+        return scored, ids, {**more, **audits}
 
-    def _record(
-        self, served: ServedModel, rows: Any, scored: Scored, ids: list[str], price: Price | Goal, more: dict[str, Any]
-    ) -> None:
-        assert self.log is not None
-        inputs: list[Any] = _plain_rows(served, rows) if self.settings.log_inputs else _input_hashes(served, rows)
-        name = "inputs" if self.settings.log_inputs else "input_hash"
-        about = {"model": served.name, "version": served.version, "price": _price_values(price)}
-        audits = {one: more[one] for one in ("audit", "audit_probability") if one in more}
-        entries = [
-            {**about, "probability": p, "decision": decision, name: cells, **{one: audits[one][i] for one in audits}}
-            for i, (p, decision, cells) in enumerate(
-                zip(_probabilities(served, scored), scored.decisions, inputs, strict=True)
-            )
-        ]
-        self.log.write(ids, entries)
-
-    def _ids(self, rows: Any, column: Any) -> list[str]:
+    def _ids(self, rows: Rows, column: object) -> list[str]:
         name = self.settings.id if column is None else column
         if name is None:
             first = uuid.uuid4().hex
             return [first] if len(rows) == 1 else [f"{first}-{i}" for i in range(len(rows))]
         if isinstance(rows, list):
-            found = [row.get(name) for row in rows]
+            found = [row.get(str(name)) for row in rows]
         else:
             found = rows[name].tolist() if name in rows.columns else [None] * len(rows)
         for number, one in enumerate(found, 1):
@@ -343,34 +292,33 @@ class Service:
 
     # Labels, monitor and metrics
 
-    async def add_labels(self, request: Request) -> Any:
+    async def add_labels(self, request: Request) -> object:
         """Labels by identifier."""
         body = await self._body(request)
-        labels = self._labels()
-        name = request.query_params.get("model")
-        found = await self._run(lambda: labels.add(self._model(name), json_body(body)), _SMALL_BODY + 1)
-        self.metrics.add(self._model(name).name, labels=found["labels"])
+        labels, served = self._labels(), self._model(request.query_params.get("model"))
+        found = await self._run(lambda: labels.add(served, json_body(body)), _SMALL_BODY + 1)
+        self.metrics.add(served.name, labels=found["labels"])
         return found
 
-    async def monitor_page(self, request: Request) -> Any:
+    async def monitor_page(self, request: Request) -> object:
         """The page of the monitor."""
         page = self._labels().page(self._model(request.query_params.get("model")))
         headers = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:"}
         return Response(page, media_type="text/html; charset=utf-8", headers=headers)
 
-    async def metrics_text(self, request: Request) -> Any:
+    async def metrics_text(self, request: Request) -> object:
         """Counters."""
         gauges = {} if self.labels is None else self.labels.gauges(self.models.values())
         return Response(self.metrics.text(gauges), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     def _labels(self) -> LabelledRows:
-        if self.labels is None or not self.settings.log_inputs:
+        if self.labels is None:
             raise HTTPException(422, "labels and the monitor need a decision log: start with --log FILE --log-inputs.")
         return self.labels
 
     # Models
 
-    async def reload_models(self, request: Request) -> Any:
+    async def reload_models(self, request: Request) -> object:
         """Load the files again; other workers follow."""
         changed = await asyncio.get_running_loop().run_in_executor(self._pool, self.reload)
         if self.settings.workers > 1:
@@ -385,32 +333,31 @@ class Service:
         self.models, self._scales = found, scales
         return changed
 
-    async def describe(self, request: Request) -> Any:
+    async def describe(self, request: Request) -> object:
         """OpenAPI."""
-        return openapi(self.models.values(), has_token=self.settings.token is not None)
+        return openapi(self._endpoints(), self.models.values(), has_token=self.settings.token is not None)
 
-    async def about(self, request: Request) -> Any:
+    async def about(self, request: Request) -> object:
         """The server."""
         return {"name": "crcen", "version": __version__, "extensions": ["binary_tensor_data"]}
 
-    async def live(self, request: Request) -> Any:
+    async def live(self, request: Request) -> object:
         """Whether it runs."""
         return {"live": True}
 
-    async def ready(self, request: Request) -> Any:
+    async def ready(self, request: Request) -> object:
         """Whether models are loaded."""
         return {"ready": True}
 
-    async def model_ready(self, request: Request) -> Any:
+    async def model_ready(self, request: Request) -> object:
         """Whether a model is loaded."""
-        return {"name": self._model(request.path_params["name"]).name, "ready": True}
+        return {"name": self._named(request).name, "ready": True}
 
-    async def metadata(self, request: Request) -> Any:
+    async def metadata(self, request: Request) -> object:
         """Inputs and outputs of a model."""
-        self._check_version(request)
-        return self._model(request.path_params["name"]).metadata()
+        return self._named(request).metadata()
 
-    def _model(self, name: Any) -> ServedModel:
+    def _model(self, name: object) -> ServedModel:
         if name is None:
             if len(self.models) > 1:
                 raise InvalidInput(f"several models are served: name one with ?model=, of {listed(self.models)}.")
@@ -420,17 +367,20 @@ class Service:
             raise HTTPException(404, f"no model is named {str(name)[:60]!r}: there are {listed(self.models)}.")
         return found
 
-    def _check_version(self, request: Request) -> None:
-        version = request.path_params.get("version")
-        served = self._model(request.path_params["name"])
-        if version is not None and version != served.version:
+    def _named(self, request: Request) -> ServedModel:
+        """The model, and maybe version, in the path."""
+        served, version = self._model(request.path_params["name"]), request.path_params.get("version")
+        if version not in (None, served.version):
             raise HTTPException(404, f"model {served.name} has version {served.version}: got {version[:60]!r}.")
+        return served
 
     # Limits
 
     async def _body(self, request: Request) -> bytes:
         most = self.settings.max_bytes
         too_large = HTTPException(413, f"a body has at most {most:,} bytes: send several requests.")
+        if (encoding := request.headers.get("content-encoding", "identity")) != "identity":
+            raise HTTPException(415, f"a body must be sent without compression: got {encoding[:60]}.")
         length = request.headers.get("content-length", "")
         if length.isdigit() and int(length) > most:
             raise too_large
@@ -447,7 +397,7 @@ class Service:
             raise HTTPException(408, f"the body did not arrive within {self.settings.timeout:g} seconds.") from None
         return b"".join(parts)
 
-    async def _run(self, work: Callable[[], Any], size: int) -> Any:
+    async def _run(self, work: Callable[[], T], size: int) -> T:
         """Small requests at once; large ones in a thread, with a limited queue and a time limit."""
         if size <= _SMALL_BODY:
             return work()
@@ -470,61 +420,27 @@ def application(*models: str, **options: Any) -> Guard:
     return Service(Settings(tuple(Path(one) for one in models), **options)).asgi
 
 
-def _json(value: Any, status: int = 200, headers: Any = None) -> Response:
-    return Response(json.dumps(value, allow_nan=False), status, headers, "application/json")
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    reason = {404: f"there is nothing at {request.url.path[:60]}.", 405: f"{request.method} is not allowed here."}
-    return _json({"error": reason.get(error.status_code, str(error.detail))}, error.status_code, error.headers)
-
-
-def _probabilities(served: ServedModel, scored: Scored, *, plain: bool = False) -> list[Any]:
-    """Of the positive class, or of every class: by label, or in one list row after row."""
-    if served.positive is not None:
-        return scored.p[:, served.positive].tolist()
-    if plain:
-        return scored.p.ravel().tolist()
-    labels = [str(label) for label in served.classes]
-    return [dict(zip(labels, row, strict=True)) for row in scored.p.tolist()]
-
-
-def _plain_rows(served: ServedModel, rows: Any) -> list[dict[str, Any]]:
-    """The model's columns of each row, ready for JSON."""
-    if isinstance(rows, list):
-        return [{name: row.get(name) for name in served.columns} for row in rows]
-    columns = {
-        name: [None if cell != cell else json_value(cell) for cell in rows[name].tolist()] for name in served.columns
-    }
-    return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
-
-
-def _input_hashes(served: ServedModel, rows: Any) -> list[str]:
-    """A hash of the model's columns of each row."""
-    return [
-        hashlib.blake2b(json.dumps(list(row.values()), default=str).encode(), digest_size=8).hexdigest()
-        for row in _plain_rows(served, rows)
-    ]
-
-
-def _price_values(price: Price | Goal) -> dict[str, Any]:
+def _price_values(price: Price | Goal) -> dict[str, object]:
     if not isinstance(price, Price):
         return {"goal": str(price)}
     if price.costs is not None:
         return {"costs": price.costs.costs.tolist(), "actions": list(price.costs.actions)}
-    return (
-        {"weights": price.weights.tolist()}
-        if price.positive is None
-        else {"cost_ratio": float(f"{price.cost_ratio:.12g}")}
-    )
+    if price.positive is None:
+        return {"weights": price.weights.tolist()}
+    return {"cost_ratio": float(f"{price.cost_ratio:.12g}")}
 
 
-def _wanted_outputs(request: dict[str, Any], names: list[str]) -> list[str]:
-    """Outputs that were asked for; probability and decision, reasons and notes by default."""
+def _wanted_outputs(request: dict[str, object], names: list[str]) -> dict[str, bool]:
+    """Outputs by name, and whether each is a binary tensor; all of them if none is asked for."""
+
+    def flag(parameters: object, name: str) -> object:
+        return parameters.get(name) if isinstance(parameters, dict) else None
+
+    is_binary = flag(request.get("parameters"), "binary_data_output") is True
     asked = request.get("outputs")
     if asked is None:
-        return names
+        return dict.fromkeys(names, is_binary)
     if not isinstance(asked, list) or not all(isinstance(one, dict) and one.get("name") in names for one in asked):
         raise InvalidInput(f"outputs must be a list of objects with a name of {', '.join(names)}.")
-    return [one["name"] for one in asked]
+    flags = {one["name"]: flag(one.get("parameters"), "binary_data") for one in asked}
+    return {name: is_binary if found is None else found is True for name, found in flags.items()}

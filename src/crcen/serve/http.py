@@ -1,0 +1,211 @@
+"""What the server and the application share: access control, routes with JSON errors, and counters of requests."""
+
+import hmac
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import numpy as np
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from crcen.exceptions import CrcenError
+
+__all__ = ["LOOPBACK", "Endpoint", "Guard", "Metrics", "is_loopback", "json_response", "routed"]
+
+Handler = Callable[[Request], Awaitable[object]]
+Endpoint = tuple[str, str, Handler, str]  # method, path, handler, summary
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_LOGGER = logging.getLogger("crcen.serve")
+_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_CODES = ("2xx", "3xx", "4xx", "5xx")
+_ROWS = {
+    "rows": "Rows decided.",
+    "alarms": "Rows with another decision than the default one.",
+    "unlike": "Rows unlike training: extreme, unseen or missing values.",
+    "audits": "Rows without an alarm that were drawn for an audit.",
+    "labels": "Labels received.",
+}
+# Columns of the counters: requests by status, by time, and seconds; then rows of each model.
+_N_TIMES = len(_CODES) + len(_BOUNDS) + 1
+_N_REQUESTS = _N_TIMES + 1
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a server at this address is reachable from its own machine only."""
+    return host in LOOPBACK or host.startswith("127.")
+
+
+class Guard:
+    """An ASGI application that passes on requests with the right token, host and origin; others get 403.
+
+    Parameters
+    ----------
+    app : ASGI application
+        What is protected.
+    token : str or None
+        Required as ``Authorization: Bearer TOKEN``, or as ``?token=`` if ``in_query``.
+    hosts : frozenset of str or None
+        Allowed names in the header ``Host``, against DNS rebinding; None for any.
+    in_query : bool
+        Whether ``?token=`` is accepted.
+    open_paths : tuple of str
+        Paths that need no token.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        token: str | None,
+        hosts: frozenset[str] | None,
+        *,
+        in_query: bool = False,
+        open_paths: tuple[str, ...] = (),
+    ) -> None:
+        self._app, self._hosts, self._in_query, self._open = app, hosts, in_query, open_paths
+        self._token = None if token is None else token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        why = self._refusal(scope) if scope["type"] == "http" else None
+        await (self._app if why is None else json_response({"error": why}, 403))(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> str | None:
+        headers = {name: value for name, value in scope["headers"] if name in (b"host", b"origin", b"authorization")}
+        host = headers.get(b"host", b"").decode("latin-1")
+        if self._hosts is not None and _hostname(f"//{host}") not in self._hosts:
+            return f"the host must be one of {', '.join(sorted(self._hosts))}: got {host[:60]!r}."
+        if b"origin" in headers and headers[b"origin"].decode("latin-1").partition("://")[2] != host:
+            return "requests from pages of other origins are refused."
+        if self._token is None or scope["path"] in self._open:
+            return None
+        kind, _, given = headers.get(b"authorization", b"").partition(b" ")
+        if kind.lower() != b"bearer":
+            query = scope["query_string"].decode("latin-1") if self._in_query else ""
+            given = parse_qs(query).get("token", [""])[0].encode()
+        return None if hmac.compare_digest(given.strip(), self._token) else "a valid token is required."
+
+
+def _hostname(address: str) -> str | None:
+    try:
+        return urlsplit(address).hostname
+    except ValueError:
+        return None
+
+
+def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Strict JSON that is never cached."""
+    text = json.dumps(value, allow_nan=False, default=str)
+    return Response(text, status, {"Cache-Control": "no-store", **(headers or {})}, "application/json")
+
+
+def routed(
+    endpoints: Iterable[Endpoint],
+    errors: tuple[type[Exception], ...] = (CrcenError,),
+    count: Callable[[int, float], None] = lambda *_: None,
+) -> Starlette:
+    """An application whose errors are JSON with one sentence.
+
+    Parameters
+    ----------
+    endpoints : iterable of Endpoint
+        Handlers return a response, or a value for JSON.
+    errors : tuple of exception types
+        Mistakes of the caller: status 422. Other exceptions are logged, and the answer is 500 without their text.
+    count : callable
+        Called with the status and seconds of each request.
+    """
+
+    def answered(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        async def route(request: Request) -> Response:
+            start = time.perf_counter()
+            try:
+                found = await handler(request)
+                response = found if isinstance(found, Response) else json_response(found)
+            except HTTPException as error:
+                response = json_response({"error": error.detail}, error.status_code, error.headers)
+            except ClientDisconnect:
+                response = json_response({"error": "the client closed the connection."}, 400)
+            except errors as error:
+                response = json_response({"error": " ".join(str(error).split())}, 422)
+            except Exception:
+                _LOGGER.exception("internal error in %s", request.url.path)
+                response = json_response({"error": "internal error: see the log of the server."}, 500)
+            count(response.status_code, time.perf_counter() - start)
+            return response
+
+        return route
+
+    routes = [Route(path, answered(handler), methods=[method]) for method, path, handler, _ in endpoints]
+    return Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    reason = {404: f"there is nothing at {request.url.path[:60]}.", 405: f"{request.method} is not allowed here."}
+    return json_response({"error": reason.get(error.status_code, str(error.detail))}, error.status_code, error.headers)
+
+
+class Metrics:
+    """Counters; each worker adds to its own row of a file that all of them map.
+
+    Parameters
+    ----------
+    models : sequence of str
+        Names of the models.
+    path : Path or None
+        The shared file, created by the first process; None for one worker.
+    worker, n_workers : int
+        Which row is this worker's.
+    """
+
+    def __init__(self, models: Sequence[str], path: Path | None = None, worker: int = 0, n_workers: int = 1) -> None:
+        self._models = list(models)
+        shape = (n_workers, _N_REQUESTS + len(_ROWS) * len(self._models))
+        if path is None:
+            self._all = np.zeros(shape)
+        else:
+            self._all = np.memmap(path, np.float64, "r+" if path.exists() else "w+", shape=shape)
+        self._own = self._all[worker]
+
+    def request(self, status: int, seconds: float) -> None:
+        """Count a request."""
+        self._own[min(max(status // 100 - 2, 0), 3)] += 1
+        self._own[len(_CODES) + int(np.searchsorted(_BOUNDS, seconds))] += 1
+        self._own[_N_TIMES] += seconds
+
+    def add(self, model: str, **counts: float) -> None:
+        """Count rows of a model."""
+        start = _N_REQUESTS + len(_ROWS) * self._models.index(model)
+        self._own[start : start + len(_ROWS)] += [counts.get(name, 0) for name in _ROWS]
+
+    def text(self, gauges: Mapping[str, Mapping[str, float]]) -> str:
+        """The exposition format; ``gauges`` has further values by name and model."""
+        total = np.asarray(self._all.sum(axis=0))
+        lines = ["# HELP crcen_requests_total Requests by status.", "# TYPE crcen_requests_total counter"]
+        lines += [f'crcen_requests_total{{status="{code}"}} {total[i]:.0f}' for i, code in enumerate(_CODES)]
+        lines += ["# HELP crcen_request_seconds Time to answer.", "# TYPE crcen_request_seconds histogram"]
+        counts = np.cumsum(total[len(_CODES) : _N_TIMES])
+        bounds = [*map(str, _BOUNDS), "+Inf"]
+        lines += [f'crcen_request_seconds_bucket{{le="{b}"}} {n:.0f}' for b, n in zip(bounds, counts, strict=True)]
+        lines += [f"crcen_request_seconds_sum {total[_N_TIMES]:.6f}", f"crcen_request_seconds_count {counts[-1]:.0f}"]
+        by_model = total[_N_REQUESTS:].reshape(len(self._models), len(_ROWS)).T
+        for (name, text), values in zip(_ROWS.items(), by_model, strict=True):
+            lines += [f"# HELP crcen_{name}_total {text}", f"# TYPE crcen_{name}_total counter"]
+            lines += [_sample(f"{name}_total", *one) for one in zip(self._models, values, strict=True)]
+        for name, by_name in gauges.items():
+            lines += [f"# TYPE crcen_{name} gauge", *(_sample(name, *one) for one in by_name.items())]
+        return "\n".join(lines) + "\n"
+
+
+def _sample(name: str, model: str, value: float) -> str:
+    label = model.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'crcen_{name}{{model="{label}"}} {value:.12g}'

@@ -1,0 +1,333 @@
+"""Content of requests: rows as JSON, CSV or tensors of the Open Inference Protocol v2, and the price that decides."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+import numpy as np
+
+from crcen import (
+    Alpha,
+    Budget,
+    Capacity,
+    CostMatrix,
+    CostRatio,
+    InvalidInput,
+    InvalidParameter,
+    Lam,
+    PrecisionAtLeast,
+    ReadOptions,
+    RecallAtLeast,
+    TableClassifier,
+)
+from crcen._support.text import listed
+from crcen._support.values import label_key
+from crcen.tables.reading import open_table
+from crcen.theory.price import Goal, Price
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    Rows: TypeAlias = list["Row"] | pd.DataFrame
+
+__all__ = [
+    "OPTIONS",
+    "RequestRows",
+    "csv_rows",
+    "json_body",
+    "json_rows",
+    "price_of",
+    "shown",
+    "tensor_bytes",
+    "tensor_rows",
+    "whole_number",
+]
+
+Row = dict[str, Any]  # cells of any kind, as JSON has them
+
+_NUMPY = {
+    **{f"INT{bits}": f"<i{bits // 8}" for bits in (8, 16, 32, 64)},
+    **{f"UINT{bits}": f"<u{bits // 8}" for bits in (8, 16, 32, 64)},
+    **{f"FP{bits}": f"<f{bits // 8}" for bits in (16, 32, 64)},
+    "BOOL": "?",
+}
+_NUMBERS: dict[str, Callable[[float], object]] = {
+    "budget": Budget,
+    "cost_ratio": CostRatio,
+    "alpha": Alpha,
+    "lam": Lam,
+    "recall": RecallAtLeast,
+    "precision": PrecisionAtLeast,
+}
+_PRICES = (*_NUMBERS, "capacity", "balanced", "weighting", "costs")
+# Everything that may be set for one request.
+OPTIONS = (*_PRICES, "model", "id", "reasons")
+
+
+@dataclass(frozen=True, eq=False)
+class RequestRows:
+    """Rows as dicts or as a data frame, the options in the body, and whether the body was one row instead of a list."""
+
+    rows: Rows
+    options: dict[str, object] = field(default_factory=dict)
+    is_single: bool = False
+
+
+def json_body(body: bytes) -> object:
+    """Strict JSON: no NaN, no infinity, no lone surrogates."""
+    try:
+        found: object = json.loads(body, parse_constant=_no_constant)
+        if b"\\u" in body:
+            json.dumps(found, ensure_ascii=False).encode()
+    except RecursionError:
+        raise InvalidInput("the body must be JSON: got too many nested brackets.") from None
+    except UnicodeError:
+        raise InvalidInput("the body must be JSON in UTF-8.") from None
+    except ValueError as error:
+        raise InvalidInput(f"the body must be JSON: {str(error)[:120]}.") from None
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON; null is missing")
+
+
+def json_rows(body: bytes, most_rows: int) -> RequestRows:
+    """One row as an object, a list of rows, or an object with ``rows`` and options."""
+    found = json_body(body)
+    options: dict[str, object] = {}
+    if isinstance(found, dict) and isinstance(found.get("rows"), list):
+        options = {name: value for name, value in found.items() if name != "rows"}
+        found = found["rows"]
+    if isinstance(found, dict):
+        return RequestRows([found], is_single=True)
+    if not isinstance(found, list):
+        raise InvalidInput(f"the body must be a row (object) or a list of rows: got {type(found).__name__}.")
+    if not found:
+        raise InvalidInput("the list of rows must have at least one row: got an empty list.")
+    _check_number(len(found), most_rows)
+    for number, row in enumerate(found, 1):
+        if not isinstance(row, dict):
+            raise InvalidInput(f"each row must be an object of columns: row {number} is a {type(row).__name__}.")
+    return RequestRows(found, options)
+
+
+def csv_rows(body: bytes, model: TableClassifier, most_rows: int) -> RequestRows:
+    """A text table, read as `crcen predict` reads one."""
+    if not body.strip():
+        raise InvalidInput("the CSV body must have a line of column names and at least one row: got nothing.")
+    with tempfile.TemporaryDirectory(prefix="crcen-serve-") as folder:
+        path = Path(folder) / "body.csv"
+        path.write_bytes(body)
+        frame = open_table(path, ReadOptions().with_training(model)).read()
+    if not len(frame):
+        raise InvalidInput("the CSV body must have at least one row: got column names alone.")
+    _check_number(len(frame), most_rows)
+    return RequestRows(frame)
+
+
+def tensor_rows(body: bytes, header_length: str | None, most_rows: int) -> tuple[RequestRows, dict[str, object]]:
+    """Rows of an inference request, one input for each column; the request itself too.
+
+    Parameters
+    ----------
+    body : bytes
+        JSON, followed by the data of binary tensors.
+    header_length : str or None
+        Length of the JSON part if there are binary tensors.
+    most_rows : int
+        Limit of the server.
+    """
+    binary = b""
+    if header_length is not None:
+        if not (header_length.isascii() and header_length.isdigit() and int(header_length) <= len(body)):
+            raise InvalidInput("Inference-Header-Content-Length must be the length of the JSON part of the body.")
+        body, binary = body[: int(header_length)], body[int(header_length) :]
+    request = json_body(body)
+    inputs = request.get("inputs") if isinstance(request, dict) else None
+    if not isinstance(request, dict) or not isinstance(inputs, list) or not inputs:
+        raise InvalidInput("an inference request needs inputs, a list with one tensor for each column.")
+    parameters = request.get("parameters") or {}
+    if not isinstance(parameters, dict):
+        raise InvalidInput(f"parameters must be an object: got {type(parameters).__name__}.")
+    columns: dict[str, list[object]] = {}
+    for tensor in inputs:
+        if not isinstance(tensor, dict) or not isinstance(tensor.get("name"), str):
+            raise InvalidInput("each input must be an object with name, shape, datatype and data.")
+        if tensor["name"] in columns:
+            raise InvalidInput(f"duplicate input: {tensor['name'][:60]}.")
+        columns[tensor["name"]], binary = _cells(tensor, binary)
+    lengths = {len(cells) for cells in columns.values()}
+    if len(lengths) > 1:
+        raise InvalidInput(f"all inputs must have the same number of rows: got {sorted(lengths)[:5]}.")
+    (n,) = lengths
+    if not n:
+        raise InvalidInput("inputs must have at least one row: got an empty tensor.")
+    _check_number(n, most_rows)
+    rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+    # Parameters of clients that are not options of crcen are ignored, as the protocol requires.
+    return RequestRows(rows, {name: value for name, value in parameters.items() if name in OPTIONS}), request
+
+
+def _cells(tensor: Mapping[str, Any], binary: bytes) -> tuple[list[object], bytes]:
+    """The cells of a tensor, and the binary data that is left."""
+    name, datatype = tensor["name"][:60], tensor.get("datatype")
+    if datatype != "BYTES" and datatype not in _NUMPY:
+        raise InvalidInput(f"datatype of {name} must be BYTES or one of {', '.join(_NUMPY)}: got {str(datatype)[:60]}.")
+    shape = tensor.get("shape")
+    is_list = isinstance(shape, list) and all(type(one) is int and one >= 0 for one in shape)
+    if shape is None or not is_list or math.prod(shape[1:]) != 1:
+        raise InvalidInput(f"shape of {name} must be [rows] or [rows, 1]: got {str(shape)[:60]}.")
+    parameters = tensor.get("parameters")
+    size = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
+    if size is not None:
+        if type(size) is not int or not 0 <= size <= len(binary):
+            raise InvalidInput(f"binary_data_size of {name} must fit the body: got {str(size)[:60]}.")
+        cells, binary = _from_binary(binary[:size], str(datatype), name), binary[size:]
+    else:
+        data = tensor.get("data")
+        if not isinstance(data, list):
+            raise InvalidInput(f"data of {name} must be a list of values: got {type(data).__name__}.")
+        cells = [one[0] if isinstance(one, list) and len(one) == 1 and len(shape) > 1 else one for one in data]
+    if not shape or len(cells) != shape[0]:
+        raise InvalidInput(f"data of {name} must have as many values as its shape {shape}: got {len(cells)}.")
+    return cells, binary
+
+
+def _from_binary(data: bytes, datatype: str, name: str) -> list[object]:
+    if datatype != "BYTES":
+        kind = np.dtype(_NUMPY[datatype])
+        if len(data) % kind.itemsize:
+            raise InvalidInput(f"binary data of {name} must be whole values of {datatype}: got {len(data)} bytes.")
+        return [None if one != one else one for one in np.frombuffer(data, kind).tolist()]
+    found: list[object] = []
+    start = 0
+    while start < len(data):
+        size = int.from_bytes(data[start : start + 4], "little")
+        start += 4
+        if start + size > len(data):
+            raise InvalidInput(f"binary data of {name} must be strings, each after its length in 4 bytes.")
+        try:
+            found.append(data[start : start + size].decode())
+        except UnicodeDecodeError:
+            raise InvalidInput(f"strings of {name} must be UTF-8.") from None
+        start += size
+    return found
+
+
+def tensor_bytes(cells: Sequence[object], datatype: str) -> bytes:
+    """Cells as a binary tensor; each string follows its length in 4 bytes."""
+    if datatype != "BYTES":
+        return np.asarray(cells, dtype=_NUMPY[datatype]).tobytes()
+    texts = [str(cell).encode() for cell in cells]
+    return b"".join(len(text).to_bytes(4, "little") + text for text in texts)
+
+
+def _check_number(n: int, most_rows: int) -> None:
+    if n > most_rows:
+        raise InvalidInput(f"a request has at most {most_rows:,} rows: got {n:,}; send several requests.")
+
+
+def price_of(model: TableClassifier, options: Mapping[str, object]) -> Price | Goal:
+    """The price or goal that decides the rows of a request; the price of the model if none is stated.
+
+    Parameters
+    ----------
+    model : TableClassifier
+        Its class counts resolve prices such as α.
+    options : mapping
+        At most one price: a number (also as text), ``balanced``, ``capacity``, ``weighting`` (a dict, or
+        "fine=1,broken=40") or ``costs`` (a matrix, or a dict with ``costs``, ``labels`` and ``actions``).
+    """
+    unknown = [name for name in options if name not in OPTIONS]
+    if unknown:
+        raise InvalidParameter(f"unknown option {unknown[0]!r}: allowed are {', '.join(OPTIONS)}.")
+    given = [name for name in _PRICES if options.get(name) is not None and options[name] is not False]
+    if len(given) > 1:
+        raise InvalidParameter(f"{' and '.join(given)} both state the price: give one of them.")
+    own: Price = model.weighting_
+    costs = getattr(model, "costs_", None)
+    if costs is not None and own.costs is None:
+        own = Price(own.weights, own.counts, costs, own.positive)
+    if not given:
+        return own
+    (name,), value = given, options[given[0]]
+    if name == "costs":
+        return own.replace(_costs(value, model.classes_.tolist()))
+    if name == "weighting":
+        return own.replace(_weights(value, model.classes_.tolist()))
+    if name == "balanced":
+        return own.replace("balanced") if _is_true(value, name) else own
+    if own.positive is None:
+        raise InvalidParameter(
+            f"{name} is for two classes, and this model has {len(model.classes_)}: state costs or weighting."
+        )
+    found = Capacity(whole_number(value, name)) if name == "capacity" else _NUMBERS[name](_number(value, name))
+    return found if isinstance(found, Goal) else own.replace(found)
+
+
+def whole_number(value: object, name: str) -> int:
+    """A whole number, also as text."""
+    number = _number(value, name)
+    if not number.is_integer() or abs(number) > 2**31:
+        raise InvalidParameter(f"{name} must be a whole number: got {shown(value)}.")
+    return int(number)
+
+
+def _is_true(value: object, name: str) -> bool:
+    text = str(value).lower()
+    if text not in ("true", "1", "yes", "false", "0", "no", ""):
+        raise InvalidParameter(f"{name} must be true or false: got {shown(value)}.")
+    return text in ("true", "1", "yes", "")
+
+
+def _number(value: object, name: str) -> float:
+    try:
+        if isinstance(value, str | int | float) and not isinstance(value, bool):
+            return float(value)
+    except (ValueError, OverflowError):
+        pass
+    raise InvalidParameter(f"{name} must be a number: got {shown(value)}.")
+
+
+def shown(value: object) -> str:
+    """A value for an error message, shortened."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def _weights(value: object, labels: list[Any]) -> list[float]:
+    """A weight for each class, in their order."""
+    if isinstance(value, str):
+        value = dict(part.rpartition("=")[::2] for part in value.split(","))
+    if not isinstance(value, Mapping):
+        raise InvalidParameter(f"weighting must have a weight for each class: got {shown(value)}.")
+    found = {label_key(label): weight for label, weight in value.items()}
+    wanted = [label_key(label) for label in labels]
+    if set(found) != set(wanted):
+        raise InvalidParameter(f"weighting must have a weight for each of {listed(labels)}: got {shown(value)}.")
+    return [_number(found[key], "each weight") for key in wanted]
+
+
+def _costs(value: object, labels: list[Any]) -> CostMatrix:
+    """Costs in the order of the classes."""
+    stated: Mapping[str, Any] = value if isinstance(value, Mapping) else {"costs": value}
+    if set(stated) - {"costs", "labels", "actions"} or not isinstance(stated.get("costs"), list):
+        raise InvalidParameter(
+            f"costs must be a matrix, or an object with costs, labels and actions: got {shown(value)}."
+        )
+    keys = {label_key(label): label for label in labels}
+    try:
+        spelt = [keys.get(label_key(name), name) for name in stated.get("labels") or labels]
+        found = CostMatrix(stated["costs"], labels=spelt, actions=[str(one) for one in stated.get("actions") or ()])
+    except InvalidParameter:
+        raise
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidParameter(f"costs must be a matrix of numbers: got {shown(value)}.") from None
+    return found.for_classes(labels)
