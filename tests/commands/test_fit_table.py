@@ -217,7 +217,7 @@ class TestAlarmsOfTheSavedModel:
         by_folds = np.arange(5000) % 8 == 0
         shares = AlarmShares.of(by_folds, by_model, held_out)
         assert shares.differ
-        assert "raises 0 alarms per 1,000 of the rows held out" in shares.notes[0]
+        assert "raises 0 alarms per 1,000 held-out rows" in shares.notes[0]
         assert "raised 125" in shares.notes[0]
 
     @pytest.mark.parametrize(("n", "n_more"), [(60, 9), (100_000, 300)])

@@ -15,8 +15,8 @@ def test_a_pattern_is_streamed_to_a_model_that_predicts(crcen_command, folder, t
     arguments += ["--hold-out", "0"]
     code, printed, _ = crcen_command("fit", f"{folder}/*.parquet", *arguments)
     assert code == 0
-    assert "600 rows" in printed
-    assert "a miss is worth 5 false alarms" in printed
+    assert "600 training rows" in printed
+    assert "cost ratio  5  " in printed
     model = crcen.load(out)
     assert [column.name for column in model.columns_] == ["a", "b", "c"]
     assert [(one.name, one.reason) for one in model.dropped_] == [("w", "asked for")]
@@ -55,11 +55,11 @@ def test_options_reach_ray(crcen_command, folder, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--target", "z"), "has no column 'z'"),
-        (("--target", "y", "--drop", "q"), "there is no column q to leave out"),
+        (("--target", "z"), "the target must be a column of"),
+        (("--target", "y", "--drop", "q"), "--drop must be a column of"),
         (("--target", "y", "--positive", "yes"), "positive must be a value of y, 0, 1: got 'yes'"),
         (("--target", "y", "--time", "a"), "--time is for tables in memory"),
-        (("--target", "y", "--clusters", "q"), "has no column 'q'"),
+        (("--target", "y", "--clusters", "q"), "--clusters must be a column of"),
         (("--target", "y", "--hold-out", "60%"), "--hold-out must be a share between 0 and 0.5"),
         (("--target", "y", "--hold-out", "some"), "must be a share such as 5%"),
         (("--target", "y", "--memory", "much"), "must be a size such as 4GB"),

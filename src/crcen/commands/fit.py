@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import time as clock
 import warnings
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,10 +69,14 @@ from crcen.tables.options import ReadOptions
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.limits import is_nearly_separated
 from crcen.theory.metrics import ConfusionCounts, Quality, measure_quality
-from crcen.theory.rows import Shown, effective_rows, in_one_line
+from crcen.theory.residual_test import TrainingError
+from crcen.theory.rows import ShownInOneLine, effective_rows
 from crcen.theory.selective import clipped_weights, label_selection
 
-__all__ = ["AlarmShares", "PositiveClass", "Selection", "TableFit", "fit_table"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["AlarmShares", "FittedTable", "PositiveClass", "Selection", "TableFit", "fit_table"]
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -90,9 +95,9 @@ class AlarmShares:
     Parameters
     ----------
     folds, saved : float
-        Among rows held out once: by the networks that had not seen them, and by the saved model.
+        Among rows held out once: by the models of the folds, and by the saved model.
     training : float
-        By the saved model, among all rows that it was trained on.
+        By the saved model, among all its training rows.
     z : float
         Rows on which only one of the two alarms, as a difference in standard deviations.
     """
@@ -104,17 +109,7 @@ class AlarmShares:
 
     @classmethod
     def of(cls, by_folds: Bools, by_model: Bools, was_held_out: Bools) -> AlarmShares:
-        """Count alarms.
-
-        Parameters
-        ----------
-        by_folds : bool array of shape (held out,)
-            Alarms of the models of the folds.
-        by_model : bool array of shape (n,)
-            Alarms of the saved model.
-        was_held_out : bool array of shape (n,)
-            Which of its rows the first array is about, in order.
-        """
+        """Count alarms of the folds' models (held-out rows in order) and of the saved model (all rows)."""
         same = by_model[was_held_out]
         only_folds, only_model = int((by_folds & ~same).sum()), int((same & ~by_folds).sum())
         z = (only_model - only_folds) / math.sqrt(max(1, only_model + only_folds))
@@ -132,9 +127,9 @@ class AlarmShares:
         if not self.differ:
             return []
         return [
-            f"the saved model raises {_per_1000(self.saved)} alarms per 1,000 of the rows held out, where the models "
-            f"of the folds raised {_per_1000(self.folds)}: the figures above are theirs, not its own; judge it on "
-            f"labelled rows that are new before relying on it"
+            f"the saved model raises {_per_1000(self.saved)} alarms per 1,000 held-out rows, and the models of the "
+            f"folds raised {_per_1000(self.folds)}: the figures above are those of the folds; evaluate the saved model "
+            "on new labelled rows before relying on it"
         ]
 
     def __str__(self) -> str:
@@ -160,12 +155,9 @@ class Selection:
     ----------
     n_labelled, n_unlabelled : int
         Rows with and without a label.
-    column : str or None
-        Column with the probability of each row.
-    largest_weight : float or None
-        Where weights of 1 / probability were cut; None if they were not.
-    effective_rows : float or None
-        Equally weighted rows that carry as much information (Kish).
+    column, largest_weight, effective_rows
+        With audit probabilities: their column, where weights of 1 / probability were cut (None if they were not), and
+        the number of equally weighted rows that carry as much information (Kish).
     alarm_share, quiet_share : float or None
         Share of rows with a label among alarms of the earlier model, and among its other rows.
     """
@@ -179,13 +171,18 @@ class Selection:
     quiet_share: float | None = None
 
     @classmethod
-    def by_model(cls, model: Any, frame: Any, labelled: Bools) -> Selection:
+    def by_model(cls, model: Any, frame: pd.DataFrame, labelled: Bools) -> Selection:
         """Compare rows with and without a label by the decisions of the model that selected them."""
-        model = model_of(model)
-        alarms, scores = quiet_decision(model, frame)
+        alarms, scores = quiet_decision(model_of(model), frame)
         found = label_selection(labelled, scores, alarms)
-        shares = [json_value(share) for share in (found.alarm_share, found.quiet_share)]
-        return cls(int(labelled.sum()), found.n_missing, None, None, None, *shares)
+        alarm, quiet = json_value([found.alarm_share, found.quiet_share])
+        return cls(int(labelled.sum()), found.n_missing, alarm_share=alarm, quiet_share=quiet)
+
+    @classmethod
+    def by_probability(cls, weights: Array, column: str, cut: float, n_unlabelled: int) -> Selection:
+        """Rows that count 1 / probability."""
+        largest = None if math.isinf(cut) else cut
+        return cls(len(weights), n_unlabelled, column, largest, effective_rows(weights))
 
     @property
     def notes(self) -> list[str]:
@@ -213,23 +210,8 @@ class Selection:
         ]
 
 
-@dataclass(frozen=True, eq=False)
-class PositiveClass:
-    """Held-out rows of two classes, seen from the positive one.
-
-    Parameters
-    ----------
-    counts : ConfusionCounts
-        Decisions of out-of-fold rows.
-    metrics : dict of str to Measured
-        By the names of `crcen.commands.quality.METRICS`.
-    average_price : float
-        Expected false alarms of the average catch, by the out-of-fold probabilities.
-    expense : ExpenseCurve
-        Cost of catches between half the price, the price and twice the price.
-    alarms : AlarmShares
-        Share of alarms of the saved model and of the models of the folds.
-    """
+class PositiveClass(NamedTuple):
+    """Held-out rows of two classes, seen from the positive one; ``average_price`` is expected, not observed."""
 
     counts: ConfusionCounts
     metrics: dict[str, Measured]
@@ -238,22 +220,77 @@ class PositiveClass:
     alarms: AlarmShares
 
 
-@dataclass(frozen=True, eq=False)
-class TableFit(Shown):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FittedTable(ShownInOneLine):
+    """What every fit of a table has: the model, the data, notes and the file it was saved to."""
+
+    model: TableClassifier
+    data: str
+    target: str
+    seconds: float
+    notes: tuple[str, ...] = ()
+    path: Path | None = None
+
+    def _model_values(self, n_rows: float) -> dict[str, Any]:
+        model, labels = self.model, self.model.classes_.tolist()
+        return {
+            "data": self.data,
+            "target": self.target,
+            "classes": json_value(labels),
+            "rows": {"all": n_rows, "by_class": model.weighting_.counts.tolist()},
+            "price": price_values(model.weighting_, labels) or {},
+            "columns": [column.describe() for column in model.columns_],
+            "dropped": [{"name": one.name, "reason": one.reason} for one in model.dropped_],
+            "n_encoded": len(model.encoded_names_),
+            "seconds": self.seconds,
+            "notes": list(self.notes),
+            "path": None if self.path is None else str(self.path),
+        }
+
+    def _class_counts(self) -> str:
+        """Rows of each class, the rarest last."""
+        counts, labels = self.model.weighting_.counts, self.model.classes_.tolist()
+        order = np.argsort(-counts, kind="stable")
+        shown = listed((f"{labels[k]} {counts[k]:,.6g}" for k in order), most=12)
+        return f"{len(labels)} classes of {self.target}: {shown}"
+
+    def _column_lines(self) -> list[str]:
+        kinds = Counter(column.kind for column in self.model.columns_)
+        counted = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
+        return [
+            f"Columns   {kinds.total()} used ({counted}; {len(self.model.encoded_names_)} inputs), "
+            f"{len(self.model.dropped_)} left out",
+            *(f"  {one.name:<20} left out: {one.reason}" for one in self.model.dropped_),
+        ]
+
+    def _price_lines(self) -> list[str]:
+        price, costs = self.model.weighting_, getattr(self.model, "costs_", None)
+        if price.positive is not None:
+            return [
+                "Price, one number under four names",
+                f"  budget, cost ratio  {price.cost_ratio:<10.6g} one miss = so many false alarms",
+                f"  λ                   {price.lam:<10.6g} weight of a positive row at this price",
+                f"  α                   {price.alpha:<10.6g} 1 is balanced",
+                f"  threshold           {price.threshold:<10.6g} an alarm above this probability",
+            ]
+        if costs is not None:
+            return ["Costs     of every decision for every true class", *(f"  {one}" for one in str(costs).split("\n"))]
+        pairs = zip(self.model.classes_.tolist(), price.weights.tolist(), strict=True)
+        return [f"Weights   a mistake on a class costs its weight: {', '.join(f'{one} {w:.4g}' for one, w in pairs)}"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TableFit(FittedTable):
     """A fitted table with its out-of-fold evidence; prints the main result.
 
     Parameters
     ----------
     model : TableClassifier
         Ready to predict.
-    data, target : str
-        What it was fitted on.
-    n_rows : int
-        Rows with a label.
-    validation : str
-        How rows were held out.
-    n_validated : int
-        Rows that were held out once.
+    data, target, n_rows
+        What it was fitted on; rows with a label.
+    validation, n_validated
+        How rows were held out, and how many were held out once.
     quality : Quality
         Decisions of out-of-fold rows and their cost, for each class.
     positive : PositiveClass or None
@@ -267,12 +304,9 @@ class TableFit(Shown):
     notes : tuple of str
         What a user should know.
     path, onnx, report : Path or None
-        Where the model was saved, where its ONNX graph is, and where the report.
+        Files of the model, its ONNX graph, and the report.
     """
 
-    model: TableClassifier
-    data: str
-    target: str
     n_rows: int
     validation: str
     n_validated: int
@@ -280,38 +314,26 @@ class TableFit(Shown):
     positive: PositiveClass | None
     signs: Signs
     selection: Selection | None
-    seconds: float
-    notes: tuple[str, ...] = ()
-    path: Path | None = None
     onnx: Path | None = None
     report: Path | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; the same keys for any number of classes."""
-        model, positive, error = self.model, self.positive, self.training_error
-        price = price_values(model.weighting_, model.classes_.tolist()) or {}
+        model, positive, error, values = self.model, self.positive, self.training_error, self._model_values(self.n_rows)
         out_of_fold = self.quality.to_dict()
         if positive is not None:
-            price |= {
+            values["price"] |= {
                 "average_price": json_value(positive.average_price),
                 "expense": step_values(positive.expense),
                 "alarm_shares": positive.alarms.to_dict(),
             }
-            values = {name: json_value(one.value) for name, one in positive.metrics.items() if name != "cost_per_1000"}
-            out_of_fold |= {"counts": count_values(positive.counts), **values}
-        labels = [json_value(label) for label in model.classes_.tolist()]
+            own = {name: json_value(one.value) for name, one in positive.metrics.items() if name != "cost_per_1000"}
+            out_of_fold |= {"counts": count_values(positive.counts), **own}
         return {
-            "data": self.data,
-            "target": self.target,
-            "classes": labels,
-            "rows": {"all": self.n_rows, "by_class": model.weighting_.counts.tolist()},
+            **values,
             "columns_read": [*map(str, model.feature_names_in_), self.target],
             "columns_used": [column.name for column in model.columns_],
-            "columns": [column.describe() for column in model.columns_],
-            "dropped": [{"name": one.name, "reason": one.reason} for one in model.dropped_],
-            "n_encoded": len(model.encoded_names_),
             "goal": None if self.goal is None else str(self.goal),
-            "price": price,
             **learner_values(model.estimator_),
             "validation": {"how": self.validation, "rows": self.n_validated},
             "key_equation": self._equation(),
@@ -319,12 +341,9 @@ class TableFit(Shown):
             "training_error": None if error is None else error.sizes.tolist() if positive is None else error.size,
             **self.signs.to_dict(),
             "selection": None if self.selection is None else asdict(self.selection),
-            "seconds": self.seconds,
-            "notes": list(self.notes),
-            **{name: None if place is None else str(place) for name, place in self._places().items()},
+            "onnx": None if self.onnx is None else str(self.onnx),
+            "report": None if self.report is None else str(self.report),
         }
-
-    __repr__ = in_one_line
 
     def __str__(self) -> str:
         cost, quality = self.quality.cost.scaled(1000.0), self.quality
@@ -340,27 +359,22 @@ class TableFit(Shown):
             f"Cost per 1,000 rows {cost.value:.4g} ({cost.low:.4g} to {cost.high:.4g}){unit}; "
             f"{1000.0 * quality.habit_cost:.4g} with {quality.habit} for every row"
         )
-        lines += [f"Note: {note}." for note in self.notes]
-        names = {"path": "saved to", "onnx": "ONNX graph", "report": "report on held-out rows"}
-        written = [f", {names[name]} {place}" for name, place in self._places().items() if place is not None]
-        lines.append(f"{self.seconds:.1f} s{''.join(written)}")
+        places = {"saved to": self.path, "ONNX graph": self.onnx, "report on held-out rows": self.report}
+        written = "".join(f", {name} {place}" for name, place in places.items() if place is not None)
+        lines += [*(f"Note: {note}." for note in self.notes), f"{self.seconds:.1f} s{written}"]
         if self.path is not None:
             lines.append(f"Next: crcen evaluate {quote(str(self.path))} NEW_ROWS, with labelled rows kept apart")
         return "\n".join(lines)
 
     def details(self) -> str:
         """Columns, learner, price and every metric of held-out rows, for `crcen fit --details`."""
-        model, positive, error = self.model, self.positive, self.training_error
-        kinds = [column.kind for column in model.columns_]
-        counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+        positive, error = self.positive, self.training_error
         lines = [
-            f"Rows      {self.n_rows:,}: {_class_counts(model, self.target)}",
-            f"Columns   {len(model.columns_)} used ({counted}; {len(model.encoded_names_)} inputs), "
-            f"{len(model.dropped_)} left out",
-            *(f"  {one.name:<20} left out: {one.reason}" for one in model.dropped_),
-            *learner_lines(model.estimator_, self.validation),
+            f"Rows      {self.n_rows:,}: {self._class_counts()}",
+            *self._column_lines(),
+            *learner_lines(self.model.estimator_, self.validation),
             "",
-            *_price_lines(model),
+            *self._price_lines(),
             "",
             f"On {self.n_validated:,} rows held out of training",
         ]
@@ -397,23 +411,17 @@ class TableFit(Shown):
             f"{table[:, k].sum() - table[k, k]:,.6g} false alarms"
             for k, label in enumerate(labels[: len(table)])
         ]
-        others = [f"  {label:<{width}}  {table[:, k].sum():,.6g} rows" for k, label in enumerate(labels)][len(table) :]
-        return [*lines, *others]
+        others = list(enumerate(labels))[len(table) :]
+        return [*lines, *(f"  {label:<{width}}  {table[:, k].sum():,.6g} rows" for k, label in others)]
 
     def _equation(self) -> dict[str, Any]:
         """Both sides, residual and shift: numbers for two classes, lists for more."""
-        estimator = self.model.estimator_
-        equation = estimator.oof_key_equation_
-        is_one = np.ndim(equation.lhs) == 0
-        values = {"left": equation.lhs, "right": equation.rhs, "shift": estimator.oof_shift_}
-        values["residual"] = equation.residual if is_one else equation.residuals
-        return {name: json_value(value) if is_one else np.asarray(value).tolist() for name, value in values.items()}
-
-    def _places(self) -> dict[str, Path | None]:
-        return {"path": self.path, "onnx": self.onnx, "report": self.report}
+        equation, shift = self.model.estimator_.oof_key_equation_, self.model.estimator_.oof_shift_
+        residual = equation.residual if np.ndim(equation.lhs) == 0 else equation.residuals
+        return json_value({"left": equation.lhs, "right": equation.rhs, "shift": shift, "residual": residual})
 
     @property
-    def training_error(self) -> Any:
+    def training_error(self) -> TrainingError | None:
         """How far off the model may be by the chance of its rows (`crcen.training_error`); None if not measured."""
         return getattr(self.model, "training_error_", None)
 
@@ -422,29 +430,6 @@ class TableFit(Shown):
         """The goal that was stated instead of a price, if any."""
         stated = self.model.estimator_.weighting
         return stated if isinstance(stated, ThresholdGoal) else None
-
-
-def _class_counts(model: Any, target: str) -> str:
-    """Rows of each class, the rarest last."""
-    counts, labels = model.weighting_.counts, model.classes_.tolist()
-    order = np.argsort(-counts, kind="stable")
-    return f"{len(labels)} classes of {target}: " + listed((f"{labels[k]} {counts[k]:,.6g}" for k in order), most=12)
-
-
-def _price_lines(model: Any) -> list[str]:
-    price, costs = model.weighting_, getattr(model, "costs_", None)
-    if costs is not None and price.positive is None:
-        return ["Costs     of every decision for every true class", *(f"  {line}" for line in str(costs).split("\n"))]
-    if price.positive is None:
-        pairs = zip(model.classes_.tolist(), price.weights.tolist(), strict=True)
-        return [f"Weights   a mistake on a class costs its weight: {', '.join(f'{one} {w:.4g}' for one, w in pairs)}"]
-    return [
-        "Price, one number under four names",
-        f"  budget, cost ratio  {price.cost_ratio:<10.6g} one miss = so many false alarms",
-        f"  λ                   {price.lam:<10.6g} weight of a positive row at this price",
-        f"  α                   {price.alpha:<10.6g} 1 is balanced",
-        f"  threshold           {price.threshold:<10.6g} an alarm above this probability",
-    ]
 
 
 @logged
@@ -487,72 +472,58 @@ def fit_table(
     target : str
         Column with the label, of two to fifty values; rows without one are left out.
     positive : label, optional
-        The value to find; by default the rarer one of two, and all classes where there are more. With it all others
-        are ``"not …"``, where there are several.
+        The value to find; by default the rarer of two, and all classes if there are more. All others are ``"not …"``.
     weighting : as in CRCENClassifier, default="balanced"
         What a miss is worth, or a goal that out-of-fold rows turn into a price: ``RecallAtLeast(0.9)``,
         ``PrecisionAtLeast(0.5)``, ``Capacity(200)`` for as many rows as there are here, ``Capacity(20, per="day")``
-        with ``time``. Of more than two values ``"balanced"``, ``None``, or a dict with a weight for each.
+        with ``time``. For more than two classes ``"balanced"``, ``None``, or a dict with a weight for each.
     costs : CostMatrix, data frame, str or Path, optional
-        What each decision costs for each truth, in place of a weighting: also a file made in a spreadsheet, with a row
-        for each true class, a column for each decision; columns that are no class, such as "review", are actions.
+        Cost of each decision for each true class instead of a weighting; also a spreadsheet with a row for each true
+        class and a column for each decision. Columns that are no class, such as "review", are actions.
     drop, keep, categorical : sequence of str
         Columns to leave out, to use although they look like identifiers, to take as categories; see `TableClassifier`.
     weight : str, optional
-        Column that says how much each row counts, such as survey weights. Not used as an input; figures out of fold are
-        then sums of weights.
+        Column of sample weights, such as survey weights; out-of-fold figures are then sums of weights.
     audit_probability : str, optional
         Column with the probability that a row was chosen for a label, as `crcen.predict_table` writes it. Rows count
         1 / probability; large weights are cut if the effective sample size would fall below half. Rows without a label
-        are unlabelled, not negative. Not used as an input.
+        are unlabelled, not negative.
     selected_by : fitted classifier, str or Path, optional
-        The earlier model whose alarms were checked, if no probabilities were recorded: determines where labels were
-        possible at all.
+        The earlier model whose alarms were checked, if no probabilities were recorded.
     clusters : str, optional
-        Column whose equal values (a customer, a patient) are never on both sides of a validation split. Not used as an
-        input; its name is stored with the model.
+        Column whose equal values (a customer, a patient) are never on both sides of a validation split.
     time : str, optional
-        Column of dates or numbers by which validation rows come later than training rows. Not used as an input.
+        Column of dates or numbers by which validation rows come later than training rows. This column, and those of
+        weights, audit probabilities and clusters, are not inputs.
     n_splits : int, default=4
-        Validation folds; fewer where there are fewer rows of a class.
+        Validation folds; fewer if a class has fewer rows.
     learner : {"committee", "networks", "trees"}, optional
         What is searched: by default a `CommitteeClassifier` of networks and boosted trees, or one of these alone.
-        Networks alone are ``CRCENClassifierCV()``; for more than 10,000 rows with six settings and two networks.
     effort : {"quick", "standard", "best"}, default="standard"
         ``"quick"``: one network without a search. ``"best"``: more settings, several seeds and repeated folds.
     time_limit : float, optional
         Seconds for the whole fit. Steps that would not finish in time are not started.
     estimator : CRCENClassifierCV or CommitteeClassifier, optional
         A search of one's own; its weighting, positive class, folds and seed are set here.
-        Figures out of fold are those after its ``probability`` map, two numbers of which were fitted on these rows.
     n_refits : int, optional
-        Refits of the chosen settings on halves of the rows, of 5,000 rows at most: how far off the model may be by the
-        chance of its rows (`crcen.training_error`), kept with it for later evaluations. By default 6, and 0 with
-        ``effort="quick"``.
+        Refits on halves of the rows that measure the model's error (`crcen.training_error`), kept with the model for
+        later evaluations. By default 6, and 0 with ``effort="quick"``.
     fingerprint : bool, default=True
         Keep truncated hashes of the training rows, so that `report` and `evaluate` recognise a file of them.
     random_state : int, default=0
         Seed.
     read : ReadOptions, optional
-        How the table is read, where that is not to be detected.
+        How the table is read; by default detected.
     verbose : int, default=0
         1 shows a progress bar on a terminal.
-    out : str or Path, optional
-        Where to save the model.
-    onnx : str or Path, optional
-        Where to write it as an ONNX graph too. Columns that ONNX cannot carry are refused before the fit.
-    report : str or Path, optional
-        Where to write the report of `write_report` on the out-of-fold rows.
+    out, onnx, report : str or Path, optional
+        Where to save the model, its ONNX graph, and the report of `write_report` on out-of-fold rows. Columns that
+        ONNX does not support are rejected before the fit.
 
     Returns
     -------
     TableFit
         ``.model``, and evidence on held-out rows; print it.
-
-    Raises
-    ------
-    InvalidInput, InvalidParameter, DataUnavailable
-        With one sentence.
 
     Examples
     --------
@@ -579,16 +550,19 @@ def fit_table(
         if audit_probability is not None:
             frame[audit_probability] = audit_probabilities(frame, audit_probability, labelled)
         selection = None if selected_by is None else Selection.by_model(selected_by, frame, labelled)
-        how_read: dict[str, Any] = {"is_audited": audit_probability is not None or selected_by is not None}
-        rows = rows_of(source, target, positive, tuple(roles), most_labels=MOST_CLASSES, frame=frame, **how_read)
+        is_audited = audit_probability is not None or selected_by is not None
+        rows = rows_of(
+            source, target, positive, tuple(roles), most_labels=MOST_CLASSES, frame=frame, is_audited=is_audited
+        )
     reasons = {**dict.fromkeys([drop] if isinstance(drop, str) else drop, "asked for"), **roles}
     reasons.pop(target, None)
     weights = None if weight is None else weights_of(rows.frame[weight], "weight")
     if audit_probability is not None:
-        weights, selection = _audited_weights(rows, weights, audit_probability, int((~labelled).sum()))
+        inverse, cut = clipped_weights(1.0 / rows.frame[audit_probability].to_numpy(dtype=np.float64))
+        weights = inverse if weights is None else inverse * weights
+        selection = Selection.by_probability(weights, audit_probability, cut, int((~labelled).sum()))
     y = rows.y.to_numpy()
-    weighting = stated_weighting(weighting, costs, np.unique(y).tolist(), target)
-    weighting = goal_in_rows(weighting, rows, time)
+    weighting = goal_in_rows(stated_weighting(weighting, costs, np.unique(y).tolist(), target), rows, time)
     folds, how = folds_of(rows, clusters, time, n_splits, random_state)
     search = unfitted_learner(learner, estimator, time_limit, len(y), effort)
     if time_limit is not None:  # the rest is for encoding, refits and files
@@ -596,8 +570,14 @@ def fit_table(
     search.set_params(
         weighting=weighting, pos_label=rows.positive, cv=folds, random_state=random_state, verbose=verbose
     )
-    columns: dict[str, Any] = {"drop": reasons, "keep": keep, "categorical": categorical}
-    model = TableClassifier(estimator=search, **columns, fingerprint=fingerprint, random_state=random_state)
+    model = TableClassifier(
+        estimator=search,
+        drop=reasons,
+        keep=keep,
+        categorical=categorical,
+        fingerprint=fingerprint,
+        random_state=random_state,
+    )
     model.learn_columns(rows.frame)
     if onnx is not None:
         check_exportable(model, onnx, data)
@@ -619,10 +599,9 @@ def fit_table(
     p, seen, seen_from_positive = _held_out(model, y, weights, encoded.X)
     held_out = None if weights is None else weights[seen]
     quality = measure_quality(numbers[seen], p, own_costs(model), held_out)
-    chosen = [] if selection is None else selection.notes
     notes = [
         *signs.notes,
-        *chosen,
+        *([] if selection is None else selection.notes),
         *rows.notes,
         *model.notes_,
         *dict.fromkeys(str(one.message).rstrip(".") for one in caught),
@@ -634,7 +613,11 @@ def fit_table(
     else:
         notes += _positive_notes(seen_from_positive)
         notes += _why_positive(rows, model, weight) if positive is None else []
-    page: dict[str, Any] = {"data_name": source.name, "sample_weight": held_out}
+    if report is not None:  # by the probabilities of the models that did not see the rows
+        frame = rows.frame[[column.name for column in model.columns_]][seen].reset_index(drop=True)
+        column = model.weighting_.positive
+        own = p if column is None else p[:, column]
+        write_report(model, frame, y[seen], report, out_of_fold=own, data_name=source.name, sample_weight=held_out)
     return TableFit(
         model=model,
         data=source.name,
@@ -650,16 +633,8 @@ def fit_table(
         notes=tuple(notes),
         path=None if out is None else save(model, out),
         onnx=None if onnx is None else export_onnx(model, onnx).path,
-        report=None if report is None else _reported(model, rows, seen, p, report, page),
+        report=None if report is None else Path(report),
     )
-
-
-def _audited_weights(rows: Rows, weights: Array | None, column: str, n_unlabelled: int) -> tuple[Array, Selection]:
-    """Row weights times 1 / probability, cut if the effective sample size would fall below half."""
-    inverse, cut = clipped_weights(1.0 / rows.frame[column].to_numpy(dtype=np.float64))
-    found = inverse if weights is None else inverse * weights
-    largest = None if math.isinf(cut) else cut
-    return found, Selection(len(found), n_unlabelled, column, largest, effective_rows(found))
 
 
 def _roles(source: Any, target: str, **columns: str | None) -> dict[str, str]:
@@ -685,7 +660,7 @@ def _roles(source: Any, target: str, **columns: str | None) -> dict[str, str]:
 def _held_out(
     model: TableClassifier, y: NDArray[Any], weights: Array | None, encoded: Array
 ) -> tuple[Array, Bools, PositiveClass | None]:
-    """Out-of-fold probabilities (held out, K), which rows were held out, and these from the positive class."""
+    """Out-of-fold probabilities (held out, K), which rows were held out, and their figures for the positive class."""
     estimator, price = model.estimator_, model.weighting_
     if price.positive is None:
         p = estimator.oof_proba_
@@ -713,8 +688,7 @@ def _rare_notes(model: TableClassifier, numbers: NDArray[np.int64]) -> list[str]
 
 
 def _positive_notes(positive: PositiveClass) -> list[str]:
-    metrics = positive.metrics
-    counts = positive.counts
+    metrics, counts = positive.metrics, positive.counts
     useless = of_no_use(metrics["log_loss"].value, [float(counts.tp + counts.fn), float(counts.fp + counts.tn)])
     return [*positive.alarms.notes, *too_good(metrics["roc_auc"].value), *useless]
 
@@ -734,7 +708,9 @@ def _class_notes(model: TableClassifier, quality: Quality) -> list[str]:
     if known and is_nearly_separated(min(known)):
         notes += too_good(min(known))
     if quality.saved.value < 0.0:
-        notes.append(f"{quality.habit} for every row costs less than these decisions: the columns say too little")
+        notes.append(
+            f"{quality.habit} for every row costs less than these decisions: the columns have too little information"
+        )
     return notes
 
 
@@ -745,11 +721,3 @@ def _why_positive(rows: Rows, model: TableClassifier, weight: str | None) -> lis
     if weight is not None and counts.iloc[0] != counts.iloc[1] and by_rows != rarer:
         return [f"{rarer} is the positive class because it is rarer by {weight}; by rows {by_rows} is: use --positive"]
     return why_positive(rarer, float(counts[rarer] / counts.sum()))
-
-
-def _reported(model: TableClassifier, rows: Rows, seen: Bools, p: Array, path: Any, options: dict[str, Any]) -> Path:
-    """The report on held-out rows, by the probabilities of the models that did not see them."""
-    frame = rows.frame[[column.name for column in model.columns_]][seen].reset_index(drop=True)
-    positive = model.weighting_.positive
-    held_out = p if positive is None else p[:, positive]
-    return write_report(model, frame, rows.y.to_numpy()[seen], path, out_of_fold=held_out, **options).path

@@ -6,7 +6,7 @@ import hashlib
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
@@ -23,8 +24,9 @@ from crcen._support.files import check_writable, exclusive_lock
 from crcen._support.progress import progress_bar
 from crcen._support.text import listed
 from crcen._support.values import json_value, label_key, plain_labels, rest_of
-from crcen.commands.evaluate import evaluate_table
-from crcen.commands.prices import price_values
+from crcen.commands.evaluate import TableEvaluation, evaluate_table
+from crcen.commands.fit import FittedTable
+from crcen.commands.inputs import MOST_CLASSES, check_column
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.files.model_file import save
 from crcen.models.classifier import CRCENClassifier
@@ -55,101 +57,50 @@ from crcen.tables.parquet import dataset_of, index_columns, kind_of
 from crcen.tables.profile import profile_of, training_scores
 from crcen.tables.reading import Table, open_table
 from crcen.tables.typical import typical_table
-from crcen.theory.rows import Shown, in_one_line
 from crcen.training.planner import free_memory
 from crcen.training.threads import usable_cores
 
 __all__ = ["FilesFit", "fit_files"]
 
-_SHOWN = 12
-
-
-def _is_multiclass(model: Any) -> bool:
-    """Whether a fitted model tells more than two classes apart, or decides by costs of several actions."""
-    return model.weighting_.positive is None
-
-
-def _row_line(model: Any, target: str) -> str:
-    """How many rows there were, and of which classes."""
-    weighting = model.weighting_
-    if not _is_multiclass(model):
-        return (
-            f"{weighting.n_pos + weighting.n_neg:,.0f} rows, {weighting.n_pos:,.0f} with {target} = "
-            f"{model.pos_label_} ({weighting.imbalance_ratio:.3g} negatives per positive)"
-        )
-    counts, labels = weighting.counts, model.classes_.tolist()
-    order = np.argsort(-counts, kind="stable")
-    shown = ", ".join(f"{labels[k]} {counts[k]:,.6g}" for k in order[:_SHOWN])
-    more = f" and {len(order) - _SHOWN} more" if len(order) > _SHOWN else ""
-    return f"{counts.sum():,.0f} rows, {len(labels)} classes of {target}: {shown}{more}"
-
-
-def _price_lines(model: Any) -> list[str]:
-    """What decisions are made by."""
-    if not _is_multiclass(model):
-        return [f"Price     a miss is worth {model.weighting_.cost_ratio:.6g} false alarms"]
-    if model.costs_ is not None:
-        return ["Costs     of every decision for every truth", *(f"  {line}" for line in str(model.costs_).split("\n"))]
-    pairs = zip(model.classes_.tolist(), model.weighting_.weights.tolist(), strict=True)
-    return [f"Weights   {', '.join(f'{label} {weight:.4g}' for label, weight in pairs)}"]
-
-
 ENGINES, LEARNERS = ("stream", "ray"), ("committee", "networks")
 _FEWEST_TO_STACK = 10  # held-out rows of each class
-_NO_EVIDENCE = "No evidence from held-out rows: crcen evaluate on other rows says how good the model is."
+_NO_EVIDENCE = "No evidence from held-out rows: use crcen evaluate on other rows."
 _FINGERPRINT_ROWS = 65_536
-_MOST_CLASSES = 50  # a target with more values is rather a number or a name than a class
 
 
-@dataclass(frozen=True, eq=False)
-class FilesFit(Shown):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FilesFit(FittedTable):
     """A model fitted to files; prints itself.
 
     Parameters
     ----------
     model : TableClassifier
         Ready to predict; ``.estimator_`` is the committee or the network.
-    data, target : str
-        What it was fitted on.
-    engine : str
-        What trained it.
+    data, target, engine : str
+        What it was fitted on, and what trained it.
     network : CRCENClassifier
-        The network, also where it is a member of a committee.
+        The network, also if it is a member of a committee.
     n_held_out : int
         Rows that were not trained on.
     seconds : float
         How long the fit took.
-    evidence : evaluation of `crcen.evaluate_table`, or None
+    evidence : TableEvaluation or None
         On held-out rows that were used for nothing else.
-    path : Path or None
-        Where the model was saved.
-    notes : tuple of str
-        What a person should know.
+    path, notes
+        Where the model was saved, and what a user should know.
     """
 
-    model: TableClassifier
-    data: str
-    target: str
     engine: str
     network: CRCENClassifier
     n_held_out: int
-    seconds: float
-    evidence: Any = None
-    path: Path | None = None
-    notes: tuple[str, ...] = ()
+    evidence: TableEvaluation | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         model, network = self.model, self.network
+        evidence = None if self.evidence is None else self.evidence.to_dict()
         return {
-            "data": self.data,
-            "target": self.target,
-            "classes": [json_value(label) for label in model.classes_.tolist()],
-            "rows": {"all": float(model.weighting_.counts.sum()), "by_class": model.weighting_.counts.tolist()},
-            "price": price_values(model.weighting_, model.classes_.tolist()),
-            "columns": [column.describe() for column in model.columns_],
-            "dropped": [{"name": one.name, "reason": one.reason} for one in model.dropped_],
-            "n_encoded": len(model.encoded_names_),
+            **self._model_values(float(model.weighting_.counts.sum())),
             "members": [
                 {"name": one.name, "weight": json_value(one.weight), "log_loss": one.log_loss, "settings": one.settings}
                 for one in getattr(model.estimator_, "leaderboard_", [])
@@ -157,43 +108,29 @@ class FilesFit(Shown):
             "network": {"hidden": list(network.hidden), "l2": network.l2, "epochs": network.n_iter_},
             "key_equation": {"residual": model.key_equation_.residual, "rows": model.key_equation_.rows},
             "loss_curve": network.loss_curve_.tolist(),
-            "held_out": {
-                "rows": self.n_held_out,
-                "evidence": None if self.evidence is None else self.evidence.to_dict(),
-            },
+            "held_out": {"rows": self.n_held_out, "evidence": evidence},
             "engine": self.engine,
-            "seconds": self.seconds,
-            "notes": list(self.notes),
-            "path": None if self.path is None else str(self.path),
         }
-
-    __repr__ = in_one_line
 
     def __str__(self) -> str:
         model, network = self.model, self.network
-        equation = "Key equations" if _is_multiclass(model) else "Key equation"
-        kinds = [column.kind for column in model.columns_]
-        counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-        board = getattr(model.estimator_, "leaderboard_", [])
+        equation = "Key equations" if model.weighting_.positive is None else "Key equation"
+        n_rows = f"{model.weighting_.counts.sum():,.0f} training rows, {self.n_held_out:,} rows held out"
         lines = [
-            f"{self.data}: {_row_line(model, self.target)} to train on, {self.n_held_out:,} rows held out",
+            f"{self.data}: {n_rows}; {self._class_counts()}",
             *([_NO_EVIDENCE] if self.evidence is None else ["", str(self.evidence), ""]),
-            f"Columns   {len(model.columns_)} used ({counted}; {len(model.encoded_names_)} inputs), "
-            f"{len(model.dropped_)} left out",
-            *(f"  {one.name:<20} left out: {one.reason}" for one in model.dropped_),
-            *_price_lines(model),
+            *self._column_lines(),
+            *self._price_lines(),
             f"Trained   {network.n_iter_} epochs by {self.engine} in {self.seconds:.0f} s; last loss "
             f"{network.loss_curve_[-1]:.5f}",
             *(
                 f"  {one.name:<10} weight {one.weight:.2f}, log loss {one.log_loss:.4g}: {'; '.join(one.settings)}"
-                for one in board[:-1]
+                for one in getattr(model.estimator_, "leaderboard_", [])[:-1]
             ),
             f"{equation} on {model.key_equation_.rows}: residual {model.key_equation_.residual:.1e}, by construction.",
             *(f"Note: {note}." for note in self.notes),
         ]
-        if self.path is not None:
-            lines.append(f"Saved to {self.path}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *([] if self.path is None else [f"Saved to {self.path}"])])
 
 
 def fit_files(
@@ -222,29 +159,22 @@ def fit_files(
 ) -> FilesFit:
     """Fit a committee of a network and boosted trees to a table that need not fit in memory, and save it.
 
-    Columns may hold numbers, truth values, categories, dates, free text and gaps, as in `crcen.TableClassifier`. Unless
-    all are numbers without gaps in Parquet files, the encoded rows are written to a scratch folder for the time of the
-    fit: about eight bytes a number, less for categories. Held-out rows are chosen by a hash of their values, so that
-    copies of a row stay together. Half of them combine the members, half are the evidence; at most 100,000 of each.
+    Columns are those of `crcen.TableClassifier`. Unless all are numbers without gaps in Parquet files, the encoded rows
+    are written to a scratch folder for the time of the fit: about eight bytes a number, less for categories. Held-out
+    rows are chosen by a hash of their values, so that copies of a row stay together. Half of them combine the members,
+    half are the evidence; at most 100,000 of each.
 
     Parameters
     ----------
     data : str, Path, list of them, or data frame
         Anything that `crcen.tables.reading.open_table` takes, also databases and lazy frames.
-    target : str
-        Column of labels; rows without one are left out.
+    target, positive, drop, keep, categorical, clusters, fingerprint, verbose, out, read
+        As in `crcen.fit_table`.
     engine : {"stream", "ray"}
         In this process (`crcen.fit_stream`), or on a Ray cluster (`crcen.fit_ray`). Columns are learned and encoded in
         this process either way.
-    positive : label, optional
-        The label to find; default the rarer of two. All others are then ``"not …"``, where there are several. Without
-        it 3 to 50 labels are told apart as they are.
     weighting
-        As in `crcen.CRCENClassifier`, or a function that makes one of the list of labels.
-    drop, keep, categorical : list of str
-        Columns to leave out, to use although they look like identifiers, to take as categories.
-    clusters : str, optional
-        Column whose equal values (a customer, a patient) are held out together. Not used as an input.
+        As in `crcen.CRCENClassifier`, or a function that makes one from the list of labels.
     hold_out : float, default=0.05
         Share of rows held out, at most one half; 0 for none, and then a network alone.
     learner : {"committee", "networks"}, optional
@@ -252,28 +182,20 @@ def fit_files(
     memory : int, optional
         Bytes for the rows of the trees, one byte per cell and some for each row; default half of the free memory. With
         more rows a random share of them that fits is used.
-    epochs : int
-        Passes of the network over the rows.
-    workers : int
-        With Ray: how many train.
+    epochs, workers : int
+        Passes of the network over the rows; with Ray, how many workers train.
     storage : str or Path, optional
         A folder for checkpoints and scratch files: called again with the same data and settings, the fit goes on from
         there. With Ray every machine must see it.
-    fingerprint : bool, default=True
-        Keep truncated hashes of the training rows, to recognise a file of them.
-    random_state, verbose
-        As in `crcen.CRCENClassifier`.
-    out : str or Path, optional
-        Where to save the model.
-    read : ReadOptions, optional
-        How the table is read.
+    random_state : int or None
+        Seed.
     **parameters
-        Any other parameter of `crcen.fit_stream` or `crcen.fit_ray`, those of the network among them.
+        Any other parameter of `crcen.fit_stream` or `crcen.fit_ray`, including those of the network.
 
     Returns
     -------
     FilesFit
-        The model and what there is to say about it.
+        The model and its evidence on held-out rows.
     """
     if engine not in ENGINES:
         raise InvalidParameter(f"engine must be one of {', '.join(ENGINES)}: got {engine!r}.")
@@ -282,11 +204,9 @@ def fit_files(
         check_writable(out, data)
     start = time.perf_counter()
     table = open_table(data, read)
-    for name, column in (("target", target), ("clusters", clusters)):
-        if column is not None and column not in table.columns:
-            raise InvalidParameter(
-                f"{table.name} has no column {column!r}; it has {listed(table.columns)}.", parameter=name
-            )
+    for what, column in (("the target", target), ("clusters", clusters)):
+        if column is not None:
+            check_column(column, table.columns, what, table.name)
     seed = int(random_state or 0)
     index = index_columns(table.schema) if table.kind == "parquet" else []
     dropped = _left_out(table, target, drop, keep, categorical, index)
@@ -301,10 +221,11 @@ def fit_files(
     labels, positive, notes = _labels(survey, data, positive)
     if callable(weighting):
         weighting = weighting(sorted(set(labels.values())))
-    learned = learn_columns(survey, keep=keep, categorical=categorical, declared=_categories(table), seed=seed)
-    index = [name for name in index if name in dropped]
+    learned = learn_columns(
+        survey, keep=keep, categorical=categorical, declared=_columns_of_type(table, pa.types.is_dictionary), seed=seed
+    )
     notes = [*table.notes, *notes]
-    notes += [f"{name} was the index of a pandas data frame and is left out" for name in index]
+    notes += [f"{name} was the index of a pandas data frame and is left out" for name in index if name in dropped]
     if survey.n_unlabelled:
         notes.append(f"{survey.n_unlabelled:,} rows without a value of {target} were left out")
     settings: dict[str, Any] = {
@@ -329,9 +250,12 @@ def fit_files(
         if learner == "committee":
             stacking = held_out.stacking.frame if held_out.stacking.n_seen else sample.assign(**{target: None})[:0]
             y = np.array([labels[cell] for cell in stacking[target]])
-            few = _too_few(y, network.classes_)
-            if few:
-                notes.append(few)
+            fewest, rarest = min((int((y == label).sum()), str(label)) for label in network.classes_.tolist())
+            if fewest < _FEWEST_TO_STACK:
+                notes.append(
+                    f"a network alone: {fewest} held-out rows of {rarest} are too few to combine members on "
+                    f"({_FEWEST_TO_STACK} are needed); a larger hold_out gives more"
+                )
                 held_out.evidence.merge(held_out.stacking)
                 held_out.stacking = FrameSample(1, 0)
             else:
@@ -342,9 +266,21 @@ def fit_files(
                 trees, grown = task.grown(Path(str(storage)) if is_folder else None)
                 notes.append(task.note)
                 estimator = stack_members(network, trees, grown, X, y, seed)
-    how = {"drop": tuple(drop), "keep": tuple(keep), "categorical": tuple(categorical), "random_state": random_state}
-    how["fingerprint"] = fingerprint
-    model = _table_model(estimator, table, learned, dropped, target, how)
+    model = TableClassifier(
+        estimator=clone(estimator),
+        drop=tuple(drop),
+        keep=tuple(keep),
+        categorical=tuple(categorical),
+        fingerprint=fingerprint,
+        random_state=random_state,
+    )
+    if hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_  # it sees encoded columns, which come as an array
+    model.feature_names_in_ = np.array([name for name in table.columns if name != target], dtype=object)
+    model.n_features_in_ = len(model.feature_names_in_)
+    model.columns_ = learned.used
+    model.dropped_ = [*(DroppedColumn(name, reason) for name, reason in dropped.items()), *learned.dropped]
+    model._take(estimator, target)
     if clusters is not None:
         model.clusters_name_ = clusters
     encoded = model.encode(sample)
@@ -355,21 +291,17 @@ def fit_files(
     if table.options.to_remember:
         model.read_ = table.options.to_remember
     evidence = _evidence(model, held_out, labels, target, notes)
-    seconds = time.perf_counter() - start
-    path = save(model, out) if out is not None else None
-    trained_by = f"{workers} workers of Ray" if engine == "ray" else "one process"
-    name = masked(str(data)) if isinstance(data, str | Path) else table.name
     return FilesFit(
-        model,
-        name,
-        target,
-        trained_by,
-        network,
-        held_out.n_rows,
-        seconds,
-        evidence,
-        path,
-        tuple([*notes, *model.notes_, *learned.notes]),
+        model=model,
+        data=masked(str(data)) if isinstance(data, str | Path) else table.name,
+        target=target,
+        engine=f"{workers} workers of Ray" if engine == "ray" else "one process",
+        network=network,
+        n_held_out=held_out.n_rows,
+        seconds=time.perf_counter() - start,
+        evidence=evidence,
+        path=None if out is None else save(model, out),
+        notes=(*notes, *model.notes_, *learned.notes),
     )
 
 
@@ -394,18 +326,9 @@ def _checked_learner(learner: str | None, hold_out: float, memory: int | None) -
     return found
 
 
-def _too_few(y: NDArray[Any], classes: NDArray[Any]) -> str:
-    """Why members cannot be combined on rows with these labels; empty if they can."""
-    fewest, label = min((int((y == label).sum()), str(label)) for label in classes.tolist())
-    if fewest >= _FEWEST_TO_STACK:
-        return ""
-    return (
-        f"a network alone: {fewest} held-out rows of {label} are too few to combine members on "
-        f"({_FEWEST_TO_STACK} are needed); a larger hold_out gives more"
-    )
-
-
-def _evidence(model: TableClassifier, held_out: HeldOutRows, labels: Mapping[Any, Any], target: str, notes: Any) -> Any:
+def _evidence(
+    model: TableClassifier, held_out: HeldOutRows, labels: Mapping[Any, Any], target: str, notes: list[str]
+) -> TableEvaluation | None:
     """The evaluation on held-out rows that were used for nothing else; None if a class is missing there."""
     if not held_out.evidence.n_seen:
         return None
@@ -415,7 +338,7 @@ def _evidence(model: TableClassifier, held_out: HeldOutRows, labels: Mapping[Any
     if missing:
         notes.append(f"no held-out row of {listed(missing)}: give a larger hold_out")
         return None
-    if not _is_multiclass(model):
+    if model.weighting_.positive is not None:
         answers = SimpleNamespace(
             classes_=model.classes_,
             pos_label_=model.pos_label_,
@@ -457,7 +380,7 @@ class _TreeTask:
         fingerprint = hashlib.sha256(about.encode()).hexdigest()
         title = f"growing trees ({plan.n_bytes / 1e6:,.0f} MB)"
         with progress_bar(title, visible=bool(self.verbose)) as show, scratch_folder(storage, "bins") as folder:
-            start, save = GrownTrees(fingerprint), _no_checkpoint
+            start, save = GrownTrees(fingerprint), lambda grown: None
             if storage is not None:
                 path = storage / "trees.checkpoint"
                 start, save = GrownTrees.read(path, fingerprint), partial(GrownTrees.write, path=path)
@@ -467,22 +390,9 @@ class _TreeTask:
         return grown.ensemble(plan), grown
 
 
-def _no_checkpoint(grown: GrownTrees) -> None:
-    """Without a storage folder nothing is kept."""
-
-
-def _categories(table: Table) -> list[str]:
-    """Columns that their source declares to be categories."""
-    import pyarrow as pa
-
-    return [] if table.schema is None else [one.name for one in table.schema if pa.types.is_dictionary(one.type)]
-
-
-def _nested(table: Table, target: str) -> list[str]:
-    import pyarrow as pa
-
-    fields = [] if table.schema is None else table.schema
-    return [one.name for one in fields if pa.types.is_nested(one.type) and one.name != target]
+def _columns_of_type(table: Table, is_type: Callable[[Any], bool]) -> list[str]:
+    """Columns whose type in the source is such, as far as the source declares types."""
+    return [] if table.schema is None else [one.name for one in table.schema if is_type(one.type)]
 
 
 def _left_out(
@@ -494,14 +404,12 @@ def _left_out(
     index: Sequence[str],
 ) -> dict[str, str]:
     """Columns that are left out unread, and why."""
-    for what, names in (("leave out", drop), ("keep", keep), ("take as categories", categorical)):
-        unknown = sorted(set(names) - set(table.columns))
-        if unknown:
-            listed = ", ".join(table.columns[:12])
-            raise InvalidParameter(f"there is no column {', '.join(unknown)} to {what}; there are {listed}.")
+    for what, names in (("drop", drop), ("keep", keep), ("categorical", categorical)):
+        for name in names:
+            check_column(name, table.columns, what, table.name)
     index = [name for name in index if name not in {*keep, *categorical}]
     reasons = {
-        **dict.fromkeys(_nested(table, target), "holds lists or records, not single values"),
+        **dict.fromkeys(_columns_of_type(table, pa.types.is_nested), "holds lists or records, not single values"),
         **dict.fromkeys(index, "the index of a pandas data frame"),
         **dict.fromkeys(drop, "asked for"),
     }
@@ -526,10 +434,10 @@ def _labels(survey: TableSurvey, data: str | Path, positive: Any) -> tuple[dict[
         labels = {cell: str(label) if label == positive else rest_of(positive) for cell, label in labels.items()}
         positive = str(positive)
         notes.append(f"{target} has {len(classes)} values ({listed(classes)}): {positive} is told from all others")
-    elif not 2 <= len(classes) <= _MOST_CLASSES:
+    elif not 2 <= len(classes) <= MOST_CLASSES:
         got = f"one, {classes[0]}" if len(classes) == 1 else f"{len(classes)} ({listed(classes)})"
         advice = "rows of another one are needed." if len(classes) == 1 else "name the one to find with positive=."
-        raise InvalidInput(f"the target {target} must have 2 to {_MOST_CLASSES} different values: got {got}; {advice}")
+        raise InvalidInput(f"the target {target} must have 2 to {MOST_CLASSES} different values: got {got}; {advice}")
     return labels, positive, notes
 
 
@@ -557,15 +465,14 @@ def _rows(
 ) -> Iterator[ArrowSource]:
     """Training rows: the files themselves where all is numbers, or the encoded rows in a scratch folder."""
     names = [column.name for column in learned.used]
-    is_plain = all(isinstance(one, NumberColumn | BooleanColumn) and not one.has_missing for one in learned.used)
-    are_labels = all(cell == label for cell, label in labels.items())
-    is_plain = is_plain and are_labels and not survey.n_unlabelled and not table.options.to_remember
-    is_plain = is_plain and held_out.clusters is None
-    if (
-        is_plain
-        and table.kind == "parquet"
+    is_plain = (
+        table.kind == "parquet"
         and all(kind_of(table.schema.field(name).type) == "number" for name in names)
-    ):
+        and all(isinstance(one, NumberColumn | BooleanColumn) and not one.has_missing for one in learned.used)
+        and all(cell == label for cell, label in labels.items())
+        and not (survey.n_unlabelled or table.options.to_remember or held_out.clusters)
+    )
+    if is_plain:
         source = ArrowSource(dataset_of(table.parts), survey.target, features=names)
         if held_out.share:
             for number in range(len(table.parts)):
@@ -615,23 +522,3 @@ def scratch_folder(storage: Path | None, name: str) -> Iterator[Path]:
 
 def _encoded(columns: Sequence[Column], frame: Any) -> NDArray[np.float64]:
     return np.column_stack([column.encode(frame[column.name]).values for column in columns]).astype(np.float64)
-
-
-def _table_model(
-    network: Any,
-    table: Table,
-    learned: LearnedColumns,
-    dropped: Mapping[str, str],
-    target: str,
-    how: Mapping[str, Any],
-) -> TableClassifier:
-    """The estimator behind the columns that feed it."""
-    if hasattr(network, "feature_names_in_"):
-        del network.feature_names_in_  # it sees encoded columns, which come as an array
-    model = TableClassifier(estimator=clone(network), **how)
-    model.feature_names_in_ = np.array([name for name in table.columns if name != target], dtype=object)
-    model.n_features_in_ = len(model.feature_names_in_)
-    model.columns_ = learned.used
-    model.dropped_ = [*(DroppedColumn(name, reason) for name, reason in dropped.items()), *learned.dropped]
-    model._take(network, target)
-    return model
