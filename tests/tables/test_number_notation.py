@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from crcen import CRCENClassifier, TableClassifier, fit_table, load, predict_table, save
 from crcen.tables.column_kinds import learn_column
-from crcen.tables.number_notation import read_numbers
+from crcen.tables.notation import read_numbers
 from crcen.tables.reading import open_table
 
 N = 60

@@ -9,7 +9,8 @@ from scipy.stats import hypergeom
 
 import crcen
 from crcen import Budget, CRCENClassifier, TableClassifier
-from crcen.tables.rare_counts import beyond_extreme, chance_of_more, kolmogorov_smirnov
+from crcen.tables.fingerprint import chance_of_more
+from crcen.tables.profile import beyond_extreme, kolmogorov_smirnov
 
 LINEAR = CRCENClassifier(Budget(3), hidden=(), max_epochs=5, random_state=0)
 

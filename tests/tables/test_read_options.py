@@ -10,7 +10,7 @@ import pytest
 
 from crcen import InvalidInput, InvalidParameter, ReadOptions, fit_files, fit_table, load, predict_table
 from crcen.exceptions import DataUnavailable
-from crcen.tables.placeholders import sentinels
+from crcen.tables.notation import sentinels
 from crcen.tables.reading import open_table
 
 # Content, and the cells that a person sees in it.

@@ -36,8 +36,8 @@ from crcen.commands.declare import (
 from crcen.commands.inputs import Source, model_of, source_of, target_of
 from crcen.commands.prices import own_costs
 from crcen.report.certificate import certificate_page
+from crcen.tables.fingerprint import RowDigest
 from crcen.tables.options import ReadOptions
-from crcen.tables.row_digest import RowDigest
 from crcen.theory.criteria import ScoredClasses, judge_criteria
 from crcen.theory.intervals import wilson_interval
 

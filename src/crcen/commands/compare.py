@@ -40,9 +40,9 @@ from crcen.commands.inputs import (
 from crcen.commands.monitor import model_digest
 from crcen.commands.prices import decision_price, own_costs, plain_price, stated_weighting
 from crcen.commands.scoring import CHUNK_ROWS, score_table
-from crcen.tables.number_notation import read_numbers
+from crcen.tables.fingerprint import RowDigest
+from crcen.tables.notation import read_numbers
 from crcen.tables.options import ReadOptions
-from crcen.tables.row_digest import RowDigest
 from crcen.tables.writing import TableWriter
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.intervals import UNKNOWN, Interval

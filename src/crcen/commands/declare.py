@@ -26,8 +26,8 @@ from crcen.commands.group_columns import group_columns, group_values
 from crcen.commands.inputs import Source, check_column, model_of, source_of
 from crcen.commands.prices import own_costs
 from crcen.commands.scoring import RowWatch, score_table
+from crcen.tables.fingerprint import RowDigest
 from crcen.tables.options import ReadOptions
-from crcen.tables.row_digest import RowDigest
 from crcen.theory.criteria import TESTS, Criterion, ScoredClasses, labels_needed, parse_criteria
 from crcen.theory.limits import fitted_model_noise
 from crcen.theory.rows import plain

@@ -50,13 +50,11 @@ from crcen.scale.trees import BinnedRows, GrownTrees, grow_trees, plan_trees
 from crcen.tables.classifier import TableClassifier
 from crcen.tables.column_kinds import DroppedColumn
 from crcen.tables.columns import BooleanColumn, Column, NumberColumn
-from crcen.tables.held_out import held_out_sums
 from crcen.tables.locations import masked
 from crcen.tables.options import ReadOptions
 from crcen.tables.parquet import dataset_of, index_columns, kind_of
-from crcen.tables.profile import profile_of, training_scores
+from crcen.tables.profile import held_out_sums, profile_of, training_scores, typical_table
 from crcen.tables.reading import Table, open_table
-from crcen.tables.typical import typical_table
 from crcen.training.planner import free_memory
 from crcen.training.threads import usable_cores
 

@@ -12,7 +12,7 @@ from crcen import InvalidInput, InvalidParameter, load
 from crcen._support.text import closest, listed
 from crcen._support.values import label_key, plain_labels, rest_of
 from crcen.tables.leaks import Duplicates
-from crcen.tables.number_notation import read_numbers
+from crcen.tables.notation import read_numbers
 from crcen.tables.options import ReadOptions
 from crcen.tables.reading import Table, open_table
 

@@ -24,11 +24,10 @@ from crcen.commands.inputs import (
     source_of,
     why_positive,
 )
-from crcen.tables.columns import NumberColumn, as_numbers
+from crcen.tables.columns import NumberColumn, as_numbers, as_text, is_text
 from crcen.tables.leaks import Signs, find_signs
-from crcen.tables.number_notation import Notation
+from crcen.tables.notation import placeholder_words, sentinels
 from crcen.tables.options import ReadOptions
-from crcen.tables.placeholders import placeholder_words, sentinels
 from crcen.theory.curves import ThresholdCurve, roc_area
 from crcen.theory.intervals import Interval, share_interval
 from crcen.theory.limits import FEWEST_OF_A_CLASS, FEWEST_POSITIVES, LEAK_AREA
@@ -264,9 +263,11 @@ def _placeholders(reader: TableClassifier, frame: Any, marks: Any) -> Any:
     for name in map(str, frame.columns):
         if name in numbers:
             column = numbers[name]
-            odd[name] = sentinels(as_numbers(frame[name], Notation(column.decimal, column.thousands, column.affix)))
+            odd[name] = sentinels(as_numbers(frame[name], column.notation))
         with suppress(TypeError):  # lists or records
-            words[name] = placeholder_words(frame[name], {word: n for (of, word), n in marks.items() if of == name})
+            if is_text(frame[name]):
+                read = {word: n for (of, word), n in marks.items() if of == name}
+                words[name] = placeholder_words(as_text(frame[name]), read)
     return tuple({name: found for name, found in one.items() if found} for one in (odd, words))
 
 

@@ -17,7 +17,7 @@ from crcen._support.extras import need
 from crcen._support.text import closest, listed
 from crcen._support.values import json_value, label_key
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
-from crcen.tables.number_notation import is_missing_mark, read_numbers
+from crcen.tables.notation import is_missing_mark, read_numbers
 from crcen.theory.expense import ClassStep, judge_step
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.price import Price, is_price_of_two

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from crcen import InvalidInput
 from crcen.tables.columns import as_dates, as_text
-from crcen.tables.dates import date_format
+from crcen.tables.notation import date_format
 
 __all__ = ["dates_of", "times_of"]
 

@@ -13,9 +13,8 @@ from crcen import InvalidInput, TableClassifier
 from crcen._support.progress import counted
 from crcen._support.text import missing_columns
 from crcen.commands.inputs import Source, labels_as
-from crcen.tables.fingerprint import row_hashes
+from crcen.tables.fingerprint import RowDigest, row_hashes
 from crcen.tables.identifiers import why_repeating
-from crcen.tables.row_digest import RowDigest
 from crcen.theory.price import Price
 
 if TYPE_CHECKING:

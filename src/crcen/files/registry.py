@@ -44,13 +44,11 @@ TYPES: dict[str, dict[str, str]] = {
     "crcen.decisions.posterior_correction": {
         "PosteriorCorrection": f"{_INPUTS} classes_ pos_label_ estimator_ class_factors_ price_ probability_map_ _limit"
     },
-    "crcen.tables.priced": {
-        "PricedClassifier": "classes_ pos_label_ weighting_ estimator_ key_equation_",
-    },
     "crcen.tables.classifier": {
+        "PricedClassifier": "classes_ pos_label_ weighting_ estimator_ key_equation_",
         "TableClassifier": f"{_INPUTS} background_ classes_ clusters_name_ columns_ costs_ dropped_ estimator_ "
         "fingerprint_ held_out_sums_ key_equation_ pos_label_ read_ profile_ target_name_ training_error_ "
-        "weight_name_ weighting_"
+        "weight_name_ weighting_",
     },
     "crcen.tables.column_kinds": {"DroppedColumn": ""},
     "crcen.tables.columns": dict.fromkeys(

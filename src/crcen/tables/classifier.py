@@ -16,42 +16,31 @@ from sklearn.utils.validation import check_is_fitted
 from crcen._support.text import closest, missing_columns
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.fitted import FittedEnsemble, transactional_fit
-from crcen.models.reasons.reasons import Reasons, explain_rows
+from crcen.models.reasons.reasons import Reasons, explain_rows, shortened, spelled
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.tables.column_kinds import DroppedColumn, learn_column
-from crcen.tables.columns import Column
+from crcen.tables.columns import Column, NumberColumn, as_numbers, as_text, blocks_of, is_text
 from crcen.tables.fingerprint import Recognition, fingerprint_of, row_hashes
 from crcen.tables.frames import as_frame
-from crcen.tables.held_out import held_out_sums
-from crcen.tables.priced import PricedClassifier, check_priceable
-from crcen.tables.profile import profile_of, training_scores
+from crcen.tables.profile import held_out_sums, profile_of, training_scores, typical_table
 from crcen.tables.row_cells import as_dicts, encode_dicts
-from crcen.tables.typical import blocks_of, cell_texts, typical_table
-from crcen.theory.price import is_price_of_two
+from crcen.tables.typing import Array, DataFrame, Series
+from crcen.theory.cost_matrix import CostMatrix
+from crcen.theory.goals import ThresholdGoal
+from crcen.theory.key_equation import key_equation
+from crcen.theory.labels import Labels
+from crcen.theory.price import Price, is_price_of_two
+from crcen.theory.rows import check_row_weights
 
-__all__ = ["EncodedTable", "TableClassifier"]
+__all__ = ["EncodedTable", "PricedClassifier", "TableClassifier"]
 
-DataFrame = Any  # pandas is optional, and no type checker sees it
-Array = NDArray[np.float64]
+# Settings that multiply the odds a classifier learns; 1 and None do not.
+_WEIGHTS = ("class_weight", "scale_pos_weight", "is_unbalance", "auto_class_weights", "class_weights")
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedTable:
-    """A table as the network sees it, and what was odd about its cells.
-
-    Parameters
-    ----------
-    X : float64 array of shape (n, n_encoded)
-        Finite numbers.
-    unseen, unreadable, missing, clipped : dict of str to int
-        Cells by column: categories that are new or were rare in training; cells that are not of the column's kind,
-        taken as missing; missing cells in columns without any in training; numbers and dates far outside of the
-        training range, clipped.
-    excess : dict of str to float
-        What clipping took off the sum of a column.
-    extra : tuple of str
-        Columns that training did not have, ignored.
-    """
+    """A table as the network sees it; odd cells are counted by column, and ``excess`` is what clipping took off."""
 
     X: Array
     unseen: dict[str, int] = field(default_factory=dict)
@@ -200,17 +189,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
             self.fingerprint_ = fingerprint_of(self.columns_, frame, encoded.X, numbers, len(self.classes_))
 
     def learn_columns(self, X: Any) -> TableClassifier:
-        """Find out what each column holds, without a fit: ``columns_`` and ``dropped_``, and `encode` then works.
-
-        Parameters
-        ----------
-        X : data frame or array
-            As `fit` takes it.
-
-        Returns
-        -------
-        self
-        """
+        """Learn what each column holds (``columns_``, ``dropped_``) without a fit, so that `encode` works."""
         frame = as_frame(X)
         self.n_features_in_ = frame.shape[1]
         self.feature_names_in_ = np.array(list(frame.columns), dtype=object)
@@ -434,3 +413,116 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
 
 def _no_counts() -> dict[str, dict[str, int]]:
     return {"unseen": {}, "unreadable": {}, "missing": {}, "clipped": {}}
+
+
+def cell_texts(columns: list[Column], frame: DataFrame) -> NDArray[np.object_]:
+    """The cells of each column as they are written, numbers with commas between thousands: (n, columns)."""
+    return np.column_stack([_texts(column, frame[column.name]) for column in columns])
+
+
+def _texts(column: Column, series: Series) -> NDArray[np.object_]:
+    """A number that is written with a currency or unit stays as it is written."""
+    if isinstance(column, NumberColumn) and not (column.affix and is_text(series)):
+        found = spelled(as_numbers(series, column.notation))
+        unknown = np.flatnonzero(found == "missing")
+        if len(unknown):
+            found[unknown] = _written(series.iloc[unknown])
+        return found
+    return _written(series)
+
+
+def _written(series: Series) -> NDArray[np.object_]:
+    return np.array([shortened(str(cell)) for cell in as_text(series).fillna("missing")], dtype=object)
+
+
+class PricedClassifier(ClassifierMixin, BaseEstimator):
+    """A classifier that knows no price: its natural probabilities, and decisions at a price."""
+
+    weighting_: Price
+
+    def __init__(self, estimator: Any, weighting: Any = "balanced") -> None:
+        self.estimator = estimator
+        self.weighting = weighting
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PricedClassifier:
+        """Fit the classifier, and resolve the price with the class counts."""
+        check_priceable(self.estimator)
+        labels = np.asarray(y)
+        self.classes_ = np.unique(labels)
+        if len(self.classes_) < 2:
+            raise InvalidInput(f"y must hold two classes: got {len(self.classes_)}.")
+        weights = check_row_weights(sample_weight, labels.size)
+        options = {}
+        if sample_weight is not None:
+            if "sample_weight" not in signature(self.estimator.fit).parameters:
+                raise InvalidParameter(f"{type(self.estimator).__name__} takes no sample weights.")
+            options["sample_weight"] = weights
+        self.__dict__.pop("pos_label_", None)
+        if isinstance(self.weighting, ThresholdGoal):
+            raise InvalidParameter(
+                f"{self.weighting!r} is met on out-of-fold rows, and {type(self.estimator).__name__} has none: fit at "
+                f"a price, then choose_weighting(model, {self.weighting!r}, X, y) on rows that were held out"
+            )
+        known = Labels.from_rows(self.classes_, labels, weights, weighting=self.weighting)
+        if known.positive is not None:
+            self.pos_label_ = known.positive
+        numbers = known.encode(labels)
+        self.weighting_ = known.resolve(self.weighting, known.counts(numbers, weights))
+        self.estimator_ = clone(self.estimator).fit(X, labels, **options)
+        self.key_equation_ = key_equation(numbers, self.weighted_proba(X), self.weighting_, weights)
+        return self
+
+    @property
+    def costs_(self) -> CostMatrix | None:
+        """The costs that are decided by, where the weighting is a `CostMatrix`."""
+        return self.weighting_.costs
+
+    def predict_proba(self, X: Any) -> Array:
+        """The classifier's own probabilities, (n, K) in the order of ``classes_``."""
+        return np.asarray(self.estimator_.predict_proba(X), dtype=np.float64)
+
+    def weighted_proba(self, X: Any) -> Array:
+        """Probabilities under the weighting, in the shape of `predict_proba`."""
+        return self.weighting_.weighted(self.predict_proba(X))
+
+    def decision_function(self, X: Any) -> Array:
+        """Weighted logit of ``classes_[1]``; of several classes centred logits, or minus expected costs."""
+        if self.costs_ is not None:
+            return -self.costs_.expected(self.predict_proba(X))
+        logits = self._logits(X)
+        if self.weighting_.positive is None:
+            return np.asarray(logits - logits.mean(axis=1, keepdims=True))
+        return np.asarray(logits[:, 1] - logits[:, 0])
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Decide at the price."""
+        if self.costs_ is not None:
+            return self.costs_.decide(self.predict_proba(X))
+        known = Labels(self.classes_, getattr(self, "pos_label_", None))
+        return known.decode(known.choose(self._logits(X)))
+
+    def _logits(self, X: Any) -> Array:
+        """Weighted logits, (n, K)."""
+        p = np.clip(self.predict_proba(X), 1e-300, 1.0)
+        return np.asarray(np.log(p) + self.weighting_.log_weights)
+
+
+def check_priceable(estimator: Any) -> None:
+    """Refuse what has no probabilities, or such as a weight has moved."""
+    name = type(estimator).__name__
+    if isinstance(estimator, type) or not hasattr(estimator, "fit") or not hasattr(estimator, "get_params"):
+        raise InvalidParameter(f"estimator must be a classifier, such as CRCENClassifier(): got {estimator!r}.")
+    if not hasattr(estimator, "predict_proba"):
+        raise InvalidParameter(
+            f"a price needs probabilities, and {name} has no predict_proba: wrap it in "
+            f"sklearn.calibration.CalibratedClassifierCV."
+        )
+    last = estimator.steps[-1][1] if hasattr(estimator, "steps") else estimator
+    settings = last.get_params(deep=False) if hasattr(last, "get_params") else {}
+    for setting in _WEIGHTS:
+        value = settings.get(setting)
+        if value is not None and value is not False and not (isinstance(value, int | float) and value == 1):
+            raise InvalidParameter(
+                f"{name} with {setting}={value!r} gives weighted probabilities: wrap it in crcen.PosteriorCorrection, "
+                f"or leave {setting} out and state the price as weighting."
+            )

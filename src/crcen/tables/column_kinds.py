@@ -2,10 +2,8 @@
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crcen.tables.columns import (
     BOOLEAN_WORDS,
@@ -23,15 +21,11 @@ from crcen.tables.columns import (
     is_text,
     typical_value,
 )
-from crcen.tables.dates import date_format, mixed_dates
 from crcen.tables.identifiers import is_nameless_index, why_codes, why_numbering
-from crcen.tables.number_notation import PLAIN, NumberReading, read_numbers
+from crcen.tables.notation import PLAIN, NumberReading, date_format, mixed_dates, read_numbers
+from crcen.tables.typing import Array, Series
 
 __all__ = ["DroppedColumn", "category_column", "learn_column"]
-
-# pandas is optional, and no type checker sees it.
-Series = Any
-Array = NDArray[np.float64]
 
 # A string column of more values is free text.
 MOST_CATEGORIES = 255
@@ -51,38 +45,17 @@ _WORDS = [{"true", "false"}, {"yes", "no"}, {"t", "f"}, {"y", "n"}]
 
 @dataclass(frozen=True)
 class DroppedColumn:
-    """A column that the network does not see.
-
-    Parameters
-    ----------
-    name : str
-        Its name.
-    reason : str
-        Why it was left out.
-    """
+    """A column that the model does not use, and why."""
 
     name: str
     reason: str
 
 
 def learn_column(series: Series, *, is_kept: bool, is_category: bool, seed: int) -> Column | DroppedColumn:
-    """Learn from the training rows how to encode a column.
+    """How to encode a column of training rows, or why it is left out.
 
-    Parameters
-    ----------
-    series : pandas Series
-        The column; its name is kept as text.
-    is_kept : bool
-        Keep it also where it looks like an identifier.
-    is_category : bool
-        Take it for categories whatever it looks like.
-    seed : int
-        For the decomposition of free text.
-
-    Returns
-    -------
-    Column or DroppedColumn
-        How to encode it, or why it is left out.
+    ``is_kept`` keeps what looks like an identifier, ``is_category`` takes any column as categories; ``seed`` is for
+    texts.
     """
     name = str(series.name)
     if _is_nested(series):
@@ -229,10 +202,7 @@ def _why_identifier(name: str, series: Series, present: Series, n_values: int, r
 
 
 def _may_be_date(cell: str) -> bool:
-    """Whether a cell has a digit and no word that dates do not have: where one cell is no date, the column holds none.
-
-    Short words in capitals may be a time zone.
-    """
+    """Whether a cell has a digit and only words of dates or short words in capitals, which may be time zones."""
     words = re.findall(r"[^\W\d_]+", cell)
     return any(map(str.isdigit, cell)) and all(
         _DATE_WORD.fullmatch(word.lower()) or (word.isupper() and len(word) < 6) for word in words

@@ -1,17 +1,17 @@
 """Columns of a mixed table as numbers: what each kind remembers of the training rows, and how it encodes new ones."""
 
+import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from crcen.tables.dates import MIXED, parse_mixed
-from crcen.tables.number_notation import PLAIN, Notation, is_missing_mark
+from crcen.tables.notation import MIXED, PLAIN, Notation, is_missing_mark, parse_mixed
+from crcen.tables.typing import Array, Bools, Index, Series
 
 __all__ = [
     "BOOLEAN_WORDS",
@@ -25,17 +25,13 @@ __all__ = [
     "as_dates",
     "as_numbers",
     "as_text",
+    "blocks_of",
     "clip_limits",
     "is_text",
     "nice_step",
     "rounded",
     "typical_value",
 ]
-
-# pandas is optional, and no type checker sees it.
-Series = Any
-
-Array = NDArray[np.float64]
 
 BOOLEAN_WORDS = {
     **dict.fromkeys(("true", "yes", "t", "y", "1", "1.0"), 1.0),
@@ -50,23 +46,7 @@ _NGRAMS = (3, 4)
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """Rows of one column as numbers.
-
-    Parameters
-    ----------
-    values : float64 array of shape (n, width)
-        Finite.
-    n_missing : int
-        Missing cells in a column that had none in training.
-    n_unreadable : int
-        Cells that are not of the column's kind and count as missing.
-    n_unseen : int
-        Cells with a category that is not among the named ones: new, or rare in training.
-    n_clipped : int
-        Numbers that were clipped to the limits of the column.
-    excess : float
-        What clipping took off their sum.
-    """
+    """Rows of one column as finite numbers, (n, width), and counts of odd cells."""
 
     values: Array
     n_missing: int = 0
@@ -169,11 +149,7 @@ def as_dates(series: Series, date_format: str | None) -> Series:
 
 
 class Column(ABC):
-    """A column of the training table that the network sees.
-
-    ``name`` is its name, ``kind`` what it holds, ``has_missing`` whether training rows lacked it, in which case a
-    column of its own says so, ``note`` what a person should know about how it was read.
-    """
+    """A column that the model uses; if it ``has_missing`` cells, an indicator follows its encoded columns."""
 
     kind: str
     name: str
@@ -197,7 +173,7 @@ class Column(ABC):
     def _with_indicator(self, names: list[str]) -> list[str]:
         return [*names, f"{self.name} is missing"] if self.has_missing else names
 
-    def _filled(self, values: Array, fill: Array, was_there: NDArray[np.bool_], excess: Array | None = None) -> Encoded:
+    def _filled(self, values: Array, fill: Array, was_there: Bools, excess: Array | None = None) -> Encoded:
         """NaN rows filled, the indicator beside them, and missing cells counted."""
         is_missing = np.asarray(np.isnan(values).any(axis=1))
         filled = np.where(is_missing[:, None], fill, values)
@@ -212,11 +188,7 @@ class Column(ABC):
 
 @dataclass(frozen=True, eq=False)
 class NumberColumn(Column):
-    """Numbers, clipped to ``low`` and ``high``; missing ones become the median of the training rows.
-
-    ``decimal``, ``thousands`` and ``affix`` are those of a `crcen.tables.number_notation.Notation`: how numbers are
-    written where cells are strings.
-    """
+    """Numbers, clipped to ``low`` and ``high``; missing ones become the median of the training rows."""
 
     name: str
     fill: float
@@ -230,14 +202,18 @@ class NumberColumn(Column):
     kind = "number"
 
     @property
+    def notation(self) -> Notation:
+        """How numbers are written where cells are strings."""
+        return Notation(self.decimal, self.thousands, self.affix)
+
+    @property
     def encoded_names(self) -> list[str]:
         """The number, and whether it is missing."""
         return self._with_indicator([self.name])
 
     def encode(self, series: Series) -> Encoded:
         """The numbers with missing ones filled, and the indicator."""
-        notation = Notation(self.decimal, self.thousands, self.affix)
-        values, was_there = as_numbers(series, notation), series.notna().to_numpy(copy=True)
+        values, was_there = as_numbers(series, self.notation), series.notna().to_numpy(copy=True)
         unknown = np.flatnonzero(np.isnan(values) & was_there)
         if len(unknown) and is_text(series):
             was_there[unknown] = ~as_text(series.iloc[unknown]).fillna("-").map(is_missing_mark).to_numpy(dtype=bool)
@@ -268,10 +244,7 @@ class BooleanColumn(Column):
 
 @dataclass(frozen=True, eq=False)
 class DateColumn(Column):
-    """Dates as days since 1970, month, day, weekday and hour; a missing one becomes the median of each.
-
-    Days are clipped to ``low`` and ``high``.
-    """
+    """Dates in parts, days clipped to ``low`` and ``high``; missing ones become the median of each part."""
 
     name: str
     date_format: str | None
@@ -312,10 +285,7 @@ class DateColumn(Column):
 
 @dataclass(frozen=True, eq=False)
 class CategoryColumn(Column):
-    """A column of few values, each its own column of zeros and ones; rare and unseen values share one.
-
-    ``categories`` are those with a column of their own; ``has_other`` states whether training rows had rarer ones.
-    """
+    """Categories as columns of zeros and ones; rare values share one if training rows ``has_other``."""
 
     name: str
     categories: tuple[str, ...]
@@ -354,11 +324,7 @@ class CategoryColumn(Column):
 
 @dataclass(frozen=True, eq=False)
 class TextColumn(Column):
-    """Free text: character n-grams inside words, tf-idf, and their leading singular vectors.
-
-    ``ngrams`` are those of at least five training rows, ``idf`` their weights and ``components`` the vectors, (n-grams,
-    parts).
-    """
+    """Free text: tf-idf of the character n-grams inside words, projected on ``components``, (n-grams, parts)."""
 
     name: str
     ngrams: tuple[str, ...]
@@ -417,3 +383,9 @@ def _vectorizer(**options: Any) -> Any:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     return TfidfVectorizer(analyzer="char_wb", ngram_range=_NGRAMS, **options)
+
+
+def blocks_of(columns: Sequence[Column]) -> list[Index]:
+    """The places of each column among the encoded columns."""
+    ends = np.cumsum([0, *(len(column.encoded_names) for column in columns)])
+    return [np.arange(a, b) for a, b in itertools.pairwise(ends)]

@@ -19,12 +19,9 @@ from crcen._support.text import listed
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.locations import masked
 from crcen.tables.options import ReadOptions
+from crcen.tables.typing import RecordBatch
 
 __all__ = ["DatabaseTable", "QueryPart", "is_database", "open_database"]
-
-# pandas and pyarrow are optional, and no type checker sees them.
-Batch = Any
-DataFrame = Any
 
 _SYSTEMS = {"postgresql": "postgresql", "postgres": "postgresql", "sqlite": "sqlite", "duckdb": "duckdb"}
 _ROWS = 50_000
@@ -119,7 +116,7 @@ class QueryPart:
         """An error of the database in one sentence, without secrets."""
         return DataUnavailable(f"{self.name} cannot be read: {_said(error)}.")
 
-    def batches(self, columns: Sequence[str] | None = None) -> Iterator[Batch]:
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[RecordBatch]:
         """Rows in the order in which the database gives them."""
         import pyarrow as pa
 
@@ -136,7 +133,7 @@ class QueryPart:
         """Arrow's schema of the result."""
         raise NotImplementedError
 
-    def _read(self) -> Iterator[Batch]:
+    def _read(self) -> Iterator[RecordBatch]:
         raise NotImplementedError
 
 
@@ -201,7 +198,7 @@ class _Postgres(QueryPart):
             )
             return [str(row[0]) for row in cursor.fetchall()]
 
-    def _read(self) -> Iterator[Batch]:
+    def _read(self) -> Iterator[RecordBatch]:
         with self._connection.cursor() as cursor:
             cursor.execute(self._query)
             yield from cursor.fetch_record_batch()
@@ -242,7 +239,7 @@ class _SQLite(QueryPart):
     def _changes(self) -> int:
         return int(self._connection.execute("pragma data_version").fetchone()[0])
 
-    def _read(self) -> Iterator[Batch]:
+    def _read(self) -> Iterator[RecordBatch]:
         import pyarrow as pa
 
         cursor = self._connection.execute(self._query)
@@ -289,7 +286,7 @@ class _DuckDB(QueryPart):
         path = self._address.path
         return [os.stat(one).st_mtime_ns for one in (path, f"{path}.wal") if path and os.path.exists(one)]
 
-    def _read(self) -> Iterator[Batch]:
+    def _read(self) -> Iterator[RecordBatch]:
         with closing(self._guarded(self._connect)) as connection:
             if self._look() != self._stamp:
                 raise DataUnavailable(f"{self.name} was changed while it was in use: start again.")

@@ -17,11 +17,9 @@ from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput, InvalidP
 from crcen.tables.locations import DataFile
 from crcen.tables.options import ReadOptions
 from crcen.tables.text import filled_names
+from crcen.tables.typing import DataFrame
 
 __all__ = ["MOST_ROWS", "SheetPart", "SheetWriter"]
-
-# pandas is optional, and no type checker sees it.
-DataFrame = Any
 
 # Of a sheet, its line of names included.
 MOST_ROWS = 1_048_576

@@ -1,39 +1,46 @@
-"""A fingerprint of the training rows: recognises a file of them, but proves nothing about a single row.
+"""Hashes of rows: a fingerprint that recognises training rows, and a digest that identifies a table.
 
-Rows are hashed as the model reads them. So the file format, the order of columns and the spelling of numbers (1, 1.0 or
-1e0) do not matter. A hash is truncated to the number of a bucket, and the fingerprint states which buckets are
-occupied: one in four, so that a row that was not in training matches with probability 1/4 (`FALSE_MATCH_RATE`). Rows
-may repeat in honest data; how often a new row has a twin in training is known from how often a training row has one.
+A fingerprint hashes rows as the model reads them, so formats do not matter. It states which buckets of hashes are
+occupied: one in four, so a row that was not in training matches with probability 1/4 (`FALSE_MATCH_RATE`).
 """
 
 import hashlib
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import gammaln
 
 from crcen._support.text import listed
 from crcen.tables.columns import Column, as_text
-from crcen.tables.rare_counts import chance_of_more
+from crcen.tables.typing import Array, Bools, DataFrame, Hashes, Index
 
-__all__ = ["FALSE_MATCH_RATE", "Fingerprint", "Recognition", "duplicated_class", "fingerprint_of", "row_hashes"]
-
-# pandas is optional, and no type checker sees it.
-DataFrame = Any
-
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Hashes = NDArray[np.uint64]
-Index = NDArray[np.int64]
+__all__ = [
+    "FALSE_MATCH_RATE",
+    "Fingerprint",
+    "Recognition",
+    "RowDigest",
+    "chance_of_more",
+    "duplicated_class",
+    "fingerprint_of",
+    "row_hashes",
+]
 
 FALSE_MATCH_RATE = 0.25
 # Of more different rows, those with the smallest hashes are kept; new rows are compared if their hashes are as small.
 MOST_HASHES = 65_536
 # Digits that a number keeps: those that a float32 and its spelling in a text file share.
 _DIGITS = 6
+# Terms of a tail probability; further ones do not count.
+_TERMS = 20_000
+# Numbers as text; 007 is a code and stays what it is.
+_NUMBER = re.compile(r"[+-]?(?:0|[1-9]\d*)(?:\.\d*)?(?:[eE][+-]?\d+)?")
+_FIRST_OF_NUMBER = frozenset("+-0123456789")
+_MIDNIGHT = re.compile(r"(\d{4}-\d{2}-\d{2})[T ]00:00:00(?:\.0+)?")
 # If nearly every new row has a twin in training, training rows cannot be recognised.
 _MOST_TWINS = 0.9
 # A class is among the commonest ones if it has at most so many times the rows of another one.
@@ -43,22 +50,10 @@ _FEWEST_ROWS, _FEWEST_SEEN, _SMALLEST_EXCESS, _Z = 20, 5, 0.02, 4.5
 
 @dataclass(frozen=True)
 class Recognition:
-    """How many rows of a table were training rows.
+    """How many rows were training rows: "seen" if more than chance allows, "new", or "unknown".
 
-    Parameters
-    ----------
-    n_rows : int
-        Rows compared.
-    n_seen : int
-        Those that are also among the training rows, estimated: false matches are subtracted.
-    n_expected : float
-        How many would be among them by chance, since rows repeat: as often as training rows have a twin.
-    status : {"seen", "new", "unknown"}
-        Whether these are more than chance allows; "unknown" if rows repeat too often, or too few were compared.
-    shares : dict of label to float
-        If labels are known and duplication depends on them: the estimated share of training rows in each class.
-    is_new : bool array of shape (n,) or None
-        Rows that were certainly not in training.
+    ``n_seen`` is estimated, ``n_expected`` expected since rows repeat; ``shares`` are by class, if duplication depends
+    on it.
     """
 
     n_rows: int
@@ -103,25 +98,9 @@ class Recognition:
 
 @dataclass(frozen=True, eq=False)
 class Fingerprint:
-    """Occupied buckets of row hashes.
+    """Occupied buckets of row hashes, one bit each; rows with hashes up to ``limit`` are kept.
 
-    Someone who has the file and all values of a row learns only whether its bucket is occupied: always if the row was
-    in training, and in a quarter of cases if it was not.
-
-    Parameters
-    ----------
-    salt : int
-        Derived from the rows, so that fingerprints of different tables cannot be compared.
-    buckets : uint8 array
-        One bit for each bucket, packed.
-    n_buckets : int
-        How many.
-    limit : int
-        Rows with hashes up to this one are kept.
-    rows, twins : int64 arrays of shape (K,)
-        Training rows of each class that are kept, and those that another row of the same class equals.
-    n_twins : int
-        Training rows that another row of any class equals.
+    ``salt`` makes fingerprints of different tables incomparable; ``twins`` are the shares of rows with an equal one.
     """
 
     salt: int
@@ -196,11 +175,10 @@ class Fingerprint:
 
 
 def duplicated_class(rows: Index, twins: Index) -> int | None:
-    """The class that was duplicated more than the others, given the rows of each and those with a twin of the same one.
+    """The class that was duplicated more than the others, from the rows of each class and those with a twin.
 
-    A class counts as duplicated if at least three in ten of its rows have a twin, five times the share of the other
-    classes, more than chance explains (Fisher's exact test, p < 1e-6). The commonest class is left out unless others
-    are nearly as common: oversampling duplicates rare classes, and frequent rows are of the commonest one.
+    At least .3 of its rows, and five times the share elsewhere, have a twin; Fisher's exact test has p < 1e-6. The
+    commonest class is left out: oversampling duplicates rare classes.
     """
     total, n_twins = int(rows.sum()), int(twins.sum())
     for k in np.argsort(-twins / np.maximum(rows, 1)):
@@ -214,21 +192,7 @@ def duplicated_class(rows: Index, twins: Index) -> int | None:
 
 
 def fingerprint_of(columns: list[Column], frame: DataFrame, X: Array, numbers: Index, n_classes: int) -> Fingerprint:
-    """The fingerprint of training rows.
-
-    Parameters
-    ----------
-    columns : list of Column
-        How each used column is encoded.
-    frame : DataFrame
-        The rows.
-    X : float64 array of shape (n, encoded columns)
-        The same rows encoded.
-    numbers : int64 array of shape (n,)
-        Their classes.
-    n_classes : int
-        How many classes there are.
-    """
+    """The fingerprint of training rows, of the same rows encoded (``X``), with their class numbers."""
     unsalted = row_hashes(columns, frame, X, 0)
     salt = int.from_bytes(hashlib.blake2b(np.sort(unsalted).tobytes(), digest_size=8).digest(), "big") or 1
     found, at = np.unique(_mixed(unsalted ^ np.uint64(salt)), return_inverse=True)
@@ -294,3 +258,109 @@ def _of_text(cells: Any) -> Hashes:
     import pandas as pd
 
     return pd.util.hash_array(as_text(cells).fillna("\0").to_numpy(dtype=object), categorize=True)
+
+
+def chance_of_more(count: int, n: int, count_before: int, n_before: int) -> float:
+    """Probability that of all marked rows at least ``count`` are among the ``n`` new ones: Fisher's exact test."""
+    marked, total = count + count_before, n + n_before
+    if count <= n * marked / total:
+        return 1.0
+    k = np.arange(count, min(n, marked, count + _TERMS) + 1, dtype=np.float64)
+    logs = _log_choose(n, k) + _log_choose(n_before, marked - k) - _log_choose(total, marked)
+    return float(min(1.0, np.exp(logs).sum()))
+
+
+def _log_choose(n: float, k: np.ndarray | float) -> np.ndarray:
+    return np.asarray(gammaln(n + 1) - gammaln(np.asarray(k) + 1) - gammaln(n - np.asarray(k) + 1))
+
+
+class RowDigest:
+    """SHA-256 of rows that arrive in chunks, independent of their order and of the file format.
+
+    Cells are compared by value: 1, 1.0 and "1" are equal, as are a date and the same date at midnight.
+    """
+
+    def __init__(self, columns: Sequence[str], label: str | None = None) -> None:
+        self.columns, self._label = tuple(sorted(columns)), label
+        self._rows: list[bytes] = []
+        self._labelled: list[bytes] = []
+        self._cells: dict[str, dict[str, int]] = {name: {} for name in self.columns}
+
+    def add(self, frame: Any) -> None:
+        """Add the rows of a data frame."""
+        parts = []
+        for name in self.columns:
+            numbers, cells = _cells_of(frame[name])
+            counts, own = self._cells[name], np.bincount(numbers + 1, minlength=len(cells)).tolist()
+            for cell, count in zip([cells[-1], *cells[:-1]], own, strict=True):
+                if count:
+                    counts[cell] = counts.get(cell, 0) + count
+            parts.append([cells[number] for number in numbers.tolist()])
+        own_rows = [hashlib.sha256(_bytes("".join(row))).digest() for row in zip(*parts, strict=True)]
+        self._rows += own_rows
+        if self._label is not None:
+            numbers, cells = _cells_of(frame[self._label])
+            labels = [_bytes(cell) for cell in cells]
+            pairs = zip(own_rows, numbers.tolist(), strict=True)
+            self._labelled += [hashlib.sha256(row + labels[number]).digest() for row, number in pairs]
+
+    @property
+    def n_rows(self) -> int:
+        """Rows so far."""
+        return len(self._rows)
+
+    @property
+    def rows(self) -> str:
+        """Hexadecimal digest of all rows with the names of the columns."""
+        return self._of(self.columns, self._rows)
+
+    @property
+    def labelled(self) -> str:
+        """The same of rows with their labels."""
+        return self._of((*self.columns, self._label or ""), self._labelled)
+
+    @staticmethod
+    def _of(names: Sequence[str], rows: list[bytes]) -> str:
+        head = hashlib.sha256(_bytes("\0".join(names))).digest()
+        return hashlib.sha256(b"".join([head, *sorted(rows)])).hexdigest()
+
+    @property
+    def by_column(self) -> dict[str, str]:
+        """Digest of the values of each column and of how often each occurs."""
+        found = {}
+        for name, counts in self._cells.items():
+            text = "\n".join(f"{count} {cell}" for cell, count in sorted(counts.items()))
+            found[name] = hashlib.sha256(_bytes(text)).hexdigest()
+        return found
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _cells_of(column: Any) -> tuple[NDArray[np.int64], list[str]]:
+    """Number of each cell's value, and the values with their length first; the last stands for missing cells, −1."""
+    import pandas as pd
+
+    numbers, values = pd.factorize(column.astype(object))
+    return numbers, [f"{len(text)}:{text}" for text in (*map(canonical, values), "")]
+
+
+def canonical(cell: Any) -> str:
+    """The value of a cell as text that is the same in all formats."""
+    if isinstance(cell, str):
+        text = cell.strip()
+    elif hasattr(cell, "isoformat"):
+        text = cell.isoformat()
+    else:
+        text = str(cell)
+    if text[:1] not in _FIRST_OF_NUMBER:
+        lower = text.casefold()
+        return lower if lower in ("true", "false") else text
+    if _NUMBER.fullmatch(text):
+        number = float(text)
+        if abs(number) < 2**53:
+            return repr(number + 0.0)  # −0 is 0
+        return text if text.lstrip("+-").isdecimal() else repr(number)
+    midnight = _MIDNIGHT.fullmatch(text)
+    return midnight[1] if midnight else text

@@ -8,11 +8,9 @@ import numpy as np
 
 from crcen.exceptions import InvalidInput
 from crcen.tables.options import ReadOptions
+from crcen.tables.typing import DataFrame
 
 __all__ = ["FramePart", "as_frame", "as_pandas", "native_like", "spooled", "without_blanks"]
-
-# No type checker sees pandas.
-DataFrame = Any
 
 _ARRAYS = (str, bytes, np.ndarray, list, tuple, Mapping)
 

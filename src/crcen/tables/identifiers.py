@@ -1,17 +1,12 @@
 """Which columns only name or number their rows: a model that learns them learns the order of the file."""
 
 import re
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from crcen.tables.typing import Array, Series
 
 __all__ = ["is_nameless_index", "why_codes", "why_numbering", "why_repeating"]
-
-# pandas is optional, and no type checker sees it.
-Series = Any
-
-Array = NDArray[np.float64]
 
 # What pandas calls the index of a frame in a file: without a name in Parquet, and in CSV.
 _NAMELESS_INDEX = re.compile(r"__index_level_\d+__|Unnamed: 0(\.\d+)*")
@@ -42,13 +37,7 @@ _BEYOND_CHANCE, _BINS, _REPEATED_ROWS, _MOST_ROUND = 100.0, 50, 0.2, 0.2
 
 
 def is_nameless_index(name: str) -> bool:
-    """Whether a column is the index of a pandas frame, written to a file without a name.
-
-    Parameters
-    ----------
-    name : str
-        The column's name, such as ``__index_level_0__`` in Parquet or ``Unnamed: 0`` in CSV.
-    """
+    """Whether this is what pandas calls an index without a name in Parquet and CSV files."""
     return _NAMELESS_INDEX.fullmatch(name) is not None
 
 
@@ -61,20 +50,9 @@ def _is_named_so(name: str, n_values: int, n_rows: int) -> bool:
 
 
 def why_numbering(name: str, values: Array) -> str:
-    """Why whole numbers only name or number the rows; empty where they may say something about them.
+    """Why whole numbers in file order only number the rows; empty where they may be informative.
 
-    Parameters
-    ----------
-    name : str
-        The column's name.
-    values : float64 array of shape (n,)
-        The numbers in the order of the file, missing ones left out.
-
-    Returns
-    -------
-    str
-        A reason, or nothing. Numbers that differ in every row do so by chance where their range is wide. Where chance
-        would have repeated several of them, or where they grow evenly along the file, somebody counted.
+    Numbers that differ in every row count them if chance would have repeated several, or if they grow evenly.
     """
     n = len(values)
     if not (values == np.round(values)).all():
@@ -111,19 +89,7 @@ def _grows_evenly(values: Array) -> bool:
 
 
 def why_codes(name: str, present: Series, n_values: int, *, is_amount: bool) -> str:
-    """Why strings only name the rows; empty where they may say something about them.
-
-    Parameters
-    ----------
-    name : str
-        The column's name.
-    present : pandas Series of strings
-        The cells that are not missing.
-    n_values : int
-        Different ones.
-    is_amount : bool
-        Whether most are numbers with a sign or unit.
-    """
+    """Why strings, of ``n_values`` different ones, only name the rows; empty where they may be informative."""
     n = len(present)
     reason = f"an identifier: {n_values} values on {n} rows, none with a meaning"
     if _is_named_so(name, n_values, n):
@@ -139,17 +105,7 @@ def why_codes(name: str, present: Series, n_values: int, *, is_amount: bool) -> 
 
 
 def why_repeating(name: str, series: Series, kind: str) -> str:
-    """A warning if a column repeats like the identifier of a customer or patient; empty if it does not.
-
-    Parameters
-    ----------
-    name : str
-        The column's name.
-    series : pandas Series
-        Its cells.
-    kind : str
-        As in `Column`: "number", "category" or "text"; others are no identifiers.
-    """
+    """A warning if a column repeats like the identifier of a customer or patient; empty if it does not."""
     present = series.dropna()
     if kind not in ("number", "category", "text") or len(present) < _FEWEST_IDS:
         return ""

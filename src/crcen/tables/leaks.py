@@ -1,9 +1,7 @@
 """Signs of leaks in labelled rows: cells of one class only, copies of rows, and repeating identifiers.
 
-A column that is recorded after the event often says so on one side: a flag is set, a cell is filled in or an amount is
-not zero for one class only, and all other rows are as mixed as before. The area under the ROC curve does not show this.
-Each such set of rows is compared with the share of its class by an exact binomial test, corrected for all comparisons.
-Strong honest columns are seldom so pure: limits on purity, number of rows and share of the class keep them out.
+A column that is recorded after the event is often set for one class only, which the area under the ROC curve does not
+show. Each set of such rows is compared with the share of the class by an exact binomial test, corrected for all tests.
 """
 
 from __future__ import annotations
@@ -21,18 +19,9 @@ from crcen.tables.column_kinds import DroppedColumn
 from crcen.tables.columns import BOOLEAN_WORDS, Column, NumberColumn, as_dates, as_numbers, as_text
 from crcen.tables.fingerprint import duplicated_class
 from crcen.tables.identifiers import why_repeating
-from crcen.tables.number_notation import Notation
+from crcen.tables.typing import Array, Bools, DataFrame, Hashes, Index, Series
 
 __all__ = ["FINE_SHARE", "Cells", "Duplicates", "Leak", "Signs", "cells_of", "find_leaks", "find_signs", "row_codes"]
-
-# pandas is optional, and no type checker sees it.
-DataFrame = Any
-Series = Any
-
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Hashes = NDArray[np.uint64]
-Index = NDArray[np.int64]
 
 # Chance of any false sign, over all comparisons of a table.
 _LEVEL = 1e-4
@@ -58,23 +47,7 @@ class Cells(NamedTuple):
 
 @dataclass(frozen=True)
 class Leak:
-    """Cells that occur for one class only.
-
-    Parameters
-    ----------
-    columns : tuple of str
-        The column, or two columns of dates.
-    label : label
-        The class.
-    n_rows, n_label : int
-        Rows with such cells, and those of the class.
-    coverage : float
-        Share of the class that has them.
-    p_value : float
-        Of the exact binomial test against the share of the class, times the number of comparisons.
-    sentence : str
-        What was found.
-    """
+    """Cells that occur for one class only; ``coverage`` is the share of the class that has them."""
 
     columns: tuple[str, ...]
     label: Any
@@ -93,18 +66,8 @@ class Leak:
 class Duplicates:
     """Rows that are equal in all columns used, with their labels.
 
-    Parameters
-    ----------
-    n_rows, n_copies : int
-        All rows, and those that repeat an earlier one.
-    shares : dict of label to float
-        Share of the rows of each class that have a twin.
-    label : label or None
-        The class that was duplicated more than the others, beyond chance.
-    n_crossing : int
-        After a split: rows of the second part with a twin in the first.
-    is_coarse : bool
-        Whether every column has few different values, so that rows are equal by chance.
+    ``shares`` of each class have a twin; ``label`` was duplicated beyond chance; ``n_crossing`` test rows have a twin
+    in training. ``is_coarse``: rows are equal by chance, as all columns have few values.
     """
 
     n_rows: int
@@ -201,21 +164,7 @@ def find_signs(
     labels: Sequence[Any],
     dropped: Sequence[DroppedColumn] = (),
 ) -> Signs:
-    """Look for leaks, copies and repeating identifiers among the columns that a model uses.
-
-    Parameters
-    ----------
-    columns : sequence of Column
-        The columns used.
-    frame : DataFrame
-        Rows with a label.
-    numbers : int array of shape (n,)
-        Their classes, by place in ``labels``.
-    labels : sequence
-        The classes.
-    dropped : sequence of DroppedColumn
-        Columns that are not used: identifiers among them may repeat too.
-    """
+    """Look for leaks, copies and repeating identifiers; ``numbers`` are classes by place in ``labels``."""
     cells = {column.name: cells_of(column, frame[column.name]) for column in columns}
     kinds = {column.name: column.kind for column in columns}
     kinds |= {one.name: "category" for one in dropped if one.reason.startswith("an identifier")}
@@ -231,7 +180,7 @@ def cells_of(column: Column, series: Series) -> Cells:
     import pandas as pd
 
     if isinstance(column, NumberColumn):
-        return Cells("number", as_numbers(series, Notation(column.decimal, column.thousands, column.affix)))
+        return Cells("number", as_numbers(series, column.notation))
     if column.kind == "boolean":
         words = as_text(series).str.lower().map(BOOLEAN_WORDS)
         return Cells("number", words.to_numpy(dtype=np.float64, na_value=np.nan))
@@ -255,17 +204,7 @@ def row_codes(cells: Any, n_rows: int) -> Hashes:
 
 
 def find_leaks(cells: Mapping[str, Cells], numbers: Index, labels: Sequence[Any]) -> list[Leak]:
-    """Columns with cells that occur for one class only, the most telling first; one entry for each column.
-
-    Parameters
-    ----------
-    cells : mapping of str to Cells
-        The columns.
-    numbers : int array of shape (n,)
-        Class of each row, by place in ``labels``.
-    labels : sequence
-        The classes.
-    """
+    """Columns with cells that occur for one class only, the most telling first; one entry for each column."""
     n, n_classes = len(numbers), len(labels)
     totals = np.bincount(numbers, minlength=n_classes)
     candidates = [one for name, column in cells.items() for one in _sets(name, column, numbers, totals)]

@@ -57,10 +57,7 @@ def is_pipe(path: str | Path) -> bool:
 
 @dataclass(eq=False)
 class DataFile:
-    """A file of a table: where it is, what it is, and whether it is still the same.
-
-    ``system`` is an fsspec file system for remote files; ``held`` the temporary copy of what can be read only once.
-    """
+    """A file of a table, remote if it has a ``system`` of fsspec; ``held`` is a temporary copy of a stream."""
 
     name: str
     path: str

@@ -9,12 +9,10 @@ from typing import Any
 from crcen._support.text import closest, listed
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.tables.columns import as_text
-from crcen.tables.dates import ORDERS, iso_dates
+from crcen.tables.notation import ORDERS, iso_dates
+from crcen.tables.typing import DataFrame
 
 __all__ = ["ReadOptions"]
-
-# pandas is optional, and no type checker sees it.
-DataFrame = Any
 
 # Options that apply to some kinds of tables only.
 _APPLIES = {

@@ -9,12 +9,9 @@ from crcen.exceptions import InvalidInput
 from crcen.tables.identifiers import is_nameless_index
 from crcen.tables.locations import DataFile
 from crcen.tables.options import ReadOptions
+from crcen.tables.typing import RecordBatch, Schema
 
 __all__ = ["ParquetPart", "dataset_of", "index_columns", "kind_of", "parquet_parts", "record_batches"]
-
-# pyarrow is optional, and no type checker sees it.
-Batch = Any
-Schema = Any
 
 _STREAM_BYTES = 2**16
 _BATCH_ROWS = 50_000
@@ -31,7 +28,7 @@ class ParquetPart:
         self.columns = options.unique_names(schema.names, file.name)
         self.n_rows: int | None = fragment.metadata.num_rows
 
-    def batches(self, columns: Sequence[str] | None = None) -> Iterator[Batch]:
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[RecordBatch]:
         """Rows as Arrow batches."""
         wanted = list(self.columns if columns is None else columns)
         is_renamed = self.columns != tuple(self.schema.names)
@@ -90,11 +87,10 @@ def _check_kinds(parts: Sequence[ParquetPart]) -> None:
 
 def record_batches(
     fragment: Any, columns: list[str] | None, schema: Schema, n_rows: int, *, use_threads: bool = False
-) -> Iterator[Batch]:
+) -> Iterator[RecordBatch]:
     """Rows of a fragment, at most so many at a time.
 
-    A scan of Arrow's datasets decodes a whole row group before it gives its first row; the Parquet reader does not. The
-    scan is for other formats and for columns that are names of folders.
+    The Parquet reader decodes less at a time than a scan of a dataset; that is for other formats and partitions.
     """
     import pyarrow.parquet as pq
 
@@ -110,10 +106,7 @@ def record_batches(
 
 
 def index_columns(schema: Schema) -> list[str]:
-    """Columns that were the index of a pandas data frame: they number the rows, in the order they had.
-
-    pandas writes an index that is more than a range as a column, and says so in the schema's metadata.
-    """
+    """Columns that were the index of a pandas data frame, by its metadata or their names."""
     try:
         found = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
     except (ValueError, AttributeError):  # metadata of somebody else

@@ -1,9 +1,7 @@
-"""A summary of the training rows in a few numbers for each column, and whether new rows are like them.
+"""A summary of the training rows, and whether new rows are like them.
 
-Quantiles and ends of ranges are rounded, so that none of them is the value of a single row. New rows are counted in
-chunks. Each comparison has an exact or conservative p-value under the hypothesis that new rows come from the
-distribution of the training rows. One error rate holds for all comparisons together, and a difference must also be
-large enough to matter.
+Quantiles and ranges are rounded, so that none is the value of a single row. Each comparison has an exact or
+conservative p-value; one error rate holds for all of them, and a difference must also be large enough to matter.
 """
 
 import math
@@ -11,22 +9,33 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.special import gammaln
 
 from crcen.models.options import Calibration
+from crcen.models.reasons.reasons import typical_rows
 from crcen.tables.column_kinds import FEWEST_ROWS
-from crcen.tables.columns import Column, as_text, nice_step, rounded
-from crcen.tables.rare_counts import beyond_extreme, chance_of_more, kolmogorov_smirnov
+from crcen.tables.columns import Column, as_text, blocks_of, nice_step, rounded
+from crcen.tables.fingerprint import chance_of_more
+from crcen.tables.typing import Array, Bools, DataFrame, Index
+from crcen.theory.decision import sigmoid
 from crcen.theory.labels import Labels
 from crcen.theory.limits import UNLIKE_DISTANCE, UNLIKE_P, UNLIKE_RATIO, UNLIKE_SCALE, UNLIKE_SHARE
+from crcen.theory.price import Price
+from crcen.theory.rows import check_row_weights
+from crcen.theory.sequential import StreamSums, stream_sums
 
-__all__ = ["ColumnProfile", "Difference", "NewRows", "TrainingProfile", "profile_of", "training_scores"]
-
-# pandas is optional, and no type checker sees it.
-DataFrame = Any
-
-Array = NDArray[np.float64]
-Counts = NDArray[np.int64]
+__all__ = [
+    "ColumnProfile",
+    "Difference",
+    "NewRows",
+    "TrainingProfile",
+    "beyond_extreme",
+    "held_out_sums",
+    "kolmogorov_smirnov",
+    "profile_of",
+    "training_scores",
+    "typical_table",
+]
 
 _EDGES, _SCORES, _RANGE_PARTS = 33, 2049, 20
 # So many training ranges outside, a single value is reported: a unit, or a placeholder such as 999999999.
@@ -35,19 +44,7 @@ _EXTREME = 1000.0
 
 @dataclass(frozen=True)
 class Difference:
-    """One way in which new rows are unlike training rows.
-
-    Parameters
-    ----------
-    column : str or None
-        The column; None where it is about decisions.
-    kind : str
-        "scale", "range", "clipped", "distribution", "categories", "unseen", "unreadable", "missing" or "alarms".
-    here, training : float
-        The share of rows that it is about, in the new and in the training rows; for "scale" the two means.
-    sentence : str
-        The same in words.
-    """
+    """One way in which new rows are unlike training rows: shares of rows, or means if ``kind`` is "scale"."""
 
     column: str | None
     kind: str
@@ -65,22 +62,8 @@ class Difference:
 class ColumnProfile:
     """A column of the training rows.
 
-    Parameters
-    ----------
-    name, kind : str
-        As in `Column`.
-    n_missing, n_unreadable, n_known : int
-        Cells that were missing, those that were not of this kind, and the others.
-    mean : float
-        Of numbers, else NaN.
-    edges : float64 array
-        Of numbers and dates: different quantiles, rounded, and the range, rounded outwards.
-    below : int64 array
-        How many values are at most each edge.
-    counts : int64 array
-        Of categories and truth values: rows of each encoded column.
-    n_other : int
-        Of categories: rows whose value would have no column of its own without that row.
+    Numbers and dates have ``edges`` (rounded quantiles) and how many values are at most each (``below``); categories
+    have ``counts``, and ``n_other`` rows whose value is rare.
     """
 
     name: str
@@ -90,24 +73,14 @@ class ColumnProfile:
     n_known: int
     mean: float
     edges: Array
-    below: Counts
-    counts: Counts
+    below: Index
+    counts: Index
     n_other: int
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingProfile:
-    """What training rows were like.
-
-    Parameters
-    ----------
-    n_rows : int
-        How many there were.
-    columns : tuple of ColumnProfile
-        One for each used column.
-    scores : list of float64 array
-        Quantiles of the natural log-odds: of the model on its own rows, and out of fold where it has such.
-    """
+    """Training rows, with quantiles of their natural log-odds: by the model, and out of fold if it has such."""
 
     n_rows: int
     columns: tuple[ColumnProfile, ...]
@@ -123,21 +96,10 @@ class TrainingProfile:
 
 
 def profile_of(columns: list[Column], frame: DataFrame, encoded: Any, scores: list[Array]) -> TrainingProfile:
-    """The profile of training rows.
-
-    Parameters
-    ----------
-    columns : list of Column
-        How each used column is encoded.
-    frame : DataFrame
-        The rows.
-    encoded : EncodedTable
-        The same rows encoded.
-    scores : list of float64 array
-        Natural log-odds of the rows by the model, and out of fold where it has such.
-    """
+    """The profile of training rows, encoded as ``encoded``, with their natural log-odds ``scores``."""
     found = []
-    for column, part in _by_column(columns, encoded.X):
+    for column, block in zip(columns, blocks_of(columns), strict=True):
+        part = encoded.X[:, block]
         values, is_missing = _values(column, part)
         edges = _edges(values)
         n_unreadable = encoded.unreadable.get(column.name, 0)
@@ -169,10 +131,7 @@ def _n_other(column: Column, frame: DataFrame) -> int:
 
 
 def training_scores(estimator: Any, X: Array) -> list[Array]:
-    """Natural log-odds of the positive class: of training rows, and out of fold where the estimator keeps them.
-
-    Nothing where none of several classes is the positive one.
-    """
+    """Natural log-odds of the positive class: of training rows, and out of fold if known; empty for several classes."""
     if not hasattr(estimator, "pos_label_"):
         return []
     labels = Labels.of_model(estimator)
@@ -183,6 +142,43 @@ def training_scores(estimator: Any, X: Array) -> list[Array]:
         known = held_out[np.isfinite(held_out)]
         scores.append(labels.signed(known) - estimator.weighting_.logit_shift)
     return scores
+
+
+def held_out_sums(estimator: Any, y: Any, sample_weight: Any) -> StreamSums:
+    """Residual sums of the out-of-fold rows of a fitted estimator, for a monitor; empty if it held none out."""
+    price: Price = estimator.weighting_
+    known: Bools
+    chances: Array | None = getattr(estimator, "oof_proba_", None)
+    logits: Array | None = getattr(estimator, "oof_decision_function_", None)
+    if chances is not None and price.positive is None:
+        labels = Labels(estimator.classes_)
+        q = np.full(chances.shape, np.nan)
+        known = np.asarray(np.isfinite(chances).all(axis=1))
+        q[known] = price.weighted(chances[known])
+        numbers = labels.encode(y)
+    elif logits is not None and logits.ndim == 1:
+        labels = Labels.of_model(estimator)
+        known, signed = np.atleast_1d(np.isfinite(logits)), labels.signed(logits)
+        q, numbers = np.column_stack([sigmoid(-signed), sigmoid(signed)]), labels.is_positive(y).astype(np.int64)
+        price = Price.binary(price.lam, price.n_pos, price.n_neg)
+    else:
+        return StreamSums.none(len(estimator.classes_))
+    if not known.any():
+        return StreamSums.none(price.n_classes)
+    weights = check_row_weights(sample_weight, len(known))[known]
+    return stream_sums(numbers[known], q[known], price, weights)
+
+
+def typical_table(columns: list[Column], X: Array) -> Array:
+    """Typical rows of encoded training rows: numbers rounded, and means of the components of texts."""
+    blocks = blocks_of(columns)
+    found = typical_rows(X, blocks, [column.kind == "text" for column in columns])
+    for column, block in zip(columns, blocks, strict=True):
+        if column.kind in ("number", "date"):
+            low, high = np.quantile(X[:, block[0]], [0.25, 0.75])
+            spread = float(high - low) or float(np.ptp(X[:, block[0]]))
+            found[:, block[0]] = rounded(found[:, block[0]], nice_step(spread, 50))
+    return found
 
 
 @dataclass
@@ -204,15 +200,7 @@ class _Tally:
 
 
 class NewRows:
-    """New rows, counted chunk by chunk against a profile.
-
-    Parameters
-    ----------
-    profile : TrainingProfile
-        Of the model.
-    columns : list of Column
-        Of the model.
-    """
+    """New rows, counted chunk by chunk against a profile."""
 
     def __init__(self, profile: TrainingProfile, columns: list[Column]) -> None:
         self.profile, self.columns = profile, columns
@@ -222,9 +210,9 @@ class NewRows:
     def add(self, encoded: Any) -> None:
         """Count the rows of an `EncodedTable`."""
         self.n_rows += len(encoded.X)
-        for (column, part), before, tally in zip(
-            _by_column(self.columns, encoded.X), self.profile.columns, self._tallies, strict=True
-        ):
+        known = self.columns, blocks_of(self.columns), self.profile.columns, self._tallies
+        for column, block, before, tally in zip(*known, strict=True):
+            part = encoded.X[:, block]
             values, is_missing = _values(column, part)
             n_unreadable = encoded.unreadable.get(column.name, 0)
             tally.n += len(part)
@@ -245,17 +233,7 @@ class NewRows:
     def differences(
         self, n_alarms: int | None = None, logit_threshold: float = 0.0, error_rate: float = UNLIKE_P
     ) -> list[Difference]:
-        """How these rows differ from training rows; empty where they do not beyond chance.
-
-        Parameters
-        ----------
-        n_alarms : int, optional
-            Alarms among them; left out, these are not compared.
-        logit_threshold : float
-            Log-odds above which a row is an alarm.
-        error_rate : float
-            Chance of any difference being named, over all columns together, where rows are like those of training.
-        """
+        """How these rows differ from training rows beyond chance, at one error rate for all comparisons."""
         if not self.n_rows:
             return []
         level = error_rate / (1 + sum(_n_comparisons(one) for one in self.profile.columns))
@@ -394,19 +372,14 @@ def _n_comparisons(before: ColumnProfile) -> int:
     return 2 + (3 if len(before.edges) else 1 + len(before.counts))
 
 
-def _by_column(columns: list[Column], X: Array) -> list[tuple[Column, Array]]:
-    ends = np.cumsum([0, *(len(column.encoded_names) for column in columns)])
-    return [(column, X[:, ends[i] : ends[i + 1]]) for i, column in enumerate(columns)]
-
-
-def _values(column: Column, part: Array) -> tuple[Array, NDArray[np.bool_]]:
+def _values(column: Column, part: Array) -> tuple[Array, Bools]:
     """Numbers of a column that are not missing (none where it holds no numbers), and which cells are missing."""
     is_missing = part[:, -1] > 0 if column.has_missing else np.zeros(len(part), dtype=bool)
     has_numbers = column.kind == "number" or (column.kind == "date" and column.encoded_names[0].endswith(": days"))
     return (part[~is_missing, 0] if has_numbers else np.empty(0)), is_missing
 
 
-def _category_counts(column: Column, part: Array) -> Counts:
+def _category_counts(column: Column, part: Array) -> Index:
     """Rows of each encoded column that says yes or no; none for other kinds."""
     if column.kind == "boolean" and column.has_missing:
         part = part[part[:, 1] == 0]
@@ -422,7 +395,7 @@ def _labels(column: Column) -> list[str]:
     return [name.removeprefix(f"{column.name} = ").removeprefix(f"{column.name} is ") for name in names]
 
 
-def _at_most(values: Array, edges: Array) -> Counts:
+def _at_most(values: Array, edges: Array) -> Index:
     return np.searchsorted(np.sort(values), edges, side="right").astype(np.int64)
 
 
@@ -439,3 +412,20 @@ def _shown(value: float, kind: str) -> str:
     if kind != "date":
         return f"{value:.6g}"
     return str(np.datetime64("1970-01-01") + np.timedelta64(int(value), "D"))
+
+
+def beyond_extreme(count: int, n: int, n_before: int) -> float:
+    """Probability that at least ``count`` of ``n`` new rows lie beyond the largest of ``n_before`` earlier ones.
+
+    That is the probability that the ``count`` largest of all are new ones, whatever their distribution; with ties it
+    is smaller.
+    """
+    if count <= 0:
+        return 1.0
+    log = gammaln(n + 1) - gammaln(n - count + 1) - gammaln(n + n_before + 1) + gammaln(n + n_before - count + 1)
+    return math.exp(min(0.0, float(log)))
+
+
+def kolmogorov_smirnov(distance: float, n: int, n_before: int) -> float:
+    """Bound on the probability of a distance between two distribution functions: 2 exp(−2 d² n m / (n + m))."""
+    return min(1.0, 2.0 * math.exp(-2.0 * distance**2 * n * n_before / (n + n_before)))

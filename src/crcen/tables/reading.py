@@ -17,12 +17,9 @@ from crcen.tables.locations import DataFile, files_of, is_url, masked
 from crcen.tables.options import ReadOptions
 from crcen.tables.parquet import parquet_parts
 from crcen.tables.text import TextPart
+from crcen.tables.typing import DataFrame, RecordBatch
 
 __all__ = ["CHUNK_ROWS", "Table", "open_table", "reading"]
-
-# pandas and pyarrow are optional, and no type checker sees them.
-DataFrame = Any
-Batch = Any
 
 CHUNK_ROWS = 50_000
 
@@ -36,27 +33,13 @@ class Part(Protocol):
     n_rows: int | None
     notes: list[str]
 
-    def batches(self, columns: Sequence[str] | None = None) -> Iterator[Batch]:
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[RecordBatch]:
         """Rows in order, as Arrow batches or data frames."""
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table that was opened but not read: files, a query, or a data frame.
-
-    Parameters
-    ----------
-    name : str
-        For messages; without passwords.
-    columns : tuple of str
-        Column names.
-    parts : tuple
-        Its files, or the one query or data frame.
-    options : ReadOptions
-        How it is read.
-    native : object
-        The data frame that it was made of, if any.
-    """
+    """A table that was opened but not read: files, a query, or the data frame ``native``."""
 
     name: str
     columns: tuple[str, ...]
@@ -132,7 +115,7 @@ class Table:
         kinds = {} if self.schema is None else dict(zip(self.columns, self.schema.types, strict=True))
         return as_pandas(pa.schema([(name, kinds.get(name, pa.string())) for name in columns]).empty_table())
 
-    def _batches(self, part: Any, columns: Sequence[str] | None) -> Iterator[Batch]:
+    def _batches(self, part: Any, columns: Sequence[str] | None) -> Iterator[RecordBatch]:
         """Rows of a part, which must be the same in every pass."""
         file, n_rows = getattr(part, "file", None), 0
         check = (lambda: None) if file is None else file.check_unchanged
@@ -159,7 +142,7 @@ class Table:
         return native_like(frame, self.native)
 
 
-def _sized(batches: Iterator[Batch], n_rows: int) -> Iterator[DataFrame]:
+def _sized(batches: Iterator[RecordBatch], n_rows: int) -> Iterator[DataFrame]:
     """Batches joined or cut to ``n_rows`` rows, as data frames; at least one."""
     waiting: list[Any] = []
     n_waiting, has_given, last = 0, False, None
@@ -176,13 +159,13 @@ def _sized(batches: Iterator[Batch], n_rows: int) -> Iterator[DataFrame]:
         yield _joined(waiting or [last])
 
 
-def _cut(batch: Batch, start: int, stop: int) -> Batch:
+def _cut(batch: RecordBatch, start: int, stop: int) -> RecordBatch:
     if (start, stop) == (0, len(batch)):
         return batch
     return batch.slice(start, stop - start) if hasattr(batch, "slice") else batch.iloc[start:stop]
 
 
-def _joined(batches: list[Batch]) -> DataFrame:
+def _joined(batches: list[RecordBatch]) -> DataFrame:
     import pandas as pd
     import pyarrow as pa
 

@@ -1,7 +1,6 @@
-"""Rows given as dicts, read cell by cell: what a service receives, too few for a data frame to pay.
+"""Encode rows given as dicts cell by cell: faster than a data frame for the few rows that a service receives.
 
-Each kind of column has a reader of the plain forms of its cells: numbers, strings, None. Where a cell is anything else,
-the column itself looks at all its cells, as it does for a data frame.
+Readers handle numbers, strings and None; other cells are encoded by the column itself.
 """
 
 import math
@@ -12,15 +11,14 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidInput
 from crcen.tables.columns import BOOLEAN_WORDS, BooleanColumn, CategoryColumn, Column, DateColumn, NumberColumn
-from crcen.tables.number_notation import PLAIN, Notation
+from crcen.tables.notation import PLAIN
+from crcen.tables.typing import Array
 
 __all__ = ["as_dicts", "encode_dicts"]
 
-Array = NDArray[np.float64]
 # A cell as numbers, and what is odd about it: "missing", "unreadable", "unseen", "clipped" or nothing.
 Read = tuple[Sequence[float], str]
 Reader = Callable[[Any], Read]
@@ -51,22 +49,7 @@ def as_dicts(X: Any) -> list[Mapping[str, Any]] | None:
 def encode_dicts(
     columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]
 ) -> tuple[Array, dict[str, dict[str, int]]]:
-    """Rows as the network sees them, and odd cells counted by kind and column.
-
-    Parameters
-    ----------
-    columns
-        How each is encoded.
-    rows
-        Together they have every column; a row that lacks one lacks that cell.
-
-    Returns
-    -------
-    X : float64 array of shape (n, n_encoded)
-        As a data frame of these rows would be encoded.
-    odd : dict of dicts
-        Cells that are ``"unseen"``, ``"unreadable"``, ``"missing"`` and ``"clipped"``, of columns that have such.
-    """
+    """Rows as a data frame of them would be encoded, and odd cells counted by kind and column."""
     found: list[list[float]] = [[] for _ in rows]
     odd: dict[str, dict[str, int]] = {"unseen": {}, "unreadable": {}, "missing": {}, "clipped": {}}
     for column in columns:
@@ -114,7 +97,7 @@ def _no_reader(cell: Any) -> Read:
 
 
 def _number_reader(column: Any) -> Reader:
-    is_plain = Notation(column.decimal, column.thousands, column.affix) == PLAIN
+    is_plain = column.notation == PLAIN
     there = [0.0] if column.has_missing else []
     filled = [column.fill, 1.0] if column.has_missing else [column.fill]
     missing = "" if column.has_missing else "missing"

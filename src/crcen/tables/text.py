@@ -15,10 +15,9 @@ from typing import Any, BinaryIO
 from crcen.exceptions import DataUnavailable, InvalidInput
 from crcen.tables.locations import DataFile
 from crcen.tables.options import ReadOptions
+from crcen.tables.typing import RecordBatch
 
 __all__ = ["MISSING_MARKS", "TextPart", "filled_names", "header_row"]
-
-Batch = Any  # pyarrow.RecordBatch: pyarrow is optional, and no type checker sees it
 
 SEPARATORS = (",", ";", "\t", "|")
 FIXED = "fixed"
@@ -103,7 +102,7 @@ class TextPart:
         """The line of the first row if each row of the last pass was one line, else None."""
         return self.text.n_skipped + 1 if self._n_lines - self.text.n_skipped == n_rows else None
 
-    def batches(self, columns: Sequence[str] | None = None) -> Iterator[Batch]:
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[RecordBatch]:
         """Rows as strings; missing cells are null and counted in ``marks``."""
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -123,7 +122,7 @@ class TextPart:
                 found.append(pc.if_else(gone, None, cells) if pc.any(gone).as_py() else cells)
             yield pa.RecordBatch.from_arrays(found, names=batch.schema.names)
 
-    def _rows(self, columns: Sequence[str] | None) -> Iterator[Batch]:
+    def _rows(self, columns: Sequence[str] | None) -> Iterator[RecordBatch]:
         """All rows; reading starts again if a row is longer than a block, or the encoding shows late."""
         import pyarrow as pa
 
@@ -166,7 +165,7 @@ class TextPart:
         self._encoding = "windows-1252" if is_defined else "latin-1"
         self.notes.append(f"{self.file.short} is not UTF-8 and was read as {self._encoding.capitalize()}")
 
-    def _by_arrow(self, columns: Sequence[str] | None) -> Iterator[Batch]:
+    def _by_arrow(self, columns: Sequence[str] | None) -> Iterator[RecordBatch]:
         """Rows by PyArrow."""
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
@@ -207,7 +206,7 @@ class TextPart:
             if end.endswith(text.quote + cell.replace(text.quote, 2 * text.quote)):
                 raise InvalidInput(f"{self.name} ends inside a quoted value: a closing quote is missing.")
 
-    def _by_lines(self, columns: Sequence[str] | None) -> Iterator[Batch]:
+    def _by_lines(self, columns: Sequence[str] | None) -> Iterator[RecordBatch]:
         """Rows whose values are between blanks, at fixed places, or between separators of several characters."""
         import pyarrow as pa
 

@@ -12,22 +12,16 @@ from crcen.exceptions import InvalidParameter
 from crcen.tables.databases import DatabaseTable, is_database
 from crcen.tables.excel import SheetWriter
 from crcen.tables.locations import format_of_name, masked
+from crcen.tables.typing import DataFrame
 
 __all__ = ["TableWriter", "neutralised", "written_to"]
-
-# pandas is optional, and no type checker sees it.
-DataFrame = Any
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 
 
 def neutralised(frame: DataFrame) -> DataFrame:
-    """A table whose texts and names no spreadsheet takes for formulas.
-
-    A text that begins with ``=``, ``+``, ``-``, ``@``, a tab or a line break gets an apostrophe before it, unless it is
-    a number. Numbers and dates stay as they are.
-    """
+    """Put an apostrophe before texts and names, but not numbers, that a spreadsheet would take for formulas."""
     import pandas as pd
 
     def safe(cell: Any) -> Any:
@@ -50,31 +44,9 @@ def _is_number(cell: str) -> bool:
 
 
 class TableWriter:
-    """A table being written, to be used in a ``with`` block.
+    """Write a table in a ``with`` block: .csv, .tsv, .parquet, .xlsx, a device, or a table of a database.
 
-    Parameters
-    ----------
-    path : str or Path
-        Ends in .csv, .tsv, .parquet or .xlsx; a text table may have .gz or .zst behind that. A device such as
-        ``/dev/stdout`` gets CSV. Also a table of a database, such as ``sqlite:///scores.db#scores``.
-    safe_csv : bool, default=False
-        Put an apostrophe before texts that a spreadsheet would take for a formula, see `neutralised`. Whoever reads
-        the file by a program gets the apostrophe too.
-    append : bool, default=False
-        Add to a table of a database that is there already.
-
-    Raises
-    ------
-    InvalidParameter
-        If the ending is another.
-    DataUnavailable
-        If nothing can be written there, or the disk is full.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> with TableWriter("numbers.csv") as writer:  # doctest: +SKIP
-    ...     writer.write(pd.DataFrame({"a": [1, 2]}))
+    Text may end in .gz or .zst. ``safe_csv`` neutralises formulas; ``append`` adds to a table of a database.
     """
 
     def __init__(self, path: str | Path, *, safe_csv: bool = False, append: bool = False) -> None:

@@ -1,22 +1,32 @@
-"""How the numbers of a column are written: 1,234.50 or 1.234,50, with a currency, percent sign or unit around them."""
+"""How cells are written as text: numbers with currencies, units and groups of digits; dates; missing values."""
 
 import math
 import re
+import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-__all__ = ["PLAIN", "Notation", "NumberReading", "is_missing_mark", "read_numbers"]
+from crcen.tables.typing import Array, Series
 
-# pandas is optional, and no type checker sees it.
-Series = Any
-
-Array = NDArray[np.float64]
+__all__ = [
+    "MIXED",
+    "ORDERS",
+    "PLAIN",
+    "Notation",
+    "NumberReading",
+    "date_format",
+    "is_missing_mark",
+    "iso_dates",
+    "mixed_dates",
+    "parse_mixed",
+    "placeholder_words",
+    "read_numbers",
+    "sentinels",
+]
 
 # What people write for "no number" beside what readers of files know; without case.
 _MISSING_MARK = re.compile(
@@ -90,17 +100,7 @@ def is_missing_mark(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Notation:
-    """How the numbers of a column are written.
-
-    Parameters
-    ----------
-    decimal : {".", ","}
-        Between whole and fraction.
-    thousands : {"", ",", ".", " ", "'"}
-        Between groups of three digits.
-    affix : str
-        What may stand before or behind a number: a currency, ``%``, a unit, all without case.
-    """
+    """How the numbers of a column are written; ``affix`` is a currency, ``%`` or a unit around them, in lower case."""
 
     decimal: str = "."
     thousands: str = ""
@@ -135,35 +135,17 @@ PLAIN = Notation()
 
 @dataclass(frozen=True, eq=False)
 class NumberReading:
-    """A column of strings looked at as numbers.
-
-    Parameters
-    ----------
-    notation : Notation
-        In which most cells are numbers.
-    values : float64 array of shape (n,)
-        The numbers; NaN elsewhere.
-    share : float
-        Numbers among the cells that are neither missing nor say so.
-    first_odd : int or None
-        Position of the first cell that is no number and does not say that it is missing.
-    n_odd, n_marked : int
-        Such cells, and cells that say that they are missing.
-    example, mark : str
-        A cell that shows the notation best, and one that says that it is missing.
-    units : tuple of str
-        Where cells have different units, or only some have one: those units.
-    """
+    """A column of strings read as numbers. Odd cells are neither numbers nor marks of missing values."""
 
     notation: Notation
     values: Array
-    share: float
+    share: float  # of numbers among the cells that are not missing
     first_odd: int | None
     n_odd: int
     n_marked: int
-    example: str
+    example: str  # of the notation
     mark: str
-    units: tuple[str, ...] = ()
+    units: tuple[str, ...] = ()  # if they differ, or only some cells have one
 
     @property
     def is_amount(self) -> bool:
@@ -180,18 +162,7 @@ class NumberReading:
 
 
 def read_numbers(text: Series) -> NumberReading | None:
-    """Look at a column of strings as numbers.
-
-    Parameters
-    ----------
-    text : pandas Series of strings
-        Without spaces around them; missing cells are NA.
-
-    Returns
-    -------
-    NumberReading or None
-        The notation that most cells fit, decided by all of them; None where few look like numbers.
-    """
+    """Read stripped strings in the notation that most of them fit; None if few look like numbers."""
     import pandas as pd
 
     codes, distinct = pd.factorize(text)
@@ -245,10 +216,7 @@ def _different_units(affixes: Counter[str]) -> tuple[str, ...]:
 
 
 def _likeliest(cells: list[_Cell | None], counts: Iterable[int], affixes: Counter[str]) -> Notation:
-    """The notation that most cells fit; where several do, the one that is usual for such numbers.
-
-    ``1,234`` alone is grouped, and so is ``1.234 €``: money has two decimals. ``1,234 %`` is a little more than one.
-    """
+    """The notation that most cells fit; of several, the usual one: 1,234 and 1.234 € are grouped, 1,234 % is not."""
     seldom = _MOST_ODD * affixes.total()
     affix = next((unit for unit, count in affixes.most_common() if unit and count > seldom), "")
     is_money = bool(affix) and _CURRENCY.fullmatch(affix) is not None
@@ -266,3 +234,151 @@ def _likeliest(cells: list[_Cell | None], counts: Iterable[int], affixes: Counte
     if affix and not best.thousands:  # larger amounts than these may come, in groups
         best = replace(best, thousands="," if best.decimal == "." else ".")
     return best
+
+
+# -- missing values ----------------------------------------------------------------------------------------------------
+
+# Cells that have such a value, at least, and as a share; different other values that show what is usual.
+_FEWEST_CELLS, _FEWEST_SHARE, _FEWEST_OTHERS = 3, 0.001, 5
+_USUAL = {float(sign * int(digits)) for digits in ("9", "99", "999", "9999", "99999", "999999") for sign in (1, -1)}
+_MOST_SENTINELS = 3
+
+
+def sentinels(values: Array) -> dict[float, int]:
+    """Numbers that repeat far from all others, and a lone negative −1 or −99…, with their cells."""
+    known = values[np.isfinite(values)]
+    distinct, counts = np.unique(known, return_counts=True)
+    found: dict[float, int] = {}
+    while len(distinct) > _FEWEST_OTHERS and len(found) < _MOST_SENTINELS:
+        ends = {-1: (distinct[-1] - distinct[-2], distinct[-2] - distinct[0])}
+        ends[0] = distinct[1] - distinct[0], distinct[-1] - distinct[1]
+        for place, (gap, span) in ends.items():
+            value, count = float(distinct[place]), int(counts[place])
+            is_frequent = count >= max(_FEWEST_CELLS, _FEWEST_SHARE * len(known)) and value != 0.0
+            is_far = gap > (0.5 if value in _USUAL else 1.0) * span
+            is_odd_sign = place == 0 and value < 0.0 <= distinct[1] and (value == -1.0 or value in _USUAL)
+            if is_frequent and (is_far or is_odd_sign):
+                found[value] = count
+                distinct, counts = np.delete(distinct, place), np.delete(counts, place)
+                break
+        else:
+            break
+    return found
+
+
+def placeholder_words(text: Series, marks: Mapping[str, int]) -> dict[str, int]:
+    """Words such as "unknown", "n/a" and "?" among stripped strings, and those already read as missing."""
+    found = Counter(marks)
+    found.update({word: count for word, count in text.value_counts().items() if is_missing_mark(word)})
+    return {word: int(count) for word, count in found.most_common()}
+
+
+# -- dates -------------------------------------------------------------------------------------------------------------
+
+ORDERS = ("day-first", "month-first")
+# Before the order, in the format of a column with dates in several formats.
+MIXED = "mixed "
+_NUMERIC = r"(?P<first>\d{1,2})(?P<mark>[/.-])(?P<second>\d{1,2})(?P=mark)(?P<year>\d{4}|\d{2})(?P<time>[ T].*)?"
+_YEAR_FIRST = r"(?P<year>\d{4})[/.-](?P<first>\d{1,2})[/.-](?P<second>\d{1,2})(?P<time>[ T].*)?"
+_WITH_MONTH = (
+    r"(?i:.*\b\d.*\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b.*|[a-z]{3,9}\.? \d{1,2},? \d{4}.*)"
+)
+# Cells that must be dates for a column of dates; the others are reported.
+_MOSTLY_DATES = 0.8
+_DATE_SAMPLE = 50
+
+
+def date_format(present: Series) -> str | None:
+    """The format in which all cells are dates, month first if both orders fit; None if there is none."""
+    import pandas as pd
+    from pandas.tseries.api import guess_datetime_format
+
+    distinct = pd.Series(present.unique()).astype(object)
+    sample = distinct.iloc[:: max(1, len(distinct) // _DATE_SAMPLE)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        guesses = [guess_datetime_format(str(cell), day_first) for day_first in (False, True) for cell in sample]
+    for guess in dict.fromkeys(one for one in guesses if isinstance(one, str)):
+        if pd.to_datetime(distinct, format=guess, errors="coerce", utc=True).notna().all():
+            return guess
+    return None
+
+
+def parse_mixed(text: Series, order: str) -> Series:
+    """Cells as UTC times, whatever their format; NaT for other cells, and for a month beyond 12."""
+    import pandas as pd
+
+    iso = _iso(text, order)
+    dates = pd.to_datetime(iso, format="ISO8601", errors="coerce", utc=True)
+    named = dates.isna() & iso.str.fullmatch(_WITH_MONTH).fillna(False).astype(bool)
+    if named.any():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            dates[named] = pd.to_datetime(iso[named].astype(object), format="mixed", errors="coerce", utc=True)
+    return dates
+
+
+def _iso(text: Series, order: str) -> Series:
+    """Numeric dates as year-month-day, with their times; other cells stay."""
+    text = text.astype("string").str.strip()
+    for pattern, is_day_first in ((_NUMERIC, order == "day-first"), (_YEAR_FIRST, False)):
+        parts = text.str.extract(f"^(?:{pattern})$")
+        found = parts["first"].notna().to_numpy(dtype=bool)
+        if not found.any():
+            continue
+        parts = parts[found]
+        year = parts["year"]
+        year = year.where(year.str.len() == 4, ("20" + year).where(year < "69", "19" + year))
+        month, day = (parts["second"], parts["first"]) if is_day_first else (parts["first"], parts["second"])
+        time = parts["time"].fillna("").str.replace(r"^[ T]+", "T", regex=True)
+        joined = year + "-" + month.str.zfill(2) + "-" + day.str.zfill(2) + time
+        text = text.mask(found, joined.reindex(text.index))
+    return text
+
+
+def iso_dates(cells: Series, order: str) -> Series:
+    """A text column in which most cells are dates, with these in ISO form; any other column as it is."""
+    import pandas as pd
+
+    if not (pd.api.types.is_string_dtype(cells.dtype) or pd.api.types.is_object_dtype(cells.dtype)):
+        return cells
+    text = cells.astype("string")
+    first = text.dropna().head(_DATE_SAMPLE)
+    if first.empty or parse_mixed(first, order).notna().mean() < 0.5:
+        return cells
+    dates = parse_mixed(text, order)
+    is_date = dates.notna().to_numpy()
+    if is_date.sum() < _MOSTLY_DATES * max(1, int(text.notna().sum())):
+        return cells
+    has_time = bool((dates[is_date].dt.normalize() != dates[is_date]).any())
+    form = "%Y-%m-%dT%H:%M:%S" if has_time else "%Y-%m-%d"
+    return text.mask(is_date, dates.dt.strftime(form).astype("string"))
+
+
+def mixed_dates(present: Series) -> tuple[str | None, str] | None:
+    """The format of dates in several notations (None if day and month cannot be told), and a note; None if no dates."""
+    sample = present.iloc[:: max(1, len(present) // (4 * _DATE_SAMPLE))]
+    if max(parse_mixed(sample, order).notna().mean() for order in ORDERS) < 0.5:
+        return None
+    text = present.astype("string").str.strip()
+    parts = text.str.extract(f"^(?:{_NUMERIC})$")
+    is_numeric = parts["first"].notna().to_numpy(dtype=bool)
+    large = [(parts[name][is_numeric].astype(int) > 12).to_numpy() for name in ("first", "second")]
+    order = "day-first" if large[0].any() else "month-first"
+    dates = parse_mixed(text, order)
+    if dates.notna().mean() < _MOSTLY_DATES and not (large[0].any() and large[1].any()):
+        return None
+    shapes = text.str.replace(r"\d", "9", regex=True).str.replace(r"[^\W\d_]+", "a", regex=True)
+    shapes = shapes.str.replace(r"9+(?=[/.\- ])", "9", regex=True).where(dates.notna().to_numpy())
+    counts = shapes.value_counts()
+    examples = [f'"{text[(shapes == shape).fillna(False)].iloc[0]}" in {n:,} cells' for shape, n in counts.items()]
+    said = f"has dates in {len(counts)} formats ({', '.join(examples[:3])})" if len(counts) > 1 else "has dates"
+    if large[0].any() and large[1].any():
+        first, second = (text[is_numeric][one].iloc[0] for one in large)
+        return None, f'{said} that contradict each other: "{first}" and "{second}"'
+    odd = text[dates.isna().to_numpy()]
+    if len(odd):
+        said += f" and {len(odd):,} other cells, taken as missing ({str(odd.iloc[0])[:40]!r})"
+    if is_numeric.any() and not large[0].any() and not large[1].any() and len(counts) > 1:
+        return None, f"{said}, and nothing tells the day from the month; state dates=day-first or dates=month-first"
+    return f"{MIXED}{order}", said + (f", read {order}" if np.any(is_numeric) else "")

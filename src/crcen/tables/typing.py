@@ -1,0 +1,18 @@
+"""Types of arrays, and of pandas and PyArrow objects: both packages are optional, and no type checker sees them."""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Array", "Bools", "DataFrame", "Hashes", "Index", "RecordBatch", "Schema", "Series"]
+
+DataFrame: TypeAlias = Any
+Series: TypeAlias = Any
+RecordBatch: TypeAlias = Any
+Schema: TypeAlias = Any
+
+Array: TypeAlias = NDArray[np.float64]
+Bools: TypeAlias = NDArray[np.bool_]
+Hashes: TypeAlias = NDArray[np.uint64]
+Index: TypeAlias = NDArray[np.int64]
