@@ -138,7 +138,7 @@ def test_titles_merged_names_hidden_rows_and_formulas_are_read_and_reported(tmp_
     assert frame["2024 Q1"][1] == pd.Timestamp("2024-01-03 04:05")
     np.testing.assert_array_equal(frame["2024 Q2"], [np.nan, 7, 8])
     assert table.notes == [
-        "1 hidden rows of t.xlsx were read too",
+        "hidden rows of t.xlsx were read too (1)",
         "1 formulas of t.xlsx have no stored value and are missing: save it in Excel",
         "3 rows above the names in t.xlsx were skipped ('Sales of the North')",
         "the names in t.xlsx take 2 rows, joined as in '2024 Q2'",

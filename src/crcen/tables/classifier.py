@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from inspect import signature
 from typing import Any
@@ -23,7 +23,7 @@ from crcen.tables.columns import Column, NumberColumn, as_numbers, as_text, bloc
 from crcen.tables.fingerprint import Recognition, fingerprint_of, row_hashes
 from crcen.tables.frames import as_frame
 from crcen.tables.profile import held_out_sums, profile_of, training_scores, typical_table
-from crcen.tables.row_cells import as_dicts, encode_dicts
+from crcen.tables.row_cells import ODD_KINDS, as_dicts, encode_dicts
 from crcen.tables.typing import Array, DataFrame, Series
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.goals import ThresholdGoal
@@ -51,7 +51,7 @@ class EncodedTable:
     extra: tuple[str, ...] = ()
 
 
-class TableClassifier(ClassifierMixin, BaseEstimator):
+class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier for mixed tables: finds out what each column holds, encodes it, and fits networks on that.
 
     Numbers and truth values are taken as they are. Dates become days since 1970, month, day, weekday and hour. Columns
@@ -205,13 +205,12 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
             raise InvalidParameter(
                 f"weighting must be a price: got a {name}; write TableClassifier(estimator={name}(...))."
             )
+        price = "balanced" if self.weighting is None else self.weighting
         if self.estimator is None:
-            return CRCENClassifierCV(
-                "balanced" if self.weighting is None else self.weighting, random_state=self.random_state
-            )
+            return CRCENClassifierCV(price, random_state=self.random_state)
         if not isinstance(self.estimator, FittedEnsemble):
-            check_priceable(self.estimator)
-            return PricedClassifier(self.estimator, "balanced" if self.weighting is None else self.weighting)
+            _check_priceable(self.estimator)
+            return PricedClassifier(self.estimator, price)
         estimator = clone(self.estimator)
         return estimator if self.weighting is None else estimator.set_params(weighting=self.weighting)
 
@@ -280,37 +279,27 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
             If columns are missing, by name.
         """
         check_is_fitted(self, "columns_")
-        if (rows := as_dicts(X)) is not None:
-            return self._encode_dicts(rows)
-        frame = as_frame(X, self.feature_names_in_)
-        absent = [column.name for column in self.columns_ if column.name not in frame.columns]
-        if absent:
-            raise missing_columns(absent, len(self.columns_), frame.columns)
-        if not len(frame):
-            raise InvalidInput("Found array with 0 sample(s): a table needs rows.")
-        parts, odd = [], _no_counts()
-        excess: dict[str, float] = {}
-        for column in self.columns_:
-            part = column.encode(frame[column.name])
-            parts.append(part.values)
-            for kind, counts in odd.items():
-                if number := getattr(part, f"n_{kind}"):
-                    counts[column.name] = number
-            if part.n_clipped:
-                excess[column.name] = part.excess
-        known = set(self.feature_names_in_)
-        extra = tuple(name for name in frame.columns if name not in known)
-        return EncodedTable(np.column_stack(parts).astype(np.float64), **odd, excess=excess, extra=extra)
-
-    def _encode_dicts(self, rows: Sequence[Mapping[str, Any]]) -> EncodedTable:
-        """The same of a few rows as dicts, without a data frame."""
-        names = dict.fromkeys(str(name) for row in rows for name in row)
+        rows = as_dicts(X)
+        frame: DataFrame = None if rows is not None else as_frame(X, self.feature_names_in_)
+        names = dict.fromkeys(frame.columns if rows is None else [str(name) for row in rows for name in row])
         absent = [column.name for column in self.columns_ if column.name not in names]
         if absent:
             raise missing_columns(absent, len(self.columns_), list(names))
-        values, odd = encode_dicts(self.columns_, rows)
         known = set(self.feature_names_in_)
-        return EncodedTable(values, extra=tuple(name for name in names if name not in known), **odd)
+        extra = tuple(name for name in names if name not in known)
+        if rows is not None:
+            values, odd = encode_dicts(self.columns_, rows)
+            return EncodedTable(values, extra=extra, **odd)
+        if not len(frame):
+            raise InvalidInput("Found array with 0 sample(s): a table needs rows.")
+        parts = {column.name: column.encode(frame[column.name]) for column in self.columns_}
+        found = {
+            kind: {name: number for name, part in parts.items() if (number := getattr(part, f"n_{kind}"))}
+            for kind in ODD_KINDS
+        }
+        excess = {name: part.excess for name, part in parts.items() if part.n_clipped}
+        X = np.column_stack([part.values for part in parts.values()]).astype(np.float64)
+        return EncodedTable(X, **found, excess=excess, extra=extra)
 
     def recognise(self, X: Any, y: Any = None, encoded: EncodedTable | None = None) -> Recognition | None:
         """Determine whether rows are training rows.
@@ -411,10 +400,6 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
 
-def _no_counts() -> dict[str, dict[str, int]]:
-    return {"unseen": {}, "unreadable": {}, "missing": {}, "clipped": {}}
-
-
 def cell_texts(columns: list[Column], frame: DataFrame) -> NDArray[np.object_]:
     """The cells of each column as they are written, numbers with commas between thousands: (n, columns)."""
     return np.column_stack([_texts(column, frame[column.name]) for column in columns])
@@ -435,7 +420,7 @@ def _written(series: Series) -> NDArray[np.object_]:
     return np.array([shortened(str(cell)) for cell in as_text(series).fillna("missing")], dtype=object)
 
 
-class PricedClassifier(ClassifierMixin, BaseEstimator):
+class PricedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier that knows no price: its natural probabilities, and decisions at a price."""
 
     weighting_: Price
@@ -446,7 +431,7 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PricedClassifier:
         """Fit the classifier, and resolve the price with the class counts."""
-        check_priceable(self.estimator)
+        _check_priceable(self.estimator)
         labels = np.asarray(y)
         self.classes_ = np.unique(labels)
         if len(self.classes_) < 2:
@@ -507,7 +492,7 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):
         return np.asarray(np.log(p) + self.weighting_.log_weights)
 
 
-def check_priceable(estimator: Any) -> None:
+def _check_priceable(estimator: Any) -> None:
     """Refuse what has no probabilities, or such as a weight has moved."""
     name = type(estimator).__name__
     if isinstance(estimator, type) or not hasattr(estimator, "fit") or not hasattr(estimator, "get_params"):

@@ -7,11 +7,12 @@ refused, so that none is in a shell history, a log or a saved model.
 import os
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from crcen._support.extras import need
@@ -19,9 +20,11 @@ from crcen._support.text import listed
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.locations import masked
 from crcen.tables.options import ReadOptions
-from crcen.tables.typing import RecordBatch
+from crcen.tables.typing import RecordBatch, Schema
 
 __all__ = ["DatabaseTable", "QueryPart", "is_database", "open_database"]
+
+Result = TypeVar("Result")
 
 _SYSTEMS = {"postgresql": "postgresql", "postgres": "postgresql", "sqlite": "sqlite", "duckdb": "duckdb"}
 _ROWS = 50_000
@@ -106,21 +109,18 @@ class QueryPart:
         self.columns = options.unique_names(self.schema.names, self.name)
         _check_types(self.schema, self.columns, self.name)
 
-    def _guarded(self, call: Any) -> Any:
+    def _guarded(self, call: Callable[[], Result]) -> Result:
+        """The result of a call; errors of the database become one sentence without secrets."""
         try:
             return call()
         except self._errors as error:
-            raise self._failure(error) from error
-
-    def _failure(self, error: BaseException) -> Exception:
-        """An error of the database in one sentence, without secrets."""
-        return DataUnavailable(f"{self.name} cannot be read: {_said(error)}.")
+            raise DataUnavailable(f"{self.name} cannot be read: {_said(error)}.") from error
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[RecordBatch]:
         """Rows in the order in which the database gives them."""
         import pyarrow as pa
 
-        found = iter(self._guarded(self._read))
+        found = self._read()
         while (batch := self._guarded(lambda: next(found, None))) is not None:
             arrays = [_plain(one, field) for one, field in zip(batch.columns, batch.schema, strict=True)]
             rows = pa.RecordBatch.from_arrays(arrays, names=list(self.columns))
@@ -129,7 +129,7 @@ class QueryPart:
     def _tables(self) -> list[str]:
         raise NotImplementedError
 
-    def _opened(self) -> Any:
+    def _opened(self) -> Schema:
         """Arrow's schema of the result."""
         raise NotImplementedError
 
@@ -171,25 +171,21 @@ def _plain(cells: Any, field: Any) -> Any:
 class _Postgres(QueryPart):
     """One read-only transaction that sees one state of the database in every pass."""
 
-    def _opened(self) -> Any:
+    @cached_property
+    def _connection(self) -> Any:
         driver = need("adbc_driver_postgresql.dbapi", "databases")
         self._errors = (driver.Error,)
-        if not hasattr(self, "_connection"):
-            self._connection = self._guarded(lambda: driver.connect(self._address.url, autocommit=True))
-            self._run("set synchronize_seqscans = off")  # rows in the same order in every pass
-            self._run("begin transaction isolation level repeatable read, read only")
-        return None if not hasattr(self, "_query") else self._schema()
+        connection = driver.connect(self._address.url, autocommit=True)
+        with connection.cursor() as cursor:
+            cursor.execute("set synchronize_seqscans = off")  # rows in the same order in every pass
+            cursor.execute("begin transaction isolation level repeatable read, read only")
+        return connection
 
-    def _run(self, statement: str) -> None:
+    def _opened(self) -> Schema:
         with self._connection.cursor() as cursor:
-            self._guarded(lambda: cursor.execute(statement))
-
-    def _schema(self) -> Any:
-        with self._connection.cursor() as cursor:
-            return self._guarded(lambda: cursor.adbc_execute_schema(self._query))
+            return cursor.adbc_execute_schema(self._query)
 
     def _tables(self) -> list[str]:
-        self._opened()
         with self._connection.cursor() as cursor:
             cursor.execute(
                 "select case when table_schema = 'public' then table_name else table_schema || '.' || table_name end "
@@ -204,7 +200,7 @@ class _Postgres(QueryPart):
             yield from cursor.fetch_record_batch()
 
     def __del__(self) -> None:
-        if hasattr(self, "_connection"):
+        if "_connection" in vars(self):
             self._connection.close()
 
 
@@ -222,7 +218,7 @@ class _SQLite(QueryPart):
             found = connection.execute("select name from sqlite_master where type in ('table', 'view') order by name")
             return [str(row[0]) for row in found]
 
-    def _opened(self) -> Any:
+    def _opened(self) -> Schema:
         import pyarrow as pa
 
         self._connection = self._connect()
@@ -273,21 +269,21 @@ class _DuckDB(QueryPart):
         with closing(self._connect()) as connection:
             return [str(row[0]) for row in connection.execute("show tables").fetchall()]
 
-    def _opened(self) -> Any:
-        with closing(self._guarded(self._connect)) as connection:
-            found = self._guarded(lambda: connection.extract_statements(self._query))
+    def _opened(self) -> Schema:
+        with closing(self._connect()) as connection:
+            found = connection.extract_statements(self._query)
             if len(found) != 1 or "SELECT" not in str(found[0].type):
                 message = f"query must be one select statement: got {self._query[:80]!r}."
                 raise InvalidParameter(message, parameter="query")
             self._stamp = self._look()
-            return self._guarded(lambda: connection.sql(self._query).to_arrow_reader(_ROWS).schema)
+            return connection.sql(self._query).to_arrow_reader(_ROWS).schema
 
-    def _look(self) -> Any:
+    def _look(self) -> list[int]:
         path = self._address.path
         return [os.stat(one).st_mtime_ns for one in (path, f"{path}.wal") if path and os.path.exists(one)]
 
     def _read(self) -> Iterator[RecordBatch]:
-        with closing(self._guarded(self._connect)) as connection:
+        with closing(self._connect()) as connection:
             if self._look() != self._stamp:
                 raise DataUnavailable(f"{self.name} was changed while it was in use: start again.")
             yield from connection.sql(self._query).to_arrow_reader(_ROWS)
@@ -315,21 +311,19 @@ class DatabaseTable:
             message = f"{self.name} is not there, so nothing can be appended to it: leave append= out."
             raise InvalidParameter(message, parameter="append")
 
-    def _run(self, work: Any, *arguments: Any) -> Any:
+    def _run(self, work: Callable[[Any], Result]) -> Result:
+        """The result of some work on a connection, which is closed."""
+        how: dict[str, Any] = {}
+        if self._address.system == "sqlite":
+            driver, how = sqlite3, {"isolation_level": None}
+        elif self._address.system == "duckdb":
+            driver, how = need("duckdb", "databases"), {"read_only": work == self._is_there}
+        else:
+            driver = need("adbc_driver_postgresql.dbapi", "databases")
         try:
-            if self._address.system == "postgresql":
-                driver = need("adbc_driver_postgresql.dbapi", "databases")
-                errors: tuple[type[BaseException], ...] = (driver.Error,)
-                connection = driver.connect(self._address.url)
-            elif self._address.system == "sqlite":
-                errors, connection = (sqlite3.Error,), sqlite3.connect(self._address.path, isolation_level=None)
-            else:
-                duckdb = need("duckdb", "databases")
-                errors, connection = (duckdb.Error,), None
-                connection = duckdb.connect(self._address.path, read_only=work == self._is_there)
-            with closing(connection):
-                return work(connection, *arguments)
-        except errors as error:
+            with closing(driver.connect(self._address.path or self._address.url, **how)) as connection:
+                return work(connection)
+        except driver.Error as error:
             raise DataUnavailable(f"{self.name} was not written: {_said(error)}.") from error
 
     def _is_there(self, connection: Any) -> bool:
@@ -344,60 +338,46 @@ class DatabaseTable:
 
     def store(self, rows: str) -> None:
         """Write the rows of a Parquet file in one transaction."""
-        self._run(getattr(self, f"_store_{self._address.system}"), rows)
-
-    def _store_postgresql(self, connection: Any, rows: str) -> None:
         import pyarrow.parquet as pq
 
+        stores = {"postgresql": self._to_postgresql, "sqlite": self._to_sqlite, "duckdb": self._to_duckdb}
+        with pq.ParquetFile(rows) as file:
+            self._run(lambda connection: stores[self._address.system](connection, file, rows))
+
+    def _to_postgresql(self, connection: Any, file: Any, rows: str) -> None:
+        import pyarrow as pa
+
         *schema, table = self._address.table.split(".")
-        with pq.ParquetFile(rows) as file, closing(connection.cursor()) as cursor:
-            reader = _reader(file)
+        with closing(connection.cursor()) as cursor:
+            reader = pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches(_ROWS))
             how = {"db_schema_name": schema[0]} if schema else {}
             cursor.adbc_ingest(table, reader, mode="append" if self._append else "create", **how)
         connection.commit()
 
-    def _store_sqlite(self, connection: Any, rows: str) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+    def _to_sqlite(self, connection: sqlite3.Connection, file: Any, rows: str) -> None:
+        import pyarrow.types as types
 
-        with pq.ParquetFile(rows) as file:
-            fields, table = list(file.schema_arrow), _quoted(self._address.table)
-            names = ", ".join('"' + field.name.replace('"', '""') + '"' for field in fields)
-            connection.execute("begin immediate")
-            if not self._append:
-                kinds = [
-                    "real" if pa.types.is_floating(one.type) else "integer" if _is_whole(one.type) else "text"
-                    for one in fields
-                ]
-                connection.execute(
-                    f"create table {table} ({', '.join(map(' '.join, zip(names.split(', '), kinds, strict=True)))})"
-                )
-            marks = ", ".join("?" * len(fields))
-            for batch in file.iter_batches(_ROWS):
-                cells = [[_storable(cell) for cell in column.to_pylist()] for column in batch.columns]
-                connection.executemany(f"insert into {table} ({names}) values ({marks})", zip(*cells, strict=True))
-            connection.execute("commit")
+        def kind(of: Any) -> str:
+            is_whole = types.is_integer(of) or types.is_boolean(of)
+            return "real" if types.is_floating(of) else "integer" if is_whole else "text"
 
-    def _store_duckdb(self, connection: Any, rows: str) -> None:
-        table, source = _quoted(self._address.table), "read_parquet('" + rows.replace("'", "''") + "')"
-        connection.execute("begin")
-        connection.execute(
-            f"insert into {table} by name from {source}" if self._append else f"create table {table} as from {source}"
-        )
+        def storable(cell: Any) -> Any:
+            return cell if cell is None or isinstance(cell, bool | int | float | str) else str(cell)
+
+        table, fields = _quoted(self._address.table), list(file.schema_arrow)
+        names = ['"' + field.name.replace('"', '""') + '"' for field in fields]
+        connection.execute("begin immediate")
+        if not self._append:
+            typed = (f"{name} {kind(field.type)}" for name, field in zip(names, fields, strict=True))
+            connection.execute(f"create table {table} ({', '.join(typed)})")
+        insert = f"insert into {table} ({', '.join(names)}) values ({', '.join('?' * len(names))})"
+        for batch in file.iter_batches(_ROWS):
+            cells = [map(storable, column.to_pylist()) for column in batch.columns]
+            connection.executemany(insert, zip(*cells, strict=True))
         connection.execute("commit")
 
-
-def _reader(file: Any) -> Any:
-    import pyarrow as pa
-
-    return pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches(_ROWS))
-
-
-def _is_whole(kind: Any) -> bool:
-    import pyarrow.types as types
-
-    return bool(types.is_integer(kind) or types.is_boolean(kind))
-
-
-def _storable(cell: Any) -> Any:
-    return cell if cell is None or isinstance(cell, bool | int | float | str) else str(cell)
+    def _to_duckdb(self, connection: Any, file: Any, rows: str) -> None:
+        table, source = _quoted(self._address.table), "read_parquet('" + rows.replace("'", "''") + "')"
+        how = f"insert into {table} by name" if self._append else f"create table {table} as"
+        for statement in ("begin", f"{how} from {source}", "commit"):
+            connection.execute(statement)

@@ -266,7 +266,7 @@ def _check_sheet(path: str | None, number: int, file: DataFile, notes: list[str]
         total = sum(part.file_size for part in archive.infolist())
         _check_memory(name, n_cells, n_rows, width, copied, total)
     if n_hidden:
-        notes.append(f"{n_hidden:,} hidden rows of {file.short} were read too")
+        notes.append(f"hidden rows of {file.short} were read too ({n_hidden:,})")
     if n_empty:
         notes.append(f"{n_empty:,} formulas of {file.short} have no stored value and are missing: save it in Excel")
 

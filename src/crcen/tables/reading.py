@@ -277,7 +277,7 @@ def open_table(data: Any, read: ReadOptions | None = None, *, is_strict: bool = 
 def _table(parts: Sequence[Any], options: ReadOptions, native: Any = None, name: str = "") -> Table:
     first = parts[0]
     if len(parts) == 1:
-        name = first.name if is_url(first.name) else Path(first.name).name
+        name = first.name if is_url(first.name) else Path(first.name).name if first.name[-1] != "/" else first.name
     options.check_columns(first.columns, name)
     for part in parts[1:]:
         absent = [column for column in first.columns if column not in part.columns]

@@ -17,9 +17,11 @@ from crcen.tables.columns import BOOLEAN_WORDS, BooleanColumn, CategoryColumn, C
 from crcen.tables.notation import PLAIN
 from crcen.tables.typing import Array
 
-__all__ = ["as_dicts", "encode_dicts"]
+__all__ = ["ODD_KINDS", "as_dicts", "encode_dicts"]
 
-# A cell as numbers, and what is odd about it: "missing", "unreadable", "unseen", "clipped" or nothing.
+# What may be odd about a cell.
+ODD_KINDS = ("unseen", "unreadable", "missing", "clipped")
+# A cell as numbers, and what is odd about it, or nothing.
 Read = tuple[Sequence[float], str]
 Reader = Callable[[Any], Read]
 
@@ -51,7 +53,7 @@ def encode_dicts(
 ) -> tuple[Array, dict[str, dict[str, int]]]:
     """Rows as a data frame of them would be encoded, and odd cells counted by kind and column."""
     found: list[list[float]] = [[] for _ in rows]
-    odd: dict[str, dict[str, int]] = {"unseen": {}, "unreadable": {}, "missing": {}, "clipped": {}}
+    odd: dict[str, dict[str, int]] = {kind: {} for kind in ODD_KINDS}
     for column in columns:
         cells = [_plain(row.get(column.name)) for row in rows]
         try:
