@@ -9,19 +9,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import has_fit_parameter
 
 from crcen.exceptions import InvalidParameter
-from crcen.theory.rows import Estimator, Rows
+from crcen.theory.rows import Array, Estimator, Rows
 
-__all__ = [
-    "balancing_counts",
-    "final_step",
-    "recorded_samples",
-    "samplers_of",
-    "training_class_weights",
-    "weight_argument",
-    "why_no_shift",
-]
-
-Array = NDArray[np.float64]
 LabelArray = NDArray[np.generic]
 
 # Each fits a weighted log loss, so that its class weights multiply the odds.

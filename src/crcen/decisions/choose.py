@@ -24,7 +24,10 @@ from crcen.theory.metrics import (
 )
 from crcen.theory.price import CostRatio, positive_number
 from crcen.theory.rows import (
+    Array,
+    Bools,
     Estimator,
+    Index,
     Rows,
     Shown,
     as_numpy,
@@ -34,9 +37,6 @@ from crcen.theory.rows import (
     in_one_line,
 )
 
-__all__ = ["ChosenWeighting", "choose_on", "choose_weighting"]
-
-Array = NDArray[np.float64]
 Interval = tuple[float, float]
 
 _SWEEPS = 1000
@@ -230,7 +230,7 @@ def choose_weighting(
 
 
 def choose_on(
-    target: NDArray[np.bool_],
+    target: Bools,
     p: Array,
     weights: Array,
     goal: ThresholdGoal,
@@ -357,7 +357,7 @@ def _choose_class_weights(
     return ChosenClassWeights(weighting, dict(recalls), decision_counts(target, chosen, classes.n_classes, weights))
 
 
-def _least_weights(p: Array, target: NDArray[np.int64], weights: Array, floors: dict[int, float]) -> Array | None:
+def _least_weights(p: Array, target: Index, weights: Array, floors: dict[int, float]) -> Array | None:
     """Logarithms of the smallest weights from 1 on with these recalls; None if there are none.
 
     Each class's weight is raised until its recall is reached, in turn, since raising the others takes rows from it. The

@@ -6,15 +6,11 @@ from collections.abc import Mapping
 from typing import cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.price import WeightingLike, cost_ratio_of, positive_number, resolve
-from crcen.theory.rows import check_probabilities
-
-__all__ = ["check_columns", "class_shares", "correct_proba", "divide_columns"]
-
-Array = NDArray[np.float64]
+from crcen.theory.rows import Array, check_probabilities
 
 _SUMS_TO_ONE = 1e-4  # float32 probabilities, and those rounded to a few digits
 

@@ -15,14 +15,10 @@ from crcen.theory.goals import ThresholdGoal
 from crcen.theory.labels import Labels
 from crcen.theory.metrics import ConfusionCounts, DecisionCounts, confusion_counts, decision_counts
 from crcen.theory.price import Alpha, CostRatio, Goal, Price, as_spec, cost_ratio_of, resolve
-from crcen.theory.rows import Shown, check_probabilities, check_row_weights, in_one_line
-
-__all__ = ["CostScorer", "DecisionSummary", "cost_scorer", "decide", "decision_summary"]
-
-Array = NDArray[np.float64]
+from crcen.theory.rows import Array, Index, Shown, check_probabilities, check_row_weights, in_one_line
 
 
-def _positive_column(p: ArrayLike) -> NDArray[np.float64]:
+def _positive_column(p: ArrayLike) -> Array:
     chance = check_probabilities(p, "p")
     if chance.ndim == 2:
         raise InvalidInput(
@@ -136,7 +132,7 @@ class DecisionSummary(Shown):
     """
 
     names: tuple[Any, ...]
-    n_decided: NDArray[np.int64]
+    n_decided: Index
     expected: Array
     expected_cost: float
     constant_costs: Array

@@ -17,8 +17,6 @@ from crcen.theory.metrics import bootstrap_sums, percentile_interval
 from crcen.theory.price import Price, WeightingLike
 from crcen.theory.rows import Estimator, Rows, Shown, Splitter, in_one_line
 
-__all__ = ["EquivalenceReport", "equivalence_report"]
-
 
 @dataclass(frozen=True)
 class EquivalenceReport(Shown):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from crcen.decisions.out_of_fold import check_search, out_of_fold_posterior, stratified_splits
 from crcen.exceptions import InvalidInput, InvalidParameter
@@ -19,7 +19,9 @@ from crcen.theory.key_equation import KeyEquation, key_equation, key_equation_of
 from crcen.theory.metrics import ConfusionCounts, bootstrap_sums, confusion_counts, percentile_interval
 from crcen.theory.price import Alpha, Price, WeightingLike, resolve
 from crcen.theory.rows import (
+    Array,
     Axes,
+    Bools,
     DataFrame,
     Estimator,
     Rows,
@@ -35,10 +37,6 @@ from crcen.theory.rows import (
 if TYPE_CHECKING:
     from crcen.report.displays import ExpenseCurveDisplay
 
-__all__ = ["CurveRows", "CurveStep", "ExpenseCurve"]
-
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 KINDS = {
     "threshold": "one model, its threshold moved",

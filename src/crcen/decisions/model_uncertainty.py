@@ -19,13 +19,7 @@ from crcen.models.validation import check_weights, count_rows, take_rows
 from crcen.theory.labels import Labels
 from crcen.theory.price import CostRatio, Price, WeightingLike
 from crcen.theory.residual_test import TrainingError, pair_sums, quadratic_form, sums_of_columns
-from crcen.theory.rows import as_numpy
-
-__all__ = ["training_error"]
-
-Array = NDArray[np.float64]
-
-Bools = NDArray[np.bool_]
+from crcen.theory.rows import Array, Bools, Index, as_numpy
 
 # Networks of a refit: averaging more of them changes little compared with the variation of rows.
 _MOST_MEMBERS = 2
@@ -131,7 +125,7 @@ def training_error(
 
 
 def _error_of_refits(
-    chances: Array, parts: Bools, target: NDArray[np.int64], sizes: Array, price: Price, of_all: float
+    chances: Array, parts: Bools, target: Index, sizes: Array, price: Price, of_all: float
 ) -> TrainingError:
     """Compare refits two by two on rows that neither was trained on.
 
@@ -179,8 +173,8 @@ def _part_with_all(
     size: int,
     rng: np.random.Generator,
     n_classes: int,
-    clusters: NDArray[np.int64] | None = None,
-) -> NDArray[np.bool_]:
+    clusters: Index | None = None,
+) -> Bools:
     """A random part of about this size, of whole clusters, with two rows of each class."""
     for _ in range(100):
         part = np.zeros(len(labels), dtype=bool)
@@ -213,7 +207,7 @@ def _refitted_chances(model: Any, X: Any, y: NDArray[Any], weights: Array | None
     return np.asarray(fresh.fit(take_rows(X, rows), y[rows], **given).predict_proba(X))
 
 
-def _pair_noise(target: NDArray[np.int64], p: Array, apart: Array, sizes: Array, price: Price) -> float:
+def _pair_noise(target: Index, p: Array, apart: Array, sizes: Array, price: Price) -> float:
     """How much a difference of weighted probabilities changes the pairwise equations, over their variance and rows."""
     w, unit = price.weights / price.weights.max(), sizes / sizes.max()
     variance = pair_sums(target, price.weighted(p), unit, w).variance

@@ -1,7 +1,7 @@
 """Rows that a model did not see: folds, and the out-of-fold probabilities of a search."""
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.model_selection import StratifiedKFold, check_cv
 from sklearn.utils.validation import check_is_fitted
 
@@ -10,11 +10,7 @@ from crcen.models.fitted import FittedEnsemble
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.theory.decision import sigmoid
 from crcen.theory.labels import Labels
-from crcen.theory.rows import Estimator, Rows, Splitter, as_numpy
-
-Index = NDArray[np.int64]
-
-__all__ = ["check_search", "has_held_out_rows", "out_of_fold_posterior", "stratified_splits"]
+from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, Splitter, as_numpy
 
 
 def stratified_splits(cv: Splitter, X: Rows, y: ArrayLike, random_state: int) -> list[tuple[Index, Index]]:
@@ -49,7 +45,7 @@ def check_search(model: Estimator) -> None:
     check_is_fitted(model)
 
 
-def out_of_fold_posterior(model: Estimator, y: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[np.float64], Index]:
+def out_of_fold_posterior(model: Estimator, y: ArrayLike) -> tuple[Bools, Array, Index]:
     """Labels (True is positive), natural posteriors and numbers of the rows that a fitted search held out.
 
     y are the labels it was fitted on, in the same order.

@@ -29,11 +29,7 @@ from crcen.models.validation import check_choice, check_classes, check_weights, 
 from crcen.theory.decision import sigmoid, softmax
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price, WeightingLike, is_price_of_two
-from crcen.theory.rows import Estimator, Rows, Splitter, as_numpy
-
-__all__ = ["PosteriorCorrection"]
-
-Array = NDArray[np.float64]
+from crcen.theory.rows import Array, Estimator, Rows, Splitter, as_numpy
 
 
 class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # no types

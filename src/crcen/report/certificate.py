@@ -5,8 +5,6 @@ from typing import Any
 
 from crcen.report.rendering import asset, environment, policy
 
-__all__ = ["certificate_page", "certificate_schema"]
-
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1b2733; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; margin: 0 0 .3rem; } h2 { font-size: 1.15rem; margin: 1.8rem 0 .5rem; }

@@ -9,8 +9,6 @@ from crcen.report.curves import ReliabilityGroup
 from crcen.theory.groups import GroupComparison
 from crcen.theory.intervals import Interval
 
-__all__ = ["effect_charts", "group_tables", "importance_bars", "reliability_charts", "round_ticks"]
-
 # Values of one drawing, as the template takes them.
 Drawing = dict[str, Any]
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from crcen.report.columns import permutation_importance, separations
 from crcen.report.curves import ReliabilityGroup, points_of, price_ladder, reliability, reliability_groups
@@ -45,13 +45,8 @@ from crcen.theory.limits import (
 from crcen.theory.metrics import log_losses
 from crcen.theory.prevalence import shifted_probabilities
 from crcen.theory.price import Price
-from crcen.theory.rows import Estimator, Rows, effective_rows
+from crcen.theory.rows import Array, Bools, Estimator, Rows, effective_rows
 from crcen.theory.selective import LabelSelection, label_selection
-
-__all__ = ["CHECKS", "Check", "Finding", "check", "check_model", "examine", "selection_of"]
-
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 # Whether a check warns (None: it cannot be made), and what was measured or why it cannot.
 Outcome = tuple[bool | None, str]

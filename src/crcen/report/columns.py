@@ -7,30 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crcen.report.evidence import EncodedColumn, Evidence
 from crcen.theory.limits import FEWEST_OF_A_CLASS
 from crcen.theory.metrics import log_losses
-
-__all__ = [
-    "ColumnEffect",
-    "ColumnImportance",
-    "EffectPoint",
-    "Importances",
-    "Separation",
-    "chosen_rows",
-    "column_effects",
-    "permutation_importance",
-    "separations",
-]
+from crcen.theory.rows import Array, Bools, Index
 
 # Cells of a column: a pandas Series or an array of any type.
 Cells = Any
 
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Index = NDArray[np.int64]
 
 # Classes that single columns are compared with, the commonest first, and rows that they are ranked on.
 _MOST_CLASSES, _MOST_RANKED = 10, 20_000

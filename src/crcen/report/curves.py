@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crcen.report.evidence import Evidence
 from crcen.theory.curves import DecisionCurves, ThresholdCurve, average_precision, roc_area
@@ -14,22 +13,7 @@ from crcen.theory.expense import ExpenseStep, ExpenseTable, StepTest, expense_ta
 from crcen.theory.intervals import wilson_interval
 from crcen.theory.metrics import ConfusionCounts
 from crcen.theory.price import CostRatio
-
-__all__ = [
-    "OperatingPoints",
-    "ReliabilityGroup",
-    "decision_numbers",
-    "operating_points",
-    "points_of",
-    "price_grid",
-    "price_ladder",
-    "reliability",
-    "reliability_groups",
-    "threshold_of",
-    "typed_prices",
-]
-
-Array = NDArray[np.float64]
+from crcen.theory.rows import Array, Bools, Index
 
 STEPS_PER_DECADE = 100
 MOST_TYPED_DECADES = 8
@@ -156,7 +140,7 @@ class OperatingPoints:
         """How much a window is to catch, in units of the weights."""
         return WANTED_CATCHES * (self.n_pos + self.n_neg) / self.n_rows
 
-    def thinned(self, prices: Sequence[float], limit: int) -> NDArray[np.int64]:
+    def thinned(self, prices: Sequence[float], limit: int) -> Index:
         """Positions of at most `limit` points: all, or those that are exact at the prices and others spread evenly."""
         k = self.score.size
         if k <= limit:
@@ -166,7 +150,7 @@ class OperatingPoints:
         return np.unique(np.concatenate([needed, spread]))
 
 
-def operating_points(target: NDArray[np.bool_], p: Array, weights: Array) -> OperatingPoints:
+def operating_points(target: Bools, p: Array, weights: Array) -> OperatingPoints:
     """Count rows at every distinct probability.
 
     Parameters
@@ -238,9 +222,7 @@ class ReliabilityGroup:
     z: float
 
 
-def reliability_groups(
-    target: NDArray[np.bool_], p: Array, q: Array | None, weights: Array
-) -> tuple[ReliabilityGroup, ...]:
+def reliability_groups(target: Bools, p: Array, q: Array | None, weights: Array) -> tuple[ReliabilityGroup, ...]:
     """Group rows by probability, about equally many expected positives in each, and compare with what was observed.
 
     Rows are cut by p alone, never by the outcome, and equal probabilities stay together. For rare events groups of
@@ -275,7 +257,7 @@ def reliability_groups(
     return tuple(groups)
 
 
-def _group(target: NDArray[np.bool_], p: Array, q: Array | None, weights: Array, size: float) -> ReliabilityGroup:
+def _group(target: Bools, p: Array, q: Array | None, weights: Array, size: float) -> ReliabilityGroup:
     found, expected = float(weights[target].sum()), float(np.sum(weights * p))
     deviation = math.sqrt(float(np.sum(weights**2 * p * (1.0 - p))))
     difference = found - expected

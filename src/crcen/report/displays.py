@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from crcen._support.extras import need
 from crcen.exceptions import InvalidInput, InvalidParameter
@@ -21,6 +21,7 @@ from crcen.theory.key_equation import KeyEquation, key_equation
 from crcen.theory.labels import Labels
 from crcen.theory.price import CostRatio, WeightingLike, resolve
 from crcen.theory.rows import (
+    Array,
     Axes,
     Estimator,
     Rows,
@@ -29,17 +30,6 @@ from crcen.theory.rows import (
     check_row_weights,
     class_totals,
 )
-
-__all__ = [
-    "KINDS",
-    "CorrectionDisplay",
-    "DecisionCurveDisplay",
-    "ExpenseCurveDisplay",
-    "KeyEquationDisplay",
-    "WeightPathDisplay",
-]
-
-Array = NDArray[np.float64]
 
 # This folder does not import `crcen.decisions`.
 ExpenseCurve = Any

@@ -21,7 +21,10 @@ from crcen.theory.limits import fitted_model_noise
 from crcen.theory.price import Budget, Price
 from crcen.theory.residual_test import TrainingError, residual_sums
 from crcen.theory.rows import (
+    Array,
+    Bools,
     Estimator,
+    Index,
     Rows,
     as_numpy,
     check_class_probabilities,
@@ -33,23 +36,10 @@ from crcen.theory.selective import LabelSelection
 if TYPE_CHECKING:
     from crcen.tables.classifier import EncodedTable
 
-__all__ = [
-    "EncodedColumn",
-    "EncodedRows",
-    "Evidence",
-    "compared_groups",
-    "evidence_of",
-    "gather",
-    "has_several_classes",
-    "kept_by",
-]
 
 # Labels of any type.
 Labelled = NDArray[np.generic]
 
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Index = NDArray[np.int64]
 T = TypeVar("T")
 
 

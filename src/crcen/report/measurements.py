@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crcen._support.values import json_value
 from crcen.exceptions import InvalidInput
@@ -31,11 +30,8 @@ from crcen.theory.key_equation import KeyEquation
 from crcen.theory.limits import EXPENSE_Z, LEAST_VARIANCE
 from crcen.theory.metrics import Quality, log_losses, measure_quality
 from crcen.theory.price import CostRatio
-from crcen.theory.rows import check_class_probabilities, check_probabilities
+from crcen.theory.rows import Array, Index, check_class_probabilities, check_probabilities
 
-__all__ = ["DRAWN", "compare", "explored_rows", "key_equations", "measure", "measure_classes", "quality_of"]
-
-Array = NDArray[np.float64]
 # Values that JSON can hold.
 Values = dict[str, Any]
 
@@ -122,7 +118,7 @@ def measure_classes(evidence: Evidence, models: Sequence[Values] = ()) -> tuple[
     return json_value({**measured, **{name: values[name] for name in shares}}), explored
 
 
-def explored_rows(evidence: Evidence) -> tuple[NDArray[np.int64], Array]:
+def explored_rows(evidence: Evidence) -> tuple[Index, Array]:
     """Rows for the explorer of costs and their weights: all, or of many some of each class that stand for all."""
     n_classes = evidence.labels.n_classes
     most = max(MOST_NUMBERS // n_classes, n_classes)

@@ -24,7 +24,7 @@ from crcen.report.charts import effect_charts, group_tables, importance_bars, re
 from crcen.report.checks import Finding, examine
 from crcen.report.columns import column_effects, permutation_importance
 from crcen.report.curves import reliability
-from crcen.report.evidence import Array, Evidence, gather, has_several_classes, kept_by
+from crcen.report.evidence import Evidence, gather, has_several_classes, kept_by
 from crcen.report.measurements import DRAWN, compare, measure, measure_classes, quality_of
 from crcen.report.rendering import asset, embedded, environment, page_names, policy
 from crcen.report.wording import class_sentences, sentences
@@ -32,10 +32,8 @@ from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.key_equation import EquationTest
 from crcen.theory.labels import Labels
 from crcen.theory.price import CostRatio
-from crcen.theory.rows import Estimator, Rows
+from crcen.theory.rows import Array, Estimator, Rows
 from crcen.theory.selective import LabelSelection
-
-__all__ = ["Report", "write_report"]
 
 # Values of a template, or for JSON.
 Values = dict[str, Any]

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
-__all__ = ["asset", "count", "digits", "embedded", "environment", "page_names", "percent", "policy"]
-
 _LONGEST_NAME = 80
 
 

@@ -10,8 +10,6 @@ from crcen.report.evidence import Evidence
 from crcen.report.measurements import quality_of
 from crcen.report.rendering import count, digits, percent
 
-__all__ = ["check_sentence", "class_sentences", "sentences"]
-
 # Measurements as `crcen.report.measurements.measure` gives them.
 Values = dict[str, Any]
 

@@ -2,10 +2,8 @@
 
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import pdtr
 
 from crcen.decisions.monitor.state import (
@@ -17,13 +15,13 @@ from crcen.decisions.monitor.state import (
     residual_sums_from,
     short,
     sums_from,
+    text_or_none,
 )
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.limits import ARRIVAL_TURNS, ARRIVAL_Z
 from crcen.theory.residual_test import ResidualSums
+from crcen.theory.rows import Array, Bools, Index
 from crcen.theory.sequential import StreamSums
-
-__all__ = ["ArrivalOrder", "AuditArrival", "Cohorts", "Sums", "check_delay", "cohort_numbers"]
 
 Sums = dict[str | None, StreamSums]
 
@@ -34,7 +32,7 @@ _ENOUGH, _FEW = 10.0, 5
 _AUDIT_LEVEL = 1e-4
 
 
-def check_delay(delay: Any) -> int:
+def check_delay(delay: object) -> int:
     """A whole number of cohorts, not negative."""
     if isinstance(delay, bool) or not isinstance(delay, int | np.integer) or delay < 0:
         raise InvalidParameter(
@@ -44,7 +42,7 @@ def check_delay(delay: Any) -> int:
     return int(delay)
 
 
-def cohort_numbers(cohort: Any, n: int | None = None) -> tuple[NDArray[np.int64], bool]:
+def cohort_numbers(cohort: object, n: int | None = None) -> tuple[Index, bool]:
     """Cohorts as whole numbers, one for each of n rows, and whether they were dates (then: days since 1970)."""
     values = np.asarray(cohort)
     if values.dtype.kind == "O" and all(isinstance(value, date) for value in values.ravel().tolist()):
@@ -82,13 +80,8 @@ def cohort_numbers(cohort: Any, n: int | None = None) -> tuple[NDArray[np.int64]
 class Cohorts:
     """Sums of cohorts whose labels may still be coming.
 
-    Cohort c is complete as soon as the present cohort is beyond c + delay. Only sums are kept, so that what is held
-    does not grow with rows, and no more than delay + 1 cohorts are held at a time.
-
-    Parameters
-    ----------
-    delay : int
-        Cohorts that must pass.
+    Cohort c is complete as soon as the present cohort is beyond c + delay. Only sums are kept, so memory does not grow
+    with rows, and at most delay + 1 cohorts are held.
     """
 
     delay: int
@@ -97,7 +90,7 @@ class Cohorts:
     held: dict[int, Sums] = field(default_factory=dict)
     n_late: int = 0
 
-    def present_of(self, now: Any, cohorts: NDArray[np.int64], are_dates: bool) -> int:
+    def present_of(self, now: object, cohorts: Index, are_dates: bool) -> int:
         """The present cohort: the one stated, or the latest given."""
         number, is_date = (cohorts.max(), are_dates) if now is None else cohort_numbers(now)
         for other in (is_date, self.are_dates):
@@ -109,7 +102,7 @@ class Cohorts:
             raise InvalidInput(f"now must be one cohort, none of the rows being later, got {now!r}", parameter="now")
         return int(number)
 
-    def is_closed(self, cohort: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def is_closed(self, cohort: Index) -> Bools:
         """Which cohorts have been released, so that their rows come too late."""
         if self.present is None:
             return np.zeros(cohort.shape, dtype=bool)
@@ -145,7 +138,7 @@ class Cohorts:
         """Rows held back."""
         return sum(sums[None].n_rows for sums in self.held.values())
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """Everything, as JSON can hold it."""
         return {
             "delay": self.delay,
@@ -159,7 +152,7 @@ class Cohorts:
         }
 
     @classmethod
-    def from_state(cls, state: Any, segments: list[str], n_classes: int) -> "Cohorts":
+    def from_state(cls, state: object, segments: list[str], n_classes: int) -> "Cohorts":
         """The inverse of `state`, checked."""
         present, are_dates = item_of(state, "present"), item_of(state, "are_dates")
         if are_dates not in (None, True, False) or (present is None) != (are_dates is None):
@@ -172,7 +165,7 @@ class Cohorts:
         )
         for entry in list_of(state, "held"):
             pieces = list_of(entry, "sums")
-            names = [item_of(piece, "segment") for piece in pieces]
+            names = [text_or_none(piece, "segment") for piece in pieces]
             if None not in names or not all(name in (None, *segments) for name in names):
                 raise InvalidInput(f"the monitor's state must hold cohorts of its own segments, got {short(names)}")
             sums = {name: sums_from(piece, "sums", n_classes) for name, piece in zip(names, pieces, strict=True)}
@@ -182,13 +175,7 @@ class Cohorts:
 
 @dataclass
 class ArrivalOrder:
-    """Counts how often the residual of neighbouring pieces turns from far above to far below what chance allows.
-
-    Parameters
-    ----------
-    label : str
-        The class that the sums are of, in words.
-    """
+    """Counts how often the residual of a class turns from far above to far below what chance allows."""
 
     label: str
     pending: ResidualSums = field(default_factory=ResidualSums)
@@ -217,11 +204,11 @@ class ArrivalOrder:
             f"back until theirs is)"
         )
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """Everything, as JSON can hold it."""
         return {"pending": plain_sums(self.pending), "last_z": self.last_z, "turns": self.turns}
 
-    def restore(self, state: Any) -> None:
+    def restore(self, state: object) -> None:
         """Take what `state` returned, checked."""
         self.pending = residual_sums_from(state, "pending")
         self.last_z, self.turns = number_of(state, "last_z"), count_of(state, "turns")
@@ -229,24 +216,14 @@ class ArrivalOrder:
 
 @dataclass
 class AuditArrival:
-    """Compares the audited labels that arrive with the number that audit probabilities promise.
+    """Compares the audited labels that arrive with the number that audit probabilities promise."""
 
-    Parameters
-    ----------
-    unit : float
-        Weight 1/e that counts as 1, fixed by the first audited rows.
-    expected : float
-        Expected labels of rows that were audited with a probability below 1, in the present window.
-    found : int
-        Those that arrived.
-    """
-
-    unit: float
-    expected: float = 0.0
+    unit: float  # weight 1/e that counts as 1, fixed by the first audited rows
+    expected: float = 0.0  # labels of rows with an audit probability below 1, in the present window
     found: int = 0
     has_stopped: bool = False
 
-    def add(self, e: NDArray[np.float64], is_labelled: NDArray[np.bool_]) -> str:
+    def add(self, e: Array, is_labelled: Bools) -> str:
         """Take the audit probabilities of all rows of a batch; a warning if audits stopped, else nothing."""
         drawn = e < 1.0
         self.expected += float(e[drawn].sum())
@@ -254,7 +231,7 @@ class AuditArrival:
         if float(pdtr(self.found, self.expected)) < _AUDIT_LEVEL:
             words = (
                 f"audits seem to have stopped: {self.expected:.0f} labels of rows without an alarm were expected and "
-                f"{self.found} arrived; labels of alarms alone say nothing about the other rows"
+                f"{self.found} arrived; labels of alarms alone are no evidence about the other rows"
             )
             words, self.has_stopped = "" if self.has_stopped else words, True
             return words
@@ -262,12 +239,12 @@ class AuditArrival:
             self.expected, self.found, self.has_stopped = 0.0, 0, False
         return ""
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """Everything, as JSON can hold it."""
         return {"unit": self.unit, "expected": self.expected, "found": self.found, "has_stopped": self.has_stopped}
 
     @classmethod
-    def from_state(cls, state: Any) -> "AuditArrival":
+    def from_state(cls, state: object) -> "AuditArrival":
         """The inverse of `state`, checked."""
         unit, expected, stopped = number_of(state, "unit"), number_of(state, "expected"), item_of(state, "has_stopped")
         if unit < 1.0 or expected < 0.0 or not isinstance(stopped, bool):

@@ -11,35 +11,20 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import log_ndtr, logsumexp
 
 from crcen.theory.limits import LEAST_INFORMATION
+from crcen.theory.rows import Array, Bools
 from crcen.theory.sequential import GRID_SIZE, DriftProcess, StreamSums, n_tests, peak
-
-__all__ = ["Change", "DriftTest", "Tally", "comparison", "log_evidence", "stacked"]
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class _Prior:
-    """What is likely beforehand, on which the guarantee does not depend.
+    """Prior weights of starting points, on which the guarantee does not depend."""
 
-    Parameters
-    ----------
-    from_the_start : float
-        Share of the evidence for a change that begins with the stream.
-    growth : float
-        How much the information before a starting point must have grown since the last one.
-    most_starts : int
-        Starting points kept: the first one and the latest ones.
-    """
-
-    from_the_start: float
-    growth: float
-    most_starts: int
+    from_the_start: float  # share of the evidence for a change that begins with the stream
+    growth: float  # of the information before a starting point since the last one, at least
+    most_starts: int  # kept: the first one and the latest ones
 
     def log_share(self, number: int) -> float:
         """Log of a starting point's share of the evidence: the others have 1/2, 1/6, 1/12, … of the rest."""
@@ -62,31 +47,15 @@ _Z_OF_OWN_ERROR = 2.2414  # two-sided 2.5 %: half of the error of the drift inte
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """Score and information of rows about log-odds d_k − d_0; the first class is what the others are held against.
+    """Score and information of rows about log-odds d_k − d_0; the first class is what the others are held against."""
 
-    Parameters
-    ----------
-    score : float64 array of shape (K − 1,)
-        A V⁻¹ R.
-    information : float64 array of shape (K − 1, K − 1)
-        A V⁻¹ A.
-    reach : float64 array of shape (K − 1,)
-        What log-odds that are all off by less than t can add to the mean score, at most, over eᵗ − 1.
-    by_class : float64 array of shape (K,)
-        Information that a class's own residual has about its log-odds against all others.
-    out, into : float64 array of shape (K,)
-        The sides of the key equation of each class.
-    likelihood : float64 array of shape (tests, GRID_SIZE)
-        As in `StreamSums`.
-    """
-
-    score: Floats
-    information: Floats
-    reach: Floats
-    by_class: Floats
-    out: Floats
-    into: Floats
-    likelihood: Floats
+    score: Array  # A V⁻¹ R, (K − 1,)
+    information: Array  # A V⁻¹ A, (K − 1, K − 1)
+    reach: Array  # (K − 1,): most that log-odds off by less than t add to the mean score, over eᵗ − 1
+    by_class: Array  # (K,): information of a class's own residual about its log-odds against all others
+    out: Array  # (K,): sides of the key equation of each class
+    into: Array  # (K,)
+    likelihood: Array  # (tests, GRID_SIZE), as in `StreamSums`
 
     @classmethod
     def none(cls, n_classes: int) -> "Tally":
@@ -121,7 +90,7 @@ class Tally:
 
     @classmethod
     def binary(
-        cls, score: float, information: float, likelihood: Floats, missed: float = 1.0, alarmed: float = 1.0
+        cls, score: float, information: float, likelihood: Array, missed: float = 1.0, alarmed: float = 1.0
     ) -> "Tally":
         """Of two classes, by the numbers of the positive one."""
         one, sides = np.array([information], dtype=np.float64), np.array([alarmed, missed], dtype=np.float64)
@@ -139,7 +108,7 @@ class Tally:
         return self.by_class.shape[-1]
 
     @property
-    def drift(self) -> Floats:
+    def drift(self) -> Array:
         """Error of each class's log-odds against all others, log(out / into), (K,).
 
         If one class's log-odds alone are off, by d, E[out] = e^d · E[into] exactly, for any d and any weights. If a
@@ -154,7 +123,7 @@ class Tally:
         return np.where(both, np.log(ratio), other)
 
     @property
-    def error(self) -> Floats:
+    def error(self) -> Array:
         """Standard error of `drift`, (K,); infinite without information."""
         known = self.by_class > 0.0
         return np.where(known, 1.0 / np.sqrt(np.where(known, self.by_class, 1.0)), np.inf)
@@ -168,46 +137,18 @@ class Tally:
         drift = float(np.nan_to_num(self.drift[column]))
         return peak(self.likelihood[k]) or (max(-2.0, min(2.0, drift)), 1.0 / math.sqrt(information))
 
-    def plain(self) -> list[float]:
-        """All numbers in one list."""
-        return [number for one in fields(self) for number in getattr(self, one.name).ravel().tolist()]
-
-    @classmethod
-    def n_numbers(cls, n_classes: int) -> int:
-        """Length of that list."""
-        return sum(math.prod(shape) for shape in cls.shapes(n_classes))
-
-    @classmethod
-    def from_plain(cls, values: list[float], n_classes: int) -> "Tally":
-        """The inverse of `plain`."""
-        shapes = cls.shapes(n_classes)
-        parts = np.split(np.array(values), np.cumsum([math.prod(shape) for shape in shapes])[:-1])
-        return cls(*(part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)))
-
 
 def stacked(tallies: list[Tally]) -> Tally:
     """Several tallies along a first axis."""
     return Tally(*(np.array([getattr(one, field.name) for one in tallies]) for field in fields(Tally)))
 
 
-def log_evidence(difference: Floats, clock: Floats, allowance: Floats, scale: float) -> Floats:
+def log_evidence(difference: Array, clock: Array, allowance: Array, scale: float) -> Array:
     """Log of Robbins' mixture for a drift beyond an allowance; without one its mean is at most 1 at any stopping time.
 
-    Parameters
-    ----------
-    difference : array
-        Estimated drift D in log-odds. Without a drift, clock · D is Brownian motion on the clock.
-    clock : array of the same shape
-        1 / Var D, not negative.
-    allowance : array of the same shape
-        Size of drift that is tolerated, not negative.
-    scale : float
-        The excess over the allowance is mixed over a half-normal law of this scale, half of it on either side.
-
-    Returns
-    -------
-    array of the same shape
-        log ½(e⁺ + e⁻), 0 where the clock is 0.
+    ``difference`` is the estimated drift D, ``clock`` = 1 / Var D: without a drift clock · D is Brownian motion on the
+    clock. The excess over the allowance is mixed over a half-normal law of this scale, half of it on either side:
+    log ½(e⁺ + e⁻), 0 where the clock is 0.
     """
     spread = 1.0 + scale**2 * clock
     log_sides = []
@@ -217,21 +158,13 @@ def log_evidence(difference: Floats, clock: Floats, allowance: Floats, scale: fl
     return np.logaddexp(*log_sides) - 0.5 * np.log(spread)
 
 
-def comparison(before: Tally, since: Tally, moved_before: Floats) -> tuple[Floats, Floats, Floats]:
-    """X = u D, the clock u, and how far X may be moved by log-odds that are off by less than t, over eᵗ − 1.
+def comparison(before: Tally, since: Tally, moved_before: Array) -> tuple[Array, Array, Array]:
+    """X = u D (m, K), the clock u (m, K, K), and how far X may be moved by log-odds off by less than t, over eᵗ − 1.
 
-    Parameters
-    ----------
-    before, since : Tally
-        Stacks of m comparisons: score G₀ and information B of the rows before, G and C of those since.
-    moved_before : array of shape (m, K − 1)
-        Reach of that part of the rows before which may have been off.
-
-    Returns
-    -------
-    X of shape (m, K), u of shape (m, K, K), reach of shape (m, K)
-        For a drift of each class alone. D = C⁻¹G − B⁻¹G₀ has the variance u⁻¹ = B⁻¹ + C⁻¹ without drift, and X is
-        Brownian motion on the clock u. Both are written so that neither B nor C needs an inverse: u = B (B + C)⁻¹ C.
+    ``before`` and ``since`` are stacks of m comparisons: score G₀ and information B of the rows before, G and C of
+    those since; ``moved_before`` (m, K − 1) is the reach of that part of the rows before which may have been off. For a
+    drift of each class alone, D = C⁻¹G − B⁻¹G₀ has the variance u⁻¹ = B⁻¹ + C⁻¹ without drift, and X is Brownian motion
+    on the clock u = B (B + C)⁻¹ C: neither B nor C needs an inverse.
     """
     total = before.information + since.information
     unit = np.sqrt(np.maximum(np.diagonal(total, axis1=-2, axis2=-1), np.finfo(float).tiny))
@@ -246,7 +179,7 @@ def comparison(before: Tally, since: Tally, moved_before: Floats) -> tuple[Float
     return moved, 0.5 * (clock + np.swapaxes(clock, -1, -2)), reach
 
 
-def _log_mixture_of_all(moved: Floats, clock: Floats, scale: float) -> Floats:
+def _log_mixture_of_all(moved: Array, clock: Array, scale: float) -> Array:
     """Log of Robbins' mixture over independent drifts N(0, scale²) of all classes, (m,)."""
     spread = np.eye(moved.shape[-1]) + scale**2 * clock
     gain = np.einsum("mi,mi->m", moved, np.linalg.solve(spread, moved[..., None])[..., 0])
@@ -255,18 +188,9 @@ def _log_mixture_of_all(moved: Floats, clock: Floats, scale: float) -> Floats:
 
 @dataclass(frozen=True)
 class Change:
-    """The test and the starting point with most evidence.
+    """The test (number of the class, 0 for two) and the starting point with most evidence.
 
-    Parameters
-    ----------
-    test : int
-        Number of the class, or 0 for two classes.
-    batch : int
-        Of the starting point.
-    drift, error : float
-        Estimated change in log-odds since then, and its standard error.
-    low, high : float
-        Its 95 % interval, valid at any time, also at an alarm.
+    ``drift`` is the change in log-odds since then; ``low`` and ``high`` are a 95 % interval, valid at an alarm too.
     """
 
     test: int
@@ -278,17 +202,15 @@ class Change:
 
 
 class DriftTest:
-    """Evidence, valid at any time, that the model's log-odds errors are not what they were.
+    """Evidence, valid at any time, that the model's log-odds errors have changed.
 
     Parameters
     ----------
     reference : Tally
         Rows on which the model's error was seen before; an empty one compares the stream with its own past alone.
-    scale : float
-        Drift in log-odds to which the test is tuned.
-    tolerance : float
-        Drift in log-odds, of any class against any other, that is no reason for an alarm. With one, more than two
-        classes are tested one by one only.
+    scale, tolerance : float
+        Drift to which the test is tuned, and drift that is no reason for an alarm, in log-odds. With a tolerance, more
+        than two classes are tested one by one only.
     """
 
     def __init__(self, reference: Tally, scale: float, tolerance: float) -> None:
@@ -311,7 +233,7 @@ class DriftTest:
                 del self.starts[1], self.start_batches[1], self.start_numbers[1]
         self.total = self.total + tally
 
-    def _is_time(self, before: Floats) -> bool:
+    def _is_time(self, before: Array) -> bool:
         known = before >= LEAST_INFORMATION
         if not self.starts:
             return self.n_classes == 2 or bool(known.any())
@@ -324,7 +246,7 @@ class DriftTest:
         centre, spread = self.reference.own_error(k)
         return DriftProcess(self.tolerance, spread, centre, self.scale)
 
-    def log_evidence_by_part(self) -> Floats:
+    def log_evidence_by_part(self) -> Array:
         """Weighted log evidence of each comparison; the weights of all that may come sum to 1.
 
         Two classes have one column. More have K + 1, of each class alone and of all together; a class whose log-odds
@@ -358,7 +280,7 @@ class DriftTest:
         return self.process(0)
 
     def log_evidence(self) -> float:
-        """Log of the evidence; an alarm at rate a belongs where it reaches log(1/a) for the first time."""
+        """Log of the evidence; an alarm at rate a is raised when it first reaches log(1/a)."""
         if not self.starts:
             return 0.0
         parts = self.log_evidence_by_part().ravel()

@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from crcen._support.files import write_atomic
 from crcen.decisions.monitor.cohorts import ArrivalOrder, AuditArrival, Cohorts, Sums, check_delay, cohort_numbers
-from crcen.decisions.monitor.display import draw_readings, table_of_readings
-from crcen.decisions.monitor.rows import Batch, WatchedModel, check_audits, segment_names
-from crcen.decisions.monitor.state import count_of, item_of, list_of, number_of, numbers_of, plain, short, sums_from
-from crcen.decisions.monitor.track import DriftAlarm, MonitorReading, Track
+from crcen.decisions.monitor.rows import Batch, WatchedModel, check_audits, labelled_rows, segment_names
+from crcen.decisions.monitor.state import (
+    count_of,
+    item_of,
+    list_of,
+    number_of,
+    numbers_of,
+    plain,
+    short,
+    sums_from,
+    text_or_none,
+)
+from crcen.decisions.monitor.track import DriftAlarm, MonitorReading, Track, draw_readings, table_of_readings
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.validation import take_rows
 from crcen.theory.limits import DRIFT_SCALE, FALSE_ALARM_RATE
-from crcen.theory.price import positive_number
-from crcen.theory.rows import ShownInOneLine, as_numpy
+from crcen.theory.price import WeightingLike, positive_number
+from crcen.theory.rows import Array, Axes, Bools, Estimator, Rows, ShownInOneLine, as_numpy
 from crcen.theory.sequential import StreamSums, typical_weight
-
-__all__ = ["KeyEquationMonitor"]
 
 _FORMAT, _VERSION = "crcen monitor", 5
 
@@ -99,16 +105,16 @@ class KeyEquationMonitor(ShownInOneLine):
 
     def __init__(
         self,
-        model: Any = None,
+        model: Estimator = None,
         *,
-        weighting: Any = None,
+        weighting: WeightingLike = None,
         y_reference: ArrayLike | None = None,
         q_reference: ArrayLike | None = None,
         segment_reference: ArrayLike | None = None,
         sample_weight_reference: ArrayLike | None = None,
         clusters_reference: ArrayLike | None = None,
         audit_probability_reference: ArrayLike | None = None,
-        segments: Any = None,
+        segments: Iterable[object] | None = None,
         false_alarm_rate: float = FALSE_ALARM_RATE,
         tolerance: float = 0.0,
         drift_scale: float = DRIFT_SCALE,
@@ -127,14 +133,14 @@ class KeyEquationMonitor(ShownInOneLine):
                 f"tolerance must be at most 3 log-odds, got {self.tolerance:g}: did you mean a share?"
             )
         self._audits: AuditArrival | None = None
-        references = self._reference_sums(
-            y_reference,
-            q_reference,
-            segment_reference,
-            sample_weight_reference,
-            clusters_reference,
-            audit_probability_reference,
-        )
+        given = {
+            "q": q_reference,
+            "segment": segment_reference,
+            "sample_weight": sample_weight_reference,
+            "clusters": clusters_reference,
+            "audit_probability": audit_probability_reference,
+        }
+        references = self._reference_sums(y_reference, given)
         named = [name for name in references if name is not None]
         self.segments = named if segments is None else segment_names(segments)
         self.alarms: list[DriftAlarm] = []
@@ -144,14 +150,14 @@ class KeyEquationMonitor(ShownInOneLine):
         self._cohorts = None if delay is None else Cohorts(check_delay(delay))
         self._arrivals = [ArrivalOrder(f"class {label!r}") for label in self._tested]
 
-    def _reference_sums(self, y: Any, q: Any, segment: Any, weights: Any, clusters: Any, audits: Any) -> Sums:
+    def _reference_sums(self, y: ArrayLike | None, given: Mapping[str, ArrayLike | None]) -> Sums:
         """Sums of the reference rows: all of them, and those of each segment."""
         if y is None:
-            given = {"q": q, "segment": segment, "sample_weight": weights, "clusters": clusters}
-            for name, values in {**given, "audit_probability": audits}.items():
+            for name, values in given.items():
                 if values is not None:
                     raise InvalidInput(f"{name}_reference needs the labels y_reference of the same rows")
             return {None: StreamSums.none(len(self._watched.classes))}
+        q, segment, weights, clusters, audits = given.values()
         numbers = self._watched.encode(y)
         outputs = self._watched.out_of_fold(numbers, weights) if q is None else self._watched.columns(q, numbers.size)
         present = np.unique(numbers)
@@ -174,7 +180,7 @@ class KeyEquationMonitor(ShownInOneLine):
             self._tracks = self._make_tracks({None: sums})
 
     @property
-    def _tested(self) -> tuple[Any, ...]:
+    def _tested(self) -> tuple[object, ...]:
         """The positive one of two classes, or all of more."""
         classes = self._watched.classes
         return classes[1:] if len(classes) == 2 else classes
@@ -183,17 +189,17 @@ class KeyEquationMonitor(ShownInOneLine):
 
     def update(
         self,
-        X: Any = None,
-        y: Any = None,
+        X: Rows = None,
+        y: ArrayLike | None = None,
         *,
-        q: Any = None,
-        segment: Any = None,
+        q: ArrayLike | None = None,
+        segment: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         clusters: ArrayLike | None = None,
         audit_probability: ArrayLike | None = None,
         when: str | None = None,
-        cohort: Any = None,
-        now: Any = None,
+        cohort: object = None,
+        now: object = None,
     ) -> list[DriftAlarm]:
         """Take a batch of rows whose labels are known.
 
@@ -225,12 +231,7 @@ class KeyEquationMonitor(ShownInOneLine):
         Returns
         -------
         list of DriftAlarm
-            New alarms, possibly empty.
-
-        Raises
-        ------
-        InvalidInput
-            For invalid input; the monitor is unchanged then.
+            New alarms, possibly empty. Invalid input leaves the monitor unchanged.
         """
         if y is None:
             raise InvalidInput("update needs the labels y of the rows")
@@ -246,11 +247,11 @@ class KeyEquationMonitor(ShownInOneLine):
         if audit_probability is not None:
             e, is_labelled = check_audits(y, audit_probability)
             if not is_labelled.all():
-                n_rows, rows = len(is_labelled), np.flatnonzero(is_labelled)
-                X, q, y = (None if one is None else take_rows(one, rows) for one in (X, q, y))
+                rows = np.flatnonzero(is_labelled)
+                X, q = (None if one is None else take_rows(one, rows) for one in (X, q))
+                y = take_rows(y, rows)
                 segment, sample_weight, clusters, cohort = (
-                    one if one is None or np.shape(one) != (n_rows,) else np.asarray(as_numpy(one))[rows]
-                    for one in (segment, sample_weight, clusters, cohort)
+                    labelled_rows(one, is_labelled) for one in (segment, sample_weight, clusters, cohort)
                 )
         audits, words = self._audited(e, is_labelled)
         if is_labelled is not None and not is_labelled.any():
@@ -283,9 +284,7 @@ class KeyEquationMonitor(ShownInOneLine):
             words.append(self._cohorts.leave_out(int(late.sum()), self._watched.kinds(numbers[late])))
         return self._take(self._cohorts.release(present, are_dates), words)
 
-    def _audited(
-        self, e: NDArray[np.float64] | None, is_labelled: NDArray[np.bool_] | None
-    ) -> tuple[AuditArrival | None, list[str]]:
+    def _audited(self, e: Array | None, is_labelled: Bools | None) -> tuple[AuditArrival | None, list[str]]:
         """The arrival of audits after a batch, and warnings."""
         if e is None or is_labelled is None:
             return self._audits, []
@@ -294,7 +293,7 @@ class KeyEquationMonitor(ShownInOneLine):
         found = AuditArrival(typical_weight(1.0 / e[is_labelled])) if self._audits is None else replace(self._audits)
         return found, [found.add(e, is_labelled)]
 
-    def release(self, now: Any) -> list[DriftAlarm]:
+    def release(self, now: object) -> list[DriftAlarm]:
         """With ``delay``: move on to the present cohort ``now`` without new rows; new alarms, as of `update`."""
         if self._cohorts is None:
             raise InvalidInput("release needs a monitor that holds rows back: make it with delay=")
@@ -357,7 +356,7 @@ class KeyEquationMonitor(ShownInOneLine):
         return self._audits is not None and self._audits.has_stopped
 
     @property
-    def reference_error(self) -> float | NDArray[np.float64]:
+    def reference_error(self) -> float | Array:
         """Standard error, in log-odds, of the model's error on reference rows: infinite without such rows.
 
         A drift from the first row on that is not several times as large cannot be found, however long the stream. With
@@ -386,7 +385,7 @@ class KeyEquationMonitor(ShownInOneLine):
         lines += [f"  ALARM: {alarm}" for alarm in self.alarms] or ["  no alarm"]
         return "\n".join(lines)
 
-    def plot(self, ax: Any = None, *, quantity: str = "evidence") -> Any:
+    def plot(self, ax: Axes = None, *, quantity: str = "evidence") -> Axes:
         """Draw the readings of every test.
 
         Parameters
@@ -395,16 +394,12 @@ class KeyEquationMonitor(ShownInOneLine):
             Where to draw; a new figure otherwise.
         quantity : "evidence", "z" or "drift"
             What to draw: evidence against the bar of each test, Z, or the estimated drift.
-
-        Returns
-        -------
-        matplotlib axes
         """
         return draw_readings(self._tracks, self.alarms, ax, quantity)
 
     # -- state -----------------------------------------------------------------------------------------------------
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """Everything but the model, as JSON can hold it; its size does not grow with the number of batches."""
         return {
             "format": _FORMAT,
@@ -430,14 +425,8 @@ class KeyEquationMonitor(ShownInOneLine):
         write_atomic(path, content)
 
     @classmethod
-    def from_json(cls, path: str | Path, model: Any = None) -> KeyEquationMonitor:
-        """Resume from a file that `to_json` wrote; the model is not in it.
-
-        Raises
-        ------
-        InvalidInput
-            If the file is no state of a monitor, or belongs to a model with another weighting.
-        """
+    def from_json(cls, path: str | Path, model: Estimator = None) -> KeyEquationMonitor:
+        """Resume from a file that `to_json` wrote; the model is not in it."""
         try:
             state = json.loads(Path(path).read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:
@@ -447,12 +436,13 @@ class KeyEquationMonitor(ShownInOneLine):
         return cls.from_state(state, model)
 
     @classmethod
-    def from_state(cls, state: Any, model: Any = None) -> KeyEquationMonitor:
+    def from_state(cls, state: object, model: Estimator = None) -> KeyEquationMonitor:
         """Resume from what `state` returned: the next update gives the same as if there had been no break."""
-        if item_of(state, "format") != _FORMAT or item_of(state, "version") != _VERSION:
+        kind, version = item_of(state, "format"), item_of(state, "version")
+        if (kind, version) != (_FORMAT, _VERSION):
             raise InvalidInput(
-                f"the state must be of the format {_FORMAT!r}, version {_VERSION}, got "
-                f"{short(state['format'])}, version {short(state['version'])}: begin a new one"
+                f"the state must be of the format {_FORMAT!r}, version {_VERSION}, got {short(kind)}, version "
+                f"{short(version)}: begin a new one"
             )
         classes = list_of(state, "classes")
         if len(classes) < 2:
@@ -476,7 +466,7 @@ class KeyEquationMonitor(ShownInOneLine):
                 f"one with {short(list(own.classes))} and {short(own.price.weights.tolist())}"
             )
         stored = list_of(state, "tracks")
-        names = [item_of(track, "segment") for track in stored]
+        names = [text_or_none(track, "segment") for track in stored]
         if names != list(made._tracks):
             raise InvalidInput(f"the state must have one track for all rows and for each segment, got {short(names)}")
         n_classes = len(classes)
@@ -498,6 +488,6 @@ class KeyEquationMonitor(ShownInOneLine):
         return made
 
 
-def _is_other(model: Any, classes: list[Any]) -> bool:
+def _is_other(model: Estimator, classes: list[object]) -> bool:
     """Whether a model has other classes than a state."""
     return model is not None and set(np.asarray(getattr(model, "classes_", ())).tolist()) != set(classes)

@@ -1,6 +1,7 @@
-"""What a monitor reads from a model and rows: class numbers, probabilities (n, K), segments, clusters and audits."""
+"""Input of a monitor: class numbers, probabilities (n, K), segments, clusters and audits, checked."""
 
-from typing import Any
+from collections.abc import Iterable
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -9,31 +10,28 @@ from crcen.decisions.monitor.cohorts import Sums
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.decision import sigmoid
 from crcen.theory.labels import Labels
-from crcen.theory.price import Price, cost_ratio_of, resolved
-from crcen.theory.rows import as_numpy, check_binary_target, check_probabilities, check_row_weights
+from crcen.theory.price import Price, WeightingLike, cost_ratio_of, resolved
+from crcen.theory.rows import (
+    Array,
+    Bools,
+    Estimator,
+    Index,
+    Rows,
+    as_numpy,
+    check_binary_target,
+    check_probabilities,
+    check_row_weights,
+)
 from crcen.theory.sequential import stream_sums
-
-__all__ = ["Batch", "WatchedModel", "check_audits", "row_segments", "segment_names"]
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Index = NDArray[np.int64]
 
 
 class WatchedModel:
     """The model of a monitor: its classes and the price of its probabilities; two classes are (negative, positive).
 
-    Parameters
-    ----------
-    model : fitted classifier or None
-        As in `KeyEquationMonitor`.
-    weighting : Lam, CostRatio, Budget, float, dict, array, Price or None
-        What q was trained under, if the model has no ``weighting_``.
-    n_columns : int
-        Columns of the reference probabilities, 0 if unknown.
+    ``n_columns`` is the number of columns of the reference probabilities, 0 if unknown.
     """
 
-    def __init__(self, model: Any, weighting: Any, n_columns: int = 0) -> None:
+    def __init__(self, model: Estimator, weighting: WeightingLike, n_columns: int = 0) -> None:
         self.model = model
         self.has_price = hasattr(model, "weighted_proba") and hasattr(model, "weighting_")
         if self.has_price and weighting is not None:
@@ -46,16 +44,16 @@ class WatchedModel:
             self.labels = Labels(np.arange(n_classes) if model is None else np.asarray(model.classes_))
         self.price = self._price(price)
         names = self.labels.classes.tolist()
-        self.classes: tuple[Any, ...] = tuple(names if n_classes > 2 or self.labels.is_last else names[::-1])
+        self.classes: tuple[object, ...] = tuple(names if n_classes > 2 or self.labels.is_last else names[::-1])
 
-    def _n_classes(self, price: Any, n_columns: int) -> int:
+    def _n_classes(self, price: WeightingLike, n_columns: int) -> int:
         if self.model is not None:
             return len(getattr(self.model, "classes_", ()))
         if isinstance(price, Price):
             return price.n_classes
         return len(price) if isinstance(price, dict | list | tuple | np.ndarray) else n_columns
 
-    def _price(self, given: Any) -> Price:
+    def _price(self, given: WeightingLike) -> Price:
         """The price of the probabilities, in the order of `classes`."""
         labels, ones = self.labels, np.ones(self.labels.n_classes)
         if isinstance(given, str):
@@ -67,7 +65,7 @@ class WatchedModel:
             if found.n_classes != labels.n_classes:
                 raise InvalidParameter(f"weighting must have {labels.n_classes} weights, got {found.n_classes}")
             return Price(found.weights, found.counts)
-        if isinstance(given, Price) or np.ndim(given) == 1:
+        if isinstance(given, Price) or np.ndim(cast(ArrayLike, given)) == 1:
             own = resolved(given, ones, given.positive if isinstance(given, Price) else None).weights
             return Price(own if labels.is_last else own[::-1], ones, None, 1)
         cost_ratio_of(given)  # refuses what needs class counts
@@ -82,13 +80,13 @@ class WatchedModel:
             raise InvalidInput(f"y must be 1-D with at least one row, got an array of shape {labels.shape}")
         return self.labels.target(labels).astype(np.int64)
 
-    def outputs(self, X: Any) -> Floats:
+    def outputs(self, X: Rows) -> Array:
         """Weighted probabilities by the model, natural ones if it has no weighting, in the order of `classes`."""
         if self.model is None:
             raise InvalidInput("this monitor has no model: pass q, or give it one with KeyEquationMonitor(model, ...)")
         return self._in_order(self.model.weighted_proba(X) if self.has_price else self.model.predict_proba(X))
 
-    def columns(self, q: ArrayLike, n_rows: int) -> Floats:
+    def columns(self, q: ArrayLike, n_rows: int) -> Array:
         """Given probabilities, (n, K) in the order of the model's classes or (n,) of the positive one, checked."""
         values, n_classes = np.asarray(as_numpy(q)), self.labels.n_classes
         if n_classes == 2 and values.shape == (n_rows,):
@@ -106,11 +104,11 @@ class WatchedModel:
             hint = f": for {values.shape[1]} classes give the monitor a model of them, or their weights as weighting="
         raise InvalidInput(f"q must have one value for each of the {n_rows} rows, got shape {values.shape}{hint}")
 
-    def _in_order(self, columns: Any) -> Floats:
+    def _in_order(self, columns: ArrayLike) -> Array:
         values = np.asarray(columns, dtype=np.float64)
         return values if self.labels.n_classes > 2 else self.labels.in_order(values)
 
-    def out_of_fold(self, numbers: Index, sample_weight: ArrayLike | None) -> Floats:
+    def out_of_fold(self, numbers: Index, sample_weight: ArrayLike | None) -> Array:
         """Out-of-fold q of the training rows of a `CRCENClassifierCV`, whose labels and weights these must be."""
         is_binary = self.has_price and self.model.weighting_.positive is not None
         found = getattr(self.model, "oof_decision_function_" if is_binary else "oof_proba_", None)
@@ -149,17 +147,16 @@ class WatchedModel:
 
 
 class Batch:
-    """Checked rows with labels.
+    """Checked rows: class numbers (n,), weighted probabilities (n, K), weights, segments and clusters (n,)."""
 
-    Parameters
-    ----------
-    numbers, q : arrays of shape (n,) and (n, K)
-        Class numbers and weighted probabilities.
-    weights, segments, clusters : arrays of shape (n,) or None
-        Of the rows.
-    """
-
-    def __init__(self, numbers: Index, q: Floats, weights: Any, segments: Any, clusters: Any) -> None:
+    def __init__(
+        self,
+        numbers: Index,
+        q: Array,
+        weights: ArrayLike | None,
+        segments: ArrayLike | None,
+        clusters: ArrayLike | None,
+    ) -> None:
         self.numbers, self.q = numbers, q
         self.weights = check_row_weights(weights, numbers.size)
         self.segments = None if segments is None else row_segments(segments, numbers.size)
@@ -185,13 +182,13 @@ class Batch:
         return found
 
 
-def _cluster_sizes(clusters: NDArray[Any]) -> Floats:
+def _cluster_sizes(clusters: NDArray[np.generic]) -> Array:
     """The number of rows in each row's cluster."""
     _, which, counts = np.unique(clusters, return_inverse=True, return_counts=True)
     return np.asarray(counts[which.ravel()], dtype=np.float64)
 
 
-def check_audits(y: ArrayLike, audit_probability: ArrayLike) -> tuple[Floats, Bools]:
+def check_audits(y: ArrayLike, audit_probability: ArrayLike) -> tuple[Array, Bools]:
     """Audit probabilities, 0 for unknown ones of rows without a label, and which rows have a label."""
     labels = np.asarray(as_numpy(y))
     is_labelled = np.array([one is not None and one == one for one in labels.ravel().tolist()], dtype=bool)
@@ -207,7 +204,15 @@ def check_audits(y: ArrayLike, audit_probability: ArrayLike) -> tuple[Floats, Bo
     return e, is_labelled
 
 
-def segment_names(segments: Any) -> list[str]:
+def labelled_rows(values: object, is_labelled: Bools) -> NDArray[np.generic] | None:
+    """Values of the rows with a label; one value for all rows stays as it is."""
+    if values is None:
+        return None
+    found = np.asarray(as_numpy(values))
+    return found[is_labelled] if found.shape == is_labelled.shape else found
+
+
+def segment_names(segments: Iterable[object]) -> list[str]:
     """Distinct names, as text."""
     if isinstance(segments, str):
         raise InvalidParameter(f"segments must be a sequence of names, got the text {segments!r}: did you mean a list?")
@@ -217,7 +222,7 @@ def segment_names(segments: Any) -> list[str]:
     return names
 
 
-def row_segments(segment: Any, n: int) -> NDArray[np.object_]:
+def row_segments(segment: ArrayLike, n: int) -> NDArray[np.object_]:
     """The segment of each row as text; one name stands for all rows."""
     values = np.asarray(segment, dtype=object)
     if values.ndim == 0:

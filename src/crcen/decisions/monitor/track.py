@@ -1,32 +1,29 @@
-"""One running test of a monitor, of all rows or of a segment: its sums, readings, alarm and state."""
+"""The running tests of a monitor, of all rows and of segments: sums, readings, alarms, state, table and drawing."""
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from crcen._support.extras import need
 from crcen.decisions.monitor.drift_tests import DriftTest, Tally
 from crcen.decisions.monitor.state import (
+    arrays_of,
     count_of,
     item_of,
     list_of,
-    number_of,
     numbers_of,
     numbers_or_nan,
     plain,
     plain_sums,
     plain_value,
+    record_of,
     short,
     sums_from,
-    text_or_none,
 )
-from crcen.exceptions import InvalidInput
-from crcen.theory.rows import Shown
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.rows import Array, Axes, Shown
 from crcen.theory.sequential import StreamSums, n_tests
-
-__all__ = ["MAX_READINGS", "DriftAlarm", "MonitorReading", "Track", "thinned"]
 
 # Readings kept: the latest, and a quarter of all spread evenly over the time before them.
 MAX_READINGS = 512
@@ -92,7 +89,7 @@ class MonitorReading:
             raise AttributeError(f"a reading of {len(self.counts)} classes has counts, z_by_class and drift_by_class.")
         return values[0]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values, None for NaN; those of the positive class are None for more than two classes."""
         names = ("n_pos", "z", "z_reference", "drift")
         is_binary = len(self.counts) == 2
@@ -100,20 +97,14 @@ class MonitorReading:
         return {**plain(self), **alone}
 
     @classmethod
-    def from_plain(cls, stored: Any, n_classes: int) -> "MonitorReading":
-        """A reading as it was written, checked."""
+    def from_plain(cls, stored: object, n_classes: int) -> "MonitorReading":
+        """The inverse of `plain`, checked."""
         names = ("z_by_class", "z_reference_by_class", "drift_by_class")
         counts = numbers_of(stored, "counts", n_classes)
         if any(count < 0 or count != int(count) for count in counts):
             raise InvalidInput(f"the monitor's state must hold whole numbers from 0 as 'counts', got {short(counts)}")
-        return cls(
-            segment=text_or_none(stored, "segment"),
-            batch=count_of(stored, "batch"),
-            n_rows=count_of(stored, "n_rows"),
-            counts=tuple(int(count) for count in counts),
-            log_evidence=number_of(stored, "log_evidence"),
-            **{name: numbers_or_nan(stored, name, n_tests(n_classes)) for name in names},
-        )
+        values = {name: numbers_or_nan(stored, name, n_tests(n_classes)) for name in names}
+        return record_of(cls, stored, counts=tuple(int(count) for count in counts), **values)
 
 
 @dataclass(frozen=True)
@@ -145,7 +136,7 @@ class DriftAlarm(Shown):
     batch: int
     when: str | None
     n_rows: int
-    label: Any
+    label: object
     since_batch: int
     drift: float
     drift_error: float
@@ -163,46 +154,23 @@ class DriftAlarm(Shown):
         )
 
     @classmethod
-    def from_plain(cls, stored: Any) -> "DriftAlarm":
-        """An alarm as it was written, checked."""
-        limits = [item_of(stored, name) for name in ("drift_low", "drift_high")]
-        return cls(
-            text_or_none(stored, "segment"),
-            count_of(stored, "batch"),
-            text_or_none(stored, "when"),
-            count_of(stored, "n_rows"),
-            item_of(stored, "label"),
-            count_of(stored, "since_batch"),
-            number_of(stored, "drift"),
-            number_of(stored, "drift_error"),
-            -math.inf if limits[0] is None else number_of(stored, "drift_low"),
-            math.inf if limits[1] is None else number_of(stored, "drift_high"),
-            number_of(stored, "log_evidence"),
-        )
+    def from_plain(cls, stored: object) -> "DriftAlarm":
+        """The inverse of `plain`, checked."""
+        open_ends = {"drift_low": -math.inf, "drift_high": math.inf}
+        given = {name: end for name, end in open_ends.items() if item_of(stored, name) is None}
+        return record_of(cls, stored, **given)
 
 
 class Track:
-    """The running test of all rows or of one segment.
+    """The running test of all rows (``segment`` None) or of one segment, at the false-alarm rate ``level``.
 
-    Parameters
-    ----------
-    classes : tuple of labels
-        Two are (negative, positive).
-    segment : str or None
-        None for all rows.
-    level : float
-        False-alarm rate that this test may spend.
-    reference : StreamSums
-        Sums of its reference rows, empty if there are none.
-    dispersion : float
-        How much larger the residual's variance is than the model says.
-    scale, tolerance : float
-        As in `DriftTest`.
+    ``dispersion`` is the factor by which the variance of residuals exceeds the one under the model; `DriftTest` has
+    ``scale`` and ``tolerance``.
     """
 
     def __init__(
         self,
-        classes: tuple[Any, ...],
+        classes: tuple[object, ...],
         segment: str | None,
         level: float,
         reference: StreamSums,
@@ -237,7 +205,7 @@ class Track:
         return bool(self.history) and self.history[-1].log_evidence >= -math.log(self.level)
 
     @property
-    def reference_error(self) -> NDArray[np.float64]:
+    def reference_error(self) -> Array:
         """Standard error, in log-odds, of the model's error on reference rows, for each tested class."""
         return self.test.reference.error[self.tested]
 
@@ -285,7 +253,7 @@ class Track:
             log_evidence=self.test.log_evidence(),
         )
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """Everything that changes, as JSON can hold it; the settings are the monitor's."""
         starts = zip(self.test.start_batches, self.test.start_numbers, self.test.starts, strict=True)
         return {
@@ -293,21 +261,18 @@ class Track:
             "reference": plain_sums(self.reference),
             "sums": plain_sums(self.sums),
             "pending": plain_sums(self.pending),
-            "total": self.test.total.plain(),
-            "starts": [{"batch": b, "number": number, "total": one.plain()} for b, number, one in starts],
+            "total": plain_sums(self.test.total),
+            "starts": [{"batch": b, "number": number, "total": plain_sums(one)} for b, number, one in starts],
             "history": [plain(reading) for reading in self.history],
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: object) -> None:
         """Take what `state` returned, checked; the reference is given to the constructor."""
-        n_classes = len(self.classes)
-
-        def tally(stored: Any) -> Tally:
-            return Tally.from_plain(numbers_of(stored, "total", Tally.n_numbers(n_classes)), n_classes)
-
+        n_classes, shapes = len(self.classes), Tally.shapes(len(self.classes))
         self.sums, self.pending = (sums_from(state, key, n_classes) for key in ("sums", "pending"))
         starts = list_of(state, "starts")
-        self.test.total, self.test.starts = tally(state), [tally(start) for start in starts]
+        self.test.total = Tally(*arrays_of(state, "total", shapes))
+        self.test.starts = [Tally(*arrays_of(start, "total", shapes)) for start in starts]
         self.test.start_batches = [count_of(start, "batch") for start in starts]
         self.test.start_numbers = [count_of(start, "number") for start in starts]
         self.history = [MonitorReading.from_plain(stored, n_classes) for stored in list_of(state, "history")]
@@ -319,3 +284,70 @@ def thinned(history: list[MonitorReading]) -> list[MonitorReading]:
     batches = np.array([reading.batch for reading in old])
     wanted = np.unique(np.searchsorted(batches, np.linspace(batches[0], batches[-1], MAX_READINGS // 4)))
     return [old[place] for place in wanted] + latest
+
+
+Tracks = dict[str | None, Track]
+_QUANTITIES = {
+    "evidence": "evidence, powers of ten over the bar",
+    "z": "Z against the model alone",
+    "drift": "drift in log-odds",
+}
+
+
+def table_of_readings(tracks: Tracks) -> list[str]:
+    """One line for each test, below a line of heads; for more than two classes one for each class."""
+    lines = []
+    if len(tracks[None].classes) == 2:
+        heads = (("rows", 10), ("positive", 10), ("Z", 8), ("Z (ref.)", 10), ("drift", 8), ("evidence", 12), ("bar", 9))
+        lines = [f"  {'rows of':<16}" + "".join(f"{head:>{width}}" for head, width in heads)]
+    for name, track in tracks.items():
+        label = "all" if name is None else name
+        if not track.history:
+            lines.append(f"  {label:<16}{'no rows yet':>10}")
+            continue
+        last, bar = track.history[-1], 1.0 / track.level
+        evidence = math.exp(min(last.log_evidence, 700.0))
+        if len(track.classes) == 2:
+            lines.append(
+                f"  {label:<16}{last.n_rows:>10,}{last.n_pos:>10,}{last.z:>8.2f}{last.z_reference:>10.2f}"
+                f"{last.drift:>+8.2f}{evidence:>12.3g}{bar:>9.4g}"
+            )
+            continue
+        lines.append(f"  rows of {label}: {last.n_rows:,}, evidence {evidence:.3g} (bar {bar:.4g})")
+        lines.append(f"    {'class':<16}{'rows':>10}{'Z':>8}{'drift':>8}")
+        for one, count, z, drift in zip(track.classes, last.counts, last.z_by_class, last.drift_by_class, strict=True):
+            lines.append(f"    {one!s:<16}{count:>10,}{z:>8.2f}{drift:>+8.2f}")
+    return lines
+
+
+def _curves(tracks: Tracks, quantity: str) -> list[tuple[str | None, str, list[int], list[float]]]:
+    """Curves to draw: test, name, batches and values."""
+    curves = []
+    for name, track in tracks.items():
+        label, batches = "all rows" if name is None else name, [r.batch for r in track.history]
+        if quantity == "evidence":
+            bar = math.log(track.level)
+            curves.append((name, label, batches, [(r.log_evidence + bar) / math.log(10.0) for r in track.history]))
+        elif name is None or len(track.classes) == 2:  # a line for each class of a segment would be too many
+            for k, one in enumerate(track.classes[track.tested]):
+                values = [getattr(r, f"{quantity}_by_class")[k] for r in track.history]
+                curves.append((name, label if len(track.classes) == 2 else str(one), batches, values))
+    return curves
+
+
+def draw_readings(tracks: Tracks, alarms: list[DriftAlarm], ax: Axes, quantity: str) -> Axes:
+    """Draw a quantity of every test over batches, with its alarms."""
+    if quantity not in _QUANTITIES:
+        raise InvalidParameter(f"quantity must be one of {', '.join(_QUANTITIES)}, got {quantity!r}")
+    if ax is None:
+        _, ax = need("matplotlib.pyplot", "plots").subplots()
+    for name, label, batches, values in _curves(tracks, quantity):
+        (line,) = ax.plot(batches, values, marker=".", linewidth=2.0 if name is None else 1.0, label=label)
+        for alarm in alarms:
+            if alarm.segment == name:
+                ax.axvline(alarm.batch, color=line.get_color(), linestyle=":")
+    bar = {"label": "alarm", "linestyle": "--"} if quantity == "evidence" else {"linewidth": 0.8}
+    ax.axhline(0.0, color="black", **bar)
+    ax.set(xlabel="batch", ylabel=_QUANTITIES[quantity])
+    ax.legend()
+    return ax
