@@ -207,7 +207,9 @@ def _render(jinja: Jinja, parts: Values) -> str:
     """The page; ``data``, ``style`` and ``script`` are trusted, everything else is escaped."""
     from jinja2.utils import markupsafe
 
-    trusted = {name: markupsafe.Markup(parts[name]) for name in ("data", "style", "script", "one_script")}
+    style, script = asset("report.css"), asset("report.js")
+    parts = {"style": style, "script": script, **parts, "policy": policy(style, script)}
+    trusted = {name: markupsafe.Markup(parts[name]) for name in ("data", "style", "script")}
     blank: Values = {"effects": [], "groups": [], "columns": [], "facts": {}, "findings": (), "sentences": []}
     page: str = jinja.get_template("page.html.j2").render(**{**blank, "is_part": False, **parts, **trusted})
     return page
@@ -218,7 +220,7 @@ def _price_parts(
 ) -> Values:
     """Parts of a page about a positive class."""
     measured = measure(evidence, models)
-    style, script, rows = asset("report.css"), asset("report.js"), measured["rows"]
+    rows = measured["rows"]
     data = {**{name: measured[name] for name in DRAWN}, "command": names["command"], "rows": rows}
     share = f"{rows['n_positive_rows']:,} positive ({100.0 * rows['share']:.3g} %)"
     return {
@@ -227,10 +229,6 @@ def _price_parts(
         "lead": f"{rows['n_rows']:,} rows, {share}",
         "sentences": sentences(measured, findings),
         "effects": effect_charts(column_effects(evidence)),
-        "policy": policy(style, script),
-        "style": style,
-        "script": script,
-        "one_script": "",
         "data": embedded(data),
     }
 
@@ -238,7 +236,6 @@ def _price_parts(
 def _cost_parts(jinja: Jinja, evidence: Evidence, findings: Sequence[Finding], models: Sequence[Values]) -> Values:
     """Parts of a page without a positive class."""
     measured, explored = measure_classes(evidence, models)
-    style, script, one_script = asset("report.css"), asset("class_report.js"), asset("report.js")
     picked = _picked(evidence)
     pages = [{"label": evidence.names[k], "html": _one_page(jinja, evidence, k, len(picked))} for k in picked]
     data = {"rows": explored, "decisions": measured["decisions"], "costs": measured["costs"], "pages": pages}
@@ -252,10 +249,6 @@ def _cost_parts(jinja: Jinja, evidence: Evidence, findings: Sequence[Finding], m
         "equations": _equations(evidence.equations, evidence.is_out_of_fold),
         "reliability": reliability_charts(evidence.of(reliability), evidence.names, counts, MOST_CHARTS),
         "picks": [evidence.names[k] for k in picked],
-        "policy": policy(style, script, one_script),
-        "style": style,
-        "script": script,
-        "one_script": one_script,
         "data": embedded(data),
     }
 
@@ -336,10 +329,8 @@ def _one_page(jinja: Jinja, evidence: Evidence, k: int, n_picked: int) -> str:
         "is_part": True,
         "measured": measured,
         "names": {"title": label},
-        "policy": policy(asset("report.css"), asset("report.js")),
         "style": _STYLE,
         "script": _SCRIPT,
-        "one_script": "",
         "data": embedded(data),
     }
     return _render(jinja, parts)
@@ -386,4 +377,4 @@ def _facts(evidence: Evidence, names: Mapping[str, str | None]) -> dict[str, lis
             about.append((label, str(value)))
     versions = [("crcen", __version__), ("Python", platform.python_version()), *installed_versions(_PACKAGES).items()]
     versions.append(("written", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")))
-    return {"Data": data, "Estimator": about, "Environment": versions}
+    return {"Data": data, "Model": about, "Environment": versions}
