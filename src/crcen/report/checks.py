@@ -54,31 +54,13 @@ Outcome = tuple[bool | None, str]
 
 @dataclass(frozen=True)
 class Finding:
-    """The outcome of one check.
+    """The outcome of one check."""
 
-    Parameters
-    ----------
-    code : str
-        Stable: CRC001 and so on.
-    title : str
-        What would be wrong.
-    status : str
-        "warning", "passed", or "unknown" if the check cannot be made.
-    measured : str
-        What was found; if it is unknown, why.
-    limit : str
-        When it is a warning.
-    advice : str
-        What to try.
-    tested : str
-        What was tested.
-    """
-
-    code: str
-    title: str
-    status: str
-    measured: str
-    limit: str
+    code: str  # stable: CRC001 and so on
+    title: str  # what would be wrong
+    status: str  # "warning", "passed", or "unknown" if the check cannot be made
+    measured: str  # or why it is unknown
+    limit: str  # when it is a warning
     advice: str
     tested: str = ""
 
@@ -98,15 +80,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """A registered check.
-
-    Parameters
-    ----------
-    code, tested, title, limit, advice : str
-        As in `Finding`.
-    run : callable
-        Takes evidence; returns whether to warn and what was measured, or None if the check does not apply.
-    """
+    """A registered check; ``run`` returns whether to warn and what was measured, or None if it does not apply."""
 
     code: str
     tested: str
@@ -151,13 +125,7 @@ def examine(evidence: Evidence, codes: Collection[str] | None = None) -> tuple[F
 def check_model(
     model: Estimator, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None, **options: Any
 ) -> tuple[Finding, ...]:
-    """The outcome of every check, as `crcen.write_report` shows them.
-
-    Parameters
-    ----------
-    model, X, y, sample_weight, **options
-        As `crcen.report.evidence.gather` takes them.
-    """
+    """The outcome of every check, as `crcen.write_report` shows them; parameters as in `gather`."""
     return examine(gather(model, X, y, sample_weight, **options))
 
 
@@ -707,16 +675,8 @@ def selected_labels(evidence: Evidence) -> Outcome | None:
 def selection_of(model: Estimator, labelled: Bools, proba: Array, default: int | None = None) -> LabelSelection:
     """Compare rows with and without a label, for `Evidence.selection`.
 
-    Parameters
-    ----------
-    model : object
-        A fitted classifier with ``weighting_``.
-    labelled : bool array of shape (n,)
-        Whether rows have a label.
-    proba : float64 array of shape (n, K)
-        Natural probabilities.
-    default : int, optional
-        The decision that is no alarm, without a positive class; by default the most frequent class of training.
+    ``default`` is the decision that is no alarm, without a positive class: by default the most frequent class of
+    training.
     """
     price: Price = model.weighting_
     if price.positive is not None:

@@ -1,4 +1,4 @@
-"""What the columns of a table tell: each one alone, shuffled (permutation importance), and moved over its values."""
+"""Evidence about columns: separation by each one alone, permutation importance, and effects of its values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from crcen.report.evidence import EncodedColumn, Evidence
 from crcen.theory.limits import FEWEST_OF_A_CLASS
 from crcen.theory.metrics import log_losses
-from crcen.theory.rows import Array, Bools, Index
+from crcen.theory.rows import Array, Bools, Index, Rows
 
 # Cells of a column: a pandas Series or an array of any type.
 Cells = Any
@@ -27,21 +27,11 @@ _ALL = slice(None)
 
 @dataclass(frozen=True)
 class Separation:
-    """How well a column alone separates classes.
-
-    Parameters
-    ----------
-    name : str
-        The column.
-    areas : dict of int to float
-        Area under the ROC curve of each class against the rest, by class number; ½ tells nothing, 1 separates.
-    least_pair : float
-        The smallest area between two classes.
-    """
+    """How well a column alone separates classes."""
 
     name: str
-    areas: dict[int, float]
-    least_pair: float
+    areas: dict[int, float]  # area under the ROC curve of each class against the rest, by class number
+    least_pair: float  # the smallest area between two classes
 
     @property
     def area(self) -> float:
@@ -161,7 +151,7 @@ def _ends(scores: Array) -> list[Array]:
     return [np.where(missing, end, scores) for end in (known.min() - 1.0, known.max() + 1.0)]
 
 
-def _column(X: Any, number: int, rows: Index | slice = _ALL) -> Cells:
+def _column(X: Rows, number: int, rows: Index | slice = _ALL) -> Cells:
     return X.iloc[rows, number] if hasattr(X, "iloc") else X[rows, number]
 
 
@@ -210,17 +200,7 @@ MOST_PRECISE, _FEWEST_ROWS = 20, 150
 
 @dataclass(frozen=True)
 class ColumnImportance:
-    """One column.
-
-    Parameters
-    ----------
-    name : str
-        Its name.
-    increase : float
-        Mean increase of the natural log loss when the column is shuffled.
-    low, high : float
-        95 % interval over the rows.
-    """
+    """Mean increase of the natural log loss when a column is shuffled, with its 95 % interval over the rows."""
 
     name: str
     increase: float
@@ -230,26 +210,14 @@ class ColumnImportance:
 
 @dataclass(frozen=True)
 class Importances:
-    """All columns, the most important first.
-
-    Parameters
-    ----------
-    columns : tuple of ColumnImportance
-        Sorted by increase.
-    n_rows, n_repeats : int
-        How many rows were shuffled, and how often each column.
-    n_precise : int
-        The first columns, for which these rows were shuffled; the others were screened with fewer rows.
-    log_loss, base_log_loss : float
-        Natural log loss of the model on these rows, and of the class shares.
-    """
+    """All columns, the most important first."""
 
     columns: tuple[ColumnImportance, ...]
-    n_rows: int
-    n_repeats: int
-    log_loss: float
-    base_log_loss: float
-    n_precise: int = 0
+    n_rows: int  # that were shuffled
+    n_repeats: int  # of each column
+    log_loss: float  # of the model on these rows
+    base_log_loss: float  # of the class shares
+    n_precise: int = 0  # first columns for which these rows were shuffled; the others had fewer rows
 
     @property
     def shares(self) -> Array:
@@ -327,22 +295,10 @@ _LONGEST = 22
 
 @dataclass(frozen=True)
 class EffectPoint:
-    """One value of a column.
-
-    Parameters
-    ----------
-    label : str
-        The value as it is written.
-    place : float
-        Where it stands on the axis: the number itself, days for dates, 0, 1, 2… for categories.
-    effect : float
-        Mean change of the natural log-odds when rows take this value instead of their own.
-    low, high : float
-        95 % interval over the rows.
-    """
+    """Mean change of the natural log-odds when rows take this value, with its 95 % interval over the rows."""
 
     label: str
-    place: float
+    place: float  # on the axis: the number itself, days for dates, 0, 1, 2… for categories
     effect: float
     low: float
     high: float
@@ -350,24 +306,12 @@ class EffectPoint:
 
 @dataclass(frozen=True)
 class ColumnEffect:
-    """The effect of one column.
-
-    Parameters
-    ----------
-    name : str
-        The column.
-    is_ordered : bool
-        Whether values have an order, to be joined by a line.
-    points : tuple of EffectPoint
-        By value, or by effect if there is no order.
-    shape : str
-        In words: "rises", "falls", "rises and falls", "falls and rises", "is flat", or "differs by value".
-    """
+    """The effect of one column."""
 
     name: str
-    is_ordered: bool
-    points: tuple[EffectPoint, ...]
-    shape: str
+    is_ordered: bool  # whether values have an order, to be joined by a line
+    points: tuple[EffectPoint, ...]  # by value, or by effect if there is no order
+    shape: str  # in words, such as "rises" or "falls and rises"
 
 
 def column_effects(evidence: Evidence) -> tuple[ColumnEffect, ...]:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -65,29 +64,15 @@ def price_ladder(price: float, imbalance_ratio: float) -> list[float]:
 
 @dataclass(frozen=True)
 class OperatingPoints:
-    """Weighted counts of the rows at or above each distinct probability, highest first.
+    """Weighted counts of the rows at or above each distinct probability, highest first."""
 
-    Parameters
-    ----------
-    score : float64 array of shape (k,)
-        Distinct probabilities, falling.
-    tp, fp : float64 array of shape (k,)
-        Positive and negative rows with at least this probability.
-    square : float64 array of shape (k,)
-        Sum of the squared weights of these rows: their number where there are no weights.
-    n_pos, n_neg : float
-        All rows.
-    n_rows : int
-        How many rows there are, whatever they weigh.
-    """
-
-    score: Array
-    tp: Array
+    score: Array  # distinct probabilities, falling
+    tp: Array  # positive rows with at least this probability
     fp: Array
-    square: Array
+    square: Array  # sum of the squared weights of these rows: their number where there are no weights
     n_pos: float
     n_neg: float
-    n_rows: int
+    n_rows: int  # whatever they weigh
 
     def above(self, price: float) -> int:
         """How many of the points are alarms at a price: those above the threshold."""
@@ -151,22 +136,7 @@ class OperatingPoints:
 
 
 def operating_points(target: Bools, p: Array, weights: Array) -> OperatingPoints:
-    """Count rows at every distinct probability.
-
-    Parameters
-    ----------
-    target : bool array of shape (n,)
-        True for the positive rows.
-    p : float64 array of shape (n,)
-        Probabilities of the positive class.
-    weights : float64 array of shape (n,)
-        Sample weights.
-
-    Returns
-    -------
-    OperatingPoints
-        Cumulative counts, highest probability first.
-    """
+    """Count rows at every distinct probability of the positive class."""
     curve = ThresholdCurve(target, p)
     tp, fp = curve.totals(weights)
     caught, alarmed = curve.totals(weights**2)
@@ -193,54 +163,25 @@ _MOST_GROUPS, _FEWEST_GROUPS, _POSITIVES_IN_A_GROUP = 10, 3, 5
 
 @dataclass(frozen=True)
 class ReliabilityGroup:
-    """Rows of similar probability.
-
-    Parameters
-    ----------
-    n_rows : int
-        How many.
-    mean_p : float
-        Their mean natural probability.
-    mean_q : float or None
-        Their mean probability under the weighting, where the model has one.
-    observed, low, high : float
-        The share of positives among them, with its 95 % interval.
-    expected_positives, observed_positives : float
-        Weighted counts.
-    z : float
-        The difference in standard deviations of the true posterior; 0 where these are 0 and both counts agree.
-    """
+    """Rows of similar probability."""
 
     n_rows: int
-    mean_p: float
-    mean_q: float | None
-    observed: float
+    mean_p: float  # natural probability
+    mean_q: float | None  # probability under the weighting, where the model has one
+    observed: float  # share of positives, with its 95 % interval
     low: float
     high: float
-    expected_positives: float
+    expected_positives: float  # weighted counts
     observed_positives: float
-    z: float
+    z: float  # difference in standard deviations of the true posterior; 0 where these are 0 and both counts agree
 
 
 def reliability_groups(target: Bools, p: Array, q: Array | None, weights: Array) -> tuple[ReliabilityGroup, ...]:
     """Group rows by probability, about equally many expected positives in each, and compare with what was observed.
 
     Rows are cut by p alone, never by the outcome, and equal probabilities stay together. For rare events groups of
-    equal size would put nearly every positive into the last one.
-
-    Parameters
-    ----------
-    target : bool array of shape (n,)
-        True for the positive rows.
-    p, q : float64 array of shape (n,)
-        Natural probabilities, and those under the weighting or None.
-    weights : float64 array of shape (n,)
-        Sample weights.
-
-    Returns
-    -------
-    tuple of ReliabilityGroup
-        In increasing order of probability; groups of weight 0 are left out.
+    equal size would put nearly every positive into the last one. Groups are in increasing order of probability; those
+    of weight 0 are left out.
     """
     count = int(np.clip(target.sum() // _POSITIVES_IN_A_GROUP, _FEWEST_GROUPS, _MOST_GROUPS))
     values, position = np.unique(p, return_inverse=True)
@@ -287,21 +228,8 @@ _POINTS = 121
 _MOST_CUTS = 240
 
 
-def decision_numbers(evidence: Evidence, price: float) -> dict[str, Any]:
-    """Net benefit, cost curve, Brier curve and gains.
-
-    Parameters
-    ----------
-    evidence : Evidence
-        The model's answers and their labels.
-    price : float
-        Of the model; the prices are those of the page's slider around it.
-
-    Returns
-    -------
-    dict
-        Of lists of numbers.
-    """
+def decision_numbers(evidence: Evidence, price: float) -> dict[str, dict[str, Array]]:
+    """Net benefit, cost curve, Brier curve and gains, at prices around that of the model."""
     curves = DecisionCurves(evidence.target, evidence.p, evidence.weights)
     ends = price_grid(price, curves.n_neg / curves.n_pos)
     benefit = curves.net_benefit(np.geomspace(ends[0], ends[-1], _POINTS))

@@ -45,43 +45,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class EncodedColumn:
-    """Place of a table's column among the encoded ones.
+    """Place of a table's column among the encoded ones."""
 
-    Parameters
-    ----------
-    kind : str
-        "number", "boolean", "date", "category" or "text".
-    block : slice
-        Its encoded columns.
-    has_indicator : bool
-        Whether the last of these is 1 for a missing value.
-    """
-
-    kind: str
-    block: slice
-    has_indicator: bool
+    kind: str  # "number", "boolean", "date", "category" or "text"
+    block: slice  # its encoded columns
+    has_indicator: bool  # whether the last of these is 1 for a missing value
 
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """Rows encoded once by a table classifier, which encodes each column by itself.
+    """Rows encoded once by a table classifier, which encodes each column by itself."""
 
-    Parameters
-    ----------
-    X : float64 array of shape (n, n_encoded)
-        Finite numbers.
-    columns : dict of str to EncodedColumn
-        The columns that the model uses, by name.
-    estimator : object
-        Predicts from such rows.
-    table : EncodedTable
-        What the model's ``encode`` returned.
-    """
-
-    X: Array
-    columns: Mapping[str, EncodedColumn]
-    estimator: Estimator
-    table: EncodedTable
+    X: Array  # (n, n_encoded), finite
+    columns: Mapping[str, EncodedColumn]  # those that the model uses, by name
+    estimator: Estimator  # predicts from such rows
+    table: EncodedTable  # what the model's ``encode`` returned
 
     @classmethod
     def of(cls, model: Estimator, X: Rows) -> EncodedRows | None:
@@ -101,68 +79,28 @@ class EncodedRows:
 class Evidence:
     """A model and its answers on labelled rows, for K ≥ 2 classes.
 
-    Parameters
-    ----------
-    model : object
-        A fitted classifier.
-    labels : Labels
-        Its classes. With a positive class the report is about that class, otherwise about all of them.
-    y : int64 array of shape (n,)
-        Class numbers.
-    proba : float64 array of shape (n, K)
-        Natural probabilities.
-    weights : float64 array of shape (n,)
-        Sample weights, 1 if none were given.
-    price : Price
-        Of training; equal weights with the counts of these rows if the model has none.
-    has_price : bool
-        Whether the model has a price.
-    costs : CostMatrix, optional
-        Of decisions without a positive class; by default those of training.
-    X : DataFrame or array of shape (n, columns), optional
-        The rows as the model takes them. Without them checks of columns are not made.
-    columns : tuple of str
-        Names of the columns of X.
-    encoded : EncodedRows, optional
-        The rows as the estimator of a table classifier takes them.
-    is_weighted, is_out_of_fold : bool
-        Whether sample weights were given; whether probabilities are by models that did not see these rows, but the
-        model did.
-    known_rows : Recognition, optional
-        Whether these are training rows, if it was determined already.
-    groups : tuple of GroupComparison
-        Comparisons of groups of rows.
-    selection : LabelSelection, optional
-        How rows with a label differ from those without, which are not among these rows.
-    is_audited : bool
-        Whether labels were drawn with known probabilities, by which the rows are weighted.
-    clusters : array of shape (n,), optional
-        Rows of the same cluster may depend on each other.
-    is_stratified : bool
-        Whether the class counts of these rows were fixed when they were drawn.
-    random_state : int
-        Seed of permutations and of chosen rows.
+    With a positive class (``labels.positive``) the report is about that class, otherwise about all of them.
     """
 
     model: Estimator
     labels: Labels
-    y: Index
-    proba: Array
-    weights: Array
-    price: Price
+    y: Index  # class numbers
+    proba: Array  # natural probabilities, (n, K)
+    weights: Array  # sample weights, 1 if none were given
+    price: Price  # of training; equal weights with the counts of these rows if the model has none
     has_price: bool = True
-    costs: CostMatrix | None = None
-    X: Rows = None
+    costs: CostMatrix | None = None  # of decisions without a positive class; by default those of training
+    X: Rows = None  # as the model takes them; without them checks of columns are not made
     columns: tuple[str, ...] = ()
     encoded: EncodedRows | None = None
     is_weighted: bool = False
-    is_out_of_fold: bool = False
-    known_rows: Recognition | None = None
+    is_out_of_fold: bool = False  # probabilities are by models that did not see these rows, but the model did
+    known_rows: Recognition | None = None  # whether these are training rows, if it was determined already
     groups: tuple[GroupComparison, ...] = ()
-    selection: LabelSelection | None = None
-    is_audited: bool = False
+    selection: LabelSelection | None = None  # how rows with a label differ from those without
+    is_audited: bool = False  # labels were drawn with known probabilities, by which the rows are weighted
     clusters: NDArray[np.generic] | None = None
-    is_stratified: bool = False
+    is_stratified: bool = False  # the class counts of these rows were fixed when they were drawn
     random_state: int = 0
     _made: dict[Callable[..., object], Any] = field(default_factory=dict, init=False, repr=False)
 
@@ -247,9 +185,17 @@ class Evidence:
         """The key equations of the natural probabilities on these rows, tested with the model's own error."""
         error = None if self.is_out_of_fold and not self.has_positive else self.training_error
         noise = fitted_model_noise(self.weights, self.price, kept_by(self.model, "profile_")) if self.has_price else 1.0
-        drawn: dict[str, Any] = {"clusters": self.clusters, "is_stratified": self.is_stratified}
-        names = self.names
-        return judge_equations(self.y, self.proba, self.price, names, self.weights, noise=noise, error=error, **drawn)
+        return judge_equations(
+            self.y,
+            self.proba,
+            self.price,
+            self.names,
+            self.weights,
+            noise=noise,
+            error=error,
+            clusters=self.clusters,
+            is_stratified=self.is_stratified,
+        )
 
     @cached_property
     def cost_matrix(self) -> CostMatrix:
@@ -273,11 +219,7 @@ class Evidence:
         return found
 
     def answers(self, rows: Index) -> Callable[[int, Index | int], Array]:
-        """A function that predicts for these rows with one column's cells taken from other rows.
-
-        It takes the number of a column and, for each row, another one (or one for all), and returns probabilities
-        (n, K).
-        """
+        """A function that predicts (n, K) for these rows with cells of a column, by number, taken from other rows."""
         if self.encoded is not None:
             return self._from_encoded(self.encoded, rows)
         some = self.X.iloc[rows] if hasattr(self.X, "iloc") else self.X[rows]
@@ -317,21 +259,7 @@ def has_several_classes(model: Estimator) -> bool:
 
 
 def evidence_of(model: Estimator, y: Index, proba: Array, weights: Array | None = None, **more: Any) -> Evidence:
-    """Evidence from class numbers and natural probabilities that are known already.
-
-    Parameters
-    ----------
-    model : object
-        A fitted classifier.
-    y : int64 array of shape (n,)
-        Class numbers.
-    proba : float64 array of shape (n, K)
-        Natural probabilities.
-    weights : float64 array of shape (n,), optional
-        Sample weights.
-    **more
-        Further parameters of `Evidence`.
-    """
+    """Evidence from class numbers (n,) and natural probabilities (n, K) that are known already."""
     sizes, classes = np.ones(len(y)) if weights is None else weights, np.asarray(model.classes_)
     labels = Labels(classes) if has_several_classes(model) else Labels.of_model(model, classes[y], sizes)
     price = getattr(model, "weighting_", None)
@@ -357,30 +285,10 @@ def gather(
 
     Parameters
     ----------
-    model : object
-        A fitted classifier with ``predict_proba`` and ``classes_``; ``pos_label_``, ``weighting_`` and
-        ``weighted_proba`` are used if it has them.
-    X : DataFrame or array of shape (n, columns)
-        Rows that the model did not see in training.
-    y : array of shape (n,)
-        Their labels, of ``classes_``; at least two classes.
-    sample_weight : array of shape (n,), optional
-        Finite and not negative.
-    out_of_fold : array of shape (n,) or (n, K), optional
-        Natural probabilities, of the positive class or of all, by models that did not see these rows.
-    groups : dict of str to array of shape (n,), optional
-        Groups to compare, by column.
-    costs : CostMatrix, optional
-        Other costs of decisions than those of training, for a model without a positive class.
+    model, X, y, sample_weight, out_of_fold, groups, costs
+        See `crcen.write_report`.
     **more
         Further parameters of `Evidence`.
-
-    Raises
-    ------
-    InvalidParameter
-        If the model is not a fitted classifier with probabilities.
-    InvalidInput
-        If rows, labels, weights or probabilities cannot be used.
     """
     classes = _classes(model)
     X, columns = _rows(X, model)

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from crcen._support.values import json_value
 from crcen.exceptions import InvalidInput
@@ -48,16 +49,9 @@ _EDGE = 1e-6
 
 
 def measure(evidence: Evidence, models: Sequence[Values] = (), most_points: int = MOST_POINTS) -> Values:
-    """What the page shows for a positive class; None for a number that does not exist.
+    """Numbers of the page for a positive class; None for a number that does not exist.
 
-    Parameters
-    ----------
-    evidence : Evidence
-        The model and its rows.
-    models : sequence of dict
-        As `compare` gives them.
-    most_points : int
-        Of the explorer.
+    ``models`` are as `compare` returns them; the explorer has ``most_points``.
     """
     price, points = evidence.price.cost_ratio, evidence.of(points_of)
     equations = key_equations(evidence)
@@ -138,22 +132,11 @@ def key_equations(evidence: Evidence) -> dict[str, KeyEquation]:
 # -- several models -----------------------------------------------------------------------------------------------
 
 
-def compare(evidence: Evidence, others: Mapping[str, Any], name: str) -> list[Values]:
+def compare(evidence: Evidence, others: Mapping[str, ArrayLike], name: str) -> list[Values]:
     """Metrics of every model at the price or costs of the first, with the difference of costs from it.
 
-    Parameters
-    ----------
-    evidence : Evidence
-        The first model and its rows.
-    others : dict of str to array of shape (n,) or (n, K)
-        Natural probabilities by other models for the same rows, of the positive class or of every class.
-    name : str
-        Of the first model.
-
-    Returns
-    -------
-    list of dict
-        One for each model, the first one first; empty without others.
+    ``others`` are natural probabilities for the same rows, of the positive class or of every class, by model; ``name``
+    is that of the first model. Empty without others.
     """
     if not others:
         return []
@@ -171,7 +154,7 @@ def compare(evidence: Evidence, others: Mapping[str, Any], name: str) -> list[Va
     return found
 
 
-def _compared_probabilities(evidence: Evidence, given: Any, name: str) -> Array:
+def _compared_probabilities(evidence: Evidence, given: ArrayLike, name: str) -> Array:
     """Probabilities (n, K) of another model."""
     if not evidence.has_positive:
         return check_class_probabilities(given, evidence.n_rows, evidence.labels.n_classes, f"probabilities of {name}")
@@ -304,8 +287,7 @@ def _ladder(evidence: Evidence, points: OperatingPoints, price: float) -> list[V
     """Counts at round prices, with the expense of the step from the price before."""
     prices = price_ladder(price, points.n_neg / points.n_pos)
     rows = []
-    steps = (None, *points.path(prices))
-    for one, step in zip(prices, steps, strict=True):
+    for one, step in zip(prices, (None, *points.path(prices)), strict=True):
         counts = points.counts(one)
         rows.append(
             {

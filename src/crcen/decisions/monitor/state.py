@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import Field, asdict, fields
 from types import NoneType
-from typing import TYPE_CHECKING, TypeVar, get_args
+from typing import Any, ClassVar, Protocol, TypeVar, get_args
 
 import numpy as np
 
@@ -13,10 +13,14 @@ from crcen.theory.residual_test import ResidualSums
 from crcen.theory.rows import Array
 from crcen.theory.sequential import GRID_SIZE, StreamSums, n_tests
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
-    T = TypeVar("T", bound=DataclassInstance)
+class Record(Protocol):
+    """Any dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
+T = TypeVar("T", bound=Record)
 
 
 def item_of(state: object, key: str) -> object:
@@ -79,7 +83,7 @@ def text_or_none(state: object, key: str) -> str | None:
 _READERS: dict[object, Callable[[object, str], object]] = {int: count_of, float: number_of, object: item_of}
 
 
-def record_of(kind: "type[T]", stored: object, **given: object) -> "T":
+def record_of(kind: type[T], stored: object, **given: object) -> T:
     """Read a flat dataclass by the types of its fields; some values may be given."""
     for one in fields(kind):
         if one.name not in given:
@@ -88,7 +92,7 @@ def record_of(kind: "type[T]", stored: object, **given: object) -> "T":
     return kind(**given)
 
 
-def plain_sums(sums: "DataclassInstance") -> list[float]:
+def plain_sums(sums: Record) -> list[float]:
     """All numbers of a dataclass of numbers and arrays, as one list."""
     return [number for one in fields(sums) for number in np.ravel(getattr(sums, one.name)).tolist()]
 
@@ -128,7 +132,7 @@ def _check_counts(counts: Array, sums: Array, key: str, is_consistent: bool) -> 
         raise InvalidInput(f"the monitor's state must hold class counts that sum to the rows as {key!r}")
 
 
-def plain(value: "DataclassInstance") -> dict[str, object]:
+def plain(value: Record) -> dict[str, object]:
     """A reading or an alarm as JSON can hold it; null stands for NaN."""
     return {key: plain_value(one) for key, one in asdict(value).items()}
 
