@@ -4,9 +4,10 @@ import math
 import numbers
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, is_dataclass
+from pathlib import PurePath
 from typing import Any
 
-__all__ = ["json_value", "label_key", "plain_label", "plain_labels", "rest_of"]
+__all__ = ["attributes", "json_value", "label_key", "plain_label", "plain_labels", "rest_of"]
 
 
 def json_value(value: Any, *, shorten: bool = False) -> Any:
@@ -37,6 +38,28 @@ def json_value(value: Any, *, shorten: bool = False) -> Any:
             return None
         return int(value) if shorten and value.is_integer() and abs(value) < 2**53 else value
     return value
+
+
+def attributes(result: object, names: str) -> dict[str, Any]:
+    """Attributes of a result as plain values, by name; ``key=attribute`` where the key differs.
+
+    Examples
+    --------
+    >>> attributes(3 + 4j, "real im=imag")
+    {'real': 3.0, 'im': 4.0}
+    """
+
+    def plain(value: Any) -> Any:
+        if hasattr(value, "to_dict"):
+            return value.to_dict()
+        if isinstance(value, list | tuple):
+            return [plain(one) for one in value]
+        if isinstance(value, Mapping):
+            return {str(name): plain(one) for name, one in value.items()}
+        return str(value) if isinstance(value, PurePath) else json_value(value)
+
+    pairs = (one.partition("=") for one in names.split())
+    return {key: plain(getattr(result, name or key)) for key, _, name in pairs}
 
 
 def plain_label(cell: Any) -> Any:

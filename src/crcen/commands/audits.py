@@ -1,5 +1,7 @@
 """Selective labels: audits of quiet rows, and what labels with known probabilities say about all rows."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -8,34 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import InvalidParameter
-from crcen._support.values import json_value
-from crcen.commands.rules import RowRule
+from crcen._support.values import attributes, json_value
+from crcen.commands.rules import Label, RowRule
 from crcen.theory.intervals import LEVEL, Interval, effective_size
-from crcen.theory.rows import Shown, in_one_line
-from crcen.theory.selective import (
-    audit_draws,
-    audit_probabilities,
-    audit_scores,
-    audited_cost,
-    recall_bounds,
-)
+from crcen.theory.rows import Array, Bools, Index, ShownInOneLine
+from crcen.theory.selective import audit_draws, audit_probabilities, audit_scores, audited_cost, recall_bounds
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "AUDIT_COLUMNS",
-    "AUDIT_RULES",
-    "AuditedRows",
-    "Audits",
-    "cell_hashes",
-    "draw_audits",
-    "row_keys",
-]
-
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Index = NDArray[np.int64]
 Keys = NDArray[np.uint64]
 
 AUDIT_COLUMNS = ("audit", "audit_probability")
@@ -44,46 +27,22 @@ AUDIT_RULES = ("neyman", "uniform")
 _STOPPED_P = 1e-3
 
 
-@dataclass(frozen=True, eq=False)
-class Audits(Shown):
-    """Quiet rows that were drawn to be checked; prints itself.
+@dataclass(frozen=True, eq=False, repr=False)
+class Audits(ShownInOneLine):
+    """Quiet rows that were drawn to be checked; prints itself."""
 
-    Parameters
-    ----------
-    rule : str
-        "neyman" or "uniform".
-    n_quiet, n_drawn : int
-        Rows without an alarm, and those drawn.
-    n_checked : int
-        Rows to check: alarms and drawn rows.
-    expected : float
-        Expected number of drawn rows.
-    probabilities : float64 array of shape (n,)
-        Probability of being checked, 1 for alarms.
-    drawn : bool array of shape (n,)
-        Rows to check.
-    """
-
-    rule: str
+    rule: str  # "neyman" or "uniform"
     n_quiet: int
-    n_drawn: int
-    n_checked: int
-    expected: float
-    probabilities: Array
-    drawn: Bools
+    n_drawn: int  # of the quiet rows
+    n_checked: int  # with the alarms
+    expected: float  # of n_drawn
+    probabilities: Array  # of being checked, 1 for alarms
+    drawn: Bools  # rows to check
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {
-            "rule": self.rule,
-            "quiet_rows": self.n_quiet,
-            "expected": self.expected,
-            "drawn": self.n_drawn,
-            "to_check": self.n_checked,
-            "smallest_probability": float(self.probabilities.min()),
-        }
-
-    __repr__ = in_one_line
+        found = attributes(self, "rule quiet_rows=n_quiet expected drawn=n_drawn to_check=n_checked")
+        return found | {"smallest_probability": float(self.probabilities.min())}
 
     def __str__(self) -> str:
         return (
@@ -109,7 +68,7 @@ def n_audits(audit: Any, n_quiet: int) -> float:
     return value / 100.0 * n_quiet if is_share else min(value, float(n_quiet))
 
 
-def cell_hashes(frame: "pd.DataFrame") -> Keys:
+def cell_hashes(frame: pd.DataFrame) -> Keys:
     """A hash of the cells of each row."""
     import pandas as pd
 
@@ -126,21 +85,7 @@ def row_keys(hashes: Keys) -> Keys:
 
 
 def draw_audits(audit: Any, audit_rule: str, rule: RowRule, p: Array, actions: Index, keys: Keys, seed: int) -> Audits:
-    """Draw rows without an alarm, independently, with probabilities that are known.
-
-    Parameters
-    ----------
-    audit : int, float or str
-        Expected number of drawn rows, or a share of the quiet rows such as "2%".
-    audit_rule : str
-        "neyman": proportional to the standard deviation of the row's residual, with a lower limit; or "uniform".
-    rule, p, actions
-        Rule of decisions, probabilities (n, K) and decisions.
-    keys : uint64 array of shape (n,)
-        Of `row_keys`: the same seed and row give the same draw.
-    seed : int
-        Of the draws.
-    """
+    """Draw rows without an alarm, independently, with known probabilities; a seed and a row's key fix its draw."""
     quiet = np.asarray(actions == rule.default)
     n_quiet = int(quiet.sum())
     expected = n_audits(audit, n_quiet)
@@ -150,46 +95,26 @@ def draw_audits(audit: Any, audit_rule: str, rule: RowRule, p: Array, actions: I
     return Audits(audit_rule, n_quiet, int((drawn & quiet).sum()), int(drawn.sum()), float(e[quiet].sum()), e, drawn)
 
 
-@dataclass(frozen=True, eq=False)
-class AuditedRows(Shown):
-    """What audited labels say about all rows; prints itself.
+@dataclass(frozen=True, eq=False, repr=False)
+class AuditedRows(ShownInOneLine):
+    """What labels of alarms and audits say about all rows; prints itself."""
 
-    Parameters
-    ----------
-    labels : tuple
-        The classes.
-    positive : label or None
-        The positive class of two.
-    confidence : float
-        Of the bounds.
-    n_quiet, n_audited, n_unlabelled_alarms : int
-        Rows without an alarm, those of them with a label, and alarms without one.
-    effective : float
-        Kish's effective number of labelled rows with weights 1/e.
-    recalls, missed : float64 arrays of shape (K,)
-        Lower bound on the recall of each class, and upper bound on its missed rows.
-    cost_per_1000 : Interval
-        Doubly robust estimate.
-    expected_audits : float
-        Sum of the probabilities of the quiet rows.
-    """
-
-    labels: tuple[Any, ...]
-    positive: Any
+    labels: tuple[Label, ...]
+    positive: Label | None
     confidence: float
     n_quiet: int
-    n_audited: int
+    n_audited: int  # quiet rows with a label
     n_unlabelled_alarms: int
-    effective: float
-    recalls: Array
-    missed: Array
-    cost_per_1000: Interval
-    expected_audits: float
+    effective: float  # Kish's number of labelled rows with weights 1/e
+    recalls: Array  # lower bounds, (K,)
+    missed: Array  # upper bounds on missed rows, (K,)
+    cost_per_1000: Interval  # doubly robust
+    expected_audits: float  # sum of the probabilities of quiet rows
 
     @classmethod
     def of(
         cls, rule: RowRule, costs: Array, y: Index, p: Array, actions: Index, e: Array, confidence: float = LEVEL
-    ) -> "AuditedRows":
+    ) -> AuditedRows:
         """From all rows: class numbers (−1: no label), probabilities, decisions and audit probabilities."""
         if not 0.0 < confidence < 1.0:
             raise InvalidParameter(f"confidence must lie between 0 and 1: got {confidence:g}.", parameter="confidence")
@@ -226,14 +151,8 @@ class AuditedRows(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {
-            "confidence": self.confidence,
-            "quiet_rows": self.n_quiet,
-            "audited_rows": self.n_audited,
-            "effective_rows": self.effective,
-            "unlabelled_alarms": self.n_unlabelled_alarms,
-            "expected_audits": self.expected_audits,
-        }
+        keys = "confidence quiet_rows=n_quiet audited_rows=n_audited effective_rows=effective"
+        return attributes(self, f"{keys} unlabelled_alarms=n_unlabelled_alarms expected_audits")
 
     @property
     def notes(self) -> list[str]:
@@ -258,8 +177,6 @@ class AuditedRows(Shown):
             return False
         exponent = (k * math.log(k / m) if k else 0.0) - k + m
         return math.exp(-exponent) < _STOPPED_P
-
-    __repr__ = in_one_line
 
     def __str__(self) -> str:
         which = range(len(self.labels)) if self.positive is None else [self.labels.index(self.positive)]

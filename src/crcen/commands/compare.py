@@ -27,11 +27,11 @@ from crcen.commands.declare import (
     restored,
     stored,
 )
-from crcen.commands.group_columns import group_columns
 from crcen.commands.inputs import (
     Source,
     audit_probabilities,
     check_column,
+    group_columns,
     labels_as,
     model_of,
     source_of,

@@ -22,8 +22,7 @@ from crcen._support.files import check_writable, write_atomic
 from crcen._support.progress import logged
 from crcen._support.text import closest, listed
 from crcen._support.values import json_value
-from crcen.commands.group_columns import group_columns, group_values
-from crcen.commands.inputs import Source, check_column, model_of, source_of
+from crcen.commands.inputs import Source, check_column, group_columns, group_values, model_of, source_of
 from crcen.commands.prices import own_costs
 from crcen.commands.scoring import RowWatch, score_table
 from crcen.tables.fingerprint import RowDigest

@@ -7,25 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crcen import ExpenseCurve, InvalidInput, InvalidParameter
 from crcen._support.progress import counted, logged
 from crcen._support.text import listed
-from crcen._support.values import json_value
+from crcen._support.values import attributes, json_value
 from crcen.commands.audits import AuditedRows
-from crcen.commands.group_columns import CODE, group_columns, group_lines, group_values
-from crcen.commands.inputs import (
-    Source,
-    amounts_of,
-    audit_probabilities,
-    check_column,
-    cluster_numbers,
-    model_of,
-    source_of,
-    target_of,
-    weight_notes,
-)
+from crcen.commands.inputs import GROUP_CHECK, group_lines, group_values, weight_notes
 from crcen.commands.prices import price_values, prices_around, step_lines, step_values
 from crcen.commands.quality import (
     METRICS,
@@ -38,12 +26,15 @@ from crcen.commands.quality import (
     too_good,
 )
 from crcen.commands.report import labelled_rows
-from crcen.commands.rules import ClassShares, JudgedReview, RowCosts, chosen_price, judge_review, rule_of
-from crcen.commands.scoring import score_table, unlike_lines
+from crcen.commands.rules import ClassShares, JudgedReview, Label, RowCosts, chosen_price, judge_review
+from crcen.commands.scoring import Judging, unlike_lines
 from crcen.commands.split import was_stratified
+from crcen.decisions.choose import ChosenWeighting
 from crcen.report.checks import CHECKS, Finding, examine, selection_of
 from crcen.report.evidence import evidence_of, gather
+from crcen.tables.fingerprint import Recognition
 from crcen.tables.options import ReadOptions
+from crcen.tables.profile import Difference
 from crcen.theory.expense import ClassStep, judge_class_steps
 from crcen.theory.groups import GroupComparison, compare_groups
 from crcen.theory.intervals import LEVEL, effective_size
@@ -53,90 +44,40 @@ from crcen.theory.metrics import ConfusionCounts, Quality, log_losses, measure_q
 from crcen.theory.prevalence import shifted_probabilities
 from crcen.theory.price import Price
 from crcen.theory.residual_test import TrainingError, residual_sums
-from crcen.theory.rows import Shown
+from crcen.theory.rows import Array, Index, Shown
 
-__all__ = ["CODES", "TableEvaluation", "evaluate_table"]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
-
-# Those of the report.
-CODES = tuple(sorted(CHECKS))
+_CODES = tuple(sorted(CHECKS))
 # Checks that need every column of the rows.
 _OF_COLUMNS = {"CRC006", "CRC009"}
-_ANY = "ANY"
+_BOUNDS = ("recall_bound", "missed_bound")
 
 
 @dataclass(frozen=True, eq=False)
 class TableEvaluation(Shown):
-    """A model on labelled rows; prints itself.
-
-    Parameters
-    ----------
-    data, target : str
-        The rows.
-    rows_by_class : tuple of int
-        Rows with a label, by class.
-    labels : tuple
-        The classes.
-    price : Price
-        The price of the decisions.
-    quality : Quality
-        Decisions at the price, their cost, recall and precision of each class.
-    metrics : dict of str to Measured
-        Metrics with intervals.
-    equation : EquationTest
-        The key equations at the weights of training.
-    expense : ExpenseCurve, or tuple of ClassStep
-        What catches cost between half the price, the price and twice the price; for more than two classes the steps
-        that can be judged of the weight of each class.
-    noise : float
-        How much more new rows vary than under the truth because the model was fitted.
-    notes : tuple of str
-        About the table.
-    unlike : tuple of Difference
-        How the rows differ from training rows beyond chance.
-    recognition : Recognition or None
-        Whether they are training rows; None if the model cannot know.
-    findings : tuple of Finding
-        Checks of the report with their outcome.
-    groups : tuple of GroupComparison
-        Metrics of groups and whether they differ beyond noise, by column.
-    failures : tuple of str
-        Conditions that are not met, a sentence each.
-    chosen : ChosenWeighting or None
-        The price that meets a goal here.
-    review : JudgedReview or None
-        Three answers on these rows.
-    row_costs : RowCosts or None
-        Cost of decisions if rows have costs of their own.
-    shares : ClassShares or None
-        Class shares that the probabilities were moved to.
-    audited : AuditedRows or None
-        Bounds on recall and missed rows, if labels were drawn with known probabilities.
-    """
+    """A model on labelled rows; prints itself. ``to_dict`` has the same values for JSON."""
 
     data: str
     target: str
-    rows_by_class: tuple[int, ...]
-    labels: tuple[Any, ...]
+    rows_by_class: tuple[int, ...]  # with a label
+    labels: tuple[Label, ...]
     price: Price
-    quality: Quality
+    quality: Quality  # decisions at the price, their cost, recall and precision of each class
     metrics: dict[str, Measured]
-    equation: EquationTest
+    equation: EquationTest  # key equations at the weights of training
+    # Cost of catches between half the price, the price and twice the price; for more classes the steps of each weight.
     expense: ExpenseCurve | tuple[ClassStep, ...]
-    noise: float = 1.0
+    noise: float = 1.0  # how much more new rows vary than under the truth, since the model was fitted
     notes: tuple[str, ...] = ()
-    unlike: tuple[Any, ...] = ()
-    recognition: Any = None
-    findings: tuple[Any, ...] = ()
-    failures: tuple[str, ...] = ()
-    chosen: Any = None
+    unlike: tuple[Difference, ...] = ()  # differences from training rows beyond chance
+    recognition: Recognition | None = None  # whether they are training rows; None if the model cannot know
+    findings: tuple[Finding, ...] = ()
+    failures: tuple[str, ...] = ()  # conditions that are not met, a sentence each
+    chosen: ChosenWeighting | None = None  # the price that meets a goal here
     review: JudgedReview | None = None
     row_costs: RowCosts | None = None
     groups: tuple[GroupComparison, ...] = ()
-    shares: ClassShares | None = None
-    audited: AuditedRows | None = None
+    shares: ClassShares | None = None  # that the probabilities were moved to
+    audited: AuditedRows | None = None  # bounds, if labels were drawn with known probabilities
 
     @property
     def counts(self) -> ConfusionCounts:
@@ -164,32 +105,18 @@ class TableEvaluation(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        is_binary = self.price.positive is not None
+        bounds = {name: None if self.audited is None else getattr(self.audited, name) for name in _BOUNDS}
         return {
-            "data": self.data,
-            "target": self.target,
-            "rows": self.n_rows,
-            "labels": json_value(list(self.labels)),
+            **attributes(self, "data target rows=n_rows labels"),
             "price": price_values(self.price, self.labels),
-            "counts": count_values(self.counts) if is_binary else self._class_counts(),
+            "counts": self._class_counts() if self.price.positive is None else count_values(self.counts),
             **json_value(self.quality.to_dict()),
             "cost_per_1000": self.metrics["cost_per_1000"].to_dict(),
-            "recall_bound": None if self.audited is None else self.audited.recall_bound,
-            "missed_bound": None if self.audited is None else self.audited.missed_bound,
-            "audited": None if self.audited is None else self.audited.to_dict(),
-            "metrics": {name: one.to_dict() for name, one in self.metrics.items()},
-            "key_equation": self.equation.to_dict(),
+            **bounds,
+            **attributes(self, "audited metrics key_equation=equation"),
             "expense": step_values(self.expense, self.noise, self.labels),
-            "prevalence": None if self.shares is None else self.shares.to_dict(),
-            "notes": list(self.notes),
-            "unlike": [one.to_dict() for one in self.unlike],
-            "training_rows": None if self.recognition is None else self.recognition.to_dict(),
-            "findings": [one.to_dict() for one in self.findings],
-            "groups": [one.to_dict() for one in self.groups],
-            "failures": list(self.failures),
-            "chosen": None if self.chosen is None else self.chosen.to_dict(),
-            "review": None if self.review is None else self.review.to_dict(),
-            "row_costs": None if self.row_costs is None else self.row_costs.to_dict(),
+            **attributes(self, "prevalence=shares notes unlike training_rows=recognition findings groups failures"),
+            **attributes(self, "chosen review row_costs"),
         }
 
     def _class_counts(self) -> dict[str, int]:
@@ -198,11 +125,15 @@ class TableEvaluation(Shown):
         return {"right": round(right), "wrong": round(float(table.sum()) - right - actions), "actions": round(actions)}
 
     def __str__(self) -> str:
+        metrics = (f"  {METRICS[name].title:<24} {one}" for name, one in self.metrics.items())
         lines = [
-            *(self._by_class() if self.price.positive is None else self._by_alarm()),
+            *self._head(),
+            *["", "Metrics (95 % interval)", *metrics, "", *self.equation.lines(), ""],
+            *([] if isinstance(self.expense, tuple) else ["Cost per extra catch: observed and expected"]),
+            *([] if isinstance(self.expense, tuple) else step_lines(self.expense, self.noise)),
             *([] if self.audited is None else [str(self.audited)]),
             *([] if self.shares is None else [self.shares.line(self._positive)]),
-            *(f"{one.code}  {one.title}: {one.measured}." for one in self.warnings if one.code != CODE),
+            *(f"{one.code}  {one.title}: {one.measured}." for one in self.warnings if one.code != GROUP_CHECK),
             *group_lines(self.groups),
             *(f"Note: {note}." for note in self.notes),
             *unlike_lines(self.unlike),
@@ -211,42 +142,20 @@ class TableEvaluation(Shown):
         return "\n".join(lines).rstrip()
 
     @property
-    def _positive(self) -> Any:
+    def _positive(self) -> Label | None:
         return None if self.price.positive is None else self.labels[self.price.positive]
 
-    def _metric_lines(self) -> list[str]:
-        return [
-            "Metrics (95 % interval)",
-            *(f"  {METRICS[name].title:<24} {one}" for name, one in self.metrics.items()),
-        ]
-
-    def _by_alarm(self) -> list[str]:
-        assert isinstance(self.expense, ExpenseCurve)
+    def _head(self) -> list[str]:
+        """Rows and decisions."""
+        if self.price.positive is None:
+            head = f"{self.data}: {self.n_rows:,} rows, {len(self.labels)} classes of {self.target}"
+            return [head, "", *self.quality.lines()]
         return [
             f"{self.data}: {self.n_rows:,} rows, {self.n_pos:,} with {self.target} = {self._positive}",
             f"Price {self.price.cost_ratio:.6g} false alarms per catch: an alarm above probability "
             f"{self.price.threshold:.6g}",
             f"At that price: {count_sentence(self.counts)}",
             *(str(one) for one in (self.chosen, self.review, self.row_costs) if one is not None),
-            "",
-            *self._metric_lines(),
-            "",
-            *self.equation.lines(),
-            "",
-            "Cost per extra catch: observed and expected",
-            *step_lines(self.expense, self.noise),
-        ]
-
-    def _by_class(self) -> list[str]:
-        return [
-            f"{self.data}: {self.n_rows:,} rows, {len(self.labels)} classes of {self.target}",
-            "",
-            *self.quality.lines(),
-            "",
-            *self._metric_lines(),
-            "",
-            *self.equation.lines(),
-            "",
         ]
 
     def __repr__(self) -> str:
@@ -342,45 +251,36 @@ def evaluate_table(
     TableEvaluation
         Metrics with intervals, the key equations tested, the expense around the price.
     """
-    model, codes = model_of(model), _codes_of(fail_on)
-    least = _least_shares(min_recall, min_precision)
-    source = source_of(data, read, model)
-    target = target_of(target, model, source)
-    how: dict[str, Any] = {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost}
-    rule = rule_of(model, source, weighting, costs, **how, is_labelled=True)
-    group_names = group_columns(groups, source, target)
-    _check_groups(group_names, fail_on)
-    named = {"weight": weight, "clusters": clusters, "cost_column": cost_column, "audit_probability": audit_probability}
-    columns = [
-        check_column(name, source.columns, what, source.name) for what, name in named.items() if name is not None
-    ]
-    scored = score_table(model, source, target, [*columns, *group_names], verbose, recognises=True, clusters=clusters)
+    codes, least = _codes_of(fail_on), _least_shares(min_recall, min_precision)
+    roles = {"weight": weight, "clusters": clusters, "cost_column": cost_column, "audit_probability": audit_probability}
+    how: dict[str, Any] = {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost, "is_labelled": True}
+    named: dict[str, Any] = {"target": target, "needs_target": True, "roles": roles, "groups": groups}
+    judging = Judging.of(model, data, read, weighting, costs, **named, **how)
+    model, source, rule, target = judging.model, judging.source, judging.rule, str(judging.target)
+    _check_groups(judging.groups, fail_on)
+    scored = judging.score(verbose, recognises=True)
     known, column = scored.is_labelled, rule.price.positive
-    y, notes = scored.y[known], list(scored.notes)
-    _check_classes(y, model, source, target)
-    notes += _missing_labels(scored.y, rule.labels, target, audit_probability is not None)
+    y, together, e = scored.y[known], scored.clusters, scored.audit_probabilities
+    _check_classes(y, model, source.name, target)
+    notes = [*scored.notes, *_missing_labels(scored.y, rule.labels, target, e is not None)]
     shares = ClassShares.of(prevalence, model, scored.p)
     trained = model.weighting_ if shares is None else shares.price(model.weighting_)
     p_all = scored.p if shares is None else shares.moved(scored.p)
-    p = p_all[known]
-    weights = None if weight is None else amounts_of(scored.labelled(weight), "weight")
-    e = None
-    if audit_probability is not None:
-        e = audit_probabilities(scored.frame, audit_probability, known)
+    p, weights = p_all[known], scored.amounts("weight")
+    if e is not None:
         weights = (1.0 if weights is None else weights) / e[known]
     w = np.ones(len(y)) if weights is None else weights
-    together = None if clusters is None else cluster_numbers(scored.labelled(clusters))
     recognition = scored.watch.recognition(y, known)
     price, chosen = rule.price, None
     if rule.goal is not None and column is not None:
         chosen = chosen_price(rule.goal, y == column, p[:, column], weights, recognition, source.name, together)
         price = model.weighting_.replace(chosen.weighting)
     matrix = price.cost_matrix.for_classes(rule.labels)
-    actions = np.asarray(price.decide(p), dtype=np.int64)
+    every = np.asarray(price.decide(p_all), dtype=np.int64)
     rows = RowMetrics(y, p, price, weights, clusters=together)
     with counted("resamples", n_resamples, visible=bool(verbose)) as done:
         metrics = rows.measured(n_resamples, random_state, done)
-    audited, every = None, np.asarray(price.decide(p_all), dtype=np.int64)
+    audited = None
     if e is not None:
         is_possible = (e > 0.0) & (e <= 1.0)
         if not is_possible.all():
@@ -389,7 +289,7 @@ def evaluate_table(
         audited = AuditedRows.of(replace(rule, price=price), matrix.costs, *parts, confidence=confidence)
         metrics["cost_per_1000"] = Measured(*audited.cost_per_1000)
         notes += audited.notes
-    quality = measure_quality(y, p, matrix, w, together, actions=actions)
+    quality = measure_quality(y, p, matrix, w, together, actions=every[known])
     error: TrainingError | None = getattr(model, "training_error_", None)
     unmeasured = fitted_model_noise(w, trained, getattr(model, "profile_", None))
     if not stratified and was_stratified(source, target):
@@ -399,31 +299,29 @@ def evaluate_table(
     equation = judge_equations(y, p, trained, rule.labels, w, noise=unmeasured, error=error, **drawn)
     noise = equation.noise
     expense: ExpenseCurve | tuple[ClassStep, ...]
+    judged = by_row = None
     if column is None:
         expense = judge_class_steps(y, p, trained, w, noise)
     else:
-        if error is not None:
-            noise = error.noise(residual_sums(y == column, trained.weighted(p[:, column]), trained, weights))
-        around = prices_around(price)
-        expense = ExpenseCurve.from_predictions(
-            y == column, p[:, column], around, sample_weight=weights, random_state=random_state
-        )
-    values = {name: group_values([scored.labelled(name)]) for name in group_names}
-    compared = compare_groups(values, y, p, price, trained, weights, labels=rule.labels, noise=noise)
-    seen: dict[str, Any] = {"weights": weights, "price": trained, "known_rows": recognition, "groups": compared}
-    seen |= {"selection": selection_of(model, known, p_all), "is_audited": e is not None}
-    if column is None:
-        seen["costs"] = matrix
-    seen["asked"] = model if shares is None else shares.applied_to(model)
-    findings = _findings(model, source, target, weight, codes, y, p, **seen, **drawn)
-    failures = [*_warned(findings, codes), *_below(least, quality, column)]
-    judged = by_row = None
-    if column is not None:
         own = (y == column, p[:, column])
+        if error is not None:
+            noise = error.noise(residual_sums(own[0], trained.weighted(own[1]), trained, weights))
+        around = prices_around(price)
+        expense = ExpenseCurve.from_predictions(*own, around, sample_weight=weights, random_state=random_state)
         judged = judge_review(*own, rule.review, price.cost_ratio, weights)
-        if cost_column is not None:
-            misses = amounts_of(scored.labelled(cost_column), "cost_column")
-            by_row = RowCosts.of(*own, misses, rule.alarm_cost, price, weights)
+        misses = scored.amounts("cost_column")
+        by_row = None if misses is None else RowCosts.of(*own, misses, rule.alarm_cost, price, weights)
+    values = {name: group_values([scored.labelled(name)]) for name in judging.groups}
+    compared = compare_groups(values, y, p, price, trained, weights, labels=rule.labels, noise=noise)
+    seen: dict[str, Any] = {"known_rows": recognition, "is_audited": e is not None, **drawn}
+    seen |= {"selection": selection_of(model, known, p_all)} | ({"costs": matrix} if column is None else {})
+    asked, of_columns = model if shares is None else shares.applied_to(model), _OF_COLUMNS & {*codes}
+    if of_columns:  # all columns are read only if these checks are asked for
+        X, labels, _, _ = labelled_rows(model, source, target, weight)
+        evidence = replace(gather(asked, X, labels, weights, **seen), proba=p)
+    else:
+        evidence = evidence_of(asked, y, p, weights, **seen)
+    findings = examine(replace(evidence, price=trained, groups=compared), {*CHECKS} - _OF_COLUMNS | of_columns)
     notes = [
         *(recognition.notes if recognition else ()),
         *notes,
@@ -431,8 +329,7 @@ def evaluate_table(
         *_warnings(y, p, w, rows, trained, rule.labels),
         *_action_notes(quality),
     ]
-    is_trained_price = chosen is None and shares is None
-    n_alarms = None if column is None else int((every == column).sum())
+    n_alarms = int((every == column).sum()) if column is not None and chosen is None and shares is None else None
     return TableEvaluation(
         data=source.name,
         target=target,
@@ -445,10 +342,10 @@ def evaluate_table(
         expense=expense,
         noise=noise,
         notes=tuple(notes),
-        unlike=scored.watch.unlike(n_alarms if is_trained_price else None, price),
+        unlike=scored.watch.unlike(n_alarms, price),
         recognition=recognition,
         findings=findings,
-        failures=tuple(failures),
+        failures=(*_warned(findings, codes), *_below(least, quality, column)),
         chosen=chosen,
         review=judged,
         row_costs=by_row,
@@ -458,19 +355,19 @@ def evaluate_table(
     )
 
 
-def _check_classes(y: Index, model: Any, source: Source, target: str) -> None:
+def _check_classes(y: Index, model: Any, name: str, target: str) -> None:
     """Reject rows without labels, or of one class only."""
     if not len(y):
-        raise InvalidInput(f"{source.name} has no row with a value of {target}.")
+        raise InvalidInput(f"{name} has no row with a value of {target}.")
     if len(np.unique(y)) > 1:
         return
     needed = "both" if len(model.classes_) == 2 else "several"
     raise InvalidInput(
-        f"an evaluation needs rows of {needed} classes: {source.name} has only {model.classes_[y[0]]} in {target}."
+        f"an evaluation needs rows of {needed} classes: {name} has only {model.classes_[y[0]]} in {target}."
     )
 
 
-def _missing_labels(y: Index, labels: tuple[Any, ...], target: str, is_audited: bool) -> list[str]:
+def _missing_labels(y: Index, labels: tuple[Label, ...], target: str, is_audited: bool) -> list[str]:
     """Notes on rows without a label and classes without a row."""
     n_missing, notes = int((y < 0).sum()), []
     if n_missing:
@@ -482,7 +379,7 @@ def _missing_labels(y: Index, labels: tuple[Any, ...], target: str, is_audited: 
     return notes
 
 
-def _warnings(y: Index, p: Array, w: Array, rows: RowMetrics, trained: Price, labels: tuple[Any, ...]) -> list[str]:
+def _warnings(y: Index, p: Array, w: Array, rows: RowMetrics, trained: Price, labels: tuple[Label, ...]) -> list[str]:
     """Notes on moved class shares (CRC004), classes without an error (CRC005), and a useless model."""
     counts, before, totals = np.bincount(y, minlength=len(labels)), trained.counts, np.bincount(y, w, len(labels))
     size, here = effective_size(w), totals / totals.sum()
@@ -526,12 +423,12 @@ def _codes_of(fail_on: str | Sequence[str] | None) -> tuple[str, ...]:
         return ()
     given = fail_on.split(",") if isinstance(fail_on, str) else list(fail_on)
     codes = [str(code).strip().upper() for code in given]
-    if codes == [_ANY]:
-        return CODES
-    unknown = [code for code in codes if code not in CODES]
+    if codes == ["ANY"]:
+        return _CODES
+    unknown = [code for code in codes if code not in _CODES]
     if unknown:
         raise InvalidParameter(
-            f"fail_on must name checks of the report, {CODES[0]} to {CODES[-1]}, or any: got {', '.join(unknown)}.",
+            f"fail_on must name checks of the report, {_CODES[0]} to {_CODES[-1]}, or any: got {', '.join(unknown)}.",
             parameter="fail_on",
         )
     return tuple(codes)
@@ -540,9 +437,9 @@ def _codes_of(fail_on: str | Sequence[str] | None) -> tuple[str, ...]:
 def _check_groups(names: Sequence[str], fail_on: Any) -> None:
     """Reject a condition on groups if none were named."""
     asked = fail_on.upper() if isinstance(fail_on, str) else " ".join(map(str, fail_on or ())).upper()
-    if CODE in asked and not names:
+    if GROUP_CHECK in asked and not names:
         raise InvalidParameter(
-            f"fail_on={CODE} compares groups: name their columns with groups=.", parameter=("fail_on", "groups")
+            f"fail_on={GROUP_CHECK} compares groups: name their columns with groups=.", parameter=("fail_on", "groups")
         )
 
 
@@ -558,7 +455,7 @@ def _least_shares(min_recall: float | None, min_precision: float | None) -> dict
     return found
 
 
-def _warned(findings: Sequence[Any], codes: tuple[str, ...]) -> list[str]:
+def _warned(findings: Sequence[Finding], codes: tuple[str, ...]) -> list[str]:
     """A sentence for each check among these codes that warns."""
     return [
         f"{one.code} warns: {one.title[0].lower()}{one.title[1:]}, {one.measured}"
@@ -577,24 +474,3 @@ def _below(least: dict[str, float], quality: Quality, column: int | None) -> lis
             elif column is None and share.value < bound:  # a class without rows or decisions breaks nothing
                 broken.append(f"{name} of {quality.labels[k]} is {share.value:.4g}, below {bound:g}")
     return broken
-
-
-def _findings(
-    model: Any,
-    source: Source,
-    target: str,
-    weight: str | None,
-    codes: tuple[str, ...],
-    y: Index,
-    p: Array,
-    **known: Any,
-) -> tuple[Finding, ...]:
-    """Checks of the report; those that need all columns only if they are asked for."""
-    weights, more = known.pop("weights"), {"price": known.pop("price"), "groups": known.pop("groups")}
-    of_columns, asked = _OF_COLUMNS & {*codes}, known.pop("asked")
-    if of_columns:
-        X, labels, _, _ = labelled_rows(model, source, target, weight)
-        found = replace(gather(asked, X, labels, weights, **known), proba=p, **more)
-    else:
-        found = replace(evidence_of(asked, y, p, weights, **known), **more)
-    return examine(found, {*CHECKS} - _OF_COLUMNS | of_columns)

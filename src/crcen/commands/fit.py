@@ -32,7 +32,6 @@ from crcen._support.text import listed
 from crcen._support.values import json_value
 from crcen.commands.export import check_exportable
 from crcen.commands.inputs import (
-    MOST_CLASSES,
     Rows,
     audit_probabilities,
     check_column,
@@ -551,9 +550,7 @@ def fit_table(
             frame[audit_probability] = audit_probabilities(frame, audit_probability, labelled)
         selection = None if selected_by is None else Selection.by_model(selected_by, frame, labelled)
         is_audited = audit_probability is not None or selected_by is not None
-        rows = rows_of(
-            source, target, positive, tuple(roles), most_labels=MOST_CLASSES, frame=frame, is_audited=is_audited
-        )
+        rows = rows_of(source, target, positive, tuple(roles), frame=frame, is_audited=is_audited)
     reasons = {**dict.fromkeys([drop] if isinstance(drop, str) else drop, "asked for"), **roles}
     reasons.pop(target, None)
     weights = None if weight is None else weights_of(rows.frame[weight], "weight")

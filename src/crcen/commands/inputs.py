@@ -1,4 +1,6 @@
-"""What the workflow takes: a data frame or a file, a target column of two labels, a model or its file, a price."""
+"""What commands take: a data frame or a file, a model or its file, and columns of labels, amounts, times and groups."""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,50 +13,33 @@ from numpy.typing import NDArray
 from crcen import InvalidInput, InvalidParameter, load
 from crcen._support.text import closest, listed
 from crcen._support.values import label_key, plain_labels, rest_of
+from crcen.tables.columns import as_dates, as_text
 from crcen.tables.leaks import Duplicates
-from crcen.tables.notation import read_numbers
+from crcen.tables.notation import date_format, read_numbers
 from crcen.tables.options import ReadOptions
 from crcen.tables.reading import Table, open_table
+from crcen.theory.groups import GroupComparison
+from crcen.theory.rows import Array, Bools, Index
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = [
-    "MOST_CLASSES",
-    "Rows",
-    "Source",
-    "amounts_of",
-    "audit_probabilities",
-    "check_column",
-    "duplicate_lines",
-    "cluster_numbers",
-    "labels_as",
-    "model_of",
-    "quiet_decision",
-    "rows_of",
-    "source_of",
-    "target_of",
-    "weight_notes",
-    "weights_of",
-    "why_positive",
-]
-
 
 # A target with more values is rather a number or a name than a class.
 MOST_CLASSES = 50
 _NEARLY_BALANCED = 0.35  # share of the rarer class
 # Characters of a label or a column's name that an error shows.
 _LONGEST = 60
-
+# The check of the report that compares groups.
+GROUP_CHECK = "CRC010"
+_MOST_GROUP_COLUMNS = 10
+# Numbers of more values than this are cut, into so many groups of equal size.
+_MOST_VALUES, _PARTS = 20, 5
 
 Source = Table
 
 
 def source_of(data: Any, read: ReadOptions | None = None, model: Any = None, *, is_strict: bool = True) -> Table:
-    """The table that a command reads; the options of a model's training hold for it too, unless stated otherwise.
-
-    ``is_strict`` is False for a second table, whose kind the options need not fit.
-    """
+    """The table that a command reads, by default as in training; a second one (not strict) need not fit the options."""
     options = (ReadOptions() if read is None else read).with_training(model)
     return open_table(data, options, is_strict=is_strict)
 
@@ -74,22 +59,10 @@ def _listed(names: Sequence[Any]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Training rows.
+    """Training rows: every column but the target (see `Table.numbered`), labels, the positive one if stated, notes."""
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Every column but the target; its index says where each row stood, see `Source.numbered`.
-    y : Series
-        Two labels or more, named as the target.
-    positive : label
-        The positive one; None where it was not stated.
-    notes : list of str
-        What was done to the table.
-    """
-
-    frame: "pd.DataFrame"
-    y: "pd.Series"
+    frame: pd.DataFrame
+    y: pd.Series
     positive: Any
     notes: list[str]
 
@@ -100,17 +73,12 @@ def rows_of(
     positive: Any = None,
     required: tuple[str, ...] = (),
     *,
-    most_labels: int = 2,
-    frame: "pd.DataFrame | None" = None,
+    frame: pd.DataFrame | None = None,
     is_audited: bool = False,
 ) -> Rows:
     """Rows with a label, and with a value in each ``required`` column; ``frame`` is the table if it was read before.
 
-    Raises
-    ------
-    InvalidInput
-        If the target is not a column with two labels, or up to ``most_labels``, or ``positive`` is none of them. With
-        ``positive`` it may have more: all others become one.
+    With ``positive`` all other labels become one; without it there may be 2 to `MOST_CLASSES`.
     """
     import pandas as pd
 
@@ -145,17 +113,16 @@ def rows_of(
             others = [label for label in classes.tolist() if str(label) != positive]
             notes.append(f"{target} has {len(classes)} values: {positive} is told from all others ({_listed(others)})")
     classes, counts = np.unique(y, return_counts=True)
-    if len(classes) > most_labels > 2:
+    if len(classes) > MOST_CLASSES:
         raise InvalidInput(
-            f"the target {target} must have at most {most_labels} different values: got {len(classes):,} "
+            f"the target {target} must have at most {MOST_CLASSES} different values: got {len(classes):,} "
             f"({_listed(classes.tolist())}); name the one to find with positive=, or put them into fewer "
             f"classes, numbers into bands.",
             parameter="positive",
         )
-    if len(classes) < 2 or len(classes) > most_labels:
-        got = f"one, {classes[0]}" if len(classes) == 1 else f"{len(classes)}, {_listed(classes.tolist())}"
-        advice = "rows of the other one are needed." if len(classes) == 1 else "name the one to find with positive=."
-        raise InvalidInput(f"the target {target} must have two different values: got {got}; {advice}")
+    if len(classes) < 2:
+        got = f"got one, {classes[0]}; rows of the other one are needed."
+        raise InvalidInput(f"the target {target} must have two different values: {got}")
     if counts.min() < 2 and len(classes) == 2:  # of more classes one with a single row is trained on in every fold
         rare = classes[np.argmin(counts)]
         raise InvalidInput(
@@ -202,7 +169,7 @@ def _lost_class(source: Source, target: str) -> list[str]:
     return [said] if n else []
 
 
-def _merged_codes(cells: "pd.Series", target: str) -> list[str]:
+def _merged_codes(cells: pd.Series, target: str) -> list[str]:
     """A note on values such as 01 and 1, which may be two codes and are one number."""
     spelt: dict[Any, str] = {}
     for cell in _distinct(cells, target):
@@ -212,14 +179,14 @@ def _merged_codes(cells: "pd.Series", target: str) -> list[str]:
     return []
 
 
-def _distinct(cells: "pd.Series", target: str) -> Any:
+def _distinct(cells: pd.Series, target: str) -> Any:
     try:
         return cells.unique()
     except TypeError as error:  # not hashable
         raise InvalidInput(f"the target {target} must hold single values: it holds lists or records.") from error
 
 
-def _labels(cells: "pd.Series", target: str) -> NDArray[Any]:
+def _labels(cells: pd.Series, target: str) -> NDArray[Any]:
     """Labels as one array of bool, int or str."""
     found = plain_labels(_distinct(cells, target))
     # Of more than two each row holds its own string: as an array of strings all would be as wide as the longest.
@@ -227,11 +194,8 @@ def _labels(cells: "pd.Series", target: str) -> NDArray[Any]:
     return np.array([found[cell] for cell in cells], dtype=object if is_many_texts else None)
 
 
-def labels_as(cells: "pd.Series", classes: NDArray[Any], target: str) -> NDArray[np.int64]:
-    """Which of the classes each cell is.
-
-    A label that the model does not know is refused, unless one class is all that the other is not.
-    """
+def labels_as(cells: pd.Series, classes: NDArray[Any], target: str) -> Index:
+    """Which class each cell is; unknown labels are rejected, unless one class is all that the other is not."""
     place = {label_key(label): i for i, label in enumerate(classes)}
     rest = next((i for i, label in enumerate(classes) if label in [rest_of(one) for one in classes]), -1)
     found = {cell: place.get(label_key(cell), rest) for cell in _distinct(cells, target)}
@@ -268,18 +232,15 @@ def target_of(target: str | None, model: Any, source: Source) -> str:
     return name
 
 
-def quiet_decision(model: Any, frame: "pd.DataFrame") -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """Which rows get an alarm, and the probability of anything else than the default decision.
-
-    The default decision is the negative class; of several classes it is the most frequent one in training.
-    """
+def quiet_decision(model: Any, frame: pd.DataFrame) -> tuple[Bools, Array]:
+    """Which rows get an alarm, and the probability of another class than the default: negative, or most frequent."""
     price = model.weighting_
     default = int(np.argmax(price.counts)) if price.positive is None else 1 - price.positive
     alarms = np.asarray(model.predict(frame) != model.classes_[default])
     return alarms, 1.0 - model.predict_proba(frame)[:, default]
 
 
-def cluster_numbers(cells: "pd.Series") -> NDArray[np.int64]:
+def cluster_numbers(cells: pd.Series) -> Index:
     """Clusters of rows as numbers; a missing cell is an error."""
     import pandas as pd
 
@@ -291,21 +252,8 @@ def cluster_numbers(cells: "pd.Series") -> NDArray[np.int64]:
     return np.asarray(pd.factorize(cells)[0], dtype=np.int64)
 
 
-def amounts_of(cells: "pd.Series", what: str) -> NDArray[np.float64]:
-    """Numbers of a column, however they are written.
-
-    Parameters
-    ----------
-    cells : pandas Series
-        Numbers, or text that holds them, such as ``€ 3,000``.
-    what : str
-        The parameter that names the column, for the error.
-
-    Raises
-    ------
-    InvalidInput
-        If a cell is missing, negative or no number.
-    """
+def amounts_of(cells: pd.Series, what: str) -> Array:
+    """Amounts in a column, also as text such as ``€ 3,000``; an error of the parameter ``what`` for other cells."""
     import pandas as pd
 
     numbers = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64)
@@ -323,7 +271,7 @@ def amounts_of(cells: "pd.Series", what: str) -> NDArray[np.float64]:
     return numbers
 
 
-def weights_of(cells: "pd.Series", what: str) -> NDArray[np.float64]:
+def weights_of(cells: pd.Series, what: str) -> Array:
     """What rows count, by a column of amounts; not all of them nothing."""
     weights = amounts_of(cells, what)
     if not weights.any():
@@ -333,14 +281,8 @@ def weights_of(cells: "pd.Series", what: str) -> NDArray[np.float64]:
     return weights
 
 
-def audit_probabilities(frame: "pd.DataFrame", column: str, is_labelled: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """The probability with which each row was chosen for a label; must lie in (0, 1] for rows with a label.
-
-    Raises
-    ------
-    InvalidInput
-        With the number of the first row that has another value.
-    """
+def audit_probabilities(frame: pd.DataFrame, column: str, is_labelled: Bools) -> Array:
+    """The probability with which each row was chosen for a label; must lie in (0, 1] for rows with a label."""
     import pandas as pd
 
     cells = frame[column]
@@ -366,3 +308,87 @@ def weight_notes(model: Any, weight: str | None) -> list[str]:
         f"the model learnt from rows counted by {name}, and these count once each, so that its probabilities are of "
         f"other rows: name the column {name} as their weight"
     ]
+
+
+# -- times -----------------------------------------------------------------------------------------------------------
+
+
+def times_of(cells: pd.Series, name: str) -> Array:
+    """Numbers in the order of a column's times: numbers, or dates of one format; no cell is missing."""
+    import pandas as pd
+
+    numbers = cells if pd.api.types.is_datetime64_any_dtype(cells.dtype) else pd.to_numeric(cells, errors="coerce")
+    times = numbers if numbers.notna().all() or pd.api.types.is_numeric_dtype(cells.dtype) else _dates(cells, name)
+    return times.rank(method="dense").to_numpy(dtype=np.float64)
+
+
+def dates_of(cells: pd.Series, name: str) -> NDArray[np.datetime64]:
+    """The dates of a column of one format without missing cells, to count by day or week."""
+    import pandas as pd
+
+    is_date = pd.api.types.is_datetime64_any_dtype(cells.dtype)
+    is_number = not is_date and pd.to_numeric(cells, errors="coerce").notna().all()
+    if cells.isna().any() or is_number:
+        held = "missing cells" if cells.isna().any() else "numbers"
+        raise InvalidInput(
+            f"time must name a column of dates to count by day or week: {name} holds {held}.", parameter="time"
+        )
+    dates = cells if is_date else _dates(cells, name)
+    if getattr(dates.dt, "tz", None) is not None:
+        dates = dates.dt.tz_localize(None)
+    return dates.to_numpy().astype("datetime64[s]")
+
+
+def _dates(cells: pd.Series, name: str) -> pd.Series:
+    text = as_text(cells)
+    form = None if text.isna().any() else date_format(text)
+    if form is None:
+        raise InvalidInput(
+            f"time must name a column of numbers or dates of one format: {name} holds other values.", parameter="time"
+        )
+    return as_dates(text, form)
+
+
+# -- groups ----------------------------------------------------------------------------------------------------------
+
+
+def group_columns(groups: Any, source: Source, target: str | None) -> list[str]:
+    """Names of columns whose values are groups, each once."""
+    names = [groups] if isinstance(groups, str) else list(dict.fromkeys(map(str, groups or ())))
+    for name in names:
+        check_column(name, source.columns, "groups", source.name)
+        if name == target:
+            raise InvalidInput(f"groups must not be the target: got {name}.", parameter="groups")
+    if len(names) > _MOST_GROUP_COLUMNS:
+        raise InvalidParameter(
+            f"groups must be at most {_MOST_GROUP_COLUMNS} columns: got {len(names)}.", parameter="groups"
+        )
+    return names
+
+
+def group_values(cells: list[pd.Series]) -> NDArray[np.object_]:
+    """Cells of a column as text, None where they are missing; numbers of many values in parts of equal size."""
+    import pandas as pd
+
+    column = pd.concat(cells, ignore_index=True)
+    numbers = pd.to_numeric(column, errors="coerce")
+    if bool((numbers.notna() == column.notna()).all()) and numbers.nunique() > _MOST_VALUES:
+        parts = pd.qcut(numbers, _PARTS, duplicates="drop")
+        column = parts.map(lambda part: f"{_number(part.left)} to {_number(part.right)}").astype(object)
+    return np.array([None if pd.isna(cell) else str(cell) for cell in column], dtype=object)
+
+
+def _number(value: float) -> str:
+    if abs(value) < 1000:
+        return f"{value:.4g}"
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.0f}"  # years are written without a comma
+
+
+def group_lines(comparisons: Sequence[GroupComparison]) -> list[str]:
+    """Comparisons as lines of text."""
+    lines: list[str] = []
+    for one in comparisons:
+        said = f"{one.sentence[0].upper()}{one.sentence[1:]}"
+        said = f"Warning {GROUP_CHECK}: {one.sentence}" if one.differing else said
+        lines += ["", f"Groups of {one.column}", *one.lines(), f"{said}."]
+    return lines

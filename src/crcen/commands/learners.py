@@ -23,8 +23,7 @@ from crcen import (
 )
 from crcen._support.progress import busy
 from crcen._support.values import json_value
-from crcen.commands.inputs import Rows
-from crcen.commands.row_order import dates_of, times_of
+from crcen.commands.inputs import Rows, dates_of, times_of
 from crcen.exceptions import TrainingFailed
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.residual_test import TrainingError

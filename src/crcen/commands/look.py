@@ -322,7 +322,7 @@ def _rows(source: Source, target: str | None, positive: Any, audited: str | None
     if audited is not None:
         frame[audited] = audit_probabilities(frame, audited, frame[target].notna().to_numpy())
     is_audited = audited is not None
-    rows = rows_of(source, target, positive, most_labels=MOST_CLASSES, frame=frame, is_audited=is_audited)
+    rows = rows_of(source, target, positive, frame=frame, is_audited=is_audited)
     names, numbers, sizes = np.unique(rows.y.to_numpy(), return_inverse=True, return_counts=True)
     order = np.argsort(sizes, kind="stable")  # the rarest first
     counts = {names[i]: int(sizes[i]) for i in order}

@@ -1,5 +1,7 @@
 """monitor_table: whether new rows are still like those of training, and the model still right."""
 
+from __future__ import annotations
+
 import base64
 import hashlib
 import json
@@ -8,8 +10,9 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,36 +21,25 @@ from crcen import InvalidInput, InvalidParameter, KeyEquationMonitor, TableClass
 from crcen._support.files import check_writable, exclusive_lock, write_atomic
 from crcen._support.progress import logged
 from crcen._support.text import listed
-from crcen._support.values import json_value
+from crcen._support.values import attributes, json_value
 from crcen.commands.declare import DeclaredWatch, declaration_of_model
-from crcen.commands.group_columns import group_columns
-from crcen.commands.inputs import (
-    amounts_of,
-    audit_probabilities,
-    check_column,
-    cluster_numbers,
-    model_of,
-    source_of,
-    target_of,
-    weight_notes,
-)
-from crcen.commands.monitor_page import monitor_page
+from crcen.commands.inputs import group_columns, weight_notes
 from crcen.commands.prices import price_values
-from crcen.commands.rules import RowRule, rule_of
-from crcen.commands.scoring import ScoredTable, score_table
+from crcen.commands.rules import Label, RowRule, rule_of
+from crcen.commands.scoring import Hashes, Judging, ScoredTable
+from crcen.decisions.monitor.track import DriftAlarm, MonitorReading
+from crcen.report.charts import round_ticks
 from crcen.report.checks import selection_of
+from crcen.report.rendering import asset, environment, policy
 from crcen.tables.options import ReadOptions
+from crcen.tables.profile import Difference
 from crcen.theory.decision import sigmoid
 from crcen.theory.limits import FALSE_ALARM_RATE, WATCHED_COLUMNS_PART
 from crcen.theory.metrics import Expected, ExpectedCounts, expected_counts
-from crcen.theory.rows import Shown
+from crcen.theory.rows import Array, Bools, Index, Shown
 
-__all__ = ["TableWatch", "model_digest", "monitor_table"]
-
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Index = NDArray[np.int64]
-Hashes = NDArray[np.uint32]
+if TYPE_CHECKING:
+    import pandas as pd
 
 _FORMAT, _VERSION = "crcen watch", 2
 # Calls whose results are kept, and labelled rows whose hashes are; the evidence itself needs only sums.
@@ -56,28 +48,19 @@ _MOST_CALLS, _MOST_HASHES = 400, 1_000_000
 _MOST_TWINS = 0.05
 # Seconds that a call waits for another one that writes the same state.
 _LOCK_SECONDS = 120.0
+_SHOWN_CALLS = 60  # on the page
 
 
 @dataclass(frozen=True, eq=False)
 class ExpectedFigures(Shown):
-    """What decisions are expected to result in, if the probabilities are right.
+    """What decisions are expected to result in, if the probabilities are right: of the positive class, or of all."""
 
-    Parameters
-    ----------
-    labels : tuple
-        Classes with figures: the positive one, or all of them.
-    counts : tuple of ExpectedCounts
-        Of each of them.
-    cost_per_1000 : Expected
-        Cost of 1,000 rows.
-    """
-
-    labels: tuple[Any, ...]
+    labels: tuple[Label, ...]
     counts: tuple[ExpectedCounts, ...]
     cost_per_1000: Expected
 
     @classmethod
-    def of(cls, rule: RowRule, p: Array, actions: Index) -> "ExpectedFigures":
+    def of(cls, rule: RowRule, p: Array, actions: Index) -> ExpectedFigures:
         """Figures of rows with probabilities (n, K) and decisions."""
         column, costs = rule.price.positive, rule.costs.costs
         classes = range(p.shape[1]) if column is None else [column]
@@ -100,58 +83,26 @@ class ExpectedFigures(Shown):
 
 @dataclass(frozen=True, eq=False)
 class TableWatch(Shown):
-    """The result of one call of a watch; prints itself.
-
-    Parameters
-    ----------
-    data : str
-        The rows.
-    call : int
-        Number of the call, from 1.
-    n_rows, n_labelled, n_alarms : int
-        Rows, those with a label that were counted, and those decided for another class than the default.
-    rule : RowRule
-        How rows were decided.
-    decided : dict of label to int
-        Rows with each decision.
-    expected, before : ExpectedFigures
-        What decisions are expected to result in by the probabilities, here and on training rows.
-    unlike : tuple of Difference
-        How these rows differ from training rows beyond chance.
-    alarms : tuple of DriftAlarm
-        Alarms from labels so far: the first alarm stays.
-    reading : MonitorReading or None
-        Where the test of labels stands; None before any label.
-    false_alarm_rate : float
-        Probability of any false alarm over all calls, if nothing changes.
-    notes : tuple of str
-        About the table.
-    path, page : Path or None
-        Where the state and the page were written.
-    n_held : int
-        Labelled rows that wait until their cohort is complete.
-    declared : tuple of dict
-        Declared criteria, and whether each of them still holds.
-    """
+    """The result of one call of a watch; prints itself."""
 
     data: str
-    call: int
+    call: int  # from 1
     n_rows: int
-    n_labelled: int
-    n_alarms: int
+    n_labelled: int  # rows with a label that were counted
+    n_alarms: int  # rows decided for another class than the default
     rule: RowRule
-    decided: dict[Any, int]
+    decided: dict[Label, int]  # rows with each decision
     expected: ExpectedFigures
-    before: ExpectedFigures | None
-    unlike: tuple[Any, ...]
-    alarms: tuple[Any, ...]
-    reading: Any
-    false_alarm_rate: float
+    before: ExpectedFigures | None  # on training rows
+    unlike: tuple[Difference, ...]  # differences from training rows beyond chance
+    alarms: tuple[DriftAlarm, ...]  # from labels so far: the first alarm stays
+    reading: MonitorReading | None  # None before any label
+    false_alarm_rate: float  # of any false alarm over all calls, if nothing changes
     notes: tuple[str, ...] = ()
-    path: Path | None = None
+    path: Path | None = None  # of the state
     page: Path | None = None
-    n_held: int = 0
-    declared: tuple[dict[str, Any], ...] = ()
+    n_held: int = 0  # labelled rows that wait until their cohort is complete
+    declared: tuple[dict[str, Any], ...] = ()  # declared criteria, and whether each of them still holds
 
     @property
     def is_alarm(self) -> bool:
@@ -161,25 +112,13 @@ class TableWatch(Shown):
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {
-            "data": self.data,
-            "call": self.call,
-            "is_alarm": self.is_alarm,
-            "rows": self.n_rows,
-            "labelled": self.n_labelled,
-            "held": self.n_held,
+            **attributes(self, "data call is_alarm rows=n_rows labelled=n_labelled held=n_held"),
             "price": price_values(self.rule.price, self.rule.labels),
             "decided": json_value(self.decided),
             "alarm_share": self.n_alarms / self.n_rows,
-            "expected": self.expected.to_dict(),
-            "expected_in_training": None if self.before is None else self.before.to_dict(),
-            "unlike": [one.to_dict() for one in self.unlike],
+            **attributes(self, "expected expected_in_training=before unlike"),
             "drift_alarms": [{**json_value(asdict(one)), "sentence": str(one)} for one in self.alarms],
-            "labels": None if self.reading is None else self.reading.to_dict(),
-            "false_alarm_rate": self.false_alarm_rate,
-            "declared": list(self.declared),
-            "notes": list(self.notes),
-            "state": None if self.path is None else str(self.path),
-            "page": None if self.page is None else str(self.page),
+            **attributes(self, "labels=reading false_alarm_rate declared notes state=path page"),
         }
 
     def __repr__(self) -> str:
@@ -261,8 +200,9 @@ class TableWatch(Shown):
             known = [k for k, one in enumerate(self.reading.drift_by_class) if math.isfinite(one)]
             if not known:
                 return f"{so_far}: too few to say anything"
-            most = max(known, key=lambda k: abs(self.reading.drift_by_class[k]))
-            drift, off = self.reading.drift_by_class[most], f"most off is {self.rule.labels[most]}"
+            drifts = self.reading.drift_by_class
+            most = max(known, key=lambda k: abs(drifts[k]))
+            drift, off = drifts[most], f"most off is {self.rule.labels[most]}"
         if self.alarms:
             return f"{so_far}: {'; '.join(map(str, self.alarms))}"
         if self.reading.log_evidence == 0.0:  # exactly: the test has not been opened
@@ -366,31 +306,21 @@ def monitor_table(
             f"declaration must be left out with {wrong}: declared criteria need independent rows that all have labels.",
             parameter="declaration",
         )
-    fitted = model_of(model)
-    source = source_of(data, read, fitted)
-    known_target = str(getattr(fitted, "target_name_", "") or "")
-    label = target_of(target, fitted, source) if target is not None or known_target in source.columns else None
-    rule = rule_of(fitted, source, weighting, costs)
-    if rule.goal is not None:
-        raise InvalidParameter(f"{rule.goal} is no price: a monitor needs a price.", parameter="weighting")
-    named = {"weight": weight, "clusters": clusters, "cohort": cohort, "audit_probability": audit_probability}
-    columns = {
-        what: check_column(name, source.columns, what, source.name) for what, name in named.items() if name is not None
-    }
-    groups = [] if stated is None or label is None else group_columns(stated.content["groups"], source, label)
-    if label is None and columns:
+    roles = {"weight": weight, "clusters": clusters, "cohort": cohort, "audit_probability": audit_probability}
+    judging = Judging.of(model, data, read, weighting, costs, target=target, roles=roles, needs_price=True)
+    fitted, source, rule = judging.model, judging.source, judging.rule
+    if stated is not None and judging.target is not None:
+        judging.groups.extend(group_columns(stated.content["groups"], source, judging.target))
+    if judging.target is None and judging.roles:
         raise InvalidParameter(
-            f"{' and '.join(columns)} must go with labels: {source.name} has no target column.",
-            parameter=tuple(columns),
+            f"{' and '.join(judging.roles)} must go with labels: {source.name} has no target column.",
+            parameter=tuple(judging.roles),
         )
     if state is not None:  # before the rows are scored, so that a wrong state is reported at once
         _check_cohorts(_read_or_new(state, fitted, float(rate), delay), delay, cohort, now)
-    kept_columns = (*columns.values(), *groups)
-    scored = score_table(fitted, source, label, kept_columns, verbose, keeps_hashes=True, clusters=clusters)
+    scored = judging.score(verbose, keeps_hashes=True)
     actions, _ = rule.decide(scored.p)
-    own, e = _row_values(scored, columns, fitted), None
-    if audit_probability is not None:
-        e = audit_probabilities(scored.frame, audit_probability, scored.is_labelled)
+    own, e, n_alarms = _row_values(scored, fitted), scored.audit_probabilities, int(rule.alarms(actions).sum())
     with _locked(state):
         kept = _read_or_new(state, fitted, float(rate), delay)
         _check_cohorts(kept, delay, cohort, now)
@@ -402,19 +332,16 @@ def monitor_table(
             options |= {"now": _present_cohort(now)} if cohort is not None else {"when": when or source.name}
             notes += weight_notes(fitted, weight)
             notes += _count_labels(kept, scored, rows, options, fitted, e)
-        unlike = scored.watch.unlike(int(rule.alarms(actions).sum()), rule.price, kept.input_error_rate)
+        unlike = scored.watch.unlike(n_alarms, rule.price, kept.input_error_rate)
         declared: tuple[dict[str, Any], ...] = ()
         if stated is not None:
             own_rule = rule_of(fitted, source, None, None)
             criteria = DeclaredWatch.from_state(stated, np.asarray(own_rule.costs.costs), kept.declared)
-            parted = {name: scored.columns[name].to_numpy(dtype=object)[rows] for name in groups}
-            texts = {name: np.array([str(cell) for cell in cells], dtype=object) for name, cells in parted.items()}
+            texts = {name: scored.columns[name].iloc[rows].map(str).to_numpy(dtype=object) for name in judging.groups}
             criteria.add(scored.y[rows], own_rule.decide(scored.p)[0][rows], texts)
             declared = tuple(criteria.results(len(unlike), len(kept.monitor.alarms)))
             kept.declared = criteria.state()
         readings = kept.monitor.history[None]
-        n_alarms = int(rule.alarms(actions).sum())
-        before = _before(fitted, rule)
         watch = TableWatch(
             data=source.name,
             call=kept.n_calls + 1,
@@ -424,7 +351,7 @@ def monitor_table(
             rule=rule,
             decided=dict(zip(rule.names, np.bincount(actions, minlength=len(rule.names)).tolist(), strict=True)),
             expected=ExpectedFigures.of(rule, scored.p, actions),
-            before=before,
+            before=_before(fitted, rule),
             unlike=unlike,
             alarms=tuple(kept.monitor.alarms),
             reading=readings[-1] if readings else None,
@@ -437,7 +364,7 @@ def monitor_table(
         )
         kept.add({"when": when or source.name, **watch.to_dict()}, scored.hashes[rows])
         if page is not None:
-            write_atomic(page, monitor_page(watch, kept))
+            write_atomic(page, _page(watch, kept))
         if state is not None:
             write_atomic(state, kept.text())
     return watch
@@ -453,27 +380,25 @@ def _locked(state: str | Path | None) -> Iterator[None]:
             yield
 
 
-def _read_or_new(state: str | Path | None, model: Any, rate: float, delay: int | None) -> "MonitorState":
+def _read_or_new(state: str | Path | None, model: Any, rate: float, delay: int | None) -> MonitorState:
     if state is not None and Path(state).exists():
         return read_state(Path(state), model)
     return new_state(model, rate, delay)
 
 
-def _row_values(scored: ScoredTable, columns: dict[str, str], model: Any) -> dict[str, NDArray[Any]]:
+def _row_values(scored: ScoredTable, model: Any) -> dict[str, NDArray[Any]]:
     """Weights, clusters and cohorts of the labelled rows, as `KeyEquationMonitor.update` takes them."""
-    readers = {"weight": lambda cells: amounts_of(cells, "weight"), "clusters": cluster_numbers, "cohort": _cohorts_of}
-    named = {"weight": "sample_weight"}
-    found = {
-        named.get(what, what): readers[what](scored.labelled(name)) for what, name in columns.items() if what in readers
-    }
+    weights, clusters, cohort = scored.amounts("weight"), scored.clusters, scored.roles.get("cohort")
     unit = getattr(getattr(model, "held_out_sums_", None), "weight_unit", None)
-    if unit and "weight" not in columns:  # rows without weights count as typical rows of training
-        found["sample_weight"] = np.full(int(scored.is_labelled.sum()), float(unit))
-    return found
+    if unit and weights is None:  # rows without weights count as typical rows of training
+        weights = np.full(int(scored.is_labelled.sum()), float(unit))
+    cohorts = None if cohort is None else _cohorts_of(scored.labelled(cohort))
+    found = {"sample_weight": weights, "clusters": clusters, "cohort": cohorts}
+    return {name: values for name, values in found.items() if values is not None}
 
 
 def _count_labels(
-    kept: "MonitorState", scored: ScoredTable, rows: Index, options: dict[str, Any], model: Any, e: Array | None
+    kept: MonitorState, scored: ScoredTable, rows: Index, options: dict[str, Any], model: Any, e: Array | None
 ) -> list[str]:
     """Give labelled rows to the test, with audits also the rows without a label; its warnings as notes."""
     labels = model.classes_.astype(object)[scored.y[rows]]
@@ -515,7 +440,7 @@ def _before(model: Any, rule: RowRule) -> ExpectedFigures | None:
 # -- rows that were counted before ---------------------------------------------------------------------------------
 
 
-def _new_rows(kept: "MonitorState", scored: ScoredTable, name: str) -> tuple[Index, list[str]]:
+def _new_rows(kept: MonitorState, scored: ScoredTable, name: str) -> tuple[Index, list[str]]:
     """Numbers of labelled rows that were not counted before, and notes; a replayed table is an error.
 
     A row is known by the hash of its inputs and label. If hardly any row of this table has a twin in it, a row that
@@ -566,7 +491,7 @@ def _matched(own: Hashes, earlier: Hashes) -> Bools:
 # -- cohorts -------------------------------------------------------------------------------------------------------
 
 
-def _check_cohorts(kept: "MonitorState", delay: int | None, cohort: str | None, now: Any) -> None:
+def _check_cohorts(kept: MonitorState, delay: int | None, cohort: str | None, now: Any) -> None:
     """Reject a delay without cohorts, cohorts without a delay, and another delay than that of the watch."""
     own = kept.monitor.delay
     if delay is not None and delay != own:
@@ -585,7 +510,7 @@ def _check_cohorts(kept: "MonitorState", delay: int | None, cohort: str | None, 
         )
 
 
-def _cohorts_of(column: Any) -> NDArray[Any]:
+def _cohorts_of(column: pd.Series) -> NDArray[Any]:
     """Days or whole numbers, from cells that may be text."""
     import pandas as pd
 
@@ -605,7 +530,7 @@ def _cohorts_of(column: Any) -> NDArray[Any]:
         ) from error
 
 
-def _present_cohort(now: Any) -> Any:
+def _present_cohort(now: date | int | str | None) -> date | int | str | None:
     """The present cohort as a date or a number, also from text."""
     return int(now) if isinstance(now, str) and now.strip().lstrip("-").isdigit() else now
 
@@ -615,30 +540,14 @@ def _present_cohort(now: Any) -> Any:
 
 @dataclass
 class MonitorState:
-    """What is kept between calls.
+    """What is kept between calls."""
 
-    Parameters
-    ----------
-    model : str
-        Digest of the model that is watched.
-    false_alarm_rate : float
-        Probability of any false alarm, from columns and labels, over all calls together.
-    monitor : KeyEquationMonitor
-        The test of labels.
-    n_calls : int
-        Calls so far.
-    history : list of dict
-        Result of each call, the latest 400, with the hashes of its labelled rows.
-    declared : dict or None
-        Running tests of declared criteria.
-    """
-
-    model: str
-    false_alarm_rate: float
-    monitor: KeyEquationMonitor
+    model: str  # digest of the model that is watched
+    false_alarm_rate: float  # from columns and labels, over all calls together
+    monitor: KeyEquationMonitor  # the test of labels
     n_calls: int = 0
-    history: list[dict[str, Any]] = field(default_factory=list)
-    declared: dict[str, Any] | None = None
+    history: list[dict[str, Any]] = field(default_factory=list)  # the latest calls, with hashes of labelled rows
+    declared: dict[str, Any] | None = None  # running tests of declared criteria
 
     @property
     def input_error_rate(self) -> float:
@@ -726,6 +635,10 @@ def _damage(rate: Any, n_calls: Any, history: Any) -> str:
             value = call.get(name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 return f"{name} of a call must be a whole number from 0, got {value!r}"
+        lost = {"when", "unlike", "alarm_share", "is_alarm"} - {*call}
+        expected = call.get("expected")
+        if lost or not isinstance(expected, dict) or not {"precision", "recall", "cost_per_1000"} <= {*expected}:
+            return f"a call lacks {min(lost, default='expected')}"
         try:
             _hashes_from(call["row_hashes"])
         except (KeyError, TypeError, ValueError):
@@ -768,3 +681,68 @@ def _take(digest: Any, value: Any) -> None:
         digest.update(b"none")
     else:
         digest.update(repr(value).encode())
+
+
+# -- page ------------------------------------------------------------------------------------------------------------
+
+
+def _page(watch: TableWatch, kept: MonitorState) -> str:
+    """A self-contained HTML page with the result of each call and the running evidence."""
+    style, history = asset("report.css") + asset("monitor.css"), kept.history[-_SHOWN_CALLS:]
+    label_rate, readings = kept.monitor.false_alarm_rate, kept.monitor.history[None]
+    points = [(float(one.batch), one.log_evidence / math.log(10.0)) for one in readings]
+    title, bar = "evidence of a change, powers of ten", -math.log10(label_rate)
+    evidence = _chart(points, title, "calls with labels", bar=bar) if points else None
+    charts = []
+    for name in ("precision", "recall", "cost_per_1000"):
+        known = [(float(call["call"]), call["expected"][name]) for call in history if call["expected"][name]]
+        known = [(call, one) for call, one in known if one["value"] is not None]
+        title = f"expected {name.replace('_per_1000', ' per 1,000 rows')}"
+        bands = [(call, one["low"], one["high"]) for call, one in known]
+        charts += [_chart([(call, one["value"]) for call, one in known], title, "calls", bands)] if known else []
+    return str(
+        environment()
+        .get_template("monitor.html.j2")
+        .render(
+            watch=watch,
+            word="Alarm" if watch.is_alarm else "Quiet",
+            n_calls=kept.n_calls,
+            history=history,
+            evidence=evidence,
+            label_rate=label_rate,
+            charts=charts,
+            style=style,
+            policy=policy(style),
+        )
+    )
+
+
+def _chart(
+    points: list[tuple[float, float]],
+    title: str,
+    below: str,
+    bands: Sequence[tuple[float, float, float]] = (),
+    bar: float | None = None,
+) -> dict[str, Any]:
+    """Places of a line over calls in a picture of 640 × 220, with a dashed bar or the band of each point."""
+    values = [value for _, value in points] + [end for _, *ends in bands for end in ends]
+    values += [] if bar is None else [bar]
+    pad = 0.06 * (max(values) - min(values)) or 0.5
+    low, high, first, last = min(values) - pad, max(values) + pad, points[0][0], points[-1][0]
+
+    def x(call: float) -> float:
+        return round(60.0 + (0.5 if last == first else (call - first) / (last - first)) * 564.0, 1)
+
+    def y(value: float) -> float:
+        return round(190.0 * (1 - (value - low) / (high - low)) + 6, 1)
+
+    return {
+        "title": title,
+        "below": below,
+        "points": [(x(call), y(value)) for call, value in points],
+        "bands": [(x(call), y(start), y(end)) for call, start, end in bands],
+        "bar": None if bar is None else y(bar),
+        "ticks": [(tick, y(tick)) for tick in round_ticks(low, high)],
+        "first": f"{first:g}",
+        "last": f"{last:g}",
+    }

@@ -1,20 +1,20 @@
 """plan_table: how many labels or audits are needed to find a drift, to show a recall, or to know a cost."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crcen import InvalidParameter
 from crcen._support.progress import logged
-from crcen._support.values import json_value
+from crcen._support.values import attributes
 from crcen.commands.audits import AUDIT_RULES
-from crcen.commands.inputs import model_of, source_of
 from crcen.commands.prices import price_values
-from crcen.commands.rules import ClassShares, RowRule, rule_of
-from crcen.commands.scoring import score_table
+from crcen.commands.rules import ClassShares, Label, RowRule
+from crcen.commands.scoring import Judging
 from crcen.tables.options import ReadOptions
 from crcen.theory.intervals import LEVEL
 from crcen.theory.metrics import expected_counts
@@ -27,110 +27,78 @@ from crcen.theory.planning import (
 )
 from crcen.theory.price import positive_number
 from crcen.theory.residual_test import TrainingError
-from crcen.theory.rows import Shown, in_one_line
+from crcen.theory.rows import Array, Index, ShownInOneLine
 from crcen.theory.selective import audit_scores
-
-__all__ = ["TablePlan", "plan_table"]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 # Variance of an unmeasured model's mean log-odds over what its number of training labels alone leaves.
 _UNMEASURED = 2.0
 
 
-@dataclass(frozen=True, eq=False)
-class TablePlan(Shown):
-    """Numbers of labels and audits that suffice; prints itself.
-
-    Parameters
-    ----------
-    data : str
-        The rows that the plan is for.
-    n_rows : int
-        How many.
-    rule : RowRule
-        How they are decided.
-    goals : dict of str to float
-        What was asked for: "drift", "recall_bound", "cost_width".
-    power, level, confidence : float
-        Probability of reaching the goal, level of the test of drift, and confidence of the bound on recall.
-    labels : dict of str to dict of label to float
-        Labelled rows, drawn at random, for each goal and class; infinite if no number suffices.
-    audits : dict of label to float
-        Audits of rows without an alarm for the bound on recall, of each class; infinite if no number suffices.
-    uncertainty : dict of label to float
-        The model's own error in log-odds.
-    """
+@dataclass(frozen=True, eq=False, repr=False)
+class TablePlan(ShownInOneLine):
+    """Numbers of labels and audits that suffice, infinite if no number does; prints itself."""
 
     data: str
     n_rows: int
     rule: RowRule
-    goals: dict[str, float]
+    goals: dict[str, float]  # "drift", "recall_bound", "cost_width"
     power: float
-    level: float
-    confidence: float
-    labels: dict[str, dict[Any, float]]
-    audits: dict[Any, float]
-    uncertainty: dict[Any, float]
+    level: float  # of the test of drift
+    confidence: float  # of the bound on recall
+    labels: dict[str, dict[Label | None, float]]  # rows drawn at random, by goal and class
+    audits: dict[Label, float]  # of rows without an alarm for the bound on recall, by class
+    uncertainty: dict[Label, float]  # the model's own error in log-odds
 
     @property
     def n_labels(self) -> float:
         """Labelled rows that suffice for all goals; infinite if no number does."""
         return max((n for own in self.labels.values() for n in own.values()), default=math.nan)
 
+    @property
+    def n_audits(self) -> float | None:
+        """Audits that suffice for all classes, if a bound on recall was asked for; infinite if no number does."""
+        return max(self.audits.values()) if self.audits else None
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; None if no number suffices."""
         return {
-            "data": self.data,
-            "rows": self.n_rows,
+            **attributes(self, "data rows=n_rows"),
             "price": price_values(self.rule.price, self.rule.labels),
-            "goals": self.goals,
-            "power": self.power,
-            "level": self.level,
-            "confidence": self.confidence,
-            "labels": json_value(self.n_labels),
-            "labels_by_goal": json_value(self.labels),
-            "audits": json_value(max(self.audits.values())) if self.audits else None,
-            "audits_by_class": json_value(self.audits),
-            "uncertainty": json_value(self.uncertainty),
-            "sentences": self._sentences(),
+            **attributes(self, "goals power level confidence labels=n_labels labels_by_goal=labels audits=n_audits"),
+            **attributes(self, "audits_by_class=audits uncertainty sentences"),
         }
-
-    __repr__ = in_one_line
 
     def __str__(self) -> str:
         head = f"{self.data}: plan for rows like these {self.n_rows:,}"
-        return "\n".join([head, *(f"  {sentence}" for sentence in self._sentences())])
+        return "\n".join([head, *(f"  {sentence}" for sentence in self.sentences)])
 
-    def _sentences(self) -> list[str]:
-        said = []
+    @property
+    def sentences(self) -> list[str]:
+        """The plan in words, by goal and class."""
+        found, none = [], "since the expected recall is not above it"
         for goal, own in self.labels.items():
             for label, n in own.items():
-                whose = "" if self.rule.positive is not None or label is None else f" of {label}"
+                whose, size = self._whose(label), self.goals[goal]
                 what = {
-                    "drift": f"a drift of {self.goals.get('drift', 0):g} in the log-odds{whose}",
-                    "recall_bound": f"a recall{whose} of at least {self.goals.get('recall_bound', 0):g}",
-                    "cost_width": f"a cost per 1,000 rows within ±{self.goals.get('cost_width', 0) / 2:g}",
+                    "drift": f"a drift of {size:g} in the log-odds{whose}",
+                    "recall_bound": f"a recall{whose} of at least {size:g}",
+                    "cost_width": f"a cost per 1,000 rows within ±{size / 2:g}",
                 }[goal]
                 power = "" if goal == "cost_width" else f" with a power of {self.power:g}"
-                if math.isfinite(n):
-                    said.append(f"{what}: {n:,.0f} labelled rows, drawn at random, show it{power}")
-                elif goal == "drift":
-                    said.append(
-                        f"{what}: no number of labels suffices, since the model's own error is "
-                        f"{self.uncertainty[label]:.2g} log-odds; more training rows are needed"
-                    )
-                else:
-                    said.append(f"{what}: no number of labels suffices, since the expected recall is not above it")
+                why = none
+                if goal == "drift" and label is not None:
+                    why = f"since the model's own error is {self.uncertainty[label]:.2g} log-odds; more training rows "
+                    why += "are needed"
+                enough = f"{n:,.0f} labelled rows, drawn at random, show it{power}"
+                found.append(f"{what}: {enough if math.isfinite(n) else f'no number of labels suffices, {why}'}")
         for label, n in self.audits.items():
-            whose = "" if self.rule.positive is not None else f" of {label}"
-            bound = f"a recall{whose} of at least {self.goals['recall_bound']:g}"
-            if math.isfinite(n):
-                said.append(f"{bound}: {n:,.0f} audits of rows without an alarm (crcen predict --audit {n:.0f})")
-            else:
-                said.append(f"{bound}: no number of audits suffices, since the expected recall is not above it")
-        return said
+            enough = f"{n:,.0f} audits of rows without an alarm (crcen predict --audit {n:.0f})"
+            enough = enough if math.isfinite(n) else f"no number of audits suffices, {none}"
+            found.append(f"a recall{self._whose(label)} of at least {self.goals['recall_bound']:g}: {enough}")
+        return found
+
+    def _whose(self, label: Label | None) -> str:
+        return "" if self.rule.positive is not None or label is None else f" of {label}"
 
 
 @logged
@@ -193,23 +161,19 @@ def plan_table(
     for name, value in (("power", power), ("level", level), ("confidence", confidence), ("recall_bound", recall_bound)):
         if value is not None and not 0.0 < value < 1.0:
             raise InvalidParameter(f"{name} must lie between 0 and 1: got {value:g}.", parameter=name)
-    fitted = model_of(model)
-    source = source_of(data, read, fitted)
-    rule = rule_of(fitted, source, weighting, costs)
-    if rule.goal is not None:
-        raise InvalidParameter(f"{rule.goal} is no price: a plan needs a price.", parameter="weighting")
+    judging = Judging.of(model, data, read, weighting, costs, needs_price=True)
+    fitted, rule = judging.model, judging.rule
     asked = {"drift": drift, "recall_bound": recall_bound, "cost_width": cost_width}
     goals = {name: float(value) for name, value in asked.items() if value is not None} or {"drift": 0.3}
-    target = str(getattr(fitted, "target_name_", "") or "")
-    scored = score_table(fitted, source, None, [target] if target in source.columns else [], verbose)
-    shares = ClassShares.of(prevalence, fitted, scored.p)
-    p = scored.p if shares is None else shares.moved(scored.p)
+    p = judging.score(verbose, reads_labels=False).p
+    shares = ClassShares.of(prevalence, fitted, p)
+    p = p if shares is None else shares.moved(p)
     actions, _ = rule.decide(p)
     weights, column = fitted.weighting_.weights, rule.price.positive
     classes = range(p.shape[1]) if column is None else [column]
     sigma = {k: _uncertainty(fitted, p, k) for k in classes}
-    labels: dict[str, dict[Any, float]] = {}
-    audits: dict[Any, float] = {}
+    labels: dict[str, dict[Label | None, float]] = {}
+    audits: dict[Label, float] = {}
     if "drift" in goals:
         options = {"power": power, "level": level}
         labels["drift"] = {
@@ -230,7 +194,7 @@ def plan_table(
         width = positive_number(goals["cost_width"], "cost_width") / 1000.0
         labels["cost_width"] = {None: labels_for_cost_width(p, actions, rule.costs.costs, width, level=confidence)}
     return TablePlan(
-        data=source.name,
+        data=judging.source.name,
         n_rows=len(p),
         rule=rule,
         goals=goals,
@@ -243,9 +207,7 @@ def plan_table(
     )
 
 
-def _for_recall(
-    p: Array, actions: NDArray[np.int64], k: int, bound: float, *, confidence: float, power: float
-) -> float:
+def _for_recall(p: Array, actions: Index, k: int, bound: float, *, confidence: float, power: float) -> float:
     """Labelled rows for a bound on the recall of a class; infinite if its expected recall is not above the bound."""
     recall = expected_counts(p[:, k], actions == k).recall.value
     if not bound < recall <= 1.0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,127 +14,162 @@ from numpy.typing import NDArray
 from crcen import InvalidInput, InvalidParameter
 from crcen._support.files import check_writable
 from crcen._support.progress import counted, logged
-from crcen._support.values import json_value
+from crcen._support.values import attributes
 from crcen.commands.audits import AUDIT_COLUMNS, AUDIT_RULES, Audits, cell_hashes, draw_audits, row_keys
-from crcen.commands.inputs import Source, check_column, cluster_numbers, model_of, source_of, target_of
+from crcen.commands.inputs import Source, check_column, model_of, source_of
 from crcen.commands.prices import price_values
-from crcen.commands.reasons import RowReasons
 from crcen.commands.rules import (
     ClassShares,
+    Label,
     RowRule,
     chosen_price,
     implied_price,
     reject_without_positive,
     rule_of,
 )
-from crcen.commands.scoring import CHUNK_ROWS, RowWatch, score_table, scored_chunks, unlike_lines
+from crcen.commands.scoring import CHUNK_ROWS, Judging, RowWatch, model_rows, scored_chunks, unlike_lines
+from crcen.decisions.choose import ChosenWeighting
 from crcen.tables.databases import is_database
 from crcen.tables.options import ReadOptions
+from crcen.tables.profile import Difference
 from crcen.tables.writing import TableWriter, written_to
-from crcen.theory.goals import ThresholdGoal
+from crcen.theory.goals import MetGoal, ReviewedRows, ThresholdGoal
 from crcen.theory.price import Price
-from crcen.theory.rows import Shown, in_one_line
+from crcen.theory.rows import Array, Index, ShownInOneLine
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["TablePredictions", "answer_columns", "predict_table"]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 # Characters of a label in the name of its column.
 _LONGEST = 60
 
 
-@dataclass(frozen=True, eq=False)
-class TablePredictions(Shown):
-    """Decisions on the rows of a table; prints itself.
+# Without a positive class: the column that says what reasons are for.
+_REASONS_FOR = "reasons_for"
+_MOST_REASONS, _MOST_BACKGROUND = 100, 100_000
+_RISK = "\0risk"
 
-    Parameters
-    ----------
-    n_rows, n_alarms : int
-        Rows scored, and those decided for another class than the default: the positive class of two.
-    labels : tuple
-        The classes.
-    positive : label or None
-        The positive class of two.
-    decided : dict of label to int
-        Rows with each decision.
-    expected : dict of label to float
-        Sum of the probabilities of each class.
-    expected_cost : float
-        Expected cost of the decisions, for two classes in false alarms.
-    expected_catches : float
-        Alarms that are expected to be right.
-    price : Price or None
-        The price of the decisions, also the one that a goal implies; None if rows have prices of their own, or if a
-        capacity was for more rows than there are.
-    notes : tuple of str
-        About the table.
-    unlike : tuple of Difference
-        How the rows differ from training rows beyond chance: ``.column .kind .here .training .sentence``.
-    frame : data frame or None
-        The rows, of the library that they came from, if they were not written.
-    path : Path, str or None
-        The file, or the table of a database.
-    goal : MetGoal or None
-        How a goal was met.
-    chosen : ChosenWeighting or None
-        The price that labelled rows gave for a goal.
-    review : ReviewedRows or None
-        Rows that went to review.
-    reasons : RowReasons or None
-        Number and accuracy of the reasons.
-    shares : ClassShares or None
-        Class shares that the probabilities were moved to.
-    audits : Audits or None
-        Rows that were drawn to be checked.
-    """
+
+@dataclass
+class RowReasons:
+    """Reasons of alarms, or of the decision for each row if the model has no positive class; ``number`` of each row."""
+
+    model: Any
+    number: int
+    background: Any = None
+    read: ReadOptions | None = None
+    n_rows: int = field(default=0, init=False)
+    standard_error: float = field(default=0.0, init=False)
+    base: float = field(default=np.nan, init=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.number, bool) or not isinstance(self.number, int) or not 0 <= self.number <= _MOST_REASONS:
+            raise InvalidParameter(
+                f"reasons must be a whole number from 0 to {_MOST_REASONS}: got {self.number!r}.", parameter="reasons"
+            )
+        if self.background is not None and not self.number:
+            raise InvalidParameter(
+                "background is for reasons: say how many with reasons=.", parameter=("background", "reasons")
+            )
+        if self.number and not hasattr(self.model, "reasons"):
+            raise InvalidParameter(f"a {type(self.model).__name__} gives no reasons; models that crcen fit writes do.")
+        if self.background is not None:
+            frame = source_of(self.background, self.read, self.model, is_strict=False).read()
+            if len(frame) > _MOST_BACKGROUND:
+                frame = frame.sample(_MOST_BACKGROUND, random_state=0)
+            self.background = model_rows(self.model, frame, set())
+
+    @property
+    def _is_binary(self) -> bool:
+        return self.model.weighting_.positive is not None
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns."""
+        first = [_REASONS_FOR] if self.number and not self._is_binary else []
+        return [*first, *(f"reason_{i + 1}" for i in range(self.number))]
+
+    def columns(self, chunk: pd.DataFrame, p: Array, chosen: Index, ignored: set[str]) -> dict[str, NDArray[Any]]:
+        """The columns for a chunk with probabilities (n, K) and decisions; empty texts where a row is no alarm."""
+        found = {name: np.full(len(p), "", dtype=object) for name in self.names}
+        if not self.number:
+            return found
+        positive, of = self.model.weighting_.positive, {}
+        rows = np.ones(len(p), dtype=bool) if positive is None else chosen == positive
+        if not rows.any():
+            return found
+        if positive is None:  # of another action than a class the most probable class is explained
+            of["classes"] = self.model.classes_[np.where(chosen < p.shape[1], chosen, p.argmax(axis=1))]
+        reasons = self.model.reasons(model_rows(self.model, chunk[rows], ignored), background=self.background, **of)
+        self.n_rows += len(reasons)
+        self.standard_error = max(self.standard_error, reasons.standard_error)
+        if positive is None:
+            pairs = zip(reasons.classes, reasons.rivals, strict=True)
+            found[_REASONS_FOR][:] = [f"{one} rather than {other}" for one, other in pairs]
+        else:
+            self.base = reasons.base
+        for name, texts in zip(self.names[-self.number :], reasons.columns_of(self.number), strict=True):
+            found[name][rows] = texts
+        return found
+
+    @property
+    def summary(self) -> dict[str, Any] | None:
+        """Rows explained, the mean log-odds that they are compared with, and the largest standard error."""
+        if not self.number:
+            return None
+        base = None if np.isnan(self.base) else self.base
+        return {"rows": self.n_rows, "base_log_odds": base, "standard_error": self.standard_error}
+
+    @property
+    def lines(self) -> list[str]:
+        """The same in words; empty without reasons."""
+        if not self.number:
+            return []
+        if not self.n_rows:
+            return ["No row is an alarm, so there are no reasons"]
+        exact = f"standard error at most {self.standard_error:.2g}" if self.standard_error else "exact"
+        if not self._is_binary:
+            return [f"Reasons of {self.n_rows:,} rows, in log-odds of a class against the likeliest other one: {exact}"]
+        return [
+            f"Reasons of {self.n_rows:,} alarms, in log-odds, against rows with {self.base:.2f} in the mean: {exact}"
+        ]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TablePredictions(ShownInOneLine):
+    """Decisions on the rows of a table; prints itself."""
 
     n_rows: int
-    n_alarms: int
-    labels: tuple[Any, ...]
-    positive: Any
-    decided: dict[Any, int]
-    expected: dict[Any, float]
-    expected_cost: float
-    expected_catches: float
+    n_alarms: int  # rows decided for another class than the default
+    labels: tuple[Label, ...]
+    positive: Label | None
+    decided: dict[Label, int]  # rows with each decision
+    expected: dict[Label, float]  # sum of the probabilities of each class
+    expected_cost: float  # for two classes in false alarms
+    expected_catches: float  # alarms that are expected to be right
+    # Also the one that a goal implies; None if rows have prices of their own, or if every row got an alarm.
     price: Price | None
     notes: tuple[str, ...] = ()
-    unlike: tuple[Any, ...] = ()
-    frame: Any = None
-    path: Path | str | None = None
-    goal: Any = None
-    chosen: Any = None
-    review: Any = None
+    unlike: tuple[Difference, ...] = ()  # differences from training rows beyond chance
+    frame: Any = None  # the rows, of the library that they came from, if they were not written
+    path: Path | str | None = None  # the file, or the table of a database
+    goal: MetGoal | None = None
+    chosen: ChosenWeighting | None = None  # the price that labelled rows gave for a goal
+    review: ReviewedRows | None = None
     reasons: RowReasons | None = None
-    shares: ClassShares | None = None
+    shares: ClassShares | None = None  # that the probabilities were moved to
     audits: Audits | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; without the rows."""
         return {
-            "rows": self.n_rows,
-            "alarms": self.n_alarms,
-            "decided": json_value(self.decided),
-            "expected": json_value(self.expected),
-            "expected_cost": json_value(self.expected_cost),
-            "expected_catches": self.expected_catches,
+            **attributes(self, "rows=n_rows alarms=n_alarms decided expected expected_cost expected_catches"),
             "expected_false_alarms": self.n_alarms - self.expected_catches,
             "price": price_values(self.price, self.labels),
-            "goal": None if self.goal is None else self.goal.to_dict(),
-            "chosen": None if self.chosen is None else self.chosen.to_dict(),
-            "review": None if self.review is None else self.review.to_dict(),
-            "prevalence": None if self.shares is None else self.shares.to_dict(),
-            "audit": None if self.audits is None else self.audits.to_dict(),
-            "notes": list(self.notes),
-            "unlike": [one.to_dict() for one in self.unlike],
+            **attributes(self, "goal chosen review prevalence=shares audit=audits notes unlike"),
             "reasons": None if self.reasons is None else self.reasons.summary,
             "path": None if self.path is None else str(self.path),
         }
-
-    __repr__ = in_one_line
 
     def __str__(self) -> str:
         lines = [
@@ -293,8 +328,7 @@ def predict_table(
                 "held_out= and prevalence= do not go together: held-out rows have a share of their own.",
                 parameter=("held_out", "prevalence"),
             )
-        labelled = source_of(held_out, read, model, is_strict=False)
-        chosen = _chosen_on(model, labelled, weighting, clusters, verbose)
+        chosen = _chosen_on(model, held_out, read, weighting, clusters, verbose)
         weighting = chosen.weighting
     how: dict[str, Any] = {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost, "time": time}
     rule = rule_of(model, source, weighting, costs, **how)
@@ -379,9 +413,6 @@ def predict_table(
     )
 
 
-_RISK = "\0risk"
-
-
 def answer_columns(rule: RowRule) -> list[str]:
     """Names of the columns with answers: without line breaks, each its own."""
     if rule.price.positive is not None:
@@ -398,7 +429,9 @@ def answer_columns(rule: RowRule) -> list[str]:
     return names
 
 
-def _chosen_on(model: Any, source: Source, goal: Any, clusters: str | None, verbose: int) -> Any:
+def _chosen_on(
+    model: Any, held_out: Any, read: ReadOptions | None, goal: Any, clusters: str | None, verbose: int
+) -> ChosenWeighting:
     """The price of a goal on labelled rows that the model did not see."""
     if not isinstance(goal, ThresholdGoal):
         raise InvalidParameter(
@@ -407,19 +440,17 @@ def _chosen_on(model: Any, source: Source, goal: Any, clusters: str | None, verb
         )
     if goal.period is not None:
         raise InvalidParameter(f"{goal} is counted among the rows to score: leave held_out out.")
-    target = target_of(None, model, source)
-    columns = () if clusters is None else (check_column(clusters, source.columns, "clusters", source.name),)
-    scored = score_table(model, source, target, columns, verbose, recognises=True)
-    known, column = scored.is_labelled, model.weighting_.positive
+    judging = Judging.of(model, held_out, read, needs_target=True, roles={"clusters": clusters}, is_strict=False)
+    scored, name, column = judging.score(verbose, recognises=True), judging.source.name, model.weighting_.positive
+    known = scored.is_labelled
     positive = scored.y[known] == column
     if not positive.any() or positive.all():
         raise InvalidInput(
-            f"held_out needs rows of both classes: {source.name} has {int(positive.sum())} of {model.pos_label_} among "
+            f"held_out needs rows of both classes: {name} has {int(positive.sum())} of {model.pos_label_} among "
             f"{len(positive)} labelled rows."
         )
     recognition = scored.watch.recognition(is_labelled=known)
-    together = None if clusters is None else cluster_numbers(scored.labelled(clusters))
-    return chosen_price(goal, positive, scored.p[known][:, column], None, recognition, source.name, together)
+    return chosen_price(goal, positive, scored.p[known][:, column], None, recognition, name, scored.clusters)
 
 
 def _copied(id: Any, all_columns: bool, source: Source, taken: tuple[str, ...]) -> list[str]:
@@ -444,7 +475,7 @@ def _all_rows(
     target: str,
     is_audited: bool,
     verbose: int,
-) -> tuple[Array, Any, Any, NDArray[np.uint64]]:
+) -> tuple[Array, NDArray[np.datetime64] | None, pd.DataFrame | None, NDArray[np.uint64]]:
     """Probabilities of all rows; times, costs of rows and keys of rows if the decisions or the audits need them."""
     import pandas as pd
 

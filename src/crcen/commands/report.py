@@ -18,12 +18,13 @@ from crcen._support.progress import busy, logged
 from crcen._support.text import page_in_frame
 from crcen.commands.audits import AuditedRows
 from crcen.commands.certify import evidence_links
-from crcen.commands.group_columns import group_columns, group_values
 from crcen.commands.inputs import (
     Source,
     audit_probabilities,
     check_column,
     cluster_numbers,
+    group_columns,
+    group_values,
     labels_as,
     model_of,
     source_of,

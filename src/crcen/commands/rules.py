@@ -1,44 +1,32 @@
 """How the rows of a table are decided: by a price, a goal, a review between two prices, or costs of their own."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crcen import CostMatrix, CostRatio, InvalidInput, InvalidParameter, Review
-from crcen._support.values import json_value, label_key
-from crcen.commands.inputs import Source, amounts_of, check_column
+from crcen._support.values import attributes, json_value, label_key
+from crcen.commands.inputs import Source, amounts_of, check_column, dates_of
 from crcen.commands.prices import decision_price
-from crcen.commands.row_order import dates_of
 from crcen.decisions.choose import ChosenWeighting, choose_on
+from crcen.tables.fingerprint import Recognition
 from crcen.theory.goals import ANSWERS, MetGoal, ThresholdGoal
 from crcen.theory.intervals import Interval
 from crcen.theory.prevalence import estimate_shares, shifted_probabilities
 from crcen.theory.price import Price, positive_number
 from crcen.theory.residual_test import TrainingError
-from crcen.theory.rows import Shown, in_one_line
+from crcen.theory.rows import Array, Bools, Index, ShownInOneLine
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "ClassShares",
-    "JudgedReview",
-    "RowCosts",
-    "RowRule",
-    "chosen_price",
-    "implied_price",
-    "judge_review",
-    "reject_without_positive",
-    "rule_of",
-]
-
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Index = NDArray[np.int64]
+Label: TypeAlias = bool | int | str
 
 _REVIEW = "review"
 # What to do instead of an option that needs a positive class.
@@ -64,33 +52,15 @@ def reject_without_positive(model: Any, options: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class RowRule:
-    """Turns probabilities of rows into decisions.
+    """Turns probabilities of rows into decisions."""
 
-    Parameters
-    ----------
-    labels : tuple
-        The classes.
-    price : Price
-        The price of decisions; with a review, that of the comparison.
-    goal : ThresholdGoal or None
-        To be met on all rows at hand.
-    review : Review or None
-        Two prices between which rows go to review.
-    cost_column : str or None
-        Column with the cost of a miss of each row.
-    alarm_cost : float
-        Cost of a false alarm, in the same unit.
-    time : str or None
-        Column of dates, for a capacity of a day or a week.
-    """
-
-    labels: tuple[Any, ...]
-    price: Price
-    goal: ThresholdGoal | None = None
+    labels: tuple[Label, ...]
+    price: Price  # with a review, that of the comparison
+    goal: ThresholdGoal | None = None  # to be met on all rows at hand
     review: Review | None = None
-    cost_column: str | None = None
-    alarm_cost: float = 1.0
-    time: str | None = None
+    cost_column: str | None = None  # with the cost of a miss of each row
+    alarm_cost: float = 1.0  # in the same unit
+    time: str | None = None  # column of dates, for a capacity of a day or a week
 
     @property
     def costs(self) -> CostMatrix:
@@ -99,7 +69,7 @@ class RowRule:
         return costs if self.review is None else costs.with_review(0.0)
 
     @property
-    def names(self) -> tuple[Any, ...]:
+    def names(self) -> tuple[Label, ...]:
         """Possible decisions: the classes, then the other actions."""
         return (*self.labels, *self.costs.actions)
 
@@ -123,7 +93,7 @@ class RowRule:
             return p[:, self.price.positive]
         return np.asarray(1.0 - p[:, self.default])
 
-    def when(self, chunk: "pd.DataFrame") -> Any:
+    def when(self, chunk: pd.DataFrame) -> Any:
         """Dates of a chunk's rows, if the goal depends on them."""
         return None if self.time is None else dates_of(chunk[self.time], self.time)
 
@@ -131,11 +101,8 @@ class RowRule:
         """Alarms of two classes as class numbers."""
         return np.where(alarms, 1 - self.default, self.default)
 
-    def decide(self, p: Array, chunk: "pd.DataFrame | None" = None) -> tuple[Index, Array]:
-        """Numbers of the decisions of a chunk with probabilities (n, K), and their expected costs.
-
-        Costs of rows are read from the chunk; a goal must have been met before.
-        """
+    def decide(self, p: Array, chunk: pd.DataFrame | None = None) -> tuple[Index, Array]:
+        """Decisions of a chunk by number, and their expected costs; a goal must have been met before."""
         rows = np.arange(len(p))
         if self.cost_column is not None and chunk is not None:
             misses = amounts_of(chunk[self.cost_column], "cost_column")
@@ -162,16 +129,9 @@ def rule_of(
     time: str | None = None,
     is_labelled: bool = False,
 ) -> RowRule:
-    """The rule that parameters state; those that contradict each other or do not apply are rejected.
+    """The rule that parameters of `predict_table` state; contradictions, and what does not apply, are rejected.
 
-    Parameters
-    ----------
-    model, source
-        Fitted classifier and table.
-    weighting, costs, review, cost_column, alarm_cost, time
-        As `crcen.predict_table` takes them.
-    is_labelled : bool
-        Whether rows have labels: a guarantee is then possible, and a cost column may go with a price.
+    With labels (``is_labelled``) a guarantee is possible, and a cost column may go with a price.
     """
     options = {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost, "time": time}
     reject_without_positive(model, options)
@@ -227,23 +187,11 @@ def chosen_price(
     positive: Bools,
     p: Array,
     weights: Array | None,
-    recognition: Any,
+    recognition: Recognition | None,
     name: str,
     clusters: NDArray[Any] | None = None,
 ) -> ChosenWeighting:
-    """The price that meets a goal on labelled rows; a guarantee is rejected on training rows.
-
-    Parameters
-    ----------
-    goal : ThresholdGoal
-        What was asked for.
-    positive, p, weights, clusters
-        Whether rows are positive, natural probabilities, weights and clusters of rows.
-    recognition : Recognition or None
-        Whether these are training rows.
-    name : str
-        Of the table.
-    """
+    """The price that meets a goal on labelled rows of the table ``name``; no guarantee is given on training rows."""
     if goal.confidence is not None and recognition is not None and recognition.status == "seen":
         raise InvalidInput(f"a guarantee needs rows that the model did not see, and of {name} {recognition.measured}.")
     return choose_on(positive, p, np.ones(len(p)) if weights is None else weights, goal, clusters=clusters)
@@ -251,27 +199,15 @@ def chosen_price(
 
 @dataclass(frozen=True, eq=False)
 class ClassShares:
-    """Class shares of the rows at hand, if they differ from those of training.
+    """Class shares of the rows at hand, if they differ from those of training (K,)."""
 
-    Parameters
-    ----------
-    labels : tuple
-        The classes.
-    shares : tuple of Interval
-        Stated shares without limits, or estimated ones.
-    trained : float64 array of shape (K,)
-        Shares of training.
-    is_estimated : bool
-        Whether the rows themselves gave them.
-    """
-
-    labels: tuple[Any, ...]
-    shares: tuple[Interval, ...]
+    labels: tuple[Label, ...]
+    shares: tuple[Interval, ...]  # without limits if they were stated
     trained: Array
     is_estimated: bool
 
     @classmethod
-    def of(cls, prevalence: Any, model: Any, p: Array | None = None) -> "ClassShares | None":
+    def of(cls, prevalence: Any, model: Any, p: Array | None = None) -> ClassShares | None:
         """From what was stated: None, a share of positives, a dict of label to share, or "auto" with all rows' p."""
         if prevalence is None:
             return None
@@ -355,7 +291,7 @@ class _Shifted:
         return self._shares.moved(self._model.predict_proba(X))
 
 
-def _shares_by_label(given: Mapping[Any, float], labels: tuple[Any, ...]) -> Array:
+def _shares_by_label(given: Mapping[Any, float], labels: tuple[Label, ...]) -> Array:
     by_key = {label_key(label): float(share) for label, share in given.items()}
     keys = [label_key(label) for label in labels]
     if set(by_key) != set(keys) or not all(0.0 < share < 1.0 for share in by_key.values()):
@@ -370,27 +306,15 @@ def _shares_by_label(given: Mapping[Any, float], labels: tuple[Any, ...]) -> Arr
     return np.asarray(shares / shares.sum())
 
 
-@dataclass(frozen=True)
-class JudgedReview(Shown):
-    """Three answers on labelled rows; prints itself.
-
-    Parameters
-    ----------
-    review : Review
-        The two prices.
-    rows, positives : dict of str to float
-        Rows and positives by answer: "no alarm", "review", "alarm".
-    price : float
-        What a miss is worth with two answers, for the comparison.
-    saved : float
-        What errors at that price cost more than those of three answers, in false alarms, before reviews are paid.
-    """
+@dataclass(frozen=True, repr=False)
+class JudgedReview(ShownInOneLine):
+    """Three answers on labelled rows; prints itself."""
 
     review: Review
-    rows: dict[str, float]
+    rows: dict[str, float]  # by answer: "no alarm", "review", "alarm"
     positives: dict[str, float]
-    price: float
-    saved: float
+    price: float  # with two answers, for the comparison
+    saved: float  # false alarms that two answers at that price cost more than three, before reviews are paid
 
     @property
     def share(self) -> float:
@@ -404,18 +328,8 @@ class JudgedReview(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {
-            "low": self.review.low,
-            "high": self.review.high,
-            "rows": self.rows,
-            "positives": self.positives,
-            "review_share": self.share,
-            "price": self.price,
-            "saved": self.saved,
-            "break_even": json_value(self.break_even),
-        }
-
-    __repr__ = in_one_line
+        prices = {"low": self.review.low, "high": self.review.high}
+        return prices | attributes(self, "rows positives review_share=share price saved break_even")
 
     def __str__(self) -> str:
         rows, found = self.rows, self.positives
@@ -445,28 +359,20 @@ def judge_review(
     return JudgedReview(review, rows, positives, price, two - three)
 
 
-@dataclass(frozen=True)
-class RowCosts(Shown):
-    """Cost of decisions if each row has a cost of its own; prints itself.
-
-    Parameters
-    ----------
-    n_alarms : int
-        Alarms by these costs.
-    by_row, by_price, silence, alarms : float
-        Cost of decisions by each row's cost, at the one price, without any alarm, and with an alarm on every row.
-    """
+@dataclass(frozen=True, repr=False)
+class RowCosts(ShownInOneLine):
+    """Cost of decisions if each row has a cost of its own; prints itself."""
 
     n_alarms: int
     by_row: float
-    by_price: float
-    silence: float
-    alarms: float
+    by_price: float  # at the one price
+    silence: float  # without any alarm
+    alarms: float  # with an alarm on every row
 
     @classmethod
     def of(
         cls, positive: Bools, p: Array, misses: Array, alarm_cost: float, price: Price, weights: Array | None
-    ) -> "RowCosts":
+    ) -> RowCosts:
         """Add up what misses and false alarms cost."""
         costs, counted = CostMatrix.binary(fp=alarm_cost, fn=misses), np.ones(len(p)) if weights is None else weights
         by_row = costs.choose(p) == 1
@@ -475,15 +381,8 @@ class RowCosts(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {
-            "alarms": self.n_alarms,
-            "cost": self.by_row,
-            "cost_at_one_price": self.by_price,
-            "cost_of_silence": self.silence,
-            "cost_of_alarms": self.alarms,
-        }
-
-    __repr__ = in_one_line
+        keys = "alarms=n_alarms cost=by_row cost_at_one_price=by_price cost_of_silence=silence cost_of_alarms=alarms"
+        return attributes(self, keys)
 
     def __str__(self) -> str:
         return (

@@ -1,39 +1,42 @@
-"""Probabilities of a table's rows, chunk by chunk, and how the rows compare with those of training."""
+"""Rows that a model judges: the request, checked once; probabilities by chunk; comparison with training rows."""
+
+from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import InvalidInput, TableClassifier
+from crcen import InvalidInput, InvalidParameter, TableClassifier
 from crcen._support.progress import counted
 from crcen._support.text import missing_columns
-from crcen.commands.inputs import Source, labels_as
-from crcen.tables.fingerprint import RowDigest, row_hashes
+from crcen.commands.inputs import (
+    Source,
+    amounts_of,
+    audit_probabilities,
+    check_column,
+    cluster_numbers,
+    group_columns,
+    labels_as,
+    model_of,
+    source_of,
+    target_of,
+)
+from crcen.commands.rules import RowRule, rule_of
+from crcen.tables.fingerprint import Recognition, RowDigest, row_hashes
 from crcen.tables.identifiers import why_repeating
+from crcen.tables.options import ReadOptions
+from crcen.tables.profile import Difference
 from crcen.theory.price import Price
+from crcen.theory.rows import Array, Bools, Index
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "CHUNK_ROWS",
-    "RowWatch",
-    "ScoredTable",
-    "model_rows",
-    "score_frame",
-    "score_table",
-    "scored_chunks",
-    "unlike_lines",
-]
-
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Index = NDArray[np.int64]
 Hashes = NDArray[np.uint32]
 
 CHUNK_ROWS = 50_000
@@ -45,7 +48,7 @@ _KINDS = {
 }
 
 
-def model_rows(model: Any, frame: "pd.DataFrame", ignored: set[str]) -> Any:
+def model_rows(model: Any, frame: pd.DataFrame, ignored: set[str]) -> Any:
     """The columns of a table that a model takes, of a type that it takes; one sentence if columns are missing."""
     is_table = isinstance(model, TableClassifier)
     names = [column.name for column in model.columns_] if is_table else getattr(model, "feature_names_in_", None)
@@ -59,7 +62,7 @@ def model_rows(model: Any, frame: "pd.DataFrame", ignored: set[str]) -> Any:
     return numbers if hasattr(model, "feature_names_in_") else numbers.to_numpy()
 
 
-def _as_numbers(cells: "pd.Series") -> "pd.Series":
+def _as_numbers(cells: pd.Series) -> pd.Series:
     import pandas as pd
 
     try:
@@ -68,50 +71,39 @@ def _as_numbers(cells: "pd.Series") -> "pd.Series":
         raise InvalidInput(f"the model takes numbers: column {cells.name} holds other values.") from error
 
 
-def unlike_lines(unlike: Sequence[Any]) -> list[str]:
+def unlike_lines(unlike: Sequence[Difference]) -> list[str]:
     """Differences from training as lines of text."""
-    return [
-        *(["Unlike training, more than chance allows:"] if unlike else []),
-        *(f"  {one.sentence}" for one in unlike),
-    ]
+    head = ["Unlike training, more than chance allows:"] if unlike else []
+    return [*head, *(f"  {one.sentence}" for one in unlike)]
 
 
 class RowWatch:
     """Compares rows with the training profile and fingerprint of a model, and counts cells it was not prepared for.
 
-    Parameters
-    ----------
-    model : fitted classifier
-        A model without a profile, such as a network on plain numbers, cannot compare.
-    recognises : bool
-        Whether to look for training rows too.
-    keeps_hashes : bool
-        Whether to keep a hash of each row.
-    clusters : str, optional
-        Column of rows that belong together: at most one row of each cluster is compared with the profile.
+    ``recognises`` looks for training rows, ``keeps_hashes`` keeps a hash of each row, and of each cluster at most one
+    row is compared with the profile. A model without a profile, such as a network on plain numbers, cannot compare.
     """
 
     def __init__(
         self, model: Any, *, recognises: bool = False, keeps_hashes: bool = False, clusters: str | None = None
     ) -> None:
-        self._clusters, self._seen = clusters, set[Any]()
-        self._model = model
+        self._model, self.clusters, self._seen = model, clusters, set[Any]()
         # Columns whose rare and new values share an input: a new value there is no oddity by itself.
         self._pooled = {one.name for one in getattr(model, "columns_", ()) if getattr(one, "has_other", False)}
         profile = getattr(model, "profile_", None)
         self._rows = None if profile is None else profile.new_rows(model.columns_)
         self._fingerprint = getattr(model, "fingerprint_", None) if recognises else None
-        self._compared: list[tuple[Any, Any]] = []
+        self._compared: list[tuple[Bools, Any]] = []
         self._cells: dict[str, dict[str, int]] = {kind: {} for kind in _KINDS}
         self._extra: tuple[str, ...] = ()
         self._hashes: list[NDArray[np.uint64]] | None = [] if keeps_hashes else None
 
-    def add(self, frame: "pd.DataFrame", encoded: Any, ignored: set[str]) -> None:
+    def add(self, frame: pd.DataFrame, encoded: Any, ignored: set[str]) -> None:
         """Count a chunk: the rows, and what the model's encoder made of them."""
-        if self._rows is not None and self._clusters is None:
+        if self._rows is not None and self.clusters is None:
             self._rows.add(encoded)
         elif self._rows is not None:
-            one_each = frame[self._one_each(frame[self._clusters])]
+            one_each = frame[self._one_each(frame[self.clusters])]
             if len(one_each):
                 self._rows.add(self._model.encode(one_each))
         if self._fingerprint is not None:
@@ -124,7 +116,7 @@ class RowWatch:
                     counts[name] = counts.get(name, 0) + number
         self._extra = tuple(name for name in encoded.extra if name not in ignored)
 
-    def _one_each(self, cells: "pd.Series") -> Bools:
+    def _one_each(self, cells: pd.Series) -> Bools:
         """Rows of which no two are of one cluster, each row with the same probability; known clusters are left out."""
         rng, new = np.random.default_rng(len(self._seen)), ~cells.isin(self._seen).to_numpy()
         _, which, sizes = np.unique(cells.astype(str).to_numpy(), return_inverse=True, return_counts=True)
@@ -138,9 +130,8 @@ class RowWatch:
     def hashes(self, y: Index, p: Array) -> Hashes:
         """A hash of 32 bits of each row's inputs and label; of its probabilities for a model without columns."""
         if not self._hashes:
-            rows = np.ascontiguousarray(p).view(np.uint64)
             mixed = np.zeros(len(p), dtype=np.uint64)
-            for column in rows.T:
+            for column in np.ascontiguousarray(p).view(np.uint64).T:
                 mixed = (mixed ^ column) * np.uint64(0x9E3779B97F4A7C15)
         else:
             mixed = np.concatenate(self._hashes)
@@ -164,44 +155,37 @@ class RowWatch:
 
     def unlike(
         self, n_alarms: int | None = None, price: Price | None = None, error_rate: float | None = None
-    ) -> tuple[Any, ...]:
+    ) -> tuple[Difference, ...]:
         """Differences from training beyond chance; of alarms too, if they were counted on all these rows at a price."""
         if self._rows is None:
             return ()
         threshold = 0.0
-        if price is None or price.positive is None or self._clusters is not None:
+        if price is None or price.positive is None or self.clusters is not None:
             n_alarms = None
         else:
             threshold = math.log(price.threshold) - math.log1p(-price.threshold)
         options = {} if error_rate is None else {"error_rate": error_rate}
         return tuple(self._rows.differences(n_alarms, threshold, **options))
 
-    def recognition(self, numbers: Any = None, is_labelled: Any = None) -> Any:
-        """Whether these are training rows; None for a model without a fingerprint.
-
-        Parameters
-        ----------
-        numbers : int array of shape (n labelled,), optional
-            Class numbers of the rows with a label: whether training rows among them depend on it.
-        is_labelled : bool array of shape (n,), optional
-            Which rows have a label; the others are left out.
-        """
+    def recognition(self, numbers: Index | None = None, is_labelled: Bools | None = None) -> Recognition | None:
+        """Whether (labelled) rows are training rows, and whether that depends on the class; None if it is unknown."""
         if self._fingerprint is None:
             return None
         can, matches = (np.concatenate([chunk[i] for chunk in self._compared]) for i in range(2))
         if is_labelled is not None:
             can, matches = can[is_labelled], matches[is_labelled]
-        return self._fingerprint.judge(can, matches, numbers, self._model.classes_.tolist())
+        found: Recognition = self._fingerprint.judge(can, matches, numbers, self._model.classes_.tolist())
+        return found
 
 
-def score_frame(model: Any, frame: "pd.DataFrame", ignored: set[str]) -> Array:
+def score_frame(model: Any, frame: pd.DataFrame, ignored: set[str]) -> Array:
     """Probabilities of every class for rows in memory, (n, K)."""
     return np.asarray(model.predict_proba(model_rows(model, frame, ignored)), dtype=np.float64)
 
 
 def scored_chunks(
     model: Any, source: Source, watch: RowWatch, ignored: set[str], chunk_rows: int = CHUNK_ROWS
-) -> "Iterator[tuple[pd.DataFrame, Array]]":
+) -> Iterator[tuple[pd.DataFrame, Array]]:
     """Yield each chunk of a source with the probability of every class, (n, K); a source without rows is rejected."""
     is_empty = True
     for chunk in source.chunks(chunk_rows):
@@ -220,27 +204,17 @@ def scored_chunks(
 
 @dataclass(frozen=True, eq=False)
 class ScoredTable:
-    """Rows of a table with probabilities and, if known, labels.
+    """Rows of a table with probabilities (n, K), class numbers (−1 without a label), and the columns that were named.
 
-    Parameters
-    ----------
-    y : int64 array of shape (n,)
-        Class numbers, −1 for rows without a label.
-    p : float64 array of shape (n, K)
-        Natural probabilities.
-    watch : RowWatch
-        How the rows compare with those of training.
-    columns : dict of str to Series
-        Other columns of the same rows.
-    notes : list of str
-        About the table.
+    ``columns`` are the kept ones; ``roles`` say which of them has weights, clusters, cohorts or audit probabilities.
     """
 
     y: Index
     p: Array
     watch: RowWatch
-    columns: "dict[str, pd.Series]" = field(default_factory=dict)
+    columns: dict[str, pd.Series] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    roles: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def hashes(self) -> Hashes:
@@ -248,32 +222,94 @@ class ScoredTable:
         return self.watch.hashes(self.y, self.p)
 
     @property
-    def frame(self) -> "pd.DataFrame":
+    def frame(self) -> pd.DataFrame:
         """The kept columns of all rows."""
         import pandas as pd
 
         return pd.DataFrame(self.columns)
 
-    @property
+    @cached_property
     def is_labelled(self) -> Bools:
         """Rows with a label."""
         return np.asarray(self.y >= 0)
 
-    def labelled(self, name: str) -> "pd.Series":
+    def labelled(self, name: str) -> pd.Series:
         """A column of the rows with a label."""
         return self.columns[name][self.is_labelled]
 
+    def amounts(self, role: str) -> Array | None:
+        """The amounts of labelled rows in a role, such as "weight"; None if no column has it."""
+        return amounts_of(self.labelled(self.roles[role]), role) if role in self.roles else None
 
-def _repeating_notes(model: Any, frame: "pd.DataFrame", ignored: set[str]) -> list[str]:
-    """A statement if rows may depend on each other: a column with clusters of training, or like an identifier."""
-    name = getattr(model, "clusters_name_", None)
-    if name is None or name not in frame.columns:
-        kinds = {str(one): "number" if frame[one].dtype.kind in "iuf" else "text" for one in frame.columns}
-        names = [one for one, kind in kinds.items() if one not in ignored and why_repeating(one, frame[one], kind)]
-        name = names[0] if names else None
-    if name is None:
-        return []
-    return [f"{name} repeats like an identifier, and tests assume independent rows: use --clusters {name}"]
+    @property
+    def clusters(self) -> Index | None:
+        """The clusters of labelled rows, if they were named."""
+        return cluster_numbers(self.labelled(self.roles["clusters"])) if "clusters" in self.roles else None
+
+    @cached_property
+    def audit_probabilities(self) -> Array | None:
+        """The probability with which each row was chosen for a label, if it was named."""
+        name = self.roles.get("audit_probability")
+        return None if name is None else audit_probabilities(self.frame, name, self.is_labelled)
+
+
+@dataclass(frozen=True, eq=False)
+class Judging:
+    """A model on a table: what was asked for, resolved and checked before any row is read.
+
+    ``target`` is None if the table has none. ``roles`` are the columns named by parameters, ``groups`` the columns
+    whose values are compared.
+    """
+
+    model: Any
+    source: Source
+    target: str | None
+    rule: RowRule
+    roles: dict[str, str]
+    groups: list[str]
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        data: Any,
+        read: ReadOptions | None,
+        weighting: Any = None,
+        costs: Any = None,
+        *,
+        target: str | None = None,
+        needs_target: bool = False,
+        roles: Mapping[str, str | None] | None = None,
+        groups: Any = (),
+        needs_price: bool = False,
+        is_strict: bool = True,
+        **how: Any,
+    ) -> Judging:
+        """From the parameters of a command; ``how`` are those of `rule_of`."""
+        fitted = model_of(model)
+        source = source_of(data, read, fitted, is_strict=is_strict)
+        own = str(getattr(fitted, "target_name_", "") or "")
+        label = (
+            target_of(target, fitted, source) if needs_target or target is not None or own in source.columns else None
+        )
+        rule = rule_of(fitted, source, weighting, costs, **how)
+        if needs_price and rule.goal is not None:
+            raise InvalidParameter(f"{rule.goal} is no price: state a price.", parameter="weighting")
+        compared = group_columns(groups, source, label)
+        named = {
+            what: check_column(name, source.columns, what, source.name)
+            for what, name in (roles or {}).items()
+            if name is not None
+        }
+        return cls(fitted, source, label, rule, named, compared)
+
+    def score(self, verbose: int = 0, *, reads_labels: bool = True, **how: bool) -> ScoredTable:
+        """Score all rows, with or without labels; ``how`` is ``recognises`` and ``keeps_hashes`` of `RowWatch`."""
+        names, target, clusters = [*self.roles.values(), *self.groups], self.target, self.roles.get("clusters")
+        if target is not None and not reads_labels:
+            names, target = [*names, target], None
+        watch = RowWatch(self.model, clusters=clusters, **how)
+        return replace(score_table(self.model, self.source, target, names, verbose, watch=watch), roles=self.roles)
 
 
 def score_table(
@@ -284,42 +320,19 @@ def score_table(
     verbose: int = 0,
     *,
     recognises: bool = False,
-    keeps_hashes: bool = False,
-    clusters: str | None = None,
     digest: RowDigest | None = None,
+    watch: RowWatch | None = None,
 ) -> ScoredTable:
-    """Score all rows of a table.
-
-    Parameters
-    ----------
-    model, source
-        A fitted classifier, and the table.
-    target : str or None
-        Column with the labels; cells may be missing.
-    columns : sequence of str
-        Further columns to keep.
-    verbose : int
-        1 shows progress on a terminal.
-    recognises : bool
-        Whether to look for training rows.
-    keeps_hashes : bool
-        Whether to keep a hash of each row.
-    clusters : str, optional
-        Column of rows that belong together, as in `RowWatch`.
-    digest : RowDigest, optional
-        Takes every row.
-    """
+    """Score all rows of a table, keep further columns, and give every row to a digest."""
     import pandas as pd
 
-    watch, names = (
-        RowWatch(model, recognises=recognises, keeps_hashes=keeps_hashes, clusters=clusters),
-        tuple(dict.fromkeys(columns)),
-    )
+    watch = RowWatch(model, recognises=recognises) if watch is None else watch
+    names = list(dict.fromkeys(columns))
+    ignored = {*names} if target is None else {target, *names}
     numbers: list[Index] = []
     scores: list[Array] = []
     kept: list[pd.DataFrame] = []
-    repeating: list[str] | None = None if clusters is None else []
-    ignored = {*names} if target is None else {target, *names}
+    repeating: list[str] | None = None if watch.clusters is None else []
     with counted("rows", source.n_rows, visible=bool(verbose)) as done:
         for chunk, p in scored_chunks(model, source, watch, ignored):
             y = np.full(len(p), -1, dtype=np.int64)
@@ -330,10 +343,22 @@ def score_table(
                 digest.add(chunk)
             numbers.append(y)
             scores.append(p)
-            kept.append(chunk[list(names)])
+            kept.append(chunk[names])
             repeating = _repeating_notes(model, chunk, ignored) if repeating is None else repeating
             done(len(p))
     frame = pd.concat(kept, ignore_index=True)
     found = {name: frame[name] for name in names}
     notes = [*source.notes, *watch.notes, *(repeating or [])]
     return ScoredTable(np.concatenate(numbers), np.concatenate(scores), watch, found, notes)
+
+
+def _repeating_notes(model: Any, frame: pd.DataFrame, ignored: set[str]) -> list[str]:
+    """A statement if rows may depend on each other: a column with clusters of training, or like an identifier."""
+    name = getattr(model, "clusters_name_", None)
+    if name is None or name not in frame.columns:
+        kinds = {str(one): "number" if frame[one].dtype.kind in "iuf" else "text" for one in frame.columns}
+        names = [one for one, kind in kinds.items() if one not in ignored and why_repeating(one, frame[one], kind)]
+        name = names[0] if names else None
+    if name is None:
+        return []
+    return [f"{name} repeats like an identifier, and tests assume independent rows: use --clusters {name}"]

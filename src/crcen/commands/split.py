@@ -20,8 +20,7 @@ from crcen._support.extras import renamed
 from crcen._support.files import atomic_file, write_atomic
 from crcen._support.progress import busy, logged
 from crcen._support.text import listed
-from crcen.commands.inputs import MOST_CLASSES, check_column, duplicate_lines
-from crcen.commands.row_order import times_of
+from crcen.commands.inputs import MOST_CLASSES, check_column, duplicate_lines, times_of
 from crcen.tables.identifiers import why_codes, why_numbering
 from crcen.tables.leaks import FINE_SHARE, Duplicates
 from crcen.tables.locations import format_of_name
