@@ -45,47 +45,24 @@ _LARGEST = 60.0  # of log weights: beyond that the other classes are never decid
 
 @dataclass(frozen=True)
 class ChosenWeighting(Shown):
-    """The price that meets a goal, and the expected results.
+    """The price that meets a goal, and the expected results."""
 
-    Parameters
-    ----------
-    weighting : CostRatio
-        To train at, or to give to `crcen.decide` with the natural posterior.
-    target : str
-        The goal.
-    threshold : float
-        The natural posterior above which a row gets an alarm.
-    counts : ConfusionCounts
-        On the rows given.
-    recall, precision, alarm_rate : float
-        On the rows given; the last is the share of rows with an alarm.
-    recall_interval, precision_interval, alarm_rate_interval : tuple of float
-        Wilson's intervals at this threshold.
-    price_interval : tuple of float
-        Bootstrap interval of the cost ratio that the goal gives on other rows like these. A resample that cannot meet
-        it counts as 0, no alarm at all, and one that needs an alarm on probability 0 as inf. NaN for a guarantee.
-    level : float
-        Level of the intervals.
-    rate : float or None
-        Rows a day.
-    confidence : float or None
-        Probability of a guarantee.
-    """
-
-    weighting: CostRatio
-    target: str
+    weighting: CostRatio  # to train at, or to give to `crcen.decide` with the natural posterior
+    target: str  # the goal
     threshold: float
     counts: ConfusionCounts
     recall: float
     precision: float
-    alarm_rate: float
-    recall_interval: Interval
+    alarm_rate: float  # share of rows with an alarm
+    recall_interval: Interval  # Wilson's intervals at this threshold
     precision_interval: Interval
     alarm_rate_interval: Interval
+    # Bootstrap interval of the cost ratio: 0 for a resample that cannot meet the goal, inf for one that needs an alarm
+    # on probability 0; NaN for a guarantee.
     price_interval: Interval
     level: float
-    rate: float | None = None
-    confidence: float | None = None
+    rate: float | None = None  # rows a day
+    confidence: float | None = None  # of a guarantee
 
     @property
     def average_price(self) -> float:
@@ -133,21 +110,11 @@ class ChosenWeighting(Shown):
 
 @dataclass(frozen=True, eq=False)
 class ChosenClassWeights:
-    """The smallest class weights that reach the recalls of a goal.
+    """The smallest class weights that reach the recalls of a goal."""
 
-    Parameters
-    ----------
-    weighting : dict of label to float
-        To fit at, or as the price of decisions; a class without a goal has weight 1.
-    recalls : dict of label to float
-        The goal.
-    counts : DecisionCounts
-        Decisions at these weights, on the rows given; in the order of the model's classes.
-    """
-
-    weighting: dict[Hashable, float]
+    weighting: dict[Hashable, float]  # a class without a goal has weight 1
     recalls: dict[Hashable, float]
-    counts: DecisionCounts
+    counts: DecisionCounts  # decisions at these weights, in the order of the model's classes
 
     def __str__(self) -> str:
         weights = ", ".join(f"{label}: {weight:.6g}" for label, weight in self.weighting.items())

@@ -1,10 +1,10 @@
-"""Decisions of any probability model at a price, and what they are expected to cost."""
+"""Decisions of any probability model at a price, and their expected costs."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,8 +14,8 @@ from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.labels import Labels
 from crcen.theory.metrics import ConfusionCounts, DecisionCounts, confusion_counts, decision_counts
-from crcen.theory.price import Alpha, CostRatio, Goal, Price, as_spec, cost_ratio_of, resolve
-from crcen.theory.rows import Array, Index, Shown, check_probabilities, check_row_weights, in_one_line
+from crcen.theory.price import Alpha, CostRatio, Goal, Price, WeightingLike, as_spec, cost_ratio_of, resolve
+from crcen.theory.rows import Array, Estimator, Index, Rows, Shown, check_probabilities, check_row_weights, in_one_line
 
 
 def _positive_column(p: ArrayLike) -> Array:
@@ -30,7 +30,7 @@ def _positive_column(p: ArrayLike) -> Array:
     return chance
 
 
-def _cost_matrix(price: Any, n_pos: float | None = None, n_neg: float | None = None) -> CostMatrix:
+def _cost_matrix(price: object, n_pos: float | None = None, n_neg: float | None = None) -> CostMatrix:
     """The costs that a price states; α needs the class counts."""
     if isinstance(price, CostMatrix):
         return price
@@ -47,21 +47,21 @@ def _cost_matrix(price: Any, n_pos: float | None = None, n_neg: float | None = N
     return CostMatrix.binary(fn=cost_ratio_of(price))
 
 
-def _has_columns(price: Any) -> bool:
-    """Whether decisions are classes or actions instead of alarms."""
+def _costs_of_classes(price: object) -> CostMatrix | None:
+    """The costs if decisions are classes or actions instead of alarms."""
     if isinstance(price, CostMatrix):
-        return not price.is_binary or bool(price.actions)
-    return isinstance(price, Price) and price.positive is None
+        return None if price.is_binary and not price.actions else price
+    return price.cost_matrix if isinstance(price, Price) and price.positive is None else None
 
 
 def decide(
     p: ArrayLike,
-    price: Any,
+    price: WeightingLike | Goal,
     *,
     n_pos: float | None = None,
     n_neg: float | None = None,
-    times: Any = None,
-) -> NDArray[Any]:
+    times: ArrayLike | None = None,
+) -> NDArray[np.generic]:
     """Raise an alarm on rows where it is cheaper than no alarm, or where an operating goal requires it.
 
     Parameters
@@ -85,21 +85,15 @@ def decide(
         True where p > 1 − λ = 1 / (1 + cost ratio). An exact tie is no alarm. With a `CostMatrix` labels and names of
         actions.
 
-    Raises
-    ------
-    InvalidInput
-        If p has two columns, or values outside [0, 1], or costs are for another number of rows.
-    InvalidParameter
-        If the price means nothing, or needs class counts.
-
     Examples
     --------
     >>> from crcen import Budget, decide
     >>> decide([0.1, 0.2, 0.9], Budget(5)).tolist()
     [False, True, True]
     """
-    if _has_columns(price):
-        return _cost_matrix(price).decide(p)
+    of_classes = _costs_of_classes(price)
+    if of_classes is not None:
+        return of_classes.decide(p)
     if isinstance(price, Goal):
         return price.decide(_positive_column(p), times)
     if isinstance(price, Price):
@@ -109,35 +103,16 @@ def decide(
 
 @dataclass(frozen=True, eq=False)
 class DecisionSummary(Shown):
-    """Decisions at a price: what the probabilities expect and, if labels are known, what happened.
+    """Decisions at a price: expected by the probabilities and, if labels are known, realised."""
 
-    Parameters
-    ----------
-    names : tuple
-        Possible decisions: "no alarm" and "alarm", or the classes and further actions.
-    n_decided : int64 array of shape (A,)
-        Rows with each decision.
-    expected : float64 array of shape (K, A)
-        Expected rows of each class with each decision.
-    expected_cost : float
-        Expected cost of these decisions in the unit of the price: false alarms, unless it is a `CostMatrix`.
-    constant_costs : float64 array of shape (A,)
-        Expected cost of each decision for all rows.
-    counts : ConfusionCounts, DecisionCounts or None
-        What happened, if labels were given; of alarms ConfusionCounts.
-    realised_cost : float
-        What it cost; NaN without labels.
-    marginal_price : tuple of float or None
-        For alarms: false alarms that one more catch may cost, the stated price, smallest and largest over the rows.
-    """
-
-    names: tuple[Any, ...]
-    n_decided: Index
-    expected: Array
-    expected_cost: float
-    constant_costs: Array
-    counts: ConfusionCounts | DecisionCounts | None = None
+    names: tuple[object, ...]  # possible decisions: "no alarm" and "alarm", or the classes and further actions
+    n_decided: Index  # rows with each decision
+    expected: Array  # (K, A): expected rows of each class with each decision
+    expected_cost: float  # in the unit of the price: false alarms, unless it is a `CostMatrix`
+    constant_costs: Array  # (A,): expected cost of each decision for all rows
+    counts: ConfusionCounts | DecisionCounts | None = None  # if labels were given; of alarms ConfusionCounts
     realised_cost: float = math.nan
+    # For alarms: false alarms that one more catch may cost, smallest and largest over the rows.
     marginal_price: tuple[float, float] | None = None
 
     @property
@@ -146,7 +121,7 @@ class DecisionSummary(Shown):
         return int(self.n_decided.sum())
 
     @property
-    def constant_decision(self) -> Any:
+    def constant_decision(self) -> object:
         """The decision that would be cheapest for all rows."""
         return self.names[int(np.argmin(self.constant_costs))]
 
@@ -226,7 +201,7 @@ class DecisionSummary(Shown):
 
 def decision_summary(
     p: ArrayLike,
-    price: Any,
+    price: WeightingLike | Goal,
     y: ArrayLike | None = None,
     *,
     n_pos: float | None = None,
@@ -242,19 +217,18 @@ def decision_summary(
         Labels, to compare what happened with what was expected: 0/1 or bool, 1 is positive. With a `CostMatrix` its
         labels, or class numbers if it has none.
     """
-    has_columns, marginal = _has_columns(price), None
-    if has_columns:
-        costs = _cost_matrix(price)
+    of_classes, marginal = _costs_of_classes(price), None
+    if of_classes is not None:
+        costs, chances = of_classes, np.asarray(p, dtype=np.float64)
         chosen, names = costs.choose(p), (*(costs.labels or range(costs.n_classes)), *costs.actions)
-        chances = np.asarray(p, dtype=np.float64)
     else:
         chances, names = _positive_column(p), ("no alarm", "alarm")
         if isinstance(price, ThresholdGoal):
             met = price.meet(chances)
-            alarms, price = met.alarms, CostRatio(met.price[0])  # the same for all rows: there are no periods here
+            chosen, price = met.alarms.astype(np.int64), CostRatio(met.price[0])  # the same for all rows: no periods
         else:
-            alarms = decide(p, price, n_pos=n_pos, n_neg=n_neg)
-        costs, chosen = _cost_matrix(price, n_pos, n_neg), alarms.astype(np.int64)
+            chosen = decide(p, price, n_pos=n_pos, n_neg=n_neg).astype(np.int64)
+        costs = _cost_matrix(price, n_pos, n_neg)
         marginal = _marginal(costs)
     if chances.ndim == 1:
         chances = np.column_stack([1.0 - chances, chances])
@@ -265,7 +239,7 @@ def decision_summary(
     if y is not None:
         if len(np.atleast_1d(y)) != len(chosen):
             raise InvalidInput(f"y must have one label for each of {len(chosen)} rows, got {len(np.atleast_1d(y))}")
-        if has_columns:
+        if of_classes is not None:
             truth = Labels(np.array(names[: costs.n_classes])).encode(y)
             counts = decision_counts(truth, chosen, costs.n_classes, n_actions=len(names))
         else:
@@ -295,23 +269,18 @@ def _marginal(costs: CostMatrix) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class CostScorer:
-    """Scores a fitted classifier by minus the mean cost of its decisions per row.
+    """Scores a fitted classifier by minus the mean cost of its decisions per row."""
 
-    Parameters
-    ----------
-    price : Budget, CostRatio, Lam, Alpha, "balanced", float, None, class weights or CostMatrix
-        What mistakes cost.
-    """
+    price: WeightingLike
 
-    price: Any
-
-    def __call__(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def __call__(self, estimator: Estimator, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Minus the mean cost of the decisions on rows X with labels y."""
         if not hasattr(estimator, "predict_proba"):
             raise InvalidParameter(f"cost_scorer needs probabilities, and {type(estimator).__name__} has none.")
         classes = np.asarray(estimator.classes_)
         labels = Labels.of_model(estimator, np.asarray(y)) if len(classes) == 2 else Labels(classes)
-        numbers, weights = labels.encode(y), check_row_weights(sample_weight, len(y))
+        numbers = labels.encode(y)
+        weights = check_row_weights(sample_weight, len(numbers))
         counts = np.bincount(numbers, weights, labels.n_classes)
         price = labels.resolve(self.price, np.where(counts > 0.0, counts, 1.0))
         chosen = price.decide(np.asarray(estimator.predict_proba(X), dtype=np.float64))
@@ -321,7 +290,7 @@ class CostScorer:
         return f"cost_scorer({self.price!r})"
 
 
-def cost_scorer(price: Any) -> CostScorer:
+def cost_scorer(price: WeightingLike) -> CostScorer:
     """A scorer for ``GridSearchCV``, ``cross_val_score`` and similar: the cost of decisions at a price.
 
     Parameters
@@ -348,6 +317,6 @@ def cost_scorer(price: Any) -> CostScorer:
     """
     if isinstance(price, CostMatrix) and price.is_per_row:
         raise InvalidParameter("cost_scorer takes one price: costs that differ by row cannot be split with the rows.")
-    if not isinstance(price, CostMatrix | Price | dict) and np.ndim(price) == 0:
+    if not isinstance(price, CostMatrix | Price | dict) and np.ndim(cast(ArrayLike, price)) == 0:
         resolve(price, 1.0, 1.0)  # raises errors before a search starts
     return CostScorer(price)

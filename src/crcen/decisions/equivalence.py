@@ -24,35 +24,17 @@ class EquivalenceReport(Shown):
 
     Costs are false alarms plus cost ratio times misses, for 1,000 rows. Differences are trained minus cut: below 0
     training with the weight was cheaper.
-
-    Parameters
-    ----------
-    weighting : Price
-        The price.
-    n_rows, n_pos : int
-        Rows judged, and the positives among them.
-    share_differing : float
-        Share of rows that the two decide differently.
-    share_differing_by_seed : float
-        Share of rows that two plain networks decide differently when only their seed differs: the noise to compare
-        with. NaN where the estimator has no seed.
-    cost_trained, cost_cut : float
-        Realised cost of each.
-    difference, difference_interval : float, tuple of float
-        Of the costs, with its bootstrap interval over rows.
-    level : float
-        Its level.
     """
 
     weighting: Price
     n_rows: int
     n_pos: int
-    share_differing: float
-    share_differing_by_seed: float
+    share_differing: float  # share of rows that the two decide differently
+    share_differing_by_seed: float  # the same for two seeds of the plain network; NaN without a seed
     cost_trained: float
     cost_cut: float
     difference: float
-    difference_interval: tuple[float, float]
+    difference_interval: tuple[float, float]  # bootstrap over rows; it does not hold the chance of training
     level: float
 
     @property

@@ -56,22 +56,12 @@ class CurveRows:
 
 @dataclass(frozen=True)
 class CurveStep:
-    """One step of an expense curve with its interval.
-
-    Parameters
-    ----------
-    step : ExpenseStep
-        Counts, expense and bracket.
-    low, high : float
-        Bootstrap interval of the expense; inf where resamples gained no catch, NaN where there is none.
-    kind : {"threshold", "retrained"}
-        Which curve it belongs to.
-    """
+    """One step of an expense curve with its interval."""
 
     step: ExpenseStep
-    low: float
+    low: float  # bootstrap interval of the expense; inf where resamples gained no catch, NaN where there is none
     high: float
-    kind: str
+    kind: str  # of the curve: "threshold" or "retrained"
 
     @property
     def verdict(self) -> str:
@@ -107,39 +97,20 @@ class ExpenseCurve(Shown):
     is about the probabilities), `from_estimator` (a network trained for each weight: a step outside may also be a
     changed ranking) or `from_cv`.
 
-    Parameters
-    ----------
-    kind : {"threshold", "retrained"}
-        Which curve it is.
-    weightings : tuple of Price
-        In increasing order of price.
-    counts : ConfusionCounts
-        One entry for each weighting.
-    intervals : float64 array of shape (steps, 2)
-        Bootstrap intervals of the expense.
-    level : float
-        Their level.
-    key_equations : tuple of KeyEquation
-        The key equation at each weighting on the same rows; empty where only counts are known.
-    rows : CurveRows or None
-        The rows, where one model's threshold moved.
-    source : str
-        Which rows the counts are of.
-
     Notes
     -----
     The interval is the percentile bootstrap over the rows judged; it does not hold the chance of training. It covers
     the expected expense somewhat less often than its level where a step has few catches.
     """
 
-    kind: str
-    weightings: tuple[Price, ...]
-    counts: ConfusionCounts
-    intervals: Array
+    kind: str  # "threshold" or "retrained"
+    weightings: tuple[Price, ...]  # in increasing order of price
+    counts: ConfusionCounts  # one entry for each weighting
+    intervals: Array  # (steps, 2), bootstrap intervals of the expense
     level: float
-    key_equations: tuple[KeyEquation, ...] = ()
-    rows: CurveRows | None = None
-    source: str = ""
+    key_equations: tuple[KeyEquation, ...] = ()  # at each weighting; empty where only counts are known
+    rows: CurveRows | None = None  # where one model's threshold moved
+    source: str = ""  # which rows the counts are of
 
     @classmethod
     def from_predictions(
@@ -280,7 +251,7 @@ class ExpenseCurve(Shown):
         weightings : sequence, optional
             Only with y; by default α = ¼, ½, 1, 2, 4.
         sample_weight, level, n_resamples, random_state
-            As in `from_predictions`.
+            See `from_predictions`.
         """
         if y is not None:
             target, p, seen = out_of_fold_posterior(model, y)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,7 +18,7 @@ from crcen.models.validation import check_weights, count_rows, take_rows
 from crcen.theory.labels import Labels
 from crcen.theory.price import CostRatio, Price, WeightingLike
 from crcen.theory.residual_test import TrainingError, pair_sums, quadratic_form, sums_of_columns
-from crcen.theory.rows import Array, Bools, Index, as_numpy
+from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, as_numpy
 
 # Networks of a refit: averaging more of them changes little compared with the variation of rows.
 _MOST_MEMBERS = 2
@@ -29,8 +28,8 @@ _MOST_PAIRS = 100
 
 
 def training_error(
-    model: Any,
-    X: Any,
+    model: Estimator,
+    X: Rows,
     y: ArrayLike,
     *,
     weighting: WeightingLike = None,
@@ -48,8 +47,8 @@ def training_error(
     Parameters
     ----------
     model : fitted classifier with ``predict_proba``
-        One of ours, or any other. The chosen settings of a `CRCENClassifierCV` or a committee are refitted, not the
-        search, with at most two networks of each.
+        The chosen settings of a `CRCENClassifierCV` or a committee are refitted, not the search, with at most two
+        networks of each.
     X, y, sample_weight
         The training rows, labels and weights of `fit`.
     clusters : array of shape (n,), optional
@@ -94,16 +93,15 @@ def training_error(
     classes = np.asarray(getattr(model, "classes_", ()))
     if classes.ndim != 1 or len(classes) < 2:
         raise InvalidInput(f"model must be a fitted classifier of two classes or more, got {type(model).__name__}")
-    if isinstance(n_fits, bool) or not isinstance(n_fits, int | np.integer) or n_fits < 3:
-        raise InvalidParameter(f"n_fits must be a whole number of at least 3, got {n_fits!r}")
+    for name, number, least in (("n_fits", n_fits, 3), ("max_rows", max_rows, 10)):
+        if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < least:
+            raise InvalidParameter(f"{name} must be a whole number of at least {least}, got {number!r}")
     labels = np.asarray(as_numpy(y))
     if labels.ndim != 1 or not np.isin(labels, classes).all():
         raise InvalidInput(f"y must hold the model's labels {classes.tolist()}, one for each training row")
     if count_rows(X) != len(labels):
         raise InvalidInput(f"X and y must be the same training rows, got {count_rows(X)} and {len(labels)}")
     weights = None if sample_weight is None else check_weights(sample_weight, labels[:, None])
-    if isinstance(max_rows, bool) or not isinstance(max_rows, int | np.integer) or max_rows < 10:
-        raise InvalidParameter(f"max_rows must be a whole number of at least 10, got {max_rows!r}")
     rng = np.random.default_rng(random_state)
     size = min(int(_SHARE * len(labels)), int(max_rows))
     sizes = np.ones(len(labels)) if weights is None else weights
@@ -129,18 +127,8 @@ def _error_of_refits(
 ) -> TrainingError:
     """Compare refits two by two on rows that neither was trained on.
 
-    Parameters
-    ----------
-    chances : float64 array of shape (refits, n, K)
-        Natural probabilities of all training rows.
-    parts : bool array of shape (refits, n)
-        Training rows of each refit.
-    target, sizes : arrays of shape (n,)
-        Class numbers and sample weights.
-    price : Price
-        Of the residuals.
-    of_all : float
-        Variance of a fit on all rows over that of a refit.
+    ``chances`` (refits, n, K) are natural probabilities of all training rows, ``parts`` (refits, n) the training rows
+    of each refit; ``of_all`` is the variance of a fit on all rows over that of a refit.
     """
     n_fits, n_classes, w = len(chances), chances.shape[2], price.weights
     unseen = np.where(parts.all(axis=0), True, ~parts)[..., None]
@@ -169,7 +157,7 @@ def _error_of_refits(
 
 
 def _part_with_all(
-    labels: NDArray[Any],
+    labels: NDArray[np.generic],
     size: int,
     rng: np.random.Generator,
     n_classes: int,
@@ -189,7 +177,9 @@ def _part_with_all(
     raise InvalidInput("half of the training rows must hold every class, got too few of one of them")
 
 
-def _refitted_chances(model: Any, X: Any, y: NDArray[Any], weights: Array | None, price: Price, part: Bools) -> Array:
+def _refitted_chances(
+    model: Estimator, X: Rows, y: NDArray[np.generic], weights: Array | None, price: Price, part: Bools
+) -> Array:
     """Probabilities of all rows by a clone fitted on some of them, at the setting that a search of ours chose."""
     rows = np.flatnonzero(part)
     given = {} if weights is None else {"sample_weight": weights[rows]}

@@ -31,38 +31,18 @@ MAX_READINGS = 512
 
 @dataclass(frozen=True)
 class MonitorReading:
-    """State of a test after a batch.
+    """State of a test after a batch."""
 
-    Parameters
-    ----------
-    segment : str or None
-        None for all rows.
-    batch : int
-        Number of the batch, from 1.
-    n_rows : int
-        Labelled rows so far.
-    counts : tuple of int
-        Rows of each class among them; two classes are (negative, positive).
-    z_by_class : tuple of float
-        Residual of each tested class (the positive one of two) over its standard deviation under the model as if that
-        were the truth. It exceeds ±2 without any drift, by the model's own error and by repeated looks; NaN before any
-        row with a variance.
-    z_reference_by_class : tuple of float
-        Difference of the drift from that of the reference rows over its standard error; NaN without reference rows.
-    drift_by_class : tuple of float
-        Estimated error of the class's log-odds against all others on the rows so far, less that on the reference rows.
-    log_evidence : float
-        Log evidence that something changed; valid at any time.
-    """
-
-    segment: str | None
-    batch: int
-    n_rows: int
-    counts: tuple[int, ...]
+    segment: str | None  # None for all rows
+    batch: int  # from 1
+    n_rows: int  # labelled rows so far
+    counts: tuple[int, ...]  # of each class; two classes are (negative, positive)
+    # Residual of each tested class (the positive one of two) over its standard deviation if the model were the truth:
+    # beyond ±2 without drift too, by the model's own error and repeated looks. NaN before any row with a variance.
     z_by_class: tuple[float, ...]
-    z_reference_by_class: tuple[float, ...]
-    drift_by_class: tuple[float, ...]
-    log_evidence: float
+    z_reference_by_class: tuple[float, ...]  # of the difference from the reference rows; NaN without them
+    drift_by_class: tuple[float, ...]  # error of the log-odds against all others, less that on the reference rows
+    log_evidence: float  # that something changed; valid at any time
 
     @property
     def n_pos(self) -> int:
@@ -109,38 +89,17 @@ class MonitorReading:
 
 @dataclass(frozen=True)
 class DriftAlarm(Shown):
-    """The first time that the evidence of a test passed its bar.
+    """The first time that the evidence of a test passed its bar."""
 
-    Parameters
-    ----------
-    segment : str or None
-        None for all rows.
-    batch, when : int, str or None
-        The batch of the alarm, from 1, and its name in `KeyEquationMonitor.update`.
-    n_rows : int
-        Labelled rows up to then.
-    label : label of a class
-        The class with most evidence that its log-odds moved; the positive one of two.
-    since_batch : int
-        First batch of the change, by the comparison with most evidence.
-    drift, drift_error : float
-        Estimated change of the class's log-odds against all others since then, and its standard error if nothing else
-        is wrong.
-    drift_low, drift_high : float
-        Limits of the change, a 95 % interval that is valid at an alarm; infinite beyond 3 log-odds.
-    log_evidence : float
-        Log evidence at the alarm.
-    """
-
-    segment: str | None
-    batch: int
-    when: str | None
-    n_rows: int
-    label: object
-    since_batch: int
-    drift: float
-    drift_error: float
-    drift_low: float
+    segment: str | None  # None for all rows
+    batch: int  # from 1
+    when: str | None  # name of the batch in `KeyEquationMonitor.update`
+    n_rows: int  # labelled rows up to then
+    label: object  # the class with most evidence that its log-odds moved; the positive one of two
+    since_batch: int  # first batch of the change, by the comparison with most evidence
+    drift: float  # change of the class's log-odds against all others since then
+    drift_error: float  # its standard error if nothing else is wrong
+    drift_low: float  # 95 % interval that is valid at an alarm; infinite beyond 3 log-odds
     drift_high: float
     log_evidence: float
 
