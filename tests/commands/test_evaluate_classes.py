@@ -118,6 +118,6 @@ def test_the_report_has_the_checks_of_the_evaluation(model, tmp_path):
         ):
             crcen.report_table(two, frame, out=tmp_path / "r.html", **own)
     with pytest.raises(
-        InvalidInput, match=r"must decide alike: the first looks for brøken among .*, and model 2 separates"
+        InvalidInput, match=r"must have the same classes: the first looks for brøken among .*, and model 2 separates"
     ):
         crcen.report_table(two, frame, out=tmp_path / "r.html", others=[model])

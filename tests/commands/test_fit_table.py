@@ -235,7 +235,7 @@ class TestAlarmsOfTheSavedModel:
         frame = pd.DataFrame({"x": x, "day": day, "bad": bad})
         fit = fit_table(frame, target="bad", time="day", weighting=Budget(5), estimator=small_search)
         assert fit.model.estimator_.oof_shift_ == 0.0
-        assert "log-odds not moved" in fit.details()
+        assert "log-odds not shifted" in fit.details()
         assert fit.model.predict_proba(frame)[:, 1].sum() == pytest.approx(bad.sum(), rel=0.1)
 
 

@@ -41,7 +41,7 @@ def test_kinds_gaps_and_reasons_are_those_of_a_fit(look):
     }
     found = {one.name: one for one in look.columns}
     assert found["age"].n_missing == FRAME.age.isna().sum()
-    assert "a column says where" in found["age"].plan
+    assert found["age"].plan == "used as a number; missing values are filled and have an indicator column"
     assert "$" in found["price"].note  # money as text
     assert found["country"].n_values == 3
     assert look.counts == {"yes": int(Y.sum()), "no": int((~Y).sum())}
@@ -65,6 +65,8 @@ def test_it_prints_and_shows_itself_escaped():
     lines = str(look).splitlines()
     assert lines[0].startswith(f"the data frame: {N} rows, 8 columns; late: {Y.sum()} yes")
     assert sum(line.split("  ")[0] in frame.columns for line in lines) == 8
+    low, middle, high = (f"{value:.4g}" for value in np.quantile(frame["amount"], [0, 0.5, 1]))
+    assert f"used as a number; from {low} to {high}, median {middle}" in str(look)
 
 
 def test_without_a_target_and_with_many_values():

@@ -116,7 +116,7 @@ def test_it_says_what_to_do_next(visits, tmp_path):
         ({"bad": "no"}, {}, "at least two different values: got one, no"),
         ({"patient": 1}, {"clusters": "patient"}, "at least two different values"),
         ({"when": "2024-01-01"}, {"time": "when"}, "at one moment"),
-        ({}, {"folder": "nowhere"}, "a folder that is there"),
+        ({}, {"folder": "nowhere"}, "an existing folder"),
     ],
 )
 def test_bad_input_is_one_sentence(visits, tmp_path, change, options, said):
@@ -129,7 +129,7 @@ def test_bad_input_is_one_sentence(visits, tmp_path, change, options, said):
 def test_nothing_is_replaced(visits, tmp_path):
     visits.to_csv(tmp_path / "a.csv", index=False)
     (tmp_path / "a_test.csv").write_text("mine")
-    with pytest.raises(InvalidParameter, match="there already"):
+    with pytest.raises(InvalidParameter, match="exists, and split does not replace files"):
         split_table(tmp_path / "a.csv", target="bad")
     assert (tmp_path / "a_test.csv").read_text() == "mine"
     assert not (tmp_path / "a_train.csv").exists()

@@ -129,16 +129,16 @@ def look(
 def split(
     data: Data,
     target: Annotated[str, typer.Option(help="Column with the label.")],
-    test: Annotated[float, typer.Option(help="Share of rows kept apart, between 0 and 1.")] = 0.25,
+    test: Annotated[float, typer.Option(help="Share of test rows, between 0 and 1.")] = 0.25,
     clusters: Annotated[str | None, typer.Option(help="Keep equal values of this column in one file.")] = None,
     groups: RenamedGroups = None,
-    time: Annotated[str | None, typer.Option(help="Keep the latest rows by this column apart.")] = None,
-    folder: Annotated[Path | None, typer.Option(help="Where to write; default beside the data.")] = None,
+    time: Annotated[str | None, typer.Option(help="Use the latest rows by this column as test rows.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Where to write; default the folder of the data.")] = None,
     seed: Seed = 0,
     as_json: Json = False,
     **shared: Any,
 ) -> None:
-    """Split a file in two: rows to learn from, and rows kept apart to judge the model on."""
+    """Split a file into training rows and test rows."""
     if clusters is not None and time is not None:
         raise typer.BadParameter("--clusters and --time are two ways to split: give one of them.")
     import crcen
@@ -226,7 +226,7 @@ def fit(
 ) -> None:
     """Learn from a table, say how well it went on rows held out, and save the model. Without a price: --balanced.
 
-    A target of 3 to 50 values is learnt as it is; --positive then finds one value among all others.
+    A target of 3 to 50 values is a multiclass target; --positive finds one value among all others.
     """
     if clusters is not None and time is not None:
         raise typer.BadParameter("--clusters and --time are two ways to validate: give one of them.")

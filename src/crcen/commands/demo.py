@@ -1,4 +1,4 @@
-"""demo: the whole story on a bundled set, from rows to a report."""
+"""demo: fit, evaluate and report on a bundled data set."""
 
 from __future__ import annotations
 
@@ -11,26 +11,16 @@ from crcen._support.files import check_writable
 from crcen.commands.evaluate import TableEvaluation, evaluate_table
 from crcen.commands.fit import TableFit, fit_table
 from crcen.commands.report import TableReport, report_table
-from crcen.theory.rows import Shown, in_one_line
+from crcen.theory.rows import ShownInOneLine
 
 __all__ = ["Demo", "demo"]
 
 _BUDGET = 10
 
 
-@dataclass(frozen=True, eq=False)
-class Demo(Shown):
-    """What the demonstration did; prints itself.
-
-    Parameters
-    ----------
-    fit : TableFit
-        The model and its out-of-fold evidence.
-    evaluation : TableEvaluation
-        The model on rows kept apart.
-    report : TableReport
-        The HTML page about the same rows.
-    """
+@dataclass(frozen=True, eq=False, repr=False)
+class Demo(ShownInOneLine):
+    """The fit, its evaluation on test rows, and the report about the same rows; prints itself."""
 
     fit: TableFit
     evaluation: TableEvaluation
@@ -38,32 +28,20 @@ class Demo(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {
-            "fit": self.fit.to_dict(),
-            "evaluation": self.evaluation.to_dict(),
-            "report": self.report.to_dict(),
-        }
-
-    __repr__ = in_one_line
+        return {"fit": self.fit.to_dict(), "evaluation": self.evaluation.to_dict(), "report": self.report.to_dict()}
 
     def __str__(self) -> str:
-        return "\n".join(
-            [
-                "Abalone: find the shells of seven rings among 4,177, where a miss is worth 10 false alarms.",
-                "",
-                f"1. Fit, as `crcen fit train.csv --target seven_rings --budget {_BUDGET} --out model.crcen` does",
-                "",
-                str(self.fit),
-                "",
-                "2. Evaluate on rows kept apart, as `crcen evaluate model.crcen test.csv` does",
-                "",
-                str(self.evaluation),
-                "",
-                "3. Report, as `crcen report model.crcen test.csv --out report.html` does",
-                "",
-                str(self.report),
-            ]
-        )
+        fit = f"crcen fit train.csv --target seven_rings --budget {_BUDGET} --out model.crcen"
+        parts = [
+            "Abalone: find the shells of seven rings among 4,177, where a miss is worth 10 false alarms.",
+            f"1. Fit, as `{fit}` does",
+            str(self.fit),
+            "2. Evaluate on test rows, as `crcen evaluate model.crcen test.csv` does",
+            str(self.evaluation),
+            "3. Report, as `crcen report model.crcen test.csv --out report.html` does",
+            str(self.report),
+        ]
+        return "\n\n".join(parts)
 
 
 def demo(out: str | Path = "report.html", *, estimator: CRCENClassifierCV | None = None, verbose: int = 0) -> Demo:
@@ -73,15 +51,8 @@ def demo(out: str | Path = "report.html", *, estimator: CRCENClassifierCV | None
     ----------
     out : str or Path, default="report.html"
         The report to write; nothing else is written.
-    estimator : CRCENClassifierCV, optional
+    estimator, verbose
         As in `fit_table`.
-    verbose : int, default=0
-        1 shows progress on a terminal.
-
-    Returns
-    -------
-    Demo
-        All three results; print it.
     """
     import pandas as pd
     from sklearn.model_selection import train_test_split
@@ -92,6 +63,5 @@ def demo(out: str | Path = "report.html", *, estimator: CRCENClassifierCV | None
     train, test = train_test_split(frame, test_size=0.25, stratify=data.y, random_state=0)
     fit = fit_table(train, target="seven_rings", weighting=Budget(_BUDGET), estimator=estimator, verbose=verbose)
     evaluation = evaluate_table(fit.model, test, verbose=verbose)
-    assert isinstance(evaluation, TableEvaluation)
     report = report_table(fit.model, test, out=out, title="Demonstration on abalone", verbose=verbose)
     return Demo(fit, evaluation, report)

@@ -1,4 +1,4 @@
-"""environment_info: what is installed, and what crcen would run on."""
+"""environment_info: installed packages and the device for training."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 from crcen import __version__
 from crcen._support.extras import installed_version
-from crcen.theory.rows import Shown, in_one_line
+from crcen.theory.rows import ShownInOneLine
 
 __all__ = ["EnvironmentInfo", "environment_info"]
 
-# Package, and the extra that brings it; none for those that are always there.
+# Package, and the extra that installs it; none for required packages.
 _PACKAGES = {
     "numpy": "",
     "scipy": "",
@@ -32,21 +32,9 @@ _PACKAGES = {
 }
 
 
-@dataclass(frozen=True)
-class EnvironmentInfo(Shown):
-    """Versions and machine; prints itself.
-
-    Parameters
-    ----------
-    crcen, python, system : str
-        Versions, and the kind of machine.
-    processors : int
-        Processor cores.
-    device : str
-        Where networks are trained by default.
-    packages : dict of str to str or None
-        Version of each package; None where it is not installed.
-    """
+@dataclass(frozen=True, repr=False)
+class EnvironmentInfo(ShownInOneLine):
+    """Versions, processor cores and the default training device; None for packages that are not installed."""
 
     crcen: str
     python: str
@@ -58,8 +46,6 @@ class EnvironmentInfo(Shown):
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return asdict(self)
-
-    __repr__ = in_one_line
 
     def __str__(self) -> str:
         lines = [
@@ -74,13 +60,7 @@ class EnvironmentInfo(Shown):
 
 
 def environment_info() -> EnvironmentInfo:
-    """What is installed, and what networks would be trained on: what `crcen info` prints.
-
-    Returns
-    -------
-    EnvironmentInfo
-        Versions and machine.
-    """
+    """Installed versions and the default training device: what `crcen info` prints."""
     return EnvironmentInfo(
         crcen=__version__,
         python=platform.python_version(),

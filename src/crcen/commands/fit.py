@@ -362,7 +362,9 @@ class TableFit(FittedTable):
         written = "".join(f", {name} {place}" for name, place in places.items() if place is not None)
         lines += [*(f"Note: {note}." for note in self.notes), f"{self.seconds:.1f} s{written}"]
         if self.path is not None:
-            lines.append(f"Next: crcen evaluate {quote(str(self.path))} NEW_ROWS, with labelled rows kept apart")
+            lines.append(
+                f"Next: crcen evaluate {quote(str(self.path))} NEW_ROWS, with labelled rows that are new to the model"
+            )
         return "\n".join(lines)
 
     def details(self) -> str:

@@ -1,7 +1,6 @@
 """What `fit_table` fits and how it holds rows out: learners by name, folds, and the model's own error from refits."""
 
 import time as clock
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -57,21 +56,7 @@ _MOST_REFIT_ROWS = 5_000  # of a refit
 def unfitted_learner(
     learner: str | None, estimator: Any, time_limit: float | None, n_rows: int, effort: str = "standard"
 ) -> Learner:
-    """The estimator that a name stands for, or a copy of the one that was given.
-
-    Parameters
-    ----------
-    learner : {"committee", "networks", "trees"} or None
-        What to fit; by default a committee.
-    estimator : CRCENClassifierCV, CommitteeClassifier or None
-        What to fit instead.
-    time_limit : float or None
-        Seconds for trees or a committee.
-    n_rows : int
-        Rows of training; over many, networks are searched with fewer settings.
-    effort : {"quick", "standard", "best"}
-        ``"quick"`` is one network without a search.
-    """
+    """The estimator for a learner and an effort, or a copy of the given one; many rows are searched more cheaply."""
     if effort not in EFFORTS:
         raise InvalidParameter(f"effort must be one of {', '.join(EFFORTS)}: got {effort!r}.", parameter="effort")
     if effort != "standard" and (estimator is not None or learner == "networks" or (effort == "quick" and learner)):
@@ -117,7 +102,7 @@ def _networks(n_rows: int) -> CRCENClassifierCV:
 
 
 def learner_lines(fitted: Any, validation: str) -> list[str]:
-    """What was chosen: a line for networks, a leaderboard for a committee."""
+    """The chosen settings: a line for networks, a leaderboard for a committee."""
     if isinstance(fitted, CommitteeClassifier):
         weights = ", ".join(f"{one.name} {one.weight:.3g}" for one in fitted.leaderboard_[:-1])
         title = "Committee" if len(fitted.leaderboard_) > 2 else "Trees    "
@@ -140,34 +125,25 @@ def learner_lines(fitted: Any, validation: str) -> list[str]:
 def learner_values(fitted: Any) -> dict[str, Any]:
     """The same as plain values; a committee has a ``leaderboard``, networks have ``network``, their best setting."""
     if isinstance(fitted, CommitteeClassifier):
-        lines = [{name: json_value(value) for name, value in asdict(one).items()} for one in fitted.leaderboard_]
-        return {
-            "learner": "committee" if len(lines) > 2 else lines[0]["name"],
-            "network": None,
-            "networks": [],
-            "leaderboard": [one | {"settings": list(one["settings"])} for one in lines],
-        }
+        lines = [json_value(one) for one in fitted.leaderboard_]
+        learner = "committee" if len(lines) > 2 else lines[0]["name"]
+        return {"learner": learner, "network": None, "networks": [], "leaderboard": lines}
+    names = ("hidden", "l2", "encoding", "epochs")
     networks = [
-        {
-            "hidden": list(chosen["hidden"]),
-            "l2": chosen["l2"],
-            "encoding": chosen["encoding"],
-            "epochs": chosen["epochs"],
-            "members": fitted.n_members,
-        }
+        {**{name: json_value(chosen[name]) for name in names}, "members": fitted.n_members}
         for chosen in fitted.best_settings_
     ]
     return {"learner": "networks", "network": networks[0], "networks": networks, "leaderboard": []}
 
 
 def shift_line(estimator: Learner) -> str:
-    """How the log-odds were moved to close the key equation of held-out rows; for two classes."""
+    """The shift of the log-odds that solves the key equation of held-out rows, for two classes."""
     if isinstance(getattr(estimator, "weighting", None), ThresholdGoal):
-        return "log-odds not moved to close it: the price is where the goal is met"
+        return "log-odds not shifted to solve it: the price is where the goal is met"
     balance = Calibration.of(getattr(estimator, "calibration", "out_of_fold")).balance
     if balance in ("auto", "oof") and estimator.oof_shift_ == 0.0:
-        return "log-odds not moved to close it: later rows differ in both directions"
-    return f"log-odds then moved by {estimator.oof_shift_:+.3f} to close it"
+        return "log-odds not shifted to solve it: later rows differ in both directions"
+    return f"log-odds then shifted by {estimator.oof_shift_:+.3f} to solve it"
 
 
 def folds_of(rows: Rows, clusters: str | None, time: str | None, n_splits: int, seed: int) -> tuple[Any, str]:
@@ -213,12 +189,12 @@ def times_or_clusters(rows: Rows, clusters: str | None, time: str | None) -> NDA
 
 
 def goal_in_rows(weighting: Any, rows: Rows, time: str | None) -> Any:
-    """A capacity for a day or a week as one for so many rows, by how many there are a day; all else as it is."""
+    """A capacity for a day or a week converted to these rows; any other weighting unchanged."""
     if not isinstance(weighting, ThresholdGoal) or weighting.period is None:
         return weighting
     if time is None:
         raise InvalidParameter(
-            f"{weighting} needs time=, the column of dates that says how many rows a day there are.", parameter="time"
+            f"{weighting} needs time=, the column of dates from which rows per day are counted.", parameter="time"
         )
     days = dates_of(rows.frame[time], time).astype("datetime64[D]").astype(np.int64)
     return weighting.over_days(days)
@@ -236,55 +212,29 @@ def measure_training_error(
 ) -> TrainingError | None:
     """Measure the error of a fitted model's mean log-odds from refits, and keep it as ``training_error_``.
 
-    Parameters
-    ----------
-    model : TableClassifier
-        Fitted on these rows. Of searches and committees, at the settings that they chose.
-    encoded, labels, weights
-        Training rows as it encodes them, their labels, and their weights, if they have any.
-    n_refits : int
-        Refits on random parts of the rows; 0 for none.
-    seed : int
-        Of these parts.
-    verbose : int
-        1 says what takes the time.
-    until : float, optional
-        Seconds of `time.perf_counter` by which all refits must be done; one is timed first.
-
-    Returns
-    -------
-    TrainingError or None
-        None where it was not measured: evaluations then allow for what models of this kind have.
+    ``encoded`` and ``labels`` are its training rows; ``until`` is the `time.perf_counter` by which refits must be done.
+    None if it was not measured: evaluations then assume the usual error of models of this kind.
     """
     if isinstance(n_refits, bool) or not isinstance(n_refits, int) or n_refits < 0 or n_refits in (1, 2):
         raise InvalidParameter(f"n_refits must be 0, or a whole number of at least 3: got {n_refits!r}.")
     price = model.weighting_
-    is_searched = isinstance(model.estimator_, CRCENClassifierCV | CommitteeClassifier)
-    if not n_refits or not is_searched:
-        return None
     fewest = float(price.counts.min() if price.positive is None else price.n_pos)
-    if fewest < _FEWEST_POSITIVES:
+    if not n_refits or fewest < _FEWEST_POSITIVES:
         return None
     with busy("measuring the model's error", visible=bool(verbose)):
         try:
             if until is not None and not _is_in_time(model.estimator_, encoded, labels, n_refits, until):
                 return None
-            found = training_error(
-                model.estimator_,
-                encoded,
-                labels,
-                sample_weight=weights,
-                n_fits=n_refits,
-                random_state=seed,
+            model.training_error_ = training_error(
+                model.estimator_, encoded, labels, sample_weight=weights, n_fits=n_refits, random_state=seed
             )
         except (InvalidInput, TrainingFailed):  # a part of the rows lacks one class, or leaves no network
             return None
-    model.training_error_ = found
-    return found
+    return model.training_error_
 
 
 def _is_in_time(estimator: Any, X: NDArray[np.float64], y: NDArray[Any], n_refits: int, until: float) -> bool:
-    """Whether refits can be done by a time, by one on as many rows as each of them has."""
+    """Whether refits can be done by a time; one of them is timed."""
     start = clock.perf_counter()
     if start > until:
         return False

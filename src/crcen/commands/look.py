@@ -1,11 +1,13 @@
 """look_at_table: columns, gaps and signs of leaks in a table before a fit."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +26,7 @@ from crcen.commands.inputs import (
     source_of,
     why_positive,
 )
-from crcen.tables.columns import NumberColumn, as_numbers, as_text, is_text
+from crcen.tables.columns import Column, NumberColumn, as_numbers, as_text, is_text
 from crcen.tables.leaks import Signs, find_signs
 from crcen.tables.notation import placeholder_words, sentinels
 from crcen.tables.options import ReadOptions
@@ -32,6 +34,9 @@ from crcen.theory.curves import ThresholdCurve, roc_area
 from crcen.theory.intervals import Interval, share_interval
 from crcen.theory.limits import FEWEST_OF_A_CLASS, FEWEST_POSITIVES, LEAK_AREA
 from crcen.theory.rows import Shown
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["ColumnLook", "TableLook", "look_at_table"]
 
@@ -49,18 +54,16 @@ class ColumnLook:
 
     Parameters
     ----------
-    name : str
-        Its name.
-    kind : str
-        "number", "boolean", "category", "date", "text", or "left out".
+    name, kind : str
+        The kind is "number", "boolean", "category", "date", "text", or "left out".
     n_missing, n_values : int
-        Cells that are missing, and different values.
+        Missing cells, and different values.
     examples : tuple of str
-        Its commonest values; of numbers the smallest, the middle and the largest.
+        Its commonest values; for numbers the minimum, the median and the maximum.
     plan : str
         What a fit would do with it.
     note : str
-        How it was read, where that is not plain: money as text, another decimal mark.
+        How it was read, if that is not obvious: money as text, another decimal mark.
     area : float
         Area under the ROC curve of the column alone; NaN without a target, for texts and for columns left out.
     """
@@ -76,14 +79,25 @@ class ColumnLook:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether it nearly separates the classes by itself, as what is written after the event does."""
+        """Whether it nearly separates the classes by itself, as values recorded after the event do."""
         return self.area >= LEAK_AREA
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        found = {name: getattr(self, name) for name in ("name", "kind", "n_missing", "n_values", "plan", "note")}
-        area = None if math.isnan(self.area) else self.area
-        return {**found, "examples": list(self.examples), "area": area, "suspect": self.is_suspect}
+        return {**json_value(self), "suspect": self.is_suspect}
+
+    def line(self, width: int, n_rows: int, has_area: bool) -> str:
+        """The column as a line of a table."""
+        missing = f"{100 * self.n_missing / max(n_rows, 1):.3g} %" if self.n_missing else "–"
+        area = "" if not has_area else f" {'–' if math.isnan(self.area) else f'{self.area:.3f}':>6}"
+        name = self.name if len(self.name) <= width else f"{self.name[: width - 1]}…"
+        shown = ""
+        if self.kind == "number" and self.examples:
+            shown = f"; from {self.examples[0]} to {self.examples[2]}, median {self.examples[1]}"
+        elif self.examples and self.kind != "left out":
+            shown = f"; such as {', '.join(self.examples)}"
+        note = f" ({self.note})" if self.note else ""
+        return f"{name:<{width}}  {self.kind:<9} {missing:>8} {self.n_values:>8,}{area}  {self.plan}{shown}{note}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,10 +106,8 @@ class TableLook(Shown):
 
     Parameters
     ----------
-    data : str
-        The table.
-    n_rows : int
-        Rows; with a target those that have a label.
+    data, n_rows
+        The table; with a target, its rows with a label.
     columns : tuple of ColumnLook
         In the order of the table, without the target.
     target : str or None
@@ -103,11 +115,10 @@ class TableLook(Shown):
     counts : dict of label to int
         Rows of each label, the rarest first; empty without a target.
     notes : tuple of str
-        What a person should know.
-    sentinels : dict of str to dict
-        Numbers that may stand for a missing cell, such as -200, by column, with their cells.
-    placeholders : dict of str to dict
-        Words such as "unknown", "n/a" and "?", by column, with their cells; those that were read as missing too.
+        What a user should know.
+    sentinels, placeholders : dict of str to dict
+        Numbers such as -200, and words such as "unknown" and "?", that may stand for a missing value: by column, with
+        the number of their cells.
     signs : Signs or None
         With a target: cells of one class only, copies of rows, repeating identifiers.
     shares : dict of label to Interval
@@ -118,7 +129,7 @@ class TableLook(Shown):
     n_rows: int
     columns: tuple[ColumnLook, ...]
     target: str | None = None
-    counts: Any = None
+    counts: Mapping[Any, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     sentinels: Mapping[str, Mapping[float, int]] = field(default_factory=dict)
     placeholders: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -127,12 +138,11 @@ class TableLook(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        counts = [{"label": json_value(label), "rows": n} for label, n in (self.counts or {}).items()]
         return {
             "data": self.data,
             "rows": self.n_rows,
             "target": self.target,
-            "labels": counts,
+            "labels": [{"label": json_value(label), "rows": n} for label, n in self.counts.items()],
             "columns": [one.to_dict() for one in self.columns],
             "suspects": [one.name for one in self.columns if one.is_suspect],
             "sentinels": {
@@ -155,22 +165,10 @@ class TableLook(Shown):
         has_area = any(not math.isnan(one.area) for one in self.columns)
         head = f"{'column':<{width}}  {'kind':<9} {'missing':>8} {'values':>8}" + (f" {'area':>6}" if has_area else "")
         lines.append(f"{head}  what a fit does with it")
-        for one in self.columns:
-            missing = f"{100 * one.n_missing / max(self.n_rows, 1):.3g} %" if one.n_missing else "–"
-            area = "" if not has_area else f" {'–' if math.isnan(one.area) else f'{one.area:.3f}':>6}"
-            name = one.name if len(one.name) <= width else f"{one.name[: width - 1]}…"
-            shown = ""
-            if one.kind == "number" and one.examples:
-                shown = f"; from {one.examples[0]} to {one.examples[2]}, the middle at {one.examples[1]}"
-            elif one.examples and one.kind != "left out":
-                shown = f"; such as {', '.join(one.examples)}"
-            lines.append(
-                f"{name:<{width}}  {one.kind:<9} {missing:>8} {one.n_values:>8,}{area}  {one.plan}{shown}"
-                + (f" ({one.note})" if one.note else "")
-            )
+        lines += [one.line(width, self.n_rows, has_area) for one in self.columns]
         if has_area:
-            best = ", for the class it tells best" if len(self.counts) > 2 else ""
-            lines += ["", f"area: how often the column alone ranks a positive above a negative{best}; ½ says nothing"]
+            best = ", for the class with the largest one" if len(self.counts) > 2 else ""
+            lines += ["", f"area: ROC area of the column alone{best}; 0.5 = no information"]
         if self.shares:
             shown = listed((f"{label} {share}" for label, share in self.shares.items()), most=6)
             lines += ["", f"Estimated shares among all rows, by audit probabilities: {shown}"]
@@ -206,23 +204,19 @@ def look_at_table(
 
     Parameters
     ----------
-    data : data frame, str or Path
-        The rows.
+    data, drop, keep, categorical, read
+        As in `crcen.fit_table`.
     target : str, optional
-        Column with the labels; with it, columns that nearly tell the classes apart by themselves are named.
+        Column with the labels; with it, columns that nearly separate the classes by themselves are named.
     positive : label, optional
         The one to find; without it the target may have up to fifty, and each is compared with the rest.
-    drop, keep, categorical : sequences of str
-        As in `crcen.fit_table`.
     audit_probability : str, optional
         Column with the probability that a row was chosen for a label. Shares and areas are then weighted by
         1 / probability, and rows without a label are unlabelled, not negative.
     random_state : int, default=0
-        Seed of rows and halves, where single columns are ranked.
-    read : ReadOptions, optional
-        How the table is read, where that is not to be detected.
+        Seed of rows and halves for the areas of single columns.
     verbose : int, default=0
-        1 shows on a terminal that work goes on.
+        1 shows progress on a terminal.
 
     Returns
     -------
@@ -236,7 +230,11 @@ def look_at_table(
             reasons = dict.fromkeys([drop] if isinstance(drop, str) else drop, "asked for")
             drop = reasons | {audit_probability: "states how rows were chosen for a label"}
         reader = TableClassifier(drop=drop, keep=keep, categorical=categorical, random_state=random_state)
-        _learn(reader, rows.frame)
+        try:
+            reader.learn_columns(rows.frame)
+        except InvalidInput:  # a table without any usable column is a result here
+            if not getattr(reader, "dropped_", []):
+                raise
         areas = {} if rows.numbers is None else _areas(reader, rows, random_state)
         columns = _columns(reader, rows.frame, areas)
         signs = None
@@ -250,13 +248,24 @@ def look_at_table(
             "that is recorded, and drop it if that is after the event"
         )
     odd, words = _placeholders(reader, rows.frame, source.marks)
-    notes += _placeholder_notes(odd, words)
+    if odd:
+        cells = [(name, value, n) for name, found in odd.items() for value, n in found.items()]
+        shown = listed(f"{name} {value:g} ({n:,} cells)" for name, value, n in cells)
+        notes.append(
+            f"numbers that may stand for a missing value: {shown}; read them so with --missing "
+            f"{quote(cells[0][0])}={cells[0][1]:g}"
+        )
+    if words:
+        shown = listed(f'{name} "{word}" ({n:,})' for name, found in words.items() for word, n in found.items())
+        notes.append(f"words that may stand for a missing value: {shown}")
     return TableLook(
         source.name, len(rows.frame), columns, target, rows.counts, tuple(notes), odd, words, signs, rows.shares
     )
 
 
-def _placeholders(reader: TableClassifier, frame: Any, marks: Any) -> Any:
+def _placeholders(
+    reader: TableClassifier, frame: pd.DataFrame, marks: Mapping[tuple[str, str], int]
+) -> tuple[dict[str, dict[float, int]], dict[str, dict[str, int]]]:
     """Numbers and words that may stand for a missing cell, by column."""
     numbers = {column.name: column for column in reader.columns_ if isinstance(column, NumberColumn)}
     odd, words = {}, {}
@@ -268,28 +277,13 @@ def _placeholders(reader: TableClassifier, frame: Any, marks: Any) -> Any:
             if is_text(frame[name]):
                 read = {word: n for (of, word), n in marks.items() if of == name}
                 words[name] = placeholder_words(as_text(frame[name]), read)
-    return tuple({name: found for name, found in one.items() if found} for one in (odd, words))
-
-
-def _placeholder_notes(odd: Any, words: Any) -> list[str]:
-    notes = []
-    if odd:
-        shown = listed(f"{name} {value:g} ({n:,} cells)" for name, found in odd.items() for value, n in found.items())
-        (name, found), *_ = odd.items()
-        notes.append(
-            f"numbers that may stand for a missing value: {shown}; read them so with --missing "
-            f"{quote(name)}={next(iter(found)):g}"
-        )
-    if words:
-        shown = listed(f'{name} "{word}" ({n:,})' for name, found in words.items() for word, n in found.items())
-        notes.append(f"cells that say that a value is missing: {shown}")
-    return notes
+    return {name: one for name, one in odd.items() if one}, {name: one for name, one in words.items() if one}
 
 
 class _Rows(NamedTuple):
     """Rows without the target; the class of each by its place in ``counts``, and the classes to rank columns for."""
 
-    frame: Any
+    frame: pd.DataFrame
     counts: dict[Any, int]
     notes: list[str]
     numbers: NDArray[np.int64] | None = None
@@ -337,8 +331,8 @@ def _rows(source: Source, target: str | None, positive: Any, audited: str | None
     few = [f"{label} ({counts[label]})" for label in wanted if counts[label] < FEWEST_POSITIVES]
     if few:
         rows.notes.append(
-            f"fewer than {FEWEST_POSITIVES} rows of {listed(few)}: recall is then known to no better than about ±14 "
-            "points"
+            f"fewer than {FEWEST_POSITIVES} rows of {listed(few)}: the interval of recall is then about ±14 percentage "
+            "points or wider"
         )
     if audited is None:
         return _Rows(rows.frame, counts, rows.notes, place[numbers], ranked)
@@ -347,16 +341,7 @@ def _rows(source: Source, target: str | None, positive: Any, audited: str | None
     return _Rows(rows.frame, counts, rows.notes, place[numbers], ranked, weights, shares)
 
 
-def _learn(reader: TableClassifier, frame: Any) -> None:
-    """Columns as a fit would learn them; that none is left is an answer here, and no error."""
-    try:
-        reader.learn_columns(frame)
-    except InvalidInput:
-        if not getattr(reader, "dropped_", []):
-            raise
-
-
-def _columns(reader: TableClassifier, frame: Any, areas: dict[str, float]) -> tuple[ColumnLook, ...]:
+def _columns(reader: TableClassifier, frame: pd.DataFrame, areas: dict[str, float]) -> tuple[ColumnLook, ...]:
     used = {column.name: column for column in reader.columns_}
     reasons = {one.name: one.reason for one in reader.dropped_}
     found = []
@@ -373,30 +358,24 @@ def _columns(reader: TableClassifier, frame: Any, areas: dict[str, float]) -> tu
             continue
         column = used[name]
         if column.kind == "number":
-            examples = _spread(column, cells)
-        plan = _plan(column, n_missing)
-        area = areas.get(name, math.nan)
+            spread = np.quantile(column.encode(cells).values[:, 0], [0, 0.5, 1])  # gaps are filled with the median
+            examples = tuple(f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}" for value in spread)
+        plan, area = _plan(column, n_missing), areas.get(name, math.nan)
         found.append(ColumnLook(name, column.kind, n_missing, len(values), examples, plan, column.note, area))
     return tuple(found)
 
 
-def _plan(column: Any, n_missing: int) -> str:
+def _plan(column: Column, n_missing: int) -> str:
     n_inputs = len(column.encoded_names)
     plans = {
-        "number": "taken as it is",
-        "boolean": "taken as 0 and 1",
-        "category": f"{n_inputs} columns of zeros and ones",
+        "number": "used as a number",
+        "boolean": "used as 0 and 1",
+        "category": f"{n_inputs} indicator columns",
         "date": f"{n_inputs} parts, such as days and weekday",
         "text": f"{n_inputs} components of its letters",
     }
-    gaps = "; gaps are filled, and a column says where" if n_missing and column.kind != "category" else ""
-    return f"{plans[column.kind]}{gaps}"
-
-
-def _spread(column: Any, cells: Any) -> tuple[str, ...]:
-    """Smallest, middle and largest number, read as the column reads its cells; gaps are filled with the middle."""
-    values = column.encode(cells).values[:, 0]
-    return tuple(f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}" for value in np.quantile(values, [0, 0.5, 1]))
+    has_gaps = n_missing and column.kind != "category"
+    return plans[column.kind] + ("; missing values are filled and have an indicator column" if has_gaps else "")
 
 
 def _short(text: str) -> str:
@@ -429,7 +408,7 @@ def _areas(reader: TableClassifier, rows: _Rows, seed: int) -> dict[str, float]:
         for k in usable:
             y = numbers == k
             rankings = [_shares(part.argmax(axis=1), y, halves)] if column.kind == "category" else list(part.T)
-            areas += [_area(y, scores, weights) for scores in rankings]
+            areas += [float(roc_area(*ThresholdCurve(y, scores).totals(weights))) for scores in rankings]
         found[column.name] = max(max(area, 1.0 - area) for area in areas)
     return found
 
@@ -443,7 +422,3 @@ def _shares(codes: NDArray[np.int64], y: NDArray[np.bool_], halves: NDArray[np.b
         shares = np.divide(positive, size, out=np.full(len(size), y.mean()), where=size > 0)
         scores[half] = shares[codes[half]]
     return scores
-
-
-def _area(y: NDArray[np.bool_], scores: Array, weights: Array) -> float:
-    return float(roc_area(*ThresholdCurve(y, scores).totals(weights)))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,10 +36,13 @@ from crcen.commands.prices import decision_price
 from crcen.commands.rules import ClassShares, JudgedReview, judge_review, reject_without_positive, rule_of
 from crcen.commands.scoring import model_rows, score_frame
 from crcen.commands.split import was_stratified
-from crcen.report.checks import selection_of
+from crcen.report.checks import Finding, selection_of
 from crcen.tables.options import ReadOptions
 from crcen.theory.intervals import LEVEL
 from crcen.theory.price import Price
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["TableReport", "labelled_rows", "report_table"]
 
@@ -50,14 +53,12 @@ class TableReport:
 
     Parameters
     ----------
-    path : Path
-        The HTML file.
-    n_rows : int
-        Rows it is about.
+    path, n_rows
+        The HTML file, and the rows it is about.
     findings : tuple of Finding
         Every check with its outcome, by code.
     notes : tuple of str
-        What was odd about the table.
+        What a user should know about the table.
     review : JudgedReview or None
         Three answers on these rows, if rows between two prices go to review.
     shares : ClassShares or None
@@ -68,30 +69,33 @@ class TableReport:
 
     path: Path
     n_rows: int
-    findings: tuple[Any, ...] = ()
+    findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     review: JudgedReview | None = None
     shares: ClassShares | None = None
     audited: AuditedRows | None = None
 
+    def codes(self, status: str) -> list[str]:
+        """Codes of the checks with this status: "warning", "passed" or "unknown"."""
+        return [finding.code for finding in self.findings if finding.status == status]
+
     @property
-    def warnings(self) -> tuple[Any, ...]:
+    def warnings(self) -> tuple[Finding, ...]:
         """The checks that warn."""
         return tuple(finding for finding in self.findings if finding.status == "warning")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
+        parts = {"review": self.review, "prevalence": self.shares, "audited": self.audited}
         return {
             "path": str(self.path),
             "rows": self.n_rows,
-            "warnings": [finding.code for finding in self.warnings],
+            "warnings": self.codes("warning"),
             "findings": [finding.to_dict() for finding in self.findings],
             "notes": list(self.notes),
-            "review": None if self.review is None else self.review.to_dict(),
-            "prevalence": None if self.shares is None else self.shares.to_dict(),
             "recall_bound": None if self.audited is None else self.audited.recall_bound,
             "missed_bound": None if self.audited is None else self.audited.missed_bound,
-            "audited": None if self.audited is None else self.audited.to_dict(),
+            **{name: None if one is None else one.to_dict() for name, one in parts.items()},
         }
 
     def __repr__(self) -> str:
@@ -102,17 +106,6 @@ class TableReport:
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>{page_in_frame(self.path)}"
 
-    def _summary(self) -> str:
-        """Which checks warn, and which were made without a warning or could not be made."""
-        by_status = {
-            status: [one.code for one in self.findings if one.status == status]
-            for status in ("warning", "passed", "unknown")
-        }
-        warned = f"warnings {', '.join(by_status['warning'])}" if by_status["warning"] else "no warnings"
-        passed = f"; tested without a warning: {', '.join(by_status['passed'])}" if by_status["passed"] else ""
-        unknown = f"; not tested: {', '.join(by_status['unknown'])}" if by_status["unknown"] else ""
-        return f"{warned}{passed}{unknown}"
-
     def __str__(self) -> str:
         lines = [f"Note: {note}." for note in self.notes]
         for finding in self.findings:
@@ -121,14 +114,13 @@ class TableReport:
                 lines.append(f"{'':17}{finding.advice}")
             else:
                 lines.append(f"{finding.code}  {finding.status:<8} {finding.sentence}")
-        if self.review is not None:
-            lines.append(str(self.review))
-        if self.audited is not None:
-            lines.append(str(self.audited))
-        if self.shares is not None:
-            lines.append(self.shares.line(None))
-        lines.append(f"{self.n_rows:,} rows: {self._summary()}")
-        return "\n".join([*lines, f"Written to {self.path}"])
+        lines += [str(part) for part in (self.review, self.audited) if part is not None]
+        lines += [] if self.shares is None else [self.shares.line(None)]
+        warned = ", ".join(self.codes("warning"))
+        summary = [f"{self.n_rows:,} rows: warnings {warned}" if warned else f"{self.n_rows:,} rows: no warnings"]
+        for status, title in (("passed", "tested without a warning"), ("unknown", "not tested")):
+            summary += [f"{title}: {', '.join(self.codes(status))}"] if self.codes(status) else []
+        return "\n".join([*lines, "; ".join(summary), f"Written to {self.path}"])
 
 
 @logged
@@ -145,8 +137,8 @@ def report_table(
     prevalence: Any = None,
     audit_probability: str | None = None,
     confidence: float = LEVEL,
-    groups: Any = (),
-    others: Any = (),
+    groups: str | Sequence[str] = (),
+    others: Sequence[Any] = (),
     review: Any = None,
     title: str | None = None,
     declaration: str | Path | None = None,
@@ -158,26 +150,16 @@ def report_table(
 
     Parameters
     ----------
-    model : fitted classifier, str or Path
-        The model, or its file.
-    data : data frame, str or Path
-        Rows that it was not trained on.
+    model, data, target, weight, clusters, prevalence, audit_probability, confidence, read, verbose
+        As in `crcen.evaluate_table`.
     out : str or Path
         The HTML file to write.
-    target : str, optional
-        Column with the labels; by default that of training.
-    weighting : "balanced", "none" or dict of label to weight, optional
-        Of a model of several classes: what a mistake on each is worth, where it is other than in training.
-    costs : CostMatrix, data frame, str or Path, optional
-        Of a model of several classes: other costs of decisions than those of training, as `fit_table` takes them.
-    weight : str, optional
-        Column that says how much each row counts, such as survey weights.
-    clusters, prevalence, audit_probability, confidence
-        As in `crcen.evaluate_table`.
+    weighting, costs
+        For a model of several classes: another price than that of training, as `crcen.evaluate_table` takes it.
     groups : str or sequence of str, optional
         Columns whose values are groups to compare. A model need not decide by them.
     others : sequence of models or of their files, optional
-        Models to stand beside this one on the same rows; they must tell the same labels apart.
+        Models to compare with this one on the same rows; they must have the same classes.
     review : Review or (low, high), optional
         Two prices between which rows go to review: how many, and what that saves, in ``.review``.
     title : str, optional
@@ -185,20 +167,11 @@ def report_table(
     declaration, certificate : str or Path, optional
         Files of `crcen.declare` and `crcen.certify` (JSON) of this model, which the page links to; they must belong to
         the model and to each other.
-    read : ReadOptions, optional
-        How the table is read, where that is not to be detected.
-    verbose : int, default=0
-        1 shows on a terminal that work goes on.
 
     Returns
     -------
     TableReport
         Where it is, and what every check found.
-
-    Raises
-    ------
-    InvalidInput, InvalidParameter, DataUnavailable
-        With one sentence.
     """
     check_writable(out, model, data, *others, declaration, certificate)
     model_path = str(model) if isinstance(model, str | Path) else None
@@ -258,7 +231,7 @@ def report_table(
 
 
 def _compared_models(
-    others: Any, model: Any, frame: Any, source: Source, target: str
+    others: Sequence[Any], model: Any, frame: pd.DataFrame, source: Source, target: str
 ) -> dict[str, NDArray[np.float64]]:
     """Probabilities of the same rows by other models, each with its own name."""
     found: dict[str, NDArray[np.float64]] = {}
@@ -268,7 +241,7 @@ def _compared_models(
         fitted = model_of(other)
         first, own = (_described(one) for one in (model, fitted))
         if first != own:
-            raise InvalidInput(f"models side by side must decide alike: the first {first}, and {name} {own}.")
+            raise InvalidInput(f"models to compare must have the same classes: the first {first}, and {name} {own}.")
         X, _, _ = _rows_of(fitted, frame, source, target)
         column = fitted.weighting_.positive
         p = fitted.predict_proba(X)
@@ -286,20 +259,9 @@ def _described(model: Any) -> str:
 def labelled_rows(
     model: Any, source: Source, target: str, weight: str | None = None, others: Sequence[str] = ()
 ) -> tuple[Any, NDArray[Any], NDArray[np.float64] | None, list[str]]:
-    """The rows of a table that have a label, as a model takes them; labels, weights, and notes.
+    """Rows of a table with a label as inputs of a model, their labels, weights, and notes on the table.
 
-    Parameters
-    ----------
-    model : fitted classifier
-        Whose columns and labels are taken.
-    source : Source
-        The table.
-    target : str
-        Column with the labels.
-    weight : str, optional
-        Column of sample weights.
-    others : sequence of str
-        Further columns that a model without column names does not take for inputs.
+    ``others`` are further columns that are no inputs of a model without column names.
     """
     if weight is not None:
         check_column(weight, source.columns, "weight", source.name)
@@ -309,8 +271,13 @@ def labelled_rows(
 
 
 def _labelled_frame(
-    frame: Any, known: NDArray[np.bool_], source: Source, target: str, notes: list[str], is_audited: bool = False
-) -> Any:
+    frame: pd.DataFrame,
+    known: NDArray[np.bool_],
+    source: Source,
+    target: str,
+    notes: list[str],
+    is_audited: bool = False,
+) -> pd.DataFrame:
     """All columns of the rows that have a label; a note on the others."""
     if not known.all():
         done = "are unlabelled, not negative" if is_audited else "were left out"
@@ -322,7 +289,7 @@ def _labelled_frame(
 
 def _rows_of(
     model: Any,
-    frame: Any,
+    frame: pd.DataFrame,
     source: Source,
     target: str,
     weight: str | None = None,

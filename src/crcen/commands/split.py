@@ -1,4 +1,4 @@
-"""split_table: a file in two, one to learn from and one kept apart."""
+"""split_table: a file in two, one for training and one for testing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,10 @@ from crcen.tables.locations import format_of_name
 from crcen.tables.options import ReadOptions
 from crcen.tables.reading import Table, open_table
 from crcen.tables.writing import TableWriter
-from crcen.theory.rows import Shown, in_one_line
+from crcen.theory.rows import ShownInOneLine
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["TableSplit", "split_table", "was_stratified"]
 
@@ -43,18 +46,16 @@ _ENOUGH_TEST_ROWS = 50
 _RECORD, _RECORD_BYTES = ".split.json", 2**20
 
 
-@dataclass(frozen=True)
-class TableSplit(Shown):
+@dataclass(frozen=True, repr=False)
+class TableSplit(ShownInOneLine):
     """Two files from one; prints itself.
 
     Parameters
     ----------
     train, test : Path
         The files.
-    target : str
-        The column with the label.
-    how : str
-        How rows were chosen.
+    target, how : str
+        The column with the label, and how rows were chosen.
     counts : dict of str to (int, int)
         Rows of each value of the target in the two files; "no value" for rows without one.
     duplicates : Duplicates
@@ -62,8 +63,8 @@ class TableSplit(Shown):
     option : str
         The option of `crcen fit` that validates in the same way, or nothing.
     is_stratified : bool
-        Whether the class counts of the test rows were fixed, for `crcen evaluate --stratified`; also written beside
-        the test file.
+        Whether the class counts of the test rows were fixed (`crcen evaluate --stratified`); also recorded next to the
+        test file.
     """
 
     train: Path
@@ -87,19 +88,18 @@ class TableSplit(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        files = (("train", self.train, self.n_train, 0), ("test", self.test, self.n_test, 1))
+
+        def values(path: Path, n_rows: int, i: int) -> dict[str, Any]:
+            return {"path": str(path), "rows": n_rows, "labels": {label: two[i] for label, two in self.counts.items()}}
+
         return {
             "target": self.target,
             "how": self.how,
             "stratified": self.is_stratified,
             "duplicates": self.duplicates.to_dict(),
-            **{
-                name: {"path": str(path), "rows": n, "labels": {label: two[i] for label, two in self.counts.items()}}
-                for name, path, n, i in files
-            },
+            "train": values(self.train, self.n_train, 0),
+            "test": values(self.test, self.n_test, 1),
         }
-
-    __repr__ = in_one_line
 
     def __str__(self) -> str:
         def line(path: Path, n: int, which: int) -> str:
@@ -108,17 +108,16 @@ class TableSplit(Shown):
 
         evaluation = self.option if self.option.startswith(" --clusters") else ""
         evaluation += " --stratified" if self.is_stratified else ""
-        return "\n".join(
-            [
-                f"Split {self.how}",
-                line(self.train, self.n_train, 0),
-                line(self.test, self.n_test, 1),
-                *duplicate_lines(self.duplicates),
-                "Next:",
-                f"  crcen fit {quote(str(self.train))} --target {quote(self.target)}{self.option} --out model.crcen",
-                f"  crcen evaluate model.crcen {quote(str(self.test))}{evaluation}",
-            ]
-        )
+        lines = [
+            f"Split {self.how}",
+            line(self.train, self.n_train, 0),
+            line(self.test, self.n_test, 1),
+            *duplicate_lines(self.duplicates),
+            "Next:",
+            f"  crcen fit {quote(str(self.train))} --target {quote(self.target)}{self.option} --out model.crcen",
+            f"  crcen evaluate model.crcen {quote(str(self.test))}{evaluation}",
+        ]
+        return "\n".join(lines)
 
 
 @logged
@@ -135,43 +134,36 @@ def split_table(
     read: ReadOptions | None = None,
     verbose: int = 0,
 ) -> TableSplit:
-    """Split a file into rows to learn from and rows kept apart: what `crcen split` does.
+    """Split a file into training and test rows: what `crcen split` does.
 
-    Rows stay in their order. Tables of more than twenty million cells are read twice, in chunks: a few bytes of each
-    row stay in memory, and with ``time`` the cell of that column. Rows are drawn at random; if fewer than 50 test rows
-    of the rarest value are expected, each value of the target has the same share in both files.
+    Rows stay in their order. Tables of more than twenty million cells are read twice, in chunks. Rows are drawn at
+    random; if fewer than 50 test rows of the rarest value are expected, each value of the target has the same share in
+    both files.
 
     Parameters
     ----------
     data : str, Path, list of them, or data frame
-        The table. Text tables are written anew: the cells as they are, missing ones empty; databases and data frames
-        as Parquet.
+        The table. Text tables are written with unchanged cells, missing ones empty; databases and data frames are
+        written as Parquet.
     target : str
         Column with the label.
     test : float, default=0.25
-        Share of rows kept apart, between 0 and 1.
+        Share of test rows, between 0 and 1.
     clusters : str, optional
         Column whose equal values stay in one file.
     time : str, optional
-        Column of dates or numbers: the latest rows are kept apart.
+        Column of dates or numbers: the latest rows are test rows.
     random_state : int, default=0
         Seed.
     folder : str or Path, optional
-        Where to write; by default beside the file, else here. Files that are there are not replaced.
-    read : ReadOptions, optional
-        How the table is read, where that is not to be detected.
-    verbose : int, default=0
-        1 shows on a terminal that work goes on.
+        Where to write; by default the folder of the file, else the current one. Existing files are not replaced.
+    read, verbose
+        As in `crcen.fit_table`.
 
     Returns
     -------
     TableSplit
-        The two files, named as ``data`` with ``_train`` and ``_test`` behind, and what is in them.
-
-    Raises
-    ------
-    InvalidInput, InvalidParameter, DataUnavailable
-        With one sentence.
+        The two files, named as ``data`` with ``_train`` and ``_test`` appended, and their class counts.
 
     Examples
     --------
@@ -183,21 +175,21 @@ def split_table(
         raise InvalidParameter("clusters and time are two ways to split: give one of them.", parameter="clusters")
     table = open_table(data, read)
     check_column(target, table.columns, "the target", table.name)
-    for name, option in ((clusters, "clusters"), (time, "time")):
+    for option, name in {"clusters": clusters, "time": time}.items():
+        if name is not None and name == target:
+            raise InvalidParameter(
+                f"{option} must be another column than the target: got {name!r} for both.", parameter=option
+            )
         if name is not None:
             check_column(name, table.columns, option, table.name)
-            if name == target:
-                raise InvalidParameter(
-                    f"{option} must be another column than the target: got {name!r} for both.", parameter=option
-                )
     train, kept = _places(table, None if folder is None else Path(folder))
-    pieces: Iterable[Any] | None = None
+    pieces: Iterable[pd.DataFrame] | None = None
     with busy("reading the table", visible=bool(verbose)):
         if table.n_rows is not None and table.n_rows * len(table.columns) <= _MOST_CELLS:
             pieces = list(table.chunks(_CHUNK_ROWS))
         survey = _survey(table, pieces, target, clusters or time)
-    codes, labels = survey.codes, survey.labels
-    rarest = int(np.bincount(codes, minlength=len(labels))[: len(labels)].min())
+    codes, labels = survey.codes, [*survey.labels, "no value"]
+    rarest = int(np.bincount(codes, minlength=len(labels))[:-1].min())
     is_stratified = time is None and test * rarest < _ENOUGH_TEST_ROWS
     if clusters is not None:
         is_test, how = _by_clusters(survey, test, random_state, clusters, target, is_stratified)
@@ -207,29 +199,26 @@ def split_table(
         is_test, how = _by_label(survey, test, random_state, target, is_stratified)
     with busy("writing both files", visible=bool(verbose)):
         _write(table, pieces, is_test, train, kept)
-    counts = {
-        label: (int(((codes == i) & ~is_test).sum()), int(((codes == i) & is_test).sum()))
-        for i, label in enumerate([*labels, "no value"])
-    }
-    chosen = [f" --{option} {quote(name)}" for name, option in ((clusters, "clusters"), (time, "time")) if name]
-    found = {label: two for label, two in counts.items() if any(two)}
+    by_file = [np.bincount(codes[part], minlength=len(labels)).tolist() for part in (~is_test, is_test)]
+    counts = {label: two for label, two in zip(labels, zip(*by_file, strict=True), strict=True) if any(two)}
+    option = f" --clusters {quote(clusters)}" if clusters else f" --time {quote(time)}" if time else ""
     if is_stratified:
         record = {"stratified": True, "target": target, "content": _content(kept)}
         write_atomic(_record(kept), json.dumps(record).encode())
-    numbers, names = codes.astype(np.int64), [*labels, "no value"]
-    duplicates = Duplicates.of(survey.hashes, numbers, names, is_test, is_coarse=survey.is_coarse)
-    return TableSplit(train, kept, target, how, found, duplicates, "".join(chosen), is_stratified)
+    duplicates = Duplicates.of(survey.hashes, codes.astype(np.int64), labels, is_test, is_coarse=survey.is_coarse)
+    return TableSplit(train, kept, target, how, counts, duplicates, option, is_stratified)
 
 
 def was_stratified(table: Table, target: str) -> bool:
     """Whether `split_table` wrote this file with fixed class counts, and it has not changed since."""
-    path = None if table.file is None else Path(table.file.path)
-    try:
-        record = {} if path is None else json.loads(_record(path).read_bytes())
-        is_same = record.get("target") == target and path is not None and record.get("content") == _content(path)
-    except (OSError, ValueError, AttributeError):
+    if table.file is None:
         return False
-    return bool(is_same and record.get("stratified") is True)
+    path = Path(table.file.path)
+    try:
+        expected = {"stratified": True, "target": target, "content": _content(path)}
+        return bool(json.loads(_record(path).read_bytes()) == expected)
+    except (OSError, ValueError):
+        return False
 
 
 def _record(path: Path) -> Path:
@@ -237,14 +226,14 @@ def _record(path: Path) -> Path:
 
 
 def _content(path: Path) -> str:
-    """What tells a file from another one of its name: its size and first bytes, hashed."""
+    """Hash of the size and the first bytes of a file."""
     with open(path, "rb") as file:
         start = file.read(_RECORD_BYTES)
     return hashlib.blake2b(start + str(path.stat().st_size).encode(), digest_size=16).hexdigest()
 
 
 def _places(table: Table, folder: Path | None) -> tuple[Path, Path]:
-    """Where the two files go: both free."""
+    """Names of the two files, which must not exist."""
     name = Path(table.name if table.file is None else table.file.path).name
     suffix, compression = format_of_name(name)
     endings = "".join(Path(name).suffixes[-1 - (compression is not None and suffix != "") :])
@@ -259,12 +248,12 @@ def _places(table: Table, folder: Path | None) -> tuple[Path, Path]:
     if folder is None:
         folder = Path() if table.file is None else Path(table.file.path).parent
     if not folder.is_dir():
-        raise InvalidParameter(f"folder must be a folder that is there: got {folder}.", parameter="folder")
+        raise InvalidParameter(f"folder must be an existing folder: got {folder}.", parameter="folder")
     places = folder / f"{stem}_train{endings}", folder / f"{stem}_test{endings}"
     for place in (*places, _record(places[1])):
         if place.exists():
             raise InvalidParameter(
-                f"{place} is there already, and split replaces nothing: move it, or use folder=.", parameter="folder"
+                f"{place} exists, and split does not replace files: move it, or use folder=.", parameter="folder"
             )
     return places
 
@@ -279,7 +268,7 @@ class _Survey(NamedTuple):
     cells: Any
 
 
-def _survey(table: Table, pieces: Iterable[Any] | None, target: str, other: str | None) -> _Survey:
+def _survey(table: Table, pieces: Iterable[pd.DataFrame] | None, target: str, other: str | None) -> _Survey:
     import pandas as pd
 
     found: dict[str, int] = {}
@@ -304,15 +293,13 @@ def _survey(table: Table, pieces: Iterable[Any] | None, target: str, other: str 
     if not (code >= 0).any():
         raise InvalidInput(f"{table.name} has no row with a value of {target}.")
     if len(found) < 2:
-        raise InvalidInput(
-            f"the target {target} must have at least two different values: got one, {next(iter(found))}."
-        )
+        raise InvalidInput(f"the target {target} must have at least two different values: got one, {', '.join(found)}.")
     code = np.where(code < 0, len(found), code).astype(np.int8)
     cells = pd.concat(others, ignore_index=True) if other else None
     return _Survey(code, list(found), np.concatenate(hashes), is_coarse, cells)
 
 
-def _numbers_rows(name: str, cells: Any) -> bool:
+def _numbers_rows(name: str, cells: pd.Series) -> bool:
     """Whether a column only numbers or names the rows, so that copies of a row differ in it."""
     import pandas as pd
 
@@ -329,7 +316,7 @@ def _numbers_rows(name: str, cells: Any) -> bool:
     return bool(why_codes(name, present.astype(str), n_values, is_amount=False))
 
 
-def _hashes(frame: Any) -> NDArray[np.uint64]:
+def _hashes(frame: pd.DataFrame) -> NDArray[np.uint64]:
     """A hash of each row; of rows without any column their number, since nothing can be compared."""
     import pandas as pd
 
@@ -347,7 +334,7 @@ def _by_label(survey: _Survey, test: float, seed: int, target: str, is_stratifie
     if not is_stratified:
         is_test[rng.choice(len(codes), round(test * len(codes)), replace=False)] = True
         _check_labels(codes, labels, is_test, target, "test")
-        return is_test, f"at random, {_percent(is_test)} of rows kept apart"
+        return is_test, f"at random, {_percent(is_test)} test rows"
     for code in range(len(labels) + 1):
         rows = np.flatnonzero(codes == code)
         if code < len(labels) and len(rows) < 2:
@@ -357,7 +344,7 @@ def _by_label(survey: _Survey, test: float, seed: int, target: str, is_stratifie
         n = round(test * len(rows))
         n = min(max(n, 1), len(rows) - 1) if code < len(labels) else n
         is_test[rng.choice(rows, n, replace=False)] = True
-    return is_test, f"at random, {_percent(is_test)} of rows kept apart, each value of {target} in the same share"
+    return is_test, f"at random, {_percent(is_test)} test rows, each value of {target} in the same share"
 
 
 def _by_clusters(
@@ -385,7 +372,7 @@ def _by_clusters(
         is_test = np.isin(members, order[:n_test])
     _check_labels(codes, survey.labels, is_test, target, "clusters")
     alike = f", values of {target} in about the same shares" if is_stratified else ""
-    return is_test, f"by {clusters}, each of its values in one file, {_percent(is_test)} of rows kept apart{alike}"
+    return is_test, f"by {clusters}, each of its values in one file, {_percent(is_test)} test rows{alike}"
 
 
 def _by_time(survey: _Survey, test: float, time: str, target: str) -> tuple[Bools, str]:
@@ -404,16 +391,16 @@ def _by_time(survey: _Survey, test: float, time: str, target: str) -> tuple[Bool
             f"time must have different values: {time} puts all these rows at one moment.", parameter="time"
         )
     _check_labels(survey.codes, survey.labels, is_test, target, "time")
-    return is_test, f"by {time}, the latest {_percent(is_test)} of rows kept apart"
+    return is_test, f"by {time}, the latest {_percent(is_test)} are test rows"
 
 
 def _check_labels(codes: Index, labels: list[str], is_test: Bools, target: str, option: str) -> None:
-    for part, name in ((~is_test, "learn from"), (is_test, "check with")):
+    for part, name in ((~is_test, "training"), (is_test, "test")):
         absent = [label for i, label in enumerate(labels) if not (codes[part] == i).any()]
         if absent:
             raise InvalidInput(
-                f"{option} leaves no row of {target} = {absent[0]} to {name}: try another share with test=, or another "
-                f"column.",
+                f"{option} leaves no {name} row of {target} = {absent[0]}: try another share with test=, or another "
+                "column.",
                 parameter=(option, "test"),
             )
 
@@ -422,7 +409,7 @@ def _percent(is_test: Bools) -> str:
     return f"{100.0 * is_test.mean():.3g} %"
 
 
-def _write(table: Table, pieces: Iterable[Any] | None, is_test: Bools, train: Path, test: Path) -> None:
+def _write(table: Table, pieces: Iterable[pd.DataFrame] | None, is_test: Bools, train: Path, test: Path) -> None:
     """Both files in one pass, in the format of the table."""
     with ExitStack() as opened:
         if table.kind == "parquet" and table.file is not None and not table.options.to_remember:

@@ -48,7 +48,7 @@ def balance_shift(y: ArrayLike, logits: ArrayLike, weighting: Any, sample_weight
     logits : array of shape (n,) or (n, K)
         The network's output before the sigmoid or softmax.
     weighting : as in `crcen.resolve`
-        A `Price` is taken as it is; anything else is resolved on these rows.
+        A `Price` is used unchanged; anything else is resolved on these rows.
     sample_weight : array of shape (n,), optional
         Finite and not negative.
 
