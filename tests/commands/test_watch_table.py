@@ -22,7 +22,7 @@ from crcen import (
 )
 from crcen.cli import app
 from crcen.commands.monitor import ExpectedFigures
-from crcen.theory.metrics import expected_counts
+from crcen.theory.metrics import expected_shares
 
 QUICK = {"hidden": (), "max_epochs": 10, "random_state": 0, "l2": 1e-3, "encoding": "standard", "n_members": 1}
 
@@ -143,14 +143,15 @@ def test_expected_figures_are_right_where_probabilities_are():
     drawn = {"precision": caught / alarms.sum(), "recall": caught / (caught + missed), "cost": cost}
     for name, values in drawn.items():
         one = figures.cost_per_1000 if name == "cost" else getattr(figures.counts[0], name)
-        assert values.mean() == pytest.approx(one.value, abs=5 * one.error / np.sqrt(3000) + 1e-4)
-        assert values.std() == pytest.approx(one.error, rel=0.07)
+        error = (one.high - one.value) / 1.96
+        assert values.mean() == pytest.approx(one.value, abs=5 * error / np.sqrt(3000) + 1e-4)
+        assert values.std() == pytest.approx(error, rel=0.07)
         assert np.mean((values > one.low) & (values < one.high)) == pytest.approx(0.95, abs=0.015)
 
 
 def test_nothing_is_expected_of_no_alarm_and_no_positive():
-    assert np.isnan(expected_counts(np.full(9, 0.1), np.zeros(9, dtype=bool)).precision.value)
-    assert np.isnan(expected_counts(np.full(9, 1e-200), np.zeros(9, dtype=bool)).recall.value)
+    assert np.isnan(expected_shares(np.full(9, 0.1), np.zeros(9, dtype=bool)).precision.value)
+    assert np.isnan(expected_shares(np.full(9, 1e-200), np.zeros(9, dtype=bool)).recall.value)
 
 
 def test_expected_figures_of_training_stand_beside(model):

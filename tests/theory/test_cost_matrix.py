@@ -42,10 +42,7 @@ def test_rows_on_which_an_alarm_always_pays():
     np.testing.assert_allclose(costs.threshold, [-np.inf, 0.0, 1 / 6])
     assert decide([0.0, 0.0, 0.0], costs).tolist() == [True, False, False]
     assert decide([0.1, 0.1, 0.1], costs).tolist() == [True, True, False]
-
-
-def test_a_row_indifferent_between_both_gets_no_alarm():
-    assert CostMatrix.binary(tp=np.array([3.0]), fp=2.0, fn=3.0, tn=2.0).threshold.tolist() == [np.inf]
+    assert CostMatrix.binary(tp=np.array([3.0]), fp=2.0, fn=3.0, tn=2.0).threshold.tolist() == [np.inf]  # indifferent
 
 
 @pytest.mark.parametrize("positive", [0, 1])
@@ -104,12 +101,6 @@ def test_costs_by_row_are_no_price_of_a_fit():
 def test_costs_for_other_rows_are_refused(call):
     with pytest.raises(InvalidInput, match="these costs are for 3 rows: got 2"):
         call(CostMatrix.binary(fn=np.array([2.0, 3.0, 4.0])))
-
-
-def test_costs_show_themselves():
-    assert (
-        repr(CostMatrix.binary(tp=1, fn=np.arange(1.0, 8.0) + 1)) == "CostMatrix.binary(tp=1, fp=1, fn=<7 rows>, tn=0)"
-    )
 
 
 @given(st.integers(0, 10**6))
@@ -171,5 +162,7 @@ def test_matrices_that_mean_nothing_are_refused(make, sentence):
 
 
 def test_a_matrix_prints_its_names():
+    by_row = CostMatrix.binary(tp=1, fn=np.arange(1.0, 8.0) + 1)
+    assert repr(by_row) == "CostMatrix.binary(tp=1, fp=1, fn=<7 rows>, tn=0)"
     assert "review" in str(CostMatrix([[0, 1, 0.3], [20, 0, 2]], labels=["ok", "bad"], actions=["review"]))
     assert "positive" in str(CostMatrix.binary(fn=3))

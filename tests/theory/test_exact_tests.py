@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2_contingency, fisher_exact, hypergeom
 
-from crcen.theory.exact_tests import fewest_alarms, one_per_cluster, precision_cut, shares_p_value
+from crcen.theory.exact_tests import fewest_rows, one_per_cluster, precision_cut, shares_p_value
 from crcen.theory.prevalence import estimate_shares, shifted_probabilities
 
 
@@ -52,7 +52,7 @@ def test_precision_is_guaranteed(n, share):
 
 
 def test_precision_needs_enough_alarms():
-    assert fewest_alarms(0.5, 0.95) == 5
+    assert fewest_rows(0.5, 0.95) == 5
     scores = np.arange(100, 0, -1.0)
     assert precision_cut(np.arange(100) < 4, scores, 0.5, 0.95) == 0
     assert precision_cut(np.arange(100) < 10, scores, 0.5, 0.95) >= 10

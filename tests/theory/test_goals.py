@@ -19,7 +19,8 @@ from crcen import (
     decision_summary,
 )
 from crcen.theory.decision import sigmoid
-from crcen.theory.goals import fewest_positives, n_lost_allowed
+from crcen.theory.exact_tests import fewest_rows
+from crcen.theory.goals import n_lost_allowed
 
 
 def probabilities(n, seed=0):
@@ -135,7 +136,7 @@ def test_rows_that_may_be_lost_are_those_of_the_binomial(n, share, confidence):
     lost = n_lost_allowed(n, share, confidence)
     assert lost < 0 or binom.sf(lost, n, 1 - share) >= confidence - 1e-12
     assert binom.sf(lost + 1, n, 1 - share) < confidence
-    assert fewest_positives(0.9, 0.95) == 29
+    assert fewest_rows(0.9, 0.95) == 29
 
 
 def guaranteed(y, p, goal):

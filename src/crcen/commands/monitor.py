@@ -34,8 +34,9 @@ from crcen.report.rendering import asset, environment, policy
 from crcen.tables.options import ReadOptions
 from crcen.tables.profile import Difference
 from crcen.theory.decision import sigmoid
+from crcen.theory.intervals import Interval, normal_interval
 from crcen.theory.limits import FALSE_ALARM_RATE, WATCHED_COLUMNS_PART
-from crcen.theory.metrics import Expected, ExpectedCounts, expected_counts
+from crcen.theory.metrics import ExpectedShares, expected_shares
 from crcen.theory.rows import Array, Bools, Index, Shown
 
 if TYPE_CHECKING:
@@ -56,8 +57,8 @@ class ExpectedFigures(Shown):
     """What decisions are expected to result in, if the probabilities are right: of the positive class, or of all."""
 
     labels: tuple[Label, ...]
-    counts: tuple[ExpectedCounts, ...]
-    cost_per_1000: Expected
+    counts: tuple[ExpectedShares, ...]
+    cost_per_1000: Interval
 
     @classmethod
     def of(cls, rule: RowRule, p: Array, actions: Index) -> ExpectedFigures:
@@ -67,8 +68,8 @@ class ExpectedFigures(Shown):
         paid = costs[:, actions].T
         mean = (p * paid).sum(axis=1)
         variance = np.maximum((p * paid**2).sum(axis=1) - mean**2, 0.0)
-        cost = Expected(1000.0 * float(mean.mean()), 1000.0 * math.sqrt(float(variance.sum())) / len(p))
-        counts = tuple(expected_counts(p[:, k], actions == k) for k in classes)
+        cost = normal_interval(1000.0 * float(mean.mean()), 1000.0 * math.sqrt(float(variance.sum())) / len(p))
+        counts = tuple(expected_shares(p[:, k], actions == k) for k in classes)
         return cls(tuple(rule.labels[k] for k in classes), counts, cost)
 
     def to_dict(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from crcen.commands.rules import ClassShares, Label, RowRule
 from crcen.commands.scoring import Judging
 from crcen.tables.options import ReadOptions
 from crcen.theory.intervals import LEVEL
-from crcen.theory.metrics import expected_counts
+from crcen.theory.metrics import expected_shares
 from crcen.theory.planning import (
     audits_for_recall_bound,
     labels_for_cost_width,
@@ -209,7 +209,7 @@ def plan_table(
 
 def _for_recall(p: Array, actions: Index, k: int, bound: float, *, confidence: float, power: float) -> float:
     """Labelled rows for a bound on the recall of a class; infinite if its expected recall is not above the bound."""
-    recall = expected_counts(p[:, k], actions == k).recall.value
+    recall = expected_shares(p[:, k], actions == k).recall.value
     if not bound < recall <= 1.0:
         return math.inf
     try:

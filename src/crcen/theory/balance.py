@@ -1,11 +1,10 @@
 """The balance solve: shifts of the output biases that make the key equations hold.
 
-Minimising the weighted cross entropy over the shifts is a convex problem with one solution if every class has weight.
-The solve works on log outflow − log inflow of each class, computed from logits and never from probabilities, so that it
-keeps its relative precision if every probability is saturated. Two classes are one falling function of one shift:
-Newton steps kept inside a bracket, and bisection if a step leaves it (plain Newton diverges from saturated logits).
-K classes are Newton steps in all shifts, whose matrix is a weighted Laplacian. If no step lowers the gaps, binary
-solves do: each class against the rest, then each set of classes that exchange rows almost only among themselves.
+It works on log outflow − log inflow of each class, from logits and never from probabilities, so that it keeps its
+relative precision if every probability is saturated. Two classes are one falling function of one shift: Newton steps
+kept inside a bracket. K classes are Newton steps in all shifts, whose matrix is a weighted Laplacian. If no step lowers
+the gaps, binary solves do: each class against the rest, then each set of classes that exchange rows mostly among
+themselves.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.decision import log_softmax, log_sum_exp, sigmoid
-from crcen.theory.price import resolve
+from crcen.theory.price import WeightingLike, resolve
 from crcen.theory.rows import (
     Array,
     Bools,
@@ -38,7 +37,9 @@ _HALVINGS = 8
 _STRENGTHS = (1e-2, 1e-4, 1e-8, 1e-12)
 
 
-def balance_shift(y: ArrayLike, logits: ArrayLike, weighting: Any, sample_weight: ArrayLike | None = None) -> Any:
+def balance_shift(
+    y: ArrayLike, logits: ArrayLike, weighting: WeightingLike, sample_weight: ArrayLike | None = None
+) -> Any:
     """The number to add to a network's output bias so that the key equation holds on these rows.
 
     Parameters

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from crcen.exceptions import InvalidInput
-from crcen.theory.price import alpha_of, cost_ratio_of
+from crcen.theory.price import WeightingLike, alpha_of, cost_ratio_of
 from crcen.theory.rows import Array, FloatOrArray, check_not_negative, check_probabilities
 
 _ROUNDING = 1e-12
@@ -30,28 +29,18 @@ def means_by_law(discrimination: float, alpha: float) -> tuple[float, float]:
     return (alpha + discrimination) / (1.0 + alpha), alpha * (1.0 - discrimination) / (1.0 + alpha)
 
 
-def class_means(discrimination: float, weighting: Any) -> tuple[float, float]:
-    """Both class means of a network from its discrimination: the general-λ law.
+def class_means(discrimination: float, weighting: WeightingLike) -> tuple[float, float]:
+    """Both class means (positives, negatives) of a network from its discrimination: the general-λ law.
 
-    The key equation alone promises no accuracy, as a constant output satisfies it (D = 0); together with D it
-    determines the class means.
+    With r = 1/α: (1 + rD) / (1 + r) and (1 − D) / (1 + r). The key equation alone promises no accuracy, as a constant
+    output satisfies it (D = 0); together with D it determines the class means.
 
     Parameters
     ----------
     discrimination : float
-        D = mean_pos − mean_neg, in [−1, 1].
+        D = mean_pos − mean_neg, in [−1, 1]; an error if it is so negative that a class mean would leave [0, 1].
     weighting : Price, Alpha or "balanced"
         What gives α.
-
-    Returns
-    -------
-    mean_pos, mean_neg : float
-        With r = 1/α: (1 + rD) / (1 + r) and (1 − D) / (1 + r).
-
-    Raises
-    ------
-    InvalidInput
-        If D is not a number in [−1, 1], or so negative that a class mean would leave [0, 1].
     """
     alpha = alpha_of(weighting)
     if not -1.0 <= discrimination <= 1.0:
@@ -64,7 +53,7 @@ def class_means(discrimination: float, weighting: Any) -> tuple[float, float]:
     return pos, neg
 
 
-def mean_pos_given(mean_neg: ArrayLike, weighting: Any) -> FloatOrArray:
+def mean_pos_given(mean_neg: ArrayLike, weighting: WeightingLike) -> FloatOrArray:
     """Mean output on positives from that on negatives, 1 − mean_neg / α; an error if it leaves [0, 1]."""
     alpha = alpha_of(weighting)
     given = check_probabilities(mean_neg, "mean_neg")
@@ -73,7 +62,7 @@ def mean_pos_given(mean_neg: ArrayLike, weighting: Any) -> FloatOrArray:
     return _probability(implied, f"mean_pos at α = {alpha:g}")
 
 
-def mean_neg_given(mean_pos: ArrayLike, weighting: Any) -> FloatOrArray:
+def mean_neg_given(mean_pos: ArrayLike, weighting: WeightingLike) -> FloatOrArray:
     """Mean output on negatives from that on positives, α · (1 − mean_pos); an error if it leaves [0, 1]."""
     alpha = alpha_of(weighting)
     given = check_probabilities(mean_pos, "mean_pos")
@@ -88,7 +77,7 @@ class MeanBounds:
     max_mean_neg: float
 
 
-def mean_bounds(weighting: Any) -> MeanBounds:
+def mean_bounds(weighting: WeightingLike) -> MeanBounds:
     """Bounds for any network that satisfies the key equation: mean_pos ≥ 1 − 1/α and mean_neg ≤ α."""
     alpha = alpha_of(weighting)
     return MeanBounds(min_mean_pos=max(0.0, 1.0 - 1.0 / alpha), max_mean_neg=min(1.0, alpha))
@@ -104,19 +93,10 @@ def _cantelli(distance: Array, variance: ArrayLike, name: str) -> FloatOrArray:
 
 
 def recall_bound(mean_pos: ArrayLike, var_pos: ArrayLike, threshold: ArrayLike = 0.5) -> FloatOrArray:
-    """Lower bound of recall by Cantelli's inequality.
+    """Lower bound of recall by Cantelli's inequality, 1 − v / (v + (mean − threshold)²).
 
-    Parameters
-    ----------
-    mean_pos, var_pos : float or array
-        Mean and population variance of the positives' weighted probabilities.
-    threshold : float or array
-        A row is decided positive above it.
-
-    Returns
-    -------
-    float or array
-        1 − v / (v + (mean − threshold)²); 0, nothing promised, if the mean is not above the threshold.
+    From mean and population variance of the positives' weighted probabilities, with an alarm above the threshold; 0,
+    nothing promised, if the mean is not above it.
     """
     distance = check_probabilities(mean_pos, "mean_pos") - check_probabilities(threshold, "threshold")
     return _cantelli(distance, var_pos, "var_pos")
@@ -128,6 +108,6 @@ def specificity_bound(mean_neg: ArrayLike, var_neg: ArrayLike, threshold: ArrayL
     return _cantelli(distance, var_neg, "var_neg")
 
 
-def copies_per_positive(weighting: Any) -> float:
+def copies_per_positive(weighting: WeightingLike) -> float:
     """Copies of each minority row, itself included, that would replace the weights: λ / (1 − λ)."""
     return cost_ratio_of(weighting)

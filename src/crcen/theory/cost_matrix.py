@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.rows import Array, FloatOrArray, Shown, as_numpy
+from crcen.theory.rows import Array, FloatOrArray, Shown, as_numpy, decision_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class CostMatrix(Shown):
         is_binary: bool = False,
     ) -> None:
         values = np.array(costs, dtype=np.float64)
-        if values.ndim not in (2, 3) or values.shape[-1] < values.shape[-2] or values.shape[-2] < 2:
+        if values.ndim not in (2, 3) or not 2 <= values.shape[-2] <= values.shape[-1]:
             raise InvalidParameter(
                 f"costs must have a row for each true class and at least as many columns: got shape {values.shape}.",
                 parameter="costs",
@@ -57,46 +57,30 @@ class CostMatrix(Shown):
         if not np.isfinite(values).all():
             raise InvalidParameter("costs must be finite numbers.", parameter="costs")
         values.setflags(write=False)
-        extra = values.shape[-1] - values.shape[-2]
-        if isinstance(actions, str):
-            actions = (actions,)
-        if len(actions) != extra:
-            raise InvalidParameter(
-                f"{extra} columns of costs decide for no class, so that many actions need a name: got {len(actions)}."
-            )
+        n_classes, n_actions = values.shape[-2:]
+        others = tuple(_plain(one) for one in ([actions] if isinstance(actions, str) else actions))
         names = None if labels is None else tuple(_plain(label) for label in labels)
-        if names is not None and (len(names) != values.shape[-2] or len(set(names)) != len(names)):
-            raise InvalidParameter(f"labels must name {values.shape[-2]} different classes: got {list(names)}.")
-        if names is not None and set(names) & set(actions):
-            raise InvalidParameter(f"an action must not have the name of a class: got {list(actions)}.")
-        if is_binary and (values.shape[-2] != 2 or names is not None):
+        if len(others) != n_actions - n_classes:
+            raise InvalidParameter(
+                f"{n_actions - n_classes} columns of costs decide for no class, so that many actions need a name: got "
+                f"{len(others)}."
+            )
+        if names is not None and not len(set(names)) == len(names) == n_classes:
+            raise InvalidParameter(f"labels must name {n_classes} different classes: got {list(names)}.")
+        if set(names or ()) & set(others):
+            raise InvalidParameter(f"an action must not have the name of a class: got {list(others)}.")
+        if is_binary and (n_classes != 2 or names is not None):
             raise InvalidParameter("is_binary is for two classes without labels: use CostMatrix.binary.")
-        for name, value in (
-            ("costs", values),
-            ("labels", names),
-            ("actions", tuple(_plain(a) for a in actions)),
-            ("is_binary", bool(is_binary)),
-        ):
-            object.__setattr__(self, name, value)
+        self.__dict__.update(costs=values, labels=names, actions=others, is_binary=bool(is_binary))
 
     @classmethod
     def binary(cls, tp: ArrayLike = 0.0, fp: ArrayLike = 1.0, fn: ArrayLike = 1.0, tn: ArrayLike = 0.0) -> CostMatrix:
-        """Costs of the four outcomes of a binary decision.
+        """Costs of the four outcomes of a binary decision; numbers, or an array (n,) with one for each row.
 
         An alarm costs p·tp + (1−p)·fp in expectation and no alarm p·fn + (1−p)·tn. The alarm is cheaper exactly where
-        p exceeds ``threshold`` = (fp − tn) / ((fp − tn) + (fn − tp)).
-
-        Parameters
-        ----------
-        tp, fp, fn, tn : float or array of shape (n,)
-            Cost of a true alarm, a false alarm, a miss, and a true negative; numbers, or one for each row.
-
-        Raises
-        ------
-        InvalidParameter
-            If an entry is not finite, lengths differ, or the decision does not depend on p: with four numbers fn must
-            exceed tp and fp must exceed tn. With arrays a row on which an alarm never pays (threshold inf) or always
-            pays (−inf) is allowed; only rows with fn < tp and fp < tn are refused.
+        p exceeds ``threshold`` = (fp − tn) / ((fp − tn) + (fn − tp)). With four numbers fn must exceed tp and fp must
+        exceed tn. With arrays a row on which an alarm never pays (threshold inf) or always pays (−inf) is allowed; only
+        rows with fn < tp and fp < tn are refused.
 
         Examples
         --------
@@ -128,15 +112,7 @@ class CostMatrix(Shown):
         return found
 
     def with_review(self, cost: float, name: str = "review") -> CostMatrix:
-        """The same costs with one more action, which costs the same for every true class.
-
-        Parameters
-        ----------
-        cost : float
-            Of one review, in the unit of the other costs.
-        name : str, default="review"
-            Name of the action.
-        """
+        """The same costs with one more action, whose cost is the same for every true class."""
         column = np.full((*self.costs.shape[:-1], 1), float(cost))
         costs = np.concatenate([self.costs, column], axis=-1)
         return CostMatrix(costs, self.labels, (*self.actions, name), self.is_binary)
@@ -220,13 +196,8 @@ class CostMatrix(Shown):
         """The cheapest action of every row: a label or action; of a binary matrix whether it is an alarm."""
         if self.is_binary and not self.actions:
             return self.choose(p).astype(np.bool_)
-        labels = self.labels if self.labels is not None else tuple(range(self.n_classes))
-        names: list[Any] = [*labels, *self.actions]
-        if self.actions:
-            table = np.empty(len(names), dtype=object)
-            table[:] = names
-        else:
-            table = np.array(names)
+        names = [*(self.labels or range(self.n_classes)), *self.actions]
+        table = np.array(names, dtype=object if self.actions else None)
         return np.asarray(table[self.choose(p)])
 
     def realised(self, y: ArrayLike, chosen: ArrayLike) -> Array:
@@ -268,27 +239,19 @@ class CostMatrix(Shown):
     def __str__(self) -> str:
         if self.is_per_row:
             return f"costs of {self.n_actions} actions for {self.n_classes} classes, for each of {self.n_rows} rows"
-        default = ("negative", "positive") if self.is_binary else range(self.n_classes)
-        labels = [str(one) for one in (self.labels if self.labels is not None else default)]
-        names = [*labels, *map(str, self.actions)]
-        width = max(10, *map(len, names)) + 2
-        head = " " * width + "".join(f"{name:>{width}}" for name in names)
-        rows = (
-            f"{label:<{width}}" + "".join(f"{cost:>{width}.6g}" for cost in row)
-            for label, row in zip(labels, self.costs.tolist(), strict=True)
-        )
-        return "\n".join(["true ↓ decided →", head, *rows])
+        labels = self.labels or (("negative", "positive") if self.is_binary else range(self.n_classes))
+        return decision_table([*labels, *self.actions], self.costs)
 
     def __repr__(self) -> str:
         if not self.is_binary or self.actions:
             parts = [str(self.costs.tolist()) if not self.is_per_row else f"<{self.n_rows} rows>"]
             parts += [f"{name}={list(getattr(self, name))}" for name in ("labels", "actions") if getattr(self, name)]
             return f"CostMatrix({', '.join(parts)})"
-        cells = {"tp": self.costs[..., 1, 1], "fp": self.costs[..., 0, 1], "fn": self.costs[..., 1, 0]}
-        cells["tn"] = self.costs[..., 0, 0]
+        cells = zip(("tp", "fp", "fn", "tn"), ((1, 1), (0, 1), (1, 0), (0, 0)), strict=True)
+        values = {name: self.costs[..., row, column] for name, (row, column) in cells}
         shown = (
             f"{name}={value.flat[0]:g}" if value.size and np.ptp(value) == 0.0 else f"{name}=<{value.size} rows>"
-            for name, value in cells.items()
+            for name, value in values.items()
         )
         return f"CostMatrix.binary({', '.join(shown)})"
 

@@ -26,7 +26,7 @@ from crcen.theory.limits import DRIFT_SCALE
 from crcen.theory.planning import labels_for_drift, labels_for_recall_bound, smallest_drift
 from crcen.theory.price import Price
 from crcen.theory.residual_test import TrainingError
-from crcen.theory.rows import Array, Bools, Index, plain
+from crcen.theory.rows import Array, Bools, Index, p_text, plain
 from crcen.theory.tail import holm
 
 Differences = Callable[[float], "tuple[str, ...] | None"]
@@ -46,7 +46,6 @@ TESTS = {
 }
 _SHARE = re.compile(r"(recall|precision)\s*(?:\[\s*(.+?)\s*\])?\s*(>=|≥|<=|≤|==?|<|>)\s*(\S.*)")
 _COST = re.compile(r"cost per\s+([\d,]+|row)(?:\s+rows?)?\s*(>=|≥|<=|≤|==?|<|>)\s*(\S.*)")
-_SMALLEST_P = 1e-15
 
 
 @dataclass(frozen=True)
@@ -178,23 +177,33 @@ class Outcome:
     """One test of a criterion, on all rows or on those of a group."""
 
     criterion: Criterion
-    verdict: str  # "pass", "fail" or "undecided", with all tests of the certificate considered
-    estimate: float  # in the unit of the criterion
-    bound: float  # one-sided confidence bound that decides, of this test alone
-    interval: Interval  # two-sided, at the same confidence
-    hits: int  # rows that are right (of a share)
     size: int  # rows that count
-    p_pass: float  # of "the threshold is not kept", adjusted by Holm; NaN without such a test
-    p_fail: float  # of "it is kept", likewise
-    statement: str  # what was shown, in one sentence
+    estimate: float = math.nan  # in the unit of the criterion
+    bounds: tuple[float, float] = (math.nan, math.nan)  # one-sided confidence bounds, of this test alone
+    interval: Interval = UNKNOWN  # two-sided, at the same confidence
+    hits: int = 0  # rows that are right (of a share)
+    p_pass: float = math.nan  # of "the threshold is not kept"; NaN without such a test
+    p_fail: float = math.nan  # of "it is kept", likewise
+    detail: str = ""
     column: str = ""  # of a group; empty for all rows
     group: str = ""
-    groups: tuple["Outcome", ...] = ()  # results of the groups
+    verdict: str = ""  # "pass", "fail" or "undecided", with all tests of the certificate considered
+    statement: str = ""  # what was shown, in one sentence
+    groups: tuple["Outcome", ...] = ()
+
+    @property
+    def is_upper(self) -> bool:
+        """Whether the upper bound decides."""
+        return (self.criterion.metric == "cost") == (self.verdict != "fail")
+
+    @property
+    def bound(self) -> float:
+        """The bound that decides."""
+        return self.bounds[self.is_upper]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         one = self.criterion
-        name = {"column": self.column, "group": self.group} if self.column else {"criterion": one.text}
         numbers = {
             "verdict": self.verdict,
             "estimate": plain(self.estimate),
@@ -207,27 +216,10 @@ class Outcome:
             "statement": self.statement,
         }
         if self.column:
-            return {**name, **numbers}
+            return {"column": self.column, "group": self.group, **numbers}
         threshold = plain(one.threshold * one.per) if one.has_threshold else None
-        rest = {"metric": one.metric, "threshold": threshold, "test": TESTS[one.metric]}
-        return {**name, **rest, **numbers, "groups": [group.to_dict() for group in self.groups]}
-
-
-@dataclass
-class _Test:
-    """A test before Holm's adjustment."""
-
-    criterion: Criterion
-    size: int
-    estimate: float = math.nan
-    bounds: tuple[float, float] = (math.nan, math.nan)
-    interval: Interval = UNKNOWN
-    hits: int = 0
-    p_pass: float = math.nan
-    p_fail: float = math.nan
-    detail: str = ""
-    column: str = ""
-    group: str = ""
+        name = {"criterion": one.text, "metric": one.metric, "threshold": threshold, "test": TESTS[one.metric]}
+        return {**name, **numbers, "groups": [group.to_dict() for group in self.groups]}
 
 
 def judge_criteria(
@@ -243,33 +235,31 @@ def judge_criteria(
     of "kept"; a comparison with training rows has its share of the error rate of the latter.
     """
     alpha = 1.0 - confidence
-    tests: list[_Test] = []
+    tests: list[Outcome] = []
     for one in criteria:
         tests.append(_measured(one, rows, np.ones(len(rows.y), np.bool_), confidence))
-        if one.metric in ("drift", "groups"):
-            continue
-        for column, name, part in rows.parts():
-            found = _measured(one, rows, part, confidence)
-            found.column, found.group = column, name
-            tests.append(found)
-    drift = next((test for test in tests if test.criterion.metric == "drift"), None)
+        if one.metric not in ("drift", "groups"):
+            tests += [
+                replace(_measured(one, rows, part, confidence), column=column, group=name)
+                for column, name, part in rows.parts()
+            ]
+    has_drift = any(one.metric == "drift" for one in criteria)
     least = alpha / len(tests)
-    said = None if drift is None else differences(least)
-    passed = holm([test.p_pass for test in tests])
-    failed = holm([test.p_fail for test in tests])
-    level = alpha if drift is None else alpha - least
-    outcomes: list[Outcome] = []
-    for test, p_pass, p_fail in zip(tests, passed, failed, strict=True):
-        if test is drift:
-            verdict = "undecided" if said is None else "fail" if said else "pass"
-            test.detail = "; ".join(said or ())
+    found = differences(least) if has_drift else None
+    level = alpha - least if has_drift else alpha
+    adjusted = zip(holm([test.p_pass for test in tests]), holm([test.p_fail for test in tests]), strict=True)
+    outcomes = []
+    for test, (p_pass, p_fail) in zip(tests, adjusted, strict=True):
+        if test.criterion.metric == "drift":
+            verdict, detail = "undecided" if found is None else "fail" if found else "pass", "; ".join(found or ())
         else:
-            verdict = _verdict(test, p_pass, p_fail, alpha, level)
-        outcomes.append(_outcome(test, verdict, p_pass, p_fail, confidence, len(tests)))
+            verdict, detail = _verdict(test, p_pass, p_fail, alpha, level), test.detail
+        judged = replace(test, verdict=verdict, detail=detail, p_pass=float(p_pass), p_fail=float(p_fail))
+        outcomes.append(replace(judged, statement=_statement(judged, confidence, len(tests))))
     return _nested(outcomes)
 
 
-def _verdict(test: _Test, p_pass: float, p_fail: float, alpha: float, level: float) -> str:
+def _verdict(test: Outcome, p_pass: float, p_fail: float, alpha: float, level: float) -> str:
     if p_fail <= level:
         return "fail"
     if test.criterion.has_threshold:
@@ -284,134 +274,102 @@ def _nested(outcomes: Sequence[Outcome]) -> tuple[Outcome, ...]:
         parts = tuple(part for part in outcomes if part.column and part.criterion is one.criterion)
         verdicts = {one.verdict, *(part.verdict for part in parts)}
         verdict = next(word for word in ("fail", "undecided", "pass") if word in verdicts)
-        said = one.statement
-        others = [f"{part.column} = {part.group}" for part in parts if part.verdict == verdict]
+        statement = one.statement
         if verdict != one.verdict:
-            word = "It fails in" if verdict == "fail" else "It is undecided in"
-            said = f"{word} {', '.join(others[:5])}{' and others' if len(others) > 5 else ''}. All rows: {said}"
-        found.append(replace(one, verdict=verdict, statement=said, groups=parts))
+            others = [f"{part.column} = {part.group}" for part in parts if part.verdict == verdict]
+            more = " and others" if len(others) > 5 else ""
+            start = "It fails in" if verdict == "fail" else "It is undecided in"
+            statement = f"{start} {', '.join(others[:5])}{more}. All rows: {statement}"
+        found.append(replace(one, verdict=verdict, bounds=(one.bound,) * 2, statement=statement, groups=parts))
     return tuple(found)
 
 
-def _measured(one: Criterion, rows: ScoredClasses, part: Bools, confidence: float) -> _Test:
-    """The test of a criterion on some rows."""
-    y, actions = rows.y[part], rows.actions[part]
+def _measured(one: Criterion, rows: ScoredClasses, part: Bools, confidence: float) -> Outcome:
+    """The test of a criterion on some rows, before Holm's adjustment."""
+    y, actions, one_sided = rows.y[part], rows.actions[part], 2.0 * confidence - 1.0
     if one.metric in ("recall", "precision"):
         among = (y if one.metric == "recall" else actions) == one.column
         hits, size = int((among & (y == actions)).sum()), int(among.sum())
-        low, high = (float(end) for end in clopper_pearson(hits, size, 2.0 * confidence - 1.0))
-        both = [float(end) for end in clopper_pearson(hits, size, confidence)]
+        low, high = (float(end) for end in clopper_pearson(hits, size, one_sided))
         estimate = hits / size if size else math.nan
+        interval = Interval(estimate, *(float(end) for end in clopper_pearson(hits, size, confidence)))
         p_pass = share_p_value(hits, size, one.threshold)
         p_fail = share_p_value(size - hits, size, 1.0 - one.threshold)
-        return _Test(one, size, estimate, (low, high), Interval(estimate, *both), hits, p_pass, p_fail)
+        return Outcome(one, size, estimate, (low, high), interval, hits, p_pass, p_fail)
     if one.metric == "cost":
         if not len(y):
-            return _Test(one, 0, p_pass=1.0, p_fail=1.0)
-        bound = cost_interval(y, actions, rows.costs, level=2.0 * confidence - 1.0)
+            return Outcome(one, 0, p_pass=1.0, p_fail=1.0)
+        bound = cost_interval(y, actions, rows.costs, level=one_sided).scaled(one.per)
         interval = cost_interval(y, actions, rows.costs, level=confidence).scaled(one.per)
         p_pass = cost_p_value(y, actions, rows.costs, one.threshold)
         p_fail = cost_p_value(y, actions, -rows.costs, -one.threshold)
-        return _Test(
-            *(one, len(y), interval.value, (bound.low * one.per, bound.high * one.per), interval, 0, p_pass, p_fail)
-        )
+        return Outcome(one, len(y), interval.value, (bound.low, bound.high), interval, 0, p_pass, p_fail)
     if one.metric == "key equation":
         return _equation(one, rows, part, confidence)
-    if one.metric == "groups":
-        return _alike(one, rows, 1.0 - confidence)
-    return _Test(one, len(y))
+    return _alike(one, rows, 1.0 - confidence) if one.metric == "groups" else Outcome(one, len(y))
 
 
-def _equation(one: Criterion, rows: ScoredClasses, part: Bools, confidence: float) -> _Test:
+def _equation(one: Criterion, rows: ScoredClasses, part: Bools, confidence: float) -> Outcome:
     y, p = rows.y[part], rows.p[part]
-    test = _Test(one, len(y))
     if len(np.unique(y)) < 2:
-        test.detail = "rows of one class only cannot be tested"
-        return test
+        return Outcome(one, len(y), detail="rows of one class only cannot be tested")
     found = judge_equations(y, p, rows.trained, rows.labels, noise=rows.noise, error=rows.error)
     if found.reason:
-        test.detail = found.reason
-        return test
+        return Outcome(one, len(y), detail=found.reason)
     least = smallest_drift(
         *(p, rows.trained.weights, rows.reference, len(y)), level=1.0 - confidence, uncertainty=rows.uncertainty
     )
-    test.p_fail, test.estimate = found.p_value, found.equation.residual
-    test.detail = (
-        f"a drift of {least:.2g} in the log-odds of {rows.labels[rows.reference]} would be found with a probability of "
-        "80 %"
-    )
-    return test
+    label = rows.labels[rows.reference]
+    detail = f"a drift of {least:.2g} in the log-odds of {label} would be found with a probability of 80 %"
+    return Outcome(one, len(y), found.equation.residual, p_fail=found.p_value, detail=detail)
 
 
-def _alike(one: Criterion, rows: ScoredClasses, alpha: float) -> _Test:
+def _alike(one: Criterion, rows: ScoredClasses, alpha: float) -> Outcome:
     found = compare_groups(
-        rows.groups,
-        rows.y,
-        rows.p,
-        rows.price,
-        rows.trained,
+        *(rows.groups, rows.y, rows.p, rows.price, rows.trained),
         labels=rows.labels,
         noise=rows.noise or 1.0,
         error_rate=alpha,
     )
     values = [test.p_value for comparison in found for test in comparison.tests if not math.isnan(test.p_value)]
-    test = _Test(one, len(rows.y))
-    test.p_fail = min(1.0, len(values) * min(values)) if values else math.nan
-    test.detail = "; ".join(comparison.sentence for comparison in found) if values else "no group has enough rows"
-    return test
+    if not values:
+        return Outcome(one, len(rows.y), detail="no group has enough rows")
+    detail = "; ".join(comparison.sentence for comparison in found)
+    return Outcome(one, len(rows.y), p_fail=min(1.0, len(values) * min(values)), detail=detail)
 
 
-def _p(value: float) -> str:
-    return f"{value:.2g}" if value >= _SMALLEST_P else f"below {_SMALLEST_P:g}"
-
-
-def _outcome(test: _Test, verdict: str, p_pass: float, p_fail: float, confidence: float, n_tests: int) -> Outcome:
-    one = test.criterion
-    low, high = test.bounds
-    is_upper = (one.metric == "cost") == (verdict != "fail")
-    bound = high if is_upper else low
-    return Outcome(
-        *(one, verdict, test.estimate, bound, test.interval, test.hits, test.size, float(p_pass), float(p_fail)),
-        _statement(test, verdict, bound, p_pass, p_fail, confidence, n_tests),
-        test.column,
-        test.group,
-    )
-
-
-def _statement(
-    test: _Test, verdict: str, bound: float, p_pass: float, p_fail: float, confidence: float, n_tests: int
-) -> str:
+def _statement(test: Outcome, confidence: float, n_tests: int) -> str:
     one = test.criterion
     if not one.has_threshold:
-        return _claim(test, verdict, p_fail, n_tests)
+        return _claim(test, n_tests)
     among = {"recall": "rows of the class", "precision": "decisions for the class"}.get(one.metric, "rows")
     if not test.size:
         return f"Undecided: there are no {among}."
     share = f"{test.hits:,} of {test.size:,} {among} are right" if one.column >= 0 else f"{test.size:,} rows"
-    level = f"{100 * confidence:g} %"
-    side = "upper" if (one.metric == "cost") == (verdict != "fail") else "lower"
-    value = f"estimate {test.estimate:.4g}, one-sided {level} {side} bound {bound:.4g}, {share}"
+    side = f"one-sided {100 * confidence:g} % {'upper' if test.is_upper else 'lower'} bound {test.bound:.4g}"
+    start = {
+        "pass": f"These rows show {one.text}",
+        "fail": f"These rows show that {one.text} is not kept",
+        "undecided": f"These rows neither show nor exclude {one.text}",
+    }
+    p_value = p_text(test.p_fail if test.verdict == "fail" else test.p_pass)
     of = f"of {n_tests} tests, adjusted by Holm" if n_tests > 1 else "the only test"
-    if verdict == "pass":
-        return f"These rows show {one.text}: {value}; p-value {_p(p_pass)} ({of})."
-    if verdict == "fail":
-        return f"These rows show that {one.text} is not kept: {value}; p-value {_p(p_fail)} ({of})."
-    return f"These rows neither show nor exclude {one.text}: {value}; p-value {_p(p_pass)} ({of})."
+    return f"{start[test.verdict]}: estimate {test.estimate:.4g}, {side}, {share}; p-value {p_value} ({of})."
 
 
-def _claim(test: _Test, verdict: str, p_fail: float, n_tests: int) -> str:
+def _claim(test: Outcome, n_tests: int) -> str:
     """The sentence of a criterion that fails if rows contradict it."""
-    of = f"p-value {_p(p_fail)} (of {n_tests} tests, adjusted by Holm)" if not math.isnan(p_fail) else ""
     if test.criterion.metric == "drift":
-        if verdict == "undecided":
-            return "Undecided: the model keeps no profile of its training rows."
-        if verdict == "fail":
-            return f"The rows differ from the training rows beyond chance: {test.detail}."
-        return "No difference between these rows and the training rows beyond chance was found."
-    if verdict == "undecided":
+        return {
+            "undecided": "Undecided: the model keeps no profile of its training rows.",
+            "fail": f"The rows differ from the training rows beyond chance: {test.detail}.",
+            "pass": "No difference between these rows and the training rows beyond chance was found.",
+        }[test.verdict]
+    if test.verdict == "undecided":
         return f"Undecided: {test.detail}."
+    of = f"p-value {p_text(test.p_fail)} (of {n_tests} tests, adjusted by Holm)"
     what = "The key equation is" if test.criterion.metric == "key equation" else "Equal groups are"
-    if verdict == "fail":
+    if test.verdict == "fail":
         more = f": {test.detail}" if test.criterion.metric == "groups" else ""
         return f"{what} contradicted by these rows{more}; {of}."
     return f"{what} not contradicted by these rows: {test.detail}; {of}."

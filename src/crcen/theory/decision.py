@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import log_softmax as _log_softmax
 from scipy.special import softmax as _softmax
 
-from crcen.theory.price import Price, cost_ratio_of
+from crcen.theory.price import Price, WeightingLike, cost_ratio_of
 from crcen.theory.rows import Array, check_probabilities
 
 
-def posterior(q: ArrayLike, weighting: Any) -> Array:
+def posterior(q: ArrayLike, weighting: WeightingLike) -> Array:
     """Natural posterior of a network's weighted output: the weighting is undone.
+
+    logit p = logit q − log cost ratio; 0 and 1 stay what they are, and p > 1 − λ exactly where q > ½ up to rounding.
 
     Parameters
     ----------
@@ -22,12 +22,6 @@ def posterior(q: ArrayLike, weighting: Any) -> Array:
         Weighted probabilities of the positive class, in [0, 1], or of every class.
     weighting : Price, Lam, CostRatio, Budget, float or None
         The weighting q was trained under; an unresolved α needs class counts first.
-
-    Returns
-    -------
-    float64 array of the same shape
-        p with logit p = logit q − log cost ratio; 0 and 1 stay what they are, and p > 1 − λ exactly where q > ½ up to
-        rounding.
     """
     if isinstance(weighting, Price) and weighting.positive is None:
         return weighting.posterior(q)
@@ -36,7 +30,7 @@ def posterior(q: ArrayLike, weighting: Any) -> Array:
     return np.asarray(weighted / (weighted + cost * (1.0 - weighted)), dtype=np.float64)[()]
 
 
-def weighted_probability(p: ArrayLike, weighting: Any) -> Array:
+def weighted_probability(p: ArrayLike, weighting: WeightingLike) -> Array:
     """Output of a right network under a weighting if the natural posterior is p: the inverse of `posterior`."""
     if isinstance(weighting, Price) and weighting.positive is None:
         return weighting.weighted(p)

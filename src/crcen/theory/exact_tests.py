@@ -67,10 +67,10 @@ def precision_cut(target: Bools, scores: Array, share: float, confidence: float)
     order = np.argsort(-scores, kind="stable")
     hits, falling, n = np.cumsum(target[order]), scores[order], len(scores)
     last = np.append(np.flatnonzero(np.diff(falling)), n - 1)  # cuts between different scores
-    n_starts = _STARTS if n >= _ROWS_PER_START * fewest_alarms(share, confidence) else 1
+    n_starts = _STARTS if n >= _ROWS_PER_START * fewest_rows(share, confidence) else 1
     level, best = (1.0 - confidence) / n_starts, 0
     for doublings in range(n_starts):
-        m = fewest_alarms(share, 1.0 - level) * 2**doublings
+        m = fewest_rows(share, 1.0 - level) * 2**doublings
         while m <= n:
             place = int(last[np.searchsorted(last, m - 1)])  # the next cut at or after m rows
             if bdtrc(float(hits[place]) - 1.0, place + 1, share) > level:
@@ -80,8 +80,8 @@ def precision_cut(target: Bools, scores: Array, share: float, confidence: float)
     return best
 
 
-def fewest_alarms(share: float, confidence: float) -> int:
-    """The smallest number of alarms that can guarantee a precision, if all of them are right."""
+def fewest_rows(share: float, confidence: float) -> int:
+    """The smallest number of rows, all of them right, that guarantees a share: share^n ≤ 1 − confidence."""
     return max(1, math.ceil(math.log1p(-confidence) / math.log(share) - 1e-12))
 
 

@@ -26,15 +26,7 @@ FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 @dataclass(frozen=True)
 class ExpenseStep:
-    """One step along a path of weights.
-
-    Parameters
-    ----------
-    start, end : Price, Lam, CostRatio or Budget
-        The weightings that the step connects.
-    fn_start, fn_end, fp_start, fp_end : float
-        Misses and false alarms at both ends.
-    """
+    """One step along a path of weights, with misses and false alarms at both ends."""
 
     start: PricedWeighting
     end: PricedWeighting
@@ -142,18 +134,6 @@ def expense_table(weightings: Sequence[Any], fn: ArrayLike, fp: ArrayLike) -> Ex
         In increasing order of cost ratio, at least two; a plain number is λ, so wrap a cost ratio as CostRatio(c).
     fn, fp : array of shape (len(weightings),)
         Misses and false alarms at each weighting; weighted counts allowed.
-
-    Returns
-    -------
-    ExpenseTable
-        One step between each two neighbours.
-
-    Raises
-    ------
-    InvalidParameter
-        If the weightings are fewer than two, not increasing, or need class counts.
-    InvalidInput
-        If counts are negative, not finite, or not one for each weighting.
     """
     prices = [cost_ratio_of(weighting) for weighting in weightings]  # refuses what needs counts
     path: list[Any] = [one if isinstance(one, Price) else as_spec(one) for one in weightings]

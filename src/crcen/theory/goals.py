@@ -1,7 +1,4 @@
-"""Operating goals: a number of alarms, a recall, a precision or a review band, which rows turn into a threshold.
-
-A goal is one class. It says how it is met on rows with labels (`ThresholdGoal.threshold`) and without (`Goal.meet`).
-"""
+"""Operating goals: a number of alarms, a recall, a precision or a review band, which rows turn into a threshold."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from scipy.special import bdtrc
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.curves import ThresholdCurve
-from crcen.theory.exact_tests import fewest_alarms, one_per_cluster, precision_cut
+from crcen.theory.exact_tests import fewest_rows, one_per_cluster, precision_cut
 from crcen.theory.metrics import row_draws
 from crcen.theory.price import Goal, positive_number
 from crcen.theory.rows import Array, Bools, Index, Shown, in_one_line, plain
@@ -53,11 +50,7 @@ class RowsByProbability:
     """
 
     def __init__(
-        self,
-        target: Bools | Array,
-        p: Array,
-        weights: Array | None = None,
-        clusters: NDArray[np.generic] | None = None,
+        self, target: Bools | Array, p: Array, weights: Array | None = None, clusters: NDArray[np.generic] | None = None
     ) -> None:
         self.target, self.p, self.clusters = target, p, clusters
         self.weights = np.ones(len(p)) if weights is None else weights
@@ -131,7 +124,7 @@ class ThresholdGoal(Goal):
     def meet(self, p: Array, times: Any = None) -> MetGoal:
         """Meet the goal on rows without labels, as their probabilities expect it; a period needs the rows' times."""
         threshold = self.for_rows(float(p.size)).threshold(RowsByProbability(p, p))
-        return MetGoal.of(self, p, p > threshold, (threshold, threshold))
+        return MetGoal(self, p, p > threshold, (threshold, threshold))
 
     def decide(self, p: Array, times: Any = None) -> NDArray[Any]:
         """Alarms that meet the goal."""
@@ -239,7 +232,7 @@ class Capacity(ThresholdGoal):
                 tied, taken = tied + int(equal.sum()), taken + int(equal[:n_allowed].sum())
         # A period with fewer rows than its capacity implies no price if others do.
         bounded = [one for one in thresholds if one > 0.0] or thresholds
-        return MetGoal.of(self, p, alarms, (min(bounded), max(bounded)), len(own), (tied, taken))
+        return MetGoal(self, p, alarms, (min(bounded), max(bounded)), len(own), (tied, taken))
 
 
 @dataclass(frozen=True)
@@ -304,7 +297,11 @@ class _ShareGoal(ThresholdGoal):
 
     def meet(self, p: Array, times: Any = None) -> MetGoal:
         """As for any goal; a guarantee needs labels."""
-        _check_not_guaranteed(self)
+        if self.confidence is not None:
+            raise InvalidParameter(
+                f"{self!r} is a guarantee, which only labelled rows can give: choose_weighting(model, {self!r}, X, y) "
+                "with rows that the model did not see gives the price to decide at"
+            )
         return super().meet(p, times)
 
 
@@ -336,7 +333,7 @@ class RecallAtLeast(_ShareGoal):
         lost = n_lost_allowed(len(positive), self.share, confidence)
         if lost < 0:
             raise InvalidParameter(
-                f"{self} needs at least {fewest_positives(self.share, confidence)} positive "
+                f"{self} needs at least {fewest_rows(self.share, confidence)} positive "
                 f"{'rows' if rows.clusters is None else 'clusters'} that were held out, got {len(positive)}: give more "
                 "rows, or ask for less"
             )
@@ -374,7 +371,7 @@ class PrecisionAtLeast(_ShareGoal):
         n_alarms = precision_cut(target, p, self.share, confidence)
         if not n_alarms:
             raise InvalidParameter(
-                f"these rows do not show {self}, which takes {fewest_alarms(self.share, confidence)} right alarms or "
+                f"these rows do not show {self}, which takes {fewest_rows(self.share, confidence)} right alarms or "
                 f"more at the top of {len(p):,} rows: give more rows, or ask for less"
             )
         if n_alarms == len(p):
@@ -484,26 +481,21 @@ class MetGoal(Shown):
     """A goal met on rows, as their probabilities expect it; prints itself."""
 
     goal: ThresholdGoal
+    p: Array  # natural posteriors
     alarms: Bools  # the decisions
     thresholds: tuple[float, float]  # probability above which rows got an alarm: smallest and largest over periods
-    expected_catches: float  # sum of probabilities of the alarms
-    expected_positives: float  # sum of all probabilities
-    n_periods: int = 1  # days or weeks; 1 without
-    # rows that share the probability at the border, and those of them that got an alarm, by order
-    ties: tuple[int, int] = (0, 0)
+    n_periods: int = 1  # days or weeks
+    ties: tuple[int, int] = (0, 0)  # rows that share the probability at the border, and those with an alarm, by order
 
-    @classmethod
-    def of(
-        cls,
-        goal: ThresholdGoal,
-        p: Array,
-        alarms: Bools,
-        thresholds: tuple[float, float],
-        n_periods: int = 1,
-        ties: tuple[int, int] = (0, 0),
-    ) -> MetGoal:
-        """From rows and decisions."""
-        return cls(goal, alarms, thresholds, float(p[alarms].sum()), float(p.sum()), n_periods, ties)
+    @property
+    def expected_catches(self) -> float:
+        """Sum of the alarms' probabilities."""
+        return float(self.p[self.alarms].sum())
+
+    @property
+    def expected_positives(self) -> float:
+        """Sum of all probabilities."""
+        return float(self.p.sum())
 
     @property
     def n_alarms(self) -> int:
@@ -513,8 +505,7 @@ class MetGoal(Shown):
     @property
     def price(self) -> tuple[float, float]:
         """The implied price, in false alarms for the last catch: smallest and largest over periods."""
-        low, high = (price_of_threshold(threshold) for threshold in self.thresholds[::-1])
-        return low, high
+        return price_of_threshold(self.thresholds[1]), price_of_threshold(self.thresholds[0])
 
     @property
     def recall(self) -> float:
@@ -530,17 +521,9 @@ class MetGoal(Shown):
     def tie_sentence(self) -> str:
         """How equal probabilities at the border were decided; empty if there were none."""
         tied, taken = self.ties
-        said = f"{taken:,} of {tied:,} rows with equal probability at the border got an alarm, by their order"
-        return said if tied else ""
-
-    @property
-    def _price_sentence(self) -> str:
-        (low, high), (least, most) = self.price, self.thresholds
-        if math.isinf(low):
-            return "none: there are no more rows than alarms, so every row got one"
-        if math.isclose(low, high):
-            return f"{low:.4g} false alarms for the last catch (probability above {least:.4g})"
-        return f"{low:.4g} to {high:.4g} false alarms for the last catch (probability above {least:.4g} to {most:.4g})"
+        if not tied:
+            return ""
+        return f"{taken:,} of {tied:,} rows with equal probability at the border got an alarm, by their order"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -559,13 +542,18 @@ class MetGoal(Shown):
 
     def __str__(self) -> str:
         over = f" over {self.n_periods:,} {self.goal.period}s" if self.n_periods > 1 else ""
+        (low, high), (least, most) = self.price, self.thresholds
+        several = ("", "") if math.isclose(low, high) else (f" to {high:.4g}", f" to {most:.4g}")
+        implied = f"{low:.4g}{several[0]} false alarms for the last catch (probability above {least:.4g}{several[1]})"
+        if math.isinf(low):
+            implied = "none: there are no more rows than alarms, so every row got one"
         lines = [
             f"{self.goal}: {self.n_alarms:,} alarms on {self.alarms.size:,} rows{over}",
-            f"  implied price     {self._price_sentence}",
+            f"  implied price     {implied}",
             f"  expected          {self.expected_catches:,.1f} of {self.expected_positives:,.1f} positives found "
             f"(recall {self.recall:.3g}), precision {self.precision:.3g}",
         ]
-        return "\n".join([*lines, *([f"  {self.tie_sentence}"] if self.tie_sentence else [])])
+        return "\n".join(lines + ([f"  {self.tie_sentence}"] if self.tie_sentence else []))
 
 
 @dataclass(frozen=True, eq=False)
@@ -626,19 +614,6 @@ class ReviewedRows(Shown):
         )
 
 
-def _check_not_guaranteed(goal: ThresholdGoal) -> None:
-    if goal.confidence is not None:
-        raise InvalidParameter(
-            f"{goal!r} is a guarantee, which only labelled rows can give: choose_weighting(model, {goal!r}, X, y) "
-            "with rows that the model did not see gives the price to decide at"
-        )
-
-
-def fewest_positives(share: float, confidence: float) -> int:
-    """Positive rows below which this recall cannot be guaranteed: the smallest n with share^n ≤ 1 − confidence."""
-    return max(1, math.ceil(math.log1p(-confidence) / math.log(share) - 1e-12))
-
-
 def n_lost_allowed(n_pos: int, share: float, confidence: float) -> int:
     """How many of n held-out positives may lie below a threshold with a guaranteed recall; −1 if n is too small.
 
@@ -681,16 +656,16 @@ def _periods(times: Any, per: str, n_rows: int) -> Index:
 
 
 def _whole_number(value: object, name: str) -> int:
-    is_whole = isinstance(value, numbers.Real) and not isinstance(value, bool) and float(value).is_integer()
-    if not is_whole or int(value) < 1:  # type: ignore[call-overload]
+    number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else 0.0
+    if number < 1.0 or not number.is_integer():
         raise InvalidParameter(f"{name} must be a whole number of at least 1: got {value!r}")
-    return int(value)  # type: ignore[call-overload]
+    return int(number)
 
 
 def _share(value: object, name: str, *, includes_one: bool) -> float:
     share = positive_number(value, name)
     if share > 1.0 or (share == 1.0 and not includes_one):
-        allowed = "a share above 0 and " + ("at most 1" if includes_one else "below 1")
-        meant = f": did you mean {share / 100:g}?" if 1.0 < share < 100.0 and math.isfinite(share) else ""
-        raise InvalidParameter(f"{name} must be {allowed}, got {share:g}{meant}")
+        most = "at most 1" if includes_one else "below 1"
+        meant = f": did you mean {share / 100:g}?" if 1.0 < share < 100.0 else ""
+        raise InvalidParameter(f"{name} must be a share above 0 and {most}, got {share:g}{meant}")
     return share

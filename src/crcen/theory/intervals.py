@@ -42,6 +42,11 @@ class Interval(NamedTuple):
 UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 
+def normal_interval(value: float, error: float) -> Interval:
+    """The middle 95 % of a normal value with this standard deviation."""
+    return Interval(value, value - 1.96 * error, value + 1.96 * error)
+
+
 def wilson(share: ArrayLike, size: ArrayLike, level: float = LEVEL) -> tuple[Array, Array]:
     """Wilson's interval of a share of `size` (effective) rows, elementwise; NaN where there are none."""
     s, n, z = np.asarray(share, np.float64), np.asarray(size, np.float64), _quantile(level)
@@ -227,12 +232,7 @@ def cost_interval(
 
 
 def cost_p_value(
-    y: Index,
-    actions: Index,
-    costs: Array,
-    bound: float,
-    weights: Array | None = None,
-    clusters: Clusters | None = None,
+    y: Index, actions: Index, costs: Array, bound: float, weights: Array | None = None, clusters: Clusters | None = None
 ) -> float:
     """One-sided p-value of "the mean cost of a row is at least `bound`", from the upper limits of `cost_interval`."""
     w = np.ones(len(y)) if weights is None else weights

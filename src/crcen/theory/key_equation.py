@@ -1,7 +1,4 @@
-"""The key equation on any rows, K ≥ 2 classes: the outflow of each class equals its inflow, F_jk = w_j Σ_{y=j} s q_k.
-
-For two classes this is (1 − mean_pos) / mean_neg = 1/α. For K classes there are K − 1 independent equations.
-"""
+"""The key equation on any rows, K ≥ 2 classes: outflow of each class equals its inflow, F_jk = w_j Σ_{y=j} s q_k."""
 
 from __future__ import annotations
 
@@ -45,6 +42,7 @@ from crcen.theory.rows import (
     class_totals,
     effective_rows,
     in_one_line,
+    p_text,
     plain,
     short,
 )
@@ -54,7 +52,6 @@ _OUT_OF_FOLD = "folds share their training rows, so errors cancel out of fold; t
 _TOO_FEW = f"fewer than {FEWEST_TO_TEST} rows of a class are too few to test"
 # Sides of a key equation whose logarithms differ by less look alike.
 _SIDES_ALIKE = 0.2
-_SMALLEST_P = 1e-15
 _PAIRS_SHOWN = 5
 _NO_TEST = JointTest.none(0, "")
 
@@ -78,18 +75,6 @@ class KeyEquation(Shown):
         For two classes: the residual in standard deviations; NaN if there is no test.
     rows : str
         Which rows these are.
-
-    Attributes
-    ----------
-    lhs, rhs : float, or arrays of shape (K,)
-        For two classes (1 − mean_pos) / mean_neg (inf if mean_neg is 0, NaN for 0/0) and 1/α. Otherwise outflow
-        w_k Σ_{y=k} s (1 − q_k) and inflow of each class.
-    residual : float
-        For two classes |λ·n_pos·(1 − mean_pos) − (1−λ)·n_neg·mean_neg| / (λ·n_pos + (1−λ)·n_neg) with the counts of the
-        price: |Σ w(y−q)| / Σ w on the training rows. Otherwise the largest of ``residuals``.
-    imbalance, mean_pos, mean_neg, var_pos, var_neg : float
-        For two classes: the same difference over the sum of both terms, which is not small merely because classes are
-        separable (0 if both terms are 0); class means and variances of q.
     """
 
     weighting: Price
@@ -153,17 +138,16 @@ class KeyEquation(Shown):
 
     @property
     def lhs(self) -> Any:
-        """The left side."""
+        """(1 − mean_pos) / mean_neg for two classes (inf if mean_neg is 0, NaN for 0/0); otherwise outflows."""
         if self.n_classes > 2:
             return self.outflows
-        miss = self._miss_pos
         if self.mean_neg > 0.0:
-            return miss / self.mean_neg
-        return math.inf if miss > 0.0 else math.nan
+            return self._miss_pos / self.mean_neg
+        return math.inf if self._miss_pos > 0.0 else math.nan
 
     @property
     def rhs(self) -> Any:
-        """The right side."""
+        """1/α for two classes, otherwise the inflows (K,)."""
         return self.inflows if self.n_classes > 2 else 1.0 / self.weighting.alpha
 
     @property
@@ -179,7 +163,11 @@ class KeyEquation(Shown):
 
     @property
     def residual(self) -> float:
-        """How far the equations are off, as a share of all weight."""
+        """How far the equations are off, as a share of all weight; for K > 2 the largest of ``residuals``.
+
+        For two classes |λ·n_pos·(1 − mean_pos) − (1−λ)·n_neg·mean_neg| / (λ·n_pos + (1−λ)·n_neg) with the counts of the
+        price: |Σ w(y−q)| / Σ w on the training rows.
+        """
         if self.n_classes > 2:
             return float(np.abs(self.residuals).max())
         missed, alarmed = self._sides
@@ -188,7 +176,7 @@ class KeyEquation(Shown):
 
     @property
     def imbalance(self) -> float:
-        """For two classes: the same as a share of both sides."""
+        """The same over the sum of both terms (two classes): not small merely because classes are separable."""
         missed, alarmed = self._sides
         return abs(missed - alarmed) / (missed + alarmed) if missed + alarmed > 0.0 else 0.0
 
@@ -308,15 +296,6 @@ def key_equation(
     is_stratified : bool
         Whether the class counts were fixed when the rows were drawn, as by a stratified split.
 
-    Returns
-    -------
-    KeyEquation
-
-    Raises
-    ------
-    InvalidInput
-        If labels, probabilities or weights cannot be used, or a class is absent.
-
     Notes
     -----
     The residual test is Z = Σ w(y−q) / sqrt(Σ s²[λ² p(1−q)² + (1−λ)²(1−p)q²]) on the rows given, with p the natural
@@ -330,10 +309,8 @@ def key_equation(
       that variance, and with fewer than 20 positives there is then no test;
     - independent rows (or clusters) at the natural class ratio (not resampled, not the training rows).
 
-    On rows that were balanced (|Σ w(y−q)| ≤ 1e-10 · Σ w) the equation holds by construction and there is no test.
-
-    For K > 2 classes the equations leave the class means free. Li, Li, Pan and Zhu (2020) call softmax
-    "indeterministic" for this, and one-against-all logistic outputs "deterministic".
+    On rows that were balanced (|Σ w(y−q)| ≤ 1e-10 · Σ w) the equation holds by construction and there is no test. For
+    K > 2 classes the equations leave the class means free.
     """
     how = (weighting, sample_weight, training_error, clusters, is_stratified)
     if np.ndim(as_numpy(q)) == 2:
@@ -591,16 +568,14 @@ class EquationTest(Shown):
     ----------
     equation : KeyEquation
         Both sides, and its test as if probabilities were known without error.
-    joint : JointTest
-        The test with the model's error; of classes with enough rows.
+    joint, joint_pairs : JointTest
+        The test with the model's error, of classes with enough rows; all pairs at once.
     z : float
         For two classes: the residual in standard deviations with the model's error; NaN if there is no test.
     classes : tuple of ClassEquation
         One for each class, for K > 2.
     pairs : tuple of PairEquation
         Of classes with enough rows, the most deviant first. Training does not enforce them, so they are evidence.
-    joint_pairs : JointTest
-        All pairs at once.
     noise : float
         How much a fitted model's error raises the variances.
     """
@@ -659,8 +634,7 @@ class EquationTest(Shown):
         both = f"left side {self.equation.lhs:.4g}, right side {self.equation.rhs:.4g}"
         if self.reason:
             return f"{both} ({self.reason})"
-        p_value = f"{self.p_value:.2g}" if self.p_value >= _SMALLEST_P else f"below {_SMALLEST_P:g}"
-        return f"{both}; z = {self.z:.2f}, p-value {p_value}{self._direction}"
+        return f"{both}; z = {self.z:.2f}, p-value {p_text(self.p_value)}{self._direction}"
 
     @property
     def _direction(self) -> str:
@@ -668,10 +642,10 @@ class EquationTest(Shown):
         if self.verdict != "does not hold":
             return ""
         one = self.equation
-        said = f": {'more' if self.z > 0.0 else 'fewer'} positives than the probabilities say"
+        text = f": {'more' if self.z > 0.0 else 'fewer'} positives than the probabilities say"
         if 0.0 < one.lhs < math.inf and math.log(one.lhs / one.rhs) * math.copysign(1.0, self.z) < _SIDES_ALIKE:
-            said += ", which the sides do not show, as they take the share of positives from training"
-        return said
+            text += ", which the sides do not show, as they take the share of positives from training"
+        return text
 
     def lines(self) -> list[str]:
         """The result; for K > 2 also a line for each class, and the pairs that deviate."""
@@ -708,28 +682,11 @@ def judge_equations(
 ) -> EquationTest:
     """Test the key equations of natural probabilities on rows that the model did not see.
 
-    Parameters
-    ----------
-    y : array of shape (n,)
-        Class numbers 0 … K−1; for K > 2 a class may have no rows here. 0/1 with 1 = positive if p has one column.
-    p : array of shape (n, K), or (n,)
-        Natural probabilities of every class, or of the positive one.
-    trained : Price
-        What the equations are at, with the counts of the training rows.
-    labels : sequence, optional
-        Names of the classes.
-    sample_weight : array of shape (n,), optional
-        Weights of rows.
-    noise : float, optional
-        How much a fitted model's error raises the variance; by default 1 + 2 · new rows / training rows, see
-        `crcen.theory.limits.fitted_noise`. 1 is for the true posterior.
-    error : TrainingError, optional
-        That error as refits measured it, instead of such a factor.
-    clusters, is_stratified
-        As in `key_equation`.
+    Class numbers and p (n, K), where for K > 2 a class may have no rows; or 0/1 and p (n,) of the positive class. The
+    equations are at ``trained``, with the counts of the training rows. ``noise`` is how much a fitted model's error
+    raises the variance, by default `crcen.theory.limits.fitted_noise`; ``error`` is that error as refits measured it.
+    ``clusters`` and ``is_stratified`` are those of `key_equation`.
 
-    Notes
-    -----
     Residuals of classes with fewer than 20 rows are far from normal. They are shown, and take no part in the tests. If
     all classes have more, the equations sum to zero and one of them is left out.
     """
@@ -767,23 +724,16 @@ def judge_equations(
         against_all = np.log(out) - np.log(into)
     drift, against_all = (np.where(np.isfinite(one), one, np.nan) for one in (drift, against_all))
     classes = tuple(
-        ClassEquation(
-            label=name,
-            n_rows=int(sums.counts[k]),
-            flows_out=float(out[k]),
-            flows_in=float(into[k]),
-            z=float(class_z[k]),
-            drift=float(against_all[k]),
-            is_tested=bool(is_tested[k]),
+        ClassEquation(name, int(n), float(goes), float(comes), float(one_z), float(one_drift), bool(has_rows))
+        for name, n, goes, comes, one_z, one_drift, has_rows in zip(
+            names, sums.counts, out, into, class_z, against_all, is_tested, strict=True
         )
-        for k, name in enumerate(names)
     )
     total = float(sums.between.sum())
     joint = joint_pairs = JointTest.none(0, _TOO_FEW)
     if len(chosen):
         joint = joint_test(sums.residuals[chosen], variance[np.ix_(chosen, chosen)], total, error, slope[chosen])
-        rows = RowTests(numbers, q, unit, w, error, factor, clusters, is_stratified)
-        joint = rows.guarded(joint, tested)
+        joint = RowTests(numbers, q, unit, w, error, factor, clusters, is_stratified).guarded(joint, tested)
     pairs: list[PairEquation] = []
     if len(tested) > 1:
         found_pairs = pair_sums(numbers, q, unit, w, tested)

@@ -18,17 +18,10 @@ _TIE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """K ≥ 2 classes; for a binary problem also the positive class.
+    """K ≥ 2 sorted classes; for a binary problem also the positive class (None where a cost matrix decides).
 
     The positive class is the one that was asked for; otherwise the class with less weight, or fewer rows if weights
     tie; otherwise the last one.
-
-    Parameters
-    ----------
-    classes : array of shape (K,)
-        Sorted labels.
-    positive : label, optional
-        One of two classes; None for more, and where a cost matrix decides.
     """
 
     classes: NDArray[Any]
@@ -36,7 +29,7 @@ class Labels:
 
     @classmethod
     def from_totals(
-        cls, classes: NDArray[Any], weights: ArrayLike, rows: ArrayLike, pos_label: Any = None, weighting: Any = None
+        cls, classes: NDArray[Any], weights: ArrayLike, rows: ArrayLike, pos_label: Any = None, weighting: object = None
     ) -> "Labels":
         """By the weight and the number of rows of each class; every class must have weight.
 
@@ -62,7 +55,7 @@ class Labels:
 
     @classmethod
     def from_rows(
-        cls, classes: NDArray[Any], y: NDArray[Any], weights: Array, pos_label: Any = None, weighting: Any = None
+        cls, classes: NDArray[Any], y: NDArray[Any], weights: Array, pos_label: Any = None, weighting: object = None
     ) -> "Labels":
         """By the labels of rows and their weights."""
         own = [y == label for label in classes]
@@ -186,7 +179,7 @@ class Labels:
         """A factor on the odds of the positive class from one on those of ``classes[1]``, and back."""
         return factor if self.is_last else 1.0 / factor
 
-    def resolve(self, weighting: Any, counts: ArrayLike) -> Price:
+    def resolve(self, weighting: object, counts: ArrayLike) -> Price:
         """Resolve a price (see `crcen.resolve`) with counts in the order of the classes.
 
         A dict has a weight for each label, a `CostMatrix` is brought into the order of the classes, and a `Price` keeps

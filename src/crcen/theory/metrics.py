@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.curves import ThresholdCurve, average_precision
-from crcen.theory.intervals import Interval, auc_interval, cost_interval, share_interval
+from crcen.theory.intervals import UNKNOWN, Interval, auc_interval, cost_interval, normal_interval, share_interval
 from crcen.theory.rows import (
     Array,
     Bools,
@@ -24,13 +24,13 @@ from crcen.theory.rows import (
     check_class_numbers,
     check_not_negative,
     check_row_weights,
+    decision_table,
     plain,
     short,
 )
 
 # A probability of exactly 0 would make the log loss infinite.
 _SMALLEST = 1e-15
-_Z = 1.96
 _CHUNK_BYTES = 2**25
 # Expected positives below which a recall is undefined.
 _NONE = 1e-9
@@ -121,11 +121,6 @@ def confusion_counts(y: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike |
     -------
     ConfusionCounts
         Floats for one model, arrays of shape (models,) for many.
-
-    Raises
-    ------
-    InvalidInput
-        If labels are not 0/1 or lengths differ.
     """
     positive = check_binary_target(y)
     called = check_binary_target(y_pred, "y_pred", ndims=(1, 2))
@@ -183,16 +178,9 @@ class DecisionCounts:
         """Mean F1 of the classes that occur, in truth or as a decision."""
         return _known_mean(self.f1s)
 
-    def table_of(self, names: Sequence[Any]) -> str:
+    def table_of(self, names: Sequence[object]) -> str:
         """A readable table; ``names`` are those of the columns, the classes first."""
-        texts = [str(name) for name in names]
-        width = max(10, *map(len, texts)) + 2
-        head = " " * width + "".join(f"{text:>{width}}" for text in texts) + f"{'recall':>10}"
-        rows = [
-            f"{text:<{width}}" + "".join(f"{count:>{width}.6g}" for count in row) + f"{recall:>10.3f}"
-            for text, row, recall in zip(texts, self.table.tolist(), self.recalls.tolist(), strict=False)
-        ]
-        return "\n".join(["true ↓ decided →", head, *rows])
+        return decision_table(names, self.table, self.recalls)
 
     def __str__(self) -> str:
         return self.table_of(range(self.table.shape[1]))
@@ -270,26 +258,18 @@ class Quality:
 
     Parameters
     ----------
-    costs : CostMatrix
-        What they were made by, labelled.
-    counts : DecisionCounts
-        Sums of weights if rows have weights.
-    cost : Interval
-        Mean cost of a row.
-    expected_cost : float
-        The same as the probabilities expect it.
-    habit : label
-        The cheapest single decision for all of these rows.
-    habit_cost : float
-        Its mean cost of a row.
+    costs, counts : CostMatrix, DecisionCounts
+        What they were made by, labelled; decisions by class, sums of weights if rows have weights.
+    cost, expected_cost : Interval, float
+        Mean cost of a row, and as the probabilities expect it.
+    habit, habit_cost : label, float
+        The cheapest single decision for all of these rows, and its mean cost of a row.
     saved : Interval
         What the decisions save a row against it.
     recalls, precisions : tuple of Interval
         Of each class: share of its rows that were given to it, and of rows given to it that are of it.
-    areas : tuple of Interval
-        Area under the ROC curve of each class against the rest, ranked by its probability.
-    average_precisions : float64 array of shape (K,)
-        Likewise; NaN for a class without rows.
+    areas, average_precisions : tuple of Interval, float64 array of shape (K,)
+        Area under the ROC curve and average precision of each class against the rest; NaN for a class without rows.
     log_loss, base_log_loss : float
         Of the probabilities, and of the class shares.
     """
@@ -311,7 +291,7 @@ class Quality:
     @property
     def labels(self) -> tuple[Any, ...]:
         """The classes."""
-        return tuple(range(self.costs.n_classes)) if self.costs.labels is None else self.costs.labels
+        return self.costs.labels or tuple(range(self.costs.n_classes))
 
     @property
     def names(self) -> tuple[Any, ...]:
@@ -365,30 +345,28 @@ class Quality:
             heads = [str(number) for number in range(1, len(names) + 1)]
             names = [f"{head} {name}" for head, name in zip(heads, names, strict=True)]
             width, cell_width = max(len(name) + 2 for name in names), 9
-        head = " " * width + "".join(f"{name:>{cell_width}}" for name in heads)
         table = [
             f"{name:<{width}}" + "".join(f"{_count(cell):>{cell_width}}" for cell in row)
             for name, row in zip(names, self.counts.table.tolist(), strict=False)
         ]
         if heads != names:
             table += [f"{name:<{width}}(no class)" for name in names[len(self.labels) :]]
-        columns = ("rows", "recall", "precision", "avg. precision", "cost a row")
-        by_class = [f"{'':<{width}} {columns[0]:>9}  {columns[1]:<24}{columns[2]:<24}{columns[3]:>14}{columns[4]:>12}"]
-        for k, name in enumerate(names[: len(self.labels)]):
-            by_class.append(
-                f"{name:<{width}} {_count(float(self.counts.table[k].sum())):>9}  {self.recalls[k]!s:<24}"
-                f"{self.precisions[k]!s:<24}{self.average_precisions[k]:>14.3f}{self.cost_by_class[k]:>12.4g}"
-            )
+        by_class = [
+            f"{name:<{width}} {_count(float(self.counts.table[k].sum())):>9}  {self.recalls[k]!s:<24}"
+            f"{self.precisions[k]!s:<24}{self.average_precisions[k]:>14.3f}{self.cost_by_class[k]:>12.4g}"
+            for k, name in enumerate(names[: len(self.labels)])
+        ]
         saved = self.saved
         side = "cheaper" if saved.value >= 0.0 else "dearer"
         return [
             "true ↓ decided →",
-            head,
+            " " * width + "".join(f"{name:>{cell_width}}" for name in heads),
             *table,
             f"Cost a row {self.cost.value:.4g} ({self.cost.low:.4g} to {self.cost.high:.4g}), against "
             f"{self.habit_cost:.4g} with {self.habit} for every row: {abs(saved.value):.4g} {side} "
             f"({saved.low:.4g} to {saved.high:.4g})",
             "",
+            f"{'':<{width}} {'rows':>9}  {'recall':<24}{'precision':<24}{'avg. precision':>14}{'cost a row':>12}",
             *by_class,
             f"accuracy {self.counts.accuracy:.4g}, balanced accuracy {self.counts.balanced_accuracy:.4g}, "
             f"macro F1 {self.counts.macro_f1:.4g}, log loss {self.log_loss:.4g} "
@@ -422,13 +400,12 @@ def measure_quality(
     groups = None if clusters is None else np.asarray(as_numpy(clusters))
     by_habit = weights @ costs.costs[truth] / total
     habit = int(np.argmin(by_habit))
-    labels = tuple(range(n_classes)) if costs.labels is None else costs.labels
-    precisions = np.full(n_classes, np.nan)
-    for k in range(n_classes):
-        if 0.0 < weights[truth == k].sum() < total:
-            precisions[k] = average_precision(*ThresholdCurve(truth == k, chances[:, k]).totals(weights))
+    labels, classes = costs.labels or tuple(range(n_classes)), range(n_classes)
     shares = np.bincount(truth, weights, n_classes) / total
-    classes = range(n_classes)
+    averages = [
+        average_precision(*ThresholdCurve(truth == k, chances[:, k]).totals(weights)) if 0 < shares[k] < 1 else np.nan
+        for k in classes
+    ]
     return Quality(
         costs=costs,
         counts=counts,
@@ -440,7 +417,7 @@ def measure_quality(
         recalls=tuple(_share(truth == k, chosen == k, weights, groups) for k in classes),
         precisions=tuple(_share(chosen == k, truth == k, weights, groups) for k in classes),
         areas=tuple(auc_interval(truth == k, chances[:, k], weights, groups) for k in classes),
-        average_precisions=precisions,
+        average_precisions=np.array(averages),
         log_loss=float(weights @ log_losses(truth, chances) / total),
         base_log_loss=float(-(shares[shares > 0] @ np.log(shares[shares > 0]))),
     )
@@ -454,65 +431,28 @@ def _count(value: float) -> str:
     return f"{value:,.0f}" if value.is_integer() or value >= 100 else f"{value:.3g}"
 
 
-@dataclass(frozen=True)
-class Expected:
-    """An expected value with its standard deviation; NaN if there is none."""
+class ExpectedShares(NamedTuple):
+    """Expected precision and recall of decisions without labels, with the middle 95 % of chance; NaN if undefined."""
 
-    value: float
-    error: float
-
-    @property
-    def low(self) -> float:
-        """Lower end of the middle 95 %."""
-        return self.value - _Z * self.error
-
-    @property
-    def high(self) -> float:
-        """Upper end of the middle 95 %."""
-        return self.value + _Z * self.error
-
-    def to_dict(self) -> dict[str, float | None]:
-        """Plain values, ready for JSON."""
-        return {name: plain(getattr(self, name)) for name in ("value", "low", "high")}
+    precision: Interval
+    recall: Interval
 
 
-@dataclass(frozen=True)
-class ExpectedCounts:
-    """Sums over decided rows without labels, from which expected metrics follow.
+def expected_shares(p: Array, alarms: Bools) -> ExpectedShares:
+    """Expected shares of rows with these natural probabilities and decisions; the error of recall to first order.
 
     The one assumption: a row of probability p is positive with probability p, independently of other rows. Only labels
     can tell whether it holds.
     """
-
-    n_alarms: int
-    catches: float  # sum of p over alarms
-    misses: float  # sum of p over the other rows
-    catch_variance: float  # sums of p(1 − p) over the same
-    miss_variance: float
-
-    @property
-    def precision(self) -> Expected:
-        """Share of alarms that are right."""
-        if not self.n_alarms:
-            return Expected(math.nan, math.nan)
-        return Expected(self.catches / self.n_alarms, math.sqrt(self.catch_variance) / self.n_alarms)
-
-    @property
-    def recall(self) -> Expected:
-        """Share of positives that are caught; its error to first order."""
-        total = self.catches + self.misses
-        if total <= _NONE:
-            return Expected(math.nan, math.nan)
-        caught, missed = self.catches / total, self.misses / total
-        variance = missed**2 * self.catch_variance + caught**2 * self.miss_variance
-        return Expected(caught, math.sqrt(variance) / total)
-
-
-def expected_counts(p: Array, alarms: Bools) -> ExpectedCounts:
-    """The sums over rows with these natural probabilities and decisions."""
-    variance = p * (1.0 - p)
-    parts = (one[rows].sum() for one in (p, variance) for rows in (alarms, ~alarms))
-    return ExpectedCounts(int(alarms.sum()), *map(float, parts))
+    n_alarms, total, precision, recall = int(alarms.sum()), float(p.sum()), UNKNOWN, UNKNOWN
+    caught, missed = (float((p * (1.0 - p))[rows].sum()) for rows in (alarms, ~alarms))  # variances
+    catches = float(p[alarms].sum())
+    if n_alarms:
+        precision = normal_interval(catches / n_alarms, math.sqrt(caught) / n_alarms)
+    if total > _NONE:
+        share = catches / total
+        recall = normal_interval(share, math.sqrt((1.0 - share) ** 2 * caught + share**2 * missed) / total)
+    return ExpectedShares(precision, recall)
 
 
 def row_draws(counts: Index, n_resamples: int, generator: np.random.Generator) -> Iterator[Index]:

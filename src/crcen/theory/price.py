@@ -1,11 +1,8 @@
-"""Price: class weights, class counts and costs; for two classes one number with four names (λ, α, cost ratio, budget).
-
-`Lam`, `Alpha`, `CostRatio` and `Budget` state the price of a binary problem. Class weights (dict or array) and
-`CostMatrix` state it for any number of classes. `resolve` makes a `Price` of each of them.
-"""
+"""Price: class weights, counts and costs; for two classes one number with four names (λ, α, cost ratio, budget)."""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import math
 import numbers
@@ -27,6 +24,11 @@ from crcen.theory.rows import (
     check_class_numbers,
     check_probabilities,
     check_row_weights,
+)
+
+_NEEDS_COUNTS = (
+    "class counts are needed to turn {!r} into {}: resolve it first with resolve(weighting, n_pos, n_neg), or pass the "
+    "weighting_ of a fitted model"
 )
 
 
@@ -52,13 +54,12 @@ def positive_number(value: object, name: str) -> float:
     """`value` as a float; an error that uses `name` unless it is one finite number above 0."""
     allowed = "a finite number above 0"
     number = _real_number(value, name, allowed)
+    if math.isfinite(number) and number > 0.0:
+        return number
+    hint = f"did you mean {-number:.12g}?" if number < 0.0 else "did you mean a small number above 0?"
     if not math.isfinite(number):
-        raise InvalidParameter(f"{name} must be {allowed}, got {number}: did a computation before it overflow?")
-    if number == 0.0:
-        raise InvalidParameter(f"{name} must be {allowed}, got 0: did you mean a small number above 0?")
-    if number < 0.0:
-        raise InvalidParameter(f"{name} must be {allowed}, got {number:.12g}: did you mean {-number:.12g}?")
-    return number
+        hint = "did a computation before it overflow?"
+    raise InvalidParameter(f"{name} must be {allowed}, got {number:.12g}: {hint}")
 
 
 @dataclass(frozen=True, repr=False)
@@ -75,58 +76,37 @@ class _Spec:
 
 
 class Lam(_Spec):
-    """The weight λ of the positive class; negative rows have the weight 1 − λ.
-
-    Parameters
-    ----------
-    value : float
-        Strictly between 0 and 1; ½ is plain cross entropy.
-    """
+    """The weight λ of the positive class, strictly between 0 and 1; negative rows have 1 − λ. ½ is no weighting."""
 
     def __post_init__(self) -> None:
         allowed = "a number strictly between 0 and 1"
         lam = _real_number(self.value, "λ", allowed)
+        if 0.0 < lam < 1.0:
+            object.__setattr__(self, "value", lam)
+            return
+        text = f"{lam:.12g}"
+        hint = f"did you mean Alpha({text}) or CostRatio({text})?"
         if not math.isfinite(lam):
-            raise InvalidParameter(f"λ must be {allowed}, got {lam}: did a computation before it overflow?")
-        if lam > 1.0:
-            text = f"{lam:.12g}"
-            raise InvalidParameter(f"λ must be {allowed}, got {text}: did you mean Alpha({text}) or CostRatio({text})?")
-        if lam == 1.0:
-            raise InvalidParameter(f'λ must be {allowed}, got 1: did you mean None (λ = ½) or "balanced" (Alpha(1))?')
-        if lam <= 0.0:
-            raise InvalidParameter(
-                f"λ must be {allowed}, got {lam:.12g}: did you mean None, plain cross entropy, which is λ = ½?"
-            )
-        object.__setattr__(self, "value", lam)
+            hint = "did a computation before it overflow?"
+        elif lam == 1.0:
+            hint = 'did you mean None (λ = ½) or "balanced" (Alpha(1))?'
+        elif lam <= 0.0:
+            hint = "did you mean None, plain cross entropy, which is λ = ½?"
+        raise InvalidParameter(f"λ must be {allowed}, got {text}: {hint}")
 
 
 class Alpha(_Spec):
-    """The paper's multiplier α = cost ratio · n_pos / n_neg; Alpha(1) is "balanced".
-
-    Parameters
-    ----------
-    value : float
-        Finite and above 0. Class counts turn it into a λ.
-    """
+    """The paper's multiplier α = cost ratio · n_pos / n_neg, above 0; Alpha(1) is "balanced"."""
 
 
 class CostRatio(_Spec):
-    """Cost of one missed positive in units of one false alarm: λ / (1 − λ).
-
-    Parameters
-    ----------
-    value : float
-        Finite and above 0; 1 is plain cross entropy.
-    """
+    """Cost of one missed positive in units of one false alarm, λ / (1 − λ), above 0; 1 is plain cross entropy."""
 
 
 class Budget(_Spec):
-    """False alarms that one more catch may cost: the cost ratio, stated for decisions.
+    """False alarms that one more catch may cost, above 0: the cost ratio, stated for decisions.
 
-    Parameters
-    ----------
-    value : float
-        Finite and above 0. A budget B needs λ = B / (1 + B). It is the price of the last catch, not of the average.
+    A budget B needs λ = B / (1 + B). It is the price of the last catch, not of the average.
     """
 
 
@@ -144,13 +124,7 @@ Spec: TypeAlias = Lam | Alpha | CostRatio | Budget
 
 
 def as_spec(weighting: object) -> Spec:
-    """Any statement of one number as its spec: a plain number is λ, None is λ = ½, "balanced" is α = 1.
-
-    Raises
-    ------
-    InvalidParameter
-        If it has no meaning, with a suggestion.
-    """
+    """Any statement of one number as its spec: a plain number is λ, None is λ = ½, "balanced" is α = 1."""
     if weighting is None:
         return Lam(0.5)
     if isinstance(weighting, Lam | Alpha | CostRatio | Budget):
@@ -173,17 +147,13 @@ def as_spec(weighting: object) -> Spec:
 def _spec_from_text(text: str) -> Spec:
     if text == "balanced":
         return Alpha(1.0)
-    allowed = 'a weighting given as text must be "balanced"'
-    try:
+    hint = '"balanced", None (plain cross entropy), or a number such as CostRatio(10)?'
+    if difflib.get_close_matches(text.lower(), ["balanced"]):
+        hint = '"balanced"?'
+    with contextlib.suppress(ValueError):
         float(text)
-    except ValueError:
-        if difflib.get_close_matches(text.lower(), ["balanced"]):
-            raise InvalidParameter(f'{allowed}, got {text!r}: did you mean "balanced"?') from None
-        raise InvalidParameter(
-            f'{allowed}, got {text!r}: did you mean "balanced", None (plain cross entropy), '
-            "or a number such as CostRatio(10)?"
-        ) from None
-    raise InvalidParameter(f"{allowed}, got {text!r}: did you mean the number {text.strip()} without quotes?")
+        hint = f"the number {text.strip()} without quotes?"
+    raise InvalidParameter(f'a weighting given as text must be "balanced", got {text!r}: did you mean {hint}')
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -192,7 +162,8 @@ class Price(Shown):
 
     Only ratios of weights matter: w_j / w_k is how many rows of class k one row of class j is worth. For two classes
     with a positive one the weights are stored as 1 − λ and λ, and everything else derives from them, so that all names
-    agree to the last digits.
+    agree to the last digits. Then it also has ``lam``, ``alpha``, ``cost_ratio``, ``budget``, ``threshold``,
+    ``logit_shift``, ``n_pos``, ``n_neg`` and ``imbalance_ratio``.
 
     Parameters
     ----------
@@ -202,11 +173,6 @@ class Price(Shown):
         What decisions are made by if weights cannot state it, in the order of the classes.
     positive : int, optional
         Column of the positive class, if K = 2.
-
-    Attributes
-    ----------
-    lam, alpha, cost_ratio, budget, threshold, logit_shift, n_pos, n_neg, imbalance_ratio : float
-        For two classes only.
     """
 
     weights: Array
@@ -261,12 +227,6 @@ class Price(Shown):
         return int(self.weights.size)
 
     @property
-    def shares(self) -> Array:
-        """π ∝ w_k N_k, the weighted class shares, which the soft confusion matrix of a balanced model keeps."""
-        mass = self.weights * self.counts
-        return np.asarray(mass / mass.sum())
-
-    @property
     def log_weights(self) -> Array:
         """What the weights add to the natural logits, (K,); for two classes relative to the negative one."""
         if self.positive is None:
@@ -305,10 +265,7 @@ class Price(Shown):
         """Cost of one miss in false alarms, λ / (1 − λ)."""
         return self.lam / self.threshold
 
-    @property
-    def budget(self) -> float:
-        """False alarms that one more catch may cost: the cost ratio."""
-        return self.cost_ratio
+    budget = cost_ratio  # false alarms that one more catch may cost
 
     @property
     def alpha(self) -> float:
@@ -347,18 +304,25 @@ class Price(Shown):
             if self.costs is None or not self.costs.actions:
                 return np.asarray(chances > self.threshold)
             chances = self.by_column(chances, 1.0 - chances)
-        _check_columns(chances, self.n_classes)
+        self._check_columns(chances)
         if self.costs is not None and (self.positive is None or self.costs.actions):
             return self.costs.choose(chances)
         if self.positive is None:
             return np.asarray((chances * self.weights).argmax(axis=1))
         return np.where(chances[:, self.positive] > self.threshold, self.positive, 1 - self.positive)
 
+    def _check_columns(self, values: Array) -> Array:
+        if values.ndim != 2 or values.shape[1] != self.n_classes:
+            raise InvalidInput(
+                f"probabilities must have a column for each of {self.n_classes} classes: got {values.shape}."
+            )
+        return values
+
     def by_column(self, pos: Array, neg: Array) -> Array:
         """Values of the positive and the negative class as columns (n, 2) in the order of the classes."""
         return np.stack([neg, pos] if self._column("positive class") == 1 else [pos, neg], axis=1)
 
-    def replace(self, weighting: Any) -> Price:
+    def replace(self, weighting: object) -> Price:
         """Another price for the same classes and counts."""
         return resolved(weighting, self.counts, self.positive)
 
@@ -375,14 +339,14 @@ class Price(Shown):
         weighted = check_probabilities(q, "q")
         if weighted.ndim == 1:
             return np.asarray(weighted / (weighted + self.cost_ratio * (1.0 - weighted)))
-        return _normalised(_check_columns(weighted, self.n_classes) / self.weights)
+        return _normalised(self._check_columns(weighted) / self.weights)
 
     def weighted(self, p: ArrayLike) -> Array:
         """Weighted probabilities q_k ∝ w_k p_k of natural ones, (n, K), or (n,) of the positive class."""
         natural = check_probabilities(p, "p")
         if natural.ndim == 1:
             return np.asarray(self.cost_ratio * natural / (self.cost_ratio * natural + (1.0 - natural)))
-        return _normalised(_check_columns(natural, self.n_classes) * self.weights)
+        return _normalised(self._check_columns(natural) * self.weights)
 
     def __str__(self) -> str:
         if self.positive is None:
@@ -402,22 +366,23 @@ class Price(Shown):
         return f"Price(weights={self.weights.tolist()}, counts={self.counts.tolist()})"
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Price):
-            return NotImplemented
-        same = np.array_equal(self.weights, other.weights) and np.array_equal(self.counts, other.counts)
-        return same and self.positive == other.positive and self.costs == other.costs
+        return self._key == other._key if isinstance(other, Price) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash((self.weights.tobytes(), self.counts.tobytes(), self.positive, self.costs))
+        return hash(self._key)
+
+    @property
+    def _key(self) -> tuple[object, ...]:
+        return self.weights.tobytes(), self.counts.tobytes(), self.positive, self.costs
 
 
 WeightingLike: TypeAlias = Price | Spec | CostMatrix | Mapping[Any, float] | ArrayLike | None
 
 
 def resolve(
-    weighting: Any, n_pos: float | None = None, n_neg: float | None = None, *, counts: ArrayLike | None = None
+    weighting: object, n_pos: float | None = None, n_neg: float | None = None, *, counts: ArrayLike | None = None
 ) -> Price:
-    """Resolve a price with the class counts.
+    """Resolve a price with the class counts; an error with a suggestion if the weighting has no meaning.
 
     Parameters
     ----------
@@ -427,17 +392,7 @@ def resolve(
     n_pos, n_neg : float
         Counts of the positive and the negative class, above 0.
     counts : array of shape (K,)
-        Counts of all classes instead; for two classes (negative, positive).
-
-    Returns
-    -------
-    Price
-        For two classes class 1 is positive.
-
-    Raises
-    ------
-    InvalidParameter
-        If the weighting has no meaning, with a suggestion, or is too extreme for double precision.
+        Counts of all classes instead; for two classes (negative, positive), the second of which is positive.
 
     Examples
     --------
@@ -458,7 +413,7 @@ def resolve(
     return resolved(weighting, np.array([positive_number(n_neg, "n_neg"), positive_number(n_pos, "n_pos")]), 1)
 
 
-def resolved(weighting: Any, counts: Array, positive: int | None = None) -> Price:
+def resolved(weighting: object, counts: Array, positive: int | None = None) -> Price:
     """A price of the classes with these counts; a `Price` keeps its weights and costs, and takes these counts."""
     if isinstance(weighting, Price):
         weights, costs = weighting.weights, weighting.costs
@@ -472,7 +427,8 @@ def resolved(weighting: Any, counts: Array, positive: int | None = None) -> Pric
         if set(weighting) != set(range(counts.size)):
             raise InvalidParameter(f"weights must be given for the classes 0 to {counts.size - 1}: got {weighting!r}.")
         weighting = [weighting[k] for k in range(counts.size)]
-    if positive is not None and not _is_list(weighting):
+    is_list = isinstance(weighting, list | tuple) or getattr(weighting, "ndim", 0) == 1
+    if positive is not None and not is_list:
         return _resolved_spec(as_spec(weighting), counts, positive)
     if isinstance(weighting, Goal) or (isinstance(weighting, str) and weighting != "balanced"):
         as_spec(weighting)  # refuses it
@@ -511,40 +467,33 @@ def _resolved_spec(spec: Spec, counts: Array, positive: int) -> Price:
     return Price.binary(lam, pos, neg, positive)
 
 
-def cost_ratio_of(weighting: Any) -> float:
+def cost_ratio_of(weighting: WeightingLike) -> float:
     """Cost ratio of a price of two classes that needs no class counts for it: anything but an unresolved α."""
     if isinstance(weighting, Price):
         return weighting.cost_ratio
     spec = as_spec(weighting)
     if isinstance(spec, Alpha):
-        raise _needs_counts(weighting, "a cost ratio")
+        raise InvalidParameter(_NEEDS_COUNTS.format(weighting, "a cost ratio"))
     return spec.value / (1.0 - spec.value) if isinstance(spec, Lam) else spec.value
 
 
-def alpha_of(weighting: Any) -> float:
+def alpha_of(weighting: WeightingLike) -> float:
     """α of a price of two classes that needs no class counts for it: a resolved one, `Alpha` or "balanced"."""
     if isinstance(weighting, Price):
         return weighting.alpha
     spec = as_spec(weighting)
     if not isinstance(spec, Alpha):
-        raise _needs_counts(weighting, "α")
+        raise InvalidParameter(_NEEDS_COUNTS.format(weighting, "α"))
     return spec.value
 
 
-def is_price_of_two(weighting: Any) -> bool:
+def is_price_of_two(weighting: WeightingLike) -> bool:
     """Whether a weighting can only be for two classes."""
     if isinstance(weighting, Price):
         return weighting.positive is not None
     if weighting is None or isinstance(weighting, str | CostMatrix | list | np.ndarray):
         return False
     return not isinstance(weighting, Mapping) or len(weighting) == 2
-
-
-def _needs_counts(weighting: Any, name: str) -> InvalidParameter:
-    return InvalidParameter(
-        f"class counts are needed to turn {weighting!r} into {name}: resolve it first with "
-        "resolve(weighting, n_pos, n_neg), or pass the weighting_ of a fitted model"
-    )
 
 
 def _reversed(costs: CostMatrix) -> CostMatrix:
@@ -559,16 +508,6 @@ def _lam_of(cost: float) -> float:
 
 def _by_column(pos: float, neg: float, positive: int) -> Array:
     return np.array([neg, pos] if positive == 1 else [pos, neg])
-
-
-def _is_list(weighting: Any) -> bool:
-    return isinstance(weighting, list | tuple) or getattr(weighting, "ndim", 0) == 1
-
-
-def _check_columns(values: Array, n_classes: int) -> Array:
-    if values.ndim != 2 or values.shape[1] != n_classes:
-        raise InvalidInput(f"probabilities must have a column for each of {n_classes} classes: got {values.shape}.")
-    return values
 
 
 def _normalised(values: Array) -> Array:

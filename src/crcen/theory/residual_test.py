@@ -22,6 +22,7 @@ from crcen.theory.rows import (
     check_class_probabilities,
     check_probabilities,
     check_row_weights,
+    p_text,
     plain,
 )
 
@@ -29,7 +30,6 @@ from crcen.theory.rows import (
 FEWEST_TO_TEST = 20
 _BALANCED = 1e-10  # of all flows: a residual below this share was solved for
 _DEPENDENT = 1e-10  # of the largest eigenvalue: dependent equations add no information
-_SMALLEST_P = 1e-15
 _MANY_DEGREES = 1e6
 
 
@@ -55,13 +55,11 @@ class JointTest(Shown):
     def __str__(self) -> str:
         if self.reason:
             return f"not available: {self.reason}"
-        p_value = f"{self.p_value:.3g}" if self.p_value >= _SMALLEST_P else f"below {_SMALLEST_P:g}"
-        return f"χ² = {self.statistic:.4g} with {self.degrees} degrees of freedom, p-value {p_value}"
+        return f"χ² = {self.statistic:.4g} with {self.degrees} degrees of freedom, p-value {p_text(self.p_value, 3)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        numbers = {"statistic": plain(self.statistic), "degrees": self.degrees, "p_value": plain(self.p_value)}
-        return {**numbers, "reason": self.reason}
+        return {name: plain(value) if isinstance(value, float) else value for name, value in vars(self).items()}
 
     @classmethod
     def none(cls, degrees: int, reason: str) -> JointTest:
@@ -112,12 +110,10 @@ class TrainingError:
 
     Parameters
     ----------
-    covariance : float64 array of shape (K, K)
-        Over training sets, of the mean log-odds of all classes as the residuals weigh them; their sum is 0.
+    covariance, least : float64 array of shape (K, K)
+        Over training sets, of the mean log-odds of all classes as the residuals weigh them; and its lower limit.
     degrees : float
         Degrees of freedom of its scale as an estimate; infinite if it is known.
-    least : float64 array of shape (K, K)
-        Lower limit of the covariance, whatever was estimated.
     pairs : float
         How much each new row raises the variances of the pairwise equations.
     """
@@ -196,11 +192,10 @@ class TrainingError:
         return np.asarray(np.diag(variance) + np.maximum(estimated, least))
 
     def test(self, sums: Array, variance: Array, jacobian: Array) -> tuple[float, int, float]:
-        """Statistic, degrees of freedom and p-value of sums with this covariance under the model.
+        """Statistic, degrees of freedom and p-value of sums with this covariance and jacobian (m, K) under the model.
 
         The p-value is the larger of two: with the estimated error, by Snedecor's F (Student's t for one sum), and with
-        its lower limit, which is no estimate. ``jacobian`` (m, K) is what one unit of each class's log-odds adds to the
-        means of the sums.
+        its lower limit, which is no estimate.
         """
         found = []
         for part, is_estimate in zip(self._added(jacobian), (True, False), strict=True):
