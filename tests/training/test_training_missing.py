@@ -160,7 +160,6 @@ def test_the_planner_counts_the_encoded_columns(kind, missing, standardize):
     job = binary_job(0.5, encoding=kind, missing=missing, standardize=standardize)
     encoding = data.encoding(job, np.arange(N))
     assert data.n_inputs(job) == encoding.size
-    assert encoding.is_affine == job.has_affine_inputs
 
 
 def test_jobs_that_take_missing_cells_and_jobs_that_do_not():

@@ -12,11 +12,8 @@ import torch
 from torch.nn.functional import gelu, silu
 
 from crcen import CRCENClassifier, TableClassifier, save
-from crcen.training import network as network_module
 from crcen.training.encoding import column_layout, fit_encoding
-from crcen.training.engines import mean_logits
-from crcen.training.network import ACTIVATIONS, Network, NetworkGroup, stacked_logits
-from crcen.training.threads import THREADS
+from crcen.training.network import ACTIVATIONS, Network, stacked_logits
 
 TORCH = {"relu": torch.relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "gelu": gelu, "silu": silu}
 
@@ -82,23 +79,6 @@ def test_a_row_has_the_same_bits_in_any_batch(hidden, n_features, encoding):
         np.testing.assert_array_equal(stacked_logits(X[rows], *network), together[:, rows])
     alone = Network(network[0], tuple(w[1] for w in network[1]), tuple(b[1] for b in network[2]), "relu")
     np.testing.assert_array_equal(alone.logits(X), together[1])
-
-
-def test_logits_by_blocks_are_the_same_bits(monkeypatch):
-    monkeypatch.setattr(network_module, "_BLOCK_ROWS", 64)
-    monkeypatch.setattr("crcen.training.threads.usable_cores", lambda: 3)
-    X, parts = networks((6,), "relu")
-    group = NetworkGroup(*parts)
-    sizes, expected = [], group.logits(X)
-
-    def counted(group, rows, logits=NetworkGroup.logits):
-        sizes.append(len(rows))
-        return logits(group, rows)
-
-    monkeypatch.setattr(THREADS, "get", lambda: 3)
-    monkeypatch.setattr(NetworkGroup, "logits", counted)
-    np.testing.assert_array_equal(mean_logits(group.networks(), X), expected)
-    assert sorted(sizes) == [60] + [64] * 10
 
 
 def run_python(code, *arguments, **environment):

@@ -6,7 +6,7 @@ import torch
 
 from crcen.training.encoding import column_layout, fit_encoding, incomplete_columns
 from crcen.training.passes import gradient
-from crcen.training.ramp_lookup import NO_RAMPS, RampTables, _stable_order, has_ramps
+from crcen.training.ramp_lookup import NO_RAMPS, RampTables, has_ramps
 from crcen.training.rows import RowFeed, TrainingData, fill_batch
 from crcen.training.stack import Stack
 
@@ -78,13 +78,6 @@ def test_rows_that_steps_were_fitted_on_are_at_a_knot():
     steps = encoding(X)[:, X.shape[1] :].reshape(N_ROWS, 2, -1)
     passed = (steps > 0).sum(axis=2)  # less its mean, a step is above 0 where it is passed
     np.testing.assert_array_equal(coded.knots, passed)
-
-
-@pytest.mark.parametrize(("dtype", "size"), [(np.uint8, 1), (np.uint8, 200), (np.uint8, 256), (np.uint16, 2**16)])
-def test_the_order_of_short_integers_is_the_stable_one(dtype, size):
-    values = np.random.default_rng(4).integers(0, 14, (3, 2, size)).astype(dtype)
-    keys = np.empty(values.shape, dtype=np.int32)
-    np.testing.assert_array_equal(_stable_order(values, keys), np.argsort(values, axis=2, kind="stable"))
 
 
 def test_values_far_outside_and_next_to_each_other():

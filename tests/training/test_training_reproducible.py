@@ -102,7 +102,6 @@ def test_encodings_fitted_side_by_side_are_those_fitted_in_turn(monkeypatch):
         for encoding in ("standard", "steps", "piecewise")
         for pool in pools
     ]
-    monkeypatch.setattr(engine, "_WORTH_THREADS", 1)
     monkeypatch.setattr(engine, "usable_cores", lambda: 8)
     found = []
     for threads in (1, 6):

@@ -155,7 +155,7 @@ def little_memory(X, y, jobs, networks=1):
     """A bound under which so many of the largest networks, and no more, can be trained at a time."""
     data = Trainer(X, y, device=CPU).data
     largest = max(stack.n_bytes for stack in plan(jobs, data.n_rows, data.n_inputs, 0))
-    return shared_bytes(jobs, data.n_rows, data.X.shape[1]) + networks * largest
+    return shared_bytes(data.n_rows, data.X.shape[1]) + networks * largest
 
 
 def binary_job(lam, **settings):

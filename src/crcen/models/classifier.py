@@ -55,57 +55,51 @@ _FEWEST_FOR_FOLDS = 3
 
 
 class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedParameters):
-    """Neural networks for rare events, decided at a stated price that new rows keep.
+    """Neural networks for rare events, decided at a stated price.
 
     The objective is class-wise reweighted cross entropy,
-    ``−Σ w [y log q + (1−y) log(1−q)] / Σ w + ½·l2·‖W‖²`` with ``w`` = λ for a positive and 1−λ for a negative row
-    (times the sample weight) and no penalty on biases. By default it is trained without a weight (λ = ½), and the price
-    enters where it decides: probabilities are fitted on rows that their networks did not see, and the output bias is
-    then solved for, so that the key equation Σ_pos (1−q) / Σ_neg q = (1−λ)/λ holds on those rows at the price. The
-    paper's own training is ``calibration="paper"``: weighted by the price and exact on the training rows, which an
-    overfitted network learns by heart, so that it alarms too seldom on new rows.
+    ``−Σ w [y log q + (1−y) log(1−q)] / Σ w + ½·l2·‖W‖²``, with ``w`` = λ for positive and 1−λ for negative rows, times
+    the sample weight; biases are not penalised. By default networks are trained without class weights (λ = ½). The
+    price enters the decision: probabilities are fitted on out-of-fold rows, and the output bias is solved for, so that
+    the key equation Σ_pos (1−q) / Σ_neg q = (1−λ)/λ holds on these rows. The training of the paper,
+    ``calibration="paper"``, is weighted by the price and exact on the training rows; an overfitted network then alarms
+    too seldom on new rows.
 
     Parameters
     ----------
     weighting : "balanced", None, float, Lam, Alpha, CostRatio, Budget, dict, CostMatrix, or a goal, default="balanced"
         What a miss is worth: a float is λ in (0, 1), ``None`` is λ = ½, ``"balanced"`` is α = 1, ``Budget(5)`` pays up
-        to five false alarms for one more catch, a dict gives a weight a label. A goal, as ``RecallAtLeast(0.9)``,
-        ``PrecisionAtLeast(0.5)`` or ``Capacity(20, per=1000)``, trains at λ = ½; ``weighting_`` is then the price that
-        meets it on out-of-fold rows, where the output bias is solved too. More than two classes take ``"balanced"``,
-        ``None``, a dict or an array of class weights, or a `CostMatrix`.
+        to five false alarms for one more catch, a dict gives a weight per label. A goal (``RecallAtLeast(0.9)``,
+        ``PrecisionAtLeast(0.5)``, ``Capacity(20, per=1000)``) trains at λ = ½; ``weighting_`` is then the price that
+        meets it on out-of-fold rows. More than two classes take ``"balanced"``, ``None``, a dict, an array of class
+        weights or a `CostMatrix`.
     hidden : tuple of int, default=(64, 32)
         Hidden layer sizes; ``()`` is weighted logistic regression.
     l2 : float, default=0.001
-        Penalty on weights, never on biases. (scikit-learn's MLP calls its penalty ``alpha`` and divides it by the
-        batch's weight; ``alpha = l2 * batch_size`` there is the same penalty.)
+        Penalty on weights. (``alpha = l2 * batch_size`` of scikit-learn's MLP is the same penalty.)
     n_members : int, default=4
         Networks trained in one stack and averaged as logits.
     max_epochs : int, default=None
-        Passes over the rows; ``None`` is 30 for Adam (fewer from 17,000 rows on, where 4,000 steps are enough, but at
-        least 5) and 500 (iterations) for L-BFGS. Where folds are trained anyway and it is ``None``, Adam's schedule is
-        cut off after the epoch that had the least log loss on rows held out.
+        Passes over the rows. ``None``: 30 for Adam (fewer from 17,000 rows, at least 5) and 500 iterations for L-BFGS;
+        if folds are trained, Adam stops after the epoch with the lowest log loss on held-out rows.
     schedule : Schedule, default=None
-        Solver, batch size, learning rate, tolerance, early stopping, activation and loss, as in
-        ``Schedule(learning_rate=0.02, early_stopping=True)``; see `crcen.Schedule`.
+        Solver, batch size, learning rate, tolerance, early stopping, activation and loss; see `crcen.Schedule`.
     encoding : {"auto", "standard", "robust", "quantile", "piecewise", "tree", "steps"} or Inputs, default="auto"
-        The frozen input layer, fitted on the training rows (sample weights count, class weights do not):
-        ``"standard"``ised columns; ``"robust"`` ones by median and middle half, large values bent smoothly; normal
-        scores (``"quantile"``); or standardised columns and beside each a ramp for every bin between its quantiles
-        (``"piecewise"``), for every bin between the splits of a small tree on that column alone (``"tree"``), or a
-        step at every such split (``"steps"``). ``"auto"`` is ``"steps"`` for a network with a hidden layer and
-        ``"standard"`` without, where the model stays weighted logistic regression. An `Inputs` object also states
-        bins, missing cells, column scales and standardisation, as ``Inputs(missing="indicator")``.
+        The input layer, fitted on the training rows: standardised columns (``"standard"``), median and interquartile
+        range (``"robust"``), normal scores (``"quantile"``), or standardised columns with ramps between quantiles
+        (``"piecewise"``), ramps between the splits of a small tree (``"tree"``) or steps at these splits (``"steps"``).
+        ``"auto"``: ``"steps"`` with a hidden layer, otherwise ``"standard"``. `crcen.Inputs` also states bins, missing
+        cells, column scales and standardisation.
     calibration : {"out_of_fold", "paper", None} or Calibration, default="out_of_fold"
-        How probabilities and decisions come from the networks. ``"out_of_fold"``: trained without class weights, then
-        a temperature and the output bias fitted on out-of-fold logits (four stratified folds, trained in the same
-        stack). ``"paper"``: trained at the price, balanced on the training rows, no probability map. ``None``: trained
-        at the price, no solve and no map. A `Calibration` object states each part.
+        ``"out_of_fold"``: trained without class weights, temperature and output bias fitted on out-of-fold logits (four
+        stratified folds). ``"paper"``: trained at the price, balanced on the training rows, no probability map.
+        ``None``: trained at the price, no solve, no map. See `crcen.Calibration`.
     pos_label : default=None
         The positive class; ``None`` is the rarer one, ``classes_[1]`` on a tie.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to train; the fitted model is plain NumPy on the CPU either way.
+        Where to train; the fitted model is plain NumPy.
     random_state : int, RandomState or None, default=None
-        Seed of initial weights, batch order and the validation split.
+        Seed of initial weights, batch order and folds.
     verbose : int, default=0
         1 shows a progress bar.
 
@@ -114,42 +108,35 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
     classes_ : ndarray of shape (K,)
         Sorted labels.
     pos_label_ : label
-        The positive class, of two.
+        The positive class of two.
     weighting_ : Price
         The resolved weighting: ``.lam .alpha .cost_ratio .threshold .logit_shift .n_pos .n_neg``.
     key_equation_ : KeyEquation
-        The key equation on the rows that the bias was solved on; its ``rows`` says which these are.
+        The key equation on the rows of the balance solve, named in its ``rows``.
     coefs_, intercepts_ : list of ndarray
-        (n_members, in, out) and (n_members, out) a layer.
+        (n_members, in, out) and (n_members, out) per layer.
     input_encoding_ : dict
-        The fitted input layer as plain arrays; ``input_mean_`` and ``input_scale_`` are two of them.
+        The fitted input layer as arrays; ``input_mean_`` and ``input_scale_`` are two of them.
     column_scales_ : bool
-        Whether the networks were trained with scales; they are multiplied into ``coefs_``.
+        Whether the networks were trained with column scales, which are multiplied into ``coefs_``.
     shift_ : float
-        Added to the averaged logit of several members by the balance solve on the training rows; 0 for a single
-        network, whose own bias carries it.
+        Added to the averaged logit by the balance solve on the training rows.
     probability_map_ : ndarray
         The probability map with the solved output bias: slope and intercept, or corners, in logits.
     ensemble_ : Ensemble
-        The fitted model as one value, which every answer comes from and which the attributes above are read from.
+        The fitted model as one value; every prediction comes from it.
     recipe_ : Recipe
-        How the networks were trained, with everything settled.
+        Training parameters with defaults applied.
     n_iter_, loss_curve_, status_ : int, ndarray, str
-        Epochs of the longest member, the members' mean training objective, and how training ended.
+        Epochs of the longest member, mean training objective by epoch, and how training ended.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
     Notes
     -----
-    A network that overfits is overconfident whatever its weight, which the probability map corrects as far as a slope
-    can. The exact key equation on the rows it was solved on is no evidence of anything; look at
-    `crcen.key_equation` on rows the network did not see. A fit trains five times ``n_members`` networks (from 17,000
-    rows on, two on each fold at most). Those of the folds come first and say for how many epochs: in parts of the
-    schedule, which end where rows held out have gained nothing for long. Other calibrations have no
-    folds, nor have ``partial_fit`` and streams.
-
-    There is no ``n_jobs``: one fit trains its networks together, on two threads at most. Where an outer loop fits in
-    parallel (``GridSearchCV(n_jobs=…)``), as many workers as cores serve best; `CRCENClassifierCV` needs no such loop.
+    The key equation on the rows of its own solve is no evidence; evaluate `crcen.key_equation` on other rows. With
+    folds a fit trains five times ``n_members`` networks (from 17,000 rows at most two per fold). ``partial_fit`` and
+    streams have no folds. There is no ``n_jobs``: one fit trains its networks together.
 
     Examples
     --------

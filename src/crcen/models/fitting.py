@@ -23,9 +23,8 @@ from crcen.theory.goals import RowsByProbability, ThresholdGoal, price_of_thresh
 from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
 from crcen.theory.labels import Labels
 from crcen.theory.price import CostRatio, Price
-from crcen.training.engines import grouped, mean_logits
+from crcen.training.engines import grouped
 from crcen.training.jobs import RowSets, Status, TrainingJob, TrainingResult
-from crcen.training.network import by_blocks
 from crcen.training.recipe import ONE_AGAINST_ALL, Recipe
 
 Array = NDArray[np.float64]
@@ -179,7 +178,7 @@ def assemble(
     """
     groups = [grouped([one.network for one in own if one.network is not None]) for own in (results, *more)]
     ensemble = Ensemble.of(rows.labels, weighting, tuple(groups))
-    logits = by_blocks(ensemble.mean_logits, groups, rows.X)
+    logits = ensemble.mean_logits(rows.X)
     if is_balanced:
         if len(groups) > 1 or len(groups[0]) > 1 or _is_one_against_all(groups[0]):
             ensemble = ensemble.shifted(solved_shifts(rows.target, logits, weighting, rows.weights))
@@ -211,7 +210,7 @@ def held_out_logits(
 
 def engine_logits(networks: Sequence[Any], rows: FitRows, own: Index) -> Array:
     """Mean logits (n, K) of networks for some rows."""
-    logits = mean_logits(networks, rows.X[own])
+    logits = grouped(networks).logits(rows.X[own])
     return logits if rows.labels.positive is None else rows.labels.columns(logits[:, 0])
 
 

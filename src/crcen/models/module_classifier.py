@@ -19,48 +19,38 @@ from crcen.training.recipe import Inputs, Recipe, Schedule
 class ModuleClassifier(CRCENClassifier):
     """A PyTorch module as a classifier for rare events: rows of any shape, two classes or more.
 
-    Everything but the network is that of `CRCENClassifier`: the price, the weighted loss, members averaged as logits,
-    early stopping, the balance solve on the training rows or out of fold, natural probabilities, decisions. An epoch
-    goes by autograd.
+    Everything but the network is that of `CRCENClassifier`: price, weighted loss, averaged members, early stopping,
+    balance solve, natural probabilities and decisions. Training uses autograd.
 
     Parameters
     ----------
     module : nn.Module or factory
-        A function or class without arguments makes each member from its own seed. An instance is copied as it is, a
-        pre-trained one too; members then differ by batches and dropout alone. It answers logits (rows,), (rows, 1) or
-        (rows, 2) for two classes, the last column for the positive one, and (rows, K) for K.
-    weighting
-        The price, as in `CRCENClassifier`.
+        A function or class without arguments creates each member from its own seed; an instance is copied, and members
+        then differ by batches and dropout. It returns logits (rows,), (rows, 1) or (rows, 2) for two classes, the last
+        column for the positive one, and (rows, K) for K.
     optimizer : class of ``torch.optim`` or callable, optional
-        A class is given the parameters and the schedule's learning rate; anything else the parameters alone, such as
+        A class gets the parameters and the learning rate of the schedule, anything else the parameters alone, such as
         ``lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)``. Its rates are the peaks of one cycle. Default: Adam.
     l2 : float, default=0
-        Penalty on parameters with two dimensions or more.
+        Penalty on parameters with two or more dimensions.
     n_members : int, default=1
         Modules trained and averaged as logits.
-    max_epochs : int, optional
-        Passes over the rows, as in `CRCENClassifier`.
-    schedule : Schedule, optional
-        Batch size, learning rate, early stopping.
     calibration : {"paper", "out_of_fold", None} or Calibration, default="paper"
         As in `CRCENClassifier`; folds are four more trainings of each member.
-    pos_label, device, random_state, verbose
+    weighting, max_epochs, schedule, pos_label, device, random_state, verbose
         As in `CRCENClassifier`.
 
     Attributes
     ----------
     ensemble_, classes_, weighting_, key_equation_, n_iter_, loss_curve_, status_
-        As in `CRCENClassifier`; the bias that was solved for is kept beside the modules, in float64.
+        As in `CRCENClassifier`.
     row_shape_ : tuple of int
         Shape of one row.
 
     Notes
     -----
-    X may be an array or a tensor of any shape (rows, …). Real numbers reach the module in single precision and as they
-    are: scale them first. Whole numbers stay whole, for embeddings. The global generators of torch are left alone.
-
-    `crcen.save` stores arrays alone. ``crcen.load(path, module=...)`` needs the module or what makes it: no file can
-    bring code.
+    X may be an array or a tensor of any shape (rows, …). Real numbers reach the module unscaled in single precision,
+    integers as int64. `crcen.save` stores arrays only; ``crcen.load(path, module=...)`` needs the module or factory.
 
     Examples
     --------

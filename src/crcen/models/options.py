@@ -25,23 +25,21 @@ AUTO = "auto"
 class Calibration(Checked):
     """How probabilities and decisions come from trained networks: ``calibration=Calibration(probability="isotonic")``.
 
-    ``calibration="out_of_fold"`` is ``Calibration()``. ``"paper"`` is ``Calibration(balance=True, probability="shift",
+    ``"out_of_fold"`` is ``Calibration()``. ``"paper"`` is ``Calibration(balance=True, probability="shift",
     training_weighting="price")``. ``None`` is the same with ``balance=False``.
 
     Parameters
     ----------
     balance : {"auto", "oof", True, False}, default="auto"
-        Rows on which the output bias is solved for, so that the key equation holds at the price: out-of-fold rows
-        (``"oof"``), the training rows (True), or no solve. ``"auto"`` is ``"oof"``, or True if a class has fewer than
-        three rows. Where folds leave rows out, as those over time do, the shift is shrunk by how far the folds
-        disagree about it beyond sampling: a drift is no bias.
+        Rows on which the output bias is solved for: out-of-fold rows (``"oof"``), the training rows (True), or no
+        solve. ``"auto"`` is ``"oof"``, or True if a class has fewer than three rows. If folds over time
+        leave rows out, the shift is shrunk by how far folds disagree beyond sampling.
     probability : {"auto", "shift", "balance", "temperature", "isotonic"}, default="auto"
-        Map from natural logits to probabilities, fitted on out-of-fold logits: none, an intercept, a slope and an
-        intercept, or any rising function (binary problems only). ``"auto"`` is ``"temperature"`` if the bias is solved
-        for on out-of-fold logits of all rows, otherwise ``"shift"``.
+        Map from natural logits to probabilities, fitted on out-of-fold logits: none, an intercept, slope and intercept,
+        or an increasing function (binary problems only). ``"auto"`` is ``"temperature"`` if the bias is solved for on
+        out-of-fold logits of all rows, otherwise ``"shift"``.
     training_weighting : None, "price", float, Lam, Alpha, CostRatio, Budget, dict, default=None
-        Class weights of the loss: none (plain cross entropy), the price itself, or others. Decisions, ``weighting_``,
-        ``weighted_proba`` and ``key_equation_`` are at the price in any case.
+        Class weights of the loss: none, the price itself, or others. Decisions are at the price in any case.
     """
 
     balance: bool | str = AUTO
@@ -96,37 +94,30 @@ class Calibration(Checked):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Search(Checked):
-    """How a search goes about its settings: ``CRCENClassifierCV(search=Search(halving=False))``.
+    """How a search treats its settings: ``CRCENClassifierCV(search=Search(halving=False))``.
 
     Parameters
     ----------
     scoring : str, callable or None, default=None
-        ``None`` is ``"neg_weighted_log_loss"``, or ``"neg_log_loss"`` of the natural posterior with several weightings
-        or a training weight apart from the price: the weighted loss has its minimum elsewhere for every weight. Also
-        ``"f1"``, ``"g_mean"``, ``"average_precision"``, any scorer that scikit-learn knows, or a callable
-        ``(estimator, X, y)``.
+        ``None``: ``"neg_weighted_log_loss"``, or ``"neg_log_loss"`` of natural probabilities with several weightings or
+        a training weight apart from the price. Also ``"f1"``, ``"g_mean"``, ``"average_precision"``, any scorer of
+        scikit-learn, or a callable ``(estimator, X, y)``.
     n_settings : int, default=1
-        Number of best settings that are kept and averaged, each with ``n_members`` networks; they share one weighting.
-        The search is the same, the refit takes as many times longer. One with ``one_standard_error``.
+        Number of best settings that are kept and averaged, each with ``n_members`` networks.
     one_standard_error : bool, default=False
-        Take the simplest setting (fewest hidden units, then largest l2) within one standard error of the best.
+        Choose the simplest setting (fewest hidden units, then largest l2) within one standard error of the best.
     halving : bool, default=True
-        Where a weighting has eight settings or more (four, if folds train on 10,000 rows or more), look at four points
-        of the schedule which of them are far behind, and end them there; and end those that gain no more. On the
-        benchmark the winner is the same within noise. From 10,000 rows on, eight settings or more first race on 5,000
-        rows, or an eighth of them (more where a class is rare), for ten epochs; the best quarter begins anew on all
-        rows, and the others stay as that left them. Not with ``one_standard_error``, which wants all settings, nor
-        where ``memory_bytes`` has no room for it.
+        Stop settings that are far behind at four points of the schedule, from eight settings per weighting (four on
+        10,000 rows or more). From 10,000 rows, eight or more settings are first compared on a subsample of at least
+        5,000 rows, and the best quarter is trained on all rows. Not with ``one_standard_error``, nor where
+        ``memory_bytes`` is too small.
     widen : {"auto", True, False}, default="auto"
-        Where the best setting is on a border of the grid, try the next ``l2`` beyond it and a schedule of twice the
-        length, up to three steps, as long as each gains half a percent. ``"auto"`` does so for what was left at its
-        default: an ``l2`` or ``max_epochs`` that was given stays as it is. On few rows the schedule has its full length
-        from the start. ``search_notes_`` says what is still on a border. Not with ``one_standard_error``.
+        If the best setting is at a border of the grid, try the next ``l2`` and a schedule of twice the length, up to
+        three steps that gain half a percent each. ``"auto"``: only parameters left at their default.
     engine : {"local", "ray"}, default="local"
-        Where the stacks are trained: in this process, or as tasks of a Ray cluster. The result is the same.
+        Train in this process or as tasks of a Ray cluster; the result is the same.
     memory_bytes : int, default=None
-        Bound on the memory of the search beside the rows themselves; a stack that would exceed it is split, and what
-        cannot be split is refused. ``None`` is half of what is free.
+        Memory bound apart from the rows; ``None`` is half of the free memory.
     """
 
     scoring: Any = None

@@ -67,11 +67,6 @@ class InputEncoding:
         """Number of encoded columns, E."""
         return len(self.mean)
 
-    @property
-    def is_affine(self) -> bool:
-        """Whether this is a standardisation (or nothing), and so an affine map of another standardisation."""
-        return self.columns is None and not self.is_smooth and self.knots is None and self.indicators is None
-
     @cached_property
     def _bounds(self) -> tuple[Any, ...]:
         """Low and high, as single numbers where all columns share them: clipping is then several times as fast."""

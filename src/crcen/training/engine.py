@@ -36,7 +36,6 @@ from crcen.training.planner import (
     split_for_cores,
     stack_bytes,
 )
-from crcen.training.ramp_lookup import has_ramps
 from crcen.training.rows import TrainingData
 from crcen.training.solvers import compiled_adam_epoch
 from crcen.training.stack_run import Report, StackRun
@@ -47,8 +46,6 @@ Progress = Callable[[float], None]
 _SHARE_OF_FREE_MEMORY = 0.5
 # A stack is planned to need half the bound, if networks are small enough: then two can run at the same time.
 _AT_A_TIME = 2
-# From this many rows encodings are fitted on several threads.
-_WORTH_THREADS = 5_000
 
 
 def train(
@@ -117,7 +114,6 @@ class Trainer:
         if not stacks:
             return []
         data.prepare(jobs)
-        _fit_encodings(data, jobs, min(THREADS.get(), usable_cores()))
         work = self._pieces(stacks, jobs) if data.device.type == "cpu" else stacks
         meter = _Meter([_cost(groups, jobs) for groups in work], progress)
         workers = self._workers(work, jobs)
@@ -145,7 +141,7 @@ class Trainer:
     def _stacks(self, jobs: Sequence[TrainingJob]) -> list[Groups]:
         """Stacks of which two, or at least one, fit into the memory bound."""
         data = self.data
-        shared = shared_bytes(jobs, data.n_rows, data.X.shape[1], on_gpu=data.device.type == "cuda")
+        shared = shared_bytes(data.n_rows, data.X.shape[1], on_gpu=data.device.type == "cuda")
         for count in range(_AT_A_TIME if data.device.type == "cpu" else 1, 0, -1):
             limit = max(self.bound - shared, 0) // count
             stacks = plan(jobs, data.n_rows, data.n_inputs, limit)
@@ -174,31 +170,12 @@ class Trainer:
             return 1
         most = min(len(work), THREADS.get(), usable_cores())
         sizes = sorted((stack_bytes(groups, jobs, data.n_rows, data.n_inputs) for groups in work), reverse=True)
-        free = self.bound - shared_bytes(jobs, data.n_rows, data.X.shape[1])
+        free = self.bound - shared_bytes(data.n_rows, data.X.shape[1])
         return max([count for count in range(1, most + 1) if sum(sizes[:count]) <= free], default=1)
 
     def state_bytes(self, job: TrainingJob) -> int:
         """Size of the state of a job."""
         return 12 * n_parameters(job, self.data.n_inputs)
-
-
-def _fit_encodings(data: TrainingData, jobs: Sequence[TrainingJob], threads: int) -> None:
-    """Fit the encodings of these jobs, several at the same time."""
-    if threads < 2 or data.n_rows < _WORTH_THREADS or data.device.type != "cpu":
-        return
-    leads: dict[tuple[object, ...], TrainingJob] = {}
-    for job in jobs:
-        rows = id(job.rows.own), id(job.rows.pool)
-        leads.setdefault((*rows, job.encoding, job.bins, job.missing, job.standardize), job)
-
-    def fit(job: TrainingJob) -> None:
-        encoding = data.encoding(job, job.rows.trained(data.n_rows))
-        if job.draws_batches and has_ramps(encoding):
-            data.coded(encoding)
-
-    if len(leads) > 1:
-        with ThreadPoolExecutor(threads, initializer=THREADS.keep_one) as pool:
-            list(pool.map(fit, leads.values()))
 
 
 def _check(job: TrainingJob, data: TrainingData) -> None:

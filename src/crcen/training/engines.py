@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidParameter, MissingExtra
 from crcen.training.jobs import TrainingResult
-from crcen.training.network import Network, NetworkGroup, by_blocks
+from crcen.training.network import Network, NetworkGroup
 
 Array = NDArray[np.float64]
 Engine = Callable[..., list[TrainingResult]]
@@ -70,9 +70,3 @@ def grouped(networks: Sequence[Any]) -> Any:
     from crcen.training.modules import ModuleGroup  # loads torch
 
     return ModuleGroup(tuple(networks))
-
-
-def mean_logits(networks: Sequence[Any], X: Array) -> Array:
-    """Mean logits of trained networks of one kind, (n, 1) or (n, C)."""
-    member = grouped(networks)
-    return by_blocks(member.logits, [member], X)

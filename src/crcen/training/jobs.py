@@ -191,11 +191,6 @@ class TrainingJob(Recipe):
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
-    @property
-    def has_affine_inputs(self) -> bool:
-        """Whether the encoding is affine, so that all such jobs can share one copy of the rows."""
-        return self.missing == "error" and (self.encoding == "standard" or not self.standardize)
-
 
 _JOB_DEFAULTS = {one.name: one.default for one in fields(TrainingJob) if one.name != "class_weights"}
 

@@ -7,8 +7,7 @@ shape (16 rows, zero-padded) and is small enough for BLAS to use one thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -26,8 +25,6 @@ _INNER = 256
 _ONE_THREAD, _ONE_THREAD_VECTOR = 2**18, 2**13
 # Numbers of a layer that are processed at a time, to stay in the cache.
 _NUMBERS_AT_ONCE = 2**17
-# Rows per thread in `by_blocks`.
-_BLOCK_ROWS = 2048
 
 Array = NDArray[np.float64]
 
@@ -130,21 +127,6 @@ class NetworkGroup:
             return self
         weights = (*self.weights[:-1], slope * self.weights[-1])
         return replace(self, weights=weights, biases=(*self.biases[:-1], slope * self.biases[-1]))
-
-
-def by_blocks(logits: Callable[[Array], Array], members: Sequence[Member], X: Array) -> Array:
-    """``logits(X)`` computed on several threads, for use during a fit (prediction starts no threads).
-
-    Torch modules get all rows at once, because their last digits may depend on the batch.
-    """
-    from crcen.training.threads import THREADS, usable_cores  # loads torch
-
-    threads = min(THREADS.get(), usable_cores())
-    if threads < 2 or len(X) < 2 * _BLOCK_ROWS or not all(isinstance(member, NetworkGroup) for member in members):
-        return logits(X)
-    blocks = [X[start : start + _BLOCK_ROWS] for start in range(0, len(X), _BLOCK_ROWS)]
-    with ThreadPoolExecutor(min(threads, len(blocks))) as pool:
-        return np.concatenate(list(pool.map(logits, blocks)))
 
 
 def log_sigmoid(outputs: NDArray[np.floating[Any]]) -> Any:

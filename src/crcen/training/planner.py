@@ -193,11 +193,9 @@ def n_parameters(job: TrainingJob, n_inputs: Inputs) -> int:
     return sum(prod(pair) + pair[1] for pair in pairwise(sizes)) + (sizes[0] if job.column_scales else 0)
 
 
-def shared_bytes(jobs: Sequence[TrainingJob], n_rows: int, n_features: int, *, on_gpu: bool = False) -> int:
+def shared_bytes(n_rows: int, n_features: int, *, on_gpu: bool = False) -> int:
     """Memory that all stacks share, apart from the rows, of which a GPU has a copy."""
-    copies = {(job.solver_kind.itemsize, job.standardize) for job in jobs if job.has_affine_inputs}
-    a_cell = sum(size for size, _ in copies) + (_CELL_BYTES if on_gpu else 0)
-    return n_rows * (_BYTES_A_ROW + n_features * a_cell) + _WORK_BYTES
+    return n_rows * (_BYTES_A_ROW + (n_features * _CELL_BYTES if on_gpu else 0)) + _WORK_BYTES
 
 
 def stack_bytes(groups: Groups, jobs: Sequence[TrainingJob], n_rows: int, n_inputs: Inputs) -> int:
@@ -219,7 +217,6 @@ def stack_bytes(groups: Groups, jobs: Sequence[TrainingJob], n_rows: int, n_inpu
         parameters += n_parameters(jobs[position], n_inputs)
         units += sum((*jobs[position].hidden, jobs[position].n_outputs))
     copies = solver.copies + example.column_scales
-    # L-BFGS keeps the weights of every row and network; Adam gathers the rows of an epoch, or all rows are encoded.
-    n_held = n_pool if example.has_affine_inputs else n_rows
-    held = n_held * width + n_pool * (4 + (0 if in_batches else len(groups[0]))) + n_watched * (width + 4)
+    # All rows are encoded; L-BFGS keeps a copy of its own, with the weights of every row and network.
+    held = n_rows * width + n_pool * (4 + (0 if in_batches else width + len(groups[0]))) + n_watched * (width + 4)
     return len(groups) * solver.itemsize * (copies * parameters + _ACTIVATION_COPIES * at_once * units + held)

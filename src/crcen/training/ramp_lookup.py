@@ -14,12 +14,11 @@ W first hidden units of all networks.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
 from crcen.training.encoding import InputEncoding
@@ -163,7 +162,7 @@ class RampTables:
         parts = (part[others] for part in (encoding.mean, encoding.scale, self.low, self.high))
         mean, scale, low, high = parts
         plain = InputEncoding(mean, scale, None, low, high, indicators=encoding.indicators)(X)
-        # Short integers, which are sorted by their digits.
+        # Short integers are sorted by their digits.
         knots = np.empty((len(X), len(self.columns)), dtype=np.uint8 if self.n_knots <= 256 else np.uint16)
         shares = np.zeros((len(X), len(self.columns)), dtype=np.float32)
         for i, (column, first, count) in enumerate(zip(self.columns, self.first, self.counts, strict=True)):
@@ -192,23 +191,6 @@ class RampTables:
         return knots, shares
 
 
-def _stable_order(values: NDArray[np.unsignedinteger], keys: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The stable order of short integers along the last axis, in ``keys``, by sorting values combined with places.
-
-    Processors sort 32-bit integers in vectors, which `argsort` cannot.
-    """
-    n_bits = max(1, (values.shape[-1] - 1).bit_length())
-    if 8 * values.itemsize + n_bits > 31:
-        keys[:] = np.argsort(values, axis=-1, kind="stable")
-        return keys
-    keys[:] = values
-    keys <<= np.int32(n_bits)
-    keys |= np.arange(values.shape[-1], dtype=np.int32)
-    keys.sort(axis=-1)
-    keys &= np.int32(2**n_bits - 1)
-    return keys
-
-
 class RampFeed:
     """Lookups for the batches of a stack's groups."""
 
@@ -222,27 +204,15 @@ class RampFeed:
         self._values = torch.from_numpy(np.concatenate([own.values() for own in tables]))
         if len(padded) == len(filled):
             groups = groups[:0]  # all columns have the same number of ramps: nothing to rearrange
-        self._memory: dict[str, NDArray[Any]] = {}
         self._padded = torch.from_numpy(np.ravel(groups * self.example.n_ramps + padded))
         self._filled = torch.from_numpy(np.ravel(groups * len(padded) + filled))
 
-    def _kept(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-        """Memory that every lookup reuses: new pages cost more than their content."""
-        size = prod(shape)
-        if name not in self._memory or self._memory[name].size < size:
-            self._memory[name] = np.empty(size, dtype=dtype)
-        return self._memory[name][:size].reshape(shape)
-
     def lookup(self, rows: Index, *, with_readers: bool) -> RampLookup:
-        """The lookup of batches, valid until the next call; ``rows`` is (groups or 1, batches, B).
-
-        ``with_readers`` is needed for the gradient.
-        """
+        """The lookup of batches; ``rows`` is (groups or 1, batches, B), ``with_readers`` is needed for the gradient."""
         n_batches, size = rows.shape[1:]
         example, n_columns, n_groups = self.example, len(self.example.columns), len(self.coded)
         n_knots, parts = example.n_knots, 2 if self.has_shares else 1
-        shape = (n_batches, n_groups, size, parts, n_columns)
-        knots = self._kept("knots", shape, self.coded[0].knots.dtype)
+        knots = np.empty((n_batches, n_groups, size, parts, n_columns), dtype=self.coded[0].knots.dtype)
         weights = np.empty(knots.shape if self.has_shares else (0, 0), dtype=np.float32)
         for group, coded in enumerate(self.coded):
             own = rows[min(group, len(rows) - 1)]
@@ -252,26 +222,20 @@ class RampFeed:
                 weights[:, group, :, 0], weights[:, group, :, 1] = 1.0 - shares, shares
                 knots[:, group, :, 1] = np.minimum(knots[:, group, :, 0] + 1, n_knots - 1)
         tables = np.arange(n_groups * n_columns, dtype=np.int32).reshape(n_groups, 1, 1, n_columns) * n_knots
-        codes = np.add(knots, tables, out=self._kept("codes", shape, np.int32)).reshape(n_batches, -1)
+        codes = (knots + tables).reshape(n_batches, -1)
         starts = np.arange(n_groups * size, dtype=np.int32) * (parts * n_columns)
         readers = reader_starts = reader_weights = np.empty((0, 0), dtype=np.float32)
         if with_readers:
-            by_column = self._kept("columns", (n_batches, n_groups, n_columns, size, parts), knots.dtype)
-            by_column[:] = np.moveaxis(knots, 4, 2)
-            by_column = by_column.reshape(n_batches, n_groups, n_columns, -1)
-            # Row of the batch, and which of its two knots.
-            order = _stable_order(by_column, self._kept("order", by_column.shape, np.int32))
+            by_column = np.moveaxis(knots, 4, 2).reshape(n_batches, n_groups, n_columns, -1)
+            order = np.argsort(by_column, axis=3, kind="stable")  # row of the batch, and which of its two knots
             if self.has_shares:
                 ordered = np.moveaxis(weights, 4, 2).reshape(by_column.shape)
                 reader_weights = np.take_along_axis(ordered, order, axis=3).reshape(n_batches, -1)
-            first_row = np.arange(n_groups, dtype=np.int32).reshape(n_groups, 1, 1) * np.int32(size)
-            if parts > 1:
-                order //= np.int32(parts)
-            readers = np.add(order, first_row, out=order).reshape(n_batches, -1)
-            batches = np.arange(n_batches)[:, None] * (n_groups * n_columns * n_knots)
-            places = np.add(codes, batches, out=self._kept("places", codes.shape, np.int64))
-            counts = np.bincount(places.ravel(), minlength=n_batches * n_groups * n_columns * n_knots)
-            counts = counts.reshape(n_batches, -1)
+            first_row = np.arange(n_groups).reshape(n_groups, 1, 1) * size
+            readers = (order // parts + first_row).reshape(n_batches, -1).astype(np.int32)
+            n_places = n_groups * n_columns * n_knots
+            places = codes + np.arange(n_batches)[:, None] * n_places
+            counts = np.bincount(places.ravel(), minlength=n_batches * n_places).reshape(n_batches, -1)
             reader_starts = (np.cumsum(counts, axis=1) - counts).astype(np.int32)
         code_weights = weights.reshape(n_batches if self.has_shares else 0, codes.shape[1])
         arrays = (starts, codes, code_weights, readers, reader_starts, reader_weights)

@@ -16,15 +16,12 @@ from torch import Tensor
 
 from crcen.training.device import ON_DEVICE, encoded_on, fit_on_device, n_values, sent
 from crcen.training.encoding import (
-    INPUT_LIMIT,
     WITH_RAMPS,
     InputEncoding,
     column_layout,
     fit_encoding,
     incomplete_columns,
     layout_of,
-    raw,
-    standardization,
 )
 from crcen.training.jobs import Index, TrainingJob, digest
 from crcen.training.ramp_lookup import NO_RAMPS, CodedRows, RampFeed, RampLookup, RampTables, has_ramps
@@ -33,7 +30,6 @@ from crcen.training.recipe import SolverKind, n_batches
 # Validation rows that pass through a stack at a time.
 VALIDATION_ROWS = 512
 
-_LARGEST_SLOPE = 100.0
 # Encoded numbers computed at a time, in float64.
 _NUMBERS_AT_ONCE, _NUMBERS_ON_A_GPU = 2**19, 2**24
 # Vectorised kernels use another code path for the remainder of a vector; batches of whole vectors have none.
@@ -52,10 +48,7 @@ def float_type(solver: SolverKind) -> torch.dtype:
 class EpochRows(NamedTuple):
     """The rows of an epoch, in batches; G groups, B rows of a batch, F encoded columns."""
 
-    shared: Tensor  # (G or 1, batches, B, F): rows of the shared copy, which each group maps affinely; or empty
-    slope: Tensor  # (G, 1, F)
-    offset: Tensor  # (G, 1, F)
-    own: list[Tensor]  # all rows as each group encodes them, or empty
+    own: list[Tensor]  # all rows as each group encodes them
     places: Tensor  # (G or 1, batches, B): row numbers
     y: Tensor  # (G or 1, batches, B)
     weights: Tensor  # (G, batches, B)
@@ -65,8 +58,6 @@ class EpochRows(NamedTuple):
 def fill_batch(rows: EpochRows, i: int) -> None:
     """Write the encoded rows of batch ``i`` to ``rows.batch`` (compiled by TorchScript)."""
     encoded = rows.batch.narrow(2, 0, rows.batch.size(2) - 1)
-    if len(rows.own) == 0:
-        torch.addcmul(rows.offset, rows.shared.select(1, i), rows.slope, out=encoded)
     for group in range(len(rows.own)):
         places = rows.places[min(group, rows.places.size(0) - 1), i]
         if rows.batch.is_cuda:  # one kernel instead of two
@@ -100,15 +91,10 @@ class BatchIndex:
 
 
 class TrainingData:
-    """The rows of one call to the engine, on the host in float64 and once on the device.
-
-    The device copy is standardised by all rows, in float64, before it is rounded: a column far from zero would lose its
-    digits in float32. The standardisation of a group is then an affine map of this copy, so no other rows enter it.
-    """
+    """The rows of one call to the engine; rows are encoded in float64 before they are rounded to float32."""
 
     def __init__(self, X: Array, y: Index, sample_weight: Array, n_classes: int, device: torch.device) -> None:
         self.X, self.y, self.sample_weight, self.n_classes, self.device = X, y, sample_weight, n_classes, device
-        self._on_device: dict[tuple[torch.dtype, bool], tuple[Tensor, Array, Array]] = {}
         self._labels: dict[torch.dtype, Tensor] = {}
         self._layouts: dict[tuple[str, int], Index | None] = {}
         self._encodings: dict[tuple[object, ...], InputEncoding] = {}
@@ -123,28 +109,10 @@ class TrainingData:
         return self.X.shape[0]
 
     def prepare(self, jobs: Sequence[TrainingJob]) -> None:
-        """Create the device copies that these jobs read, before several threads ask for them."""
+        """Compute what several threads would ask for at the same time."""
         for job in jobs:
-            dtype = float_type(job.solver_kind)
-            if job.has_affine_inputs:
-                self.on_device(dtype, job.standardize)
             self.layout(job.encoding, job.bins)
-            self.labels(dtype)
-
-    def on_device(self, dtype: torch.dtype, standardize: bool) -> tuple[Tensor, Array, Array]:
-        """The device copy of X, and the mean and scale that were removed from it."""
-        key = (dtype, standardize)
-        if key not in self._on_device:
-            encoding = raw(self.X.shape[1])
-            if standardize and self._fits_on_device:
-                encoding = fit_on_device("standard", None, self._device_x, self.labels(dtype), self.n_classes, None)
-            elif standardize:
-                limit = np.full(self.X.shape[1], INPUT_LIMIT)
-                encoding = InputEncoding(*standardization(self.X, np.ones(self.n_rows)), None, -limit, limit)
-            source = self.X if self.device.type == "cpu" else self._device_x
-            device_x = encoded_on(self.device, encoding, source).to(dtype)
-            self._on_device[key] = (device_x, encoding.mean, encoding.scale)
-        return self._on_device[key]
+            self.labels(float_type(job.solver_kind))
 
     @cached_property
     def _device_x(self) -> Tensor:
@@ -256,13 +224,12 @@ class RowFeed:
         self._y = data.labels(dtype)
         self._width = encodings[0].size
         self._ramps: RampFeed | None = None
-        self._own: list[Tensor] | None = None
         if looks_up and all(map(has_ramps, encodings)):
             coded = [data.coded(encoding) for encoding in encodings]
             self._ramps = RampFeed([RampTables(encoding) for encoding in encodings], coded, pools)
             self._own = [rows.plain for rows in coded]
             self._width = self._own[0].shape[1]
-        elif not self._share_a_copy(encodings):
+        else:
             self._own = [data.encoded(encoding, dtype) for encoding in encodings]
         self.pool_keys = [digest(pool) for pool in pools]
         self._pools = pools
@@ -272,22 +239,6 @@ class RowFeed:
         for group, values in enumerate(row_weights):
             weights[group, : len(values)] = values
         self._weights = torch.from_numpy(weights).to(data.device, dtype)
-
-    def _share_a_copy(self, encodings: Sequence[InputEncoding]) -> bool:
-        """Express each group's encoding as an affine map of the device copy: z = x₀·(s₀/s) + (m₀ − m)/s.
-
-        Not possible for other encodings, or if rows outside a group are so much larger that the map would lose all
-        digits.
-        """
-        if not all(encoding.is_affine for encoding in encodings):
-            return False
-        standardize = encodings[0].low is not None
-        self._x, mean0, scale0 = self.data.on_device(self.dtype, standardize)
-        means, scales = (np.stack([getattr(e, name) for e in encodings]) for name in ("mean", "scale"))
-        to = self.data.device, self.dtype
-        self._slope = torch.from_numpy(scale0 / scales).to(*to)[:, None]
-        self._offset = torch.from_numpy((mean0 - means) / scales).to(*to)[:, None]
-        return not standardize or bool((self._slope <= _LARGEST_SLOPE).all() & torch.isfinite(self._offset).all())
 
     def epoch_index(self, seeds: Sequence[int], epoch: int, batch_size: int) -> BatchIndex:
         """Batches of one epoch with evenly spread classes; groups with the same pool and seed share them."""
@@ -360,7 +311,7 @@ class RowFeed:
     def _gathered(self, rows: EpochRows) -> Tensor | None:
         """All batches at once, (batches, G, B, F+1), on a GPU, where many small gathers take as long as one."""
         count, (groups, size, width) = rows.places.shape[1], rows.batch.shape
-        if not rows.own or not rows.batch.is_cuda or count * rows.batch.numel() > _NUMBERS_GATHERED:
+        if not rows.batch.is_cuda or count * rows.batch.numel() > _NUMBERS_GATHERED:
             return None
         found = rows.batch.new_ones(count, groups, size, width)
         for group, own in enumerate(rows.own):
@@ -377,10 +328,7 @@ class RowFeed:
         """The input of `fill_batch`."""
         y, weights = self._labels_and_weights(index)
         batch = self._weights.new_ones(len(weights), y.shape[2], self._width + 1)
-        if self._own is not None:
-            none = batch.new_empty(0)
-            return EpochRows(none, none, none, self._own, index.rows, y, weights, batch)
-        return EpochRows(self._x[index.rows], self._slope, self._offset, [], index.rows, y, weights, batch)
+        return EpochRows(self._own, index.rows, y, weights, batch)
 
     def _labels_and_weights(self, index: BatchIndex) -> tuple[Tensor, Tensor]:
         """Class numbers (G or 1, batches, rows) and row weights (G, batches, rows) of all batches."""

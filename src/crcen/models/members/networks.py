@@ -7,15 +7,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crcen._support.progress import part_of
 from crcen.exceptions import TrainingFailed
 from crcen.models.clock import Clock, OutOfTime, TimedTraining
 from crcen.models.fitting import fold_members, member_seed
 from crcen.models.members.member import FittedMember, MemberKind, MemberTask, best_prefix
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.search.grid import Setting
-from crcen.models.search.run import BestSettings, Borders, SearchRun, best_settings, sampled_rows
+from crcen.models.search.run import (
+    Borders,
+    Refitted,
+    SearchRun,
+    best_few,
+    choose,
+    refit_settings,
+    sampled_rows,
+    widened,
+)
 from crcen.training.engines import trainer_on
-from crcen.training.jobs import Status, TrainingJob
+from crcen.training.jobs import Status, TrainingJob, TrainingResult
 from crcen.training.network import Member, NetworkGroup
 from crcen.training.recipe import Inputs, Recipe
 
@@ -71,12 +81,13 @@ class Networks(MemberKind):
         if task.clock.is_limited:
             plans = _affordable(task, plans, train, run)
         found = _first_in_time(plans, run, train, task)
-        ordered = rows.labels.positive is not None
-        logits = np.array([rows.labels.in_order(one) if ordered else one for one in found.logits])
+        natural = [one.oof - rows.resolve(one.outcome.setting.weighting).log_weights for one in found]
+        logits = np.array(natural if rows.labels.positive is None else [rows.labels.in_order(one) for one in natural])
         kept = best_prefix(logits, task.target, task.weights)
-        lines = tuple(_line(one.setting.recipe, one.epochs, -one.merit) for one in found.outcomes[:kept])
-        chosen = tuple((one.setting.recipe, one.epochs) for one in found.outcomes[:kept])
-        groups = tuple(found.groups[:kept])
+        outcomes = [one.outcome for one in found[:kept]]
+        lines = tuple(_line(one.setting.recipe, one.epochs, -one.merit) for one in outcomes)
+        chosen = tuple((one.setting.recipe, one.epochs) for one in outcomes)
+        groups = tuple(_group(one.results) for one in found[:kept])
         return FittedMember(self.name, groups, logits[:kept].mean(axis=0), lines, len(plans[0].grid), chosen)
 
     def refit(self, task: MemberTask, chosen: Sequence[Any], n_networks: int = 3) -> tuple[Member, ...]:
@@ -95,13 +106,14 @@ class Networks(MemberKind):
             job(recipe, number).replace(stop_epoch=epochs) for recipe, epochs in chosen for number in range(n_networks)
         ]
         results = train(task.X, target, jobs, sample_weight=task.weights, device=task.device)
-        groups = []
-        for first in range(0, len(results), n_networks):
-            networks = [one.network for one in results[first : first + n_networks] if one.network is not None]
-            if not networks:
-                raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}.")
-            groups.append(NetworkGroup.of(networks))
-        return tuple(groups)
+        return tuple(_group(results[first : first + n_networks]) for first in range(0, len(results), n_networks))
+
+
+def _group(results: Sequence[TrainingResult]) -> NetworkGroup:
+    networks = [one.network for one in results if one.network is not None]
+    if not networks:
+        raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}.")
+    return NetworkGroup.of(networks)
 
 
 def _plans(task: MemberTask) -> list[_Plan]:
@@ -130,21 +142,20 @@ def _affordable(task: MemberTask, plans: list[_Plan], train: TimedTraining, run:
     return possible or plans[-1:]
 
 
-def _first_in_time(plans: list[_Plan], run: SearchRun, train: TimedTraining, task: MemberTask) -> BestSettings:
-    """What the first plan gives that finishes in time; the last one takes the time that it takes."""
+def _first_in_time(plans: list[_Plan], run: SearchRun, train: TimedTraining, task: MemberTask) -> list[Refitted]:
+    """Networks of the best settings of the first plan that finishes in time; the last plan has no limit."""
     for plan in plans:
         train.reserve = plan.refit_work(task)
         if plan is plans[-1] and task.is_needed:
             train.clock = Clock(None)
         try:
-            return best_settings(
-                run,
-                plan.grid,
-                n_settings=plan.n_settings,
-                n_members=plan.n_networks,
-                progress=task.progress,
-                borders=Borders(l2=True, epochs=True) if plan.borders else None,
-            )
+            outcomes = run.screened(plan.grid, progress=part_of(task.progress, 0.0, 0.5))
+            if plan.borders:
+                borders = Borders(l2=True, epochs=True)
+                outcomes = widened(run, outcomes, borders, progress=part_of(task.progress, 0.5, 0.6))
+            best = best_few(outcomes, choose(outcomes, one_standard_error=False), plan.n_settings)
+            train.reserve = 0.0
+            return refit_settings(run, best, plan.n_networks, part_of(task.progress, 0.6, 1.0))
         except OutOfTime:
             continue
     raise OutOfTime

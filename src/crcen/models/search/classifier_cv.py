@@ -61,14 +61,13 @@ class CRCENClassifierCV(CRCENClassifier):
     """CRCEN networks with cross-validated hidden units, penalty, epochs and, if several are given, weighting.
 
     All settings and folds are trained as stacks. Each setting gets one number of epochs, common to its folds, as a cut
-    of one schedule. The refit follows the same schedule, cut there. No network stops by the scores of its own fold
-    alone.
+    of one schedule, which the refit follows.
 
     Parameters
     ----------
     weighting : as in CRCENClassifier, or a list of such, default="balanced"
-        A list is searched. A weight that was chosen by F1 or G-mean is not a stated price any more. A goal is searched
-        and trained at λ = ½, and met on out-of-fold rows.
+        A list is searched; a weight chosen by F1 or G-mean is not a stated price any more. A goal is searched and
+        trained at λ = ½, and met on out-of-fold rows.
     hidden : int, tuple, or a list of such, default=None
         A list is searched; a tuple is one network. ``None`` is ``[(64,), (64, 32)]``.
     l2 : float or list of float, default=[1e-4, 1e-3, 1e-2, 1e-1]
@@ -78,43 +77,35 @@ class CRCENClassifierCV(CRCENClassifier):
     cv : int, splitter or iterable, default=4
         As in scikit-learn; an int is stratified folds, shuffled by ``random_state``.
     search : Search, default=None
-        Scoring, number of settings kept, the rule of choice, halving, where stacks are trained and their memory, as in
-        ``Search(scoring="f1", halving=False)``; see `crcen.Search`.
+        Scoring, number of settings kept, halving, engine and memory; see `crcen.Search`.
     calibration : as in CRCENClassifier, default="out_of_fold"
-        Fitted on the out-of-fold logits of the search. Several weightings are searched by training at each, with
-        ``"paper"``, ``None`` or ``Calibration(training_weighting="price")``.
+        Fitted on the out-of-fold logits of the search. Several weightings need ``"paper"``, ``None`` or
+        ``Calibration(training_weighting="price")``.
     n_members, max_epochs, schedule, pos_label, device, random_state, verbose
-        As in `CRCENClassifier`. ``max_epochs`` is the length of the schedule of which a cut is chosen, so there is no
-        early stopping; columns have scales as ``Inputs(column_scales="auto")`` says.
+        As in `CRCENClassifier`; ``max_epochs`` is the length of the schedule, and there is no early stopping.
 
     Attributes
     ----------
     cv_results_ : dict of arrays
-        In the form of `sklearn.model_selection.GridSearchCV`; also ``epochs`` and ``is_dropped`` (by halving).
+        As in `sklearn.model_selection.GridSearchCV`, with ``epochs`` and ``is_dropped`` (by halving).
     best_index_, best_params_, best_score_, best_epochs_
         The best setting.
     best_settings_ : list of dict
         The settings that are kept, best first: their parameters, ``epochs`` and ``score``.
-    oof_decision_function_ : ndarray of shape (n,)
-        Out-of-fold `decision_function` of the kept settings, members averaged and under the probability map; NaN for
-        rows in no test fold, and that of the last fold for rows in several.
-    oof_proba_ : ndarray of shape (n, K)
-        For more than two classes: out-of-fold `predict_proba`, in the same way.
+    oof_decision_function_, oof_proba_ : ndarray
+        Out-of-fold `decision_function` and `predict_proba` of the kept settings; NaN for rows in no test fold.
     oof_key_equation_ : KeyEquation
-        The key equation on out-of-fold rows, before any solve on them. It shows overfitting, which training rows hide,
-        not whether probabilities are right in the mean: errors of folds cancel, so it has no Z and no p-value.
+        The key equation on out-of-fold rows before any solve on them. Errors of folds cancel, so it has no p-value.
     oof_shift_ : float
-        What the solve on out-of-fold rows then added to the logit: how far off, in log-odds, the networks were on rows
-        they did not see, as far as folds over time agree. 0 without that solve.
+        Log-odds added by the solve on out-of-fold rows, as far as folds over time agree; 0 without it.
     oof_counts_ : list of ConfusionCounts, or of arrays of shape (K, actions) for more than two classes
-        Out-of-fold decisions of the search for every weighting, each at its own best setting (one network a fold,
-        before the balance solve, so that those of the chosen one may differ a little from `oof_decision_function_`).
+        Out-of-fold decisions for every weighting at its best setting, one network per fold, before the balance solve.
     oof_expense_ : ExpenseTable or None
-        Expense along the weightings searched, where there are several of increasing price of two classes.
+        Expense along several weightings of increasing price of two classes.
     search_notes_ : list of str
-        What of the chosen setting is the last of its kind that was tried, so that others might serve better.
+        Parameters of the chosen setting that are at a border of the grid.
     n_splits_, scorer_, search_time_
-        Folds, the scoring used, seconds of search and refit.
+        Folds, scoring, seconds of search and refit.
     """
 
     @reject_foreign_parameters
@@ -196,6 +187,7 @@ class CRCENClassifierCV(CRCENClassifier):
             best = choose(outcomes, one_standard_error=search.one_standard_error)
             n_kept = 1 if search.one_standard_error else search.n_settings
             kept = refit_settings(run, best_few(outcomes, best, n_kept), self.n_members, part_of(progress, 0.7, 1.0))
+            best = outcomes.index(kept[0].outcome)
         self._keep(kept, rows)
         move_to_goal(self, rows)
         self.best_settings_ = [

@@ -12,11 +12,11 @@ from crcen._support.progress import part_of
 from crcen.exceptions import InvalidInput, TrainingFailed
 from crcen.models.clock import OutOfTime
 from crcen.models.fitting import FitRows, engine_logits, fold_members, training_job
+from crcen.models.search.folds import Fold
 from crcen.models.search.grid import LOG_LOSSES, Outcome, Setting, held_out_score, log_losses, to_price
 from crcen.models.search.trials import RUNGS, Rungs, Trial, run_trials
 from crcen.training.engines import Engine, trainer_on_some
 from crcen.training.jobs import RowSets, Status, TrainingJob, TrainingResult
-from crcen.training.network import NetworkGroup
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -46,12 +46,7 @@ class SearchRun:
         return [behind[i] if i in behind else next(found) for i in range(len(settings))]
 
     def outcomes(
-        self,
-        settings: list[Setting],
-        *,
-        halving: bool,
-        progress: Progress,
-        rungs: Rungs = RUNGS,
+        self, settings: list[Setting], *, halving: bool, progress: Progress, rungs: Rungs = RUNGS
     ) -> list[Outcome]:
         """Every setting's outcome at its best epoch (L-BFGS: where it ended)."""
         rows, trials = self.rows, []
@@ -166,12 +161,7 @@ _SAMPLE_EPOCHS = 10
 _SAMPLE_RUNGS = ((0.4, 0.5),)
 
 
-def screen_on_subsample(
-    run: Any,
-    settings: Sequence[Setting],
-    *,
-    progress: Progress,
-) -> dict[int, Outcome]:
+def screen_on_subsample(run: SearchRun, settings: Sequence[Setting], *, progress: Progress) -> dict[int, Outcome]:
     """The rejected settings, by position, with their outcomes on the subsample; none where rows are few."""
     rivals: dict[int, list[int]] = {}
     for i, setting in enumerate(settings):
@@ -183,10 +173,8 @@ def screen_on_subsample(
     if own is None or folds is None:
         return {}
     rows = run.rows
-    few = replace(rows.take(own), folds=folds)
-    times = len(rows.X) / len(own)
-    short = [_on_fewer_rows(settings[i], times) for i in screened]
-    sample = replace(run, rows=few, train=trainer_on_some(run.train, own))
+    short = [_on_fewer_rows(settings[i], len(rows.X) / len(own)) for i in screened]
+    sample = replace(run, rows=replace(rows.take(own), folds=folds), train=trainer_on_some(run.train, own))
     found = sample.outcomes(short, halving=True, progress=progress, rungs=_SAMPLE_RUNGS)
     outcomes = dict(zip(screened, found, strict=True))
     behind: dict[int, Outcome] = {}
@@ -208,7 +196,7 @@ def _on_fewer_rows(setting: Setting, times: float) -> Setting:
     return replace(setting, recipe=recipe.on_fewer_rows(times).replace(max_epochs=epochs))
 
 
-def sampled_rows(target: NDArray[Any], weights: NDArray[np.float64], seed: int) -> Index | None:
+def sampled_rows(target: NDArray[np.generic], weights: Array, seed: int) -> Index | None:
     """Rows of the subsample, in order, each class by its share; ``None`` where half of all rows would not do."""
     used = np.flatnonzero(weights > 0)
     labels, counts = np.unique(target[used], return_counts=True)
@@ -216,25 +204,20 @@ def sampled_rows(target: NDArray[Any], weights: NDArray[np.float64], seed: int) 
     if share > 0.5:
         return None
     rng = np.random.default_rng([seed, 3])
-    parts = [rng.choice(used[target[used] == label], round(share * n), replace=False)
-             for label, n in zip(labels, counts, strict=True)]  # fmt: skip
-    return np.sort(np.concatenate(parts))
+    shares = zip(labels, counts, strict=True)
+    return np.sort(np.concatenate([rng.choice(used[target[used] == k], round(share * n), False) for k, n in shares]))
 
 
-def folds_within(folds: Sequence[tuple[Index, Index]], own: Index, target: NDArray[Any]) -> Any:
+def folds_within(folds: Sequence[Fold], own: Index, target: Index) -> list[Fold] | None:
     """The folds as far as they are within some rows, counted there; ``None`` where a class is too rare in one."""
     place = np.full(len(target), -1)
     place[own] = np.arange(len(own))
-    labels, found = np.unique(target), []
-    for fold in folds:
-        parts = []
-        for part, fewest in zip(fold, (_TRAINED, _HELD_OUT), strict=True):
-            inside = place[part]
-            inside = inside[inside >= 0]
-            if min(np.sum(target[own[inside]] == label) for label in labels) < fewest:
+    within = lambda part: place[part][place[part] >= 0]  # noqa: E731
+    found = [(within(trained), within(held_out)) for trained, held_out in folds]
+    for trained, held_out in found:
+        for part, fewest in ((trained, _TRAINED), (held_out, _HELD_OUT)):
+            if min(np.sum(target[own[part]] == label) for label in np.unique(target)) < fewest:
                 return None
-            parts.append(inside)
-        found.append(tuple(parts))
     return found
 
 
@@ -260,13 +243,7 @@ class Borders:
     epochs: bool  # longer schedules
 
 
-def widened(
-    run: SearchRun,
-    outcomes: list[Outcome],
-    borders: Borders,
-    *,
-    progress: Progress,
-) -> list[Outcome]:
+def widened(run: SearchRun, outcomes: list[Outcome], borders: Borders, *, progress: Progress) -> list[Outcome]:
     """The outcomes of a search and of points beyond its grid, as far as the best point is on a border."""
     found, tried = list(outcomes), {_key(outcome.setting) for outcome in outcomes}
     for step in range(_BORDER_STEPS):
@@ -347,7 +324,7 @@ def _rounded(l2: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Refitted:
-    """A setting's outcome, its networks on all rows, and their mean logit at the price out of fold."""
+    """A setting's outcome, its networks on all rows, and their mean logits (n, K) at the price out of fold."""
 
     outcome: Outcome
     results: list[TrainingResult]
@@ -369,56 +346,17 @@ def best_few(outcomes: list[Outcome], best: int, n_settings: int) -> list[Outcom
 
 
 def refit_settings(run: SearchRun, kept: list[Outcome], n_members: int, progress: Progress) -> list[Refitted]:
-    """Networks of some settings on all rows; a setting that leaves no finite network is left out, the first never."""
+    """Networks of some settings on all rows, as far as time allows; settings without a finite network are left out."""
     found: list[Refitted] = []
     for i, outcome in enumerate(kept):
-        results, oof = run.refit(outcome, n_members, part_of(progress, i / len(kept), (i + 1) / len(kept)))
-        if not found or any(result.network is not None for result in results):
-            found.append(Refitted(outcome, results, oof))
-    return found
-
-
-@dataclass(frozen=True, eq=False)
-class BestSettings:
-    """Networks of the best settings of a search."""
-
-    outcomes: list[Outcome]  # the settings, best first
-    groups: list[NetworkGroup]  # their networks on all rows
-    logits: list[Array]  # natural logits (n, K) of each out of fold; NaN for rows in no test fold
-
-
-def best_settings(
-    run: SearchRun,
-    settings: list[Setting],
-    *,
-    n_settings: int,
-    n_members: int,
-    progress: Progress,
-    borders: Borders | None = None,
-) -> BestSettings:
-    """Search, and refit the best few settings with some networks each."""
-    outcomes = run.screened(settings, progress=part_of(progress, 0.0, 0.5))
-    if borders is not None:
-        outcomes = widened(run, outcomes, borders, progress=part_of(progress, 0.5, 0.6))
-    ranked = best_few(outcomes, choose(outcomes, one_standard_error=False), n_settings)
-    kept: list[Outcome] = []
-    groups: list[NetworkGroup] = []
-    logits: list[Array] = []
-    for i, outcome in enumerate(ranked):
-        begin, end = 0.6 + 0.4 * i / n_settings, 0.6 + 0.4 * (i + 1) / n_settings
-        if not groups and hasattr(run.train, "reserve"):
-            run.train.reserve = 0.0
         try:
-            results, oof = run.refit(outcome, n_members, part_of(progress, begin, end))
+            results, oof = run.refit(outcome, n_members, part_of(progress, i / len(kept), (i + 1) / len(kept)))
         except OutOfTime:
-            if groups:
+            if found:
                 break
             raise
-        networks = [result.network for result in results if result.network is not None]
-        if networks:
-            kept.append(outcome)
-            groups.append(NetworkGroup.of(networks))
-            logits.append(oof - run.rows.resolve(outcome.setting.weighting).log_weights)
-    if not groups:
-        raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}.")
-    return BestSettings(kept, groups, logits)
+        if any(result.network is not None for result in results):
+            found.append(Refitted(outcome, results, oof))
+    if not found:
+        raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}, or look for extreme values.")
+    return found

@@ -54,7 +54,8 @@ def path_logits(
         raise InvalidParameter("a path of weights is judged on other rows: pass either splits, or X_test and y_test.")
     kind: Any = type(estimator)
     is_stack = isinstance(estimator, CRCENClassifier) and all(
-        getattr(kind, step) is getattr(CRCENClassifier, step) for step in ("fit", "training_weighting_at")
+        getattr(kind, step) is getattr(CRCENClassifier, step)
+        for step in ("fit", "training_on", "training_weighting_at")
     )
     if is_stack:
         probe = CRCENClassifier(encoding=estimator.encoding)  # records the columns instead of the estimator
