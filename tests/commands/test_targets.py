@@ -51,17 +51,13 @@ def test_one_value_against_the_rest(tmp_path, one_thread, positive):
     assert report_table(model, new, out=tmp_path / "r.html").n_rows == N
 
 
-def test_without_a_positive_value_every_class_is_learnt(one_thread):
-    found = fit(rows())
+def test_without_a_positive_value_classes_are_those_of_the_target(one_thread):
+    found, frame = fit(rows()), rows()
     assert found.model.classes_.tolist() == [1, 2, 3]
     assert found.model.classes_.dtype.kind == "i"
     assert set(predict_table(found.model, rows(1)).frame["decision"]) <= {1, 2, 3}
     with pytest.raises(InvalidInput, match="positive must be a value of Kind, 1, 2, 3: got 9"):
-        fit(rows(), positive=9)
-
-
-def test_two_values_are_not_renamed(one_thread):
-    frame = rows()
+        fit(frame, positive=9)
     found = fit(frame.assign(Kind=(frame["Kind"] == 3).astype(int)), positive=1)
     assert found.model.classes_.tolist() == [0, 1]
     with pytest.raises(InvalidInput, match=r"must hold the labels of training, 0, 1: got [23], [23]"):
@@ -89,11 +85,13 @@ def test_names_that_are_nearly_right_or_used_twice(options, sentence):
 
 
 @pytest.mark.parametrize("cell", [[1, 2], {"a": 1}, np.array([1.0])])
-def test_a_target_of_lists_or_records(cell):
+def test_a_target_of_lists_or_records(tmp_path, cell):
     frame = rows().astype({"Kind": object})
     frame["Kind"] = [cell] * N
-    with pytest.raises(InvalidInput, match="the target Kind must hold single values: it holds lists or records"):
-        fit(frame)
+    frame.to_parquet(tmp_path / "a.parquet")
+    for source in (frame, tmp_path / "a.parquet"):
+        with pytest.raises(InvalidInput, match="the target Kind must hold single values: it holds lists or records"):
+            fit(source)
 
 
 @pytest.mark.parametrize("ending", [".csv", ".parquet", ".xlsx", "frame"])
@@ -118,21 +116,20 @@ def test_cells_of_spaces_are_missing_and_no_class(tmp_path, ending):
     assert all(example.strip() for column in look.columns for example in column.examples)
 
 
-def test_whole_numbers_beyond_those_of_floats_are_labels_of_their_own(tmp_path):
-    frame = pd.DataFrame({"x": range(40), "y": [2**53, 2**53 + 1, 2**53 + 1, 2**53 + 1] * 10})
+@pytest.mark.parametrize(
+    ("labels", "counts", "note"),
+    [
+        ([2**53, 2**53 + 1, 2**53 + 1, 2**53 + 1], {2**53: 10, 2**53 + 1: 30}, None),  # no float has the second one
+        (["01", "1", "2", "2.0"], {1: 20, 2: 20}, "y has 01 and 1, taken as one value since they are one number"),
+    ],
+)
+def test_whole_numbers_as_labels(tmp_path, labels, counts, note):
+    frame = pd.DataFrame({"x": range(40), "y": labels * 10})
+    frame.to_csv(tmp_path / "a.csv", index=False)
     for source in (frame, tmp_path / "a.csv"):
-        if source is not frame:
-            frame.to_csv(source, index=False)
-        assert look_at_table(source, target="y").counts == {2**53: 10, 2**53 + 1: 30}
-
-
-def test_codes_that_are_one_number_are_said_to_be_one_value():
-    frame = pd.DataFrame({"x": range(40), "y": ["01", "1", "2", "2.0"] * 10})
-    look = look_at_table(frame, target="y")
-    assert look.counts == {1: 20, 2: 20}
-    assert [note for note in look.notes if "one number" in note] == [
-        "y has 01 and 1, taken as one value since they are one number"
-    ]
+        look = look_at_table(source, target="y")
+        assert look.counts == counts
+        assert [one for one in look.notes if "one number" in one] == ([] if note is None else [note])
 
 
 def test_a_class_called_none_is_not_lost_without_a_word(tmp_path):
