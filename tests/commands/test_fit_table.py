@@ -2,6 +2,7 @@
 
 import json
 import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -9,8 +10,18 @@ import pytest
 from sklearn.metrics import average_precision_score, f1_score, log_loss, recall_score, roc_auc_score
 
 import crcen
-from crcen import Alpha, Budget, CRCENClassifier, CRCENClassifierCV, InvalidInput, InvalidParameter, fit_table
+from crcen import (
+    Alpha,
+    Budget,
+    CostMatrix,
+    CRCENClassifier,
+    CRCENClassifierCV,
+    InvalidInput,
+    InvalidParameter,
+    fit_table,
+)
 from crcen.commands.fit import AlarmShares
+from crcen.commands.learners import folds_of, times_or_clusters
 from crcen.exceptions import DataUnavailable
 from crcen.theory.decision import sigmoid
 
@@ -19,16 +30,23 @@ def test_out_of_fold_figures_are_those_of_scikit_learn(fitted, mixed_table):
     search, y = fitted.model.estimator_, (mixed_table()["bad"] == "yes").to_numpy()
     p = sigmoid(search.oof_decision_function_ - np.log(5))
     alarms = p > 1 / 6
-    found = {name: one.value for name, one in fitted.positive.metrics.items()}
-    assert found["recall"] == pytest.approx(recall_score(y, alarms))
-    assert found["f1"] == pytest.approx(f1_score(y, alarms))
-    assert found["g_mean"] == pytest.approx(crcen.g_mean(y, alarms))
-    assert found["average_precision"] == pytest.approx(average_precision_score(y, p))
-    assert found["roc_auc"] == pytest.approx(roc_auc_score(y, p))
-    assert found["log_loss"] == pytest.approx(log_loss(y, p))
-    assert found["false_alarms_per_catch"] == pytest.approx((alarms & ~y).sum() / (alarms & y).sum())
+    expected = {
+        "recall": recall_score(y, alarms),
+        "f1": f1_score(y, alarms),
+        "g_mean": crcen.g_mean(y, alarms),
+        "average_precision": average_precision_score(y, p),
+        "roc_auc": roc_auc_score(y, p),
+        "log_loss": log_loss(y, p),
+        "false_alarms_per_catch": (alarms & ~y).sum() / (alarms & y).sum(),
+    }
+    assert {name: fitted.positive.metrics[name].value for name in expected} == pytest.approx(expected)
     assert fitted.positive.average_price == pytest.approx((1 - p[alarms]).sum() / p[alarms].sum())
     assert fitted.n_validated == len(y)
+    found, false = int((alarms & y).sum()), int((alarms & ~y).sum())
+    assert f"found {found} of {y.sum()}, {false} false alarms" in str(fitted)
+    named = {"positives": int(y.sum()), "found": found, "missed": int(y.sum()) - found, "alarms": found + false}
+    named |= {"false_alarms": false, "rightly_left_alone": int((~alarms & ~y).sum())}
+    assert fitted.to_dict()["out_of_fold"]["counts"] == named
 
 
 def test_it_says_what_a_person_asks(fitted):
@@ -151,6 +169,7 @@ def test_one_in_five_thousand():
         (lambda f: f.head(3).assign(bad=["yes", "no", "no"]), {}, "at least 2 rows of each value"),
         (lambda f: f.assign(bad="no"), {}, "must have two different values: got one, no"),
         (lambda f: f.assign(bad=np.arange(len(f)) % 60), {}, "at most 50 different values: got 60 (0, 1, 2, 3"),
+        (lambda f: f.assign(bad=f["bad"].mask(f.index % 7 == 0, "YES")), {}, "differ in capital letters alone"),
         (lambda f: f.assign(bad=None), {}, "no row with a value of bad"),
         (lambda f: f, {"target": "Bad"}, "got 'Bad'; did you mean bad?"),
         (lambda f: f, {"target": "nowhere"}, "it has id, amount"),
@@ -173,28 +192,40 @@ def test_what_cannot_be_fitted_gets_one_sentence(mixed_table, small_search, chan
     assert sentence in str(caught.value)
 
 
-def test_parameters_that_mean_nothing(mixed_table, tmp_path):
-    frame = mixed_table(60)
-    with pytest.raises(InvalidParameter, match="give one of them"):
-        fit_table(frame, target="bad", clusters="country", time="when")
-    with pytest.raises(InvalidParameter, match="groups was renamed: use clusters='country'"):
-        fit_table(frame, target="bad", groups="country")
-    with pytest.raises(InvalidParameter, match="n_splits"):
-        fit_table(frame, target="bad", n_splits=1)
-    with pytest.raises(InvalidParameter, match="must be a CRCENClassifierCV"):
-        fit_table(frame, target="bad", estimator=CRCENClassifier())
-    with pytest.raises(DataUnavailable, match="create it first"):  # before any work
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"clusters": "country", "time": "when"}, "give one of them"),
+        ({"groups": "country"}, "groups was renamed: use clusters='country'"),
+        ({"n_splits": 1}, "n_splits"),
+        ({"estimator": CRCENClassifier()}, "must be a CRCENClassifierCV"),
+        ({"audit_probability": "amount", "selected_by": "m.crcen"}, "leave out selected_by="),
+    ],
+)
+def test_parameters_that_mean_nothing(mixed_table, options, sentence):
+    with pytest.raises(InvalidParameter, match=sentence):
+        fit_table(mixed_table(60), target="bad", **options)
+
+
+def test_a_file_that_cannot_be_written_is_an_error_before_any_work(tmp_path):
+    with pytest.raises(DataUnavailable, match="create it first"):
         fit_table("not there either.csv", target="bad", out=tmp_path / "no" / "m.crcen")
 
 
-def test_every_name_of_the_price(mixed_table, small_search):
+@pytest.mark.parametrize(
+    ("weighting", "ratio"), [("balanced", 1), (Alpha(2), 2), (0.8, 4), (Budget(7), 7), (Budget(10), 10)]
+)
+def test_every_name_of_the_price(mixed_table, small_search, weighting, ratio):
     frame = mixed_table(200)
-    ratio = (frame["bad"] == "no").sum() / (frame["bad"] == "yes").sum()
-    prices = [
-        fit_table(frame, target="bad", weighting=w, estimator=small_search).model.weighting_.cost_ratio
-        for w in ("balanced", Alpha(2), Budget(7), 0.8)
-    ]
-    assert prices == pytest.approx([ratio, 2 * ratio, 7, 4])
+    if not isinstance(weighting, float | Budget):
+        ratio *= (frame["bad"] == "no").sum() / (frame["bad"] == "yes").sum()
+    fit = fit_table(frame, target="bad", weighting=weighting, estimator=small_search)
+    price = fit.to_dict()["price"]
+    assert price["cost_ratio"] == pytest.approx(ratio)
+    assert price["expense"][0]["bracket"] == pytest.approx([ratio / 2, ratio])
+    if isinstance(weighting, Budget):  # without the digits that a way through λ leaves
+        assert price["cost_ratio"] == ratio
+        assert crcen.predict_table(fit.model, mixed_table(20)).to_dict()["price"]["cost_ratio"] == ratio
 
 
 class TestAlarmsOfTheSavedModel:
@@ -240,22 +271,6 @@ class TestAlarmsOfTheSavedModel:
 
 
 class TestPlainWords:
-    def test_counts_are_those_of_the_decisions(self, fitted, mixed_table):
-        y = (mixed_table()["bad"] == "yes").to_numpy()
-        alarms = fitted.model.estimator_.oof_decision_function_ > 0
-        found, false = int((alarms & y).sum()), int((alarms & ~y).sum())
-        assert f"found {found} of {y.sum()}, {false} false alarms" in str(fitted)
-        counts = fitted.to_dict()["out_of_fold"]["counts"]
-        named = {"positives": int(y.sum()), "found": found, "missed": int(y.sum()) - found, "alarms": found + false}
-        assert counts == {**named, "false_alarms": false, "rightly_left_alone": int((~alarms & ~y).sum())}
-
-    def test_a_price_is_what_was_stated(self, mixed_table, small_search):
-        for price in (10, 3, 7):
-            fit = fit_table(mixed_table(200), target="bad", weighting=Budget(price), estimator=small_search)
-            assert fit.to_dict()["price"]["cost_ratio"] == price
-            assert fit.to_dict()["price"]["expense"][0]["bracket"] == [price / 2, price]
-            assert crcen.predict_table(fit.model, mixed_table(20)).to_dict()["price"]["cost_ratio"] == price
-
     def test_nothing_caught_is_said_without_nan(self, mixed_table, small_search):
         fit = fit_table(mixed_table(200), target="bad", weighting=Budget(1e-6), estimator=small_search)
         text = f"{fit}{fit.details()}"
@@ -263,13 +278,14 @@ class TestPlainWords:
         assert "nan" not in text.replace("finance", "")
         assert "FN" not in text
 
-    def test_classes_without_an_error_between_them_are_a_note(self, mixed_table, small_search):
+    def test_classes_without_an_error_between_them_are_a_note(self, fitted, mixed_table, small_search):
         frame = mixed_table(400)
         frame["amount"] = np.where(frame["bad"] == "yes", 5.0, -5.0) + np.random.default_rng(0).normal(size=400) / 9
         longer = small_search.__class__(**{**small_search.get_params(deep=False), "max_epochs": 30})
         fit = fit_table(frame, target="bad", estimator=longer)
         assert any("separated almost without an error" in note for note in fit.notes)
         assert not any("of no use" in note for note in fit.notes)
+        assert not any("separated" in note for note in fitted.notes)
 
     def test_columns_that_tell_nothing_are_a_note(self, mixed_table, small_search):
         frame = mixed_table(400)
@@ -281,9 +297,6 @@ class TestPlainWords:
         assert fit.positive.metrics["log_loss"].value >= alone
         assert f"and {alone:.4g} by the class shares alone" in " ".join(fit.notes)
         assert "of no use" in " ".join(crcen.evaluate_table(fit.model, turned).notes)
-
-    def test_others_are_not(self, fitted):
-        assert not any("separated" in note for note in fitted.notes)
 
 
 def test_a_text_as_target_is_refused_without_an_array_of_its_longest_cell():
@@ -297,3 +310,114 @@ def test_a_text_as_target_is_refused_without_an_array_of_its_longest_cell():
     tracemalloc.stop()
     assert peak < 100e6
     assert len(str(refused.value)) < 1000
+
+
+SEARCH = CRCENClassifierCV(hidden=(), l2=1e-2, max_epochs=3, encoding="standard", n_members=1)
+
+
+def states(n=240, seed=0):
+    """Rows of three classes."""
+    rng = np.random.default_rng(seed)
+    kind = np.concatenate([np.arange(3).repeat(3), rng.choice(3, n - 9, p=[0.7, 0.2, 0.1])])
+    names, hours = np.array(["fine", "worn out", "brøken"]), (kind + rng.normal(size=n)).round(3)
+    return pd.DataFrame({"hours": hours, "site": rng.choice(["Oslo", "Rome"], n), "state": names[kind]})
+
+
+class TestSeveralClasses:
+    def test_figures_are_those_of_rows_held_out(self, tmp_path):
+        frame = states().astype(object)
+        frame.loc[5, "state"] = None
+        frame.to_csv(tmp_path / "train.csv", index=False)
+        fit = fit_table(tmp_path / "train.csv", target="state", estimator=SEARCH, out=tmp_path / "model.crcen")
+        assert fit.model.classes_.tolist() == ["brøken", "fine", "worn out"]
+        counts = frame["state"].value_counts()
+        assert f"3 classes of state: fine {counts['fine']}, worn out {counts['worn out']}, brøken" in fit.details()
+        assert "1 rows without a value of target were left out" in str(fit)
+        assert fit.n_rows == fit.n_validated == fit.quality.counts.table.sum() == 239
+        chosen = (fit.model.estimator_.oof_proba_ * fit.model.weighting_.weights).argmax(axis=1)
+        np.testing.assert_array_equal(fit.quality.counts.table.sum(axis=0), np.bincount(chosen, minlength=3))
+        np.testing.assert_array_equal(chosen, fit.model.estimator_.oof_decision_function_.argmax(axis=1))
+        assert fit.to_dict()["out_of_fold"]["cost_per_row"]["value"] == pytest.approx(fit.quality.cost.value)
+        new = states(60, seed=1)
+        np.testing.assert_array_equal(crcen.load(fit.path).predict(new), fit.model.predict(new))
+
+    def test_costs_with_an_action_decide_and_are_kept_in_the_file(self, tmp_path):
+        (tmp_path / "costs.csv").write_text(
+            ";fine;worn out;brøken;look\nfine;;1;1;0,2\nworn out;5;;1;0,2\nbrøken;40;9;;0,2\n"
+        )
+        files = {"out": tmp_path / "model.crcen", "report": tmp_path / "report.html"}
+        fit = fit_table(states(), target="state", costs=tmp_path / "costs.csv", estimator=SEARCH, **files)
+        assert "All figures are out of fold" in fit.report.read_text(encoding="utf-8")
+        costs = crcen.load(fit.path).costs_
+        np.testing.assert_array_equal(costs.costs[0], [0, 40, 9, 0.2])
+        assert costs.actions == ("look",)
+        assert fit.quality.counts.table.shape == (3, 4)
+        expected = fit.model.estimator_.oof_proba_ @ costs.costs
+        np.testing.assert_allclose(-fit.model.estimator_.oof_decision_function_, expected)
+        assert "look" in str(fit)
+
+    def test_weights_by_name_are_the_same_as_their_costs(self):
+        weights = {"FINE": 1, "worn out": 5, "brøken": 40}
+        stated = fit_table(states(), target="state", weighting=weights, estimator=SEARCH)
+        np.testing.assert_array_equal(stated.model.weighting_.weights, [40, 1, 5])
+        costs = CostMatrix([[0, 40, 40], [1, 0, 1], [5, 5, 0]], labels=["brøken", "fine", "worn out"])
+        by_costs = fit_table(states(), target="state", costs=costs, estimator=SEARCH)
+        np.testing.assert_array_equal(by_costs.quality.counts.table, stated.quality.counts.table)
+        assert by_costs.quality.cost.value == pytest.approx(stated.quality.cost.value)
+
+    def test_two_classes_with_costs_have_a_price_of_two(self):
+        frame = states().assign(state=lambda one: one["state"].ne("fine").map({True: "bad", False: "ok"}))
+        costs = CostMatrix([[1, 9], [3, 1]], labels=["bad", "ok"])
+        model = fit_table(frame, target="state", costs=costs, estimator=SEARCH).model
+        assert (model.weighting_.cost_ratio, model.pos_label_) == (pytest.approx(4.0), "bad")
+
+    @pytest.mark.parametrize(
+        ("change", "sentence"),
+        [
+            ({"weighting": Budget(20)}, "Budget(20.0) is for two classes, and state has 3: state costs="),
+            ({"weighting": crcen.Capacity(20)}, "Capacity(20) is for two classes, and state has 3"),
+            ({"weighting": {"fine": 1, "worn out": 2}}, "every value of state needs a weight: brøken has none"),
+            ({"weighting": {"fine": 1, "worn": 2}}, "weights must be for values of state"),
+            ({"weighting": {"fine": 0, "worn out": 2, "brøken": 3}}, "the weight of fine must be a number above 0"),
+            ({"weighting": Budget(20), "costs": CostMatrix(1 - np.eye(3))}, "costs and Budget(20.0) both say"),
+            ({"costs": CostMatrix(np.ones((3, 3)))}, "costs must differ between decisions"),
+        ],
+    )
+    def test_what_is_for_two_classes_is_refused(self, change, sentence):
+        with pytest.raises(InvalidParameter) as error:
+            fit_table(states(), target="state", estimator=SEARCH, **change)
+        assert sentence in str(error.value)
+
+    @pytest.mark.filterwarnings("ignore:1 classes have too few rows")
+    def test_a_class_of_one_row_is_learnt_and_pointed_out(self):
+        frame = states().assign(state=lambda one: one["state"].mask(one.index == 100, "lost"))
+        fit = fit_table(frame, target="state", estimator=SEARCH)
+        assert fit.validation == "4 stratified folds"
+        assert fit.quality.counts.table.sum() == 240
+        assert any("fewer than 10 rows of lost (1)" in note for note in fit.notes)
+        assert any("one row of lost counts as much as" in note for note in fit.notes)
+        plain = fit_table(frame, target="state", weighting="none", estimator=SEARCH)
+        assert not any("counts as much as" in note for note in plain.notes)
+
+
+@pytest.mark.parametrize(
+    ("events", "n_folds"), [([3, 3, 3, 3, 3], 4), ([4, 4, 4], 2), ([1, 1, 9, 1, 1], 1), ([5, 5], 1), ([4], 0)]
+)
+def test_there_are_as_many_folds_over_time_as_the_years_allow(events, n_folds):
+    """Ten rows a year, so many of each positive; one moment cannot be cut."""
+    cells = [(2000 + year, int(i < n)) for year, n in enumerate(events) for i in range(10)]
+    frame = pd.DataFrame(cells, columns=["year", "y"])
+    rows = SimpleNamespace(frame=frame, y=frame["y"])
+    splitter, how = folds_of(rows, None, "year", 4, 0)
+    when = times_or_clusters(rows, None, "year")
+    if not n_folds:
+        with pytest.raises(InvalidInput, match="time cannot be cut"):
+            list(splitter.split(None, rows.y, when))
+        return
+    found = list(splitter.split(None, rows.y, when))
+    assert len(found) == n_folds
+    assert how.startswith(f"{n_folds} fold")
+    for train, test in found:
+        assert frame["year"][train].max() < frame["year"][test].min()
+        assert rows.y[train].any()
+        assert rows.y[test].any()
