@@ -130,10 +130,10 @@ def test_a_table_with_gaps_and_categories(tmp_path, table):
 
 def test_the_parts_of_a_date_are_those_of_the_calendar():
     graph = Graph()
-    parts = date_parts(graph, graph.input("seconds", is_text=False))
+    parts = date_parts(graph.input("seconds"))
     outputs = []
     for name, value in parts.items():
-        graph.rename(value, name)
+        graph.output(value, name)
         outputs.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.DOUBLE, ["rows", 1]))
     proto = onnx.helper.make_graph(graph.nodes, "dates", graph.inputs, outputs, graph.constants)
     model = onnx.helper.make_model(proto, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9)

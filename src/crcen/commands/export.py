@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,49 +13,28 @@ import numpy as np
 from crcen import CommitteeClassifier, CrcenError, InvalidInput, TableClassifier, __version__
 from crcen._support.extras import need
 from crcen._support.files import check_writable, write_atomic
-from crcen._support.values import json_value
+from crcen._support.values import attributes, json_value
 from crcen.commands.inputs import model_of
 from crcen.commands.onnx_graph import build_graph, check_columns, close_calls, is_networks, is_trees
-from crcen.theory.rows import Shown, in_one_line
-
-__all__ = ["OnnxExport", "check_exportable", "export_onnx"]
+from crcen.theory.rows import Array, ShownInOneLine
 
 _ROWS = 512
 _TOLERANCE = 1e-9
 _YEARS_1900_TO_2200 = (-2_208_988_800, 7_258_118_400)  # in seconds since 1970
 
 
-@dataclass(frozen=True)
-class OnnxExport(Shown):
-    """A graph that was written; prints itself.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    inputs : dict of str to str
-        Names of the inputs, and what they take: "number", "text", or "seconds" since 1970-01-01 UTC for dates.
-    n_checked : int
-        Rows on which both were compared.
-    largest_difference : float
-        Between the graph's probabilities and `predict_proba`.
-    """
+@dataclass(frozen=True, repr=False)
+class OnnxExport(ShownInOneLine):
+    """A graph that was written; prints itself."""
 
     path: Path
-    inputs: dict[str, str]
-    n_checked: int
-    largest_difference: float
+    inputs: dict[str, str]  # name → "number", "text", or "seconds" since 1970-01-01 UTC for dates
+    n_checked: int  # rows on which both were compared
+    largest_difference: float  # between the graph's probabilities and `predict_proba`
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {
-            "path": str(self.path),
-            "inputs": self.inputs,
-            "checked_rows": self.n_checked,
-            "largest_difference": self.largest_difference,
-        }
-
-    __repr__ = in_one_line
+        return attributes(self, "path inputs checked_rows=n_checked largest_difference")
 
     def __str__(self) -> str:
         return (
@@ -93,8 +73,10 @@ def export_onnx(model: Any, out: str | Path) -> OnnxExport:
     check_writable(out, model)
     model = model_of(model)
     estimator = getattr(model, "estimator_", model)
-    _check_members(model, estimator)
-    check_columns(getattr(model, "columns_", ()))
+    members = getattr(getattr(estimator, "ensemble_", None), "members", None)
+    if members is None:
+        raise InvalidInput(f"only models of crcen are exported: got {type(model).__name__}.")
+    _reject([type(getattr(one, "model", one)).__name__ for one in members if not (is_networks(one) or is_trees(one))])
     proto = build_graph(model)
     classes = {"crcen": __version__, "classes": json.dumps([json_value(label) for label in model.classes_])}
     onnx.helper.set_model_props(proto, classes | _price(estimator))
@@ -105,7 +87,9 @@ def export_onnx(model: Any, out: str | Path) -> OnnxExport:
     probabilities, decisions = session.run(["probabilities", "decision"], feeds)
     largest = float(np.abs(probabilities - model.predict_proba(rows)).max())
     close = close_calls(model.decision_function(rows), _TOLERANCE)  # a tie may fall either way
-    same = (decisions.astype(str) == _texts(model.predict(rows))) | close
+    labels = model.predict(rows)
+    labels = labels.astype(np.int64) if labels.dtype.kind == "b" else labels
+    same = (decisions.astype(str) == labels.astype(str)) | close
     if not largest <= _TOLERANCE or not same.all():
         raise CrcenError(
             f"the graph does not answer as the model does (probabilities differ by up to {largest:.1e}), so nothing "
@@ -131,56 +115,29 @@ def _price(estimator: Any) -> dict[str, str]:
 
 
 def check_exportable(model: Any, out: str | Path, *read: Any) -> None:
-    """Refuse before a fit what `export_onnx` would refuse after it: packages, place, kinds of columns.
-
-    Parameters
-    ----------
-    model : TableClassifier
-        That has learnt its columns.
-    out : str or Path
-        The ONNX file to write.
-    *read
-        Files that are read, and must not be written over.
-    """
+    """Reject before a fit what `export_onnx` would reject after it: packages, files ``read``, columns, members."""
     for module in ("onnx", "onnxruntime"):
         need(module, "onnx")
-    _refuse_foreign_members(getattr(model, "estimator", model))
+    estimator = getattr(model, "estimator", model)
+    if isinstance(estimator, CommitteeClassifier):
+        members = [estimator.members] if isinstance(estimator.members, str) else list(estimator.members or ())
+        _reject([type(member).__name__ for member in members if not isinstance(member, str)])
     check_writable(out, *read)
     check_columns(getattr(model, "columns_", ()))
 
 
-def _refuse_foreign_members(estimator: Any) -> None:
-    """Before the fit: what a committee will hold."""
-    if isinstance(estimator, CommitteeClassifier):
-        members = [estimator.members] if isinstance(estimator.members, str) else list(estimator.members or ())
-        _refuse([type(member).__name__ for member in members if not isinstance(member, str)])
-
-
-def _check_members(model: Any, estimator: Any) -> None:
-    """After the fit: what the model holds."""
-    members = getattr(getattr(estimator, "ensemble_", None), "members", None)
-    if members is None:
-        raise InvalidInput(f"only models of crcen are exported: got {type(model).__name__}.")
-    _refuse([type(getattr(one, "model", one)).__name__ for one in members if not (is_networks(one) or is_trees(one))])
-
-
-def _refuse(names: list[str]) -> None:
+def _reject(names: list[str]) -> None:
+    """Reject members of other libraries."""
     if names:
         raise InvalidInput(
             f"a committee with a {names[0]} has no ONNX form here; leave it out of members, or predict in Python."
         )
 
 
-def _texts(labels: Any) -> Any:
-    return (labels.astype(np.int64) if labels.dtype.kind == "b" else labels).astype(str)
-
-
 def _trial_rows(model: Any) -> tuple[Any, dict[str, Any]]:
-    """Artificial rows for the model, and the same rows for the graph.
+    """Artificial rows for the model, and the same rows for the graph: ordinary, extreme, unseen and missing cells."""
+    import pandas as pd
 
-    Every column has missing cells. Every category occurs as it is, with white space around it and in another case,
-    beside unseen values; numbers lie inside and far outside of the training range.
-    """
     rng = np.random.default_rng(0)
     estimator = getattr(model, "estimator_", model)
     members = estimator.ensemble_.members
@@ -193,7 +150,7 @@ def _trial_rows(model: Any) -> tuple[Any, dict[str, Any]]:
         if all(member.encoding.indicators is not None for member in members if is_networks(member)):
             X[rng.random(X.shape) < 0.1] = np.nan
         names = getattr(model, "feature_names_in_", None)
-        return (X if names is None else _frame(X, names)), {"X": X}
+        return (X if names is None else pd.DataFrame(X, columns=names)), {"X": X}
     columns, feeds, at = {}, {}, 0
     for column in used:
         if column.kind == "category":
@@ -213,7 +170,7 @@ def _trial_rows(model: Any) -> tuple[Any, dict[str, Any]]:
             feeds[column.name] = cells[:, None]
         columns[column.name] = cells
         at += len(column.encoded_names)
-    return _frame(columns, None), feeds
+    return pd.DataFrame(columns), feeds
 
 
 def _trial_texts(categories: tuple[str, ...]) -> list[str | None]:
@@ -226,24 +183,16 @@ def _trial_texts(categories: tuple[str, ...]) -> list[str | None]:
     return [*spelled, "an unseen value", " another unseen value ", "", "  ", None]
 
 
-def _encoded_rows(members: Any, n_columns: int, n: int, rng: np.random.Generator) -> Any:
+def _encoded_rows(members: Sequence[Any], n_columns: int, n: int, rng: np.random.Generator) -> Array:
     """Numbers about where training rows lay, ordinary and extreme, some exactly at thresholds of trees."""
     found = rng.standard_t(2, size=(n, n_columns))
-    for group in (member for member in members if is_networks(member)):
-        encoding = group.encoding
-        found = encoding.mean[:n_columns] + encoding.scale[:n_columns] * found
-        break
-    trees = (member for member in members if is_trees(member))
-    for one in trees:
+    encodings = [member.encoding for member in members if is_networks(member)]
+    if encodings:
+        found = encodings[0].mean[:n_columns] + encodings[0].scale[:n_columns] * found
+    for one in (member for member in members if is_trees(member)):
         inner = (one.left != np.arange(len(one.left))) & np.isfinite(one.threshold)
         for column in np.unique(one.feature[inner]):
             known = np.unique(one.threshold[inner & (one.feature == column)])
             at_threshold = rng.random(n) < 0.3
             found[at_threshold, column] = rng.choice(known, int(at_threshold.sum()))
     return found
-
-
-def _frame(values: Any, names: Any) -> Any:
-    import pandas as pd
-
-    return pd.DataFrame(values, columns=names)

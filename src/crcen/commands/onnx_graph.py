@@ -1,26 +1,17 @@
-"""A fitted model as an ONNX graph in double precision: columns, input encoding, members, balance, posterior.
+"""A fitted model as an ONNX graph in double precision: columns, input encoding, members, balance, posterior."""
 
-One function a part; `_input_encoding` and `_probability_map` follow `InputEncoding` and ``probability_map_``.
-"""
+from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crcen import InvalidInput, TableClassifier
-
-__all__ = [
-    "Graph",
-    "build_graph",
-    "check_columns",
-    "close_calls",
-    "date_parts",
-    "is_networks",
-    "is_trees",
-]
+from crcen.theory.rows import Array, Bools
 
 _OPSET, _ML_OPSET, _IR = 20, 3, 9  # opset 20 brings operations on strings
 # What `str.strip` removes, as a regular expression of RE2.
@@ -28,15 +19,68 @@ _SPACE = r"[\s\p{Z}\x{0b}\x{1c}-\x{1f}\x{85}]"
 _SMOOTH_LIMIT = 3.0
 _TIE = 1e-12  # of mapped logits, as in the model: a whole step of an isotonic map can lie on the threshold
 _DAY = 86_400.0
-# Days from 0000-03-01, with which the count of the algorithm below begins, to 1970-01-01.
+# Days from 0000-03-01, with which the count of `date_parts` begins, to 1970-01-01.
 _EPOCH = 719_468.0
 _CARRIED = ("number", "boolean", "category", "date")
 
-Array = NDArray[np.float64]
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A result in a graph; arithmetic adds operations to the graph."""
+
+    graph: Graph
+    name: str
+
+    def __add__(self, other: Operand) -> Value:
+        return self.graph.apply("Add", self, other)
+
+    def __sub__(self, other: Operand) -> Value:
+        return self.graph.apply("Sub", self, other)
+
+    def __mul__(self, other: Operand) -> Value:
+        return self.graph.apply("Mul", self, other)
+
+    def __truediv__(self, other: Operand) -> Value:
+        return self.graph.apply("Div", self, other)
+
+    def __neg__(self) -> Value:
+        return self.graph.apply("Neg", self)
+
+    def __floordiv__(self, other: Operand) -> Value:
+        return self.graph.apply("Floor", self / other)
+
+    def __mod__(self, other: float) -> Value:
+        return self - (self // other) * other
+
+    def clip(self, low: Operand, high: Operand) -> Value:
+        """Clipped to limits, which may be infinite."""
+        return self.graph.apply("Min", self.graph.apply("Max", self, low), high)
+
+    def replaced(self, condition: Value, other: Operand) -> Value:
+        """Replaced by another value where a condition holds."""
+        return self.graph.apply("Where", condition, other, self)
+
+    def cast(self, kind: str) -> Value:
+        """As DOUBLE, INT64 or BOOL."""
+        import onnx
+
+        return self.graph.apply("Cast", self, to=getattr(onnx.TensorProto, kind))
+
+    def expanded(self, axis: int) -> Value:
+        """With a new axis of length 1."""
+        return self.graph.apply("Unsqueeze", self, [axis])
+
+    def columns(self, numbers: Sequence[int] | NDArray[np.integer[Any]]) -> Value:
+        """Some of the columns."""
+        return self.graph.apply("Gather", self, np.asarray(numbers, dtype=np.int64), axis=1)
+
+
+# What is no value becomes a constant: whole numbers as int64, truth values and texts as such, the rest as doubles.
+Operand: TypeAlias = "Value | float | bool | list[int] | list[str] | NDArray[Any]"
 
 
 class Graph:
-    """Nodes and constants of a graph that grows; every method returns the name of a result."""
+    """Nodes and constants of a graph that grows."""
 
     def __init__(self, name: str = "crcen") -> None:
         self.name = name
@@ -44,80 +88,55 @@ class Graph:
         self.constants: list[Any] = []
         self.inputs: list[Any] = []
 
-    def input(self, name: str, *, is_text: bool, width: int = 1) -> str:
+    def input(self, name: str, *, is_text: bool = False, width: int = 1) -> Value:
         """An input of shape (rows, width)."""
         import onnx
 
         kind = onnx.TensorProto.STRING if is_text else onnx.TensorProto.DOUBLE
         self.inputs.append(onnx.helper.make_tensor_value_info(name, kind, ["rows", width]))
-        return name
+        return Value(self, name)
 
-    def constant(self, value: Any, dtype: Any = np.float64) -> str:
-        """A constant array."""
+    def constant(self, value: Operand) -> Value:
+        """A constant array; a value stays as it is."""
+        if isinstance(value, Value):
+            return value
         import onnx
 
+        array = np.asarray(value)
+        kind = {"i": np.int64, "b": np.bool_, "U": object, "O": object}.get(array.dtype.kind, np.float64)
         name = f"{self.name}/constant_{len(self.constants)}"
-        array = np.asarray(value, dtype=object if dtype is str else dtype)
-        self.constants.append(onnx.numpy_helper.from_array(array, name))
-        return name
+        self.constants.append(onnx.numpy_helper.from_array(array.astype(kind), name))
+        return Value(self, name)
 
-    def apply(self, operation: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+    def apply(self, operation: str, *inputs: Operand, domain: str = "", **attributes: Any) -> Value:
         """The result of an operation."""
         import onnx
 
+        names = [self.constant(one).name for one in inputs]
         name = f"{self.name}/{operation}_{len(self.nodes)}"
-        self.nodes.append(onnx.helper.make_node(operation, list(inputs), [name], domain=domain, **attributes))
-        return name
+        self.nodes.append(onnx.helper.make_node(operation, names, [name], domain=domain, **attributes))
+        return Value(self, name)
 
-    def as_double(self, value: str) -> str:
-        """Truth values as 0 and 1."""
-        import onnx
+    def joined(self, *values: Value) -> Value:
+        """Columns beside each other."""
+        return self.apply("Concat", *values, axis=1)
 
-        return self.apply("Cast", value, to=onnx.TensorProto.DOUBLE)
-
-    def as_bool(self, value: str) -> str:
-        """Integers as truth values."""
-        import onnx
-
-        return self.apply("Cast", value, to=onnx.TensorProto.BOOL)
-
-    def as_int(self, value: str) -> str:
-        """Numbers or truth values as whole numbers."""
-        import onnx
-
-        return self.apply("Cast", value, to=onnx.TensorProto.INT64)
-
-    def clip(self, value: str, low: float, high: float) -> str:
-        """Doubles clipped to limits, which may be infinite."""
-        return self.apply("Min", self.apply("Max", value, self.constant(low)), self.constant(high))
-
-    def branch(self, result: str) -> Any:
+    def branch(self, result: Value) -> Any:
         """These nodes as a branch of another graph, with one result of integers (rows,)."""
         import onnx
 
-        output = onnx.helper.make_tensor_value_info(result, onnx.TensorProto.INT64, ["rows"])
+        output = onnx.helper.make_tensor_value_info(result.name, onnx.TensorProto.INT64, ["rows"])
         return onnx.helper.make_graph(self.nodes, self.name, [], [output], self.constants)
 
-    def rename(self, value: str, name: str) -> None:
+    def output(self, value: Value, name: str) -> None:
         """Give a result the name of an output."""
         import onnx
 
-        self.nodes.append(onnx.helper.make_node("Identity", [value], [name]))
+        self.nodes.append(onnx.helper.make_node("Identity", [value.name], [name]))
 
 
 def check_columns(columns: Iterable[Any]) -> None:
-    """Refuse columns that ONNX has no operations for, by name and kind; it needs no fitted network.
-
-    Parameters
-    ----------
-    columns : iterable of Column
-        Such as ``columns_`` of a `TableClassifier`, or what `learn_column` finds before the fit.
-
-    Raises
-    ------
-    InvalidInput
-        If one of them is free text.
-    """
+    """Reject columns that ONNX has no operations for, by name and kind; it needs no fitted network."""
     bad = [one for one in columns if one.kind not in _CARRIED]
     if bad:
         listed = ", ".join(f"the {one.kind} column {one.name}" for one in bad)
@@ -129,64 +148,53 @@ def check_columns(columns: Iterable[Any]) -> None:
 
 
 def build_graph(model: Any) -> Any:
-    """The ONNX model of a fitted classifier.
+    """The ONNX model of a fitted classifier with columns of numbers, truth values, categories and dates.
 
-    Parameters
-    ----------
-    model : TableClassifier, CRCENClassifier, CRCENClassifierCV, CSMLPClassifier or CommitteeClassifier
-        With columns of numbers, truth values, categories and dates only.
-
-    Returns
-    -------
-    onnx.ModelProto
-        Inputs: ``X`` (rows, features), or one (rows, 1) a column of the table: doubles (NaN where missing), for
-        dates the seconds since 1970-01-01 UTC, strings for categories ("" where missing). Outputs: ``probabilities``
-        (rows, K) in the order of the classes, and ``decision`` (rows,), the label at the price of training.
+    Inputs: ``X`` (rows, features), or one (rows, 1) a column of the table: doubles (NaN where missing), for dates the
+    seconds since 1970-01-01 UTC, strings for categories ("" where missing). Outputs: ``probabilities`` (rows, K) in the
+    order of the classes, and ``decision`` (rows,), the label at the price of training.
     """
-    check_columns(getattr(model, "columns_", ()))
-    graph = Graph()
-    if isinstance(model, TableClassifier):
-        estimator = model.estimator_
-        X = graph.apply("Concat", *(_column(graph, column) for column in model.columns_), axis=1)
-    else:
-        estimator = model
-        X = graph.input("X", is_text=False, width=model.n_features_in_)
-    weighted = _weighted_logit(graph, estimator, X)
-    names = _answers(graph, estimator, weighted)
-    return _finished(graph, len(estimator.classes_), has_text=any(isinstance(name, str) for name in names))
-
-
-def _finished(graph: Graph, n_classes: int, *, has_text: bool) -> Any:
-    """The model, with its outputs declared."""
     import onnx
 
-    labels = onnx.TensorProto.STRING if has_text else onnx.TensorProto.INT64
+    check_columns(getattr(model, "columns_", ()))
+    graph, estimator = Graph(), model
+    if isinstance(model, TableClassifier):
+        estimator = model.estimator_
+        X = graph.joined(*(_column(graph, column) for column in model.columns_))
+    else:
+        X = graph.input("X", width=model.n_features_in_)
+    names = _answers(graph, estimator, _weighted_logit(graph, estimator, X))
+    kind = onnx.TensorProto.STRING if any(isinstance(name, str) for name in names) else onnx.TensorProto.INT64
+    n_classes, info = len(estimator.classes_), onnx.helper.make_tensor_value_info
     outputs = [
-        onnx.helper.make_tensor_value_info("probabilities", onnx.TensorProto.DOUBLE, ["rows", n_classes]),
-        onnx.helper.make_tensor_value_info("decision", labels, ["rows"]),
+        info("probabilities", onnx.TensorProto.DOUBLE, ["rows", n_classes]),
+        info("decision", kind, ["rows"]),
     ]
     proto = onnx.helper.make_graph(graph.nodes, "crcen", graph.inputs, outputs, graph.constants)
     opsets = [onnx.helper.make_opsetid("", _OPSET), onnx.helper.make_opsetid("ai.onnx.ml", _ML_OPSET)]
     return onnx.helper.make_model(proto, opset_imports=opsets, ir_version=_IR, producer_name="crcen")
 
 
-def _column(graph: Graph, column: Any) -> str:
+# -- columns ---------------------------------------------------------------------------------------------------------
+
+
+def _column(graph: Graph, column: Any) -> Value:
     """A column of the table, encoded as its `encode` does."""
     if column.kind == "category":
         return _category(graph, column)
-    cells = graph.input(column.name, is_text=False)
+    cells = graph.input(column.name)
     is_missing = graph.apply("Or", graph.apply("IsNaN", cells), graph.apply("IsInf", cells))
     if column.kind == "date":
-        parts = date_parts(graph, graph.apply("Where", is_missing, graph.constant(0.0), cells))
-        parts["days"] = graph.clip(parts["days"], column.low, column.high)
-        cells = graph.apply("Concat", *(parts[name] for name in column.parts), axis=1)
-    filled = graph.apply("Where", is_missing, graph.constant(column.fill), cells)
+        parts = date_parts(cells.replaced(is_missing, 0.0))
+        parts["days"] = parts["days"].clip(float(column.low), float(column.high))
+        cells = graph.joined(*(parts[name] for name in column.parts))
+    filled = cells.replaced(is_missing, np.asarray(column.fill, dtype=np.float64))
     if column.kind == "number":
-        filled = graph.clip(filled, column.low, column.high)
-    return graph.apply("Concat", filled, graph.as_double(is_missing), axis=1) if column.has_missing else filled
+        filled = filled.clip(float(column.low), float(column.high))
+    return graph.joined(filled, is_missing.cast("DOUBLE")) if column.has_missing else filled
 
 
-def _category(graph: Graph, column: Any) -> str:
+def _category(graph: Graph, column: Any) -> Value:
     """Zeros and ones by looking up a row: one for each category, one for rare and unseen ones, one for missing."""
     width, n_own = len(column.encoded_names), len(column.categories)
     rows = np.zeros((n_own + 2, width))
@@ -195,12 +203,11 @@ def _category(graph: Graph, column: Any) -> str:
         rows[n_own, n_own] = 1.0
     if column.has_missing:
         rows[n_own + 1, -1] = 1.0
-    cells = graph.apply("Reshape", graph.input(column.name, is_text=True), graph.constant([-1], np.int64))
-    code = _category_code(graph, cells, column.categories)
-    return graph.apply("Gather", graph.constant(rows), code, axis=0)
+    cells = graph.apply("Reshape", graph.input(column.name, is_text=True), [-1])
+    return graph.apply("Gather", rows, _category_code(graph, cells, column.categories), axis=0)
 
 
-def _category_code(graph: Graph, cells: str, categories: Sequence[str]) -> str:
+def _category_code(graph: Graph, cells: Value, categories: Sequence[str]) -> Value:
     """The number of each cell's category, stripped of white space; then others, then missing cells.
 
     ONNX cannot strip strings. If any cell begins or ends in white space, each category is a regular expression;
@@ -209,36 +216,39 @@ def _category_code(graph: Graph, cells: str, categories: Sequence[str]) -> str:
     n = len(categories)
     codes = dict(zip([*categories, ""], [*range(n), n + 1], strict=True))
     has_space = graph.apply("RegexFullMatch", cells, pattern=f"(?s){_SPACE}.*|.*{_SPACE}")
-    any_space = graph.apply("ReduceMax", graph.as_int(has_space), keepdims=0)
-    exact, stripped = (Graph(f"{has_space}/{name}") for name in ("exact", "stripped"))
-    found = exact.apply(
-        "LabelEncoder",
-        cells,
-        domain="ai.onnx.ml",
-        keys_strings=list(codes),
-        values_int64s=list(codes.values()),
-        default_int64=n,
-    )
-    code = stripped.constant(n, np.int64)
+    any_space = graph.apply("ReduceMax", has_space.cast("INT64"), keepdims=0)
+    exact, stripped = (Graph(f"{has_space.name}/{name}") for name in ("exact", "stripped"))
+    lookup = {"keys_strings": list(codes), "values_int64s": list(codes.values()), "default_int64": n}
+    found = exact.apply("LabelEncoder", cells, domain="ai.onnx.ml", **lookup)
+    code = stripped.constant(n)
     for category, number in codes.items():
         matches = stripped.apply("RegexFullMatch", cells, pattern=f"{_SPACE}*{re.escape(category)}{_SPACE}*")
-        code = stripped.apply("Where", matches, stripped.constant(number, np.int64), code)
+        code = code.replaced(matches, number)
     branches = {"then_branch": stripped.branch(code), "else_branch": exact.branch(found)}
-    return graph.apply("If", graph.as_bool(any_space), **branches)
+    return graph.apply("If", any_space.cast("BOOL"), **branches)
 
 
-def _weighted_logit(graph: Graph, estimator: Any, X: str) -> str:
-    """The members' mean or weighted sum with the shift of the balance solve, (rows,), or (rows, K)."""
-    ensemble = estimator.ensemble_
-    weights = ensemble.member_weights
-    if weights is None:
-        weights = np.full(len(ensemble.members), 1.0 / len(ensemble.members))
-    total = ""
-    for member, weight in zip(ensemble.members, weights.tolist(), strict=True):
-        logit = tree_logit(graph, member, X) if is_trees(member) else _network_logit(graph, member, X)
-        part = logit if weight == 1.0 else graph.apply("Mul", logit, graph.constant(weight))
-        total = graph.apply("Add", total, part) if total else part
-    return graph.apply("Add", total, graph.constant(estimator.shift_))
+def date_parts(seconds: Value) -> dict[str, Value]:
+    """Days, month, day, weekday and hour, (rows, 1), from seconds since 1970-01-01 UTC, as `DateColumn` has them.
+
+    Month and day follow Howard Hinnant's ``civil_from_days``: years begin in March, so that the leap day comes last.
+    All steps but the first are on whole numbers, which doubles hold exactly.
+    """
+    date, of_day = seconds // _DAY, seconds % _DAY
+    of_era = (date + _EPOCH) % 146_097.0
+    year = (of_era - of_era // 1460.0 + of_era // 36_524.0 - of_era // 146_096.0) // 365.0
+    of_year = of_era - year * 365.0 - year // 4.0 + year // 100.0
+    month = (of_year * 5.0 + 2.0) // 153.0  # 0 is March
+    return {
+        "days": seconds / _DAY,
+        "month": (month + 2.0) % 12.0 + 1.0,
+        "day": of_year - (month * 153.0 + 2.0) // 5.0 + 1.0,
+        "weekday": (date + 3.0) % 7.0,
+        "hour": of_day // 3600.0 + (of_day % 3600.0) // 60.0 / 60.0,
+    }
+
+
+# -- members ---------------------------------------------------------------------------------------------------------
 
 
 def is_networks(member: Any) -> bool:
@@ -246,204 +256,93 @@ def is_networks(member: Any) -> bool:
     return hasattr(member, "encoding")
 
 
-def _network_logit(graph: Graph, group: Any, X: str) -> str:
-    """The mean logit of networks of one shape, (rows,), or (rows, K)."""
-    hidden = _input_encoding(graph, group.encoding, X)
-    for layer, (weights, biases) in enumerate(zip(group.weights, group.biases, strict=True)):  # (networks, in, out)
-        product = graph.apply("MatMul", hidden, graph.constant(weights))
-        hidden = graph.apply("Add", product, graph.constant(biases[:, None, :]))
-        if layer < len(group.weights) - 1:
-            hidden = _activation(graph, group.activation, hidden)
-    if getattr(group, "is_one_against_all", False):  # log σ(o) = min(o, 0) − log(1 + e^−|o|)
-        small = graph.apply("Exp", graph.apply("Neg", graph.apply("Abs", hidden)))
-        rest = graph.apply("Log", graph.apply("Add", small, graph.constant(1.0)))
-        hidden = graph.apply("Sub", graph.apply("Min", hidden, graph.constant(0.0)), rest)
-    axes = graph.constant([0, 2] if group.biases[-1].shape[1] == 1 else [0], np.int64)
-    return graph.apply("ReduceMean", hidden, axes, keepdims=0)
-
-
-def _activation(graph: Graph, name: str, x: str) -> str:
-    if name in ("relu", "tanh", "sigmoid"):
-        return graph.apply(name.capitalize(), x)
-    if name == "silu":
-        return graph.apply("Mul", x, graph.apply("Sigmoid", x))
-    if name == "gelu":
-        raise InvalidInput("ONNX runtimes have no error function in double precision, which gelu needs; fit with relu.")
-    raise InvalidInput(f"the activation {name} has no ONNX form here.")
-
-
-def _input_encoding(graph: Graph, encoding: Any, X: str) -> str:
-    """The network's frozen input layer: squash(clip((r(x[columns]) − mean)/scale, low, high)), (rows, encoded).
-
-    Where cells may be missing: 0 for them, and their indicators beside the columns.
-    """
-    is_missing = graph.apply("IsNaN", X) if encoding.indicators is not None else ""
-    if encoding.knots is not None:
-        X = _piecewise_linear(graph, X, encoding.knots, encoding.scores)
-    if encoding.indicators is not None:
-        indicators = graph.apply("Gather", is_missing, graph.constant(encoding.indicators, np.int64), axis=1)
-        X = graph.apply("Concat", X, graph.as_double(indicators), axis=1)
-        never = graph.apply("And", indicators, graph.constant(False, np.bool_))
-        is_missing = graph.apply("Concat", is_missing, never, axis=1)
-    if encoding.columns is not None:
-        columns = graph.constant(encoding.columns, np.int64)
-        X = graph.apply("Gather", X, columns, axis=1)
-        is_missing = is_missing and graph.apply("Gather", is_missing, columns, axis=1)
-    z = graph.apply("Div", graph.apply("Sub", X, graph.constant(encoding.mean)), graph.constant(encoding.scale))
-    if encoding.low is not None:
-        z = graph.apply("Min", graph.apply("Max", z, graph.constant(encoding.low)), graph.constant(encoding.high))
-    if encoding.is_smooth:
-        ratio = graph.apply("Div", z, graph.constant(_SMOOTH_LIMIT))
-        square = graph.apply("Add", graph.apply("Mul", ratio, ratio), graph.constant(1.0))
-        z = graph.apply("Div", z, graph.apply("Sqrt", square))
-    # Not left to NaN itself: runtimes differ in what their Min and Max make of it.
-    return graph.apply("Where", is_missing, graph.constant(0.0), z) if is_missing else z
-
-
-def _piecewise_linear(graph: Graph, X: str, knots: Array, scores: Array) -> str:
-    """What `numpy.interp` gives: columns (rows, F) through corners (F, T), as a sum of ramps."""
-    widths, rises = np.diff(knots, axis=1), np.diff(scores, axis=1)
-    slopes = np.divide(rises, widths, out=np.zeros_like(rises), where=widths > 0)
-    deep = graph.apply("Unsqueeze", X, graph.constant([2], np.int64))
-    above = graph.apply("Max", graph.apply("Sub", deep, graph.constant(knots[:, :-1])), graph.constant(0.0))
-    ramps = graph.apply("Mul", graph.apply("Min", above, graph.constant(widths)), graph.constant(slopes))
-    total = graph.apply("ReduceSum", ramps, graph.constant([2], np.int64), keepdims=0)
-    return graph.apply("Add", total, graph.constant(scores[:, 0]))
-
-
-def _probability_map(graph: Graph, state: Array, logit: str) -> str:
-    """The fitted map of natural logits: slope and intercept, or corners."""
-    if state.ndim == 1:
-        return graph.apply("Add", graph.apply("Mul", logit, graph.constant(state[0])), graph.constant(state[1]))
-    column = graph.apply("Unsqueeze", logit, graph.constant([1], np.int64))
-    mapped = _piecewise_linear(graph, column, state[:1], state[1:])
-    return graph.apply("Reshape", mapped, graph.constant([-1], np.int64))
-
-
-def _answers(graph: Graph, estimator: Any, weighted: str) -> list[Any]:
-    """Probabilities and decision from weighted logits before the map; returns the names of the decisions.
-
-    Logits are (rows,) with a positive class, (rows, K) otherwise.
-    """
-    labels, price, state = estimator.ensemble_.labels, estimator.weighting_, estimator.probability_map_
-    names = labels.classes.tolist()
-    if labels.positive is not None:
-        shift, axis, closest = graph.constant(price.logit_shift), graph.constant([1], np.int64), 0.0
-        natural = graph.apply("Sub", weighted, shift)
-        if state.tolist() != [1.0, 0.0]:
-            natural, closest = _probability_map(graph, state, natural), _TIE
-            weighted = graph.apply("Add", natural, shift)
-        p = graph.apply("Unsqueeze", graph.apply("Sigmoid", natural), axis)
-        rest = graph.apply("Unsqueeze", graph.apply("Sigmoid", graph.apply("Neg", natural)), axis)
-        graph.rename(graph.apply("Concat", *((rest, p) if labels.is_last else (p, rest)), axis=1), "probabilities")
-        chosen = graph.as_int(graph.apply("Greater", weighted, graph.constant(closest)))
-        names = [labels.negative, labels.positive]
-    else:
-        log_weights = graph.constant(price.log_weights)
-        natural = graph.apply("Mul", graph.apply("Sub", weighted, log_weights), graph.constant(state[0]))
-        natural = graph.apply("Add", natural, graph.constant(state[1:]))
-        p = graph.apply("Softmax", natural, axis=1)
-        graph.rename(p, "probabilities")
-        merit = graph.apply("Add", natural, log_weights)
-        if price.costs is not None:
-            names += price.costs.actions
-            merit = graph.apply("Neg", graph.apply("MatMul", p, graph.constant(price.costs.costs)))
-        chosen = graph.apply("ArgMax", merit, axis=1, keepdims=0)
-    is_text = any(isinstance(name, str) for name in names)
-    table = graph.constant([str(name) for name in names] if is_text else names, str if is_text else np.int64)
-    graph.rename(graph.apply("Gather", table, chosen, axis=0), "decision")
-    return names
-
-
-def close_calls(merit: Any, tolerance: float) -> Any:
-    """Rows whose best two decisions lie as close as this; ``merit`` is a decision function, (rows,) or (rows, K)."""
-    if merit.ndim == 1:
-        return np.abs(merit) < tolerance
-    best = np.sort(merit, axis=1)[:, -2:]
-    return best[:, 1] - best[:, 0] < tolerance * np.maximum(1.0, np.abs(best[:, 1]))
-
-
-def date_parts(graph: Any, seconds: str) -> dict[str, str]:
-    """Days, month, day, weekday and hour from seconds since 1970-01-01 UTC, as `DateColumn` has them.
-
-    Month and day follow Howard Hinnant's ``civil_from_days``: years begin in March, so that the leap day comes last.
-    All steps but the first are on whole numbers, which doubles hold exactly.
-
-    Parameters
-    ----------
-    graph : Graph
-        Where the operations go.
-    seconds : str
-        Doubles of shape (rows, 1), without NaN.
-
-    Returns
-    -------
-    dict of str to str
-        Name of the part → name of its result, (rows, 1).
-    """
-
-    def scaled(value: str, factor: float) -> str:
-        return graph.apply("Mul", value, graph.constant(factor))
-
-    def plus(value: str, number: float) -> str:
-        return graph.apply("Add", value, graph.constant(number))
-
-    def whole(value: str, divisor: float) -> str:
-        return graph.apply("Floor", graph.apply("Div", value, graph.constant(divisor)))
-
-    def total(*values: str) -> str:
-        found = values[0]
-        for value in values[1:]:
-            found = graph.apply("Add", found, value)
-        return found
-
-    def rest(value: str, divisor: float) -> str:
-        return total(value, scaled(whole(value, divisor), -divisor))
-
-    date = whole(seconds, _DAY)
-    of_day = total(seconds, scaled(date, -_DAY))
-    hour, minute = whole(of_day, 3600.0), whole(rest(of_day, 3600.0), 60.0)
-    of_era = rest(plus(date, _EPOCH), 146_097.0)
-    leaps = (scaled(whole(of_era, 1460.0), -1.0), whole(of_era, 36_524.0), scaled(whole(of_era, 146_096.0), -1.0))
-    year = whole(total(of_era, *leaps), 365.0)
-    of_year = total(of_era, scaled(year, -365.0), scaled(whole(year, 4.0), -1.0), whole(year, 100.0))
-    month = whole(plus(scaled(of_year, 5.0), 2.0), 153.0)  # 0 is March
-    day = plus(total(of_year, scaled(whole(plus(scaled(month, 153.0), 2.0), 5.0), -1.0)), 1.0)
-    return {
-        "days": graph.apply("Div", seconds, graph.constant(_DAY)),
-        "month": plus(rest(plus(month, 2.0), 12.0), 1.0),
-        "day": day,
-        "weekday": rest(plus(date, 3.0), 7.0),
-        "hour": total(hour, graph.apply("Div", minute, graph.constant(60.0))),
-    }
-
-
 def is_trees(member: Any) -> bool:
     """Whether a member is an ensemble of trees."""
     return hasattr(member, "roots")
 
 
-def tree_logit(graph: Any, trees: Any, X: str) -> str:
+def _weighted_logit(graph: Graph, estimator: Any, X: Value) -> Value:
+    """The members' mean or weighted sum with the shift of the balance solve, (rows,), or (rows, K)."""
+    members, weights = estimator.ensemble_.members, estimator.ensemble_.member_weights
+    weights = np.full(len(members), 1.0 / len(members)) if weights is None else weights
+    total: Value | None = None
+    for member, weight in zip(members, weights.tolist(), strict=True):
+        logit = _tree_logit(graph, member, X) if is_trees(member) else _network_logit(graph, member, X)
+        part = logit if weight == 1.0 else logit * weight
+        total = part if total is None else total + part
+    assert total is not None
+    return total + np.asarray(estimator.shift_, dtype=np.float64)
+
+
+def _network_logit(graph: Graph, group: Any, X: Value) -> Value:
+    """The mean logit of networks of one shape, (rows,), or (rows, K)."""
+    hidden = _input_encoding(graph, group.encoding, X)
+    for layer, (weights, biases) in enumerate(zip(group.weights, group.biases, strict=True)):  # (networks, in, out)
+        hidden = graph.apply("MatMul", hidden, weights) + biases[:, None, :]
+        if layer < len(group.weights) - 1:
+            hidden = _activation(graph, group.activation, hidden)
+    if getattr(group, "is_one_against_all", False):  # log σ(o) = min(o, 0) − log(1 + e^−|o|)
+        small = graph.apply("Exp", -graph.apply("Abs", hidden))
+        hidden = graph.apply("Min", hidden, 0.0) - graph.apply("Log", small + 1.0)
+    axes = [0, 2] if group.biases[-1].shape[1] == 1 else [0]
+    return graph.apply("ReduceMean", hidden, axes, keepdims=0)
+
+
+def _activation(graph: Graph, name: str, x: Value) -> Value:
+    if name in ("relu", "tanh", "sigmoid"):
+        return graph.apply(name.capitalize(), x)
+    if name == "silu":
+        return x * graph.apply("Sigmoid", x)
+    if name == "gelu":
+        raise InvalidInput("ONNX runtimes have no error function in double precision, which gelu needs; fit with relu.")
+    raise InvalidInput(f"the activation {name} has no ONNX form here.")
+
+
+def _input_encoding(graph: Graph, encoding: Any, X: Value) -> Value:
+    """The network's frozen `InputEncoding`: squash(clip((r(x[columns]) − mean)/scale, low, high)), (rows, encoded).
+
+    Where cells may be missing: 0 for them, and their indicators beside the columns.
+    """
+    is_missing = graph.apply("IsNaN", X) if encoding.indicators is not None else None
+    if encoding.knots is not None:
+        X = _piecewise_linear(graph, X, encoding.knots, encoding.scores)
+    if is_missing is not None:
+        indicators = is_missing.columns(encoding.indicators)
+        X = graph.joined(X, indicators.cast("DOUBLE"))
+        is_missing = graph.joined(is_missing, graph.apply("And", indicators, False))
+    if encoding.columns is not None:
+        X = X.columns(encoding.columns)
+        is_missing = None if is_missing is None else is_missing.columns(encoding.columns)
+    z = (X - encoding.mean) / encoding.scale
+    if encoding.low is not None:
+        z = z.clip(encoding.low, encoding.high)
+    if encoding.is_smooth:
+        ratio = z / _SMOOTH_LIMIT
+        z = z / graph.apply("Sqrt", ratio * ratio + 1.0)
+    # Not left to NaN itself: runtimes differ in what their Min and Max make of it.
+    return z if is_missing is None else z.replaced(is_missing, 0.0)
+
+
+def _piecewise_linear(graph: Graph, X: Value, knots: Array, scores: Array) -> Value:
+    """What `numpy.interp` gives: columns (rows, F) through corners (F, T), as a sum of ramps."""
+    widths, rises = np.diff(knots, axis=1), np.diff(scores, axis=1)
+    slopes = np.divide(rises, widths, out=np.zeros_like(rises), where=widths > 0)
+    ramps = (X.expanded(2) - knots[:, :-1]).clip(0.0, widths) * slopes
+    return graph.apply("ReduceSum", ramps, [2], keepdims=0) + scores[:, 0]
+
+
+def _tree_logit(graph: Graph, trees: Any, X: Value) -> Value:
     """The logit of boosted trees, (rows,), or (rows, K).
 
     The tree operator compares in double precision, but its answers are single. So it is asked for the number of the
     leaf that a row ends in, one answer a tree, which single precision holds exactly; the leaves' values are looked up
     by that number and added in double precision.
-
-    Parameters
-    ----------
-    graph : Graph
-        Where the operations go.
-    trees : TreeEnsemble
-        The trees.
-    X : str
-        Doubles of shape (rows, features).
-
-    Returns
-    -------
-    str
-        Name of the result.
     """
+    import onnx
+
+    def doubles(name: str, values: NDArray[Any]) -> Any:
+        return onnx.numpy_helper.from_array(np.asarray(values, dtype=np.float64), name)
+
     own = np.arange(len(trees.left))
     is_leaf = trees.left == own
     ends = np.append(trees.roots[1:], len(own))
@@ -460,28 +359,67 @@ def tree_logit(graph: Any, trees: Any, X: str) -> str:
         nodes_nodeids=node.tolist(),
         nodes_featureids=trees.feature.tolist(),
         nodes_modes=np.where(is_leaf, "LEAF", "BRANCH_LEQ").tolist(),
-        nodes_values_as_tensor=_doubles("thresholds", np.where(is_leaf, 0.0, trees.threshold)),
+        nodes_values_as_tensor=doubles("thresholds", np.where(is_leaf, 0.0, trees.threshold)),
         nodes_truenodeids=np.where(is_leaf, 0, trees.left - trees.roots[tree_of]).tolist(),
         nodes_falsenodeids=np.where(is_leaf, 0, trees.right - trees.roots[tree_of]).tolist(),
         nodes_missing_value_tracks_true=(trees.missing_left & ~is_leaf).astype(int).tolist(),
         target_treeids=tree_of[leaves].tolist(),
         target_nodeids=node[leaves].tolist(),
         target_ids=tree_of[leaves].tolist(),
-        target_weights_as_tensor=_doubles("leaf_numbers", leaf_number[leaves].astype(np.float64)),
+        target_weights_as_tensor=doubles("leaf_numbers", leaf_number[leaves]),
     )
     # (rows, trees, width) leaf values; trees of different outputs are summed by a matrix of zeros and ones.
     width, n_outputs = trees.value.shape[1], len(trees.baseline)
-    leaf_values = graph.constant(trees.value[leaves] if width > 1 else trees.value[leaves, 0])
-    values = graph.apply("Gather", leaf_values, graph.as_int(numbers), axis=0)
+    leaf_values = trees.value[leaves] if width > 1 else trees.value[leaves, 0]
+    values = graph.apply("Gather", leaf_values, numbers.cast("INT64"), axis=0)
     if width == n_outputs or n_outputs == 1:
-        total = graph.apply("ReduceSum", values, graph.constant([1], np.int64), keepdims=0)
+        total = graph.apply("ReduceSum", values, [1], keepdims=0)
     else:
         belongs = (trees.output[:, None] == np.arange(n_outputs)).astype(np.float64)
-        total = graph.apply("MatMul", values, graph.constant(belongs))
-    return graph.apply("Add", total, graph.constant(trees.baseline if n_outputs > 1 else trees.baseline[0]))
+        total = graph.apply("MatMul", values, belongs)
+    return total + (trees.baseline if n_outputs > 1 else trees.baseline[0])
 
 
-def _doubles(name: str, values: Any) -> Any:
-    import onnx
+# -- answers ---------------------------------------------------------------------------------------------------------
 
-    return onnx.numpy_helper.from_array(np.asarray(values, dtype=np.float64), name)
+
+def _answers(graph: Graph, estimator: Any, weighted: Value) -> list[Any]:
+    """Probabilities and decision from weighted logits before the map; returns the names of the decisions.
+
+    Logits are (rows,) with a positive class, (rows, K) otherwise.
+    """
+    labels, price, state = estimator.ensemble_.labels, estimator.weighting_, estimator.probability_map_
+    names = labels.classes.tolist()
+    if labels.positive is not None:
+        closest, natural = 0.0, weighted - price.logit_shift
+        if state.tolist() != [1.0, 0.0]:  # slope and intercept, or corners
+            if state.ndim == 1:
+                natural = natural * state[0] + state[1]
+            else:
+                mapped = _piecewise_linear(graph, natural.expanded(1), state[:1], state[1:])
+                natural = graph.apply("Reshape", mapped, [-1])
+            closest, weighted = _TIE, natural + price.logit_shift
+        p, rest = (graph.apply("Sigmoid", one).expanded(1) for one in (natural, -natural))
+        graph.output(graph.joined(*((rest, p) if labels.is_last else (p, rest))), "probabilities")
+        chosen = graph.apply("Greater", weighted, closest).cast("INT64")
+        names = [labels.negative, labels.positive]
+    else:
+        natural = (weighted - price.log_weights) * state[0] + state[1:]
+        p = graph.apply("Softmax", natural, axis=1)
+        graph.output(p, "probabilities")
+        merit = natural + price.log_weights
+        if price.costs is not None:
+            names += price.costs.actions
+            merit = -graph.apply("MatMul", p, price.costs.costs)
+        chosen = graph.apply("ArgMax", merit, axis=1, keepdims=0)
+    table = [str(name) for name in names] if any(isinstance(name, str) for name in names) else [int(n) for n in names]
+    graph.output(graph.apply("Gather", table, chosen, axis=0), "decision")
+    return names
+
+
+def close_calls(merit: Array, tolerance: float) -> Bools:
+    """Rows whose best two decisions lie as close as this; ``merit`` is a decision function, (rows,) or (rows, K)."""
+    if merit.ndim == 1:
+        return np.asarray(np.abs(merit) < tolerance)
+    best = np.sort(merit, axis=1)[:, -2:]
+    return np.asarray(best[:, 1] - best[:, 0] < tolerance * np.maximum(1.0, np.abs(best[:, 1])))

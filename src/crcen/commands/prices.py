@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crcen import CostMatrix, CostRatio, ExpenseCurve, Lam
 from crcen._support.extras import need
@@ -21,23 +20,7 @@ from crcen.tables.notation import is_missing_mark, read_numbers
 from crcen.theory.expense import ClassStep, judge_step
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.price import Price, is_price_of_two
-
-__all__ = [
-    "CostTable",
-    "average_price",
-    "cost_table_of",
-    "costs_from",
-    "decision_price",
-    "own_costs",
-    "plain_price",
-    "price_values",
-    "prices_around",
-    "stated_weighting",
-    "step_lines",
-    "step_values",
-]
-
-Array = NDArray[np.float64]
+from crcen.theory.rows import Array
 
 
 def plain_price(price: float) -> float:
@@ -57,17 +40,7 @@ def prices_around(price: Price) -> list[CostRatio]:
 
 
 def step_values(steps: ExpenseCurve | Sequence[ClassStep], noise: float = 1.0, labels: Sequence[Any] = ()) -> list[Any]:
-    """Each step as plain values, ready for JSON.
-
-    Parameters
-    ----------
-    steps : ExpenseCurve, or sequence of ClassStep for more than two classes
-        Steps of the price, or of the weight of each class.
-    noise : float
-        As `crcen.theory.limits.fitted_model_noise` gives it.
-    labels : sequence
-        The classes, for class steps.
-    """
+    """Steps of the price, or of the weight of each of several classes, as plain values; noise of the fitted model."""
     if not isinstance(steps, ExpenseCurve):
         return [
             {
@@ -119,24 +92,7 @@ def own_costs(model: Any) -> CostMatrix:
 
 
 def stated_weighting(weighting: Any, costs: Any, classes: Sequence[Any], target: str) -> Any:
-    """A weighting for a fit on these classes, from what was stated about them.
-
-    Parameters
-    ----------
-    weighting : "balanced", None, price, goal, dict or CostMatrix
-        As `fit_table` takes it; labels of a dict are matched however they are spelt.
-    costs : CostMatrix, data frame, path or None
-        Costs instead of a weighting.
-    classes : sequence
-        The labels.
-    target : str
-        What they are values of.
-
-    Raises
-    ------
-    InvalidParameter
-        For a price or a goal of two classes where there are more, and for both a price and costs.
-    """
+    """A weighting or costs of `fit_table` for these values of the target; labels may be spelt otherwise."""
     if isinstance(weighting, str) and weighting == "none":
         weighting = None
     if costs is not None:
@@ -146,7 +102,11 @@ def stated_weighting(weighting: Any, costs: Any, classes: Sequence[Any], target:
             )
         weighting = costs
     if costs is not None or isinstance(weighting, CostMatrix):
-        found = _checked(costs_from(weighting, classes))
+        found = costs_from(weighting, classes)
+        if found.n_rows is None and (np.ptp(found.costs, axis=1) == 0.0).all():
+            raise InvalidParameter(
+                "costs must differ between decisions: whatever is decided costs the same by these.", parameter="costs"
+            )
         weights = found.class_weights()
         if len(classes) == 2 and weights is not None:  # a price of two classes, which all tools for two understand
             return dict(zip(classes, weights.tolist(), strict=True))
@@ -163,20 +123,7 @@ def stated_weighting(weighting: Any, costs: Any, classes: Sequence[Any], target:
 
 
 def decision_price(weighting: Any, costs: Any, model: Any) -> Price | ThresholdGoal:
-    """The price of decisions of a fitted model, its own or a stated one; an operating goal stays as it is.
-
-    Parameters
-    ----------
-    weighting, costs
-        As `crcen.predict_table` takes them.
-    model : fitted classifier
-        Whose classes and training counts are used.
-
-    Raises
-    ------
-    InvalidParameter
-        If the price does not fit the classes.
-    """
+    """The price of decisions of a fitted model, its own or a stated one; an operating goal stays as it is."""
     trained, classes = model.weighting_, model.classes_.tolist()
     if weighting is None and costs is None:
         return trained
@@ -232,14 +179,6 @@ def _by_label(weighting: Mapping[Any, Any], classes: Sequence[Any], target: str)
     return found
 
 
-def _checked(costs: CostMatrix) -> CostMatrix:
-    if costs.n_rows is None and (np.ptp(costs.costs, axis=1) == 0.0).all():
-        raise InvalidParameter(
-            "costs must differ between decisions: whatever is decided costs the same by these.", parameter="costs"
-        )
-    return costs
-
-
 _SEPARATORS = (";", "\t", "|", ",")
 _EXCEL = (".xlsx", ".xlsm")
 _MOST_BYTES = 2**20
@@ -247,30 +186,14 @@ _MOST_BYTES = 2**20
 
 @dataclass(frozen=True)
 class CostTable:
-    """The cells of such a file, not yet matched with classes.
+    """The cells of a table of costs: names of decisions in the first row, of classes in the first column."""
 
-    Parameters
-    ----------
-    name : str
-        Of the file.
-    cells : tuple of tuple of str
-        Row by row, all as long; the first has the names of decisions, the first cell of every other one a class.
-    first_row : int, default=1
-        Number of the first of these rows in the file.
-    """
-
-    name: str
-    cells: tuple[tuple[str, ...], ...]
-    first_row: int = 1
+    name: str  # of the file
+    cells: tuple[tuple[str, ...], ...]  # row by row, all as long
+    first_row: int = 1  # in the file
 
     def for_classes(self, classes: Sequence[Any]) -> CostMatrix:
-        """The costs for these classes, in their order; columns that are no class are actions of their own.
-
-        Raises
-        ------
-        InvalidInput
-            With one sentence that names the cell and the file.
-        """
+        """The costs for these classes, in their order; columns that are no class are actions; errors name the cell."""
         heads = [self._named(cell, (0, j), "decision") for j, cell in enumerate(self.cells[0]) if j]
         sides = [self._named(row[0], (i, 0), "class") for i, row in enumerate(self.cells) if i]
         by_key = {label_key(label): label for label in classes}
@@ -436,9 +359,4 @@ def _workbook(path: Path) -> list[list[Any]]:
 
 def _letters(j: int) -> str:
     """The name of a column in a spreadsheet: A, B, … Z, AA."""
-    found = ""
-    j += 1
-    while j:
-        j, rest = divmod(j - 1, 26)
-        found = chr(ord("A") + rest) + found
-    return found
+    return (_letters(j // 26 - 1) if j >= 26 else "") + chr(ord("A") + j % 26)

@@ -1,5 +1,7 @@
 """Metrics of decisions and probabilities on labelled rows, with closed-form or bootstrap intervals."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,41 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen._support.values import json_value
+from crcen._support.values import attributes
 from crcen.theory.curves import ThresholdCurve, average_precision, roc_area
 from crcen.theory.intervals import LEVEL, auc_interval, cost_interval, share_interval
 from crcen.theory.limits import is_nearly_separated
 from crcen.theory.metrics import ConfusionCounts, DecisionCounts, log_losses, percentile_interval, row_draws
 from crcen.theory.price import Price
+from crcen.theory.rows import Array, Bools, Index
 
-__all__ = [
-    "METRICS",
-    "Measured",
-    "Metric",
-    "RowMetrics",
-    "confusion_of",
-    "count_sentence",
-    "count_values",
-    "of_no_use",
-    "too_good",
-]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 Limits = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A metric on some rows.
-
-    Parameters
-    ----------
-    value : float
-        On the rows.
-    low, high : float
-        95 % interval; NaN if it is resampled and no resamples were asked for, or too many of them have no value.
-    """
+    """A metric with its 95 % interval; NaN if it needs resamples and has none, or too many of them have no value."""
 
     value: float
     low: float = math.nan
@@ -51,7 +32,7 @@ class Measured:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, None for what does not exist."""
-        return {"value": json_value(self.value), "low": json_value(self.low), "high": json_value(self.high)}
+        return attributes(self, "value low high")
 
     def __str__(self) -> str:
         if math.isnan(self.value):
@@ -65,7 +46,7 @@ class Measured:
 class _Sample:
     """Rows with weights, as metrics see them."""
 
-    rows: "RowMetrics"
+    rows: RowMetrics
     weights: Array
 
     @cached_property
@@ -101,18 +82,15 @@ class _Sample:
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric: its title, its value on rows, its limits in closed form if it has such, and for which models it is.
-
-    ``is_binary`` is True for models with a positive class, False for others, and None for both.
-    """
+    """One metric: its title, its value on rows, and its limits in closed form if it has such."""
 
     title: str
     value: Callable[[_Sample], float]
-    limits: "Callable[[RowMetrics], Limits] | None" = None
-    is_binary: bool | None = None
+    limits: Callable[[RowMetrics], Limits] | None = None
+    is_binary: bool | None = None  # for models with a positive class, for others (False), or for both (None)
 
 
-def _per_catch(rows: "RowMetrics") -> Limits:
+def _per_catch(rows: RowMetrics) -> Limits:
     low, high = rows.precision_limits
     with np.errstate(divide="ignore"):
         return tuple(float(np.divide(1.0, share) - 1.0) for share in (high, low))  # type: ignore[return-value]
@@ -124,12 +102,17 @@ def _ratio(above: float, below: float) -> float:
 
 # In the order they are printed. A metric is one entry.
 METRICS: dict[str, Metric] = {
-    "recall": Metric("recall", lambda s: float(s.confusion.recall), lambda r: r.recall_limits, True),
+    "recall": Metric(
+        "recall",
+        lambda s: float(s.confusion.recall),
+        lambda r: r.share_limits(r.actions == r.column, r.y == r.column),
+        True,
+    ),
     "precision": Metric(
         "precision", lambda s: _ratio(float(s.confusion.tp), s.alarm_weight), lambda r: r.precision_limits, True
     ),
     "f1": Metric("F1", lambda s: float(s.confusion.f1), is_binary=True),
-    "accuracy": Metric("accuracy", lambda s: s.counts.accuracy, lambda r: r.accuracy_limits, False),
+    "accuracy": Metric("accuracy", lambda s: s.counts.accuracy, lambda r: r.share_limits(r.y == r.actions), False),
     "balanced_accuracy": Metric("balanced accuracy", lambda s: s.counts.balanced_accuracy, is_binary=False),
     "macro_f1": Metric("macro F1", lambda s: s.counts.macro_f1, is_binary=False),
     "g_mean": Metric("G-mean", lambda s: s.counts.g_mean),
@@ -139,7 +122,10 @@ METRICS: dict[str, Metric] = {
     "brier": Metric("Brier score", lambda s: s.mean(s.rows.squares)),
     "cost_per_1000": Metric("cost per 1,000 rows", lambda s: 1000.0 * s.mean(s.rows.paid), lambda r: r.cost_limits),
     "alarms_per_1000": Metric(
-        "alarms per 1,000 rows", lambda s: 1000.0 * s.alarm_weight / s.total, lambda r: r.alarm_limits, True
+        "alarms per 1,000 rows",
+        lambda s: 1000.0 * s.alarm_weight / s.total,
+        lambda r: r.share_limits(r.actions == r.column, scale=1000.0),
+        True,
     ),
     "false_alarms_per_catch": Metric(
         "false alarms per catch", lambda s: _ratio(float(s.confusion.fp), float(s.confusion.tp)), _per_catch, True
@@ -148,25 +134,15 @@ METRICS: dict[str, Metric] = {
 
 
 class RowMetrics:
-    """Labelled rows with probabilities and decisions, sorted once so that resamples are fast.
+    """Labelled rows with probabilities (n, K) and decisions at a price, sorted once so that resamples are fast.
 
-    Parameters
-    ----------
-    y : int64 array of shape (n,)
-        Class numbers.
-    p : float64 array of shape (n, K)
-        Natural probabilities.
-    price : Price
-        The price of decisions; with a positive class the metrics are about it.
-    weights : float64 array of shape (n,), optional
-        Sample weights; 1 by default.
-    actions : int64 array of shape (n,), optional
-        Decisions; by default those at the price.
-    costs : float64 array of shape (K, A), optional
-        Cost of each decision for each class; by default that of the price.
-    clusters : array of shape (n,), optional
-        Rows of the same cluster may depend on each other: closed intervals are longer, and clusters are resampled.
+    With a positive class the metrics are about it. Rows of a cluster may depend on each other: closed intervals are
+    longer, and clusters are resampled.
     """
+
+    y: Index
+    actions: Index
+    column: int | None
 
     def __init__(
         self,
@@ -175,58 +151,37 @@ class RowMetrics:
         price: Price,
         weights: Array | None = None,
         *,
-        actions: Index | None = None,
-        costs: Array | None = None,
         clusters: NDArray[Any] | None = None,
     ) -> None:
         self.y, self.p, self.column = np.asarray(y, dtype=np.int64), p, price.positive
-        self.actions = np.asarray(price.decide(p) if actions is None else actions, dtype=np.int64)
-        self.costs = price.cost_matrix.costs if costs is None else costs
+        self.actions = np.asarray(price.decide(p), dtype=np.int64)
+        self.costs = price.cost_matrix.costs
         self.weights = np.ones(len(p)) if weights is None else weights
         self.clusters = clusters
         classes = range(p.shape[1]) if self.column is None else [self.column]
         self.curves = [ThresholdCurve(self.y == k, p[:, k]) for k in classes]
         truth = np.eye(p.shape[1])[self.y]
-        self.log_losses: Array = (
-            log_losses(self.y, p) if self.column is None else log_losses(self.y == self.column, self._own)
-        )
+        both = (self.y, p) if self.column is None else (self.y == self.column, p[:, self.column])
+        self.log_losses: Array = log_losses(*both)
         # For two classes the squared error of the positive one.
         self.squares: Array = ((p - truth) ** 2).sum(axis=1) * (1.0 if self.column is None else 0.5)
         self.paid: Array = self.costs[self.y, self.actions]
-
-    @property
-    def _own(self) -> Array:
-        return self.p[:, self.column if self.column is not None else 0]
 
     @property
     def confusion(self) -> ConfusionCounts:
         """Found, missed, false alarms and the rest, for two classes."""
         return _Sample(self, self.weights).confusion
 
-    def _share(self, among: NDArray[np.bool_], hit: NDArray[np.bool_]) -> Limits:
+    def share_limits(self, hit: Bools, among: Bools | None = None, scale: float = 1.0) -> Limits:
+        """Wilson's limits of the share of rows, or of some of them."""
+        among = np.ones(len(self.y), dtype=bool) if among is None else among
         groups = None if self.clusters is None else self.clusters[among]
-        return share_interval(hit[among], self.weights[among], groups)[1:]
-
-    @property
-    def recall_limits(self) -> Limits:
-        """Wilson's."""
-        return self._share(self.y == self.column, self.actions == self.column)
+        return share_interval(hit[among], self.weights[among], groups).scaled(scale)[1:]
 
     @cached_property
     def precision_limits(self) -> Limits:
         """Wilson's."""
-        return self._share(self.actions == self.column, self.y == self.column)
-
-    @property
-    def accuracy_limits(self) -> Limits:
-        """Wilson's."""
-        return self._share(np.ones(len(self.y), dtype=bool), self.y == self.actions)
-
-    @property
-    def alarm_limits(self) -> Limits:
-        """Wilson's, per 1,000 rows."""
-        low, high = self._share(np.ones(len(self.y), dtype=bool), self.actions == self.column)
-        return 1000.0 * low, 1000.0 * high
+        return self.share_limits(self.y == self.column, self.actions == self.column)
 
     @property
     def cost_limits(self) -> Limits:
@@ -257,22 +212,7 @@ class RowMetrics:
     def measured(
         self, n_resamples: int = 0, random_state: int = 0, progress: Callable[[int], None] = lambda done: None
     ) -> dict[str, Measured]:
-        """Every metric with its interval.
-
-        Parameters
-        ----------
-        n_resamples : int, default=0
-            For metrics without a closed form, such as F1; 0 omits their intervals.
-        random_state : int, default=0
-            Seed.
-        progress : callable
-            Called with 1 after each resample.
-
-        Returns
-        -------
-        dict of str to Measured
-            In the order of `METRICS`.
-        """
+        """Every metric in the order of `METRICS`; without resamples those without a closed form have no interval."""
         found, metrics = self.values(), self.metrics
         limits = {name: one.limits(self) for name, one in metrics.items() if one.limits is not None}
         if n_resamples:
