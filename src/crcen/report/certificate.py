@@ -29,13 +29,7 @@ def certificate_schema() -> dict[str, Any]:
 
 
 def certificate_page(content: Mapping[str, Any]) -> str:
-    """The certificate as one HTML page without scripts; the same content gives the same bytes.
-
-    Parameters
-    ----------
-    content : mapping
-        What the JSON file holds.
-    """
+    """The content of a certificate as one HTML page without scripts; the same content gives the same bytes."""
     shares = [one for one in content["criteria"] if one["threshold"] is not None]
     return str(
         environment()

@@ -1,7 +1,7 @@
-"""Drawings whose places are computed here, so that the page needs no script for them."""
+"""Drawings whose positions are computed here, so that the page needs no script for them."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from crcen.report.columns import ColumnEffect, Importances
@@ -17,37 +17,32 @@ ROW_HEIGHT, NAME_WIDTH = 20.0, 116.0
 
 
 def effect_charts(effects: Sequence[ColumnEffect]) -> list[Drawing]:
-    """What each drawing is made of; all share one scale of log-odds, so that columns can be compared."""
+    """Positions of each drawing; all share one scale of log-odds, so that columns can be compared."""
     if not effects:
         return []
     ends = [end for one in effects for point in one.points for end in (point.low, point.high)]
     low, high = min([0.0, *ends]), max([0.0, *ends])
     pad = 0.05 * (high - low) or 0.5
     low, high = low - pad, high + pad
-    return [_ordered(one, low, high) if one.is_ordered else _unordered(one, low, high) for one in effects]
+    drawn = [_ordered(one, low, high) if one.is_ordered else _unordered(one, low, high) for one in effects]
+    return [{**vars(one), "width": WIDTH, **drawing} for one, drawing in zip(effects, drawn, strict=True)]
+
+
+def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
+    """From values to positions."""
+    return lambda value: round(start + (end - start) * (value - low) / (high - low), 1)
 
 
 def _ordered(one: ColumnEffect, low: float, high: float) -> Drawing:
     """A line with a band: values to the right, log-odds upwards."""
-    first, last = one.points[0].place, one.points[-1].place
-    span = (last - first) or 1.0
-
-    def x(place: float) -> float:
-        return round(LEFT + (WIDTH - LEFT - RIGHT) * (place - first) / span, 1)
-
-    def y(value: float) -> float:
-        return round(TOP + (HEIGHT - TOP - BOTTOM) * (high - value) / (high - low), 1)
-
-    line = " ".join(f"{x(point.place)},{y(point.effect)}" for point in one.points)
+    first, last = one.points[0], one.points[-1]
+    x = _scale(first.place, last.place if last.place > first.place else first.place + 1.0, LEFT, WIDTH - RIGHT)
+    y = _scale(low, high, HEIGHT - BOTTOM, TOP)
     upper = [f"{x(point.place)},{y(point.high)}" for point in one.points]
     lower = [f"{x(point.place)},{y(point.low)}" for point in reversed(one.points)]
     return {
-        "name": one.name,
-        "shape": one.shape,
-        "is_ordered": True,
-        "width": WIDTH,
         "height": HEIGHT,
-        "line": line,
+        "line": " ".join(f"{x(point.place)},{y(point.effect)}" for point in one.points),
         "band": " ".join([*upper, *lower]),
         "dots": [{"x": x(point.place), "y": y(point.effect)} for point in one.points],
         "zero": y(0.0),
@@ -55,45 +50,25 @@ def _ordered(one: ColumnEffect, low: float, high: float) -> Drawing:
         "right": WIDTH - RIGHT,
         "bottom": HEIGHT - BOTTOM,
         "ticks": [{"y": y(value) + 4, "text": f"{value:+g}" if value else "0"} for value in round_ticks(low, high)],
-        "from": one.points[0].label,
-        "to": one.points[-1].label,
-        "points": _listed(one),
+        "from": first.label,
+        "to": last.label,
     }
 
 
 def _unordered(one: ColumnEffect, low: float, high: float) -> Drawing:
     """A dot with a whisker for each value, one below the other."""
-
-    def x(value: float) -> float:
-        return round(NAME_WIDTH + (WIDTH - NAME_WIDTH - RIGHT) * (value - low) / (high - low), 1)
-
-    height = TOP + ROW_HEIGHT * len(one.points) + 20.0
+    x, height = _scale(low, high, NAME_WIDTH, WIDTH - RIGHT), TOP + ROW_HEIGHT * len(one.points) + 20.0
     rows = [
-        {
-            "label": point.label,
-            "y": TOP + ROW_HEIGHT * (i + 0.5),
-            "x": x(point.effect),
-            "from": x(point.low),
-            "to": x(point.high),
-        }
-        for i, point in enumerate(one.points)
+        {"label": p.label, "y": TOP + ROW_HEIGHT * (i + 0.5), "x": x(p.effect), "from": x(p.low), "to": x(p.high)}
+        for i, p in enumerate(one.points)
     ]
     return {
-        "name": one.name,
-        "shape": one.shape,
-        "is_ordered": False,
-        "width": WIDTH,
         "height": height,
         "rows": rows,
         "zero": x(0.0),
         "bottom": height - 20.0,
         "ticks": [{"x": x(value), "text": f"{value:+g}" if value else "0"} for value in round_ticks(low, high)],
-        "points": _listed(one),
     }
-
-
-def _listed(one: ColumnEffect) -> list[Drawing]:
-    return [{"label": p.label, "effect": p.effect, "low": p.low, "high": p.high} for p in one.points]
 
 
 def round_ticks(low: float, high: float, wanted: int = 3) -> list[float]:
@@ -122,10 +97,7 @@ def importance_bars(importances: Importances) -> list[Drawing]:
 
     return [
         {
-            "name": one.name,
-            "increase": one.increase,
-            "low": one.low,
-            "high": one.high,
+            **vars(one),
             "zero": place(0.0),
             "left": min(place(0.0), place(one.increase)),
             "width": round(abs(place(one.increase) - place(0.0)), 2),
@@ -160,22 +132,23 @@ def _chart(groups: Sequence[ReliabilityGroup]) -> Drawing:
     values = [_logit(one) for group in groups for one in (group.mean_p, group.observed) if 0.0 < one < 1.0]
     low, high = min([*values, -1.5]) - 0.5, max([*values, 1.5]) + 0.5
 
+    def inside(p: float) -> float:
+        return min(max(_logit(p), low), high)
+
+    across, up = _scale(low, high, _FRAME_LEFT, _FRAME_RIGHT), _scale(low, high, _FRAME_BOTTOM, _FRAME_TOP)
+
     def x(p: float) -> float:
-        return round(
-            _FRAME_LEFT + (min(max(_logit(p), low), high) - low) / (high - low) * (_FRAME_RIGHT - _FRAME_LEFT), 1
-        )
+        return across(inside(p))
 
     def y(p: float) -> float:
-        return round(
-            _FRAME_BOTTOM - (min(max(_logit(p), low), high) - low) / (high - low) * (_FRAME_BOTTOM - _FRAME_TOP), 1
-        )
+        return up(inside(p))
 
     dots = [{"x": x(one.mean_p), "y": y(one.observed), "from": y(one.low), "to": y(one.high)} for one in groups]
-    inside: list[float] = []
+    kept: list[float] = []
     for tick in _TICKS:  # those that would touch the one before are left out
-        if low <= _logit(tick) <= high and (not inside or x(tick) - x(inside[-1]) >= _APART):
-            inside.append(tick)
-    ticks = [{"x": x(tick), "y": y(tick) + 4, "text": f"{100 * tick:g} %"} for tick in inside]
+        if low <= _logit(tick) <= high and (not kept or x(tick) - x(kept[-1]) >= _APART):
+            kept.append(tick)
+    ticks = [{"x": x(tick), "y": y(tick) + 4, "text": f"{100 * tick:g} %"} for tick in kept]
     return {"dots": dots, "ticks": ticks}
 
 

@@ -51,17 +51,7 @@ _PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "pandas", "skrub")
 
 @dataclass(frozen=True)
 class Report:
-    """A report that was written; usable wherever a path is.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    n_bytes : int
-        Its size.
-    findings : tuple of Finding
-        Every check with its outcome.
-    """
+    """A report that was written, with its size and the outcome of every check; usable wherever a path is."""
 
     path: Path
     n_bytes: int
@@ -157,17 +147,6 @@ def write_report(
     -------
     Report
         Path and size of the file, and the outcome of every check.
-
-    Raises
-    ------
-    InvalidInput
-        If rows, labels, weights or probabilities cannot be used.
-    InvalidParameter
-        If the model is not a fitted classifier.
-    DataUnavailable
-        If the file cannot be written there.
-    MissingExtra
-        If jinja2 is not installed.
     """
     place, jinja = check_writable(Path(path)), environment()
     if isinstance(random_state, bool) or not isinstance(random_state, int) or random_state < 0:
@@ -176,19 +155,29 @@ def write_report(
         raise InvalidParameter(
             "costs must be left out: they are for several classes, and this page has a price to move."
         )
-    more: Values = {"selection": selection, "is_audited": is_audited, "random_state": random_state}
-    more["is_stratified"] = is_stratified
-    more["clusters"] = None if clusters is None else np.asarray(clusters)
-    evidence = gather(model, X, y, sample_weight, out_of_fold, groups=groups, costs=costs, **more)
+    evidence = gather(
+        model,
+        X,
+        y,
+        sample_weight,
+        out_of_fold,
+        groups=groups,
+        costs=costs,
+        selection=selection,
+        is_audited=is_audited,
+        is_stratified=is_stratified,
+        clusters=None if clusters is None else np.asarray(clusters),
+        random_state=random_state,
+    )
     findings = examine(evidence)
     end = "--budget" if evidence.has_positive else "--costs costs.csv --out scored.csv"
     names = page_names(title, data_name, model_path, end)
     models = compare(evidence, others or {}, names["model"] or "this model")
-    parts = _price_parts(evidence, findings, names, models) if evidence.has_positive else _cost_parts(
-        jinja, evidence, findings, models
-    )  # fmt: skip
+    if evidence.has_positive:
+        price, parts = evidence.price.cost_ratio, _price_parts(evidence, findings, names, models)
+    else:
+        price, parts = None, _cost_parts(jinja, evidence, findings, models)
     importances = evidence.of(permutation_importance)
-    price = evidence.price.cost_ratio if evidence.has_positive else None
     shared: Values = {
         "findings": findings,
         "names": names,

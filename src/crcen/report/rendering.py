@@ -1,4 +1,4 @@
-"""Parts that every page shares: templates, numbers as text, names without folders, a policy, embedded data."""
+"""Parts that every page shares: templates, numbers as text, file names, content security policy, embedded data."""
 
 import base64
 import hashlib

@@ -15,20 +15,7 @@ Values = dict[str, Any]
 
 
 def sentences(measured: Values, findings: Sequence[Finding]) -> list[str]:
-    """What was found, in the order in which one would tell it.
-
-    Parameters
-    ----------
-    measured : dict
-        As `crcen.report.measurements.measure` gives it.
-    findings : sequence of Finding
-        As `crcen.report.checks.examine` gives them.
-
-    Returns
-    -------
-    list of str
-        Plain sentences.
-    """
+    """The results of `measure` and `examine` as plain sentences."""
     rows, quality = measured["rows"], measured["quality"]
     by_weight = " by weight" if rows["is_weighted"] else ""
     held_out = (

@@ -12,6 +12,7 @@ from crcen.decisions.monitor.state import (
     list_of,
     number_of,
     plain_sums,
+    record_of,
     residual_sums_from,
     short,
     sums_from,
@@ -229,24 +230,21 @@ class AuditArrival:
         self.expected += float(e[drawn].sum())
         self.found += int((is_labelled & drawn).sum())
         if float(pdtr(self.found, self.expected)) < _AUDIT_LEVEL:
-            words = (
+            if self.has_stopped:
+                return ""
+            self.has_stopped = True
+            return (
                 f"audits seem to have stopped: {self.expected:.0f} labels of rows without an alarm were expected and "
                 f"{self.found} arrived; labels of alarms alone are no evidence about the other rows"
             )
-            words, self.has_stopped = "" if self.has_stopped else words, True
-            return words
         if self.expected >= _ENOUGH:  # begin a new window: a later stop shows soon
             self.expected, self.found, self.has_stopped = 0.0, 0, False
         return ""
 
-    def state(self) -> dict[str, object]:
-        """Everything, as JSON can hold it."""
-        return {"unit": self.unit, "expected": self.expected, "found": self.found, "has_stopped": self.has_stopped}
-
     @classmethod
     def from_state(cls, state: object) -> "AuditArrival":
-        """The inverse of `state`, checked."""
-        unit, expected, stopped = number_of(state, "unit"), number_of(state, "expected"), item_of(state, "has_stopped")
-        if unit < 1.0 or expected < 0.0 or not isinstance(stopped, bool):
+        """The inverse of `plain`, checked."""
+        found = record_of(cls, state)
+        if found.unit < 1.0 or found.expected < 0.0:
             raise InvalidInput("the monitor's state must hold audits with a unit from 1 and an expected number from 0")
-        return cls(unit, expected, count_of(state, "found"), stopped)
+        return found

@@ -46,9 +46,8 @@ class KeyEquationMonitor(ShownInOneLine):
     Parameters
     ----------
     model : fitted classifier, optional
-        One of ours, whose weighted probabilities q are used with their weighting, or any classifier with
-        ``predict_proba``, of two classes or more. Without a model pass ``q`` to `update`, and 0/1 labels or class
-        numbers.
+        With ``weighted_proba`` and ``weighting_``, or any classifier with ``predict_proba``, of two classes or more.
+        Without a model pass ``q`` to `update`, and 0/1 labels or class numbers.
     weighting : Lam, CostRatio, Budget, float, class weights or None
         What q was trained under, if the model has no ``weighting_``; None (λ = ½) for natural probabilities. For more
         than two classes a weight for each, as an array or a dict; without a model it gives the number of classes.
@@ -59,7 +58,7 @@ class KeyEquationMonitor(ShownInOneLine):
     q_reference : array of shape (n,), or (n, K), optional
         Weighted probabilities of the reference rows, of the positive class or of every class.
     segment_reference, sample_weight_reference, clusters_reference, audit_probability_reference : arrays, optional
-        Segments, weights, clusters and audit probabilities of the reference rows, (n,).
+        Of the reference rows, (n,); see `update`.
     segments : sequence of str, optional
         Segments to watch one by one besides all rows; by default those of ``segment_reference``. All rows spend half of
         the false-alarm rate and the segments an equal share of the other half (Bonferroni).
@@ -77,13 +76,9 @@ class KeyEquationMonitor(ShownInOneLine):
     Attributes
     ----------
     alarms : list of DriftAlarm
-        The first alarm of every test that had one. It names the class that moved.
-    history : dict of lists of MonitorReading
-        Readings by segment, None for all rows: the latest 256, and at most as many of the time before.
+        The first alarm of every test that had one.
     n_batches : int
         Batches so far; with ``delay`` the cohorts that were complete.
-    n_held, n_late : int
-        With ``delay``: rows that wait for their cohort, and rows left out as too late.
 
     Notes
     -----
@@ -184,8 +179,6 @@ class KeyEquationMonitor(ShownInOneLine):
         """The positive one of two classes, or all of more."""
         classes = self._watched.classes
         return classes[1:] if len(classes) == 2 else classes
-
-    # -- rows in ---------------------------------------------------------------------------------------------------
 
     def update(
         self,
@@ -328,8 +321,6 @@ class KeyEquationMonitor(ShownInOneLine):
             name: Track(classes, name, level, references.get(name, none), *settings) for name, level in levels.items()
         }
 
-    # -- results ----------------------------------------------------------------------------------------------
-
     @property
     def delay(self) -> int | None:
         """Cohorts that labels are held back for, or None."""
@@ -347,7 +338,7 @@ class KeyEquationMonitor(ShownInOneLine):
 
     @property
     def history(self) -> dict[str | None, list[MonitorReading]]:
-        """Readings by segment, None for all rows; old ones more coarsely."""
+        """Readings by segment, None for all rows: the latest 256, and at most as many of the time before."""
         return {name: list(track.history) for name, track in self._tracks.items()}
 
     @property
@@ -386,18 +377,8 @@ class KeyEquationMonitor(ShownInOneLine):
         return "\n".join(lines)
 
     def plot(self, ax: Axes = None, *, quantity: str = "evidence") -> Axes:
-        """Draw the readings of every test.
-
-        Parameters
-        ----------
-        ax : matplotlib axes, optional
-            Where to draw; a new figure otherwise.
-        quantity : "evidence", "z" or "drift"
-            What to draw: evidence against the bar of each test, Z, or the estimated drift.
-        """
+        """Draw "evidence" against the bar of each test, "z" or the estimated "drift", and return the axes."""
         return draw_readings(self._tracks, self.alarms, ax, quantity)
-
-    # -- state -----------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, object]:
         """Everything but the model, as JSON can hold it; its size does not grow with the number of batches."""
@@ -413,7 +394,7 @@ class KeyEquationMonitor(ShownInOneLine):
             "n_batches": self.n_batches,
             "cohorts": None if self._cohorts is None else self._cohorts.state(),
             "weight_unit": self._weight_unit,
-            "audits": None if self._audits is None else self._audits.state(),
+            "audits": None if self._audits is None else plain(self._audits),
             "arrival": [order.state() for order in self._arrivals],
             "tracks": [track.state() for track in self._tracks.values()],
             "alarms": [plain(alarm) for alarm in self.alarms],
@@ -421,8 +402,7 @@ class KeyEquationMonitor(ShownInOneLine):
 
     def to_json(self, path: str | Path) -> None:
         """Write the state to a file, whole or not at all."""
-        content = json.dumps(self.state(), indent=1, allow_nan=False) + "\n"
-        write_atomic(path, content)
+        write_atomic(path, json.dumps(self.state(), indent=1, allow_nan=False) + "\n")
 
     @classmethod
     def from_json(cls, path: str | Path, model: Estimator = None) -> KeyEquationMonitor:
@@ -445,15 +425,14 @@ class KeyEquationMonitor(ShownInOneLine):
                 f"{short(version)}: begin a new one"
             )
         classes = list_of(state, "classes")
-        if len(classes) < 2:
-            raise InvalidInput(f"the monitor's state must hold two classes or more, got {short(classes)}")
-        if not all(isinstance(label, str | int | float) for label in classes):
-            raise InvalidInput(f"the monitor's state must hold labels as 'classes', got {short(classes)}")
+        if len(classes) < 2 or not all(isinstance(label, str | int | float) for label in classes):
+            raise InvalidInput(f"the monitor's state must hold two classes or more as 'classes', got {short(classes)}")
         weights = numbers_of(state, "class_weights", len(classes))
         has_price = hasattr(model, "weighted_proba") and hasattr(model, "weighting_")
+        is_other = model is not None and set(np.asarray(getattr(model, "classes_", ())).tolist()) != set(classes)
         made = cls(
             model,
-            weighting=None if has_price or _is_other(model, classes) else dict(zip(classes, weights, strict=True)),
+            weighting=None if has_price or is_other else dict(zip(classes, weights, strict=True)),
             segments=list_of(state, "segments"),
             false_alarm_rate=number_of(state, "false_alarm_rate"),
             tolerance=number_of(state, "tolerance"),
@@ -486,8 +465,3 @@ class KeyEquationMonitor(ShownInOneLine):
         for order, kept in zip(made._arrivals, arrivals, strict=True):
             order.restore(kept)
         return made
-
-
-def _is_other(model: Estimator, classes: list[object]) -> bool:
-    """Whether a model has other classes than a state."""
-    return model is not None and set(np.asarray(getattr(model, "classes_", ())).tolist()) != set(classes)

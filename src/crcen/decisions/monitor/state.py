@@ -80,7 +80,20 @@ def text_or_none(state: object, key: str) -> str | None:
     return value
 
 
-_READERS: dict[object, Callable[[object, str], object]] = {int: count_of, float: number_of, object: item_of}
+def flag_of(state: object, key: str) -> bool:
+    """Read true or false."""
+    value = item_of(state, key)
+    if not isinstance(value, bool):
+        raise InvalidInput(f"the monitor's state must hold true or false as {key!r}, got {short(value)}")
+    return value
+
+
+_READERS: dict[object, Callable[[object, str], object]] = {
+    int: count_of,
+    float: number_of,
+    bool: flag_of,
+    object: item_of,
+}
 
 
 def record_of(kind: type[T], stored: object, **given: object) -> T:
