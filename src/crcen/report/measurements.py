@@ -26,7 +26,7 @@ from crcen.report.evidence import Evidence, kept_by
 from crcen.theory.class_means import means_by_law
 from crcen.theory.curves import DecisionCurves, ThresholdCurve, average_precision, roc_area
 from crcen.theory.decision import weighted_probability
-from crcen.theory.intervals import auc_interval, share_interval
+from crcen.theory.intervals import share_interval
 from crcen.theory.key_equation import KeyEquation
 from crcen.theory.limits import EXPENSE_Z, LEAST_VARIANCE
 from crcen.theory.metrics import Quality, log_losses, measure_quality
@@ -54,7 +54,6 @@ def measure(evidence: Evidence, models: Sequence[Values] = (), most_points: int 
     ``models`` are as `compare` returns them; the explorer has ``most_points``.
     """
     price, points = evidence.price.cost_ratio, evidence.of(points_of)
-    equations = key_equations(evidence)
     found: Values = json_value(
         {
             "rows": _rows(evidence),
@@ -63,7 +62,11 @@ def measure(evidence: Evidence, models: Sequence[Values] = (), most_points: int 
             "ladder": _ladder(evidence, points, price),
             "reliability": [asdict(group) for group in evidence.of(reliability)[evidence.labels.column]],
             "histogram": _histogram(evidence),
-            "key_equations": {name: _equation(name, one, evidence) for name, one in equations.items()},
+            "key_equations": {
+                # These rows alone are tested, with the model's own error.
+                name: {"lhs": one.lhs, "rhs": one.rhs, "z": evidence.equations.z if name == "these_rows" else math.nan}
+                for name, one in key_equations(evidence).items()
+            },
             "path": _weight_path(evidence, points, price),
             "decisions": decision_numbers(evidence, price),
             "models": list(models),
@@ -212,7 +215,6 @@ def _rows(evidence: Evidence) -> Values:
     n_pos, n_neg = evidence.labels.pair(evidence.totals)
     return {
         "n_rows": evidence.n_rows,
-        "n_columns": len(evidence.columns),
         "n_positive_rows": int(evidence.target.sum()),
         "n_pos": n_pos,
         "n_neg": n_neg,
@@ -225,13 +227,14 @@ def _rows(evidence: Evidence) -> Values:
 
 
 def _quality(evidence: Evidence, points: OperatingPoints, price: float) -> Values:
-    counts = points.counts(price)
-    total = points.n_pos + points.n_neg
-    alarms = counts.tp + counts.fp
-    alarms_raised = evidence.p > 1.0 / (1.0 + price)
-    losses = log_losses(evidence.target, evidence.p)
-    share = points.n_pos / total
-    base = np.full(evidence.n_rows, share)
+    target, weights, counts, total = (
+        evidence.target,
+        evidence.weights,
+        points.counts(price),
+        points.n_pos + points.n_neg,
+    )
+    alarms, alarms_raised = counts.tp + counts.fp, evidence.p > 1.0 / (1.0 + price)
+    base = np.full(evidence.n_rows, points.n_pos / total)
     return {
         "price": price,
         "threshold": evidence.price.threshold,
@@ -239,22 +242,17 @@ def _quality(evidence: Evidence, points: OperatingPoints, price: float) -> Value
         "tp": counts.tp,
         "fp": counts.fp,
         "fn": counts.fn,
-        "tn": counts.tn,
         "recall": counts.recall,
-        "recall_interval": share_interval(alarms_raised[evidence.target], evidence.weights[evidence.target])[1:],
+        "recall_interval": share_interval(alarms_raised[target], weights[target])[1:],
         "precision": counts.precision if alarms else math.nan,
-        "precision_interval": share_interval(evidence.target[alarms_raised], evidence.weights[alarms_raised])[1:],
-        "f1": counts.f1,
-        "g_mean": counts.g_mean,
-        "specificity": counts.specificity,
+        "precision_interval": share_interval(target[alarms_raised], weights[alarms_raised])[1:],
         "alarms_per_1000": 1000.0 * alarms / total,
         "false_alarms_per_catch": counts.fp / counts.tp if counts.tp else math.nan,
         "average_precision": points.average_precision,
         "roc_auc": points.roc_auc,
-        "roc_auc_interval": auc_interval(evidence.target, evidence.p, evidence.weights)[1:],
-        "log_loss": float(np.average(losses, weights=evidence.weights)),
-        "base_log_loss": float(np.average(log_losses(evidence.target, base), weights=evidence.weights)),
-        "brier": float(np.average((evidence.target - evidence.p) ** 2, weights=evidence.weights)),
+        "log_loss": float(np.average(log_losses(target, evidence.p), weights=weights)),
+        "base_log_loss": float(np.average(log_losses(target, base), weights=weights)),
+        "brier": float(np.average((target - evidence.p) ** 2, weights=weights)),
     }
 
 
@@ -319,19 +317,6 @@ def _histogram(evidence: Evidence) -> Values:
         counts, _ = np.histogram(logits[mine], edges, weights=evidence.weights[mine])
         shares[name] = counts / evidence.weights[mine].sum()
     return {"edges": 1.0 / (1.0 + np.exp(-edges)), **shares}
-
-
-def _equation(name: str, one: KeyEquation, evidence: Evidence) -> Values:
-    """Both sides; the test only on these rows, where it is one, and with the model's own error counted in."""
-    found = {side: getattr(one, side) for side in ("lhs", "rhs", "residual", "imbalance", "mean_pos", "mean_neg")}
-    test = evidence.equations if name == "these_rows" else None
-    return {
-        **found,
-        "z": test.z if test else math.nan,
-        "p_value": test.p_value if test else math.nan,
-        "verdict": test.verdict if test else "",
-        "z_reason": one.z_reason,
-    }
 
 
 def _weight_path(evidence: Evidence, points: OperatingPoints, price: float) -> Values:
