@@ -13,7 +13,12 @@ import numpy as np
 from scipy.stats import binom, norm
 
 from bench.harness import columns, done, head, line, rate
+from crcen.report.checks import group_chance, score_distance
+from crcen.report.curves import reliability_groups
 from crcen.theory.exact_tests import one_per_cluster, precision_cut, shares_p_value
+from crcen.theory.groups import compare_groups
+from crcen.theory.limits import judge_class_shares
+from crcen.theory.price import CostRatio, resolve
 from crcen.theory.tail import residual_test, residual_values
 
 
@@ -78,6 +83,38 @@ def precision(rng: np.random.Generator, n: int) -> None:
         line(f"precision {share:g} at .95, {n_rows:,} rows", *(rate(one) for one in missed), rate(given))
 
 
+def report(rng: np.random.Generator, n: int) -> None:
+    """Tests of the report at .05, clusters ignored and used: groups of similar probability, class shares, groups."""
+    price = resolve(CostRatio(6.0), 100.0, 900.0)
+    for n_clusters, size, rho, n_groups in ((200, 10, 0.5, 2), (200, 10, 0.5, 5), (200, 10, 0.0, 2), (50, 10, 0.5, 2)):
+        hits: list[list[list[bool]]] = [[[], []] for _ in range(6)]
+        for _ in range(n):
+            p, y, clusters = clustered(rng, n_clusters, size, rho)
+            _, trained, _ = clustered(rng, 3 * n_clusters, size, rho)
+            before_scores, scores = (
+                math.sqrt(rho) * np.repeat(rng.standard_normal(m), size)
+                + math.sqrt(1 - rho) * rng.standard_normal(m * size)
+                for m in (3 * n_clusters, n_clusters)
+            )
+            # Half of the columns hold for a whole cluster, the others for a row.
+            group = rng.integers(0, n_groups, n_clusters)[clusters] if rng.random() < 0.5 else None
+            group = rng.integers(0, n_groups, len(y)) if group is None else group
+            for place, own in enumerate((None, clusters)):
+                ones = np.ones(len(y))
+                bins = reliability_groups(y == 1, p[:, 1], None, ones, own)
+                hits[0][place].append(min(group_chance(one, len(bins), 1.0) for one in bins) < 0.05)
+                before = np.bincount(trained, minlength=2).astype(float)
+                hits[1][place].append(abs(judge_class_shares(y, ones, before, own)[1].z) > 1.96)
+                hits[2][place].append(score_distance(before_scores, scores, 0.0, own)[1] < 0.05)
+                (found,) = compare_groups(
+                    {"group": group.astype(str)}, y, p, price, price, clusters=own, error_rate=0.15
+                )
+                for k, test in enumerate(found.tests):
+                    hits[3 + k][place].append(test.p_value < 0.05)
+        name = f"{n_clusters} clusters of {size}, ρ = {rho:g}, {n_groups} groups"
+        line(name, *(" → ".join(f"{np.mean(one):.3f}" for one in both) for both in hits))
+
+
 def groups(rng: np.random.Generator, n: int) -> None:
     """Groups that differ in recall (.9 and .4) by 60 columns, and groups that do not."""
     level = 0.01 / (3 * 60)
@@ -104,6 +141,9 @@ def main() -> None:
     recall_guarantee(rng, int(2000 * scale))
     head("Precision floor missed", "before", "after", "guarantee given")
     precision(rng, int(1000 * scale))
+    names = ("CRC003", "CRC004: shares", "CRC004: scores", "recall", "precision", "calibration")
+    head("Tests of the report rejected at .05, ignored → used", *names)
+    report(rng, int(1000 * scale))
     head("Groups named as different", "9,999 draws", "after", "p < .05")
     groups(rng, int(300 * scale))
     done()

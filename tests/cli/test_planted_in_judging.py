@@ -104,6 +104,25 @@ def test_repeated_rows_without_clusters_are_stated(run):
     assert not any("independent" in note for note in json.loads(out)["notes"])
 
 
+@pytest.mark.parametrize("k", [2, 3])
+def test_dependent_rows_raise_no_warning_with_clusters(run, tmp_path, k):
+    """Twenty-five nearly equal rows of each of sixty patients pass for 1,500 rows only if clusters are not stated."""
+    rng = np.random.default_rng(0)
+    rows = draw(60, 12, k=k).assign(patient=range(60), ward=rng.choice(["x", "y", "z"], 60))
+    rows = rows.loc[np.repeat(rows.index, 25)].reset_index(drop=True)
+    rows[["a", "b"]] += rng.normal(0.0, 0.01, (1500, 2))
+    about = {"CRC002", "CRC003", "CRC004", "CRC007", "CRC010"}
+    options = ("--groups", "ward", "--json")
+    for name, more in (("report", ("--out", tmp_path / "r.html")), ("evaluate", ("--fail-on", "CRC003"))):
+        alone, together = (
+            {one["code"] for one in json.loads(run(name, rows, *options, *more, *by, k=k)[1])["findings"]
+             if one["status"] == "warning"} for by in ((), ("--clusters", "patient"))
+        )  # fmt: skip
+        assert {"CRC004", "CRC010"} <= alone, name
+        assert {"CRC002", "CRC003"} & alone, name
+        assert not about & together, name
+
+
 class TestWatch:
     """The state of a monitor: replayed rows, damaged counts, several writers."""
 

@@ -11,7 +11,7 @@ from scipy.stats import ks_2samp
 
 import crcen
 import papers_training
-from crcen.report.checks import CHECKS, _score_distance, check_model
+from crcen.report.checks import CHECKS, check_model, score_distance
 from crcen.report.evidence import gather
 from crcen.theory.decision import weighted_probability
 from crcen.theory.residual_test import TrainingError
@@ -137,7 +137,7 @@ def test_scores_like_those_of_the_whole_model_in_training_are_no_drift():
 def test_the_distance_of_scores_is_kolmogorovs(shift):
     rng = np.random.default_rng(0)
     one, other = rng.normal(size=400), rng.normal(shift, 1.0, size=700)
-    distance, by_chance = _score_distance(one, other)
+    distance, by_chance = score_distance(one, other)
     wanted = ks_2samp(one, other)
     assert distance == pytest.approx(wanted.statistic)
     assert by_chance == pytest.approx(wanted.pvalue, rel=0.1, abs=1e-4)
@@ -149,10 +149,10 @@ def test_scores_within_a_slack_are_one(slack):
     rng = np.random.default_rng(0)
     one = rng.normal(size=400)
     for moved in (-0.9 * slack, 0.0, slack):
-        assert _score_distance(one, one + moved, slack * 1.0001) == (0.0, 1.0)
+        assert score_distance(one, one + moved, slack * 1.0001) == (0.0, 1.0)
     other = rng.normal(0.6, 0.1, size=300)
-    assert _score_distance(one, other, slack)[0] == pytest.approx(ks_2samp(one, other - slack).statistic)
-    assert _score_distance(other, one, slack)[0] == pytest.approx(ks_2samp(one, other - slack).statistic)
+    assert score_distance(one, other, slack)[0] == pytest.approx(ks_2samp(one, other - slack).statistic)
+    assert score_distance(other, one, slack)[0] == pytest.approx(ks_2samp(one, other - slack).statistic)
 
 
 def test_scores_of_few_values_that_folds_place_a_little_elsewhere_are_no_drift():

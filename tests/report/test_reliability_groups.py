@@ -72,3 +72,19 @@ def test_a_whole_weight_is_so_many_copies():
     copied = reliability_groups(np.repeat(y, times) == 1, np.repeat(p, times), None, np.ones(times.sum()))
     both = zip(weighted, copied, strict=True)
     assert all(a.observed == pytest.approx(b.observed) and a.mean_p == pytest.approx(b.mean_p) for a, b in both)
+
+
+def test_clusters_enter_the_standard_deviation():
+    rng = np.random.default_rng(5)
+    p = np.repeat(rng.uniform(0.05, 0.6, 80), 5)
+    target = np.repeat(rng.random(80), 5) < p
+    ones, copies = np.ones(400), np.repeat(np.arange(80), 5)
+    alone, each, together = (reliability_groups(target, p, None, ones, own) for own in (None, np.arange(400), copies))
+    for one, single, group in zip(alone, each, together, strict=True):
+        assert abs(group.z) <= abs(one.z)
+        assert abs(single.z) <= abs(one.z)
+        assert group.high - group.low > one.high - one.low
+        assert group.degrees < single.degrees
+    (only,) = reliability_groups(target, np.full(400, 0.3), None, ones, copies)
+    sums = 5.0 * (target[::5] - 0.3)
+    assert only.z == pytest.approx(sums.sum() / np.sqrt(np.sum(sums**2)))

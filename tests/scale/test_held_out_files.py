@@ -105,6 +105,9 @@ def test_every_row_has_one_use_and_clusters_and_copies_stay_together(tmp_path, m
         train = set(frame[frame["a"].isin(parts[0]) & ~frame["a"].duplicated(keep=False)]["who"])
         assert not train & (held[0] | held[1])
         assert not held[0] & held[1]
+        alone = crcen.evaluate_table(fit.model, held_out.evidence.frame, n_resamples=0).metrics["cost_per_1000"]
+        together = fit.evidence.metrics["cost_per_1000"]
+        assert together.high - together.low > 1.01 * (alone.high - alone.low)  # rows of a cluster are alike in part
 
 
 def test_a_command_reports_evidence_first_and_networks_alone_remain(crcen_command, tmp_path):

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import fisher_exact
+from scipy.stats import fisher_exact, norm
 
 from crcen import Budget, CostMatrix, InvalidInput, resolve
 from crcen.theory.groups import MISSING, MOST_GROUPS, OTHERS, compare_groups, shares_alike
@@ -219,3 +219,37 @@ def test_groups_of_k_classes_that_are_alike_are_seldom_called_different():
         for g, y, p in (classes(seed, n=800) for seed in range(60))
     ]
     assert sum(called) <= 3
+
+
+def clustered(rng, n_clusters=200, size=10, rho=0.5):
+    """Probabilities that are right for each row alone, labels that depend within clusters (a probit), clusters."""
+    clusters = np.repeat(np.arange(n_clusters), size)
+    x = rng.normal(-1.8, 0.8, clusters.size)
+    latent = np.sqrt(rho) * rng.standard_normal(n_clusters)[clusters] + np.sqrt(1 - rho) * rng.standard_normal(x.size)
+    return norm.cdf(x), latent < x, clusters
+
+
+def test_clusters_keep_the_error_rate_of_every_test():
+    """200 × 10 rows, ρ = .5: at .05 too many samples are called different as independent rows, and few as clusters."""
+    rng, hits = np.random.default_rng(3), np.zeros((2, 3))
+    for _ in range(200):
+        p, y, clusters = clustered(rng)
+        group = rng.integers(0, 3, 200)[clusters].astype(str)
+        for place, own in enumerate((None, clusters)):
+            (found,) = compare_groups({"g": group}, y, p, PRICE, PRICE, clusters=own, error_rate=0.15)
+            hits[place] += [test.p_value < 0.05 for test in found.tests]
+    assert hits[0, 2] / 200 > 0.12  # calibration
+    assert (hits[1] / 200 <= 0.05 + 2.6 * np.sqrt(0.05 * 0.95 / 200)).all()
+
+
+def test_a_real_difference_is_found_with_clusters_and_intervals_are_longer():
+    p, y, clusters = clustered(np.random.default_rng(4), 600)
+    group = np.where(clusters % 2, "a", "b")
+    alone, together = (
+        compare_groups({"g": group}, y & ((group == "b") | (p < 0.1)), p, PRICE, PRICE, clusters=own)[0]
+        for own in (None, clusters)
+    )
+    assert "calibration" in together.differing
+    for one, other in zip(alone.groups, together.groups, strict=True):
+        assert other.found_over_expected.high > one.found_over_expected.high
+        assert other.recall.value == one.recall.value

@@ -37,14 +37,15 @@ from crcen.tables.options import ReadOptions
 from crcen.tables.profile import Difference
 from crcen.theory.expense import ClassStep, judge_class_steps
 from crcen.theory.groups import GroupComparison, compare_groups
-from crcen.theory.intervals import LEVEL, effective_size
+from crcen.theory.intervals import LEVEL
 from crcen.theory.key_equation import EquationTest, judge_equations
-from crcen.theory.limits import FEWEST_OF_A_CLASS, fitted_model_noise, judge_class_share
+from crcen.theory.limits import FEWEST_OF_A_CLASS, fitted_model_noise, judge_class_shares
 from crcen.theory.metrics import ConfusionCounts, Quality, log_losses, measure_quality
 from crcen.theory.prevalence import shifted_probabilities
 from crcen.theory.price import Price
 from crcen.theory.residual_test import TrainingError, residual_sums
 from crcen.theory.rows import Array, Index, Shown
+from crcen.theory.tail import residual_effect
 
 _CODES = tuple(sorted(CHECKS))
 # Checks that need every column of the rows.
@@ -300,8 +301,9 @@ def evaluate_table(
     noise = equation.noise
     expense: ExpenseCurve | tuple[ClassStep, ...]
     judged = by_row = None
+    effect = residual_effect(y, p, w, together)
     if column is None:
-        expense = judge_class_steps(y, p, trained, w, noise)
+        expense = judge_class_steps(y, p, trained, w, noise * effect)
     else:
         own = (y == column, p[:, column])
         if error is not None:
@@ -312,7 +314,8 @@ def evaluate_table(
         misses = scored.amounts("cost_column")
         by_row = None if misses is None else RowCosts.of(*own, misses, rule.alarm_cost, price, weights)
     values = {name: group_values([scored.labelled(name)]) for name in judging.groups}
-    compared = compare_groups(values, y, p, price, trained, weights, labels=rule.labels, noise=noise)
+    among: dict[str, Any] = {"labels": rule.labels, "noise": noise, "clusters": together}
+    compared = compare_groups(values, y, p, price, trained, weights, **among)
     seen: dict[str, Any] = {"known_rows": recognition, "is_audited": e is not None, **drawn}
     seen |= {"selection": selection_of(model, known, p_all)} | ({"costs": matrix} if column is None else {})
     asked, of_columns = model if shares is None else shares.applied_to(model), _OF_COLUMNS & {*codes}
@@ -326,7 +329,7 @@ def evaluate_table(
         *(recognition.notes if recognition else ()),
         *notes,
         *weight_notes(model, weight),
-        *_warnings(y, p, w, rows, trained, rule.labels),
+        *_warnings(y, p, w, rows, trained, rule.labels, together),
         *_action_notes(quality),
     ]
     n_alarms = int((every == column).sum()) if column is not None and chosen is None and shares is None else None
@@ -340,7 +343,7 @@ def evaluate_table(
         metrics=metrics,
         equation=equation,
         expense=expense,
-        noise=noise,
+        noise=noise * effect,
         notes=tuple(notes),
         unlike=scored.watch.unlike(n_alarms, price),
         recognition=recognition,
@@ -379,13 +382,14 @@ def _missing_labels(y: Index, labels: tuple[Label, ...], target: str, is_audited
     return notes
 
 
-def _warnings(y: Index, p: Array, w: Array, rows: RowMetrics, trained: Price, labels: tuple[Label, ...]) -> list[str]:
+def _warnings(
+    y: Index, p: Array, w: Array, rows: RowMetrics, trained: Price, labels: tuple[Label, ...], clusters: Index | None
+) -> list[str]:
     """Notes on moved class shares (CRC004), classes without an error (CRC005), and a useless model."""
     counts, before, totals = np.bincount(y, minlength=len(labels)), trained.counts, np.bincount(y, w, len(labels))
-    size, here = effective_size(w), totals / totals.sum()
+    here, tests = totals / totals.sum(), judge_class_shares(y, w, before, clusters)
     watched = range(len(labels)) if rows.column is None else [rows.column]
-    tests = {k: judge_class_share(size * here[k], size, float(before[k]), float(before.sum())) for k in watched}
-    moved = [k for k, test in tests.items() if 0.0 < here[k] < 1.0 and test.has_moved]
+    moved = [k for k in watched if 0.0 < here[k] < 1.0 and tests[k].has_moved]
     notes = []
     if moved:
         shown = ", ".join(f"{labels[k]} {tests[k].share:.3g} here and {tests[k].before:.3g} in training" for k in moved)

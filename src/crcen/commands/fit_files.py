@@ -49,7 +49,7 @@ from crcen.scale.table_survey import (
 from crcen.scale.trees import BinnedRows, GrownTrees, grow_trees, plan_trees
 from crcen.tables.classifier import TableClassifier
 from crcen.tables.column_kinds import DroppedColumn
-from crcen.tables.columns import BooleanColumn, Column, NumberColumn
+from crcen.tables.columns import BooleanColumn, Column, NumberColumn, as_text
 from crcen.tables.locations import masked
 from crcen.tables.options import ReadOptions
 from crcen.tables.parquet import dataset_of, index_columns, kind_of
@@ -344,7 +344,10 @@ def _evidence(
             oof_decision_function_=model.decision_function(frame),
         )
         model.held_out_sums_ = held_out_sums(answers, y, None)
-    found = evaluate_table(model, frame.assign(**{target: y}), target=target, n_resamples=0)
+    frame, clusters = frame.assign(**{target: y}), held_out.clusters
+    if clusters is not None:
+        frame[clusters] = as_text(frame[clusters]).fillna("")  # rows without a cluster were held out together
+    found = evaluate_table(model, frame, target=target, clusters=clusters, n_resamples=0)
     return replace(found, data="held-out rows")
 
 

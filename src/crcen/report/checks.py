@@ -17,7 +17,7 @@ from crcen.tables.leaks import Cells, Leak, cells_of, find_leaks
 from crcen.theory.curves import ThresholdCurve, roc_area
 from crcen.theory.expense import judge_class_steps, outside_chance
 from crcen.theory.groups import GROUP_ERROR_RATE
-from crcen.theory.intervals import auc_interval
+from crcen.theory.intervals import auc_interval, design_effect
 from crcen.theory.limits import (
     CALIBRATION_P,
     CALIBRATION_RATIO,
@@ -39,14 +39,15 @@ from crcen.theory.limits import (
     count_chance,
     is_dominated,
     is_nearly_separated,
-    judge_class_share,
+    judge_class_shares,
     score_slack,
 )
 from crcen.theory.metrics import log_losses
 from crcen.theory.prevalence import shifted_probabilities
 from crcen.theory.price import Price
-from crcen.theory.rows import Array, Bools, Estimator, Rows, effective_rows
+from crcen.theory.rows import Array, Bools, Clusters, Estimator, Rows
 from crcen.theory.selective import LabelSelection, label_selection
+from crcen.theory.tail import student_p_value
 
 # Whether a check warns (None: it cannot be made), and what was measured or why it cannot.
 Outcome = tuple[bool | None, str]
@@ -186,7 +187,7 @@ def expense_outside(evidence: Evidence) -> Outcome:
 def _price_steps(evidence: Evidence) -> Outcome:
     points = evidence.of(points_of)
     prices = price_ladder(evidence.price.cost_ratio, points.n_neg / points.n_pos)
-    judged = [points.judge(step, evidence.noise) for step in points.path(prices)]
+    judged = [points.judge(step, evidence.step_noise) for step in points.path(prices)]
     judged = [one for one in judged if not math.isnan(one.z)]
     if not judged:
         return None, "too few decisions change with the price to tell"
@@ -204,7 +205,7 @@ def _price_steps(evidence: Evidence) -> Outcome:
 
 
 def _weight_steps(evidence: Evidence) -> Outcome:
-    steps = judge_class_steps(evidence.y, evidence.proba, evidence.price, evidence.weights, evidence.noise)
+    steps = judge_class_steps(evidence.y, evidence.proba, evidence.price, evidence.weights, evidence.step_noise)
     if not steps:
         return None, "too few decisions change with the weights to tell"
     worst, chance = max(steps, key=lambda one: abs(one.z)), outside_chance(steps)
@@ -232,7 +233,7 @@ def not_calibrated(evidence: Evidence) -> Outcome:
     groups = [(k, group) for k, own in evidence.of(reliability).items() for group in own]
 
     def chance(one: tuple[int, ReliabilityGroup]) -> float:
-        return _group_chance(one[1], len(groups), evidence.noise)
+        return group_chance(one[1], len(groups), evidence.noise)
 
     large = [one for one in groups if _is_large(one[1])]
     k, worst = min(large or groups, key=chance)
@@ -245,11 +246,12 @@ def not_calibrated(evidence: Evidence) -> Outcome:
     )
 
 
-def _group_chance(group: ReliabilityGroup, n_groups: int, noise: float) -> float:
+def group_chance(group: ReliabilityGroup, n_groups: int, noise: float) -> float:
     """Probability of such a group under chance, among so many; not a z: 1 row where 0.001 were expected has 30."""
     found, expected = group.observed_positives, group.expected_positives
     variance = ((found - expected) / group.z) ** 2 if group.z else 0.0
-    return min(1.0, n_groups * count_chance(found, expected, variance, noise))
+    p_value = student_p_value(count_chance(found, expected, variance, noise), group.degrees)
+    return min(1.0, n_groups * p_value)
 
 
 def _is_large(group: ReliabilityGroup) -> bool:
@@ -277,9 +279,9 @@ def drift(evidence: Evidence) -> Outcome:
     swapped = _swapped(evidence)
     if not evidence.has_price:
         return (True, swapped) if swapped else (None, "the model keeps nothing of its training rows")
-    size, trained = effective_rows(evidence.weights), evidence.trained_counts
-    shares, n_train = evidence.totals / evidence.totals.sum(), float(trained.sum())
-    tests = {k: judge_class_share(size * shares[k], size, float(trained[k]), n_train) for k in evidence.watched}
+    shares = evidence.totals / evidence.totals.sum()
+    judged = judge_class_shares(evidence.y, evidence.weights, evidence.trained_counts, evidence.clusters)
+    tests = {k: judged[k] for k in evidence.watched}
     moved = [k for k, test in tests.items() if test.has_moved]
     shown = moved or [max(tests, key=lambda k: abs(tests[k].z))]
     said = [
@@ -306,7 +308,7 @@ def _swapped(evidence: Evidence) -> str:
     """A question if the positive class ranks far below the other one; empty otherwise."""
     if not evidence.has_positive or not _can_be_ranked(evidence):
         return ""
-    area = auc_interval(evidence.target, evidence.p, evidence.weights)
+    area = auc_interval(evidence.target, evidence.p, evidence.weights, evidence.clusters)
     if not area.high < SWAPPED_AREA:
         return ""
     return f"the area under the ROC curve is {area.value:.3g}, far below one half: are the labels swapped?"
@@ -316,9 +318,10 @@ def _is_calibrated_at(evidence: Evidence, shares: Array) -> bool:
     """Whether probabilities shifted to these class shares are calibrated here."""
     trained = evidence.trained_counts / evidence.trained_counts.sum()
     p = shifted_probabilities(evidence.proba, trained, np.maximum(shares, 1e-9))
-    own = [reliability_groups(evidence.y == k, p[:, k], None, evidence.weights) for k in evidence.watched]
+    rows = (None, evidence.weights, evidence.clusters)
+    own = [reliability_groups(evidence.y == k, p[:, k], *rows) for k in evidence.watched]
     groups = [group for one in own for group in one]
-    return all(not _is_large(one) or _group_chance(one, len(groups), evidence.noise) >= CALIBRATION_P for one in groups)
+    return all(not _is_large(one) or group_chance(one, len(groups), evidence.noise) >= CALIBRATION_P for one in groups)
 
 
 def _score_distances(evidence: Evidence) -> list[tuple[int, float, float]]:
@@ -342,7 +345,7 @@ def _score_distances(evidence: Evidence) -> list[tuple[int, float, float]]:
         if pairs:
             # Folds train on fewer rows, and a model has learnt its own: rows that differ from both have changed.
             distance, p = min(
-                _score_distance(np.clip(before, -limit, limit), np.clip(here, -limit, limit), slack)
+                score_distance(np.clip(before, -limit, limit), np.clip(here, -limit, limit), slack, evidence.clusters)
                 for before, here in pairs
             )
             found.append((k, distance, p))
@@ -382,20 +385,25 @@ def _log_odds(p: Array) -> Array:
     return np.asarray(np.log(inside) - np.log1p(-inside))
 
 
-def _score_distance(one: Array, other: Array, slack: float = 0.0) -> tuple[float, float]:
+def score_distance(
+    before: Array, here: Array, slack: float = 0.0, clusters: Clusters | None = None
+) -> tuple[float, float]:
     """Kolmogorov and Smirnov's distance with its asymptotic p-value; scores within a slack are equal.
 
     Boosted trees give many rows one score: between two models of the same rows a step of the distribution is then as
-    far apart as it is high, however near its places are. The distance is that of Lévy at a fixed width.
+    far apart as it is high, however near its places are. The distance is that of Lévy at a fixed width. Clusters count
+    by the design effect where the distributions are furthest apart, in training too.
     """
 
-    def above(one: Array, other: Array) -> float:
+    def above(one: Array, other: Array) -> tuple[float, float]:
         at, there = np.sort(one), np.sort(other)
-        here = np.searchsorted(at, at, side="right") / at.size
-        return float(np.max(here - np.searchsorted(there, at + slack, side="right") / there.size))
+        share = np.searchsorted(at, at, side="right") / at.size
+        far = share - np.searchsorted(there, at + slack, side="right") / there.size
+        return float(far.max()), float(at[far.argmax()])
 
-    distance = max(above(one, other), above(other, one), 0.0)
-    size = one.size * other.size / (one.size + other.size)
+    distance, place = max(above(before, here), above(here, before), (0.0, 0.0))
+    effect = design_effect((here <= place).astype(np.float64), np.ones(here.size), clusters)
+    size = before.size * here.size / (before.size + here.size) / effect
     terms = np.arange(1, 101)
     scaled = distance * (math.sqrt(size) + 0.12 + 0.11 / math.sqrt(size))
     by_chance = 2.0 * float(np.sum((-1.0) ** (terms - 1) * np.exp(-2.0 * (terms * scaled) ** 2)))

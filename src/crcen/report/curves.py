@@ -9,10 +9,11 @@ import numpy as np
 from crcen.report.evidence import Evidence
 from crcen.theory.curves import DecisionCurves, ThresholdCurve, average_precision, roc_area
 from crcen.theory.expense import ExpenseStep, ExpenseTable, StepTest, expense_table, judge_step
-from crcen.theory.intervals import wilson_interval
+from crcen.theory.intervals import share_interval
 from crcen.theory.metrics import ConfusionCounts
 from crcen.theory.price import CostRatio
-from crcen.theory.rows import Array, Bools, Index
+from crcen.theory.rows import Array, Bools, Clusters, Index
+from crcen.theory.tail import clustered_variance
 
 STEPS_PER_DECADE = 100
 MOST_TYPED_DECADES = 8
@@ -174,9 +175,12 @@ class ReliabilityGroup:
     expected_positives: float  # weighted counts
     observed_positives: float
     z: float  # difference in standard deviations of the true posterior; 0 where these are 0 and both counts agree
+    degrees: float = math.inf  # of freedom of the standard deviation, if it was estimated from clusters
 
 
-def reliability_groups(target: Bools, p: Array, q: Array | None, weights: Array) -> tuple[ReliabilityGroup, ...]:
+def reliability_groups(
+    target: Bools, p: Array, q: Array | None, weights: Array, clusters: Clusters | None = None
+) -> tuple[ReliabilityGroup, ...]:
     """Group rows by probability, about equally many expected positives in each, and compare with what was observed.
 
     Rows are cut by p alone, never by the outcome, and equal probabilities stay together. For rare events groups of
@@ -192,34 +196,37 @@ def reliability_groups(target: Bools, p: Array, q: Array | None, weights: Array)
     groups = []
     for number in range(count):
         mine = group_of == number
-        size = float(weights[mine].sum())
-        if size > 0.0:
-            groups.append(_group(target[mine], p[mine], None if q is None else q[mine], weights[mine], size))
+        if weights[mine].any():
+            own = None if clusters is None else clusters[mine]
+            groups.append(_group(target[mine], p[mine], None if q is None else q[mine], weights[mine], own))
     return tuple(groups)
 
 
-def _group(target: Bools, p: Array, q: Array | None, weights: Array, size: float) -> ReliabilityGroup:
-    found, expected = float(weights[target].sum()), float(np.sum(weights * p))
-    deviation = math.sqrt(float(np.sum(weights**2 * p * (1.0 - p))))
-    difference = found - expected
-    low, high = wilson_interval(found / size, size**2 / float(np.sum(weights**2)))
+def _group(target: Bools, p: Array, q: Array | None, weights: Array, clusters: Clusters | None) -> ReliabilityGroup:
+    size, found, expected = float(weights.sum()), float(weights[target].sum()), float(np.sum(weights * p))
+    alone = float(np.sum(weights**2 * p * (1.0 - p)))
+    variance, degrees = clustered_variance(weights * (target - p), alone, clusters)
+    difference, deviation = found - expected, math.sqrt(variance)
+    share = share_interval(target, weights, clusters)
     return ReliabilityGroup(
         n_rows=int(target.size),
         mean_p=expected / size,
         mean_q=None if q is None else float(np.sum(weights * q)) / size,
-        observed=found / size,
-        low=low,
-        high=high,
+        observed=share.value,
+        low=share.low,
+        high=share.high,
         expected_positives=expected,
         observed_positives=found,
         z=difference / deviation if deviation > 0.0 else (math.copysign(math.inf, difference) if difference else 0.0),
+        degrees=degrees,
     )
 
 
 def reliability(evidence: Evidence) -> dict[int, tuple[ReliabilityGroup, ...]]:
     """Reliability of the probability of every class that the report is about, by its number."""
     q = evidence.q if evidence.has_positive else None
-    return {k: reliability_groups(evidence.y == k, evidence.proba[:, k], q, evidence.weights) for k in evidence.watched}
+    rows = (q, evidence.weights, evidence.clusters)
+    return {k: reliability_groups(evidence.y == k, evidence.proba[:, k], *rows) for k in evidence.watched}
 
 
 # -- curves of decisions ------------------------------------------------------------------------------------------

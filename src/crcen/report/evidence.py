@@ -32,6 +32,7 @@ from crcen.theory.rows import (
     check_row_weights,
 )
 from crcen.theory.selective import LabelSelection
+from crcen.theory.tail import residual_effect
 
 if TYPE_CHECKING:
     from crcen.tables.classifier import EncodedTable
@@ -179,6 +180,11 @@ class Evidence:
             q = weighted_probability(self.p, self.price)
             return self.training_error.noise(residual_sums(self.target, q, self.price, self.weights))
         return fitted_model_noise(self.weights, self.price, kept_by(self.model, "profile_"))
+
+    @property
+    def step_noise(self) -> float:
+        """The same for rows in clusters, whose residuals may vary together."""
+        return self.noise * residual_effect(self.y, self.proba, self.weights, self.clusters)
 
     @cached_property
     def equations(self) -> EquationTest:
@@ -329,13 +335,12 @@ def group_arrays(groups: object, n_rows: int) -> dict[str, NDArray[np.object_]]:
 def compared_groups(found: Evidence, columns: Mapping[str, ArrayLike]) -> tuple[GroupComparison, ...]:
     """Compare groups at the price, or at the costs if there is no positive class."""
     weights = found.weights if found.is_weighted else None
+    how: dict[str, Any] = {"noise": found.noise, "clusters": found.clusters}
     if found.has_positive:
-        return compare_groups(columns, found.target, found.p, found.price, found.price, weights, noise=found.noise)
+        return compare_groups(columns, found.target, found.p, found.price, found.price, weights, **how)
     decided = found.price.replace(found.cost_matrix)
     labels = tuple(found.labels.classes.tolist())
-    return compare_groups(
-        columns, found.y, found.proba, decided, found.price, weights, labels=labels, noise=found.noise
-    )
+    return compare_groups(columns, found.y, found.proba, decided, found.price, weights, labels=labels, **how)
 
 
 def _classes(model: Estimator) -> Labelled:

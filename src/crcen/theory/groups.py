@@ -16,13 +16,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput
-from crcen.theory.exact_tests import shares_p_value
+from crcen.theory.exact_tests import shares_p_value, sign_flip_p_value
 from crcen.theory.intervals import UNKNOWN, Interval, share_interval
 from crcen.theory.key_equation import EquationTest, KeyEquation, judge_equations, key_equation
 from crcen.theory.metrics import Quality, measure_quality
 from crcen.theory.price import Lam, Price
 from crcen.theory.residual_test import chi_square_tail
-from crcen.theory.rows import Array, Bools, Index, plain
+from crcen.theory.rows import Array, Bools, Clusters, Index, plain
+from crcen.theory.tail import clustered_variance
 
 # Probability of calling any of the groups different, over all columns and metrics, if none is.
 GROUP_ERROR_RATE = 0.01
@@ -225,6 +226,7 @@ def compare_groups(
     *,
     labels: Sequence[Any] | None = None,
     noise: float = 1.0,
+    clusters: Clusters | None = None,
     error_rate: float = GROUP_ERROR_RATE,
 ) -> tuple[GroupComparison, ...]:
     """Metrics of groups, column by column, with tests under one error rate over all columns and metrics.
@@ -232,7 +234,8 @@ def compare_groups(
     ``columns`` maps a name to the group of every row (text or None). Rows have class numbers and natural probabilities
     (n, K), or bool labels and p (n,) of the positive class. ``trained`` is the price that the key equation is at.
     ``sample_weight`` is checked; rows, positives and alarms are counted without it. ``noise`` is how much more a
-    residual varies than under the truth (`crcen.theory.limits.fitted_noise`).
+    residual varies than under the truth (`crcen.theory.limits.fitted_noise`). Tests flip the signs of whole
+    ``clusters``, whose rows may depend on each other.
     """
     if p.ndim == 1:  # two classes, the second of them positive
         y, p = np.asarray(y).astype(np.int64), np.stack([1.0 - p, p], axis=1)
@@ -247,6 +250,7 @@ def compare_groups(
     if positive is not None and w[y == positive].any():
         overall = float(np.average(chosen[y == positive] == positive, weights=w[y == positive]))
     level = error_rate / (3 * max(len(columns), 1))
+    together = None if clusters is None else np.unique(clusters, return_inverse=True)[1].ravel()
     found = []
     for column, values in columns.items():
         group_names, which = named_groups(column, values, len(y))
@@ -255,15 +259,16 @@ def compare_groups(
             rows = (which == i) & used
             if not w[rows].any():
                 continue
-            parts = (y[rows], p[rows], w[rows])
+            parts, own = (y[rows], p[rows], w[rows]), None if together is None else together[rows]
+            measured = measure_quality(*parts[:2], costs, parts[2], own)
             if positive is None:
-                test = judge_equations(parts[0], parts[1], trained, names, parts[2], noise=noise)
-                measured = measure_quality(*parts[:2], costs, parts[2])
+                test = judge_equations(parts[0], parts[1], trained, names, parts[2], noise=noise, clusters=own)
                 groups.append(GroupFigures(name, int(rows.sum()), measured, parts[2] @ parts[1], equation=test))
             else:
-                groups.append(_binary(name, *parts, chosen[rows], costs, price, trained, overall, noise))
+                groups.append(_binary(name, *parts, chosen[rows], measured, own, price, trained, overall, noise))
         some = (which[used], len(group_names), y[used], chosen[used], p[used])
-        tests = _tests(*some, None if sample_weight is None else w[used], positive, noise, level)
+        own = None if together is None else together[used]
+        tests = _tests(*some, None if sample_weight is None else w[used], positive, noise, level, own)
         found.append(GroupComparison(column, tuple(groups), tests, overall))
     return tuple(found)
 
@@ -292,7 +297,8 @@ def _binary(
     p: Array,
     w: Array,
     chosen: Index,
-    costs: Any,
+    quality: Quality,
+    clusters: Index | None,
     price: Price,
     trained: Price,
     overall: float,
@@ -302,18 +308,19 @@ def _binary(
     column = 0 if price.positive is None else price.positive
     is_pos, alarms, chance = y == column, chosen == column, p[:, column]
     expected, found = float((w * chance).sum()), float(w[is_pos].sum())
-    half = 1.96 * math.sqrt(float((w**2 * chance * (1.0 - chance)).sum()) * noise)
+    alone = float((w**2 * chance * (1.0 - chance)).sum())
+    half = 1.96 * math.sqrt(clustered_variance(w * (is_pos - chance), alone, clusters)[0] * noise)
     ratio = UNKNOWN
     if expected > 0.0:
         ratio = Interval(found / expected, max(found - half, 0.0) / expected, (found + half) / expected)
     return GroupFigures(
         name,
         len(y),
-        measure_quality(y, p, costs, w),
+        quality,
         np.asarray(w @ p),
         column,
         (int(is_pos.sum()), int(alarms.sum()), int((is_pos & alarms).sum())),
-        share_interval(alarms, w),
+        share_interval(alarms, w, clusters),
         ratio,
         _equation(is_pos, chance, w, trained),
         _at_recall(is_pos, chance, w, overall, price.cost_ratio),
@@ -353,24 +360,54 @@ def _tests(
     positive: int | None,
     noise: float,
     level: float,
+    clusters: Index | None,
 ) -> tuple[GroupTest, ...]:
     classes = range(p.shape[1]) if positive is None else [positive]
-    right = chosen == y
+    right, sizes = chosen == y, np.ones(len(y)) if w is None else w
     shares = (("recall", [y == k for k in classes]), ("precision", [chosen == k for k in classes]))
-    found = [(figure, shares_alike(which, n_groups, strata, right, w, level)) for figure, strata in shares]
-    found.append(("calibration", _residuals_alike(which, n_groups, y, p, np.ones(len(y)) if w is None else w, noise)))
+    found = [(figure, shares_alike(which, n_groups, strata, right, w, level, clusters)) for figure, strata in shares]
+    found.append(("calibration", _residuals_alike(which, n_groups, y, p, sizes, noise, level, clusters)))
     return tuple(GroupTest(figure, p_value, level) for figure, p_value in found)
 
 
 def shares_alike(
-    which: Index, n_groups: int, strata: Sequence[Bools], hit: Bools, w: Array | None, level: float = GROUP_ERROR_RATE
+    which: Index,
+    n_groups: int,
+    strata: Sequence[Bools],
+    hit: Bools,
+    w: Array | None,
+    level: float = GROUP_ERROR_RATE,
+    clusters: Index | None = None,
 ) -> float:
     """p-value, to be compared with ``level``, of equal shares of hits of all groups in each stratum of rows."""
+    if clusters is not None:
+        sizes, n_clusters = np.ones(len(hit)) if w is None else w, int(clusters.max()) + 1
+        rows = (which, n_groups, hit, sizes, clusters, n_clusters)
+        cells = [found for one in strata if (found := _share_sums(one, *rows)) is not None]
+        return sign_flip_p_value(np.concatenate(cells, axis=1), level) if cells else math.nan
     if w is None:
         return _exact_chance(which, n_groups, strata, hit, level)
     parts = [_distance(which[rows], n_groups, hit[rows], w[rows]) for rows in strata]
     degrees = sum(part[1] for part in parts)
     return chi_square_tail(sum(part[0] for part in parts), degrees) if degrees else math.nan
+
+
+def _share_sums(
+    rows: Bools, which: Index, n_groups: int, hit: Bools, w: Array, clusters: Index, n_clusters: int
+) -> Array | None:
+    """What each cluster adds to the differences whose squares `_distance` sums, (clusters, groups)."""
+    w = np.where(rows, w, 0.0)
+    weight, squares = (np.bincount(which, one, minlength=n_groups) for one in (w, w**2))
+    known = weight**2 >= FEWEST_ROWS * np.maximum(squares, np.finfo(float).tiny)
+    sizes = np.divide(weight**2, squares, where=known, out=np.zeros(n_groups))
+    share = np.divide(np.bincount(which, w * hit, minlength=n_groups), weight, where=known, out=np.zeros(n_groups))
+    pooled = float(sizes @ share / max(sizes.sum(), 1.0))
+    if known.sum() < 2 or not 0.0 < pooled < 1.0:
+        return None
+    sums = np.bincount(clusters * n_groups + which, w * (hit - pooled), n_clusters * n_groups).reshape(-1, n_groups)
+    scaled = sums[:, known] * np.sqrt(sizes[known]) / weight[known] / math.sqrt(pooled * (1.0 - pooled))
+    common = np.sqrt(sizes[known] / sizes.sum())  # what all groups share is not a difference
+    return np.asarray(scaled - np.outer(scaled @ common, common))
 
 
 def _distance(which: Index, n_groups: int, hit: Bools, w: Array) -> tuple[float, int]:
@@ -397,9 +434,18 @@ def _exact_chance(which: Index, n_groups: int, strata: Sequence[Bools], hit: Boo
     return shares_p_value(counted, level)
 
 
-def _residuals_alike(which: Index, n_groups: int, y: Index, p: Array, w: Array, noise: float) -> float:
-    """χ² of the groups' residuals of all classes about one common error in log-odds."""
-    n_classes, parts = p.shape[1], []
+def _residuals_alike(
+    which: Index,
+    n_groups: int,
+    y: Index,
+    p: Array,
+    w: Array,
+    noise: float,
+    level: float,
+    clusters: Index | None,
+) -> float:
+    """χ² of the groups' residuals of all classes about one common error in log-odds; with clusters by their signs."""
+    n_classes, parts, cells = p.shape[1], [], []
     information, toward = np.zeros((n_classes, n_classes)), np.zeros(n_classes)
     degrees = 0
     for i in range(n_groups):
@@ -415,6 +461,10 @@ def _residuals_alike(which: Index, n_groups: int, y: Index, p: Array, w: Array, 
         # Residual and slope in units in which the residual has variance 1 in each direction.
         unit = (vectors[:, kept] / np.sqrt(values[kept])).T
         parts.append((unit @ residual[known], unit @ slope[known]))
+        if clusters is not None:
+            each = size[:, None] * (np.eye(n_classes)[y[rows]] - own)
+            sums = [np.bincount(clusters[rows], each[:, k], clusters.max() + 1) for k in known]
+            cells.append(np.stack(sums, axis=1) @ unit.T)
         information += parts[-1][1].T @ parts[-1][1]
         toward += parts[-1][1].T @ parts[-1][0]
         degrees += int(kept.sum())
@@ -424,4 +474,9 @@ def _residuals_alike(which: Index, n_groups: int, y: Index, p: Array, w: Array, 
     degrees -= int(rank)
     if degrees < 1:
         return math.nan
+    if cells:
+        slopes = np.concatenate([slope for _, slope in parts])
+        together = np.concatenate(cells, axis=1)
+        together -= together @ slopes @ np.linalg.pinv(slopes, rcond=1e-5)
+        return sign_flip_p_value(together, level, noise)
     return chi_square_tail(sum(float(((r - s @ common) ** 2).sum()) for r, s in parts), degrees)

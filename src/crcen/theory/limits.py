@@ -7,11 +7,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from crcen.theory.intervals import design_effect
 from crcen.theory.price import Price
 from crcen.theory.residual_test import TrainingError, two_sided
-from crcen.theory.rows import effective_rows
+from crcen.theory.rows import Array, Clusters, Index, effective_rows
 
 # Fewer positive rows leave recall uncertain by more than 14 percentage points.
 FEWEST_POSITIVES = 50
@@ -67,7 +67,7 @@ def fitted_noise(n_new: float, n_train: float) -> float:
     return 1.0 + _UNMEASURED * n_new / n_train
 
 
-def fitted_model_noise(weights: NDArray[np.float64], weighting: Price, profile: object = None) -> float:
+def fitted_model_noise(weights: Array, weighting: Price, profile: object = None) -> float:
     """The same for new rows with these sample weights.
 
     Training rows are counted by the training profile if there is one: the unit of weights must not matter.
@@ -123,6 +123,17 @@ def judge_class_share(n_own: float, here: float, n_own_before: float, there: flo
     pooled = (n_own + n_own_before) / (here + there)
     deviation = math.sqrt(pooled * (1.0 - pooled) * (1.0 / here + 1.0 / there))
     return ShareTest(share, before, (share - before) / deviation, here)
+
+
+def judge_class_shares(y: Index, weights: Array, trained: Array, clusters: Clusters | None = None) -> list[ShareTest]:
+    """Compare the share of every class among these rows with that of training, whose rows cluster as these do."""
+    found = []
+    for k, before in enumerate(trained.tolist()):
+        effect = design_effect((y == k).astype(np.float64), weights, clusters)
+        size, n_train = effective_rows(weights) / effect, float(trained.sum()) / effect
+        share = float(weights[y == k].sum() / weights.sum())
+        found.append(judge_class_share(size * share, size, before / effect, n_train))
+    return found
 
 
 def is_nearly_separated(roc_auc: float) -> bool:

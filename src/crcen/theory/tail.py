@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr
 from scipy.stats import norm
 from scipy.stats import t as student_t
 
-from crcen.theory.rows import Array, Index
+from crcen.theory.rows import Array, Clusters, Index
 
 _NEAR_ZERO = 1e-3  # of r: below this 1/u − 1/r is replaced by its limit
 _MOST_STEPS = 100
@@ -141,6 +140,28 @@ def tail_p_value(values: Array, p: Array, total: float, extra: float = 0.0) -> f
     return min(1.0, 2.0 * min(upper, lower))
 
 
+def clustered_variance(contributions: Array, variance: float, clusters: Clusters | None) -> tuple[float, float]:
+    """Variance of a sum, at least that of independent rows, and its degrees of freedom (Σg²)²/Σg⁴ of cluster sums g."""
+    if clusters is None:
+        return variance, math.inf
+    _, which = np.unique(clusters, return_inverse=True)
+    squares = np.bincount(which.ravel(), contributions) ** 2
+    if not squares.any():
+        return variance, math.inf
+    unit = squares / squares.max()
+    return max(variance, float(squares.sum())), float(unit.sum() ** 2 / (unit**2).sum())
+
+
+def residual_effect(y: Index, p: Array, weights: Array, clusters: Clusters | None) -> float:
+    """How much more the residual of any class varies than for independent rows, at least 1."""
+    found = [1.0]
+    for k in range(p.shape[1] if clusters is not None else 0):
+        alone = float((weights**2 * p[:, k] * (1.0 - p[:, k])).sum())
+        if alone > 0.0:
+            found.append(clustered_variance(weights * ((y == k) - p[:, k]), alone, clusters)[0] / alone)
+    return max(found)
+
+
 @dataclass(frozen=True)
 class ResidualTest:
     """A residual sum with its test."""
@@ -161,7 +182,7 @@ def residual_test(
     y: Index,
     *,
     uncertainty: Sequence[tuple[float, float]] = (),
-    clusters: NDArray[np.generic] | None = None,
+    clusters: Clusters | None = None,
     is_stratified: bool = False,
 ) -> ResidualTest:
     """Test whether S has mean zero; the unit of the values does not matter.
@@ -175,13 +196,7 @@ def residual_test(
     contributions = np.take_along_axis(values, y[:, None], axis=1)[:, 0]
     factor = stratified_factor(values, p) if is_stratified else 1.0
     x, total, label_variance = values * math.sqrt(factor), float(contributions.sum()), factor * variance_of(values, p)
-    own, degrees_own = label_variance, math.inf
-    if clusters is not None:
-        _, which = np.unique(clusters, return_inverse=True)
-        squares = np.bincount(which.ravel(), contributions) ** 2
-        if squares.any():
-            own = max(label_variance, factor * float(squares.sum()))
-            degrees_own = float((squares / squares.max()).sum() ** 2 / ((squares / squares.max()) ** 2).sum())
+    own, degrees_own = clustered_variance(contributions * math.sqrt(factor), label_variance, clusters)
     found = []
     for extra, degrees in uncertainty or [(0.0, math.inf)]:
         variance = own + extra
@@ -190,7 +205,7 @@ def residual_test(
             continue
         # Satterthwaite: each part of the variance was estimated with its own degrees of freedom.
         freedom = 1.0 / max((own / variance) ** 2 / degrees_own + (extra / variance) ** 2 / degrees, 1e-300)
-        p_value = _student(tail_p_value(x, p, total, extra), 1.0 / ((extra / variance) ** 2 / degrees or 1e-300))
+        p_value = student_p_value(tail_p_value(x, p, total, extra), 1.0 / ((extra / variance) ** 2 / degrees or 1e-300))
         if clusters is not None:
             p_value = max(p_value, 2.0 * float(student_t.sf(abs(total) / math.sqrt(variance), freedom)))
         found.append((p_value, variance))
@@ -198,7 +213,7 @@ def residual_test(
     return ResidualTest(total, variance, p_value)
 
 
-def _student(p_value: float, degrees: float) -> float:
+def student_p_value(p_value: float, degrees: float) -> float:
     """The p-value of Student's t at the normal value with this p-value."""
     if degrees > 1e6 or not 0.0 < p_value < 1.0:
         return p_value
