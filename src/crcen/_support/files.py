@@ -1,8 +1,7 @@
 """Atomic writes and exclusive locks.
 
-A file is written under an unpredictable name beside its destination, readable by its owner only. It is renamed when all
-of it is on disk, with the mode and owner of the file that it replaces. Symbolic links are followed. Devices such as
-``/dev/stdout`` receive the content when it is complete.
+A file is written under an unpredictable name beside its destination, and renamed with the mode and owner of the file
+that it replaces. Symbolic links are followed; devices receive the content when it is complete.
 """
 
 import errno
@@ -34,22 +33,9 @@ _NOT_A_FILE = (
 
 @contextmanager
 def exclusive_lock(path: str | Path, *, instead: str = "choose another path", seconds: float = 0.0) -> Iterator[None]:
-    """Hold an exclusive lock on a folder or file; the operating system releases it if the process dies.
+    """Hold a lock on a folder (``.lock`` in it) or file (``.NAME.lock``) that ends if the process dies.
 
-    Parameters
-    ----------
-    path : str or Path
-        An existing folder, or a file in an existing folder. The lock is ``.lock`` in the folder, or ``.NAME.lock``
-        beside the file; it names its holder and is removed on release.
-    instead : str
-        What the user can do besides waiting.
-    seconds : float
-        How long to wait for another holder.
-
-    Raises
-    ------
-    DataUnavailable
-        If another process or thread holds the lock, or it cannot be created.
+    Another holder is waited for so many ``seconds``, then named in a `DataUnavailable` with what to do ``instead``.
     """
     from filelock import FileLock, Timeout
 
@@ -83,13 +69,7 @@ def _holder(marker: Path) -> str:
 
 
 def check_writable(path: str | Path, *read: object) -> Path:
-    """Check before long work that a file can be written here and is none of the files ``read``; returns the path.
-
-    Raises
-    ------
-    DataUnavailable
-        If it is a folder, FIFO, socket or disk, if it or its folder is missing or write-protected, or if it is read.
-    """
+    """Check before long work that a file can be written here and is none of the files ``read``; returns the path."""
     found = _stat_writable(_resolved(Path(path)), path)
     if found is not None and stat.S_ISREG(found.st_mode):
         for source in read:
@@ -117,13 +97,7 @@ def write_atomic(path: str | Path, content: str | bytes) -> None:
 
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
-    """Yield a binary file that replaces ``path`` if the block succeeds; an existing file keeps its mode.
-
-    Raises
-    ------
-    DataUnavailable
-        If the file cannot be created here, or the disk is full.
-    """
+    """Yield a binary file that replaces ``path`` if the block succeeds; an existing file keeps its mode."""
     check_writable(path)
     place = _resolved(Path(path))
     through = is_device(place)

@@ -38,8 +38,6 @@ def listed(items: Iterable[object], most: int = 8, longest: int | None = None) -
 def printable(text: str) -> str:
     r"""The text with control characters and direction marks replaced by question marks, whitespace by spaces.
 
-    Examples
-    --------
     >>> printable("name\x1b[2J")
     'name?[2J'
     """

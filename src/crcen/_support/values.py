@@ -13,15 +13,8 @@ __all__ = ["attributes", "json_value", "label_key", "plain_label", "plain_labels
 def json_value(value: Any, *, shorten: bool = False) -> Any:
     """Convert a value for JSON: NumPy to Python, NaN and infinities to None, dataclasses to dicts.
 
-    Parameters
-    ----------
-    value
-        Anything; what is neither a number nor a container of values stays as it is.
-    shorten : bool, default=False
-        Write whole numbers without a decimal point.
+    With ``shorten``, whole numbers have no decimal point.
 
-    Examples
-    --------
     >>> json_value({"a": (1.0, float("nan"))}), json_value(2.0, shorten=True)
     ({'a': [1.0, None]}, 2)
     """

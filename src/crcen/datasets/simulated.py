@@ -97,11 +97,7 @@ def _shuffled(name: str, pos: Floats, neg: Floats, rng: np.random.Generator, sou
 
 
 def sim1_log_ratio(X: ArrayLike) -> Floats:
-    """Log density ratio of Sim1, log f(x | y = 1) − log f(x | y = 0), of rows of shape (n_samples, 1).
-
-    Each density is a normal's mass over an interval of width 0.5, divided by 0.5. The masses are integrated relative
-    to the density at the interval's end nearer to zero, so the result stays exact far out in the tails.
-    """
+    """Log density ratio of Sim1, log f(x | y = 1) − log f(x | y = 0), of rows of shape (n_samples, 1)."""
     x = _rows(X, 1, "Sim1")[:, 0]
     near_pos, near_neg = _nearer_end(x + _SIM1_MEAN - _SIM1_WIDTH), _nearer_end(x - _SIM1_MEAN)
     # Outside ±1.25 both ends are on one side of zero and their distance is known; a subtraction would lose it.
@@ -209,10 +205,7 @@ class RareEvents:
         return float(np.mean(p * np.logaddexp(0.0, -logit) + (1.0 - p) * np.logaddexp(0.0, logit)))
 
     def excess_log_loss(self, X: ArrayLike, p: ArrayLike) -> float:
-        """Expected log loss of probabilities ``p`` on rows, less that of the true ones.
-
-        This is the mean Kullback-Leibler divergence: never negative, and free of the noise of labels.
-        """
+        """Expected log loss of probabilities ``p`` on rows, less that of the true ones."""
         given = np.asarray(p, dtype=np.float64)
         logit = self.logit(X)
         if given.shape != logit.shape or not ((given >= 0) & (given <= 1)).all():

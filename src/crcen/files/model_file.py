@@ -1,16 +1,8 @@
-"""Model files: a readable header and a payload that cannot execute anything.
+"""Model files: title, SHA-256 of all other bytes, manifest (one line of JSON), sizes, and a compressed payload.
 
-::
-
-    crcen model, format 4
-    <SHA-256 of the first line and everything below, in hex>
-    <manifest: one line of JSON>
-    <sizes: one line of JSON>
-    <payload: a JSON tree and a run of bytes, compressed with zlib>
-
-Loading creates objects of the types listed in `registry` only; `payload` describes the encoding. The checksum detects
-damage, not forgery. So sizes are checked before anything is created, and a loaded model must answer artificial rows
-before it is returned. `docs/model-files.md` lists what a file reveals about its training rows.
+Loading creates objects of the types listed in `registry` only. The checksum detects damage, not forgery: so sizes are
+checked before anything is created, and a loaded model must answer artificial rows. `docs/model-files.md` lists what a
+file reveals about its training rows.
 """
 
 from __future__ import annotations

@@ -54,28 +54,14 @@ class NotStorable(TypeError):
 
 
 def pack(value: object) -> tuple[bytes, bytes]:
-    """The tree and the bytes of a value.
-
-    Raises
-    ------
-    NotStorable
-        If it holds something other than listed types.
-    """
+    """The tree and the bytes of a value; raises `NotStorable` for other types than the listed ones."""
     packer = _Packer()
     tree = packer.node(value, "the model", 0)
     return json.dumps(tree, allow_nan=False, separators=(",", ":")).encode(), b"".join(packer.data)
 
 
 def unpack(tree: bytes, data: bytes) -> object:
-    """The value of a tree and its bytes.
-
-    Raises
-    ------
-    InvalidState
-        If a type is not listed, a state does not fit its type, a node is unknown, or bytes are left over.
-    ValueError, TypeError, KeyError, RecursionError, OverflowError, MemoryError
-        If the tree cannot be read.
-    """
+    """The value of a tree and its bytes; raises `InvalidState`, or errors of Python if the tree cannot be read."""
     unpacker = _Unpacker(data)
     found = unpacker.value(json.loads(tree, parse_constant=_reject_constant), 0)
     if unpacker.position != len(data):

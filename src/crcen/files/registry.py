@@ -268,13 +268,7 @@ def create(kind: type, state: State) -> object:
 
 
 def check_state(kind: type, state: State) -> None:
-    """Reject attributes that objects of a type do not have, and values that are not allowed.
-
-    Raises
-    ------
-    InvalidState
-        With the type and the attribute.
-    """
+    """Reject attributes that objects of a type do not have, and values that are not allowed, by `InvalidState`."""
     name = kind.__name__
     hints: dict[str, object] = {}
     if is_dataclass(kind):

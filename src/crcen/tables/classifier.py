@@ -360,23 +360,9 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.estimator_.decision_function(self.encode(X).X)
 
     def reasons(self, X: Any, *, background: Any = None, classes: Any = None, random_state: int = 0) -> Reasons:
-        """What each column adds to the natural log-odds of each row, against typical rows: Shapley values.
+        """What each column adds to the natural log-odds of each row: see `CRCENClassifier.reasons`.
 
-        Parameters
-        ----------
-        X : data frame or array
-            Rows to explain, such as alarms.
-        background : data frame or array, optional
-            Rows to compare with, some of many. By default the model's own typical rows, made up column by column.
-        classes : label or array of shape (n,), optional
-            Of several classes: which is explained, against the likeliest other one; by default what is decided.
-        random_state : int, default=0
-            Seed; the values are the same for the same rows.
-
-        Returns
-        -------
-        Reasons
-            ``values``, their ``errors``, and the strongest ones in words by ``sentences(3)``.
+        By default rows are compared with ``background_``, typical rows made up column by column.
         """
         check_is_fitted(self)
         frame = as_frame(X, self.feature_names_in_)

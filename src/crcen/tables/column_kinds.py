@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -51,81 +52,122 @@ class DroppedColumn:
     reason: str
 
 
+class _Cells:
+    """A column of training rows; what is found out about it is kept."""
+
+    def __init__(self, series: Series) -> None:
+        self.series, self.name, self.text = series, str(series.name), as_text(series)
+        self.present = self.text.dropna()
+        self.has_missing = len(self.present) < len(series)
+
+    @cached_property
+    def n_values(self) -> int:
+        return int(self.present.nunique())
+
+    @cached_property
+    def numbers(self) -> Array:
+        return as_numbers(self.series)
+
+    @cached_property
+    def n_finite(self) -> int:
+        return int(np.isfinite(self.numbers).sum())
+
+    @cached_property
+    def is_category(self) -> bool:
+        import pandas as pd
+
+        return isinstance(self.series.dtype, pd.CategoricalDtype)
+
+    @cached_property
+    def reading(self) -> NumberReading | None:
+        """Strings read as numbers if they are not plain ones: money, percent, groups of digits, odd cells."""
+        is_plain = self.is_category or not is_text(self.series) or self.n_finite == len(self.present)
+        return None if is_plain else read_numbers(self.text)
+
+    @cached_property
+    def date_format(self) -> str | None:
+        """The format in which all values are dates."""
+        has_digits = _may_be_date(str(self.present.iloc[0])) and self.present.str.contains(r"\d", regex=True).all()
+        return date_format(self.present) if has_digits else None
+
+    @cached_property
+    def mixed(self) -> tuple[str | None, str] | None:
+        return mixed_dates(self.present)
+
+    def at(self, position: int | None) -> str:
+        """A cell and where it stands: a line or row of the file where the index says it, else by position."""
+        assert position is not None
+        index = self.series.index
+        place = f"{index.name} {index[position]}" if index.name in ("line", "row") else f"row {position + 1}"
+        return f"{place}: {str(self.series.iloc[position])[:40]!r}"
+
+
 def learn_column(series: Series, *, is_kept: bool, is_category: bool, seed: int) -> Column | DroppedColumn:
     """How to encode a column of training rows, or why it is left out.
 
     ``is_kept`` keeps what looks like an identifier, ``is_category`` takes any column as categories; ``seed`` is for
     texts.
     """
-    name = str(series.name)
-    if _is_nested(series):
-        return DroppedColumn(name, "holds lists or records, not single values")
-    present = as_text(series).dropna()
-    if present.empty:
-        return DroppedColumn(name, "every value is missing")
-    has_missing = len(present) < len(series)
-    n_values = present.nunique()
-    if n_values == 1 and not has_missing:
-        return DroppedColumn(name, f"constant: every value is {present.iloc[0]}")
-    if is_category:
-        return _category(name, present, has_missing)
-    reading = _number_reading(series, present)
-    if not is_kept:
-        reason = _why_identifier(name, series, present, n_values, reading)
-        if reason:
-            return DroppedColumn(name, reason)
-    return _by_content(name, series, present, has_missing, n_values, seed, reading)
+    if series.dtype == object and any(isinstance(cell, list | dict | tuple | set | np.ndarray) for cell in series):
+        return DroppedColumn(str(series.name), "holds lists or records, not single values")
+    cells = _Cells(series)
+    if cells.present.empty:
+        reason = "every value is missing"
+    elif cells.n_values == 1 and not cells.has_missing:
+        reason = f"constant: every value is {cells.present.iloc[0]}"
+    elif is_category:
+        return category_column(cells.name, cells.present.value_counts(), cells.has_missing)
+    else:
+        reason = "" if is_kept else _why_identifier(cells)
+    return DroppedColumn(cells.name, reason) if reason else _by_content(cells, seed)
 
 
-def _number_reading(series: Series, present: Series) -> NumberReading | None:
-    """Strings looked at as numbers, where they are not plainly such: money, percent, groups of digits, odd cells."""
+def _why_identifier(cells: _Cells) -> str:
+    """Why a column only names its rows; empty where it may be informative."""
+    if is_nameless_index(cells.name):
+        return "the index of a data frame, which pandas wrote without a name"
+    if len(cells.present) < _FEWEST_FOR_IDS:
+        return ""
+    if cells.n_finite == len(cells.present):
+        return why_numbering(cells.name, cells.numbers[np.isfinite(cells.numbers)])
+    is_amount = cells.reading is not None and cells.reading.is_amount
+    reason = why_codes(cells.name, cells.present, cells.n_values, is_amount=is_amount)
+    return "" if reason and (cells.date_format or cells.mixed) else reason
+
+
+def _by_content(cells: _Cells, seed: int) -> Column | DroppedColumn:
     import pandas as pd
 
-    if isinstance(series.dtype, pd.CategoricalDtype) or not is_text(series):
-        return None
-    if np.isfinite(as_numbers(present)).all():
-        return None
-    return read_numbers(as_text(series))
-
-
-def _by_content(
-    name: str,
-    series: Series,
-    present: Series,
-    has_missing: bool,
-    n_values: int,
-    seed: int,
-    reading: NumberReading | None,
-) -> Column | DroppedColumn:
-    import pandas as pd
-
-    dtype = series.dtype
+    name, present, dtype, has_missing = cells.name, cells.present, cells.series.dtype, cells.has_missing
     if pd.api.types.is_bool_dtype(dtype) or _is_yes_or_no(present):
         values = present.str.lower().map(BOOLEAN_WORDS).to_numpy(dtype=np.float64)
         return BooleanColumn(name, float(values.mean() > 0.5), has_missing)
     if pd.api.types.is_datetime64_any_dtype(dtype):
-        return _date(name, series, None, has_missing)
-    if not isinstance(dtype, pd.CategoricalDtype):
-        numbers = as_numbers(series)
-        n_finite = int(np.isfinite(numbers).sum())
-        if pd.api.types.is_numeric_dtype(dtype) or n_finite == len(present):
-            if not n_finite:
+        return _date(cells, None)
+    if not cells.is_category:
+        if pd.api.types.is_numeric_dtype(dtype) or cells.n_finite == len(present):
+            if not cells.n_finite:
                 return DroppedColumn(name, "every value is missing or infinite")
-            return _number(name, numbers, has_missing or n_finite < len(series))
-        if reading is not None and reading.is_number:
-            return _written_number(name, series, reading)
-        written = _date_format(present)
-        if written:
-            return _date(name, series, written, has_missing)
-        mixed = mixed_dates(present)
-        if mixed is not None:
-            found, said = mixed
+            return _number(name, cells.numbers, has_missing or cells.n_finite < len(cells.series))
+        if cells.reading is not None and cells.reading.is_number:
+            return _written_number(cells, cells.reading)
+        if cells.date_format:
+            return _date(cells, cells.date_format)
+        if cells.mixed is not None:
+            found, said = cells.mixed
             if found is None:  # without the cells that it quotes: reasons are stored
                 return DroppedColumn(name, re.sub(r'"[^"]*"', "…", said))
-            return _date(name, series, found, has_missing, f"{name} {said}")
-    is_free = n_values > MOST_CATEGORIES or present.value_counts().iloc[0] < FEWEST_ROWS
-    note = "" if reading is None else _why_no_number(name, series, reading, "text" if is_free else "categories")
-    return _text(name, present, has_missing, seed, note) if is_free else _category(name, present, has_missing, note)
+            return _date(cells, found, f"{name} {said}")
+    counts = present.value_counts()
+    is_free = cells.n_values > MOST_CATEGORIES or counts.iloc[0] < FEWEST_ROWS
+    note = _why_no_number(cells, "text" if is_free else "categories")
+    if not is_free:
+        return category_column(name, counts, has_missing, note)
+    try:
+        text = TextColumn.learn(name, present, has_missing, TEXT_COMPONENTS, FEWEST_ROWS, seed)
+    except ValueError:
+        return DroppedColumn(name, f"no part of its texts occurs in {FEWEST_ROWS} rows or more")
+    return replace(text, note=note)
 
 
 def _is_yes_or_no(present: Series) -> bool:
@@ -136,69 +178,42 @@ def _is_yes_or_no(present: Series) -> bool:
     return any(words <= pair for pair in _WORDS)
 
 
-def _written_number(name: str, series: Series, reading: NumberReading) -> Column:
-    """Numbers in a notation of their own, or with odd cells among them, and a note that says so."""
+def _written_number(cells: _Cells, reading: NumberReading) -> Column:
+    """Numbers in a notation of their own, or with odd cells among them, and a note about it."""
     notation, said = reading.notation, []
     if notation != PLAIN:
-        value = notation.numbers(as_text(series[as_text(series) == reading.example]))[0]
+        value = notation.numbers(cells.text[cells.text == reading.example])[0]
         said.append(f'was read as numbers ("{reading.example}" is {value:.10g})')
     if reading.n_odd:
         is_one = reading.n_odd == 1
         said.append(
             f"has {reading.n_odd} cell{'' if is_one else 's'} without a number, taken as missing "
-            f"({'' if is_one else 'first '}{_cell_at(series, reading.first_odd)})"
+            f"({'' if is_one else 'first '}{cells.at(reading.first_odd)})"
         )
     if reading.n_marked:
         said.append(f'has "{reading.mark}" or the like in {reading.n_marked} cells, taken as missing')
     how = {"decimal": notation.decimal, "thousands": notation.thousands, "affix": notation.affix}
-    note = f"{name} {' and '.join(said)}" if said else ""
-    return _number(name, reading.values, bool(np.isnan(reading.values).any()), **how, note=note)
+    note = f"{cells.name} {' and '.join(said)}" if said else ""
+    return _number(cells.name, reading.values, bool(np.isnan(reading.values).any()), **how, note=note)
 
 
 def _number(name: str, values: Array, has_missing: bool, **how: str) -> NumberColumn:
     known = values[np.isfinite(values)]
-    low, high = clip_limits(known)
-    return NumberColumn(name, typical_value(known), has_missing, low, high, **how)
+    return NumberColumn(name, typical_value(known), has_missing, *clip_limits(known), **how)
 
 
-def _why_no_number(name: str, series: Series, reading: NumberReading, taken_for: str) -> str:
+def _why_no_number(cells: _Cells, taken_for: str) -> str:
     """A note on a column that is nearly one of numbers; empty where it is not."""
-    if not reading.is_amount:
+    reading = cells.reading
+    if reading is None or not reading.is_amount:
         return ""
-    taken = f"{name} was taken as {taken_for} although"
+    taken = f"{cells.name} was taken as {taken_for} although"
     if reading.units:
         return f"{taken} its cells begin or end in numbers: their units differ ({', '.join(reading.units)})"
     return (
         f"{taken} {reading.share:.0%} of its cells are numbers: {reading.n_odd} are not "
-        f"(first {_cell_at(series, reading.first_odd)})"
+        f"(first {cells.at(reading.first_odd)})"
     )
-
-
-def _cell_at(series: Series, position: int | None) -> str:
-    """A cell and where it stands: a line or row of the file where the index says it, else by position."""
-    assert position is not None
-    counted = series.index.name if series.index.name in ("line", "row") else None
-    place = f"{counted} {series.index[position]}" if counted else f"row {position + 1}"
-    return f"{place}: {str(series.iloc[position])[:40]!r}"
-
-
-def _is_nested(series: Series) -> bool:
-    return series.dtype == object and any(isinstance(cell, list | dict | tuple | set | np.ndarray) for cell in series)
-
-
-def _why_identifier(name: str, series: Series, present: Series, n_values: int, reading: NumberReading | None) -> str:
-    """Why a column only names its rows; empty where it says something about them."""
-    if is_nameless_index(name):
-        return "the index of a data frame, which pandas wrote without a name"
-    if len(present) < _FEWEST_FOR_IDS:
-        return ""
-    numbers = as_numbers(series)
-    known = numbers[np.isfinite(numbers)]
-    if len(known) == len(present):
-        return why_numbering(name, known)
-    is_amount = reading is not None and reading.is_amount
-    reason = why_codes(name, present, n_values, is_amount=is_amount)
-    return "" if reason and (_date_format(present) or mixed_dates(present)) else reason
 
 
 def _may_be_date(cell: str) -> bool:
@@ -209,30 +224,19 @@ def _may_be_date(cell: str) -> bool:
     )
 
 
-def _date_format(present: Series) -> str | None:
-    """The format in which all values are dates."""
-    if not _may_be_date(str(present.iloc[0])) or not present.str.contains(r"\d", regex=True).all():
-        return None
-    return date_format(present)
-
-
-def _date(name: str, series: Series, form: str | None, has_missing: bool, note: str = "") -> Column | DroppedColumn:
-    dates = as_dates(series, form)
+def _date(cells: _Cells, form: str | None, note: str = "") -> Column | DroppedColumn:
+    dates = as_dates(cells.series, form)
     if dates.isna().all():
-        return DroppedColumn(name, "no date of the years 1 to 9999")
+        return DroppedColumn(cells.name, "no date of the years 1 to 9999")
     found = DateColumn.all_parts(dates)
     # A part that never varies, such as the hour of plain dates, says nothing.
     parts = tuple(part for part in DATE_PARTS if np.nanmin(found[part]) < np.nanmax(found[part]))
     if not parts:
-        return DroppedColumn(name, "constant: every value is one date")
+        return DroppedColumn(cells.name, "constant: every value is one date")
     known = {part: values[~np.isnan(values)] for part, values in found.items()}
     fill = np.array([typical_value(known[part]) for part in parts])
-    has_missing = has_missing or bool(dates.isna().any())
-    return DateColumn(name, form, parts, fill, has_missing, *clip_limits(known["days"]), note)
-
-
-def _category(name: str, present: Series, has_missing: bool, note: str = "") -> Column | DroppedColumn:
-    return category_column(name, present.value_counts(), has_missing, note)
+    has_missing = cells.has_missing or bool(dates.isna().any())
+    return DateColumn(cells.name, form, parts, fill, has_missing, *clip_limits(known["days"]), note)
 
 
 def category_column(name: str, counts: Series, has_missing: bool, note: str = "") -> CategoryColumn | DroppedColumn:
@@ -241,11 +245,3 @@ def category_column(name: str, counts: Series, has_missing: bool, note: str = ""
     if not named:
         return DroppedColumn(name, f"no value occurs in {FEWEST_ROWS} rows or more")
     return CategoryColumn(name, tuple(named), len(named) < len(counts), has_missing, note)
-
-
-def _text(name: str, present: Series, has_missing: bool, seed: int, note: str) -> Column | DroppedColumn:
-    try:
-        found = TextColumn.learn(name, present, has_missing, TEXT_COMPONENTS, FEWEST_ROWS, seed)
-    except ValueError:
-        return DroppedColumn(name, f"no part of its texts occurs in {FEWEST_ROWS} rows or more")
-    return replace(found, note=note)

@@ -158,8 +158,12 @@ class Column(ABC):
 
     @property
     @abstractmethod
+    def _names(self) -> list[str]: ...
+
+    @property
     def encoded_names(self) -> list[str]:
-        """Names of the encoded columns."""
+        """Names of the encoded columns; the last one states whether the cell is missing."""
+        return [*self._names, f"{self.name} is missing"] if self.has_missing else self._names
 
     @abstractmethod
     def encode(self, series: Series) -> Encoded:
@@ -169,9 +173,6 @@ class Column(ABC):
         """What a schema says of the column, JSON-able."""
         noted = {"note": self.note} if self.note else {}
         return {"name": self.name, "kind": self.kind, "has_missing": self.has_missing, **noted}
-
-    def _with_indicator(self, names: list[str]) -> list[str]:
-        return [*names, f"{self.name} is missing"] if self.has_missing else names
 
     def _filled(self, values: Array, fill: Array, was_there: Bools, excess: Array | None = None) -> Encoded:
         """NaN rows filled, the indicator beside them, and missing cells counted."""
@@ -207,13 +208,16 @@ class NumberColumn(Column):
         return Notation(self.decimal, self.thousands, self.affix)
 
     @property
-    def encoded_names(self) -> list[str]:
-        """The number, and whether it is missing."""
-        return self._with_indicator([self.name])
+    def _names(self) -> list[str]:
+        return [self.name]
+
+    def read(self, series: Series) -> Array:
+        """The numbers, NaN where they are missing."""
+        return as_numbers(series, self.notation)
 
     def encode(self, series: Series) -> Encoded:
         """The numbers with missing ones filled, and the indicator."""
-        values, was_there = as_numbers(series, self.notation), series.notna().to_numpy(copy=True)
+        values, was_there = self.read(series), series.notna().to_numpy(copy=True)
         unknown = np.flatnonzero(np.isnan(values) & was_there)
         if len(unknown) and is_text(series):
             was_there[unknown] = ~as_text(series.iloc[unknown]).fillna("-").map(is_missing_mark).to_numpy(dtype=bool)
@@ -232,14 +236,17 @@ class BooleanColumn(Column):
     kind = "boolean"
 
     @property
-    def encoded_names(self) -> list[str]:
-        """The truth value, and whether it is missing."""
-        return self._with_indicator([self.name])
+    def _names(self) -> list[str]:
+        return [self.name]
+
+    def read(self, series: Series) -> Array:
+        """The truth values, NaN where they are missing."""
+        found: Array = as_text(series).str.lower().map(BOOLEAN_WORDS).to_numpy(dtype=np.float64, na_value=np.nan)
+        return found
 
     def encode(self, series: Series) -> Encoded:
         """The truth values with missing ones filled, and the indicator."""
-        values = as_text(series).str.lower().map(BOOLEAN_WORDS).to_numpy(dtype=np.float64, na_value=np.nan)
-        return self._filled(values[:, None], np.array([self.fill]), series.notna().to_numpy())
+        return self._filled(self.read(series)[:, None], np.array([self.fill]), series.notna().to_numpy())
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,9 +264,8 @@ class DateColumn(Column):
     kind = "date"
 
     @property
-    def encoded_names(self) -> list[str]:
-        """The parts, and whether the date is missing."""
-        return self._with_indicator([f"{self.name}: {part}" for part in self.parts])
+    def _names(self) -> list[str]:
+        return [f"{self.name}: {part}" for part in self.parts]
 
     @staticmethod
     def all_parts(dates: Series) -> Mapping[str, Array]:
@@ -274,6 +280,10 @@ class DateColumn(Column):
             "hour": dates.dt.hour + dates.dt.minute / 60.0,
         }
         return {name: part.to_numpy(dtype=np.float64, na_value=np.nan) for name, part in found.items()}
+
+    def read(self, series: Series) -> Array:
+        """The dates in days since 1970, NaN where they are missing."""
+        return self.all_parts(as_dates(series, self.date_format))["days"]
 
     def encode(self, series: Series) -> Encoded:
         """The parts with missing ones filled, and the indicator."""
@@ -295,10 +305,9 @@ class CategoryColumn(Column):
     kind = "category"
 
     @property
-    def encoded_names(self) -> list[str]:
-        """One for each category, one for all others, and whether the value is missing."""
+    def _names(self) -> list[str]:
         others = [f"{self.name} is another"] if self.has_other else []
-        return self._with_indicator([*(f"{self.name} = {category}" for category in self.categories), *others])
+        return [*(f"{self.name} = {category}" for category in self.categories), *others]
 
     def describe(self) -> dict[str, Any]:
         """With the number of named values."""
@@ -359,9 +368,8 @@ class TextColumn(Column):
         return cls(name, tuple(map(str, ngrams)), words.idf_, components / scale, has_missing)
 
     @property
-    def encoded_names(self) -> list[str]:
-        """The components, and whether the text is missing."""
-        return self._with_indicator([f"{self.name}: component {i + 1}" for i in range(self.components.shape[1])])
+    def _names(self) -> list[str]:
+        return [f"{self.name}: component {i + 1}" for i in range(self.components.shape[1])]
 
     @cached_property
     def _words(self) -> Any:

@@ -5,7 +5,7 @@ import math
 import os
 import re
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 from xml.etree import ElementTree
 
@@ -14,6 +14,7 @@ import numpy as np
 from crcen._support.extras import need
 from crcen._support.text import listed
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput, InvalidParameter
+from crcen.tables.frames import FramePart
 from crcen.tables.locations import DataFile
 from crcen.tables.options import ReadOptions
 from crcen.tables.text import filled_names
@@ -43,7 +44,7 @@ _COLUMNS_REPEATED = re.compile(rb"number-columns-repeated=[\"'](\d+)")
 _ROWS_REPEATED = re.compile(rb"number-rows-repeated=[\"'](\d+)")
 
 
-class SheetPart:
+class SheetPart(FramePart):
     """A sheet of a workbook, read whole: a sheet has a million rows at most."""
 
     kind = "workbook"
@@ -75,9 +76,7 @@ class SheetPart:
             raise DataUnavailable(
                 f"{self.name} cannot be read as an Excel workbook: {said}; save it again as .xlsx."
             ) from error
-        self._frame = self._table(rows, merged, sheet_name, options)
-        self.columns = tuple(self._frame.columns)
-        self.n_rows: int | None = len(self._frame)
+        self._hold(self._table(rows, merged, sheet_name, options))
 
     def _chosen(self, book: Any, wanted: str | int | None) -> str:
         """The name of the sheet to read."""
@@ -120,10 +119,6 @@ class SheetPart:
         body = [row for row in rows[first + depth :] if any(cell != "" for cell in row)]
         found = {column: _column([row[i] for row in body]) for i, column in enumerate(columns)}
         return pd.DataFrame(found, columns=list(columns))
-
-    def batches(self, columns: Sequence[str] | None = None) -> Iterator[DataFrame]:
-        """The rows as one data frame."""
-        yield self._frame if columns is None else self._frame[list(columns)]
 
 
 def _header(rows: list[list[Any]], width: int) -> int:

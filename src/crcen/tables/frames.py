@@ -117,16 +117,17 @@ class FramePart:
     """A data frame in memory."""
 
     kind = "frame"
+    notes: list[str]
 
     def __init__(self, data: Any, options: ReadOptions) -> None:
         found = None if isinstance(data, _ARRAYS) else _from_library(data)
         if found is None:
             raise InvalidInput(f"data must be a data frame or the place of a table: got {type(data).__name__}.")
-        self.name = "the data frame"
-        self.notes: list[str] = []
-        self._frame = _named(found, options)
-        self.columns = tuple(self._frame.columns)
-        self.n_rows: int | None = len(self._frame)
+        self.name, self.notes = "the data frame", []
+        self._hold(_named(found, options))
+
+    def _hold(self, frame: DataFrame) -> None:
+        self._frame, self.columns, self.n_rows = frame, tuple(frame.columns), len(frame)
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[DataFrame]:
         """The data frame."""

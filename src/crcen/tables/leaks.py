@@ -16,12 +16,12 @@ from scipy.stats import binom
 
 from crcen._support.text import listed
 from crcen.tables.column_kinds import DroppedColumn
-from crcen.tables.columns import BOOLEAN_WORDS, Column, NumberColumn, as_dates, as_numbers, as_text
+from crcen.tables.columns import BooleanColumn, Column, DateColumn, NumberColumn, as_text
 from crcen.tables.fingerprint import duplicated_class
 from crcen.tables.identifiers import why_repeating
-from crcen.tables.typing import Array, Bools, DataFrame, Hashes, Index, Series
+from crcen.tables.typing import Array, Bools, DataFrame, Index, Series
 
-__all__ = ["FINE_SHARE", "Cells", "Duplicates", "Leak", "Signs", "cells_of", "find_leaks", "find_signs", "row_codes"]
+__all__ = ["FINE_SHARE", "Cells", "Duplicates", "Leak", "Signs", "cells_of", "find_leaks", "find_signs"]
 
 # Chance of any false sign, over all comparisons of a table.
 _LEVEL = 1e-4
@@ -165,13 +165,16 @@ def find_signs(
     dropped: Sequence[DroppedColumn] = (),
 ) -> Signs:
     """Look for leaks, copies and repeating identifiers; ``numbers`` are classes by place in ``labels``."""
+    import pandas as pd
+
     cells = {column.name: cells_of(column, frame[column.name]) for column in columns}
     kinds = {column.name: column.kind for column in columns}
     kinds |= {one.name: "category" for one in dropped if one.reason.startswith("an identifier")}
     reasons = {name: why_repeating(name, frame[name], kind) for name, kind in kinds.items()}
     leaks = find_leaks(cells, numbers, labels)
     is_coarse = not any(len(np.unique(one.values)) >= FINE_SHARE * len(numbers) for one in cells.values())
-    duplicates = Duplicates.of(row_codes(cells.values(), len(numbers)), numbers, labels, is_coarse=is_coarse)
+    codes = pd.util.hash_pandas_object(pd.DataFrame({name: one.values for name, one in cells.items()}), index=False)
+    duplicates = Duplicates.of(codes.to_numpy(), numbers, labels, is_coarse=is_coarse)
     return Signs(tuple(leaks), duplicates, {name: reason for name, reason in reasons.items() if reason})
 
 
@@ -179,28 +182,10 @@ def cells_of(column: Column, series: Series) -> Cells:
     """A column as these tests need it: numbers are not clipped, rare categories are not pooled."""
     import pandas as pd
 
-    if isinstance(column, NumberColumn):
-        return Cells("number", as_numbers(series, column.notation))
-    if column.kind == "boolean":
-        words = as_text(series).str.lower().map(BOOLEAN_WORDS)
-        return Cells("number", words.to_numpy(dtype=np.float64, na_value=np.nan))
-    if column.kind == "date":
-        dates = as_dates(series, getattr(column, "date_format", None))
-        days = (dates - pd.Timestamp("1970-01-01", tz="UTC")).dt.total_seconds() / 86_400.0
-        return Cells("date", days.to_numpy(dtype=np.float64, na_value=np.nan))
+    if isinstance(column, NumberColumn | BooleanColumn | DateColumn):
+        return Cells("date" if column.kind == "date" else "number", column.read(series))
     codes, names = pd.factorize(as_text(series))
     return Cells(column.kind, np.where(codes < 0, np.nan, codes), [str(name) for name in names])
-
-
-def row_codes(cells: Any, n_rows: int) -> Hashes:
-    """A hash of each row, for counting copies; ``cells`` are the columns."""
-    import pandas as pd
-
-    found = np.zeros(n_rows, dtype=np.uint64)
-    with np.errstate(over="ignore"):
-        for one in cells:
-            found = found * np.uint64(0x9E3779B97F4A7C15) + pd.util.hash_array(np.nan_to_num(one.values, nan=-1.5e300))
-    return found
 
 
 def find_leaks(cells: Mapping[str, Cells], numbers: Index, labels: Sequence[Any]) -> list[Leak]:

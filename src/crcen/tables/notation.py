@@ -380,5 +380,5 @@ def mixed_dates(present: Series) -> tuple[str | None, str] | None:
     if len(odd):
         said += f" and {len(odd):,} other cells, taken as missing ({str(odd.iloc[0])[:40]!r})"
     if is_numeric.any() and not large[0].any() and not large[1].any() and len(counts) > 1:
-        return None, f"{said}, and nothing tells the day from the month; state dates=day-first or dates=month-first"
+        return None, f"{said}, and nothing tells the day from the month; state --dates day-first or --dates month-first"
     return f"{MIXED}{order}", said + (f", read {order}" if np.any(is_numeric) else "")

@@ -98,11 +98,14 @@ def _no_reader(cell: Any) -> Read:
     raise _NotPlain
 
 
-def _number_reader(column: Any) -> Reader:
+def _indicator(column: Column, fill: list[float]) -> tuple[list[float], Read]:
+    """The indicator of a cell that is there, and what is read where it is missing."""
+    return ([0.0], ([*fill, 1.0], "")) if column.has_missing else ([], (fill, "missing"))
+
+
+def _number_reader(column: NumberColumn) -> Reader:
     is_plain = column.notation == PLAIN
-    there = [0.0] if column.has_missing else []
-    filled = [column.fill, 1.0] if column.has_missing else [column.fill]
-    missing = "" if column.has_missing else "missing"
+    there, gap = _indicator(column, [column.fill])
     low, high = column.low, column.high
 
     def read(cell: Any) -> Read:
@@ -114,30 +117,29 @@ def _number_reader(column: Any) -> Reader:
         if kind is float:
             if low <= cell <= high:
                 return [cell, *there], ""
-            return ([min(max(cell, low), high), *there], "clipped") if math.isfinite(cell) else (filled, "unreadable")
+            return ([min(max(cell, low), high), *there], "clipped") if math.isfinite(cell) else (gap[0], "unreadable")
         if cell is None:
-            return filled, missing
+            return gap
         raise _NotPlain
 
     return read
 
 
-def _boolean_reader(column: Any) -> Reader:
-    there = [0.0] if column.has_missing else []
-    filled = [column.fill, 1.0] if column.has_missing else [column.fill]
+def _boolean_reader(column: BooleanColumn) -> Reader:
+    there, gap = _indicator(column, [column.fill])
 
     def read(cell: Any) -> Read:
         if cell is None:
-            return filled, "" if column.has_missing else "missing"
+            return gap
         if type(cell) not in (bool, int, str):
             raise _NotPlain
         value = BOOLEAN_WORDS.get(str(cell).strip().lower())
-        return (filled, "unreadable") if value is None else ([value, *there], "")
+        return (gap[0], "unreadable") if value is None else ([value, *there], "")
 
     return read
 
 
-def _category_reader(column: Any) -> Reader:
+def _category_reader(column: CategoryColumn) -> Reader:
     width = len(column.encoded_names)
     place = {category: i for i, category in enumerate(column.categories)}
     zeros = [0.0] * width
@@ -158,13 +160,12 @@ def _category_reader(column: Any) -> Reader:
     return read
 
 
-def _date_reader(column: Any) -> Reader:
-    there = [0.0] if column.has_missing else []
-    filled = [*column.fill.tolist(), 1.0] if column.has_missing else column.fill.tolist()
+def _date_reader(column: DateColumn) -> Reader:
+    there, gap = _indicator(column, column.fill.tolist())
 
     def read(cell: Any) -> Read:
         if cell is None:
-            return filled, "" if column.has_missing else "missing"
+            return gap
         if type(cell) is not str:
             raise _NotPlain
         time = _time_of(cell.strip(), column.date_format)
