@@ -161,7 +161,7 @@ _SUBMODULE_NAMES = {
     "crcen.paper.networks": "MovedThresholdClassifier ResampledClassifier",
     "crcen.report.displays": "CorrectionDisplay DecisionCurveDisplay ExpenseCurveDisplay KeyEquationDisplay "
     "WeightPathDisplay",
-    "crcen.tables.classifier": "EncodedTable",
+    "crcen.tables.columns": "EncodedTable",
     "crcen.tables.reading": "Table open_table",
     "crcen.tables.writing": "TableWriter",
     "crcen.theory.class_means": "MeanBounds class_means copies_per_positive mean_bounds mean_neg_given mean_pos_given "

@@ -35,7 +35,7 @@ from crcen.theory.selective import LabelSelection
 from crcen.theory.tail import residual_effect
 
 if TYPE_CHECKING:
-    from crcen.tables.classifier import EncodedTable
+    from crcen.tables.columns import EncodedTable
 
 
 # Labels of any type.

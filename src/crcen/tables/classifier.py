@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from inspect import signature
 from typing import Any
 
@@ -19,7 +18,7 @@ from crcen.models.fitted import FittedEnsemble, transactional_fit
 from crcen.models.reasons.reasons import Reasons, explain_rows, shortened, spelled
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.tables.column_kinds import DroppedColumn, learn_column
-from crcen.tables.columns import Column, NumberColumn, as_numbers, as_text, blocks_of, is_text
+from crcen.tables.columns import Column, EncodedTable, NumberColumn, as_numbers, as_text, blocks_of, is_text
 from crcen.tables.fingerprint import Recognition, fingerprint_of, row_hashes
 from crcen.tables.frames import as_frame
 from crcen.tables.profile import held_out_sums, profile_of, training_scores, typical_table
@@ -32,23 +31,10 @@ from crcen.theory.labels import Labels
 from crcen.theory.price import Price, is_price_of_two
 from crcen.theory.rows import check_row_weights
 
-__all__ = ["EncodedTable", "PricedClassifier", "TableClassifier"]
+__all__ = ["PricedClassifier", "TableClassifier"]
 
 # Settings that multiply the odds a classifier learns; 1 and None do not.
 _WEIGHTS = ("class_weight", "scale_pos_weight", "is_unbalance", "auto_class_weights", "class_weights")
-
-
-@dataclass(frozen=True, eq=False)
-class EncodedTable:
-    """A table as the network sees it; odd cells are counted by column, and ``excess`` is what clipping took off."""
-
-    X: Array
-    unseen: dict[str, int] = field(default_factory=dict)
-    unreadable: dict[str, int] = field(default_factory=dict)
-    missing: dict[str, int] = field(default_factory=dict)
-    clipped: dict[str, int] = field(default_factory=dict)
-    excess: Mapping[str, float] = field(default_factory=dict)
-    extra: tuple[str, ...] = ()
 
 
 class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

@@ -199,7 +199,8 @@ def _written_number(cells: _Cells, reading: NumberReading) -> Column:
 
 def _number(name: str, values: Array, has_missing: bool, **how: str) -> NumberColumn:
     known = values[np.isfinite(values)]
-    return NumberColumn(name, typical_value(known), has_missing, *clip_limits(known), **how)
+    low, high = clip_limits(known)
+    return NumberColumn(name, typical_value(known), has_missing, low, high, **how)
 
 
 def _why_no_number(cells: _Cells, taken_for: str) -> str:

@@ -20,6 +20,7 @@ __all__ = [
     "Column",
     "DateColumn",
     "Encoded",
+    "EncodedTable",
     "NumberColumn",
     "TextColumn",
     "as_dates",
@@ -54,6 +55,19 @@ class Encoded:
     n_unseen: int = 0
     n_clipped: int = 0
     excess: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedTable:
+    """A table as the network sees it; odd cells are counted by column, and ``excess`` is what clipping took off."""
+
+    X: Array
+    unseen: dict[str, int] = field(default_factory=dict)
+    unreadable: dict[str, int] = field(default_factory=dict)
+    missing: dict[str, int] = field(default_factory=dict)
+    clipped: dict[str, int] = field(default_factory=dict)
+    excess: Mapping[str, float] = field(default_factory=dict)
+    extra: tuple[str, ...] = ()
 
 
 def _note() -> str:

@@ -6,7 +6,7 @@ import os
 import re
 import zipfile
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, BinaryIO
 from xml.etree import ElementTree
 
 import numpy as np
@@ -18,9 +18,12 @@ from crcen.tables.frames import FramePart
 from crcen.tables.locations import DataFile
 from crcen.tables.options import ReadOptions
 from crcen.tables.text import filled_names
-from crcen.tables.typing import DataFrame
+from crcen.tables.typing import DataFrame, Index, Series
 
 __all__ = ["MOST_ROWS", "SheetPart", "SheetWriter"]
+
+Cell = object
+Ranges = list[tuple[int, int, int, int]]  # merged cells: top, left, bottom, right
 
 # Of a sheet, its line of names included.
 MOST_ROWS = 1_048_576
@@ -97,7 +100,7 @@ class SheetPart(FramePart):
         message = f"sheet must be a sheet of {self.name}, {listed(names)}: got {wanted!r}."
         raise InvalidParameter(message, parameter="sheet")
 
-    def _table(self, rows: list[list[Any]], merged: Any, sheet: str, options: ReadOptions) -> DataFrame:
+    def _table(self, rows: list[list[Cell]], merged: Ranges, sheet: str, options: ReadOptions) -> DataFrame:
         import pandas as pd
 
         while rows and not any(cell != "" for cell in rows[-1]):  # formatted, but empty
@@ -121,7 +124,7 @@ class SheetPart(FramePart):
         return pd.DataFrame(found, columns=list(columns))
 
 
-def _header(rows: list[list[Any]], width: int) -> int:
+def _header(rows: list[list[Cell]], width: int) -> int:
     """The row of the column names: the first that is half filled, with text alone; else the first that is filled."""
     filled = [[cell for cell in row if cell != ""] for row in rows]
     first = next(at for at, cells in enumerate(filled) if cells)
@@ -131,7 +134,7 @@ def _header(rows: list[list[Any]], width: int) -> int:
     return first
 
 
-def _joined_names(rows: list[list[Any]], first: int, width: int, merged: Any) -> tuple[list[str], int]:
+def _joined_names(rows: list[list[Cell]], first: int, width: int, merged: Ranges) -> tuple[list[str], int]:
     """Column names, and how many rows they take: merged cells over further names are put before these."""
     depth = 1
     for top, left, bottom, right in merged:
@@ -153,7 +156,7 @@ def _joined_names(rows: list[list[Any]], first: int, width: int, merged: Any) ->
     return names, depth
 
 
-def _column(cells: list[Any]) -> Any:
+def _column(cells: list[Cell]) -> Series:
     """Cells of one type as that type; of several as text, as they would stand in a CSV file."""
     import pandas as pd
 
@@ -173,7 +176,7 @@ def _column(cells: list[Any]) -> Any:
     return pd.Series([None if cell is None else _text(cell) for cell in cells], dtype="str")
 
 
-def _text(cell: Any) -> str:
+def _text(cell: Cell) -> str:
     return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
 
 
@@ -266,18 +269,19 @@ def _check_sheet(path: str | None, number: int, file: DataFile, notes: list[str]
         notes.append(f"{n_empty:,} formulas of {file.short} have no stored value and are missing: save it in Excel")
 
 
-def _used(block: bytes, lengths: Any) -> int:
+def _used(block: bytes, lengths: Index) -> int:
     places = np.array(_SHARED.findall(block), dtype=np.int64)
     return int(lengths[places[places < len(lengths)]].sum())
 
 
-def _string_lengths(archive: zipfile.ZipFile, part: str) -> Any:
+def _string_lengths(archive: zipfile.ZipFile, part: str) -> Index:
     """At most how many bytes each shared string has."""
     starts, before = [], 0
     for block in _blocks(archive, part):
         starts += [before + found.start() for found in re.finditer(_NAME + rb"si(?=[\s>/])", block)]
         before += len(block)
-    return np.diff(np.array([*starts, before], dtype=np.int64))
+    ends: Index = np.array([*starts, before], dtype=np.int64)
+    return ends[1:] - ends[:-1]
 
 
 def _place(column: bytes) -> int:
@@ -351,7 +355,7 @@ def _check_memory(name: str, n_cells: int, n_rows: int, width: int, copied: int,
 class SheetWriter:
     """Rows into the first sheet of a new workbook, written when it is closed."""
 
-    def __init__(self, binary: Any, name: str) -> None:
+    def __init__(self, binary: BinaryIO, name: str) -> None:
         self._binary, self._name, self._n_rows = binary, name, 0
         self._book = need("openpyxl", "excel").Workbook(write_only=True)
         self._sheet = self._book.create_sheet("Sheet")

@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ from scipy.special import gammaln
 
 from crcen._support.text import listed
 from crcen.tables.columns import Column, as_text
-from crcen.tables.typing import Array, Bools, DataFrame, Hashes, Index
+from crcen.tables.typing import Array, Bools, DataFrame, Hashes, Index, Series
 
 __all__ = [
     "FALSE_MATCH_RATE",
@@ -60,7 +59,7 @@ class Recognition:
     n_seen: int
     n_expected: float
     status: str
-    shares: dict[Any, float] = field(default_factory=dict)
+    shares: dict[object, float] = field(default_factory=dict)
     is_new: Bools | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -85,7 +84,7 @@ class Recognition:
             return []
         return [f"{self.measured}: results on training rows are no evidence; use rows kept apart"]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
         return {
             "status": self.status,
@@ -143,7 +142,7 @@ class Fingerprint:
         return can, can & occupied[_bucket(hashes, self.n_buckets)]
 
     def judge(
-        self, can: Bools, matches: Bools, numbers: Index | None = None, labels: Sequence[Any] = ()
+        self, can: Bools, matches: Bools, numbers: Index | None = None, labels: Sequence[object] = ()
     ) -> Recognition:
         """What these matches mean; ``numbers`` are the classes of the rows, by place in ``labels``."""
         n, n_matches, n_train = int(can.sum()), int(matches.sum()), int(self.rows.sum())
@@ -160,7 +159,7 @@ class Fingerprint:
             status = "unknown"
         return Recognition(n, seen, n * self.n_twins / n_train, status, shares, can & ~matches)
 
-    def _shares(self, can: Bools, matches: Bools, numbers: Index, labels: Sequence[Any]) -> dict[Any, float]:
+    def _shares(self, can: Bools, matches: Bools, numbers: Index, labels: Sequence[object]) -> dict[object, float]:
         """Estimated shares of training rows by class, if duplication of the training rows depends on the label."""
         if len(labels) != len(self.rows) or duplicated_class(self.rows, self.twins) is None:
             return {}
@@ -254,7 +253,7 @@ def _of_numbers(values: Array) -> Hashes:
     return (digits.astype(np.int64) * 1024 + exponent.astype(np.int64)).view(np.uint64)
 
 
-def _of_text(cells: Any) -> Hashes:
+def _of_text(cells: Series) -> Hashes:
     import pandas as pd
 
     return pd.util.hash_array(as_text(cells).fillna("\0").to_numpy(dtype=object), categorize=True)
@@ -286,7 +285,7 @@ class RowDigest:
         self._labelled: list[bytes] = []
         self._cells: dict[str, dict[str, int]] = {name: {} for name in self.columns}
 
-    def add(self, frame: Any) -> None:
+    def add(self, frame: DataFrame) -> None:
         """Add the rows of a data frame."""
         parts = []
         for name in self.columns:
@@ -338,7 +337,7 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _cells_of(column: Any) -> tuple[NDArray[np.int64], list[str]]:
+def _cells_of(column: Series) -> tuple[NDArray[np.int64], list[str]]:
     """Number of each cell's value, and the values with their length first; the last stands for missing cells, −1."""
     import pandas as pd
 
@@ -346,7 +345,7 @@ def _cells_of(column: Any) -> tuple[NDArray[np.int64], list[str]]:
     return numbers, [f"{len(text)}:{text}" for text in (*map(canonical, values), "")]
 
 
-def canonical(cell: Any) -> str:
+def canonical(cell: object) -> str:
     """The value of a cell as text that is the same in all formats."""
     if isinstance(cell, str):
         text = cell.strip()

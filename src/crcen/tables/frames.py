@@ -8,7 +8,7 @@ import numpy as np
 
 from crcen.exceptions import InvalidInput
 from crcen.tables.options import ReadOptions
-from crcen.tables.typing import DataFrame
+from crcen.tables.typing import DataFrame, Series
 
 __all__ = ["FramePart", "as_frame", "as_pandas", "native_like", "spooled", "without_blanks"]
 
@@ -117,7 +117,9 @@ class FramePart:
     """A data frame in memory."""
 
     kind = "frame"
+    name: str
     notes: list[str]
+    n_rows: int | None
 
     def __init__(self, data: Any, options: ReadOptions) -> None:
         found = None if isinstance(data, _ARRAYS) else _from_library(data)
@@ -138,7 +140,7 @@ def without_blanks(frame: DataFrame) -> DataFrame:
     """The table with missing cells in place of empty strings and of cells that hold nothing but spaces."""
     import pandas as pd
 
-    found: dict[str, Any] = {}
+    found: dict[str, Series] = {}
     for name, cells in frame.items():
         is_category = isinstance(cells.dtype, pd.CategoricalDtype)
         texts = pd.Series(cells.cat.categories) if is_category else cells

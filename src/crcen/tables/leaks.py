@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import binom
 
 from crcen._support.text import listed
@@ -19,7 +18,7 @@ from crcen.tables.column_kinds import DroppedColumn
 from crcen.tables.columns import BooleanColumn, Column, DateColumn, NumberColumn, as_text
 from crcen.tables.fingerprint import duplicated_class
 from crcen.tables.identifiers import why_repeating
-from crcen.tables.typing import Array, Bools, DataFrame, Index, Series
+from crcen.tables.typing import Array, Bools, DataFrame, Hashes, Index, Series
 
 __all__ = ["FINE_SHARE", "Cells", "Duplicates", "Leak", "Signs", "cells_of", "find_leaks", "find_signs"]
 
@@ -50,14 +49,14 @@ class Leak:
     """Cells that occur for one class only; ``coverage`` is the share of the class that has them."""
 
     columns: tuple[str, ...]
-    label: Any
+    label: object
     n_rows: int
     n_label: int
     coverage: float
     p_value: float
     sentence: str
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
         return {**asdict(self), "columns": list(self.columns), "label": str(self.label)}
 
@@ -72,17 +71,17 @@ class Duplicates:
 
     n_rows: int
     n_copies: int
-    shares: dict[Any, float] = field(default_factory=dict)
-    label: Any = None
+    shares: dict[object, float] = field(default_factory=dict)
+    label: object = None
     n_crossing: int = 0
     is_coarse: bool = False
 
     @classmethod
     def of(
         cls,
-        codes: NDArray[Any],
+        codes: Hashes,
         numbers: Index,
-        labels: Sequence[Any],
+        labels: Sequence[object],
         is_test: Bools | None = None,
         *,
         is_coarse: bool = False,
@@ -104,7 +103,7 @@ class Duplicates:
         label = None if own is None else labels[own]
         return cls(len(codes), len(codes) - len(both), shares, label, crossing, is_coarse)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
         shares = {str(label): share for label, share in self.shares.items()}
         return {**asdict(self), "shares": shares, "label": None if self.label is None else str(self.label)}
@@ -139,7 +138,7 @@ class Signs:
         """No sign, of no rows."""
         return cls((), Duplicates(0, 0), {})
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
         leaks = [one.to_dict() for one in self.leaks]
         return {"leaks": leaks, "duplicates": self.duplicates.to_dict(), "identifiers": dict(self.identifiers)}
@@ -161,7 +160,7 @@ def find_signs(
     columns: Sequence[Column],
     frame: DataFrame,
     numbers: Index,
-    labels: Sequence[Any],
+    labels: Sequence[object],
     dropped: Sequence[DroppedColumn] = (),
 ) -> Signs:
     """Look for leaks, copies and repeating identifiers; ``numbers`` are classes by place in ``labels``."""
@@ -188,7 +187,7 @@ def cells_of(column: Column, series: Series) -> Cells:
     return Cells(column.kind, np.where(codes < 0, np.nan, codes), [str(name) for name in names])
 
 
-def find_leaks(cells: Mapping[str, Cells], numbers: Index, labels: Sequence[Any]) -> list[Leak]:
+def find_leaks(cells: Mapping[str, Cells], numbers: Index, labels: Sequence[object]) -> list[Leak]:
     """Columns with cells that occur for one class only, the most telling first; one entry for each column."""
     n, n_classes = len(numbers), len(labels)
     totals = np.bincount(numbers, minlength=n_classes)

@@ -11,11 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from glob import glob, has_magic
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from crcen.exceptions import DataUnavailable, InvalidInput
 
 __all__ = ["COMPRESSIONS", "DataFile", "files_of", "format_of_name", "is_pipe", "is_url", "masked", "paths_of"]
+
+Held = IO[bytes]
 
 # A name's last ending, and what pyarrow calls the compression.
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
@@ -26,7 +28,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _SECRET = re.compile(r"(?<=://)([^/@\s:]*):([^@\s]*)@|((?:password|passwd|secret|token|key)=)[^&\s#]+", re.IGNORECASE)
 
 
-def is_url(data: Any) -> bool:
+def is_url(data: object) -> bool:
     """Whether this is an address such as ``s3://bucket/key``."""
     return isinstance(data, str) and _URL.match(data) is not None
 
@@ -62,7 +64,7 @@ class DataFile:
     name: str
     path: str
     system: Any = None
-    held: Any = None
+    held: Held | None = None
     stamp: tuple[int, int, int] | None = None
     compression: str | None = field(default=None, init=False)
     kind: str = field(default="text", init=False)
@@ -152,7 +154,7 @@ class DataFile:
             raise DataUnavailable(f"{self.name} was changed while it was being read: start again when it is complete.")
 
 
-def _copied(file: Any, name: str) -> Any:
+def _copied(file: BinaryIO, name: str) -> Held:
     copy = tempfile.NamedTemporaryFile(prefix="crcen-")  # noqa: SIM115 - its table closes it
     try:
         shutil.copyfileobj(file, copy)

@@ -10,7 +10,7 @@ from crcen._support.text import closest, listed
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.tables.columns import as_text
 from crcen.tables.notation import ORDERS, iso_dates
-from crcen.tables.typing import DataFrame
+from crcen.tables.typing import DataFrame, Series
 
 __all__ = ["ReadOptions"]
 
@@ -109,7 +109,7 @@ class ReadOptions:
         ignored: dict[str, Any] = {option: None for option, kinds in _APPLIES.items() if kind not in kinds}
         return replace(self, **ignored)
 
-    def with_training(self, trained: Any) -> "ReadOptions":
+    def with_training(self, trained: object) -> "ReadOptions":
         """The same with the missing values and the order of dates that a model was trained with, unless stated."""
         known = getattr(trained, "read_", None) or {}
         return replace(self, **{name: value for name, value in known.items() if not getattr(self, name)})
@@ -158,7 +158,7 @@ class ReadOptions:
         return frame.assign(**found)
 
 
-def _without(cells: Any, values: Sequence[str]) -> Any:
+def _without(cells: Series, values: Sequence[str]) -> Series:
     """Cells with these values missing: equal as numbers or as text."""
     import pandas as pd
 
@@ -174,7 +174,7 @@ def _without(cells: Any, values: Sequence[str]) -> Any:
     return cells.mask(hits) if hits.any() else cells
 
 
-def _by_column(given: Any) -> dict[str, tuple[str, ...]]:
+def _by_column(given: object) -> dict[str, tuple[str, ...]]:
     """Missing values by column, ``""`` for all columns, from any of the accepted forms."""
     if isinstance(given, Mapping):
         pairs = [(str(name), one) for name, values in given.items() for one in _listed(values)]
@@ -191,7 +191,7 @@ def _by_column(given: Any) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _listed(values: Any) -> list[Any]:
+def _listed(values: object) -> list[object]:
     if isinstance(values, Iterable) and not isinstance(values, str):
         return list(values)
     return [] if values is None else [values]

@@ -5,16 +5,17 @@ conservative p-value; one error rate holds for all of them, and a difference mus
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import gammaln
 
 from crcen.models.options import Calibration
 from crcen.models.reasons.reasons import typical_rows
 from crcen.tables.column_kinds import FEWEST_ROWS
-from crcen.tables.columns import Column, as_text, blocks_of, nice_step, rounded
+from crcen.tables.columns import Column, EncodedTable, as_text, blocks_of, nice_step, rounded
 from crcen.tables.fingerprint import chance_of_more
 from crcen.tables.typing import Array, Bools, DataFrame, Index
 from crcen.theory.decision import sigmoid
@@ -52,7 +53,7 @@ class Difference:
     training: float
     sentence: str
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
         names = ("column", "kind", "here", "training", "sentence")
         return {name: getattr(self, name) for name in names}
@@ -95,7 +96,7 @@ class TrainingProfile:
         return NewRows(self, columns)
 
 
-def profile_of(columns: list[Column], frame: DataFrame, encoded: Any, scores: list[Array]) -> TrainingProfile:
+def profile_of(columns: list[Column], frame: DataFrame, encoded: EncodedTable, scores: list[Array]) -> TrainingProfile:
     """The profile of training rows, encoded as ``encoded``, with their natural log-odds ``scores``."""
     found = []
     for column, block in zip(columns, blocks_of(columns), strict=True):
@@ -144,7 +145,7 @@ def training_scores(estimator: Any, X: Array) -> list[Array]:
     return scores
 
 
-def held_out_sums(estimator: Any, y: Any, sample_weight: Any) -> StreamSums:
+def held_out_sums(estimator: Any, y: ArrayLike, sample_weight: ArrayLike | None) -> StreamSums:
     """Residual sums of the out-of-fold rows of a fitted estimator, for a monitor; empty if it held none out."""
     price: Price = estimator.weighting_
     known: Bools
@@ -195,8 +196,8 @@ class _Tally:
     excess: float = 0.0
     total: float = 0.0
     n_values: int = 0
-    at_most: Any = 0
-    counts: Any = 0
+    at_most: Index = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    counts: Index = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
 
 
 class NewRows:
@@ -207,7 +208,7 @@ class NewRows:
         self.n_rows = 0
         self._tallies = [_Tally() for _ in columns]
 
-    def add(self, encoded: Any) -> None:
+    def add(self, encoded: EncodedTable) -> None:
         """Count the rows of an `EncodedTable`."""
         self.n_rows += len(encoded.X)
         known = self.columns, blocks_of(self.columns), self.profile.columns, self._tallies

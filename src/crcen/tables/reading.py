@@ -17,7 +17,7 @@ from crcen.tables.locations import DataFile, files_of, is_url, masked
 from crcen.tables.options import ReadOptions
 from crcen.tables.parquet import parquet_parts
 from crcen.tables.text import TextPart
-from crcen.tables.typing import DataFrame, RecordBatch
+from crcen.tables.typing import DataFrame, RecordBatch, Schema
 
 __all__ = ["CHUNK_ROWS", "Table", "open_table", "reading"]
 
@@ -59,7 +59,7 @@ class Table:
         return None if file is None or file.held is not None or file.system is not None else file
 
     @property
-    def schema(self) -> Any:
+    def schema(self) -> Schema:
         """Arrow's schema, if the source states types; else None."""
         return getattr(self.parts[0], "schema", None)
 
@@ -115,7 +115,7 @@ class Table:
         kinds = {} if self.schema is None else dict(zip(self.columns, self.schema.types, strict=True))
         return as_pandas(pa.schema([(name, kinds.get(name, pa.string())) for name in columns]).empty_table())
 
-    def _batches(self, part: Any, columns: Sequence[str] | None) -> Iterator[RecordBatch]:
+    def _batches(self, part: Part, columns: Sequence[str] | None) -> Iterator[RecordBatch]:
         """Rows of a part, which must be the same in every pass."""
         file, n_rows = getattr(part, "file", None), 0
         check = (lambda: None) if file is None else file.check_unchanged
@@ -131,9 +131,9 @@ class Table:
                 check()  # what went wrong may come of that
                 raise
             check()
-        if part.__dict__.setdefault("n_read", n_rows) != n_rows:
+        if (n_read := vars(part).setdefault("n_read", n_rows)) != n_rows:
             raise DataUnavailable(
-                f"{part.name} gave {part.n_read:,} rows at first and {n_rows:,} now: it was changed while it was in "
+                f"{part.name} gave {n_read:,} rows at first and {n_rows:,} now: it was changed while it was in "
                 f"use; start again."
             )
 
@@ -144,7 +144,7 @@ class Table:
 
 def _sized(batches: Iterator[RecordBatch], n_rows: int) -> Iterator[DataFrame]:
     """Batches joined or cut to ``n_rows`` rows, as data frames; at least one."""
-    waiting: list[Any] = []
+    waiting: list[RecordBatch] = []
     n_waiting, has_given, last = 0, False, None
     for batch in batches:
         last = batch
@@ -267,14 +267,14 @@ def open_table(data: Any, read: ReadOptions | None = None, *, is_strict: bool = 
     options = checked(files[0].kind)
     with reading(name):
         if files[0].kind == "parquet":
-            parts: Sequence[Any] = parquet_parts(files, base, options)
+            parts: Sequence[Part] = parquet_parts(files, base, options)
         else:
             part = SheetPart if files[0].kind == "workbook" else TextPart
             parts = [part(file, options) for file in files]
     return _table(parts, options, native, name)
 
 
-def _table(parts: Sequence[Any], options: ReadOptions, native: Any = None, name: str = "") -> Table:
+def _table(parts: Sequence[Part], options: ReadOptions, native: Any = None, name: str = "") -> Table:
     first = parts[0]
     if len(parts) == 1:
         name = first.name if is_url(first.name) else Path(first.name).name if first.name[-1] != "/" else first.name

@@ -15,12 +15,15 @@ from typing import Any, BinaryIO
 from crcen.exceptions import DataUnavailable, InvalidInput
 from crcen.tables.locations import DataFile
 from crcen.tables.options import ReadOptions
-from crcen.tables.typing import RecordBatch
+from crcen.tables.typing import ArrowArray, RecordBatch
 
 __all__ = ["MISSING_MARKS", "TextPart", "filled_names", "header_row"]
 
 SEPARATORS = (",", ";", "\t", "|")
 FIXED = "fixed"
+# Rows with their lines, and where columns of fixed width stand.
+Rows = list[tuple[int, list[str]]]
+Spans = tuple[tuple[int, int], ...]
 # What pandas reads as missing, and what UCI's files write.
 MISSING_MARKS = (
     *("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"),
@@ -49,7 +52,7 @@ class TextFormat:
     columns: tuple[str, ...] = ()
     n_skipped: int = 0
     has_rows: bool = True
-    spans: tuple[tuple[int, int], ...] = ()
+    spans: Spans = ()
 
 
 class _LineCounter:
@@ -259,7 +262,7 @@ class TextPart:
         )
 
 
-def _with_points(cells: Any, is_grouped: bool) -> Any:
+def _with_points(cells: ArrowArray, is_grouped: bool) -> ArrowArray:
     """Plain numbers with a decimal point and without groups; cells that hold anything else stay."""
     import pyarrow.compute as pc
 
@@ -360,7 +363,7 @@ def _any_length() -> Iterator[None]:
         csv.field_size_limit(before)
 
 
-def _rows(text: str, separator: str, quote: str) -> list[tuple[int, list[str]]]:
+def _rows(text: str, separator: str, quote: str) -> Rows:
     """The first rows of a text that are not blank, each with its last line; none if the text is no such table."""
     found = []
     try:
@@ -374,13 +377,13 @@ def _rows(text: str, separator: str, quote: str) -> list[tuple[int, list[str]]]:
     return found
 
 
-def _separated(text: str, suffix: str, options: ReadOptions, quote: str) -> Any:
+def _separated(text: str, suffix: str, options: ReadOptions, quote: str) -> tuple[str, Rows, Spans]:
     """Separator, first rows with their lines, and spans of fixed columns."""
     skip = options.skip_rows or 0
     stated, likely = options.separator, "\t" if suffix in (".tsv", ".tab") else ","
     remark = re.match(r"sep=(.)[\r\n]", text)
     likely = remark[1] if remark else likely
-    found: dict[str, Any] = {}
+    found: dict[str, tuple[tuple[bool, float, int, bool], Rows]] = {}
     for separator in [stated] if stated and len(stated) == 1 and stated != " " else SEPARATORS:
         rows = [(line, row) for line, row in _rows(text, separator, quote) if line > skip]
         if not rows:
@@ -432,7 +435,7 @@ def _split_rows(lines: Iterator[tuple[int, str]], text: TextFormat) -> Iterator[
             yield number, line.rstrip("\r\n").split(text.separator)
 
 
-def _spans(lines: Sequence[str]) -> tuple[tuple[int, int], ...]:
+def _spans(lines: Sequence[str]) -> Spans:
     """Where columns of fixed width stand: between places that are blank in all lines."""
     width = max(map(len, lines), default=0)
     is_filled = [any(line[at : at + 1].strip() for line in lines) for at in range(width)]
@@ -441,7 +444,7 @@ def _spans(lines: Sequence[str]) -> tuple[tuple[int, int], ...]:
     return tuple(zip(starts, ends, strict=True))
 
 
-def header_row(rows: Sequence[Sequence[Any]], lines: Sequence[int]) -> int:
+def header_row(rows: Sequence[Sequence[object]], lines: Sequence[int]) -> int:
     """The row with the column names; rows above it are titles or remarks of one cell each."""
     first = [str(cell) for cell in rows[0] if str(cell).strip()]
     is_remark = str(rows[0][0]).startswith("#") or re.fullmatch(r"sep=.?", "".join(map(str, rows[0])))

@@ -5,10 +5,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "Bools", "DataFrame", "Hashes", "Index", "RecordBatch", "Schema", "Series"]
+__all__ = ["Array", "ArrowArray", "Bools", "DataFrame", "Hashes", "Index", "RecordBatch", "Schema", "Series"]
 
 DataFrame: TypeAlias = Any
 Series: TypeAlias = Any
+ArrowArray: TypeAlias = Any
 RecordBatch: TypeAlias = Any
 Schema: TypeAlias = Any
 

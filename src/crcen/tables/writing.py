@@ -24,7 +24,7 @@ def neutralised(frame: DataFrame) -> DataFrame:
     """Put an apostrophe before texts and names, but not numbers, that a spreadsheet would take for formulas."""
     import pandas as pd
 
-    def safe(cell: Any) -> Any:
+    def safe(cell: object) -> object:
         return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) and not _is_number(cell) else cell
 
     kept = (pd.api.types.is_numeric_dtype, pd.api.types.is_datetime64_any_dtype, pd.api.types.is_timedelta64_dtype)
