@@ -1,5 +1,7 @@
 """Columns of a mixed table as numbers: what each kind remembers of the training rows, and how it encodes new ones."""
 
+from __future__ import annotations
+
 import itertools
 import math
 from abc import ABC, abstractmethod
@@ -366,7 +368,7 @@ class TextColumn(Column):
             raise ValueError("a text column with other arrays than those of its n-grams")
 
     @classmethod
-    def learn(cls, name: str, present: Series, has_missing: bool, n_parts: int, n_rows: int, seed: int) -> "TextColumn":
+    def learn(cls, name: str, present: Series, has_missing: bool, n_parts: int, n_rows: int, seed: int) -> TextColumn:
         """The column of these texts, with n-grams of at least so many rows; a ValueError if there are none."""
         from sklearn.decomposition import TruncatedSVD
 
