@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from crcen.models.classifier import CRCENClassifier
 from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import Course, write_fit
 from crcen.scale.plan import StreamPlan
-from crcen.scale.sources import Chunk, read_ahead
+from crcen.scale.sources import Chunk, Values, read_ahead
 from crcen.theory.balance import BalanceRows, solve_balance
 from crcen.theory.decision import sigmoid, softmax
 from crcen.theory.key_equation import KeySums, key_sums, on_rows
@@ -46,6 +45,7 @@ _CLOSED, _CLOSED_TWO = 1e-12, 1e-14
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
+Shift = float | Array  # of the positive class, or of all
 # Every worker's tensor, in the order of ranks, stacked; ``tensor[None]`` for a single worker.
 Gather = Callable[[Tensor], Tensor]
 
@@ -75,7 +75,7 @@ class LogitFile:
         self._file = self._path.open("wb")
         self.totals = np.zeros(self.n_classes)
 
-    def add(self, logits: Array, y: NDArray[Any], weight: Array) -> None:
+    def add(self, logits: Array, y: Values, weight: Array) -> None:
         """Append rows with class numbers, or whether they are positive; those of weight 0 are no rows."""
         if not np.isfinite(logits).all():
             raise InvalidInput("a logit is not finite: look for extreme values in these rows, or standardize columns.")
@@ -110,13 +110,13 @@ class LogitFile:
     def __enter__(self) -> "LogitFile":
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         with suppress(OSError):  # of a full disk: what could not be written is not wanted any more
             self._file.close()
         self._path.unlink(missing_ok=True)
 
 
-def solve_file(logits: LogitFile, price: Price, gather: Gather = alone) -> Any:
+def solve_file(logits: LogitFile, price: Price, gather: Gather = alone) -> Shift:
     """The shift, or shifts (K,) with mean 0, with which the key equations hold on all rows of all workers.
 
     ``gather`` stacks the tensors of all workers; each worker then finds the same shifts.
@@ -144,7 +144,7 @@ def solve_file(logits: LogitFile, price: Price, gather: Gather = alone) -> Any:
     return float(shifts[1]) if is_binary else np.asarray(shifts - shifts.mean())
 
 
-def sums_of_file(logits: LogitFile, shift: Any, price: Price) -> KeySums | None:
+def sums_of_file(logits: LogitFile, shift: Shift, price: Price) -> KeySums | None:
     """The sums of the rows of a file, with the shift added to their logits; None if there are no rows."""
     total: KeySums | None = None
     n_pairs = logits.n_classes * (logits.n_classes - 1) // 2
@@ -161,10 +161,9 @@ def sums_of_file(logits: LogitFile, shift: Any, price: Price) -> KeySums | None:
 
 
 # The sums of all workers, in the order of ranks.
-GatherSums = Callable[[Any], Sequence[Any]]
+GatherSums = Callable[[KeySums | None], Sequence[KeySums | None]]
 
 _BALANCED = 1e-10
-_CHUNKS_AHEAD = 4
 _ALL_ROWS = "all rows of the stream"
 
 
@@ -218,11 +217,11 @@ def balance_on(
     is_balanced = plan.recipe.balance
     n_outputs = plan.shape.n_outputs
     with reproducible_arithmetic(), LogitFile(folder, n_outputs, is_weighted=is_weighted) as logits:
-        for chunk in read_ahead(chain.from_iterable(blocks), depth=_CHUNKS_AHEAD):
+        for chunk in read_ahead(chain.from_iterable(blocks)):
             columns = ensemble.mean_logits(chunk.X) + ensemble.shift
             of_network = columns if labels.positive is None else labels.margin(columns)
             logits.add(of_network, chunk.target(plan.labels), chunk.weight)
-        shift: Any = np.zeros(labels.n_classes) if labels.positive is None else 0.0
+        shift: Shift = np.zeros(labels.n_classes) if labels.positive is None else 0.0
         if is_balanced:
             shift = solve_file(logits, plan.price, gather)
         own = sums_of_file(logits, shift, plan.price)

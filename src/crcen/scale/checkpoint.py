@@ -21,6 +21,8 @@ from crcen.exceptions import DataUnavailable
 
 __all__ = ["Progress", "read_checkpoint", "write_checkpoint"]
 
+Values = NDArray[Any]  # of any type
+
 # What reading a file that is empty, cut short, altered or no checkpoint ends in.
 _DAMAGE = (
     *(OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, NotImplementedError, RuntimeError),
@@ -56,7 +58,7 @@ class Progress:
     loss_curve: list[float] = field(default_factory=list)
     val_loss_curve: list[list[float]] = field(default_factory=list)
     since_best: int = 0
-    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+    arrays: dict[str, Values] = field(default_factory=dict)
 
 
 def write_checkpoint(path: Path, progress: Progress) -> None:
@@ -80,7 +82,7 @@ def write_checkpoint(path: Path, progress: Progress) -> None:
         raise DataUnavailable(f"{str(error).rstrip('.')}; {kept}.") from error
 
 
-def _digest(arrays: dict[str, NDArray[Any]]) -> str:
+def _digest(arrays: dict[str, Values]) -> str:
     """Of names and content: the file's own sums do not cover the names."""
     found = hashlib.sha256()
     for name, array in sorted(arrays.items()):

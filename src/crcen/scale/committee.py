@@ -1,7 +1,6 @@
 """A committee of streamed members: a network and boosted trees, stacked on held-out rows."""
 
 import time
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,7 @@ from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import write_ensemble
 from crcen.models.members.member import FittedMember
 from crcen.models.members.tree_arrays import TreeEnsemble
+from crcen.scale.sources import Values
 from crcen.scale.trees import SETTING, GrownTrees
 from crcen.theory.balance import class_shifts
 from crcen.theory.key_equation import on_rows, without_test
@@ -27,7 +27,7 @@ _FOLDS = 4
 
 
 def stack_members(
-    network: CRCENClassifier, trees: TreeEnsemble, grown: GrownTrees, X: Array, y: NDArray[Any], seed: int = 0
+    network: CRCENClassifier, trees: TreeEnsemble, grown: GrownTrees, X: Array, y: Values, seed: int = 0
 ) -> CommitteeClassifier:
     """Combine a streamed network and trees by weights from rows that neither was trained on.
 
@@ -60,7 +60,10 @@ def stack_members(
     (group,) = fitted.members
     assert isinstance(group, NetworkGroup)
     natural = fitted.shift - price.log_weights
-    members: tuple[Any, ...] = (group.shifted(labels.margin(natural) if has_positive else natural), member)
+    members: tuple[NetworkGroup | TreeEnsemble, ...] = (
+        group.shifted(labels.margin(natural) if has_positive else natural),
+        member,
+    )
     kept = [i for i in range(2) if stacking.weights[i] > 0.0] or [0, 1]
     made = CommitteeClassifier(
         network.weighting,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.exceptions import CrcenError, DataUnavailable
-from crcen.scale.sources import ArrowSource, Chunk, labels_of, numbers_of
+from crcen.scale.sources import ArrowSource, Chunk, RecordBatch, Values, labels_of, numbers_of
 from crcen.scale.table_survey import frames_of
 from crcen.tables.columns import CategoryColumn, Column
 from crcen.tables.fingerprint import MOST_HASHES, Fingerprint, row_hashes
@@ -23,8 +23,9 @@ __all__ = [
     "write_encoded",
 ]
 
-# pandas is optional, and no type checker sees it.
+# pandas and pyarrow are optional, and no type checker sees them.
 DataFrame = Any
+ArrowTable = Any
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -106,7 +107,7 @@ class EncodedRows(ArrowSource):
         """Names of the encoded columns."""
         return tuple(str(j) for j in range(sum(self._widths)))
 
-    def _chunk(self, batch: Any, name: str) -> Chunk:
+    def _chunk(self, batch: RecordBatch, name: str) -> Chunk:
         X = np.zeros((batch.num_rows, sum(self._widths)), order="F")
         at = 0
         for stored, width in zip(self._features, self._widths, strict=True):
@@ -124,9 +125,9 @@ def write_encoded(
     table: Table,
     columns: Sequence[Column],
     target: str,
-    labels: Mapping[Any, Any],
+    labels: Mapping[object, object],
     folder: Path,
-    use: Callable[[Any, Array, int], Bools | None] = lambda frame, X, file: None,
+    use: Callable[[DataFrame, Array, int], Bools | None] = lambda frame, X, file: None,
     show: Callable[[float], None] = lambda share: None,
     also: Sequence[str] = (),
 ) -> dict[str, int]:
@@ -174,7 +175,7 @@ def write_encoded(
                         if encoded.n_unreadable:
                             unreadable[column.name] = unreadable.get(column.name, 0) + encoded.n_unreadable
                     kept = use(frame, np.column_stack(parts), number)
-                    rows: Any = slice(None) if kept is None else kept
+                    rows: slice | Bools = slice(None) if kept is None else kept
                     y = pa.array([labels[cell] for cell in frame[target][rows]])
                     if len(y):
                         write(pa.table({**{str(j): part[rows] for j, part in enumerate(stored)}, _TARGET: y}))
@@ -182,7 +183,7 @@ def write_encoded(
     return unreadable
 
 
-def _stored(column: Column, values: Array) -> list[NDArray[Any]]:
+def _stored(column: Column, values: Array) -> list[Values]:
     """A column's encoded rows as they are stored."""
     if not isinstance(column, CategoryColumn) or values.shape[1] == 1:
         return list(np.ascontiguousarray(values.T))
@@ -191,12 +192,12 @@ def _stored(column: Column, values: Array) -> list[NDArray[Any]]:
 
 
 @contextmanager
-def _writer(folder: Path) -> Iterator[Callable[[Any], None]]:
+def _writer(folder: Path) -> Iterator[Callable[[ArrowTable], None]]:
     """A function that takes tables of any length and writes row groups into a few files."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    waiting: list[Any] = []
+    waiting: list[ArrowTable] = []
     state: dict[str, Any] = {"file": None, "groups": 0, "files": 0}
 
     def flush() -> None:
@@ -217,7 +218,7 @@ def _writer(folder: Path) -> Iterator[Callable[[Any], None]]:
             state["file"].close()
             state["file"] = None
 
-    def write(table: Any) -> None:
+    def write(table: ArrowTable) -> None:
         waiting.append(table)
         if sum(map(len, waiting)) >= _GROUP_ROWS:
             flush()

@@ -84,8 +84,8 @@ class StreamPlan:
         Mean of scaled sample weight times class weight over the training rows.
     output_bias
         Start of the output biases: log-odds of the weighted classes, or centred logarithms of their shares.
-    n_train_rows, n_features
-        Training rows and their columns.
+    n_features
+        Columns of the rows.
     """
 
     labels: Labels
@@ -99,7 +99,6 @@ class StreamPlan:
     weight_scale: float
     mean_weight: float
     output_bias: float | Array
-    n_train_rows: int
     n_features: int
 
     def trainer(self, device: torch.device | str = "cpu", all_reduce: AllReduce | None = None) -> StreamTrainer:
@@ -202,7 +201,6 @@ def make_plan(model: CRCENClassifier, statistics: StreamStatistics, seed: int) -
         weight_scale=scale,
         mean_weight=float(mass.sum()) / (n_train * scale),
         output_bias=float(logs[labels.column] - logs[1 - labels.column]) if is_binary else logs - logs.mean(),
-        n_train_rows=n_train,
         n_features=len(statistics.names),
     )
 

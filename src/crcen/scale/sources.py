@@ -1,23 +1,23 @@
 """Rows in passing: Parquet files, Arrow datasets and batches, read in blocks; which rows are held out."""
 
 import hashlib
-import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from queue import Empty, Full, Queue
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.locations import paths_of
 from crcen.tables.parquet import index_columns, kind_of, record_batches
+from crcen.theory.labels import Labels
 
 __all__ = [
     "ArrowSource",
@@ -40,6 +40,15 @@ _GOLDEN, _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
 _HALF = np.uint64(32)
 
 Array = NDArray[np.float64]
+Values = NDArray[Any]  # of any type
+T = TypeVar("T")
+# pyarrow is optional, and no type checker sees it.
+Fragment = Any
+Schema = Any
+RecordBatch = Any
+ArrowColumn = Any
+# Paths, a dataset of pyarrow, or batches.
+Source = Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +59,15 @@ class Chunk:
     """
 
     X: Array
-    labels: NDArray[Any]
+    labels: Values
     weight: Array
     origin: str
 
     def __len__(self) -> int:
         return len(self.X)
+
+    def __getitem__(self, rows: slice) -> "Chunk":
+        return Chunk(self.X[rows], self.labels[rows], self.weight[rows], self.origin)
 
     def check(self, names: Sequence[str]) -> None:
         """Refuse what cannot be trained on, naming the column and where it stands."""
@@ -73,7 +85,7 @@ class Chunk:
                 f"negative."
             )
 
-    def target(self, labels: Any) -> NDArray[Any]:
+    def target(self, labels: Labels) -> Values:
         """Which rows are positive, or class numbers of more than two classes; a new label is refused."""
         try:
             return np.asarray(labels.target(self.labels))
@@ -162,7 +174,7 @@ class _Piece:
     """A row group of a file, or a whole fragment that has none."""
 
     file: int
-    fragment: Any
+    fragment: Fragment
     n_rows: int
     n_bytes: int = 0
 
@@ -172,7 +184,7 @@ class _File:
     """A file and how it looked when it was opened; both numbers are 0 for what is no file."""
 
     name: str
-    fragment: Any
+    fragment: Fragment
     size: int = 0
     changed: int = 0
 
@@ -190,25 +202,21 @@ class ArrowSource:
         Names of the columns to learn from; ``None`` for all others.
     skip_bad_files
         Leave out files that cannot be read or whose columns differ, with a warning, instead of refusing.
-    only_numbers
-        Refuse other features than numbers, which chunks cannot hold; `record_batches` can.
     """
 
     _batch_rows = 8192  # decoded at a time
 
     def __init__(
         self,
-        source: Any,
+        source: Source,
         target: str,
         weight: str | None = None,
         features: Sequence[str] | None = None,
         *,
         skip_bad_files: bool = False,
-        only_numbers: bool = True,
     ) -> None:
         self._target, self._weight, self._skips = target, weight, skip_bad_files
-        self._only_numbers = only_numbers
-        self._schema: Any = None
+        self._schema: Schema = None
         self._left_out: tuple[float, int] = (0.0, 0)  # share and seed of held-out rows
         files = self._listed(source)
         self._features: tuple[str, ...] = tuple(features) if features is not None else ()
@@ -241,7 +249,7 @@ class ArrowSource:
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
-    def _listed(self, source: Any) -> list[tuple[str, Callable[[], Any]]]:
+    def _listed(self, source: Source) -> list[tuple[str, Callable[[], Fragment]]]:
         """Names of files, each with what opens it."""
         import pyarrow.dataset as ds
         import pyarrow.fs as fs
@@ -258,7 +266,7 @@ class ArrowSource:
         system = fs.LocalFileSystem() if remote is None else fs.PyFileSystem(fs.FSSpecHandler(remote))
         return [(name, lambda path=path: form.make_fragment(path, system)) for name, path, _ in files]  # type: ignore[misc]
 
-    def _each(self, items: Sequence[tuple[str, Any]], use: Callable[[str, Any], None]) -> None:
+    def _each(self, items: Sequence[tuple[str, T]], use: Callable[[str, T], None]) -> None:
         """Use every file; leave the bad ones out if that was asked for."""
         skipped = []
         for name, item in items:
@@ -274,7 +282,7 @@ class ArrowSource:
                 raise DataUnavailable(f"none of the {len(items)} files can be used: {said}")
             warnings.warn(f"{len(skipped)} of {len(items)} files left out: {said}", UserWarning, stacklevel=5)
 
-    def _add(self, name: str, open_fragment: Callable[[], Any]) -> None:
+    def _add(self, name: str, open_fragment: Callable[[], Fragment]) -> None:
         with _naming(name):
             fragment = open_fragment()
             schema = self._schema or fragment.physical_schema
@@ -287,7 +295,7 @@ class ArrowSource:
         self._files.append(_File(name, fragment, *_look(fragment)))
         self._pieces += [_Piece(number, part, *size) for part, size in zip(parts, sizes, strict=True)]
 
-    def _check_columns(self, name: str, schema: Any) -> None:
+    def _check_columns(self, name: str, schema: Schema) -> None:
         wanted = [self._target, *([self._weight] if self._weight else [])]
         if not self._features:
             left_out = [column for column in index_columns(schema) if column not in wanted]
@@ -305,12 +313,10 @@ class ArrowSource:
                 listed = ", ".join(schema.names[:8]) + (", …" if len(schema.names) > 8 else "")
                 raise InvalidInput(f"{name} has no column {column!r}; it has {listed}.")
             kind, written = kind_of(schema.field(column).type), str(schema.field(column).type)
-            if kind == "null" and not self._only_numbers:
-                continue  # a file in which every cell of the column is missing
             first_kind, first_seen = self._kinds.setdefault(column, (kind, f"{written} in {name}"))
             if kind != first_kind:
                 raise InvalidInput(f"column {column!r} is {written} in {name}, but {first_seen}; write both alike.")
-            if self._only_numbers and kind != "number" and column != self._target:
+            if kind != "number" and column != self._target:
                 raise InvalidInput(
                     f"column {column!r} of {name} is {written}, not a number; crcen.fit_files takes mixed columns, or "
                     f"leave the column out."
@@ -345,12 +351,6 @@ class ArrowSource:
         self._take_files(made, numbers)
         return made
 
-    def choose(self, features: Sequence[str]) -> "ArrowSource":
-        """The same rows with some of the features."""
-        made = copy(self)
-        made._features = tuple(features)
-        return made
-
     def without_held_out(self, share: float, seed: int) -> "ArrowSource":
         """The same files without the rows that `held_out` holds out."""
         made = copy(self)
@@ -368,27 +368,6 @@ class ArrowSource:
         for file in self._files:
             with _naming(file.name):
                 _check_file(file)
-
-    def kind(self, column: str) -> str:
-        """What `kind_of` says of a column."""
-        return self._kinds.get(column, ("null", ""))[0]
-
-    def file_name(self, number: int) -> str:
-        """The name of a file."""
-        return self._files[number].name
-
-    def record_batches(self, number: int) -> Iterator[Any]:
-        """Rows of a file as Arrow has them: features, target and weight."""
-        for piece in self._pieces:
-            if piece.file == number:
-                yield from self._batches(piece)
-
-    def _batches(self, piece: _Piece) -> Iterator[Any]:
-        file = self._files[piece.file]
-        columns = [*self._features, self._target, *([self._weight] if self._weight else [])]
-        with _naming(file.name):
-            _check_file(file)
-            yield from record_batches(piece.fragment, columns, self._schema, self._batch_rows)
 
     def _file_chunks(self, number: int) -> Iterator[Chunk]:
         for piece in self._pieces:
@@ -438,16 +417,18 @@ class ArrowSource:
 
     def _piece_chunks(self, piece: _Piece, skip: int) -> Iterator[Chunk]:
         """Chunks of a piece without its first ``skip`` rows."""
-        name = self._files[piece.file].name
-        with _naming(name):
-            for batch in self._batches(piece):
+        file = self._files[piece.file]
+        columns = [*self._features, self._target, *([self._weight] if self._weight else [])]
+        with _naming(file.name):
+            _check_file(file)
+            for batch in record_batches(piece.fragment, columns, self._schema, self._batch_rows):
                 if skip >= batch.num_rows:
                     skip -= batch.num_rows
                     continue
-                yield self._chunk(batch.slice(skip), name)
+                yield self._chunk(batch.slice(skip), file.name)
                 skip = 0
 
-    def _chunk(self, batch: Any, name: str) -> Chunk:
+    def _chunk(self, batch: RecordBatch, name: str) -> Chunk:
         n = batch.num_rows
         X = np.empty((n, len(self._features)), order="F")
         for j, column in enumerate(self._features):
@@ -460,9 +441,8 @@ class _Reader:
     """Takes chunks apart into stretches of any length."""
 
     def __init__(self, chunks: Iterator[Chunk]) -> None:
-        self._chunks, self._rest = chunks, None
-
-    _rest: Chunk | None
+        self._chunks = chunks
+        self._rest: Chunk | None = None
 
     def take(self, n_rows: int) -> Iterator[Chunk]:
         """The next rows, or fewer at the end."""
@@ -472,13 +452,12 @@ class _Reader:
             if chunk is None:
                 return
             if len(chunk) > n_rows:
-                self._rest = Chunk(chunk.X[n_rows:], chunk.labels[n_rows:], chunk.weight[n_rows:], chunk.origin)
-                chunk = Chunk(chunk.X[:n_rows], chunk.labels[:n_rows], chunk.weight[:n_rows], chunk.origin)
+                chunk, self._rest = chunk[:n_rows], chunk[n_rows:]
             n_rows -= len(chunk)
             yield chunk
 
 
-def _look(fragment: Any) -> tuple[int, int]:
+def _look(fragment: Fragment) -> tuple[int, int]:
     """Size and time of the last change of a fragment's file."""
     if not hasattr(fragment, "path"):
         return 0, 0
@@ -507,17 +486,17 @@ def _naming(name: str) -> Iterator[None]:
         raise DataUnavailable(f"{name} cannot be read: {said}") from error
 
 
-def numbers_of(column: Any) -> NDArray[Any]:
+def numbers_of(column: ArrowColumn) -> Values:
     """Numbers and truth values; NaN where one is missing."""
     import pyarrow as pa
 
     if pa.types.is_boolean(column.type) or pa.types.is_decimal(column.type):
         column = column.cast(pa.float64()) if pa.types.is_decimal(column.type) else column.cast(pa.int8())
-    numbers: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    numbers: Values = column.to_numpy(zero_copy_only=False)
     return numbers
 
 
-def labels_of(column: Any, target: str, name: str) -> NDArray[Any]:
+def labels_of(column: ArrowColumn, target: str, name: str) -> Values:
     """Labels as they stand; a missing one is refused."""
     import pyarrow as pa
 
@@ -528,9 +507,6 @@ def labels_of(column: Any, target: str, name: str) -> NDArray[Any]:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     return np.asarray(column.to_numpy(zero_copy_only=False))
-
-
-T = TypeVar("T")
 
 
 class RowBlocks(Protocol):
@@ -561,7 +537,7 @@ class RowSource(RowBlocks, Protocol):
 
 
 def open_source(
-    source: Any,
+    source: Source,
     target: str | None,
     weight: str | None = None,
     features: Sequence[str] | None = None,
@@ -587,14 +563,14 @@ def open_source(
     return BatchSource(source)
 
 
-def _is_dataset(source: Any) -> bool:
+def _is_dataset(source: object) -> bool:
     return any(base.__module__.startswith("pyarrow") and base.__name__ == "Dataset" for base in type(source).__mro__)
 
 
 class BatchSource:
     """Rows of any object that gives (X, y) or (X, y, weight) batches each time it is iterated."""
 
-    def __init__(self, batches: Iterable[Any]) -> None:
+    def __init__(self, batches: Iterable[Sequence[ArrayLike]]) -> None:
         if not hasattr(batches, "__iter__"):
             raise InvalidInput(
                 f"a source must be Parquet files, an Arrow dataset or an iterable of (X, y) batches: got a "
@@ -647,7 +623,7 @@ class BatchSource:
             raise InvalidInput(f"the source gave {self._n_rows} rows at first and {n_rows} now; it must give the same.")
         self._n_rows = n_rows
 
-    def _chunk(self, batch: Any, origin: str) -> Chunk:
+    def _chunk(self, batch: Sequence[ArrayLike], origin: str) -> Chunk:
         if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
             raise InvalidInput(f"{origin} must be (X, y) or (X, y, weight): got a {type(batch).__name__}.")
         names = tuple(str(name) for name in getattr(batch[0], "columns", ()))
@@ -673,46 +649,12 @@ class BatchSource:
         return Chunk(X, labels, weight, origin)
 
 
-def read_ahead(items: Iterator[T], depth: int = 1) -> Iterator[T]:
-    """The same items, made by a thread that stays at most ``depth`` ahead; its errors are raised here."""
-    queue: Queue[tuple[bool, Any]] = Queue(depth)
-    stop = threading.Event()
-
-    def put(entry: tuple[bool, Any]) -> bool:
-        while not stop.is_set():
-            try:
-                queue.put(entry, timeout=0.1)
-                return True
-            except Full:
-                continue
-        return False
-
-    def work() -> None:
-        try:
-            for item in items:
-                if not put((True, item)):
-                    return
-            put((False, None))
-        except BaseException as error:  # handed over, whatever it is
-            put((False, error))
-
-    thread = threading.Thread(target=work, daemon=True, name="crcen-read-ahead")
-    thread.start()
-    try:
-        while True:
-            is_item, value = queue.get()
-            if is_item:
-                yield value
-                del value  # not kept alive while the next one is waited for
-            elif value is not None:
-                raise value
-            else:
-                return
-    finally:
-        stop.set()
-        while True:
-            try:
-                queue.get_nowait()
-            except Empty:
-                break
-        thread.join()
+def read_ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same items, each made by a thread while the one before it is used; its errors are raised here."""
+    end = object()
+    with ThreadPoolExecutor(1, thread_name_prefix="crcen-read-ahead") as pool:
+        following = pool.submit(next, items, end)
+        while (item := following.result()) is not end:
+            following = pool.submit(next, items, end)
+            yield cast(T, item)
+            del item  # not kept alive while the next one is waited for

@@ -4,14 +4,13 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.validation import check_classes
-from crcen.scale.sources import Chunk, RowSource, held_out, read_ahead
+from crcen.scale.sources import Chunk, RowSource, Values, held_out, read_ahead
 from crcen.training.encoding import INPUT_LIMIT, InputEncoding, column_layout, fit_encoding, raw
 
 __all__ = [
@@ -83,10 +82,10 @@ class ColumnMoments:
 class LabelTotals:
     """Rows and weight of each label."""
 
-    rows: dict[Any, int] = field(default_factory=dict)
-    weight: dict[Any, float] = field(default_factory=dict)
+    rows: dict[object, int] = field(default_factory=dict)
+    weight: dict[object, float] = field(default_factory=dict)
 
-    def add(self, labels: NDArray[Any], weight: Array) -> None:
+    def add(self, labels: Values, weight: Array) -> None:
         """Take in some rows."""
         kinds, at = np.unique(labels, return_inverse=True)
         rows, weights = np.bincount(at, minlength=len(kinds)), np.bincount(at, weight, minlength=len(kinds))
@@ -113,7 +112,7 @@ class LabelTotals:
         """All rows."""
         return sum(self.rows.values())
 
-    def weights(self, classes: NDArray[Any]) -> Array:
+    def weights(self, classes: Values) -> Array:
         """Weight of each class, (K,)."""
         return np.array([self.weight.get(label, 0.0) for label in classes.tolist()])
 
@@ -126,7 +125,7 @@ class RowSample:
         self._keys = np.empty(0)
         self.X, self.labels, self.weight = np.empty((0, 0)), np.empty(0), np.empty(0)
 
-    def add(self, X: Array, labels: NDArray[Any], weight: Array, origin: str) -> None:
+    def add(self, X: Array, labels: Values, weight: Array, origin: str) -> None:
         """Offer rows; the name of their file, wherever it is, and the rows before them decide their random numbers."""
         key = [self._seed, 6, zlib.crc32(Path(origin).name.encode()), self._seen]
         keys = np.random.Generator(np.random.Philox(np.random.SeedSequence(key))).random(len(X))
@@ -141,7 +140,7 @@ class RowSample:
         self._seen += other._seen
         self._take(other._keys, other.X, other.labels, other.weight)
 
-    def _take(self, keys: Array, X: Array, labels: NDArray[Any], weight: Array) -> None:
+    def _take(self, keys: Array, X: Array, labels: Values, weight: Array) -> None:
         if not len(keys) or not self._size:
             return
         if len(self._keys):
@@ -215,15 +214,13 @@ class StreamStatistics:
         moments = [part.tobytes() for part in (self.moments.mean, self.moments.squares)]
         return repr((self.totals, moments))
 
-    def classes(self) -> NDArray[Any]:
+    def classes(self) -> Values:
         """The labels, sorted."""
         if not self.totals.rows:
             raise InvalidInput("the source holds no rows.")
         return check_classes(np.array(list(self.totals.rows)))
 
-    def encoding(
-        self, kind: str, bins: int, encode: Callable[[NDArray[Any]], NDArray[Any]], *, standardize: bool
-    ) -> InputEncoding:
+    def encoding(self, kind: str, bins: int, encode: Callable[[Values], Values], *, standardize: bool) -> InputEncoding:
         """The input encoding that these rows give: the standard one from all of them, any other from the sample.
 
         ``encode`` gives what labels are to training: whether they are positive, or class numbers.
@@ -244,7 +241,7 @@ def survey_source(rows: RowSource, validation_fraction: float, seed: int, sample
 
     def use(chunks: Iterator[Chunk]) -> Callable[[], None]:
         part: StreamStatistics | None = None
-        for chunk in read_ahead(chunks, depth=4):
+        for chunk in read_ahead(chunks):
             part = part or StreamStatistics(rows.names, validation_fraction, seed, sample_rows=sample_rows)
             part.add(chunk)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from crcen._support.files import check_writable, exclusive_lock
 from crcen._support.progress import progress_bar
@@ -22,7 +23,7 @@ from crcen.models.fitting import base_seed
 from crcen.scale.balance import balance_on, store_networks
 from crcen.scale.checkpoint import Progress, read_checkpoint, write_checkpoint
 from crcen.scale.plan import StreamPlan, check_streamable, make_plan, streamed_encoding
-from crcen.scale.sources import BatchSource, RowBlocks, RowSource, open_source, read_ahead
+from crcen.scale.sources import BatchSource, RowBlocks, RowSource, Source, open_source, read_ahead
 from crcen.scale.statistics import StreamStatistics, survey_source
 from crcen.training.device import find_device
 from crcen.training.jobs import Status
@@ -40,6 +41,9 @@ __all__ = [
     "survey_terms",
 ]
 
+Array = NDArray[np.float64]
+Parameters = dict[str, Any]  # of `CRCENClassifier`
+
 # Epochs without a lower validation loss before training stops, as in `CRCENClassifier`.
 _PATIENCE = 10
 # With very many rows a network needs little penalty and no company.
@@ -51,9 +55,9 @@ SAMPLE_ROWS = 65_536
 
 
 def fit_stream(
-    source: Any,
+    source: Source,
     target: str | None = None,
-    weighting: Any = "balanced",
+    weighting: object = "balanced",
     *,
     epochs: int = 5,
     sample_weight: str | None = None,
@@ -149,7 +153,7 @@ def _fitted(
     model: CRCENClassifier,
     rows: RowSource,
     path: Path | None,
-    parameters: dict[str, Any],
+    parameters: Parameters,
     checkpoint_rows: int,
     buffer_rows: int | None,
 ) -> CRCENClassifier:
@@ -202,7 +206,7 @@ def _scratch_folder(checkpoint: Path | None) -> Iterator[Path]:
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def streamed_model(weighting: Any, epochs: int, parameters: dict[str, Any], **counts: Any) -> CRCENClassifier:
+def streamed_model(weighting: object, epochs: int, parameters: Parameters, **counts: object) -> CRCENClassifier:
     """A classifier with the settings of a streamed fit, checked, and so are the ``counts`` of rows and workers."""
     model = CRCENClassifier(weighting, **{"max_epochs": epochs, **_DEFAULTS, **parameters})
     schedule = group("schedule", model.schedule, Schedule, "learning_rate=0.02")
@@ -216,7 +220,7 @@ def streamed_model(weighting: Any, epochs: int, parameters: dict[str, Any], **co
     return model
 
 
-def settle_penalty(model: CRCENClassifier, parameters: dict[str, Any], statistics: StreamStatistics) -> None:
+def settle_penalty(model: CRCENClassifier, parameters: Parameters, statistics: StreamStatistics) -> None:
     """Give a classifier the default penalty, if it was told none: that of a prior, which the more rows weigh down."""
     if "l2" not in parameters:
         model.l2 = min(_MOST_L2, _L2_ROWS / max(statistics.train_totals.n_rows, 1))
@@ -324,7 +328,7 @@ class StreamRun:
                 best = at.arrays.setdefault(f"best_{kind}_{number}", layer.copy())
                 best[better] = layer[better]
 
-    def parameters(self) -> tuple[list[Any], list[Any]]:
+    def parameters(self) -> tuple[list[Array], list[Array]]:
         """Weights and biases of each layer: the best on the held-out rows, or the last."""
         weights, biases = self.trainer.parameters()
         best = self._progress.arrays

@@ -98,7 +98,7 @@ class ColumnFacts:
             self.is_whole &= bool((known == np.round(known)).all())
         return len(known)
 
-    def _count(self, found: Any) -> None:
+    def _count(self, found: Mapping[str, int] | Series) -> None:
         if self.counts is None:
             return
         for value, number in found.items():
@@ -277,7 +277,7 @@ class TableSurvey:
     counted: frozenset[str] = frozenset()
     seed: int = 0
     sample_rows: int = SAMPLE_ROWS
-    labels: dict[Any, int] = field(default_factory=dict)
+    labels: dict[object, int] = field(default_factory=dict)
     n_rows: int = 0
     n_unlabelled: int = 0
 
@@ -317,7 +317,7 @@ class TableSurvey:
             facts.merge(other.facts[name])
         self.sample.merge(other.sample)
 
-    def _count_labels(self, found: Any) -> None:
+    def _count_labels(self, found: Mapping[object, int] | Series) -> None:
         for label, number in found.items():
             self.labels[label] = self.labels.get(label, 0) + int(number)
         if len(self.labels) > _MOST_LABELS:
@@ -326,8 +326,6 @@ class TableSurvey:
                 f"fewer first."
             )
 
-
-# pandas is optional, and no type checker sees it.
 
 FRAME_ROWS = 20_000
 # Rows on which the words of a text column are learned.
@@ -345,7 +343,7 @@ class LearnedColumns:
     notes: list[str] = field(default_factory=list)
 
 
-def frames_of(table: Table, number: int, columns: Sequence[str]) -> Iterator[Any]:
+def frames_of(table: Table, number: int, columns: Sequence[str]) -> Iterator[DataFrame]:
     """Rows of a file of a table, in order, with categories as what they stand for."""
     import pandas as pd
 
@@ -440,7 +438,7 @@ def _with_witnesses(cells: Series, facts: ColumnFacts) -> Series:
     if as_text(cells).nunique() > 1:
         return cells
     if facts.counts:
-        others: list[Any] = list(facts.counts)
+        others: list[object] = list(facts.counts)
         if pd.api.types.is_bool_dtype(cells.dtype):
             others = [value == "True" for value in others]
     else:

@@ -25,6 +25,7 @@ __all__ = ["BinnedRows", "GrownTrees", "TreePlan", "grow_trees", "plan_trees"]
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.uint8]
+Dataset = Any  # of LightGBM, which no type checker sees
 
 SETTING = TreeSetting(128, 20, 5.0, 0.5)
 _MOST_BINS = 250  # of 256: LightGBM keeps some for itself
@@ -77,7 +78,7 @@ class TreePlan:
             found[:, j] = np.searchsorted(limits, X[:, j])
         return found
 
-    def params(self) -> dict[str, Any]:
+    def params(self) -> dict[str, object]:
         """LightGBM's parameters."""
         return {
             "num_leaves": self.setting.leaves,
@@ -151,7 +152,7 @@ class BinnedRows:
         self.target = np.concatenate(targets)
         self.codes: Codes = np.memmap(self.path, np.uint8, "r", shape=(len(self.target), len(plan.limits)))
 
-    def dataset(self, params: Mapping[str, Any]) -> Any:
+    def dataset(self, params: Mapping[str, object]) -> Dataset:
         """LightGBM's data set, read from the file in parts."""
         import lightgbm
 
@@ -160,7 +161,7 @@ class BinnedRows:
         class Rows(lightgbm.Sequence):
             batch_size = max(256, 2**22 // max(1, codes.shape[1]))
 
-            def __getitem__(self, at: Any) -> Array:
+            def __getitem__(self, at: int | slice | list[int]) -> Array:
                 return np.asarray(codes[at], dtype=np.float64)
 
             def __len__(self) -> int:
@@ -257,7 +258,7 @@ def grow_trees(
     start: GrownTrees,
     save: Callable[[GrownTrees], object] = lambda grown: None,
     *,
-    network: Mapping[str, Any] | None = None,
+    network: Mapping[str, object] | None = None,
     show: Callable[[float], None] = lambda share: None,
 ) -> GrownTrees:
     """Grow trees until the loss of held-out rows does not decrease.

@@ -26,12 +26,14 @@ __all__ = [
     "train_on_ray",
 ]
 
+Ray = Any  # the module, which is optional and which no type checker sees
+
 # A local cluster counts at least so many CPUs beside those of its workers, however few cores there are.
 _SPARE_CPUS = 2
 
 
 @contextmanager
-def connected(wanted_cpus: int, *, stay: bool = False) -> Iterator[Any]:
+def connected(wanted_cpus: int, *, stay: bool = False) -> Iterator[Ray]:
     """Give the ray module, connected: as it is already, to ``RAY_ADDRESS``, or to a local cluster for this while.
 
     Parameters
@@ -58,7 +60,7 @@ def connected(wanted_cpus: int, *, stay: bool = False) -> Iterator[Any]:
             ray.shutdown()
 
 
-def check_room(ray: Any, workers: int, cpus_per_worker: int, *, use_gpu: bool) -> None:
+def check_room(ray: Ray, workers: int, cpus_per_worker: int, *, use_gpu: bool) -> None:
     """Refuse what the cluster cannot hold: Ray itself would wait for ever, without a word.
 
     Parameters
@@ -105,7 +107,7 @@ class Meter:
 
 
 @contextmanager
-def cluster_progress(ray: Any, description: str, *, visible: bool) -> Iterator[Callable[[float], None] | None]:
+def cluster_progress(ray: Ray, description: str, *, visible: bool) -> Iterator[Callable[[float], None] | None]:
     """Draw a bar meanwhile; yield what a worker calls, on any machine, with the share of work done, or ``None``."""
     if not visible:
         yield None
@@ -195,7 +197,7 @@ def train_on_ray(
     return [results[position] for position in range(len(jobs))]
 
 
-def _uses_gpu(ray: Any, device: str) -> bool:
+def _uses_gpu(ray: Ray, device: str) -> bool:
     if device == "cpu":
         return False
     gpus = int(ray.cluster_resources().get("GPU", 0))
@@ -220,7 +222,7 @@ def _parts(jobs: Sequence[TrainingJob], shape: tuple[int, ...]) -> list[list[int
 
 
 def _train_part(
-    data: tuple[Any, Any, Any], jobs: list[TrainingJob], device: str, memory_bytes: int | None
+    data: tuple[ArrayLike, ArrayLike, ArrayLike | None], jobs: list[TrainingJob], device: str, memory_bytes: int | None
 ) -> list[TrainingResult] | CrcenError:
     """The results of some jobs, or why there are none: Ray would try an error again."""
     X, y, sample_weight = data

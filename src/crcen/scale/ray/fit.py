@@ -16,14 +16,17 @@ from crcen.exceptions import CrcenError, DataUnavailable, InvalidParameter, Trai
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitting import base_seed
 from crcen.scale.plan import make_plan
-from crcen.scale.ray.cluster import check_room, cluster_progress, connected
+from crcen.scale.ray.cluster import Ray, check_room, cluster_progress, connected
 from crcen.scale.ray.reader import survey_part
 from crcen.scale.ray.worker import Assignment
-from crcen.scale.sources import ArrowSource, reading_order
+from crcen.scale.sources import ArrowSource, Source, reading_order
 from crcen.scale.statistics import StreamStatistics
 from crcen.scale.stream import fingerprint_of, settle_penalty, streamed_model, survey_terms
 
 __all__ = ["fit_ray"]
+
+Trainer = Ray
+ArrowTable = Ray
 
 # Files that a reader opens together, to mix their rows, and groups of files a worker, to keep readers busy.
 _MOST_FILES, _GROUPS_A_WORKER = 8, 4
@@ -35,9 +38,9 @@ _ERROR_LINE = re.compile(r"[\w.]+(Error|Exception)\b: ")
 
 @renamed(num_workers="workers", storage_path="storage")
 def fit_ray(
-    source: Any,
+    source: Source,
     target: str,
-    weighting: Any = "balanced",
+    weighting: object = "balanced",
     *,
     workers: int = 2,
     use_gpu: bool = False,
@@ -92,12 +95,8 @@ def fit_ray(
 
     Raises
     ------
-    DataUnavailable
-        If a file cannot be read, is missing, or changes during the fit: its name is in the message.
-    InvalidInput
-        If columns, values or labels cannot be used; found before training starts.
     InvalidParameter
-        If the cluster has no room for workers and readers, which would otherwise wait for ever.
+        If the cluster has no room for workers and readers. Further errors are those of `crcen.fit_stream`.
     TrainingFailed
         If the networks diverge, or training failed more than ``max_failures`` times.
 
@@ -113,8 +112,9 @@ def fit_ray(
     if not (isinstance(worker_timeout, numbers.Real) and worker_timeout > 0):
         raise InvalidParameter(f"worker_timeout must be a number of seconds above 0: got {worker_timeout!r}.")
     need("ray.train.torch", "ray")
-    is_open = hasattr(source, "record_batches")
-    files = source if is_open else ArrowSource(source, target, sample_weight, features, skip_bad_files=skip_bad_files)
+    files = source
+    if not isinstance(source, ArrowSource):
+        files = ArrowSource(source, target, sample_weight, features, skip_bad_files=skip_bad_files)
     seeded = int(model.random_state) if isinstance(model.random_state, numbers.Integral) else None
     name = fingerprint_of(model, files.fingerprint, buffer_rows, workers, seeded)
     with (
@@ -166,7 +166,7 @@ def _alone(storage: str, name: str) -> AbstractContextManager[None]:
     return exclusive_lock(Path(storage) / name, instead="give another storage")
 
 
-def _survey(ray: Any, files: ArrowSource, model: CRCENClassifier, seed: int) -> StreamStatistics:
+def _survey(ray: Ray, files: ArrowSource, model: CRCENClassifier, seed: int) -> StreamStatistics:
     """Statistics of all rows, a task a file, merged in the order of the files; bad files are refused or left out."""
     task = ray.remote(survey_part)
     fraction, sample_rows = survey_terms(model)
@@ -199,7 +199,7 @@ def _trainer(
     max_failures: int,
     storage: str,
     name: str,
-) -> Any:
+) -> Trainer:
     import ray.data
     import ray.train
     import ray.train.torch
@@ -207,7 +207,7 @@ def _trainer(
     class SharedOut(ray.train.DataConfig):
         """Every row goes to some worker, the same one each time: uneven shares are no trouble here."""
 
-        def configure(self, datasets: Any, world_size: int, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
+        def configure(self, datasets: Ray, world_size: int, *args: Ray, **kwargs: Ray) -> list[dict[str, Ray]]:
             shares = datasets["rows"].streaming_split(world_size, equal=False)
             return [{"rows": share} for share in shares]
 
@@ -215,12 +215,12 @@ def _trainer(
     packed, reading = pickle.dumps(told), pickle.dumps(told.reading)
     groups = _groups(told.source.n_files, workers, told.plan.seed)
 
-    def read(numbers: dict[str, Any]) -> Iterator[Any]:
+    def read(numbers: Ray) -> Iterator[ArrowTable]:
         from crcen.scale.ray.reader import read_groups
 
         return read_groups(pickle.loads(reading), [groups[number] for number in numbers["group"].tolist()])
 
-    def work() -> Any:
+    def work() -> Ray:
         from crcen.scale.ray.worker import train_worker
 
         return train_worker(pickle.loads(packed), show)
@@ -248,7 +248,7 @@ def _trainer(
     )
 
 
-def _answer(trainer: Any, files: ArrowSource, storage: str | Path | None) -> CRCENClassifier:
+def _answer(trainer: Trainer, files: ArrowSource, storage: str | Path | None) -> CRCENClassifier:
     """Train; what comes back is the classifier, or why there is none."""
     from ray.train import TrainingFailedError
 

@@ -6,11 +6,11 @@ while torch is being loaded leaves a process in which torch can never be loaded 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from crcen.exceptions import CrcenError
-from crcen.scale.sources import ArrowSource
+from crcen.scale.sources import ArrowSource, RecordBatch
 from crcen.scale.statistics import StreamStatistics, survey_source
+from crcen.theory.labels import Labels
 
 __all__ = ["TARGET", "WEIGHT", "Reading", "read_groups", "survey_part"]
 
@@ -40,12 +40,12 @@ class Reading:
     """
 
     source: ArrowSource
-    labels: Any
+    labels: Labels
     buffer_rows: int
     seed: int
 
 
-def read_groups(told: Reading, groups: Sequence[Sequence[int]]) -> Iterator[Any]:
+def read_groups(told: Reading, groups: Sequence[Sequence[int]]) -> Iterator[RecordBatch]:
     """Rows of groups of files as Arrow tables, for Ray Data: a column a feature, then target and weight."""
     import pyarrow as pa
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 import numpy as np
 import torch
@@ -19,9 +19,11 @@ from crcen.models.classifier import CRCENClassifier
 from crcen.scale.balance import balance_on, store_networks
 from crcen.scale.checkpoint import Progress, read_checkpoint, write_checkpoint
 from crcen.scale.plan import StreamPlan
+from crcen.scale.ray.cluster import Ray
 from crcen.scale.ray.reader import TARGET, WEIGHT, Reading
-from crcen.scale.sources import ArrowSource, Chunk
+from crcen.scale.sources import ArrowSource, Chunk, RecordBatch
 from crcen.scale.stream import StreamRun
+from crcen.theory.key_equation import KeySums
 from crcen.training.threads import reproducible_arithmetic
 
 __all__ = [
@@ -44,7 +46,7 @@ class Watch:
         A file or its descriptor; that of standard error by default.
     """
 
-    def __init__(self, seconds: float, log: Any = 2) -> None:
+    def __init__(self, seconds: float, log: int | IO[str] = 2) -> None:
         self._seconds, self._log, self._next = seconds, log, 0.0
 
     def moved(self) -> None:
@@ -205,7 +207,7 @@ def _file_of(folder: Path, rank: int) -> Path:
 class _Shard:
     """A worker's share of what the readers send, in blocks; the same in every epoch, and after a restart."""
 
-    def __init__(self, shard: Any, moved: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, shard: Ray, moved: Callable[[], None] = lambda: None) -> None:
         self._shard, self._moved = shard, moved
 
     def blocks(self, block_rows: int, seed: int | None = None, epoch: int = 0, start: int = 0) -> Iterator[list[Chunk]]:
@@ -217,7 +219,7 @@ class _Shard:
                 yield [_chunk(batch) for batch in table.to_batches(max_chunksize=_ROWS_AT_ONCE)]
 
 
-def _chunk(batch: Any) -> Chunk:
+def _chunk(batch: RecordBatch) -> Chunk:
     columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
     target, weight = columns.pop(TARGET), columns.pop(WEIGHT)
     X = np.empty((len(columns), batch.num_rows))
@@ -241,9 +243,9 @@ class _Gather:
             dist.all_gather(found, own)
         return torch.stack(found).to(tensor.device)
 
-    def sums(self, own: Any) -> list[Any]:
+    def sums(self, own: KeySums | None) -> list[KeySums | None]:
         """Sums of all workers."""
-        found: list[Any] = [None] * self._count
+        found: list[KeySums | None] = [None] * self._count
         with self._watch.paused():
             dist.all_gather_object(found, own)
         return found
