@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from crcen._support.progress import counted, logged
 from crcen._support.text import listed
 from crcen._support.values import attributes, json_value
 from crcen.commands.audits import AuditedRows
-from crcen.commands.inputs import GROUP_CHECK, group_lines, group_values, weight_notes
-from crcen.commands.prices import price_values, prices_around, step_lines, step_values
+from crcen.commands.inputs import GROUP_CHECK, Data, FittedModel, group_lines, group_values, weight_notes
+from crcen.commands.prices import Costs, Weighting, price_values, prices_around, step_lines, step_values
 from crcen.commands.quality import (
     METRICS,
     Measured,
@@ -26,7 +27,16 @@ from crcen.commands.quality import (
     too_good,
 )
 from crcen.commands.report import labelled_rows
-from crcen.commands.rules import ClassShares, JudgedReview, Label, RowCosts, chosen_price, judge_review
+from crcen.commands.rules import (
+    ClassShares,
+    JudgedReview,
+    Label,
+    Prevalence,
+    ReviewPrices,
+    RowCosts,
+    chosen_price,
+    judge_review,
+)
 from crcen.commands.scoring import Judging, unlike_lines
 from crcen.commands.split import was_stratified
 from crcen.decisions.choose import ChosenWeighting
@@ -169,23 +179,23 @@ class TableEvaluation(Shown):
 
 @logged
 def evaluate_table(
-    model: Any,
-    data: Any,
+    model: FittedModel | str | Path,
+    data: Data,
     *,
     target: str | None = None,
-    weighting: Any = None,
-    costs: Any = None,
+    weighting: Weighting = None,
+    costs: Costs = None,
     weight: str | None = None,
-    review: Any = None,
+    review: ReviewPrices = None,
     cost_column: str | None = None,
     alarm_cost: float | None = None,
-    prevalence: Any = None,
+    prevalence: Prevalence = None,
     clusters: str | None = None,
     stratified: bool = False,
     audit_probability: str | None = None,
     confidence: float = LEVEL,
-    groups: Any = (),
-    fail_on: Any = (),
+    groups: str | Sequence[str] = (),
+    fail_on: str | Sequence[str] = (),
     min_recall: float | None = None,
     min_precision: float | None = None,
     n_resamples: int = 500,
@@ -212,11 +222,9 @@ def evaluate_table(
         Column of sample weights; counts are then sums of weights.
     review : Review or (low, high), optional
         Two prices between which rows go to review: how many, and what that saves, in ``.review``.
-    cost_column : str, optional
-        Column with the cost of a miss of that row, in the unit of ``alarm_cost``; the cost of decisions by it is in
-        ``.row_costs``.
-    alarm_cost : float, optional
-        Cost of a false alarm, with ``cost_column``; 1 by default.
+    cost_column, alarm_cost : str and float, optional
+        Column with the cost of a miss of that row, in the unit of the cost of a false alarm (1 by default); the cost of
+        decisions by it is in ``.row_costs``.
     prevalence : float, dict of label to share, or "auto", optional
         Class shares of these rows if they differ from training, as in `crcen.predict_table`.
     clusters : str, optional
@@ -358,7 +366,7 @@ def evaluate_table(
     )
 
 
-def _check_classes(y: Index, model: Any, name: str, target: str) -> None:
+def _check_classes(y: Index, model: FittedModel, name: str, target: str) -> None:
     """Reject rows without labels, or of one class only."""
     if not len(y):
         raise InvalidInput(f"{name} has no row with a value of {target}.")
@@ -438,7 +446,7 @@ def _codes_of(fail_on: str | Sequence[str] | None) -> tuple[str, ...]:
     return tuple(codes)
 
 
-def _check_groups(names: Sequence[str], fail_on: Any) -> None:
+def _check_groups(names: Sequence[str], fail_on: str | Sequence[str]) -> None:
     """Reject a condition on groups if none were named."""
     asked = fail_on.upper() if isinstance(fail_on, str) else " ".join(map(str, fail_on or ())).upper()
     if GROUP_CHECK in asked and not names:

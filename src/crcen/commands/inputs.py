@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from crcen.tables.notation import date_format, read_numbers
 from crcen.tables.options import ReadOptions
 from crcen.tables.reading import Table, open_table
 from crcen.theory.groups import GroupComparison
+from crcen.theory.price import Price
 from crcen.theory.rows import Array, Bools, Index
 
 if TYPE_CHECKING:
@@ -36,9 +37,26 @@ _MOST_GROUP_COLUMNS = 10
 _MOST_VALUES, _PARTS = 20, 5
 
 Source = Table
+# A data frame, a file, or several; `open_table` says what else.
+Data: TypeAlias = object
 
 
-def source_of(data: Any, read: ReadOptions | None = None, model: Any = None, *, is_strict: bool = True) -> Table:
+class FittedModel(Protocol):
+    """What commands need of a fitted classifier; other attributes, such as ``profile_``, are optional."""
+
+    classes_: NDArray[Any]
+    weighting_: Price
+
+    def predict_proba(self, X: Any) -> Array:
+        """Natural probabilities, (n, K)."""
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Decisions."""
+
+
+def source_of(
+    data: Data, read: ReadOptions | None = None, model: FittedModel | None = None, *, is_strict: bool = True
+) -> Table:
     """The table that a command reads, by default as in training; a second one (not strict) need not fit the options."""
     options = (ReadOptions() if read is None else read).with_training(model)
     return open_table(data, options, is_strict=is_strict)
@@ -208,7 +226,7 @@ def labels_as(cells: pd.Series, classes: NDArray[Any], target: str) -> Index:
     return np.array([found[cell] for cell in cells], dtype=np.int64)
 
 
-def model_of(model: Any) -> Any:
+def model_of(model: FittedModel | str | Path) -> FittedModel:
     """A fitted model, also from its file."""
     if isinstance(model, str | Path):
         return load(model)
@@ -217,7 +235,7 @@ def model_of(model: Any) -> Any:
     return model
 
 
-def target_of(target: str | None, model: Any, source: Source) -> str:
+def target_of(target: str | None, model: FittedModel, source: Source) -> str:
     """The target column: the one named, or that of training."""
     name = target if target is not None else getattr(model, "target_name_", None)
     if name is None:
@@ -232,7 +250,7 @@ def target_of(target: str | None, model: Any, source: Source) -> str:
     return name
 
 
-def quiet_decision(model: Any, frame: pd.DataFrame) -> tuple[Bools, Array]:
+def quiet_decision(model: FittedModel, frame: pd.DataFrame) -> tuple[Bools, Array]:
     """Which rows get an alarm, and the probability of another class than the default: negative, or most frequent."""
     price = model.weighting_
     default = int(np.argmax(price.counts)) if price.positive is None else 1 - price.positive
@@ -299,7 +317,7 @@ def audit_probabilities(frame: pd.DataFrame, column: str, is_labelled: Bools) ->
     return found
 
 
-def weight_notes(model: Any, weight: str | None) -> list[str]:
+def weight_notes(model: FittedModel, weight: str | None) -> list[str]:
     """What to say where a model learnt from rows of unequal weight and these count once each."""
     name = getattr(model, "weight_name_", None)
     if weight is not None or name is None:
@@ -352,7 +370,7 @@ def _dates(cells: pd.Series, name: str) -> pd.Series:
 # -- groups ----------------------------------------------------------------------------------------------------------
 
 
-def group_columns(groups: Any, source: Source, target: str | None) -> list[str]:
+def group_columns(groups: str | Sequence[str] | None, source: Source, target: str | None) -> list[str]:
     """Names of columns whose values are groups, each once."""
     names = [groups] if isinstance(groups, str) else list(dict.fromkeys(map(str, groups or ())))
     for name in names:

@@ -23,8 +23,8 @@ from crcen._support.progress import logged
 from crcen._support.text import listed
 from crcen._support.values import attributes, json_value
 from crcen.commands.declare import DeclaredWatch, declaration_of_model
-from crcen.commands.inputs import group_columns, weight_notes
-from crcen.commands.prices import price_values
+from crcen.commands.inputs import Data, FittedModel, group_columns, weight_notes
+from crcen.commands.prices import Costs, Weighting, price_values
 from crcen.commands.rules import Label, RowRule, rule_of
 from crcen.commands.scoring import Hashes, Judging, ScoredTable
 from crcen.decisions.monitor.track import DriftAlarm, MonitorReading
@@ -217,20 +217,20 @@ class TableWatch(Shown):
 
 @logged
 def monitor_table(
-    model: Any,
-    data: Any,
+    model: FittedModel | str | Path,
+    data: Data,
     *,
     state: str | Path | None = None,
     target: str | None = None,
-    weighting: Any = None,
-    costs: Any = None,
+    weighting: Weighting = None,
+    costs: Costs = None,
     when: str | None = None,
     weight: str | None = None,
     clusters: str | None = None,
     audit_probability: str | None = None,
     delay: int | None = None,
     cohort: str | None = None,
-    now: Any = None,
+    now: date | int | str | None = None,
     false_alarm_rate: float = FALSE_ALARM_RATE,
     declaration: str | Path | None = None,
     page: str | Path | None = None,
@@ -241,8 +241,8 @@ def monitor_table(
 
     Parameters
     ----------
-    model : fitted classifier, str or Path
-        The model, or its file.
+    model, weighting, costs, weight, clusters, read, verbose
+        See `crcen.evaluate_table`. A price changes the expected figures; rows of a cluster count as one arrival.
     data : data frame, str or Path
         Rows since the last call. Those with a value in the target column are counted as labelled.
     state : str or Path, optional
@@ -250,17 +250,8 @@ def monitor_table(
         it wait for each other. Without it this call stands alone.
     target : str, optional
         Column with the labels, if there is one; by default that of training, which may be absent.
-    weighting : Budget, CostRatio, Lam, Alpha, "balanced", float or dict, optional
-        Another price than that of training for the expected figures.
-    costs : CostMatrix, data frame, str or Path, optional
-        Other costs of decisions than those of training, as `crcen.fit_table` takes them.
     when : str, optional
         Name of these rows in the record, such as "2024-05"; by default the name of the file.
-    weight : str, optional
-        Column of sample weights of labelled rows, for models that were fitted with weights. Figures that are expected
-        without labels are of rows.
-    clusters : str, optional
-        Column of rows that belong together, such as a patient: the rows of a cluster count as one arrival.
     audit_probability : str, optional
         Column with the probability with which each row was chosen for a label, as `crcen.predict_table` writes it:
         labelled rows count 1 / probability, relative to the smallest one of the first call.
@@ -280,10 +271,6 @@ def monitor_table(
         If all hold, that happens with a probability of at most 1 − its confidence over all calls.
     page : str or Path, optional
         HTML file to write, with the running evidence.
-    read : ReadOptions, optional
-        How the table is read; by default detected.
-    verbose : int, default=0
-        1 shows progress on a terminal.
 
     Returns
     -------
@@ -381,13 +368,13 @@ def _locked(state: str | Path | None) -> Iterator[None]:
             yield
 
 
-def _read_or_new(state: str | Path | None, model: Any, rate: float, delay: int | None) -> MonitorState:
+def _read_or_new(state: str | Path | None, model: FittedModel, rate: float, delay: int | None) -> MonitorState:
     if state is not None and Path(state).exists():
         return read_state(Path(state), model)
     return new_state(model, rate, delay)
 
 
-def _row_values(scored: ScoredTable, model: Any) -> dict[str, NDArray[Any]]:
+def _row_values(scored: ScoredTable, model: FittedModel) -> dict[str, NDArray[Any]]:
     """Weights, clusters and cohorts of the labelled rows, as `KeyEquationMonitor.update` takes them."""
     weights, clusters, cohort = scored.amounts("weight"), scored.clusters, scored.roles.get("cohort")
     unit = getattr(getattr(model, "held_out_sums_", None), "weight_unit", None)
@@ -399,7 +386,7 @@ def _row_values(scored: ScoredTable, model: Any) -> dict[str, NDArray[Any]]:
 
 
 def _count_labels(
-    kept: MonitorState, scored: ScoredTable, rows: Index, options: dict[str, Any], model: Any, e: Array | None
+    kept: MonitorState, scored: ScoredTable, rows: Index, options: dict[str, Any], model: FittedModel, e: Array | None
 ) -> list[str]:
     """Give labelled rows to the test, with audits also the rows without a label; its warnings as notes."""
     labels = model.classes_.astype(object)[scored.y[rows]]
@@ -420,7 +407,7 @@ def _count_labels(
     return [str(one.message).rstrip(".") for one in caught]
 
 
-def _label_notes(model: Any, scored: ScoredTable) -> list[str]:
+def _label_notes(model: FittedModel, scored: ScoredTable) -> list[str]:
     """A note if labels exist only where the model alarmed."""
     known = scored.is_labelled
     if not known.any() or known.all() or not selection_of(model, known, scored.p).is_alarms_only:
@@ -428,7 +415,7 @@ def _label_notes(model: Any, scored: ScoredTable) -> list[str]:
     return ["labels only where the model alarmed: they say nothing about the other rows (CRC011)"]
 
 
-def _before(model: Any, rule: RowRule) -> ExpectedFigures | None:
+def _before(model: FittedModel, rule: RowRule) -> ExpectedFigures | None:
     """Expected figures of training rows by the quantiles of their scores, out of fold if the model has those."""
     profile, column = getattr(model, "profile_", None), rule.price.positive
     if profile is None or not profile.scores or column is None:
@@ -492,7 +479,7 @@ def _matched(own: Hashes, earlier: Hashes) -> Bools:
 # -- cohorts -------------------------------------------------------------------------------------------------------
 
 
-def _check_cohorts(kept: MonitorState, delay: int | None, cohort: str | None, now: Any) -> None:
+def _check_cohorts(kept: MonitorState, delay: int | None, cohort: str | None, now: date | int | str | None) -> None:
     """Reject a delay without cohorts, cohorts without a delay, and another delay than that of the watch."""
     own = kept.monitor.delay
     if delay is not None and delay != own:
@@ -590,15 +577,16 @@ def _hashes_from(text: str) -> Hashes:
     return np.frombuffer(base64.b64decode(text, validate=True), dtype="<u4").astype(np.uint32)
 
 
-def new_state(model: Any, false_alarm_rate: float, delay: int | None = None) -> MonitorState:
+def new_state(model: FittedModel, false_alarm_rate: float, delay: int | None = None) -> MonitorState:
     """The state before any row: labels will be compared with rows held out of training, if the model has such."""
     monitor = KeyEquationMonitor(model, false_alarm_rate=(1.0 - WATCHED_COLUMNS_PART) * false_alarm_rate, delay=delay)
-    if getattr(model, "held_out_sums_", None) is not None:
-        monitor.use_reference(model.held_out_sums_)
+    sums = getattr(model, "held_out_sums_", None)
+    if sums is not None:
+        monitor.use_reference(sums)
     return MonitorState(model_digest(model), false_alarm_rate, monitor)
 
 
-def read_state(path: Path, model: Any) -> MonitorState:
+def read_state(path: Path, model: FittedModel) -> MonitorState:
     """The state in a file; one of another model, or another file, is an error."""
     try:
         state = json.loads(path.read_text(encoding="utf-8"))
@@ -647,10 +635,10 @@ def _damage(rate: Any, n_calls: Any, history: Any) -> str:
     return ""
 
 
-def model_digest(model: Any) -> str:
+def model_digest(model: FittedModel) -> str:
     """A digest of a fitted model: its price, its columns and the numbers that it answers from."""
     digest = hashlib.blake2b(digest_size=16)
-    inner = model.estimator_ if isinstance(model, TableClassifier) else model
+    inner: Any = model.estimator_ if isinstance(model, TableClassifier) else model
     names = [column.name for column in model.columns_] if isinstance(model, TableClassifier) else []
     price = model.weighting_
     weight = price.weights.tolist() if price.positive is None else price.lam

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ from crcen import InvalidParameter
 from crcen._support.progress import logged
 from crcen._support.values import attributes
 from crcen.commands.audits import AUDIT_RULES
-from crcen.commands.prices import price_values
-from crcen.commands.rules import ClassShares, Label, RowRule
+from crcen.commands.inputs import Data, FittedModel
+from crcen.commands.prices import Costs, Weighting, price_values
+from crcen.commands.rules import ClassShares, Label, Prevalence, RowRule
 from crcen.commands.scoring import Judging
 from crcen.tables.options import ReadOptions
 from crcen.theory.intervals import LEVEL
@@ -103,8 +105,8 @@ class TablePlan(ShownInOneLine):
 
 @logged
 def plan_table(
-    model: Any,
-    data: Any,
+    model: FittedModel | str | Path,
+    data: Data,
     *,
     drift: float | None = None,
     recall_bound: float | None = None,
@@ -113,9 +115,9 @@ def plan_table(
     level: float = 0.05,
     confidence: float = LEVEL,
     audit_rule: str = "neyman",
-    weighting: Any = None,
-    costs: Any = None,
-    prevalence: Any = None,
+    weighting: Weighting = None,
+    costs: Costs = None,
+    prevalence: Prevalence = None,
     random_state: int = 0,
     read: ReadOptions | None = None,
     verbose: int = 0,
@@ -124,8 +126,8 @@ def plan_table(
 
     Parameters
     ----------
-    model : fitted classifier, str or Path
-        The model, or its file.
+    model, weighting, costs, prevalence, read, verbose
+        See `crcen.evaluate_table`; goals are no price.
     data : data frame, str or Path
         Rows like those that will be labelled.
     drift : float, optional
@@ -134,22 +136,13 @@ def plan_table(
         Lower bound on recall that labels or audits shall show.
     cost_width : float, optional
         Width of the interval of the cost per 1,000 rows.
-    power : float, default=0.8
-        Probability of reaching the goal.
-    level : float, default=0.05
-        Level of the test of drift.
-    confidence : float, default=0.95
-        Of the bound on recall, and of the interval of the cost.
+    power, level, confidence : float
+        Probability of reaching the goal; level of the test of drift; confidence of the bound on recall and the interval
+        of the cost.
     audit_rule : "neyman" or "uniform", default="neyman"
         How audits are drawn, as in `crcen.predict_table`.
-    weighting, costs, prevalence
-        As in `crcen.predict_table`; goals are no price.
     random_state : int, default=0
         Seed of the simulation of audits.
-    read : ReadOptions, optional
-        How the table is read; by default detected.
-    verbose : int, default=0
-        1 shows progress on a terminal.
 
     Returns
     -------
@@ -218,7 +211,7 @@ def _for_recall(p: Array, actions: Index, k: int, bound: float, *, confidence: f
         return math.inf
 
 
-def _uncertainty(model: Any, p: Array, k: int) -> float:
+def _uncertainty(model: FittedModel, p: Array, k: int) -> float:
     """The model's own error in log-odds of a class: measured by refits, or as models of its kind have it."""
     error, price = getattr(model, "training_error_", None), model.weighting_
     if isinstance(error, TrainingError):

@@ -16,11 +16,13 @@ from crcen._support.files import check_writable
 from crcen._support.progress import counted, logged
 from crcen._support.values import attributes
 from crcen.commands.audits import AUDIT_COLUMNS, AUDIT_RULES, Audits, cell_hashes, draw_audits, row_keys
-from crcen.commands.inputs import Source, check_column, model_of, source_of
-from crcen.commands.prices import price_values
+from crcen.commands.inputs import Data, FittedModel, Source, check_column, model_of, source_of
+from crcen.commands.prices import Costs, Weighting, price_values
 from crcen.commands.rules import (
     ClassShares,
     Label,
+    Prevalence,
+    ReviewPrices,
     RowRule,
     chosen_price,
     implied_price,
@@ -54,9 +56,9 @@ _RISK = "\0risk"
 class RowReasons:
     """Reasons of alarms, or of the decision for each row if the model has no positive class; ``number`` of each row."""
 
-    model: Any
+    model: FittedModel
     number: int
-    background: Any = None
+    background: Data | None = None
     read: ReadOptions | None = None
     n_rows: int = field(default=0, init=False)
     standard_error: float = field(default=0.0, init=False)
@@ -100,7 +102,8 @@ class RowReasons:
             return found
         if positive is None:  # of another action than a class the most probable class is explained
             of["classes"] = self.model.classes_[np.where(chosen < p.shape[1], chosen, p.argmax(axis=1))]
-        reasons = self.model.reasons(model_rows(self.model, chunk[rows], ignored), background=self.background, **of)
+        explained: Any = self.model
+        reasons = explained.reasons(model_rows(self.model, chunk[rows], ignored), background=self.background, **of)
         self.n_rows += len(reasons)
         self.standard_error = max(self.standard_error, reasons.standard_error)
         if positive is None:
@@ -219,18 +222,18 @@ class TablePredictions(ShownInOneLine):
 
 @logged
 def predict_table(
-    model: Any,
-    data: Any,
+    model: FittedModel | str | Path,
+    data: Data,
     *,
     out: str | Path | None = None,
-    weighting: Any = None,
-    costs: Any = None,
-    held_out: Any = None,
-    review: Any = None,
+    weighting: Weighting = None,
+    costs: Costs = None,
+    held_out: Data | None = None,
+    review: ReviewPrices = None,
     cost_column: str | None = None,
     alarm_cost: float | None = None,
     time: str | None = None,
-    prevalence: Any = None,
+    prevalence: Prevalence = None,
     audit: float | str | None = None,
     audit_rule: str = "neyman",
     clusters: str | None = None,
@@ -241,7 +244,7 @@ def predict_table(
     safe_csv: bool = False,
     append: bool = False,
     reasons: int = 0,
-    background: Any = None,
+    background: Data | None = None,
     chunk_rows: int = CHUNK_ROWS,
     read: ReadOptions | None = None,
     verbose: int = 0,
@@ -250,8 +253,8 @@ def predict_table(
 
     Parameters
     ----------
-    model : fitted classifier, str or Path
-        The model, or its file.
+    model, costs, read, verbose
+        See `crcen.evaluate_table`.
     data : data frame, str or Path
         Rows to score. Columns of training must be there, in any order; others are ignored and counted.
     out : str or Path, optional
@@ -261,16 +264,13 @@ def predict_table(
     weighting : Budget, CostRatio, Lam, Alpha, "balanced", float, dict, Capacity, RecallAtLeast or PrecisionAtLeast
         Another price than that of training, or an operating goal; probabilities do not change. A goal is met on these
         rows as their probabilities expect it, or on ``held_out``. A dict has a weight for each class.
-    costs : CostMatrix, data frame, str or Path, optional
-        Other costs of decisions than those of training, as `fit_table` takes them.
     held_out : data frame, str or Path, optional
         Labelled rows that the model did not see, on which the price of a goal is chosen; a guarantee needs them.
     review : Review or (low, high), optional
         Two prices between which the decision is "review".
-    cost_column : str, optional
-        Column with the cost of a miss of that row, in the unit of ``alarm_cost``: each row then has its own price.
-    alarm_cost : float, optional
-        Cost of a false alarm, with ``cost_column``; 1 by default.
+    cost_column, alarm_cost : str and float, optional
+        Column with the cost of a miss of that row, in the unit of the cost of a false alarm (1 by default): each row
+        then has its own price.
     time : str, optional
         Column of dates, for ``Capacity(20, per="day")``.
     prevalence : float, dict of label to share, or "auto", optional
@@ -286,10 +286,8 @@ def predict_table(
         ``held_out``, which must have it too, counts one positive of each.
     random_state : int, default=0
         Seed of the draws: the same seed and row give the same draw.
-    id : str or list of str, optional
-        Columns to copy; by default rows are numbered from 1 in a column ``row``.
-    all_columns : bool, default=False
-        Copy all of them.
+    id, all_columns : str or list of str, and bool
+        Columns to copy, or all of them; by default rows are numbered from 1 in a column ``row``.
     sort : bool, default=False
         Sort by falling risk: the probability that a row is not of the default class. All rows are then in memory.
     safe_csv : bool, default=False
@@ -303,10 +301,6 @@ def predict_table(
         Rows that reasons compare alarms with; by default typical rows of the model.
     chunk_rows : int, default=50,000
         Rows at a time.
-    read : ReadOptions, optional
-        How the table is read; by default detected.
-    verbose : int, default=0
-        1 shows progress on a terminal.
 
     Returns
     -------
@@ -430,7 +424,7 @@ def answer_columns(rule: RowRule) -> list[str]:
 
 
 def _chosen_on(
-    model: Any, held_out: Any, read: ReadOptions | None, goal: Any, clusters: str | None, verbose: int
+    model: FittedModel, held_out: Data, read: ReadOptions | None, goal: Weighting, clusters: str | None, verbose: int
 ) -> ChosenWeighting:
     """The price of a goal on labelled rows that the model did not see."""
     if not isinstance(goal, ThresholdGoal):
@@ -446,14 +440,14 @@ def _chosen_on(
     positive = scored.y[known] == column
     if not positive.any() or positive.all():
         raise InvalidInput(
-            f"held_out needs rows of both classes: {name} has {int(positive.sum())} of {model.pos_label_} among "
+            f"held_out needs rows of both classes: {name} has {int(positive.sum())} of {model.classes_[column]} among "
             f"{len(positive)} labelled rows."
         )
     recognition = scored.watch.recognition(is_labelled=known)
     return chosen_price(goal, positive, scored.p[known][:, column], None, recognition, name, scored.clusters)
 
 
-def _copied(id: Any, all_columns: bool, source: Source, taken: tuple[str, ...]) -> list[str]:
+def _copied(id: str | Sequence[str] | None, all_columns: bool, source: Source, taken: tuple[str, ...]) -> list[str]:
     """Columns of the table that are copied beside the answers, whose names are taken."""
     ids = [id] if isinstance(id, str) else list(id or ())
     for name in ids:

@@ -1,5 +1,7 @@
 """What mistakes are worth: a price, class weights or a file of costs as users state them; expense around a price."""
 
+from __future__ import annotations
+
 import csv
 import io
 import math
@@ -7,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -15,12 +17,21 @@ from crcen import CostMatrix, CostRatio, ExpenseCurve, Lam
 from crcen._support.extras import need
 from crcen._support.text import closest, listed
 from crcen._support.values import json_value, label_key
+from crcen.commands.inputs import FittedModel
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.notation import is_missing_mark, read_numbers
 from crcen.theory.expense import ClassStep, judge_step
 from crcen.theory.goals import ThresholdGoal
-from crcen.theory.price import Price, is_price_of_two
+from crcen.theory.price import Price, WeightingLike, is_price_of_two
 from crcen.theory.rows import Array
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+# How a user states prices and goals, and costs of decisions.
+Weighting: TypeAlias = WeightingLike | ThresholdGoal
+Costs: TypeAlias = "CostMatrix | pd.DataFrame | str | Path | None"
 
 
 def plain_price(price: float) -> float:
@@ -85,24 +96,22 @@ def step_lines(curve: ExpenseCurve, noise: float = 1.0) -> list[str]:
     return lines
 
 
-def own_costs(model: Any) -> CostMatrix:
+def own_costs(model: FittedModel) -> CostMatrix:
     """What a model of several classes decides by, as costs."""
     costs = getattr(model, "costs_", None)
     return (model.weighting_.cost_matrix if costs is None else costs).for_classes(model.classes_.tolist())
 
 
-def stated_weighting(weighting: Any, costs: Any, classes: Sequence[Any], target: str) -> Any:
+def stated_weighting(weighting: Weighting, costs: Costs, classes: Sequence[Any], target: str) -> Any:
     """A weighting or costs of `fit_table` for these values of the target; labels may be spelt otherwise."""
     if isinstance(weighting, str) and weighting == "none":
         weighting = None
-    if costs is not None:
-        if not (weighting is None or (isinstance(weighting, str) and weighting == "balanced")):
-            raise InvalidParameter(
-                f"costs and {weighting!r} both say what mistakes are worth: give one of them.", parameter="costs"
-            )
-        weighting = costs
+    if costs is not None and not (weighting is None or (isinstance(weighting, str) and weighting == "balanced")):
+        raise InvalidParameter(
+            f"costs and {weighting!r} both say what mistakes are worth: give one of them.", parameter="costs"
+        )
     if costs is not None or isinstance(weighting, CostMatrix):
-        found = costs_from(weighting, classes)
+        found = costs_from(weighting if costs is None else costs, classes)
         if found.n_rows is None and (np.ptp(found.costs, axis=1) == 0.0).all():
             raise InvalidParameter(
                 "costs must differ between decisions: whatever is decided costs the same by these.", parameter="costs"
@@ -122,7 +131,7 @@ def stated_weighting(weighting: Any, costs: Any, classes: Sequence[Any], target:
     return weighting
 
 
-def decision_price(weighting: Any, costs: Any, model: Any) -> Price | ThresholdGoal:
+def decision_price(weighting: Weighting, costs: Costs, model: FittedModel) -> Price | ThresholdGoal:
     """The price of decisions of a fitted model, its own or a stated one; an operating goal stays as it is."""
     trained, classes = model.weighting_, model.classes_.tolist()
     if weighting is None and costs is None:

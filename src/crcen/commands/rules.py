@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from crcen import CostMatrix, CostRatio, InvalidInput, InvalidParameter, Review
 from crcen._support.values import attributes, json_value, label_key
-from crcen.commands.inputs import Source, amounts_of, check_column, dates_of
-from crcen.commands.prices import decision_price
+from crcen.commands.inputs import FittedModel, Source, amounts_of, check_column, dates_of
+from crcen.commands.prices import Costs, Weighting, decision_price
 from crcen.decisions.choose import ChosenWeighting, choose_on
 from crcen.tables.fingerprint import Recognition
 from crcen.theory.goals import ANSWERS, MetGoal, ThresholdGoal
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Label: TypeAlias = bool | int | str
+# How a user states class shares, and two prices for a review.
+Prevalence: TypeAlias = float | str | Mapping[Any, float] | None
+ReviewPrices: TypeAlias = Review | Sequence[float] | None
 
 _REVIEW = "review"
 # What to do instead of an option that needs a positive class.
@@ -37,7 +40,7 @@ _INSTEAD = {
 }
 
 
-def reject_without_positive(model: Any, options: Mapping[str, Any]) -> None:
+def reject_without_positive(model: FittedModel, options: Mapping[str, Any]) -> None:
     """Raise an error for options that need a positive class, if they are set and the model has none."""
     if model.weighting_.positive is not None:
         return
@@ -74,7 +77,7 @@ class RowRule:
         return (*self.labels, *self.costs.actions)
 
     @property
-    def positive(self) -> Any:
+    def positive(self) -> Label | None:
         """The positive class, or None."""
         return None if self.price.positive is None else self.labels[self.price.positive]
 
@@ -93,7 +96,7 @@ class RowRule:
             return p[:, self.price.positive]
         return np.asarray(1.0 - p[:, self.default])
 
-    def when(self, chunk: pd.DataFrame) -> Any:
+    def when(self, chunk: pd.DataFrame) -> NDArray[np.datetime64] | None:
         """Dates of a chunk's rows, if the goal depends on them."""
         return None if self.time is None else dates_of(chunk[self.time], self.time)
 
@@ -118,12 +121,12 @@ class RowRule:
 
 
 def rule_of(
-    model: Any,
+    model: FittedModel,
     source: Source,
-    weighting: Any = None,
-    costs: Any = None,
+    weighting: Weighting = None,
+    costs: Costs = None,
     *,
-    review: Any = None,
+    review: ReviewPrices = None,
     cost_column: str | None = None,
     alarm_cost: float | None = None,
     time: str | None = None,
@@ -162,9 +165,9 @@ def rule_of(
             raise InvalidParameter(
                 "cost_column is a price for each row: leave the other price out.", parameter="cost_column"
             )
-    for name in ("cost_column", "time"):
-        if options[name] is not None:
-            check_column(options[name], source.columns, name, source.name)
+    for what, name in (("cost_column", cost_column), ("time", time)):
+        if name is not None:
+            check_column(name, source.columns, what, source.name)
     return RowRule(
         tuple(model.classes_.tolist()),
         model.weighting_ if isinstance(stated, ThresholdGoal) else stated,
@@ -176,7 +179,7 @@ def rule_of(
     )
 
 
-def implied_price(met: MetGoal, model: Any) -> Price | None:
+def implied_price(met: MetGoal, model: FittedModel) -> Price | None:
     """The price of a goal that was met, at the class counts of training; None if every row got an alarm."""
     trained, (low, _) = model.weighting_, met.price
     return trained.replace(CostRatio(low)) if np.isfinite(low) and low > 0.0 else None
@@ -207,7 +210,7 @@ class ClassShares:
     is_estimated: bool
 
     @classmethod
-    def of(cls, prevalence: Any, model: Any, p: Array | None = None) -> ClassShares | None:
+    def of(cls, prevalence: Prevalence, model: FittedModel, p: Array | None = None) -> ClassShares | None:
         """From what was stated: None, a share of positives, a dict of label to share, or "auto" with all rows' p."""
         if prevalence is None:
             return None
@@ -251,7 +254,7 @@ class ClassShares:
         counts = np.maximum(self.values, 1e-12) * trained.counts.sum()
         return Price(trained.weights, counts, trained.costs, trained.positive)
 
-    def applied_to(self, model: Any) -> Any:
+    def applied_to(self, model: FittedModel) -> Any:
         """A fitted model whose probabilities and class counts are at these shares."""
         return _Shifted(model, self)
 
@@ -260,7 +263,7 @@ class ClassShares:
         shares = {str(json_value(label)): one.to_dict() for label, one in zip(self.labels, self.shares, strict=True)}
         return {"is_estimated": self.is_estimated, "shares": shares}
 
-    def line(self, positive: Any) -> str:
+    def line(self, positive: Label | None) -> str:
         """The shares in words, of the positive class if there is one."""
         which = range(len(self.labels)) if positive is None else [self.labels.index(positive)]
         parts = []
@@ -275,7 +278,7 @@ class ClassShares:
 class _Shifted:
     """A fitted classifier at other class shares; everything else is that of the classifier."""
 
-    def __init__(self, model: Any, shares: ClassShares) -> None:
+    def __init__(self, model: FittedModel, shares: ClassShares) -> None:
         self._model, self._shares = model, shares
 
     def __getattr__(self, name: str) -> Any:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from crcen import InvalidInput, InvalidParameter, TableClassifier
 from crcen._support.progress import counted
 from crcen._support.text import missing_columns
 from crcen.commands.inputs import (
+    Data,
+    FittedModel,
     Source,
     amounts_of,
     audit_probabilities,
@@ -26,6 +29,7 @@ from crcen.commands.inputs import (
     source_of,
     target_of,
 )
+from crcen.commands.prices import Costs, Weighting
 from crcen.commands.rules import RowRule, rule_of
 from crcen.tables.fingerprint import Recognition, RowDigest, row_hashes
 from crcen.tables.identifiers import why_repeating
@@ -48,10 +52,10 @@ _KINDS = {
 }
 
 
-def model_rows(model: Any, frame: pd.DataFrame, ignored: set[str]) -> Any:
+def model_rows(model: FittedModel, frame: pd.DataFrame, ignored: set[str]) -> Any:
     """The columns of a table that a model takes, of a type that it takes; one sentence if columns are missing."""
-    is_table = isinstance(model, TableClassifier)
-    names = [column.name for column in model.columns_] if is_table else getattr(model, "feature_names_in_", None)
+    is_table, names = isinstance(model, TableClassifier), getattr(model, "feature_names_in_", None)
+    names = [column.name for column in model.columns_] if isinstance(model, TableClassifier) else names
     names = [name for name in frame.columns if name not in ignored] if names is None else list(names)
     absent = [name for name in names if name not in frame.columns]
     if absent:
@@ -85,13 +89,14 @@ class RowWatch:
     """
 
     def __init__(
-        self, model: Any, *, recognises: bool = False, keeps_hashes: bool = False, clusters: str | None = None
+        self, model: FittedModel, *, recognises: bool = False, keeps_hashes: bool = False, clusters: str | None = None
     ) -> None:
-        self._model, self.clusters, self._seen = model, clusters, set[Any]()
+        self._model: Any = model  # rows are added only for a `TableClassifier`
+        self.clusters, self._seen = clusters, set[object]()
         # Columns whose rare and new values share an input: a new value there is no oddity by itself.
-        self._pooled = {one.name for one in getattr(model, "columns_", ()) if getattr(one, "has_other", False)}
-        profile = getattr(model, "profile_", None)
-        self._rows = None if profile is None else profile.new_rows(model.columns_)
+        profile, columns = getattr(model, "profile_", None), getattr(model, "columns_", ())
+        self._pooled = {one.name for one in columns if getattr(one, "has_other", False)}
+        self._rows = None if profile is None else profile.new_rows(columns)
         self._fingerprint = getattr(model, "fingerprint_", None) if recognises else None
         self._compared: list[tuple[Bools, Any]] = []
         self._cells: dict[str, dict[str, int]] = {kind: {} for kind in _KINDS}
@@ -178,13 +183,13 @@ class RowWatch:
         return found
 
 
-def score_frame(model: Any, frame: pd.DataFrame, ignored: set[str]) -> Array:
+def score_frame(model: FittedModel, frame: pd.DataFrame, ignored: set[str]) -> Array:
     """Probabilities of every class for rows in memory, (n, K)."""
     return np.asarray(model.predict_proba(model_rows(model, frame, ignored)), dtype=np.float64)
 
 
 def scored_chunks(
-    model: Any, source: Source, watch: RowWatch, ignored: set[str], chunk_rows: int = CHUNK_ROWS
+    model: FittedModel, source: Source, watch: RowWatch, ignored: set[str], chunk_rows: int = CHUNK_ROWS
 ) -> Iterator[tuple[pd.DataFrame, Array]]:
     """Yield each chunk of a source with the probability of every class, (n, K); a source without rows is rejected."""
     is_empty = True
@@ -261,7 +266,7 @@ class Judging:
     whose values are compared.
     """
 
-    model: Any
+    model: FittedModel
     source: Source
     target: str | None
     rule: RowRule
@@ -271,16 +276,16 @@ class Judging:
     @classmethod
     def of(
         cls,
-        model: Any,
-        data: Any,
+        model: FittedModel | str | Path,
+        data: Data,
         read: ReadOptions | None,
-        weighting: Any = None,
-        costs: Any = None,
+        weighting: Weighting = None,
+        costs: Costs = None,
         *,
         target: str | None = None,
         needs_target: bool = False,
         roles: Mapping[str, str | None] | None = None,
-        groups: Any = (),
+        groups: str | Sequence[str] = (),
         needs_price: bool = False,
         is_strict: bool = True,
         **how: Any,
@@ -313,7 +318,7 @@ class Judging:
 
 
 def score_table(
-    model: Any,
+    model: FittedModel,
     source: Source,
     target: str | None,
     columns: Sequence[str] = (),
@@ -352,7 +357,7 @@ def score_table(
     return ScoredTable(np.concatenate(numbers), np.concatenate(scores), watch, found, notes)
 
 
-def _repeating_notes(model: Any, frame: pd.DataFrame, ignored: set[str]) -> list[str]:
+def _repeating_notes(model: FittedModel, frame: pd.DataFrame, ignored: set[str]) -> list[str]:
     """A statement if rows may depend on each other: a column with clusters of training, or like an identifier."""
     name = getattr(model, "clusters_name_", None)
     if name is None or name not in frame.columns:
