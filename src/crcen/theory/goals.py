@@ -156,9 +156,7 @@ class Capacity(ThresholdGoal):
         object.__setattr__(self, "alarms", _whole_number(self.alarms, "Capacity"))
         if isinstance(self.per, str):
             if self.per not in PERIODS:
-                raise InvalidParameter(
-                    f"per of Capacity must be 'day', 'week', a number of rows or None: got {self.per!r}"
-                )
+                raise InvalidParameter(f"per of Capacity must be 'day', 'week', a number or None: got {self.per!r}")
         elif self.per is not None:
             object.__setattr__(self, "per", _whole_number(self.per, "per of Capacity"))
             if self.per <= self.alarms:
@@ -191,8 +189,7 @@ class Capacity(ThresholdGoal):
             n_rows = float(self.per)
         if self.alarms >= n_rows:
             raise InvalidParameter(
-                f"{self} of {n_rows:g} rows allow an alarm on every row, at any price: give a smaller number, or state "
-                "a price"
+                f"{self} of {n_rows:g} rows allow an alarm on every row: give a smaller number, or a price"
             )
         return _AlarmShare(self.alarms / n_rows, text)
 
@@ -202,9 +199,7 @@ class Capacity(ThresholdGoal):
             return self
         rows = len(days) / float(np.ptp(days) + 1) * PERIODS[self.period]
         if self.alarms >= round(rows):
-            raise InvalidParameter(
-                f"{self} allows an alarm on every row: there are {rows:.3g} rows a {self.period} here."
-            )
+            raise InvalidParameter(f"{self} allows an alarm on every row: there are {rows:.3g} rows a {self.period}.")
         return replace(self, per=round(rows))
 
     def meet(self, p: Array, times: Any = None) -> MetGoal:
@@ -418,9 +413,7 @@ class Review(Goal):
         for name in ("low", "high"):
             object.__setattr__(self, name, positive_number(getattr(self, name), f"{name} of Review"))
         if self.low >= self.high:
-            raise InvalidParameter(
-                f"low of Review must be below high, so that rows lie between: got {self.low:g} and {self.high:g}"
-            )
+            raise InvalidParameter(f"low of Review must be below high: got {self.low:g} and {self.high:g}")
 
     @classmethod
     def of(cls, given: Any) -> Review | None:
@@ -437,20 +430,15 @@ class Review(Goal):
 
     @classmethod
     def at_cost(cls, cost: float, miss: float) -> Review:
-        """The cheapest rule if a review costs ``cost`` and a miss ``miss`` false alarms.
+        """The cheapest rule if a review that finds the truth costs ``cost`` and a miss ``miss`` false alarms.
 
-        Parameters
-        ----------
-        cost : float
-            Of one review that finds the truth, in false alarms; a review pays below ``miss / (1 + miss)``.
-        miss : float
-            Of one miss, in false alarms: the budget.
+        A review pays below ``miss / (1 + miss)``.
         """
         r, c = positive_number(cost, "cost of a review"), positive_number(miss, "miss")
-        if r >= c / (1.0 + c):
+        most = c / (1.0 + c)
+        if r >= most:
             raise InvalidParameter(
-                f"a review that costs {r:g} false alarms never pays where a miss costs {c:g}: it must cost less than "
-                f"{c / (1.0 + c):.4g}"
+                f"a review that costs {r:g} false alarms never pays where a miss costs {c:g}: the limit is {most:.4g}"
             )
         return cls(low=r / (1.0 - r), high=c / r - 1.0)
 
@@ -648,9 +636,7 @@ def _periods(times: Any, per: str, n_rows: int) -> Index:
         except (TypeError, ValueError) as error:
             raise InvalidInput(f"times must be dates, such as datetime64 values: {error}") from error
     if np.isnat(when).any():
-        raise InvalidInput(
-            f"times must all be known for a capacity for each {per}: {int(np.isnat(when).sum())} are missing"
-        )
+        raise InvalidInput(f"times of a capacity for each {per} must be known: {np.isnat(when).sum()} are missing")
     days = when.astype("datetime64[D]").astype(np.int64)
     return days if PERIODS[per] == 1 else np.asarray((days + 3) // 7)  # 1970 began on a Thursday
 

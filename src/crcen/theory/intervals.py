@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import betaincinv, expit, logit
-from scipy.stats import binom, norm, rankdata
+from scipy.stats import binom, norm
 from scipy.stats import t as student_t
 
 from crcen.theory.rows import Array, Bools, Clusters, Index, plain
@@ -177,13 +177,6 @@ def auc_interval(
 
 def _below(scores: Array, weights: Array) -> Array:
     """Weight of rows with a smaller score, plus half of that of equal ones."""
-    if np.ptp(weights[weights > 0.0]) == 0.0:
-        chosen = weights > 0.0
-        rank_all, rank_own = rankdata(scores), np.zeros(len(scores))
-        others = np.searchsorted(np.sort(scores[~chosen]), scores[~chosen], "left")
-        equal = np.searchsorted(np.sort(scores[~chosen]), scores[~chosen], "right")
-        rank_own[~chosen] = (others + equal + 1.0) / 2.0
-        return np.asarray((rank_all - rank_own) * weights[chosen][0])
     values, which = np.unique(scores, return_inverse=True)
     mass = np.bincount(which.ravel(), weights, len(values))
     return np.asarray((np.cumsum(mass) - 0.5 * mass)[which.ravel()])

@@ -104,10 +104,9 @@ class Labels:
         numbers = np.full(labels.shape, -1, dtype=np.int64)
         for number, label in enumerate(self.classes.tolist()):  # isin would take "1" for 1
             numbers[np.asarray(labels == label)] = number
-        if (numbers < 0).any():
-            raise InvalidInput(
-                f"{name} must hold the labels {self.classes.tolist()} only: got {labels[numbers < 0].tolist()[0]!r}."
-            )
+        unknown = labels[numbers < 0].tolist()
+        if unknown:
+            raise InvalidInput(f"{name} must hold the labels {self.classes.tolist()} only: got {unknown[0]!r}.")
         return numbers
 
     def target(self, y: Any, name: str = "y") -> NDArray[Any]:
@@ -195,9 +194,7 @@ class Labels:
         elif isinstance(weighting, Mapping):
             if set(weighting) != set(self.classes.tolist()):
                 listed = ", ".join(repr(c) for c in self.classes.tolist())
-                raise InvalidParameter(
-                    f"a weighting dict needs one weight for each of {listed}: got {dict(weighting)!r}."
-                )
+                raise InvalidParameter(f"a weighting dict needs one weight for each of {listed}: got {weighting!r}.")
             weighting = [
                 positive_number(weighting[label], f"the weight of class {label}") for label in self.classes.tolist()
             ]

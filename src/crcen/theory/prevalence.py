@@ -30,9 +30,7 @@ def estimate_shares(
     deviations of the model's own error in log-odds, added to the intervals on the log-odds scale.
     """
     if p.ndim != 2 or len(p) < 1 or trained.shape != (p.shape[1],) or not (trained > 0.0).all():
-        raise InvalidInput(
-            f"shares need probabilities (n, K) and K positive class shares, got {p.shape} and {trained.shape}"
-        )
+        raise InvalidInput(f"shares need probabilities (n, K) and K shares above 0, got {p.shape} and {trained.shape}")
     ratio, n_classes = p / (trained / trained.sum()), p.shape[1]
     shares, top = _maximise(ratio, trained / trained.sum())
     drop = float(chi2.ppf(level, 1)) / 2.0

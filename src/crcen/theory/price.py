@@ -202,13 +202,11 @@ class Price(Shown):
         self.counts.setflags(write=False)
 
     @classmethod
-    def binary(
-        cls, lam: float, n_pos: float, n_neg: float, positive: int = 1, costs: CostMatrix | None = None
-    ) -> Price:
+    def binary(cls, lam: float, n_pos: float, n_neg: float, positive: int = 1) -> Price:
         """The price λ of two classes with these counts."""
         value = Lam(lam).value
         pos, neg = positive_number(n_pos, "n_pos"), positive_number(n_neg, "n_neg")
-        return cls(_by_column(value, 1.0 - value, positive), _by_column(pos, neg, positive), costs, positive)
+        return cls(_by_column(value, 1.0 - value, positive), _by_column(pos, neg, positive), None, positive)
 
     def _check_range(self) -> None:
         if not (0.0 < self.lam < 1.0):
@@ -235,9 +233,7 @@ class Price(Shown):
 
     def _column(self, name: str) -> int:
         if self.positive is None:
-            raise AttributeError(
-                f"a price of {self.n_classes} classes has no {name}, which is for two classes: see weights and counts."
-            )
+            raise AttributeError(f"a price of {self.n_classes} classes has no {name}: see weights and counts.")
         return self.positive
 
     @property
@@ -313,9 +309,7 @@ class Price(Shown):
 
     def _check_columns(self, values: Array) -> Array:
         if values.ndim != 2 or values.shape[1] != self.n_classes:
-            raise InvalidInput(
-                f"probabilities must have a column for each of {self.n_classes} classes: got {values.shape}."
-            )
+            raise InvalidInput(f"p must have a column for each of {self.n_classes} classes: got {values.shape}.")
         return values
 
     def by_column(self, pos: Array, neg: Array) -> Array:
@@ -467,7 +461,7 @@ def _resolved_spec(spec: Spec, counts: Array, positive: int) -> Price:
     return Price.binary(lam, pos, neg, positive)
 
 
-def cost_ratio_of(weighting: WeightingLike) -> float:
+def cost_ratio_of(weighting: object) -> float:
     """Cost ratio of a price of two classes that needs no class counts for it: anything but an unresolved α."""
     if isinstance(weighting, Price):
         return weighting.cost_ratio
@@ -477,7 +471,7 @@ def cost_ratio_of(weighting: WeightingLike) -> float:
     return spec.value / (1.0 - spec.value) if isinstance(spec, Lam) else spec.value
 
 
-def alpha_of(weighting: WeightingLike) -> float:
+def alpha_of(weighting: object) -> float:
     """α of a price of two classes that needs no class counts for it: a resolved one, `Alpha` or "balanced"."""
     if isinstance(weighting, Price):
         return weighting.alpha

@@ -130,17 +130,14 @@ class TrainingError:
         is_fine = len(shape) == 2 and shape[0] == shape[1] >= 2 and self.least.shape == shape
         is_fine = is_fine and self.degrees > 0.0 and 0.0 <= self.pairs < math.inf
         if not is_fine or not all(np.isfinite(part).all() for part in (self.covariance, self.least)):
-            raise InvalidInput(
-                "a training error needs two finite (K, K) covariances, degrees above 0 and pairs from 0."
-            )
+            raise InvalidInput("a training error needs finite (K, K) covariances, degrees above 0 and pairs from 0.")
 
     @classmethod
     def binary(cls, log_odds: float, degrees: float = math.inf, least: float = 0.0) -> TrainingError:
         """By standard deviations of the mean log-odds of the positive class."""
         if not (0.0 <= log_odds < math.inf and 0.0 <= least < math.inf and degrees > 0.0):
             raise InvalidInput(
-                f"a training error needs log_odds and least from 0 and degrees above 0, got {log_odds}, {least} and "
-                f"{degrees}"
+                f"log_odds and least must be from 0, degrees above 0, got {log_odds}, {least} and {degrees}"
             )
         sign = np.array([[0.25, -0.25], [-0.25, 0.25]])
         return cls(log_odds**2 * sign, degrees, least**2 * sign)

@@ -134,7 +134,7 @@ def check_class_numbers(y: ArrayLike, n_classes: int) -> NDArray[np.int64]:
         raise InvalidInput(f"y must hold class numbers, one a row: got {numbers.dtype} of shape {numbers.shape}.")
     if numbers.size and not (numbers.min() >= 0 and numbers.max() < n_classes):
         raise InvalidInput(
-            f"y must hold class numbers from 0 to {n_classes - 1}: got {numbers.min()} to {numbers.max()}."
+            f"y must hold class numbers from 0 to {n_classes - 1}: got {numbers.min()}, {numbers.max()}."
         )
     return numbers.astype(np.int64)
 
@@ -174,17 +174,10 @@ def check_class_probabilities(q: ArrayLike, n_rows: int, n_classes: int | None =
     values = np.asarray(as_numpy(q), dtype=np.float64)
     width = n_classes or (values.shape[1] if values.ndim == 2 else 0)
     if width < 2 or values.shape != (n_rows, width):
-        raise InvalidInput(
-            f"{name} must have a row for each of the {n_rows} labels and a column for each class, got shape "
-            f"{values.shape}"
-        )
+        raise InvalidInput(f"{name} must have {n_rows} rows and a column for each class, got shape {values.shape}")
     rounding = width * _ROUNDING.get(str(getattr(q, "dtype", "")), 0.0)
-    sums = values.sum(axis=1)
-    if (
-        not np.isfinite(values).all()
-        or (values < 0.0).any()
-        or np.abs(sums - 1.0).max(initial=0.0) > max(1e-6, rounding)
-    ):
+    sums, off = values.sum(axis=1), max(1e-6, rounding)
+    if not (np.isfinite(values).all() and (values >= 0.0).all() and np.abs(sums - 1.0).max(initial=0.0) <= off):
         raise InvalidInput(f"{name} must hold probabilities in [0, 1], each row with the sum 1")
     return values if rounding <= 1e-6 else values / sums[:, None]
 

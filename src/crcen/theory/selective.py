@@ -47,9 +47,7 @@ def audit_probabilities(scores: Array, quiet: Bools, n_audits: float, *, floor: 
     """
     n_quiet = int(quiet.sum())
     if not (n_audits > 0.0 and 0.0 < floor <= 1.0):
-        raise InvalidParameter(
-            f"audits need an expected number above 0 and a floor above 0 and at most 1, got {n_audits:g} and {floor:g}"
-        )
+        raise InvalidParameter(f"audits need a number above 0 and a floor in (0, 1], got {n_audits:g} and {floor:g}")
     found = np.ones(len(scores))
     if not n_quiet or n_audits >= n_quiet:
         return found
@@ -90,39 +88,31 @@ def audit_draws(keys: Keys, e: Array, seed: int) -> Bools:
     return np.asarray(row_hash(keys, seed) < e)
 
 
-def missed_bound(
-    e_quiet: Array, audited: Bools, hit: Bools, confidence: float = LEVEL, *, strata: Index | None = None
-) -> float:
+def missed_bound(e_quiet: Array, audited: Bools, hit: Bools, confidence: float = LEVEL) -> float:
     """Upper confidence bound on the number of hits among all quiet rows, from those found by audits.
 
     It holds with at least this confidence over the draws, whatever the labels are. ``e_quiet`` are audit probabilities
-    of all quiet rows, ``audited`` those drawn and labelled, ``hit`` whether an audited row counts. ``strata`` numbers
-    rows with equal probabilities; by default the distinct values of e where these are at most three.
+    of all quiet rows, ``audited`` those drawn and labelled, ``hit`` whether an audited row counts.
 
     Notes
     -----
-    Equal probabilities within strata: N · Clopper–Pearson's bound, Bonferroni over strata. Others: for 0 < θ ≤ 1 and r
-    = 1 − θ·min e, each missed positive i multiplies E[Π_{found} (1 − θ·min e / e_i)] by r exactly. So with T of them
-    the mean of Π(1 − θ·min e/e_i)·r^−T is 1, and T with a value of 1/(1 − confidence) or more are excluded. A mixture
-    over θ is bet.
+    At most three distinct probabilities: N · Clopper–Pearson's bound in each stratum, Bonferroni over strata. Others:
+    for 0 < θ ≤ 1 and r = 1 − θ·min e, each missed positive i multiplies E[Π_{found} (1 − θ·min e / e_i)] by r exactly.
+    So with T of them the mean of Π(1 − θ·min e/e_i)·r^−T is 1, and T with a value of 1/(1 − confidence) or more are
+    excluded. A mixture over θ is bet.
     """
     n, found = len(e_quiet), audited & hit
     if not n:
         return 0.0
     most = float(n - int((audited & ~hit).sum()))
-    if strata is None:
-        distinct, strata = np.unique(e_quiet, return_inverse=True)
-        strata = strata.ravel()
-        is_stratified = len(distinct) <= _MOST_STRATA
-    else:
-        is_stratified = True
-    alpha = 1.0 - confidence
-    if is_stratified:
-        sizes, drawn, hits = (np.bincount(strata[rows]) for rows in (slice(None), audited, found))
-        present = np.flatnonzero(sizes)
-        drawn, hits = (np.pad(one, (0, len(sizes) - len(one)))[present] for one in (drawn, hits))
-        _, share = clopper_pearson(hits, drawn, 1.0 - 2.0 * alpha / len(present))
-        return min(float((sizes[present] * np.where(drawn > 0, share, 1.0)).sum()), most)
+    distinct, strata = np.unique(e_quiet, return_inverse=True)
+    alpha, strata = 1.0 - confidence, strata.ravel()
+    if len(distinct) <= _MOST_STRATA:
+        sizes, drawn, hits = (
+            np.bincount(strata[rows], minlength=len(distinct)) for rows in (slice(None), audited, found)
+        )
+        _, share = clopper_pearson(hits, drawn, 1.0 - 2.0 * alpha / len(sizes))
+        return min(float((sizes * np.where(drawn > 0, share, 1.0)).sum()), most)
     return betting_bound(float(e_quiet.min()), e_quiet[found], most, alpha)
 
 

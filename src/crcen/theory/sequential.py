@@ -253,9 +253,7 @@ class ConfidenceSequence:
         """The sequence after further values."""
         new = np.asarray(values, dtype=np.float64).ravel()
         if new.size and not (self.low <= new.min() and new.max() <= self.high):
-            raise InvalidInput(
-                f"values must lie in [{self.low:g}, {self.high:g}], got some from {new.min():g} to {new.max():g}"
-            )
+            raise InvalidInput(f"values must lie in [{self.low:g}, {self.high:g}], got {new.min():g} to {new.max():g}")
         distinct, which = np.unique(np.concatenate([self.values, new]), return_inverse=True)
         weights = np.concatenate([self.counts, np.ones(new.size)])
         counts = np.bincount(which.ravel(), weights, len(distinct)).astype(np.float64)
