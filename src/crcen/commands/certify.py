@@ -41,8 +41,6 @@ from crcen.tables.options import ReadOptions
 from crcen.theory.criteria import ScoredClasses, judge_criteria
 from crcen.theory.intervals import wilson_interval
 
-__all__ = ["Certificate", "Verification", "certify", "evidence_links", "generate_key", "verify"]
-
 FORMAT, VERSION = "crcen certificate", 1
 _RECORD_FORMAT = "crcen certifications"
 _BINS = 8

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import InvalidInput, InvalidParameter
+from crcen import Alpha, InvalidInput, InvalidParameter
 from crcen._support.files import check_writable, exclusive_lock, write_atomic
 from crcen._support.progress import logged
 from crcen._support.text import listed
@@ -32,33 +32,25 @@ from crcen.commands.inputs import (
     audit_probabilities,
     check_column,
     group_columns,
-    labels_as,
     model_of,
     source_of,
     target_of,
 )
 from crcen.commands.monitor import model_digest
-from crcen.commands.prices import decision_price, own_costs, plain_price, stated_weighting
+from crcen.commands.prices import decision_price, own_costs, plain_price
 from crcen.commands.scoring import CHUNK_ROWS, score_table
 from crcen.tables.fingerprint import RowDigest
-from crcen.tables.notation import read_numbers
 from crcen.tables.options import ReadOptions
 from crcen.tables.writing import TableWriter
-from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.intervals import UNKNOWN, Interval
-from crcen.theory.price import Price, cost_ratio_of
-from crcen.theory.rows import plain
+from crcen.theory.price import Price
+from crcen.theory.rows import Array, Bools, Index, plain
 from crcen.theory.selective import label_selection
 from crcen.theory.sequential import ConfidenceSequence
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ModelComparison", "compare_models"]
-
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Index = NDArray[np.int64]
 
 _FORMAT, _VERSION = "crcen comparison", 2
 _MOST_GROUPS, _SHOWN_ROWS, _FEWEST_REPEATED = 20, 20, 20
@@ -67,15 +59,38 @@ _VERDICTS = {1: "new", -1: "old", 0: "undecided"}
 
 
 @dataclass(frozen=True, eq=False)
+class _ProbabilityColumns:
+    """A model whose probabilities are columns of the table: one of the positive class, or one of each class."""
+
+    feature_names_in_: list[str]
+    classes_: NDArray[np.object_]
+    weighting_: Price
+    target_name_: str
+
+    def predict_proba(self, X: pd.DataFrame) -> Array:
+        p = X.to_numpy(dtype=np.float64)
+        wrong = ~((p >= 0.0) & (p <= 1.0))
+        if wrong.any():
+            i, j = np.argwhere(wrong)[0]
+            raise InvalidInput(f"{X.columns[j]} must hold probabilities between 0 and 1: got {p[i, j]:g}.")
+        p = np.column_stack([1.0 - p, p]) if p.shape[1] == 1 else p
+        if not np.allclose(p.sum(axis=1), 1.0, atol=1e-3):
+            raise InvalidInput(f"the probabilities {listed(self.feature_names_in_)} must sum to 1 in each row.")
+        return np.asarray(p / p.sum(axis=1, keepdims=True))
+
+
+@dataclass(frozen=True, eq=False)
 class _Pair:
     """Two models, or two sets of columns, with the price at which both decide."""
 
-    names: tuple[str, str]
-    digests: tuple[str, str]
-    labels: list[Any]
+    names: tuple[str, ...]
+    digests: tuple[str, ...]
+    models: tuple[Any, Any]
     price: Price
-    models: tuple[Any, Any] | None = None
-    columns: tuple[list[str], list[str]] = ([], [])
+
+    @property
+    def labels(self) -> list[Any]:
+        return list(self.models[0].classes_.tolist())
 
     @property
     def costs(self) -> Array:
@@ -306,12 +321,24 @@ def compare_models(
             parameter=("probability_old", "probability_new"),
         )
     if probability_old is None or probability_new is None:
-        pair, source, target = _models(old, new, data, target, weighting, costs, read)
+        if old is None or new is None:
+            raise InvalidParameter(
+                "a comparison needs two models, or the columns probability_old= and probability_new=."
+            )
+        models = (model_of(old), model_of(new))
+        source = source_of(data, read, models[0])
+        sides = (("old", old), ("new", new))
+        shown = tuple(Path(one).name if isinstance(one, str | Path) else side for side, one in sides)
+        digests = tuple(file_digest(one) if isinstance(one, str | Path) else model_digest(one) for one in (old, new))
     elif old is not None or new is not None:
         raise InvalidParameter("probabilities of both models are in the table: leave the models out.")
     else:
         source = source_of(data, read)
-        target, pair = _columns((probability_old, probability_new), source, target, weighting, costs, positive)
+        _check_price(weighting, costs)
+        models = _columns((probability_old, probability_new), source, target, positive)
+        shown = digests = tuple(",".join(one.feature_names_in_) for one in models)
+    target = target_of(target_of(target, models[0], source), models[1], source)
+    pair = _Pair(shown, digests, models, _common_price(*models, weighting, costs))
     names = group_columns(groups, source, target)
     if audit_probability is not None:
         check_column(audit_probability, source.columns, "audit_probability", source.name)
@@ -333,29 +360,13 @@ def compare_models(
     return _result(evidence, pair, confidence, rows.notes, rows)
 
 
-def _models(
-    old: Any, new: Any, data: Any, target: str | None, weighting: Any, costs: Any, read: ReadOptions | None
-) -> tuple[_Pair, Source, str]:
-    if old is None or new is None:
-        raise InvalidParameter("a comparison needs two models, or the columns probability_old= and probability_new=.")
-    first, second = model_of(old), model_of(new)
+def _common_price(first: Any, second: Any, weighting: Any, costs: Any) -> Price:
+    """The one price at which both decide."""
     classes, others = first.classes_.tolist(), second.classes_.tolist()
     if classes != others or first.weighting_.positive != second.weighting_.positive:
         raise InvalidInput(
             f"both models must have the same classes: the old one has {listed(classes)}, the new one {listed(others)}."
         )
-    source = source_of(data, read, first)
-    name = target_of(target, first, source)
-    target_of(name, second, source)
-    is_file = [isinstance(one, str | Path) for one in (old, new)]
-    shown = (Path(old).name if is_file[0] else "old", Path(new).name if is_file[1] else "new")
-    digests = tuple(file_digest(one) if isinstance(one, str | Path) else model_digest(one) for one in (old, new))
-    price = _common_price(first, second, weighting, costs)
-    return _Pair(shown, (digests[0], digests[1]), classes, price, (first, second)), source, name
-
-
-def _common_price(first: Any, second: Any, weighting: Any, costs: Any) -> Price:
-    """The one price at which both decide."""
     matrices = [own_costs(one).costs for one in (first, second)]
     units = [one / one.max() for one in matrices]
     is_same = units[0].shape == units[1].shape and np.allclose(units[0], units[1], rtol=1e-6)
@@ -373,54 +384,42 @@ def _common_price(first: Any, second: Any, weighting: Any, costs: Any) -> Price:
         raise InvalidParameter(f"{price} is no price: state a price for both.", parameter="weighting")
     if price.positive is not None:
         return price
-    return replace(price, costs=price.cost_matrix.for_classes(first.classes_.tolist()))
+    return replace(price, costs=price.cost_matrix.for_classes(classes))
 
 
-def _columns(
-    given: tuple[str | Sequence[str], str | Sequence[str]],
-    source: Source,
-    target: str | None,
-    weighting: Any,
-    costs: Any,
-    positive: Any,
-) -> tuple[str, _Pair]:
-    """The target, and two columns, or sets of columns, of probabilities."""
-    both = [[one] if isinstance(one, str) else [str(name) for name in one] for one in given]
-    if target is None:
-        raise InvalidParameter("target must name the column with the labels.", parameter="target")
-    check_column(target, source.columns, "target", source.name)
+def _check_price(weighting: Any, costs: Any) -> None:
+    """Reject prices that need class counts, which a table of probabilities does not state."""
     if weighting is None and costs is None:
         raise InvalidParameter(
             "a comparison of probabilities needs a price: state what a miss is worth, or costs=.", parameter="costs"
         )
+    if isinstance(weighting, Alpha) or (isinstance(weighting, str) and weighting == "balanced" and costs is None):
+        raise InvalidParameter(
+            f"{weighting} needs the class counts of training: state what a miss is worth, or costs=.", parameter="costs"
+        )
+
+
+def _columns(
+    given: tuple[str | Sequence[str], str | Sequence[str]], source: Source, target: str | None, positive: Any
+) -> tuple[_ProbabilityColumns, _ProbabilityColumns]:
+    """Two columns, or sets of columns, of probabilities."""
+    if target is None:
+        raise InvalidParameter("target must name the column with the labels.", parameter="target")
+    check_column(target, source.columns, "target", source.name)
+    both = [[one] if isinstance(one, str) else [str(name) for name in one] for one in given]
     if all(len(one) == 1 for one in both):
         found = _positive(source, target, positive)
-        labels: list[Any] = [rest_of(found), found]
-        worth = stated_weighting(weighting, costs, labels, target)
-        ratio = worth[found] / worth[labels[0]] if isinstance(worth, Mapping) else cost_ratio_of(worth)
-        price = Price.binary(ratio / (1.0 + ratio), 1.0, 1.0)
+        labels, price = [rest_of(found), found], Price.binary(0.5, 1.0, 1.0)
     else:
         named = [dict(_class_column(one) for one in side) for side in both]
-        labels = list(named[0])
+        labels, price = list(named[0]), Price(np.ones(len(named[0])), np.ones(len(named[0])))
         if set(named[1]) != set(labels) or len(labels) < 2:
             raise InvalidParameter("the columns of probabilities must be CLASS=COLUMN with the same classes for both.")
         both = [[side[label] for label in labels] for side in named]
-        price = _class_price(stated_weighting(weighting, costs, labels, target), labels)
     for name in (*both[0], *both[1]):
         check_column(name, source.columns, "probability", source.name)
-    shown = (",".join(both[0]), ",".join(both[1]))
-    return target, _Pair(shown, shown, labels, price, None, (both[0], both[1]))
-
-
-def _class_price(worth: Any, labels: list[Any]) -> Price:
-    ones = np.ones(len(labels))
-    if isinstance(worth, CostMatrix):
-        return Price(ones, ones, worth.for_classes(labels))
-    if isinstance(worth, Mapping):
-        return Price(np.array([worth[label] for label in labels]), ones)
-    if worth is None:
-        return Price(ones, ones)
-    raise InvalidParameter("several classes need costs=, or a weight of each class.", parameter="costs")
+    old, new = (_ProbabilityColumns(one, np.array(labels, dtype=object), price, target) for one in both)
+    return old, new
 
 
 def _class_column(text: str) -> tuple[str, str]:
@@ -444,58 +443,20 @@ def _positive(source: Source, target: str, positive: Any) -> Any:
     )
 
 
-def _probabilities(chunk: pd.DataFrame, columns: list[str], name: str) -> Array:
-    """Probabilities (n, K) from one column of the positive class, or from one of each class."""
-    import pandas as pd
-
-    found = []
-    for column in columns:
-        values = pd.to_numeric(chunk[column], errors="coerce").to_numpy(dtype=np.float64)
-        if np.isnan(values).any():
-            reading = read_numbers(chunk[column].astype("string").str.strip())
-            values = values if reading is None or reading.units else reading.values
-        wrong = ~((values >= 0.0) & (values <= 1.0))
-        if wrong.any():
-            cell = chunk[column].iloc[int(np.flatnonzero(wrong)[0])]
-            raise InvalidInput(f"{column} of {name} must hold probabilities between 0 and 1: got {cell!r}.")
-        found.append(values)
-    p = np.stack(found if len(found) > 1 else [1.0 - found[0], found[0]], axis=1)
-    if not np.allclose(p.sum(axis=1), 1.0, atol=1e-3):
-        raise InvalidInput(f"the probabilities {listed(columns)} of {name} must sum to 1 in each row.")
-    return np.asarray(p / p.sum(axis=1, keepdims=True))
-
-
 def _rows(pair: _Pair, source: Source, target: str, groups: list[str], audit: str | None) -> _Rows:
     """Score all rows of a table with both models."""
-    import pandas as pd
-
     kept = [*groups, *([audit] if audit else [])]
-    if pair.models is None:
-        digest = RowDigest(list(dict.fromkeys([*pair.columns[0], *pair.columns[1], target])))
-        scores, frames = [], []
-        for chunk in source.chunks(CHUNK_ROWS):
-            digest.add(chunk)
-            scores.append([_probabilities(chunk, names, source.name) for names in pair.columns])
-            frames.append(chunk[[target, *kept]])
-        p_old, p_new = (np.concatenate(one) for one in zip(*scores, strict=True))
-        frame, notes = pd.concat(frames, ignore_index=True), source.notes
-        if not len(frame):
-            raise InvalidInput(f"{source.name} has no rows.")
-        known = frame[target].notna().to_numpy()
-        y = np.full(len(frame), -1, dtype=np.int64)
-        y[known] = labels_as(frame[target][known], np.array(pair.labels, dtype=object), target)
-    else:
-        inputs = [name for model in pair.models for name in input_columns(model, source, target) if name not in kept]
-        digest = RowDigest(list(dict.fromkeys([*inputs, target])))
-        found = score_table(pair.models[0], source, target, kept, recognises=True, digest=digest)
-        other = score_table(pair.models[1], source, None, [target, *kept], recognises=True)
-        for one in (found, other):
-            new_to_model(one.watch, "a comparison needs rows that neither model was trained on")
-        p_old, p_new, y, frame = found.p, other.p, found.y, found.frame
-        known, notes = found.is_labelled, [*found.watch.notes, *source.notes]
+    inputs = [name for model in pair.models for name in input_columns(model, source, target) if name not in kept]
+    digest = RowDigest(list(dict.fromkeys([*inputs, target])))
+    found = score_table(pair.models[0], source, target, kept, recognises=True, digest=digest)
+    other = score_table(pair.models[1], source, None, [target, *kept], recognises=True)
+    for one in (found, other):
+        new_to_model(one.watch, "a comparison needs rows that neither model was trained on")
+    p_old, y, frame, known = found.p, found.y, found.frame, found.is_labelled
+    notes = [*found.watch.notes, *source.notes]
     if not known.any():
         raise InvalidInput(f"{source.name} has no row with a value of {target}.")
-    old, new = (np.asarray(pair.price.decide(p), dtype=np.int64) for p in (p_old, p_new))
+    old, new = (np.asarray(pair.price.decide(p), dtype=np.int64) for p in (p_old, other.p))
     weights, least = np.ones(len(y)), 1.0
     if audit is None:
         notes = [*notes, *_unlabelled(known, p_old[:, pair.price.positive or 0], old != new, target)]

@@ -29,30 +29,8 @@ from crcen.tables.fingerprint import RowDigest
 from crcen.tables.options import ReadOptions
 from crcen.theory.criteria import TESTS, Criterion, ScoredClasses, labels_needed, parse_criteria
 from crcen.theory.limits import fitted_model_noise
-from crcen.theory.rows import plain
+from crcen.theory.rows import Array, Bools, Index, plain
 from crcen.theory.sequential import ConfidenceSequence
-
-__all__ = [
-    "FIELDS",
-    "Declaration",
-    "DeclaredWatch",
-    "check_confidence",
-    "declaration_of_model",
-    "declare",
-    "file_digest",
-    "input_columns",
-    "new_to_model",
-    "note_lines",
-    "read_declaration",
-    "restored",
-    "score_rows",
-    "stored",
-    "versions",
-]
-
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Index = NDArray[np.int64]
 
 FORMAT, VERSION = "crcen declaration", 1
 # Descriptive fields, shown as empty if nobody states them.

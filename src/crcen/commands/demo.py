@@ -13,8 +13,6 @@ from crcen.commands.fit import TableFit, fit_table
 from crcen.commands.report import TableReport, report_table
 from crcen.theory.rows import ShownInOneLine
 
-__all__ = ["Demo", "demo"]
-
 _BUDGET = 10
 
 

@@ -11,8 +11,6 @@ from crcen import __version__
 from crcen._support.extras import installed_version
 from crcen.theory.rows import ShownInOneLine
 
-__all__ = ["EnvironmentInfo", "environment_info"]
-
 # Package, and the extra that installs it; none for required packages.
 _PACKAGES = {
     "numpy": "",

@@ -328,7 +328,7 @@ def evaluate_table(
     seen |= {"selection": selection_of(model, known, p_all)} | ({"costs": matrix} if column is None else {})
     asked, of_columns = model if shares is None else shares.applied_to(model), _OF_COLUMNS & {*codes}
     if of_columns:  # all columns are read only if these checks are asked for
-        X, labels, _, _ = labelled_rows(model, source, target, weight)
+        X, labels = labelled_rows(model, source, target, judging.roles.values())
         evidence = replace(gather(asked, X, labels, weights, **seen), proba=p)
     else:
         evidence = evidence_of(asked, y, p, weights, **seen)

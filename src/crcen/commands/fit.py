@@ -69,16 +69,12 @@ from crcen.theory.goals import ThresholdGoal
 from crcen.theory.limits import is_nearly_separated
 from crcen.theory.metrics import ConfusionCounts, Quality, measure_quality
 from crcen.theory.residual_test import TrainingError
-from crcen.theory.rows import ShownInOneLine, effective_rows
+from crcen.theory.rows import Array, Bools, ShownInOneLine, effective_rows
 from crcen.theory.selective import clipped_weights, label_selection
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["AlarmShares", "FittedTable", "PositiveClass", "Selection", "TableFit", "fit_table"]
-
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 _FIT_SHARE = 0.7  # of a time limit, for members of a committee
 _FEW = 10  # rows of a class

@@ -58,8 +58,6 @@ from crcen.tables.reading import Table, open_table
 from crcen.training.planner import free_memory
 from crcen.training.threads import usable_cores
 
-__all__ = ["FilesFit", "fit_files"]
-
 ENGINES, LEARNERS = ("stream", "ray"), ("committee", "networks")
 _FEWEST_TO_STACK = 10  # held-out rows of each class
 _NO_EVIDENCE = "No evidence from held-out rows: use crcen evaluate on other rows."

@@ -270,14 +270,22 @@ def cluster_numbers(cells: pd.Series) -> Index:
     return np.asarray(pd.factorize(cells)[0], dtype=np.int64)
 
 
-def amounts_of(cells: pd.Series, what: str) -> Array:
-    """Amounts in a column, also as text such as ``€ 3,000``; an error of the parameter ``what`` for other cells."""
+def numbers_of(cells: pd.Series) -> Array:
+    """Numbers in a column, also as text with other decimal marks or a currency; NaN for other cells."""
     import pandas as pd
 
     numbers = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64)
     if np.isnan(numbers).any():
         reading = read_numbers(cells.astype("string").str.strip())
         numbers = numbers if reading is None or reading.units else reading.values
+    return numbers
+
+
+def amounts_of(cells: pd.Series, what: str) -> Array:
+    """Amounts in a column, also as text such as ``€ 3,000``; an error of the parameter ``what`` for other cells."""
+    import pandas as pd
+
+    numbers = numbers_of(cells)
     wrong = ~np.isfinite(numbers) | (numbers < 0.0)
     if wrong.any():
         first = cells.iloc[int(np.flatnonzero(wrong)[0])]

@@ -27,20 +27,6 @@ from crcen.exceptions import TrainingFailed
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.residual_test import TrainingError
 
-__all__ = [
-    "LEARNERS",
-    "QUICK",
-    "Learner",
-    "folds_of",
-    "goal_in_rows",
-    "learner_lines",
-    "learner_values",
-    "measure_training_error",
-    "shift_line",
-    "times_or_clusters",
-    "unfitted_learner",
-]
-
 LEARNERS = ("committee", "networks", "trees")
 Learner = CRCENClassifierCV | CommitteeClassifier
 

@@ -33,14 +33,11 @@ from crcen.tables.options import ReadOptions
 from crcen.theory.curves import ThresholdCurve, roc_area
 from crcen.theory.intervals import Interval, share_interval
 from crcen.theory.limits import FEWEST_OF_A_CLASS, FEWEST_POSITIVES, LEAK_AREA
-from crcen.theory.rows import Shown
+from crcen.theory.rows import Array, Shown
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ColumnLook", "TableLook", "look_at_table"]
-
-Array = NDArray[np.float64]
 
 # Rows that single columns are ranked on, and examples of cells that are shown.
 _MOST_ROWS, _EXAMPLES, _LONGEST = 50_000, 3, 24

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import crcen
-from crcen import InvalidInput, InvalidParameter, Review
+from crcen import InvalidInput, InvalidParameter
 from crcen._support.files import check_writable
 from crcen._support.progress import busy, logged
 from crcen._support.text import page_in_frame
@@ -21,30 +21,22 @@ from crcen.commands.certify import evidence_links
 from crcen.commands.inputs import (
     Source,
     audit_probabilities,
-    check_column,
     cluster_numbers,
-    group_columns,
     group_values,
     labels_as,
     model_of,
-    source_of,
-    target_of,
     weight_notes,
     weights_of,
 )
-from crcen.commands.prices import decision_price
-from crcen.commands.rules import ClassShares, JudgedReview, judge_review, reject_without_positive, rule_of
-from crcen.commands.scoring import model_rows, score_frame
+from crcen.commands.rules import ClassShares, JudgedReview, judge_review
+from crcen.commands.scoring import Judging, model_rows, score_frame
 from crcen.commands.split import was_stratified
 from crcen.report.checks import Finding, selection_of
 from crcen.tables.options import ReadOptions
 from crcen.theory.intervals import LEVEL
-from crcen.theory.price import Price
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["TableReport", "labelled_rows", "report_table"]
 
 
 @dataclass(frozen=True)
@@ -176,38 +168,37 @@ def report_table(
     check_writable(out, model, data, *others, declaration, certificate)
     model_path = str(model) if isinstance(model, str | Path) else None
     links = evidence_links(out, model_path, declaration, certificate)
-    model = model_of(model)
-    source = source_of(data, read, model)
-    target = target_of(target, model, source)
-    reject_without_positive(model, {"review": review})
+    roles = {"weight": weight, "clusters": clusters, "audit_probability": audit_probability}
+    named: dict[str, Any] = {"target": target, "needs_target": True, "roles": roles, "groups": groups}
+    judging = Judging.of(model, data, read, weighting, costs, **named, review=review, is_labelled=True)
+    model, source, rule, target = judging.model, judging.source, judging.rule, str(judging.target)
     column = model.weighting_.positive
     options: dict[str, Any] = {"title": title, "data_name": source.name, "model_path": model_path, "links": links}
     if weighting is not None or costs is not None:
-        price = decision_price(weighting, costs, model)
-        if column is not None or not isinstance(price, Price):
+        if column is not None or rule.goal is not None:
             raise InvalidParameter(
                 f"{'weighting' if costs is None else 'costs'} must be left out: this model finds {model.pos_label_}, "
                 "and its page has a price to move; crcen evaluate judges it at another."
             )
-        options["costs"] = price.cost_matrix.for_classes(model.classes_.tolist())
-    names, rule = group_columns(groups, source, target), rule_of(model, source, weighting, costs)
-    named = {"weight": weight, "clusters": clusters, "audit_probability": audit_probability}
-    aside = [check_column(name, source.columns, what, source.name) for what, name in named.items() if name is not None]
-    frame, notes = source.read(), source.notes
+        options["costs"] = rule.costs
+    frame, notes, aside = source.read(), source.notes, {*judging.groups, *judging.roles.values()}
     known = frame[target].notna().to_numpy()
-    labelled = _labelled_frame(frame, known, source, target, notes, audit_probability is not None)
-    X, y, weights = _rows_of(model, labelled, source, target, weight, [*names, *aside])
-    every = score_frame(model, frame, {target, *names, *aside})
-    numbers = np.full(len(frame), -1, dtype=np.int64)
-    numbers[known] = labels_as(labelled[target], model.classes_, target)
+    if not known.all():
+        done = "were left out" if audit_probability is None else "are unlabelled, not negative"
+        notes.insert(0, f"{int((~known).sum())} rows without a value of {target} {done}")
+    X, y = labelled_rows(model, source, target, aside, frame)
+    labelled, every = frame[known].reset_index(drop=True), score_frame(model, frame, {target, *aside})
+    weights = None if weight is None else weights_of(labelled[weight], "weight")
     shares, audited, asked = ClassShares.of(prevalence, model, every), None, model
     if shares is not None:
         every, asked = shares.moved(every), shares.applied_to(model)
-    actions = np.asarray(rule.price.decide(every), dtype=np.int64)
     options["selection"] = selection_of(asked, known, every)
     if audit_probability is not None:
         e = audit_probabilities(frame, audit_probability, known)
         weights = (1.0 if weights is None else weights) / e[known]
+        numbers = np.full(len(frame), -1, dtype=np.int64)
+        numbers[known] = labels_as(labelled[target], model.classes_, target)
+        actions = np.asarray(rule.price.decide(every), dtype=np.int64)
         possible = (e > 0.0) & (e <= 1.0)
         parts = (numbers[possible], every[possible], actions[possible], e[possible])
         audited = AuditedRows.of(rule, rule.costs.costs, *parts, confidence=confidence)
@@ -218,14 +209,14 @@ def report_table(
     if was_stratified(source, target):
         options["is_stratified"] = True
         notes.append("crcen split fixed the class counts of these rows; the test of the key equation allows for that")
-    parted = {name: group_values([labelled[name]]) for name in names}
+    parted = {name: group_values([labelled[name]]) for name in judging.groups}
     with busy("writing the report", visible=bool(verbose)):
-        options["others"] = _compared_models(others, model, labelled, source, target)
+        options["others"] = _compared_models(others, model, frame, source, target)
         written = crcen.write_report(asked, X, y, out, sample_weight=weights, groups=parted, **options)
     judged = None
-    if review is not None and column is not None:
+    if column is not None:
         own = (y == model.classes_[column], every[known][:, column])
-        judged = judge_review(*own, Review.of(review), model.weighting_.cost_ratio, weights)
+        judged = judge_review(*own, rule.review, model.weighting_.cost_ratio, weights)
     notes += weight_notes(model, weight)
     return TableReport(Path(out), len(y), written.findings, tuple(notes), judged, shares, audited)
 
@@ -242,9 +233,10 @@ def _compared_models(
         first, own = (_described(one) for one in (model, fitted))
         if first != own:
             raise InvalidInput(f"models to compare must have the same classes: the first {first}, and {name} {own}.")
-        X, _, _ = _rows_of(fitted, frame, source, target)
-        column = fitted.weighting_.positive
-        p = fitted.predict_proba(X)
+        column, p = (
+            fitted.weighting_.positive,
+            fitted.predict_proba(labelled_rows(fitted, source, target, (), frame)[0]),
+        )
         found[name] = p if column is None else p[:, column]
     return found
 
@@ -257,49 +249,15 @@ def _described(model: Any) -> str:
 
 
 def labelled_rows(
-    model: Any, source: Source, target: str, weight: str | None = None, others: Sequence[str] = ()
-) -> tuple[Any, NDArray[Any], NDArray[np.float64] | None, list[str]]:
-    """Rows of a table with a label as inputs of a model, their labels, weights, and notes on the table.
-
-    ``others`` are further columns that are no inputs of a model without column names.
-    """
-    if weight is not None:
-        check_column(weight, source.columns, "weight", source.name)
-    frame, notes = source.read(), source.notes
-    known = _labelled_frame(frame, frame[target].notna().to_numpy(), source, target, notes)
-    return *_rows_of(model, known, source, target, weight, others), notes
-
-
-def _labelled_frame(
-    frame: pd.DataFrame,
-    known: NDArray[np.bool_],
-    source: Source,
-    target: str,
-    notes: list[str],
-    is_audited: bool = False,
-) -> pd.DataFrame:
-    """All columns of the rows that have a label; a note on the others."""
-    if not known.all():
-        done = "are unlabelled, not negative" if is_audited else "were left out"
-        notes.insert(0, f"{int((~known).sum())} rows without a value of {target} {done}")
-    if not known.any():
+    model: Any, source: Source, target: str, ignored: Iterable[str], frame: pd.DataFrame | None = None
+) -> tuple[Any, NDArray[Any]]:
+    """Inputs and labels of the rows of a table that have a label; ``ignored`` are columns that are no inputs."""
+    frame = source.read() if frame is None else frame
+    frame = frame[frame[target].notna()].reset_index(drop=True)
+    if not len(frame):
         raise InvalidInput(f"{source.name} has no row with a value of {target}.")
-    return frame[known].reset_index(drop=True)
-
-
-def _rows_of(
-    model: Any,
-    frame: pd.DataFrame,
-    source: Source,
-    target: str,
-    weight: str | None = None,
-    others: Sequence[str] = (),
-) -> tuple[Any, NDArray[Any], NDArray[np.float64] | None]:
-    """Inputs, labels and weights of rows, as a model takes them."""
     y = model.classes_[labels_as(frame[target], model.classes_, target)]
     if len(set(y.tolist())) < 2:
         needed = "both" if len(model.classes_) == 2 else "several"
         raise InvalidInput(f"a report needs rows of {needed} classes: {source.name} has only {y[0]} in {target}.")
-    weights = None if weight is None else weights_of(frame[weight], "weight")
-    ignored = {target, *others} if weight is None else {target, weight, *others}
-    return model_rows(model, frame, ignored), y, weights
+    return model_rows(model, frame, {target, *ignored}), y

@@ -26,6 +26,7 @@ from crcen.commands.inputs import (
     group_columns,
     labels_as,
     model_of,
+    numbers_of,
     source_of,
     target_of,
 )
@@ -69,10 +70,10 @@ def model_rows(model: FittedModel, frame: pd.DataFrame, ignored: set[str]) -> An
 def _as_numbers(cells: pd.Series) -> pd.Series:
     import pandas as pd
 
-    try:
-        return pd.to_numeric(cells)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"the model takes numbers: column {cells.name} holds other values.") from error
+    numbers = pd.Series(numbers_of(cells), index=cells.index, name=cells.name)
+    if (numbers.isna() & cells.notna()).any():
+        raise InvalidInput(f"the model takes numbers: column {cells.name} holds other values.")
+    return numbers
 
 
 def unlike_lines(unlike: Sequence[Difference]) -> list[str]:

@@ -27,14 +27,11 @@ from crcen.tables.locations import format_of_name
 from crcen.tables.options import ReadOptions
 from crcen.tables.reading import Table, open_table
 from crcen.tables.writing import TableWriter
-from crcen.theory.rows import ShownInOneLine
+from crcen.theory.rows import Bools, ShownInOneLine
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TableSplit", "split_table", "was_stratified"]
-
-Bools = NDArray[np.bool_]
 Index = NDArray[np.int8]
 
 _CHUNK_ROWS = 50_000
