@@ -6,16 +6,11 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from known_streams import WEIGHTS, monitor_of, stream
 from sklearn.linear_model import LogisticRegression
 
 from crcen import CRCENClassifier, CRCENClassifierCV, InvalidInput, InvalidParameter, KeyEquationMonitor
 from crcen.decisions.monitor.rows import row_segments
-
-
-def made(**params):
-    rng = np.random.default_rng(0)
-    p = rng.beta(1, 5, 400)
-    return KeyEquationMonitor(y_reference=rng.random(400) < p, q_reference=p, **params)
 
 
 @pytest.mark.parametrize(
@@ -41,15 +36,32 @@ def made(**params):
         ({"q": [0.1, 0.2], "y": [0, 1], "segment": ["a", None]}, "None or NaN"),
         ({"q": [0.1, 0.2], "y": [0, 1], "segment": [1.0, np.nan]}, "None or NaN"),
         ({"q": [0.1, 0.2], "y": [0, 1], "when": 5}, "text"),
+        ({"q": np.full((2, 3), 1 / 3), "y": [0, 1]}, "for 3 classes give the monitor a model of them"),
     ],
 )
 def test_bad_batches_are_refused_and_change_nothing(batch, sentence):
-    monitor = made(segments=["a", "b"])
-    monitor.update(q=[0.1, 0.3], y=[0, 1], segment="a")
+    refused(monitor_of(400, segments=["a", "b"]), batch, sentence)
+
+
+def refused(monitor, batch, sentence):
     before = copy.deepcopy(monitor.state())
     with pytest.raises(InvalidInput, match=sentence):
         monitor.update(**batch)
     assert monitor.state() == before
+
+
+@pytest.mark.parametrize(
+    ("batch", "sentence"),
+    [
+        ({"q": np.full((2, 3), 1 / 3), "y": [0, 1]}, r"column for each of 4 classes, got shape \(2, 3\)"),
+        ({"q": np.full((3, 4), 1 / 4), "y": [0, 1]}, "row for each of the 2 labels"),
+        ({"q": np.full((2, 4), 1 / 3), "y": [0, 1]}, "each row with the sum 1"),
+        ({"q": np.full((2, 4), 1 / 4), "y": [0, 4]}, "only: got 4"),
+        ({"q": np.full((2, 4), 1 / 4), "y": [0, 1], "sample_weight": [1e200, 1]}, "too large"),
+    ],
+)
+def test_bad_batches_of_four_classes_are_refused_and_change_nothing(batch, sentence):
+    refused(monitor_of(300, w=WEIGHTS[4]), batch, sentence)
 
 
 @pytest.mark.parametrize(
@@ -96,8 +108,6 @@ def test_models_that_do_not_fit_are_refused(rare_rows):
     X, y = rare_rows(200)
     with pytest.raises(InvalidInput, match="fitted classifier of two classes, got LogisticRegression"):
         KeyEquationMonitor(LogisticRegression()).update(X, y)
-    with pytest.raises(InvalidInput, match="for 3 classes give the monitor a model of them"):
-        made().update(q=np.full((2, 3), 1 / 3), y=[0, 1])
     model = LogisticRegression().fit(X, np.where(y, "bad", "good"))
     with pytest.raises(InvalidInput, match=r"\['bad', 'good'\] only: got 'ugly'"):
         KeyEquationMonitor(model).update(X, np.where(y, "bad", "ugly"))
@@ -126,9 +136,10 @@ def test_out_of_fold_references_must_be_the_training_labels(rare_rows):
         KeyEquationMonitor(model, y_reference=y)
 
 
-def saved():
-    monitor = made(segments=["a"])
-    monitor.update(q=[0.1, 0.3], y=[0, 1], segment="a")
+def saved(n_classes=2):
+    monitor = monitor_of(400, w=WEIGHTS[n_classes], segments=["a"])
+    p, y = stream(20, 1, n_classes=n_classes)
+    monitor.update(q=p, y=y, segment="a")
     return json.loads(json.dumps(monitor.state()))
 
 
@@ -139,36 +150,45 @@ def saved():
         (lambda s: s.update(format="something"), "must be of the format"),
         (lambda s: s.update(version=99), "version 99"),
         (lambda s: s.pop("classes"), "'classes'"),
-        (lambda s: s.update(class_weights=["half", 1]), "finite number as 'class_weights'"),
+        (lambda s: s.update(classes=[0]), "two classes or more"),
+        (lambda s: s.update(class_weights=s["class_weights"][1:]), "numbers as 'class_weights'"),
+        (lambda s: s["class_weights"].__setitem__(0, "half"), "finite number as 'class_weights'"),
         (lambda s: s.update(n_batches=True), "finite number as 'n_batches'"),
         (lambda s: s.update(tracks={}), "list as 'tracks'"),
         (lambda s: s["tracks"].pop(), "one track for all rows"),
-        (lambda s: s["tracks"][0].update(sums=[1, 2]), "99 numbers as 'sums'"),
+        (lambda s: s["tracks"][0].update(sums=[1, 2]), "(99|382) numbers as 'sums'"),
         (lambda s: s["tracks"][0]["sums"].__setitem__(2, None), "finite number as 'sums'"),
-        (lambda s: s["tracks"][0]["reference"].__setitem__(15, -1.0), "not negative as 'reference'"),
-        (lambda s: s["tracks"][0]["starts"][0].pop("batch"), "'batch'"),
+        (lambda s: s["tracks"][0]["reference"].__setitem__(1, -1.0), "not negative as 'reference'"),
+        (lambda s: s["tracks"][0].update(total=[]), "numbers as 'total'"),
+        (lambda s: s["tracks"][1].update(starts=[{}]), "entry 'total'"),
         (lambda s: s["tracks"][0]["history"][0].update(segment=3), "text or null as 'segment'"),
+        (lambda s: s["tracks"][0]["history"][0].update(z_by_class=3), "list as 'z_by_class'"),
         (lambda s: s["tracks"][0]["history"][0].pop("counts"), "'counts'"),
+        (lambda s: s.update(arrival=[]), "orders"),
         (lambda s: s.update(alarms=[{}]), "'drift_low'"),
     ],
 )
-def test_damaged_states_are_refused(damage, sentence):
-    state = saved()
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_damaged_states_are_refused(damage, sentence, n_classes):
+    state = saved(n_classes)
     damage(state)
     with pytest.raises(InvalidInput, match=sentence):
         KeyEquationMonitor.from_state(state)
 
 
-def test_states_of_other_things_are_refused(tmp_path):
-    (tmp_path / "a.json").write_text("{ not json")
-    with pytest.raises(InvalidInput, match="must be a JSON file"):
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"{ not json", "must be a JSON file"),
+        (b"[1, 2]", "'format'"),
+        (b"\xff\xfe\x00", "must be a JSON file"),
+        (b"[" * 200_000, "must be a JSON file"),
+    ],
+)
+def test_files_of_other_things_are_refused(tmp_path, content, sentence):
+    (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(InvalidInput, match=sentence):
         KeyEquationMonitor.from_json(tmp_path / "a.json")
-    (tmp_path / "b.json").write_text("[1, 2]")
-    with pytest.raises(InvalidInput, match="'format'"):
-        KeyEquationMonitor.from_json(tmp_path / "b.json")
-    (tmp_path / "c.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InvalidInput, match="must be a JSON file"):
-        KeyEquationMonitor.from_json(tmp_path / "c.json")
 
 
 def test_a_state_of_another_model_is_refused(rare_rows):
@@ -180,7 +200,7 @@ def test_a_state_of_another_model_is_refused(rare_rows):
 
 def test_an_unknown_quantity_is_not_drawn():
     with pytest.raises(InvalidParameter, match="evidence, z, drift"):
-        made().plot(quantity="p-value")
+        monitor_of().plot(quantity="p-value")
 
 
 def test_a_gap_among_names_is_refused_and_a_long_name_is_not_paid_for_by_every_row():

@@ -5,13 +5,18 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from known_streams import WEIGHTS as ALL_WEIGHTS
+from known_streams import stream, weighted
 from scipy.integrate import quad
-from scipy.special import expit
+from scipy.special import expit, softmax
 from scipy.stats import binom
 
-from crcen.decisions.monitor.drift_tests import DriftTest, Tally, log_evidence
+from crcen.decisions.monitor.drift_tests import DriftTest, Tally, comparison, log_evidence, stacked
 from crcen.theory.price import Price
+from crcen.theory.residual_test import joint_residual_sums, residual_sums
 from crcen.theory.sequential import GRID, StreamSums, stream_sums
+
+WEIGHTS = ALL_WEIGHTS[4]
 
 
 @pytest.mark.parametrize(
@@ -41,17 +46,93 @@ def test_evidence_stays_finite_far_out():
     assert found[2] < 0 < found[0]
 
 
-def test_comparison_with_reference_rows_is_brownian_motion_on_its_clock():
-    """u(G/C − G₀/B) with u = BC/(B+C) has covariance min(u, u'), the claim that the boundary rests on."""
-    rng = np.random.default_rng(0)
-    reference, steps = 40.0, np.array([5.0, 20.0, 100.0, 300.0])
-    before = rng.normal(0, math.sqrt(reference), (200_000, 1))
-    scores = np.cumsum(rng.normal(size=(200_000, 4)) * np.sqrt(steps), axis=1)
-    information = np.cumsum(steps)
-    clock = reference * information / (reference + information)
-    x = clock * (scores / information - before / reference)
-    assert np.cov(x.T) == pytest.approx(np.minimum.outer(clock, clock), abs=0.7)
-    assert clock.max() < reference
+def test_sums_are_the_moments_of_the_residuals_over_all_labels_that_might_have_come():
+    p, y = stream(30, 1, n_classes=4)
+    q, sizes = weighted(p, WEIGHTS), np.linspace(0.5, 2.0, 30)
+    weighting = Price(WEIGHTS, np.ones(4))
+    found = joint_residual_sums(y, q, weighting, sizes)
+    residual, variance = np.zeros(4), np.zeros((4, 4))
+    for i in range(30):
+        values = [sizes[i] * WEIGHTS[c] * (np.eye(4)[c] - q[i]) for c in range(4)]
+        residual += values[y[i]]
+        assert np.abs(sum(p[i, c] * values[c] for c in range(4))).max() < 1e-12  # mean 0 under the model
+        variance += sum(p[i, c] * np.outer(values[c], values[c]) for c in range(4))
+    assert found.residuals == pytest.approx(residual, abs=1e-10)
+    assert found.variance == pytest.approx(variance, rel=1e-9, abs=1e-9)
+    halves = [joint_residual_sums(y[r], q[r], weighting, sizes[r]) for r in (slice(0, 11), slice(11, 30))]
+    assert (halves[0] + halves[1]).slope == pytest.approx(found.slope, rel=1e-12)
+    # A drift d moves the mean residual by A d.
+    d = 1e-5 * np.array([1.0, -2.0, 0.5, 3.0])
+    truth = softmax(np.log(p) + d, axis=1)
+    moved = sum(sizes[i] * truth[i, c] * WEIGHTS[c] * (np.eye(4)[c] - q[i]) for i in range(30) for c in range(4))
+    assert found.slope @ d == pytest.approx(moved, rel=1e-3, abs=1e-9)
+
+
+def test_the_tally_of_two_classes_is_that_of_the_positive_one():
+    rng = np.random.default_rng(2)
+    p = rng.beta(1, 5, 3000)
+    y, lam = (rng.random(3000) < p).astype(int), 0.8
+    q = lam * p / (lam * p + (1 - lam) * (1 - p))
+    for r in (slice(0, 1000), slice(1000, 1600), slice(1600, 3000)):
+        one = residual_sums(y[r], q[r], lam)
+        both = Tally.of(stream_sums(y[r], np.column_stack([1 - q[r], q[r]]), Price.binary(lam, 1, 1)))
+        information = one.slope**2 / one.variance
+        assert both.score[0] == pytest.approx(one.slope * one.residual / one.variance, rel=1e-9)
+        assert (both.information[0, 0], both.reach[0], both.by_class[1]) == pytest.approx([information] * 3, rel=1e-9)
+        assert both.drift[1] == pytest.approx(math.log(one.missed / one.alarmed), rel=1e-9)
+
+
+def test_shares_of_all_comparisons_that_may_come_sum_to_one():
+    """Else a false alarm could come more often than stated: without rows it is 1, however many points are open."""
+    p, y = stream(3000, 3, n_classes=4)
+    sums = stream_sums(y, weighted(p, WEIGHTS), Price(WEIGHTS, np.ones(4)))
+    test, quiet = DriftTest(Tally.of(sums), 0.3, 0.0), Tally.none(4)
+    for number in range(7):
+        assert test.log_evidence() == pytest.approx(0.0, abs=1e-12)
+        test.starts.append(quiet)
+        test.start_batches.append(0)
+        test.start_numbers.append(number)
+
+
+def test_evidence_of_all_classes_is_the_mixture_over_their_drifts():
+    """Mean of exp(d·X − d·u·d/2) over d ~ N(0, scale²), by inverses in coordinates that sum to zero."""
+    weighting = Price(WEIGHTS, np.ones(4))
+    tallies, parts = [], []
+    basis = np.linalg.svd(np.ones((1, 4)))[2][1:]
+    for n, seed in ((2000, 3), (700, 4)):
+        p, y = stream(n, seed, 0.4 * (seed == 4), 4)
+        sums = stream_sums(y, weighted(p, WEIGHTS), weighting)
+        tallies.append(Tally.of(sums))
+        a, v = basis @ sums.slope @ basis.T, basis @ sums.variance @ basis.T
+        parts.append((a @ np.linalg.solve(v, basis @ sums.residuals), a @ np.linalg.solve(v, a)))
+    (g0, b), (g, c) = parts
+    u = np.linalg.inv(np.linalg.inv(b) + np.linalg.inv(c))
+    x = u @ (np.linalg.solve(c, g) - np.linalg.solve(b, g0))
+    m = np.eye(3) / 0.3**2 + u
+    expected = 0.5 * x @ np.linalg.solve(m, x) - 0.5 * np.linalg.slogdet(np.eye(3) + 0.3**2 * u)[1]
+    test = DriftTest(tallies[0], 0.15, 0.0)  # drifts of twice that size are mixed
+    test.add(tallies[1], 1)
+    assert test.log_evidence_by_part()[0, -1] == pytest.approx(expected + math.log(0.7 * 0.2), rel=1e-8)
+    moved, clock, _ = comparison(stacked(tallies[:1]), stacked(tallies[1:]), np.zeros((1, 3)))
+    assert moved[0] == pytest.approx(basis.T @ x, rel=1e-7, abs=1e-9)
+    assert clock[0] == pytest.approx(basis.T @ u @ basis, rel=1e-7, abs=1e-7)
+
+
+def test_the_comparison_is_brownian_motion_on_its_matrix_clock():
+    """Cov(X, X') = u, the earlier clock: the claim that the bar rests on; informations that do not commute."""
+    rng = np.random.default_rng(5)
+
+    def drawn(information):
+        return rng.normal(size=(60_000, 2)) @ np.linalg.cholesky(information).T
+
+    b, c1, c2 = (np.array(m) for m in ([[40.0, 5], [5, 20]], [[9.0, -3], [-3, 30]], [[60.0, 10], [10, 15]]))
+    before, first, second = drawn(b), drawn(c1), drawn(c2)
+    found, clocks = [], []
+    for score, c in ((first, c1), (first + second, c1 + c2)):
+        u = np.linalg.inv(np.linalg.inv(b) + np.linalg.inv(c))
+        found.append((score @ np.linalg.inv(c) - before @ np.linalg.inv(b)) @ u)
+        clocks.append(u)
+    assert found[0].T @ found[1] / 60_000 == pytest.approx(clocks[0], abs=0.5)
 
 
 def test_tally_recovers_a_constant_drift_exactly():
