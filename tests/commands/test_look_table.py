@@ -98,3 +98,18 @@ def test_the_command_reads_a_file_of_text(tmp_path):
     assert "nearly separate" not in answer.output
     answer = CliRunner().invoke(app, ["look", str(tmp_path / "data.csv"), "--target", "lat"])
     assert answer.exit_code != 0
+
+
+def test_a_large_table_is_described_by_a_sample_with_missing_cells_of_all_rows(monkeypatch):
+    monkeypatch.setattr("crcen.commands.look._MOST_DESCRIBED", 500)
+    rng = np.random.default_rng(0)
+    n = 4000
+    frame = pd.DataFrame({"x": rng.normal(size=n), "id": np.arange(n), "y": np.where(rng.random(n) < 0.2, "a", "b")})
+    frame.loc[:6, "x"] = np.nan
+    for target in (None, "y"):
+        found = look_at_table(frame, target=target).to_dict()
+        columns = {one["name"]: one for one in found["columns"]}
+        assert (found["rows"], columns["x"]["n_missing"]) == (n, 7)
+        assert columns["x"]["n_values"] <= 500
+        assert "numbers the rows" in columns["id"]["plan"]
+        assert any("a random sample of 500 rows" in note for note in found["notes"])

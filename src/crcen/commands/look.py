@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 # Rows that single columns are ranked on, and examples of cells that are shown.
 _MOST_ROWS, _EXAMPLES, _LONGEST = 50_000, 3, 24
+# Rows from which kinds, values and examples of columns are learned.
+_MOST_DESCRIBED = 200_000
 # Of several classes, the commonest that columns are compared with.
 _MOST_RANKED = 10
 
@@ -227,13 +229,21 @@ def look_at_table(
             reasons = dict.fromkeys([drop] if isinstance(drop, str) else drop, "asked for")
             drop = reasons | {audit_probability: "states how rows were chosen for a label"}
         reader = TableClassifier(drop=drop, keep=keep, categorical=categorical, random_state=random_state)
+        frame = rows.frame
+        if len(frame) > _MOST_DESCRIBED:
+            at = np.sort(np.random.default_rng(random_state).choice(len(frame), _MOST_DESCRIBED, replace=False))
+            frame = frame.iloc[at]
+            rows.notes.append(
+                f"columns are described by a random sample of {_MOST_DESCRIBED:,} rows; missing cells and labels are "
+                "counted in all"
+            )
         try:
-            reader.learn_columns(rows.frame)
+            reader.learn_columns(frame)
         except InvalidInput:  # a table without any usable column is a result here
             if not getattr(reader, "dropped_", []):
                 raise
         areas = {} if rows.numbers is None else _areas(reader, rows, random_state)
-        columns = _columns(reader, rows.frame, areas)
+        columns = _columns(reader, frame, areas, rows.frame.isna().sum().tolist())
         signs = None
         if rows.numbers is not None:
             signs = find_signs(reader.columns_, rows.frame, rows.numbers, list(rows.counts), reader.dropped_)
@@ -244,7 +254,7 @@ def look_at_table(
             f"{listed(suspects, 5)} nearly separate{'s' if len(suspects) == 1 else ''} the classes alone: ask when "
             "that is recorded, and drop it if that is after the event"
         )
-    odd, words = _placeholders(reader, rows.frame, source.marks)
+    odd, words = _placeholders(reader, frame, source.marks)
     if odd:
         cells = [(name, value, n) for name, found in odd.items() for value, n in found.items()]
         shown = listed(f"{name} {value:g} ({n:,} cells)" for name, value, n in cells)
@@ -338,13 +348,14 @@ def _rows(source: Source, target: str | None, positive: Any, audited: str | None
     return _Rows(rows.frame, counts, rows.notes, place[numbers], ranked, weights, shares)
 
 
-def _columns(reader: TableClassifier, frame: pd.DataFrame, areas: dict[str, float]) -> tuple[ColumnLook, ...]:
+def _columns(
+    reader: TableClassifier, frame: pd.DataFrame, areas: dict[str, float], missing: Sequence[int]
+) -> tuple[ColumnLook, ...]:
     used = {column.name: column for column in reader.columns_}
     reasons = {one.name: one.reason for one in reader.dropped_}
     found = []
-    for name in map(str, frame.columns):
+    for name, n_missing in zip(map(str, frame.columns), missing, strict=True):
         cells = frame[name]
-        n_missing = int(cells.isna().sum())
         try:
             values = cells.dropna().astype(str).value_counts()
         except TypeError:  # lists or records
