@@ -24,9 +24,17 @@ from crcen.theory.balance import class_shifts
 from crcen.theory.price import Price
 from crcen.theory.sequential import stream_sums
 
-SHARES = {4: np.array([0.75, 0.15, 0.07, 0.03]), 8: np.array([0.55, 0.15, 0.1, 0.06, 0.05, 0.03, 0.03, 0.03])}
+SHARES = {
+    3: np.array([0.988, 0.01, 0.002]),
+    4: np.array([0.75, 0.15, 0.07, 0.03]),
+    8: np.array([0.55, 0.15, 0.1, 0.06, 0.05, 0.03, 0.03, 0.03]),
+}
 WEIGHTS = {"natural": {k: np.ones(k) for k in SHARES}}
-WEIGHTS["1 to 40"] = {4: np.array([1.0, 5, 12, 40]), 8: np.array([1.0, 2, 3, 5, 8, 12, 20, 40])}
+WEIGHTS["1 to 40"] = {
+    3: np.array([1.0, 10, 40]),
+    4: np.array([1.0, 5, 12, 40]),
+    8: np.array([1.0, 2, 3, 5, 8, 12, 20, 40]),
+}
 LOOKS, ROWS, REFERENCE, SCALE, DRIFT = 60, 200, 3000, 0.3, 0.5
 RATE = 0.05
 MODELS = ("posterior", "softmax regression")

@@ -204,6 +204,30 @@ def test_audited_labels(run, home):
     assert (code, f"in row {rows['state'].notna().idxmax() + 1}" in err) == (1, True)
 
 
+def test_another_default_action_is_audited(run, home, tmp_path):
+    """Rows decided for the named class are drawn, all others are checked, and the bounds of evaluate follow that."""
+    folder, k = home
+    named, option = LABELS[k][-1], "--default-action"
+    for options in ((option, named), ("--audit", 40, option, "other" if k == 3 else named)):
+        code, _, err = run("predict", options)
+        assert (code, option in err) == (1, True)
+    if k == 2:
+        return
+    assert run("predict", ("--audit", "30%", option, named.upper(), "--all-columns"))[0] == 0
+    rows = pd.read_csv(tmp_path / "s.csv")
+    is_quiet = rows["decision"] == named
+    assert (rows.loc[~is_quiet, "audit_probability"] == 1.0).all()
+    assert (rows.loc[is_quiet, "audit_probability"] < 1.0).all()
+    assert 0 < rows.loc[is_quiet, "audit"].sum() < is_quiet.sum()
+    rows.loc[rows["audit"] == 0, "state"] = None
+    rows[[*pd.read_csv(folder / "test.csv"), "audit_probability"]].to_csv(folder / "named.csv", index=False)
+    found = json.loads(run("evaluate", ("--audited", "audit_probability", "--resamples", 0), "named.csv")[1])
+    assert found["audited"]["quiet_rows"] == is_quiet.sum()
+    assert found["audited"]["unlabelled_alarms"] == 0
+    recalls = {one["label"]: one["recall"]["value"] for one in json.loads(run("evaluate", ())[1])["classes"]}
+    assert all(found["recall_bound"][label] <= recalls[label] for label in LABELS[k])
+
+
 def test_labels_of_alarms_only_are_a_finding(run, home):
     folder, k = home
     test = pd.read_csv(folder / "test.csv")

@@ -47,6 +47,10 @@ def predict(
     audit_rule: Annotated[
         AuditRule, typer.Option(help="uniform: equal probabilities; neyman: larger where a label says more.")
     ] = AuditRule.neyman,
+    default_action: Annotated[
+        str | None,
+        typer.Option(help="Decision that is no alarm, for --audit of several classes; default the commonest class."),
+    ] = None,
     seed: Seed = 0,
     id: Annotated[list[str] | None, typer.Option(help="Column to carry over; may be repeated.")] = None,
     all_columns: Annotated[bool, typer.Option("--all-columns", help="Carry over every column.")] = False,
@@ -75,6 +79,7 @@ def predict(
         time=time,
         audit=audit,
         audit_rule=audit_rule.value,
+        default_action=default_action,
         random_state=seed,
         id=id,
         all_columns=all_columns,

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import InvalidParameter
-from crcen._support.values import attributes, json_value
+from crcen._support.text import listed
+from crcen._support.values import attributes, json_value, label_key
 from crcen.commands.rules import Label, RowRule
 from crcen.theory.intervals import LEVEL, Interval, effective_size
 from crcen.theory.rows import Array, Bools, Index, ShownInOneLine
@@ -84,9 +85,22 @@ def row_keys(hashes: Keys) -> Keys:
     return np.asarray(hashes + rank * np.uint64(0x9E3779B97F4A7C15), dtype=np.uint64)
 
 
-def draw_audits(audit: Any, audit_rule: str, rule: RowRule, p: Array, actions: Index, keys: Keys, seed: int) -> Audits:
+def default_number(rule: RowRule, default_action: Label | None) -> int:
+    """Number of the decision that is no alarm: the one that was named, or that of the rule."""
+    if default_action is None:
+        return rule.default
+    keys = [label_key(name) for name in rule.names]
+    if rule.price.positive is not None or label_key(default_action) not in keys:
+        allowed = "left out for a model that finds one class" if rule.positive else f"one of {listed(rule.names)}"
+        raise InvalidParameter(f"default_action must be {allowed}: got {default_action!r}.", parameter="default_action")
+    return keys.index(label_key(default_action))
+
+
+def draw_audits(
+    audit: Any, audit_rule: str, rule: RowRule, default: int, p: Array, actions: Index, keys: Keys, seed: int
+) -> Audits:
     """Draw rows without an alarm, independently, with known probabilities; a seed and a row's key fix its draw."""
-    quiet = np.asarray(actions == rule.default)
+    quiet = np.asarray(actions == default)
     n_quiet = int(quiet.sum())
     expected = n_audits(audit, n_quiet)
     scores = audit_scores(p, rule.price.weights) if audit_rule == "neyman" else np.ones(len(p))
@@ -118,8 +132,11 @@ class AuditedRows(ShownInOneLine):
         """From all rows: class numbers (−1: no label), probabilities, decisions and audit probabilities."""
         if not 0.0 < confidence < 1.0:
             raise InvalidParameter(f"confidence must lie between 0 and 1: got {confidence:g}.", parameter="confidence")
-        quiet, labelled = actions == rule.default, y >= 0
-        recalls, missed = recall_bounds(y, actions, e, rule.default, len(rule.labels), confidence)
+        default, is_drawn = rule.default, e < 1.0
+        if rule.price.positive is None and is_drawn.any():  # predict may have been given another default action
+            default = int(np.bincount(actions[is_drawn]).argmax())
+        quiet, labelled = actions == default, y >= 0
+        recalls, missed = recall_bounds(y, actions, e, default, len(rule.labels), confidence)
         return cls(
             rule.labels,
             rule.positive,
@@ -130,7 +147,7 @@ class AuditedRows(ShownInOneLine):
             effective_size(1.0 / e[labelled]),
             recalls,
             missed,
-            audited_cost(y, actions, p, costs, e, rule.default).scaled(1000.0),
+            audited_cost(y, actions, p, costs, e, default).scaled(1000.0),
             float(e[quiet].sum()),
         )
 

@@ -15,7 +15,7 @@ from crcen import InvalidInput, InvalidParameter
 from crcen._support.files import check_writable
 from crcen._support.progress import counted, logged
 from crcen._support.values import attributes
-from crcen.commands.audits import AUDIT_COLUMNS, AUDIT_RULES, Audits, cell_hashes, draw_audits, row_keys
+from crcen.commands.audits import AUDIT_COLUMNS, AUDIT_RULES, Audits, cell_hashes, default_number, draw_audits, row_keys
 from crcen.commands.inputs import Data, FittedModel, Source, check_column, model_of, source_of
 from crcen.commands.prices import Costs, Weighting, price_values
 from crcen.commands.rules import (
@@ -236,6 +236,7 @@ def predict_table(
     prevalence: Prevalence = None,
     audit: float | str | None = None,
     audit_rule: str = "neyman",
+    default_action: Label | None = None,
     clusters: str | None = None,
     random_state: int = 0,
     id: str | list[str] | None = None,
@@ -281,6 +282,8 @@ def predict_table(
         ``audit`` (1 for alarms and drawn rows) and ``audit_probability`` (1 for alarms) are added.
     audit_rule : "neyman" or "uniform", default="neyman"
         Probabilities proportional to the standard deviation of the row's residual, with a lower limit; or equal ones.
+    default_action : label, optional
+        The decision that is no alarm, for audits by a model of several classes; by default its most frequent class.
     clusters : str, optional
         Column of rows that belong together: the comparison with training rows allows for it, and a guarantee of
         ``held_out``, which must have it too, counts one positive of each.
@@ -333,6 +336,9 @@ def predict_table(
             f"audit_rule must be neyman or uniform, and go with audit=: got {audit_rule!r}.",
             parameter=("audit_rule", "audit"),
         )
+    if audit is None and default_action is not None:
+        raise InvalidParameter("default_action must go with audit=.", parameter=("default_action", "audit"))
+    default = default_number(rule, default_action)
     if clusters is not None:
         check_column(clusters, source.columns, "clusters", source.name)
     ids = _copied(id, all_columns, source, (*names, *why.names, *(AUDIT_COLUMNS if audit is not None else ())))
@@ -346,7 +352,7 @@ def predict_table(
         met = None if rule.goal is None else rule.goal.meet(rule.chance(moved), times)
         if audit is not None:
             every = rule.decide(moved, cells)[0] if met is None else rule.numbers(met.alarms)
-            audits = draw_audits(audit, audit_rule, rule, moved, every, keys, random_state)
+            audits = draw_audits(audit, audit_rule, rule, default, moved, every, keys, random_state)
         chunks = _again(source, p_all, chunk_rows)
     n_rows, n_alarms, catches, cost = 0, 0, 0.0, 0.0
     decided, expected, reviewed = np.zeros(len(rule.names), dtype=np.int64), np.zeros(len(rule.labels)), []
