@@ -113,7 +113,7 @@ KEYS = {
     "saved_per_row classes accuracy balanced_accuracy g_mean macro_f1 macro_average_precision log_loss base_log_loss "
     "recall_bound missed_bound audited metrics key_equation expense prevalence notes unlike training_rows findings "
     "groups failures chosen review row_costs",
-    "report": "path rows warnings findings notes review prevalence recall_bound missed_bound audited",
+    "report": "path rows warnings findings notes recall_bound missed_bound review prevalence audited",
     "monitor": "data call is_alarm rows labelled held price decided alarm_share expected expected_in_training unlike "
     "drift_alarms labels false_alarm_rate declared notes state page",
     "plan": "data rows price goals power level confidence labels labels_by_goal audits audits_by_class uncertainty "
