@@ -133,18 +133,6 @@ def test_another_object_of_known_types_is_no_model(whole, tmp_path):
         ("Labels", "unknown", 1),
         ("CRCENClassifier", "classes_", {"objects": [[2], ["maybe", "perhaps"]]}),
         ("Price", "positive", 2),
-    ],
-)
-def test_states_that_no_model_has_are_refused(whole, tmp_path, name, attribute, value):
-    manifest, tree, data = parts(whole)
-    node_of(tree, name, attribute)["state"][attribute] = value
-    with pytest.raises((InvalidInput, DataUnavailable), match=r"was not loaded|cannot be read"):
-        read(forged(manifest, tree, data), tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "attribute", "value"),
-    [
         ("Pipeline", "memory", "a folder"),
         ("Pipeline", "steps", [1]),
         ("OneHotEncoder", "_n_features_outs", [10**6]),
@@ -157,8 +145,10 @@ def test_states_that_no_model_has_are_refused(whole, tmp_path, name, attribute, 
         ("ColumnTransformer", "transformers_", [{"tuple": ["n", {"again": 0}, {"slice": [0, "a", None]}]}]),
     ],
 )
-def test_pipelines_that_do_not_fit_together_are_refused(pipeline, tmp_path, name, attribute, value):
-    manifest, tree, data = parts(pipeline)
+def test_states_that_no_model_has_are_refused(request, tmp_path, name, attribute, value):
+    is_part = name in ("Pipeline", "OneHotEncoder", "LogisticRegression", "StandardScaler", "ColumnTransformer")
+    fixture = "pipeline" if is_part or name == "PosteriorCorrection" else "whole"
+    manifest, tree, data = parts(request.getfixturevalue(fixture))
     node_of(tree, name, attribute)["state"][attribute] = value
     with pytest.raises((InvalidInput, DataUnavailable), match=r"was not loaded|cannot be read"):
         read(forged(manifest, tree, data), tmp_path)
