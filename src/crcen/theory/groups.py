@@ -2,9 +2,8 @@
 
 Recall and precision are compared exactly: given how many rows of a class each group has (or was given) and how many are
 right in all, the right ones of each group follow the multivariate hypergeometric distribution if groups are alike.
-Shares of weight are compared by χ² at the effective number of rows. Calibration is compared by χ² of the residuals of
-all probabilities about one common error in log-odds, with the error of the fitted model allowed for. One error rate
-holds for all tests together.
+Shares of weight are compared by χ² at the effective number of rows, calibration by χ² of the residuals of all
+probabilities about one common error in log-odds, with the error of the fitted model allowed for.
 """
 
 import math
@@ -30,7 +29,6 @@ GROUP_ERROR_RATE = 0.01
 MOST_GROUPS = 20  # values of a column that are shown; the rest are one group
 OTHERS, MISSING = "all others", "missing"
 FEWEST_ROWS = 5  # with which a group takes part in tests
-_SMALLEST_P = 1e-15
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,7 @@ class GroupFigures:
             return "not tested"
         worst = max((one for one in test.classes if one.is_tested), key=lambda one: abs(one.z))
         verdict = {"holds": "hold", "does not hold": "do not hold"}[test.verdict]
-        return f"{verdict} (p {max(test.p_value, _SMALLEST_P):.2g}; {worst.label} {worst.z:+.1f})"
+        return f"{verdict} (p {max(test.p_value, 1e-15):.2g}; {worst.label} {worst.z:+.1f})"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -251,25 +249,38 @@ def compare_groups(
         overall = float(np.average(chosen[y == positive] == positive, weights=w[y == positive]))
     level = error_rate / (3 * max(len(columns), 1))
     together = None if clusters is None else np.unique(clusters, return_inverse=True)[1].ravel()
+
+    def figures(name: str, rows: Bools) -> GroupFigures:
+        own, chances, sizes = y[rows], p[rows], w[rows]
+        related = None if together is None else together[rows]
+        first = (name, len(own), measure_quality(own, chances, costs, sizes, related), np.asarray(sizes @ chances))
+        if positive is None:
+            test = judge_equations(own, chances, trained, names, sizes, noise=noise, clusters=related)
+            return GroupFigures(*first, equation=test)
+        is_pos, alarms, chance = own == positive, chosen[rows] == positive, chances[:, positive]
+        return GroupFigures(
+            *(*first, positive, (int(is_pos.sum()), int(alarms.sum()), int((is_pos & alarms).sum()))),
+            share_interval(alarms, sizes, related),
+            _found_over_expected(is_pos, chance, sizes, noise, related),
+            _equation(is_pos, chance, sizes, trained),
+            _at_recall(is_pos, chance, sizes, overall, price.cost_ratio),
+        )
+
     found = []
+    right, classes = chosen == y, range(p.shape[1]) if positive is None else [positive]
+    shares = {"recall": [y == k for k in classes], "precision": [chosen == k for k in classes]}
     for column, values in columns.items():
         group_names, which = named_groups(column, values, len(y))
-        groups = []
-        for i, name in enumerate(group_names):
-            rows = (which == i) & used
-            if not w[rows].any():
-                continue
-            parts, own = (y[rows], p[rows], w[rows]), None if together is None else together[rows]
-            measured = measure_quality(*parts[:2], costs, parts[2], own)
-            if positive is None:
-                test = judge_equations(parts[0], parts[1], trained, names, parts[2], noise=noise, clusters=own)
-                groups.append(GroupFigures(name, int(rows.sum()), measured, parts[2] @ parts[1], equation=test))
-            else:
-                groups.append(_binary(name, *parts, chosen[rows], measured, own, price, trained, overall, noise))
-        some = (which[used], len(group_names), y[used], chosen[used], p[used])
-        own = None if together is None else together[used]
-        tests = _tests(*some, None if sample_weight is None else w[used], positive, noise, level, own)
-        found.append(GroupComparison(column, tuple(groups), tests, overall))
+        members = [(name, (which == i) & used) for i, name in enumerate(group_names)]
+        groups = tuple(figures(name, rows) for name, rows in members if w[rows].any())
+        own, own_w = None if together is None else together[used], None if sample_weight is None else w[used]
+        p_values = {
+            figure: shares_alike(which[used], [one[used] for one in strata], right[used], own_w, level, own)
+            for figure, strata in shares.items()
+        }
+        p_values["calibration"] = _residuals_alike(which[used], y[used], p[used], w[used], noise, level, own)
+        tests = tuple(GroupTest(figure, p_value, level) for figure, p_value in p_values.items())
+        found.append(GroupComparison(column, groups, tests, overall))
     return tuple(found)
 
 
@@ -291,40 +302,14 @@ def named_groups(column: str, values: ArrayLike, n: int) -> tuple[list[str], Ind
     return shown, where
 
 
-def _binary(
-    name: str,
-    y: Index,
-    p: Array,
-    w: Array,
-    chosen: Index,
-    quality: Quality,
-    clusters: Index | None,
-    price: Price,
-    trained: Price,
-    overall: float,
-    noise: float,
-) -> GroupFigures:
-    """The metrics of one group of two classes."""
-    column = 0 if price.positive is None else price.positive
-    is_pos, alarms, chance = y == column, chosen == column, p[:, column]
+def _found_over_expected(is_pos: Bools, chance: Array, w: Array, noise: float, clusters: Index | None) -> Interval:
+    """Positives over the sum of probabilities."""
     expected, found = float((w * chance).sum()), float(w[is_pos].sum())
+    if expected <= 0.0:
+        return UNKNOWN
     alone = float((w**2 * chance * (1.0 - chance)).sum())
     half = 1.96 * math.sqrt(clustered_variance(w * (is_pos - chance), alone, clusters)[0] * noise)
-    ratio = UNKNOWN
-    if expected > 0.0:
-        ratio = Interval(found / expected, max(found - half, 0.0) / expected, (found + half) / expected)
-    return GroupFigures(
-        name,
-        len(y),
-        quality,
-        np.asarray(w @ p),
-        column,
-        (int(is_pos.sum()), int(alarms.sum()), int((is_pos & alarms).sum())),
-        share_interval(alarms, w, clusters),
-        ratio,
-        _equation(is_pos, chance, w, trained),
-        _at_recall(is_pos, chance, w, overall, price.cost_ratio),
-    )
+    return Interval(found / expected, max(found - half, 0.0) / expected, (found + half) / expected)
 
 
 def _equation(is_pos: Bools, chance: Array, w: Array, trained: Price) -> KeyEquation | None:
@@ -350,29 +335,8 @@ def _at_recall(is_pos: Bools, chance: Array, w: Array, recall: float, cost_ratio
     return (1.0 - threshold) / threshold, n_alarms, cost
 
 
-def _tests(
-    which: Index,
-    n_groups: int,
-    y: Index,
-    chosen: Index,
-    p: Array,
-    w: Array | None,
-    positive: int | None,
-    noise: float,
-    level: float,
-    clusters: Index | None,
-) -> tuple[GroupTest, ...]:
-    classes = range(p.shape[1]) if positive is None else [positive]
-    right, sizes = chosen == y, np.ones(len(y)) if w is None else w
-    shares = (("recall", [y == k for k in classes]), ("precision", [chosen == k for k in classes]))
-    found = [(figure, shares_alike(which, n_groups, strata, right, w, level, clusters)) for figure, strata in shares]
-    found.append(("calibration", _residuals_alike(which, n_groups, y, p, sizes, noise, level, clusters)))
-    return tuple(GroupTest(figure, p_value, level) for figure, p_value in found)
-
-
 def shares_alike(
     which: Index,
-    n_groups: int,
     strata: Sequence[Bools],
     hit: Bools,
     w: Array | None,
@@ -380,53 +344,40 @@ def shares_alike(
     clusters: Index | None = None,
 ) -> float:
     """p-value, to be compared with ``level``, of equal shares of hits of all groups in each stratum of rows."""
+    if w is None and clusters is None:
+        return _exact_chance(which, strata, hit, level)
+    rows = (which, hit, np.ones(len(hit)) if w is None else w, np.zeros_like(which) if clusters is None else clusters)
+    cells = [found for one in strata if (found := _differences(one, *rows)) is not None]
+    if not cells:
+        return math.nan
     if clusters is not None:
-        sizes, n_clusters = np.ones(len(hit)) if w is None else w, int(clusters.max()) + 1
-        rows = (which, n_groups, hit, sizes, clusters, n_clusters)
-        cells = [found for one in strata if (found := _share_sums(one, *rows)) is not None]
-        return sign_flip_p_value(np.concatenate(cells, axis=1), level) if cells else math.nan
-    if w is None:
-        return _exact_chance(which, n_groups, strata, hit, level)
-    parts = [_distance(which[rows], n_groups, hit[rows], w[rows]) for rows in strata]
-    degrees = sum(part[1] for part in parts)
-    return chi_square_tail(sum(part[0] for part in parts), degrees) if degrees else math.nan
+        return sign_flip_p_value(np.concatenate(cells, axis=1), level)
+    return chi_square_tail(sum(float((one**2).sum()) for one in cells), sum(one.shape[1] - 1 for one in cells))
 
 
-def _share_sums(
-    rows: Bools, which: Index, n_groups: int, hit: Bools, w: Array, clusters: Index, n_clusters: int
-) -> Array | None:
-    """What each cluster adds to the differences whose squares `_distance` sums, (clusters, groups)."""
-    w = np.where(rows, w, 0.0)
-    weight, squares = (np.bincount(which, one, minlength=n_groups) for one in (w, w**2))
+def _differences(rows: Bools, which: Index, hit: Bools, w: Array, clusters: Index) -> Array | None:
+    """What each cluster adds to the differences of shares of weight, (clusters, groups); None if nothing can be told.
+
+    Differences are in units in which the sum of their squares is χ² with one degree of freedom less than groups.
+    """
+    n_groups, w = int(which.max()) + 1, np.where(rows, w, 0.0)
+    weight, squares = (np.bincount(which, one) for one in (w, w**2))
     known = weight**2 >= FEWEST_ROWS * np.maximum(squares, np.finfo(float).tiny)
     sizes = np.divide(weight**2, squares, where=known, out=np.zeros(n_groups))
-    share = np.divide(np.bincount(which, w * hit, minlength=n_groups), weight, where=known, out=np.zeros(n_groups))
+    share = np.divide(np.bincount(which, w * hit), weight, where=known, out=np.zeros(n_groups))
     pooled = float(sizes @ share / max(sizes.sum(), 1.0))
     if known.sum() < 2 or not 0.0 < pooled < 1.0:
         return None
-    sums = np.bincount(clusters * n_groups + which, w * (hit - pooled), n_clusters * n_groups).reshape(-1, n_groups)
-    scaled = sums[:, known] * np.sqrt(sizes[known]) / weight[known] / math.sqrt(pooled * (1.0 - pooled))
+    each = np.bincount(clusters * n_groups + which, w * (hit - pooled), (int(clusters.max()) + 1) * n_groups)
+    scale = np.sqrt(sizes[known]) / weight[known] / math.sqrt(pooled * (1.0 - pooled))
+    scaled = each.reshape(-1, n_groups)[:, known] * scale
     common = np.sqrt(sizes[known] / sizes.sum())  # what all groups share is not a difference
     return np.asarray(scaled - np.outer(scaled @ common, common))
 
 
-def _distance(which: Index, n_groups: int, hit: Bools, w: Array) -> tuple[float, int]:
-    """χ² of shares of weight, and its degrees of freedom: 0 if nothing can be told."""
-    weight, squares = (np.bincount(which, one, minlength=n_groups) for one in (w, w**2))
-    known = weight**2 >= FEWEST_ROWS * np.maximum(squares, np.finfo(float).tiny)
-    share = (np.bincount(which, w * hit, minlength=n_groups)[known]) / weight[known]
-    sizes = weight[known] ** 2 / squares[known]
-    if len(sizes) < 2:
-        return 0.0, 0
-    pooled = float(sizes @ share / sizes.sum())
-    if not 0.0 < pooled < 1.0:
-        return 0.0, 0
-    return float(sizes @ (share - pooled) ** 2) / (pooled * (1.0 - pooled)), len(sizes) - 1
-
-
-def _exact_chance(which: Index, n_groups: int, strata: Sequence[Bools], hit: Bools, level: float) -> float:
+def _exact_chance(which: Index, strata: Sequence[Bools], hit: Bools, level: float) -> float:
     """Exact p-value, up to its draws: hits of each stratum given their number, in groups with enough rows."""
-    counted = []
+    counted, n_groups = [], int(which.max()) + 1
     for rows in strata:
         right, sizes = (np.bincount(which[some], minlength=n_groups) for some in (rows & hit, rows))
         known = sizes >= FEWEST_ROWS
@@ -435,20 +386,13 @@ def _exact_chance(which: Index, n_groups: int, strata: Sequence[Bools], hit: Boo
 
 
 def _residuals_alike(
-    which: Index,
-    n_groups: int,
-    y: Index,
-    p: Array,
-    w: Array,
-    noise: float,
-    level: float,
-    clusters: Index | None,
+    which: Index, y: Index, p: Array, w: Array, noise: float, level: float, clusters: Index | None
 ) -> float:
     """χ² of the groups' residuals of all classes about one common error in log-odds; with clusters by their signs."""
     n_classes, parts, cells = p.shape[1], [], []
     information, toward = np.zeros((n_classes, n_classes)), np.zeros(n_classes)
     degrees = 0
-    for i in range(n_groups):
+    for i in range(int(which.max()) + 1):
         rows = which == i
         own, size = p[rows], w[rows]
         residual = np.bincount(y[rows], size, n_classes) - size @ own

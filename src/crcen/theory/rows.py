@@ -132,10 +132,9 @@ def check_class_numbers(y: ArrayLike, n_classes: int) -> NDArray[np.int64]:
     numbers = np.asarray(as_numpy(y))
     if numbers.ndim != 1 or numbers.dtype.kind not in "iub":
         raise InvalidInput(f"y must hold class numbers, one a row: got {numbers.dtype} of shape {numbers.shape}.")
-    if numbers.size and not (numbers.min() >= 0 and numbers.max() < n_classes):
-        raise InvalidInput(
-            f"y must hold class numbers from 0 to {n_classes - 1}: got {numbers.min()}, {numbers.max()}."
-        )
+    if not ((numbers >= 0) & (numbers < n_classes)).all():
+        span = f"{numbers.min()} to {numbers.max()}"
+        raise InvalidInput(f"y must hold class numbers from 0 to {n_classes - 1}: got {span}.")
     return numbers.astype(np.int64)
 
 
