@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
+from three_classes import LABELS, NEW, TRUTH, X, Y
 
 import crcen
 from crcen import (
@@ -16,6 +17,7 @@ from crcen import (
 )
 from crcen import choose_weighting as choose
 from crcen.theory.decision import sigmoid
+from crcen.theory.metrics import decision_counts
 from papers_training import CRCENClassifier, CRCENClassifierCV
 
 
@@ -159,7 +161,7 @@ class Answers:
         return np.column_stack([1 - self.p, self.p])
 
 
-Y, P = np.array([1, 0, 0, 1, 0, 0, 0, 0]), np.array([0.9, 0.9, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0])
+HAPPENED, CHANCE = np.array([1, 0, 0, 1, 0, 0, 0, 0]), np.array([0.9, 0.9, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0])
 
 
 @pytest.mark.parametrize(
@@ -175,12 +177,12 @@ Y, P = np.array([1, 0, 0, 1, 0, 0, 0, 0]), np.array([0.9, 0.9, 0.5, 0.4, 0.3, 0.
 )
 def test_goals_that_cannot_be_met_are_refused(goal, sentence):
     with pytest.raises(InvalidParameter, match=sentence):
-        choose(curve(Y, P), goal)
+        choose(curve(HAPPENED, CHANCE), goal)
 
 
 def test_a_rate_must_be_a_number_above_0():
     with pytest.raises(InvalidParameter, match="rate must be"):
-        choose(curve(Y, P), RecallAtLeast(0.5), rate=-1)
+        choose(curve(HAPPENED, CHANCE), RecallAtLeast(0.5), rate=-1)
 
 
 def test_a_positive_of_probability_zero_has_no_price():
@@ -234,3 +236,35 @@ def test_guarantees_count_one_row_of_each_cluster():
     y, p = draw(4000, 1)
     with pytest.raises(InvalidParameter, match=r"positive clusters that were held out, got [1-9]\b"):
         choose(curve(y, p), goal, n_resamples=2, clusters=np.arange(4000) // 500)
+
+
+@pytest.fixture(scope="module")
+def three():
+    return LogisticRegression(C=1e6).fit(X, LABELS[Y])
+
+
+@pytest.mark.parametrize("asked", [{"high": 0.9}, {"high": 0.8, "middle": 0.7}, {"high": 0.3, "low": 0.5}])
+def test_the_least_weights_with_these_recalls(three, asked):
+    found = choose(three, asked, NEW, LABELS[TRUTH])
+    p, classes = three.predict_proba(NEW), three.classes_
+    w = np.array([found.weighting[label] for label in classes])
+    truth = np.searchsorted(classes, LABELS[TRUTH])
+    recalls = decision_counts(truth, (p * w).argmax(axis=1), 3).recalls
+    np.testing.assert_allclose(found.counts.recalls, recalls)
+    for label, recall in asked.items():
+        k = classes.tolist().index(label)
+        assert recalls[k] >= recall
+        if w[k] > 1.0:  # with any less it would not be reached
+            less = w * np.where(np.arange(3) == k, 1.0 - 1e-6, 1.0)
+            assert decision_counts(truth, (p * less).argmax(axis=1), 3).recalls[k] < recall
+    assert all(found.weighting[label] == 1.0 for label in set(LABELS) - set(asked))
+    assert "recall" in str(found)
+
+
+def test_recalls_that_cannot_be_met_are_refused(three):
+    with pytest.raises(InvalidParameter, match="cannot be reached together"):
+        choose(three, dict.fromkeys(LABELS, 0.97), NEW, LABELS[TRUTH])
+    with pytest.raises(InvalidParameter, match="of the classes"):
+        choose(three, {"tall": 0.9}, NEW, LABELS[TRUTH])
+    with pytest.raises(InvalidParameter, match="at most 1"):
+        choose(three, {"high": 90}, NEW, LABELS[TRUTH])

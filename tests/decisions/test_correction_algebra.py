@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from three_classes import SHARES, WEIGHTS, P
 
 from crcen import Alpha, Budget, CostRatio, InvalidInput, InvalidParameter, Lam, correct_proba, posterior, resolve
+from crcen.theory.price import Price
 
-SHARES = st.floats(1e-6, 1 - 1e-6)
+BETWEEN = st.floats(1e-6, 1 - 1e-6)
 
 
-@given(SHARES, SHARES, SHARES)
+@given(BETWEEN, BETWEEN, BETWEEN)
 def test_a_resampled_prior_is_undone_by_bayes_rule(p, natural, sampled):
     """Forward by Bayes' rule with exact fractions, back by the function."""
     exact, pi, new = Fraction(p), Fraction(natural), Fraction(sampled)
@@ -23,7 +25,7 @@ def test_a_resampled_prior_is_undone_by_bayes_rule(p, natural, sampled):
         assert correct_proba([q], sampled_prior=sampled, natural_prior=natural)[0] == pytest.approx(p, rel=1e-8)
 
 
-@given(SHARES, st.floats(1e-3, 1e3))
+@given(BETWEEN, st.floats(1e-3, 1e3))
 def test_a_weight_is_undone_as_posterior_does(q, cost):
     assert correct_proba([q], weighting=CostRatio(cost))[0] == pytest.approx(posterior(q, CostRatio(cost)), rel=1e-9)
 
@@ -112,3 +114,16 @@ def test_a_price_of_two_classes_says_nothing_about_three():
 def test_what_cannot_be_meant_is_refused(arguments, error):
     with pytest.raises(InvalidParameter, match=error):
         correct_proba([0.5], **arguments)
+
+
+def test_weights_and_samples_of_three_classes_are_divided_out():
+    p, natural = P, SHARES
+    weighted = p * WEIGHTS / (p * WEIGHTS).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(correct_proba(weighted, weighting=WEIGHTS), p, rtol=1e-12)
+    equal = p / natural / (p / natural).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(correct_proba(equal, sampled_prior=np.ones(3) / 3, natural_prior=natural), p, rtol=1e-9)
+    np.testing.assert_allclose(correct_proba(equal, weighting="balanced", natural_prior=natural), p, rtol=1e-9)
+    with pytest.raises(InvalidParameter, match="natural_prior"):
+        correct_proba(equal, weighting="balanced")
+    with pytest.raises(InvalidInput, match="column for each of 2"):
+        correct_proba(p, weighting=Price(np.ones(2), np.ones(2)))

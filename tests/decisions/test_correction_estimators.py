@@ -6,10 +6,11 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import (
     AdaBoostClassifier,
+    BaggingClassifier,
     HistGradientBoostingClassifier,
     RandomForestClassifier,
 )
@@ -19,8 +20,22 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from three_classes import LABELS, NEW, SHARES, TRUTH, WEIGHTS, X, Y
 
-from crcen import Alpha, Budget, CostRatio, InvalidParameter, Lam, PosteriorCorrection, correct_proba, make_sim2
+from crcen import (
+    Alpha,
+    Budget,
+    CostMatrix,
+    CostRatio,
+    InvalidInput,
+    InvalidParameter,
+    Lam,
+    PosteriorCorrection,
+    correct_proba,
+    make_sim2,
+)
 from crcen.datasets.simulated import sim2_posterior
 from crcen.paper.methods import make_method
 from crcen.theory.decision import sigmoid
@@ -329,3 +344,185 @@ def test_it_is_a_scikit_learn_estimator(few):
         model, {"estimator__logisticregression__C": [0.1, 1.0], "price": [None, Budget(5)]}, cv=2, scoring="recall"
     )
     assert search.fit(X, y).best_estimator_.price == Budget(5)
+
+
+# -- three classes -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "class_weight"),
+    [
+        (LogisticRegression, "balanced"),
+        (LogisticRegression, {"low": 1.0, "middle": 4.0, "high": 15.0}),
+        (HistGradientBoostingClassifier, "balanced"),
+    ],
+)
+def test_a_weighted_classifier_of_three_classes_gets_natural_probabilities(kind, class_weight):
+    settings = {"C": 1e6} if kind is LogisticRegression else {"max_iter": 30, "max_leaf_nodes": 4}
+    plain = kind(**settings).fit(X, LABELS[Y]).predict_proba(NEW)
+    model = PosteriorCorrection(kind(class_weight=class_weight, **settings)).fit(X, LABELS[Y])
+    assert model.classes_.tolist() == ["high", "low", "middle"]
+    p = model.predict_proba(NEW)
+    np.testing.assert_allclose(p.mean(axis=0), plain.mean(axis=0), atol=0.01)
+    # Decisions stay those of the weighted classifier, price="training".
+    np.testing.assert_array_equal(model.predict(NEW), model.estimator_.predict(NEW))
+    costs = CostMatrix(10.0 * (1 - np.eye(3)))
+    at_costs = PosteriorCorrection(kind(class_weight=class_weight, **settings), price=costs).fit(X, LABELS[Y])
+    np.testing.assert_array_equal(at_costs.predict(NEW), at_costs.classes_[p.argmax(axis=1)])
+
+
+def test_a_sampler_of_three_classes_is_undone():
+    sampler, linear = under.RandomUnderSampler(random_state=0), LogisticRegression(C=1e6)
+    for model in (PosteriorCorrection(with_sampler(sampler, linear)), PosteriorCorrection(linear, sampling=sampler)):
+        p = model.fit(X, Y).predict_proba(NEW)
+        np.testing.assert_allclose(p.mean(axis=0), SHARES, atol=0.015)
+
+
+def test_class_weights_of_lightgbm_and_catboost_are_read():
+    model = lightgbm.LGBMClassifier(n_estimators=20, num_leaves=4, class_weight="balanced", verbose=-1)
+    p = PosteriorCorrection(model).fit(X, Y).predict_proba(NEW)
+    np.testing.assert_allclose(p.mean(axis=0), SHARES, atol=0.015)
+    catboost = pytest.importorskip("catboost")
+    model = catboost.CatBoostClassifier(
+        iterations=30, depth=3, class_weights=(1.0, 4.0, 15.0), verbose=0, allow_writing_files=False
+    )
+    corrected = PosteriorCorrection(model).fit(X, Y)
+    np.testing.assert_allclose(corrected.class_factors_ / corrected.class_factors_[0], WEIGHTS)
+    np.testing.assert_allclose(corrected.predict_proba(NEW).mean(axis=0), SHARES, atol=0.02)
+
+
+def test_a_temperature_of_three_classes_is_fitted_out_of_fold():
+    forest = RandomForestClassifier(20, min_samples_leaf=2, random_state=0)
+    plain = forest.fit(X, Y).predict_proba(NEW)
+    model = PosteriorCorrection(forest, method="temperature", price=None, cv=3).fit(X, Y)
+    rows_of = np.arange(len(TRUTH))
+
+    def loss(p):
+        return -np.log(np.clip(p[rows_of, TRUTH], 1e-12, 1.0)).mean()
+
+    assert loss(model.predict_proba(NEW)) < loss(plain)
+
+
+# -- what is refused --------------------------------------------------------------------------------------------
+
+
+class Homemade(ClassifierMixin, BaseEstimator):
+    """From a library that is not known."""
+
+    def fit(self, X, y, sample_weight=None):
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict_proba(self, X):
+        return np.full((len(X), 2), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("model", "error"),
+    [
+        (PosteriorCorrection(Homemade()), "a library that is not known here; give weighting="),
+        (PosteriorCorrection(GaussianNB(priors=[0.5, 0.5])), "what priors does .* is not certain"),
+        (PosteriorCorrection(BaggingClassifier(LogisticRegression(class_weight="balanced"), 2)), "estimator__class_w"),
+        (
+            PosteriorCorrection(lightgbm.LGBMClassifier(objective="cross_entropy", n_jobs=1)),
+            "objective='cross_entropy'",
+        ),
+        (PosteriorCorrection(LinearSVC()), "must have predict_proba: got LinearSVC"),
+        (PosteriorCorrection(sampling="auto-matic"), "sampling must be 'auto'"),
+        (PosteriorCorrection(sampling=1.5), "strictly between 0 and 1: got 1.5"),
+        (PosteriorCorrection(weighting={0: 1}), "one weight for each of 0, 1"),
+        (PosteriorCorrection(weighting="blanced"), "did you mean"),
+        (PosteriorCorrection(method="platt"), "method of PosteriorCorrection must be one of"),
+        (PosteriorCorrection(price=7), "strictly between 0 and 1"),
+        (PosteriorCorrection(pos_label=2), "pos_label must be one of the classes 0, 1"),
+        (
+            PosteriorCorrection(
+                GridSearchCV(
+                    with_sampler(under.RandomUnderSampler(random_state=0), LogisticRegression()),
+                    {"logisticregression__C": [1.0]},
+                    cv=2,
+                )
+            ),
+            "what RandomUnderSampler did inside GridSearchCV cannot be read off; give sampling=",
+        ),
+        (
+            PosteriorCorrection(
+                imblearn_ensemble.BalancedRandomForestClassifier(2, sampling_strategy=lambda y: {0: 60, 1: 60})
+            ),
+            "cannot be read off sampling_strategy",
+        ),
+        (
+            PosteriorCorrection(imblearn_ensemble.BalancedRandomForestClassifier(2, sampling_strategy="not majority")),
+            "cannot be read off sampling_strategy='not majority'",
+        ),
+    ],
+)
+def test_what_is_not_certain_or_not_meant_is_refused(few, model, error):
+    with pytest.raises(InvalidParameter, match=error):
+        model.fit(*few)
+    assert not hasattr(model, "classes_")
+
+
+def test_an_unknown_library_can_be_told(few):
+    X, y = few
+    model = PosteriorCorrection(Homemade(), weighting=CostRatio(4)).fit(X, y)
+    np.testing.assert_allclose(model.predict_proba(X)[:, 1], 0.2)
+
+
+@pytest.mark.parametrize(
+    ("params", "error"),
+    [
+        ({"pos_label": 1}, "pos_label"),
+        ({"price": Budget(5)}, "price for two classes"),
+        ({"method": "isotonic", "price": None}, "isotonic"),
+    ],
+)
+def test_parameters_for_two_classes_are_refused_for_three(params, error):
+    with pytest.raises(InvalidParameter, match=error):
+        PosteriorCorrection(LogisticRegression(), **params).fit(X, Y)
+
+
+def test_bad_rows(few):
+    X, y = few
+    sampled = PosteriorCorrection(with_sampler(under.RandomUnderSampler(), LogisticRegression()))
+    with pytest.raises(InvalidInput, match="cannot follow rows through a sampler"):
+        sampled.fit(X, y, sample_weight=np.ones(len(y)))
+    with pytest.raises(InvalidInput, match="one class only"):
+        PosteriorCorrection().fit(X, np.zeros(len(y)))
+    with pytest.raises(InvalidInput, match="sample_weight must not be negative"):
+        PosteriorCorrection().fit(X, y, sample_weight=-np.ones(len(y)))
+    with pytest.raises(InvalidInput, match="every row of class 1 has sample_weight 0"):
+        PosteriorCorrection().fit(X, y, sample_weight=(y == 0).astype(float))
+    with pytest.raises(InvalidInput, match="by 999 cannot split"):
+        PosteriorCorrection(method="isotonic", cv=999, price=None).fit(X, y)
+    with pytest.raises(InvalidParameter, match="takes no sample_weight"):
+        PosteriorCorrection(NoWeights()).fit(X, y, sample_weight=np.ones(len(y)))
+    with pytest.raises(ValueError, match="NaN"):
+        PosteriorCorrection().fit(np.full_like(X, np.nan), y)
+
+
+class NoWeights(LogisticRegression):
+    """Takes no sample weights."""
+
+    def fit(self, X, y):
+        return super().fit(X, y)
+
+
+# -- scikit-learn's contract ------------------------------------------------------------------------------------
+
+LIGHT = [
+    PosteriorCorrection(LogisticRegression(max_iter=50), price=None),
+    PosteriorCorrection(LogisticRegression(max_iter=50), method="isotonic", cv=2, price=None),
+]
+
+
+def expected_failures(estimator):
+    """The prior of an isotonic map counts rows, so that results do not depend on the unit of sample weights."""
+    reason = "only ratios of sample weights matter, so weight 2 for all rows is not each row twice"
+    names = ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data")
+    return dict.fromkeys(names, reason) if estimator.method == "isotonic" else {}
+
+
+@parametrize_with_checks(LIGHT, expected_failed_checks=expected_failures)
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+import three_classes
 
 import crcen
 from crcen import Alpha, Budget, CostMatrix, CostRatio, CRCENClassifier, InvalidInput, InvalidParameter, Lam, decide
 from crcen.datasets.simulated import sim2_posterior
+from crcen.theory.price import Price
 
 P = np.linspace(0, 1, 1001)
 
@@ -122,3 +124,28 @@ def test_summary_of_costs_by_row():
 def test_labels_that_are_not_binary_are_refused():
     with pytest.raises(InvalidInput, match="got the labels 0, 1, 2"):
         crcen.decision_summary([0.1, 0.2, 0.3], Budget(2), [0, 1, 2])
+
+
+def test_class_weights_decide_as_their_costs():
+    p, w = three_classes.P, three_classes.WEIGHTS
+    np.testing.assert_array_equal(decide(p, Price(w, np.ones(3))), (p * w).argmax(axis=1))
+
+
+def test_summary_of_decisions_between_classes_and_actions():
+    p, rng = three_classes.P, np.random.default_rng(1)
+    y = np.array([rng.choice(3, p=one) for one in p])
+    costs = CostMatrix(
+        np.column_stack([three_classes.WEIGHTS[:, None] * (1 - np.eye(3)), np.full(3, 0.8)]),
+        three_classes.LABELS,
+        ["review"],
+    )
+    summary = crcen.decision_summary(p, costs, three_classes.LABELS[y])
+    expected = p @ costs.costs
+    chosen = expected.argmin(axis=1)
+    assert summary.expected_cost == pytest.approx(expected.min(axis=1).sum())
+    assert summary.constant_costs.min() == pytest.approx(expected.sum(axis=0).min())
+    assert summary.realised_cost == pytest.approx(costs.costs[y, chosen].sum())
+    np.testing.assert_array_equal(summary.n_decided, np.bincount(chosen, minlength=4))
+    np.testing.assert_allclose(summary.expected.sum(axis=1), p.sum(axis=0))
+    assert summary.counts.table.shape == (3, 4)
+    assert "review" in str(summary)

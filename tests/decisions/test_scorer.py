@@ -7,6 +7,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.svm import LinearSVC
+from three_classes import LABELS, NEW, TRUTH, WEIGHTS, X, Y
 
 from crcen import Budget, Capacity, CostMatrix, CRCENClassifier, InvalidParameter, cost_scorer
 
@@ -51,3 +52,15 @@ def test_a_network_is_scored_at_the_price_of_the_scorer_not_its_own(rare_rows):
     alarms = model.predict_proba(X)[:, 1] > 1 / 21
     assert (alarms != model.predict(X)).any()
     assert cost_scorer(Budget(20))(model, X, y) == pytest.approx(-np.where(y == 1, 20 * ~alarms, alarms).mean())
+
+
+@pytest.mark.parametrize(
+    "price", [dict(zip(LABELS, WEIGHTS, strict=True)), CostMatrix(WEIGHTS[:, None] * (1 - np.eye(3)), LABELS)]
+)
+def test_a_scorer_takes_prices_of_more_than_two_classes(price):
+    model = LogisticRegression(C=1e6).fit(X, LABELS[Y])
+    w = dict(zip(LABELS, WEIGHTS, strict=True))
+    own = np.array([w[label] for label in model.classes_])
+    decided = model.classes_[(model.predict_proba(NEW) * own).argmax(axis=1)]
+    cost = np.where(decided == LABELS[TRUTH], 0.0, WEIGHTS[TRUTH]).mean()
+    assert cost_scorer(price)(model, NEW, LABELS[TRUTH]) == pytest.approx(-cost)
