@@ -34,7 +34,7 @@ _LARGEST_VOTE = 10.0  # of a learner without an error; enough to outvote any oth
 _SMALLEST = np.finfo(np.float64).eps
 
 
-class SignedScoreClassifier(ClassifierMixin, BaseEstimator):
+class SignedScoreClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Base of binary methods that decide by the sign of one score; the rarer class (the last in a tie) is positive."""
 
     @abstractmethod

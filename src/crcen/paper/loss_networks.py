@@ -54,7 +54,7 @@ _MAX_CLUSTERS = 10  # per class, of LMLE
 _LEAST_ERROR = 1e-3  # MSFE: the smaller class error relative to the larger one
 
 
-class LossNetwork(ClassifierMixin, BaseEstimator):
+class LossNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """One network on standardised columns, trained by the loss of a subclass; parameters as in `CRCENClassifier`.
 
     ``weighting_`` is the price that ``predict`` decides at, if there is one; ``pos_label_`` is the rarer of two

@@ -97,7 +97,7 @@ class MovedThresholdClassifier(CRCENClassifier):
         return price.replace(None)
 
 
-class ResampledClassifier(ClassifierMixin, GroupedParameters):
+class ResampledClassifier(ClassifierMixin, GroupedParameters):  # type: ignore[misc]
     """Standardise, oversample the minority class to a ratio of 1:1, train a plain network (λ = ½), decide at ½.
 
     Neighbours are searched among standardised rows.
@@ -179,7 +179,7 @@ class ResampledClassifier(ClassifierMixin, GroupedParameters):
         return tags
 
 
-class PairedClassifier(ClassifierMixin, BaseEstimator):
+class PairedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """s2s: a network that reads two rows at once and predicts both labels; references vote on new rows.
 
     The network gets pairs of four kinds (common-common, common-rare, rare-common, rare-rare), drawn without

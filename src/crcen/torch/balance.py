@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from crcen.theory.balance import balance_shift, class_shifts
 from crcen.theory.key_equation import KeyEquation, key_equation_of_logits, without_test
 from crcen.theory.price import Price
 from crcen.theory.rows import check_class_numbers
-from crcen.torch.loss import NaturalLogits, price_of
+from crcen.torch.loss import Inputs, NaturalLogits, Outputs, Weighting, price_of
 
 __all__ = [
     "Collected",
@@ -34,6 +34,9 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
+Batch = Any  # what a loader yields: a pair, or a dict with labels
+Batches: TypeAlias = Iterable[Batch] | None
+Sampler = Any  # of a loader, or weights of rows
 Target = TypeVar("Target")
 
 _SOLVED = "these rows were solved for; test on rows that the network has not seen"
@@ -46,7 +49,12 @@ _INSTEAD = "name it with bias=, or wrap the module in crcen.torch.NaturalLogits,
 
 
 def balance_(
-    module: nn.Module, batches: Iterable[Any], weighting: Any, *, bias: str | None = None, distributed: bool = True
+    module: nn.Module,
+    batches: Iterable[Batch],
+    weighting: Weighting,
+    *,
+    bias: str | None = None,
+    distributed: bool = True,
 ) -> KeyEquation:
     """Move the output bias of any module, in place, so that the key equation holds on these rows.
 
@@ -111,7 +119,7 @@ def balance_(
         return without_test(equation, _SOLVED)
 
 
-def _collect_rows(module: nn.Module, batches: Iterable[Any], name: str | None) -> tuple["Collected", Tensor]:
+def _collect_rows(module: nn.Module, batches: Iterable[Batch], name: str | None) -> tuple["Collected", Tensor]:
     """Weighted logits and labels of all batches, and the bias to move."""
     pairs = (split_batch(batch) for batch in batches)
     first = next(pairs, None)
@@ -204,7 +212,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
             part.training = mode
 
 
-def split_batch(batch: Any) -> tuple[Any, Tensor]:
+def split_batch(batch: Batch) -> tuple[Inputs, Tensor]:
     """Inputs and target of a batch."""
     if isinstance(batch, Mapping) and "labels" in batch:
         return {name: value for name, value in batch.items() if name != "labels"}, torch.as_tensor(batch["labels"])
@@ -216,7 +224,7 @@ def split_batch(batch: Any) -> tuple[Any, Tensor]:
     return batch[0], torch.as_tensor(batch[1])
 
 
-def logits_of(module: nn.Module, inputs: Any) -> Tensor:
+def logits_of(module: nn.Module, inputs: Inputs) -> Tensor:
     """Weighted logits (n, C) of a batch; a tuple of inputs becomes arguments, a dict named arguments."""
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
     moved = _moved(inputs, device)
@@ -234,7 +242,7 @@ def logits_of(module: nn.Module, inputs: Any) -> Tensor:
     return logits[:, None] if logits.ndim == 1 else logits
 
 
-def _moved(inputs: Any, device: torch.device) -> Any:
+def _moved(inputs: Inputs, device: torch.device) -> Inputs:
     if isinstance(inputs, Tensor):
         return inputs.to(device)
     if isinstance(inputs, Mapping):
@@ -281,7 +289,7 @@ def _as_rows(target: Tensor, shape: torch.Size) -> tuple[NDArray[np.int64], NDAr
     return numbers.astype(np.int64), rows, values[rows, numbers]
 
 
-def row_by_row(batches: Iterable[Any]) -> tuple[Iterable[Any], Any, NDArray[np.int64] | None]:
+def row_by_row(batches: Iterable[Batch]) -> tuple[Iterable[Batch], Sampler, NDArray[np.int64] | None]:
     """Batches with every row of a data set once, in a known random order; the original sampler; and that order."""
     if (
         not isinstance(batches, DataLoader)
@@ -289,7 +297,7 @@ def row_by_row(batches: Iterable[Any]) -> tuple[Iterable[Any], Any, NDArray[np.i
         or batches.batch_size is None
     ):
         return batches, None, None
-    dataset: Any = batches.dataset
+    dataset: Batch = batches.dataset
     order = np.random.default_rng(0).permutation(len(dataset))
     loader = DataLoader(
         dataset,
@@ -304,7 +312,7 @@ def row_by_row(batches: Iterable[Any]) -> tuple[Iterable[Any], Any, NDArray[np.i
     return loader, "none" if is_plain else batches.sampler, order
 
 
-def every_row(batches: Any) -> Iterable[Any]:
+def every_row(batches: Iterable[Batch]) -> Iterable[Batch]:
     """Every row of a loader's data set once, whatever its sampler; with several processes the loader itself."""
     return batches if _n_processes() > 1 else row_by_row(batches)[0]
 
@@ -312,7 +320,7 @@ def every_row(batches: Any) -> Iterable[Any]:
 # -- the output bias ---------------------------------------------------------------------------------------------------
 
 
-def output_bias(module: nn.Module, inputs: Any, name: str | None) -> tuple[Tensor, Tensor]:
+def output_bias(module: nn.Module, inputs: Inputs, name: str | None) -> tuple[Tensor, Tensor]:
     """Logits of a batch, and the output bias: by name, or that of the last layer. It is tested."""
     logits, last = _last_layer(module, inputs)
     columns = logits.shape[1]
@@ -322,12 +330,12 @@ def output_bias(module: nn.Module, inputs: Any, name: str | None) -> tuple[Tenso
     return logits, bias
 
 
-def _last_layer(module: nn.Module, inputs: Any) -> tuple[Tensor, tuple[str, nn.Module] | None]:
+def _last_layer(module: nn.Module, inputs: Inputs) -> tuple[Tensor, tuple[str, nn.Module] | None]:
     """Logits of a batch, and the layer that was called last."""
     reached: list[tuple[str, nn.Module]] = []
 
     def watch(name: str) -> Callable[..., None]:
-        def note(layer: nn.Module, inputs: Any, output: Any) -> None:
+        def note(layer: nn.Module, inputs: Inputs, output: Outputs) -> None:
             reached[:] = [(name, layer)]
 
         return note
@@ -402,24 +410,26 @@ def _gathered(own_rows: Callable[[], tuple[Collected, Target]]) -> tuple[Collect
 
     Every process must call this. If one of them fails, all do, so that none waits.
     """
-    own: Any
-    target: Any = None
+    own: tuple[Collected, Target] | None = None
     failure: Exception | None = None
     try:
-        own, target = own_rows()
+        own = own_rows()
     except Exception as error:
-        own, failure = f"{type(error).__name__}: {error}", error
-    shares: list[Any] = [None] * _n_processes()
-    distributed.all_gather_object(shares, own)
-    if failure is not None:
+        failure = error
+    message = "" if failure is None else f"{type(failure).__name__}: {failure}"
+    answers: list[tuple[Collected | None, str]] = [(None, "")] * _n_processes()
+    distributed.all_gather_object(answers, (None if own is None else own[0], message))
+    if own is None:
+        assert failure is not None
         raise failure
-    for number, share in enumerate(shares):
-        if isinstance(share, str):
-            raise InvalidInput(f"process {number} has no rows to balance over: {share}")
+    for number, (_, message) in enumerate(answers):
+        if message:
+            raise InvalidInput(f"process {number} has no rows to balance over: {message}")
+    shares = [share for share, _ in answers if share is not None]
     if len({share.logits.shape[1] for share in shares}) > 1:
         raise InvalidInput(f"processes return {[share.logits.shape[1] for share in shares]} logits per row.")
     sizes = None
     if any(share.sample_weight is not None for share in shares):
         sizes = np.concatenate([np.ones(len(s.y)) if s.sample_weight is None else s.sample_weight for s in shares])
     rows = Collected(np.concatenate([s.logits for s in shares]), np.concatenate([s.y for s in shares]), sizes)
-    return rows, target
+    return rows, own[1]

@@ -2,15 +2,20 @@
 
 import sys
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
-from crcen.torch.balance import balance_, every_row
-from crcen.torch.loss import weighting_of
+from torch import nn
+
+from crcen.torch.balance import Batches, balance_, every_row
+from crcen.torch.loss import Weighting, weighting_of
 
 __all__ = ["BalanceCallback"]
 
+Trainer = Any  # of either package
 
-def _package() -> Any:
+
+def _package() -> ModuleType:
     """The package that is already imported, otherwise the installed one."""
     names = ("lightning.pytorch", "pytorch_lightning")
     for name in [name for name in names if name in sys.modules] or names:
@@ -43,11 +48,11 @@ class BalanceCallback(_package().Callback):  # type: ignore[misc]
         On these rows, after the solve; not evidence: test on new rows.
     """
 
-    def __init__(self, weighting: Any = None, *, batches: Any = None, bias: str | None = None) -> None:
+    def __init__(self, weighting: Weighting = None, *, batches: Batches = None, bias: str | None = None) -> None:
         super().__init__()
         self.weighting, self.batches, self.bias = weighting, batches, bias
 
-    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+    def on_fit_end(self, trainer: Trainer, pl_module: nn.Module) -> None:
         """Balance the module, on every process with its own share of the rows."""
         batches = every_row(trainer.train_dataloader) if self.batches is None else self.batches
         weighting = weighting_of(pl_module) if self.weighting is None else self.weighting

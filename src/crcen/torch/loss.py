@@ -1,29 +1,33 @@
 """Class weights, the weighted loss, and natural logits of a network trained with it."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sized
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax, logsigmoid
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.cost_matrix import CostMatrix
-from crcen.theory.price import Alpha, CostRatio, Price, as_spec, resolve, resolved
+from crcen.theory.price import Alpha, CostRatio, Price, WeightingLike, as_spec, resolve, resolved
 
 __all__ = ["ClassWeightedLoss", "NaturalLogits", "price_of", "stated_weights", "weighting_of", "weights_of_classes"]
 
 _DIVISORS = ("rows", "weights")
 
 Array = NDArray[np.float64]
+Weighting: TypeAlias = WeightingLike | nn.Module | Tensor
+Counts: TypeAlias = ArrayLike | Tensor | None
+Inputs = Any  # of a module: tensors, or containers of them
+Outputs = Any  # of a module: logits, or an object with them
 
 
 # -- class weights -----------------------------------------------------------------------------------------------------
 
 
-def stated_weights(weighting: Any) -> Any:
+def stated_weights(weighting: Weighting) -> WeightingLike:
     """Losses, tensors and cost matrices as an array of weights; anything else unchanged."""
     if isinstance(weighting, nn.Module):  # a ClassWeightedLoss or NaturalLogits
         weighting = getattr(weighting, "class_weights", weighting)
@@ -56,7 +60,7 @@ def weighting_of(holder: nn.Module) -> nn.Module:
     return kept[0]
 
 
-def weights_of_classes(weighting: Any, counts: Any = None) -> Array:
+def weights_of_classes(weighting: Weighting, counts: Array | None = None) -> Array:
     """Weights (K,) for a loss.
 
     A price for two classes gives weights in the ratio (1 − λ) : λ with mean 1 over the counted rows, so that the loss
@@ -67,8 +71,8 @@ def weights_of_classes(weighting: Any, counts: Any = None) -> Array:
     if isinstance(given, Price):
         return given.weights if given.positive is None else _of_price(given)
     if _is_list(given):
-        n_classes = len(given) if counts is None else len(counts)
-        return resolved(given, np.ones(n_classes) if counts is None else np.asarray(counts, dtype=np.float64)).weights
+        assert isinstance(given, Sized)
+        return resolved(given, np.ones(len(given)) if counts is None else counts).weights
     if counts is None:
         if isinstance(as_spec(given), Alpha):
             raise InvalidParameter(
@@ -82,7 +86,7 @@ def weights_of_classes(weighting: Any, counts: Any = None) -> Array:
     return resolve(given, counts=sizes).weights
 
 
-def price_of(weighting: Any, counts: Array) -> Price:
+def price_of(weighting: Weighting, counts: Array) -> Price:
     """A weighting resolved on the weight of each class; two given weights are a cost ratio."""
     given = stated_weights(weighting)
     if len(counts) > 2:
@@ -95,7 +99,7 @@ def price_of(weighting: Any, counts: Array) -> Price:
     return resolve(given, float(counts[1]), float(counts[0]))
 
 
-def _is_list(given: Any) -> bool:
+def _is_list(given: WeightingLike) -> bool:
     return isinstance(given, Mapping | list | tuple) or (isinstance(given, np.ndarray) and given.ndim > 0)
 
 
@@ -145,7 +149,7 @@ class ClassWeightedLoss(nn.Module):
     class_weights: Tensor
 
     def __init__(
-        self, weighting: Any, counts: Any = None, *, divide_by: str = "rows", ignore_index: int = -100
+        self, weighting: Weighting, counts: Counts = None, *, divide_by: str = "rows", ignore_index: int = -100
     ) -> None:
         super().__init__()
         if divide_by not in _DIVISORS:
@@ -189,7 +193,7 @@ class ClassWeightedLoss(nn.Module):
             )
         return cls([1.0, float(pos_weight)])
 
-    def forward(self, logits: Any, target: Tensor, num_items_in_batch: Tensor | float | None = None) -> Tensor:
+    def forward(self, logits: Outputs, target: Tensor, num_items_in_batch: Tensor | float | None = None) -> Tensor:
         """The loss of a batch.
 
         Parameters
@@ -203,7 +207,8 @@ class ClassWeightedLoss(nn.Module):
             Divides the sum instead of the number of rows: with all rows that are accumulated before a step, the losses
             of their batches add up to the loss of one large batch.
         """
-        outputs = _checked_logits(getattr(logits, "logits", logits), len(self.class_weights))
+        inner = logits.logits if hasattr(logits, "logits") else logits
+        outputs = _checked_logits(inner, len(self.class_weights))
         weights = self.class_weights.to(outputs)  # trainers move modules, but not always the loss
         shares, used = self._shares(outputs, target)
         row_weights = shares * weights
@@ -311,7 +316,7 @@ class NaturalLogits(nn.Module):
     class_weights: Tensor
     shift: Tensor
 
-    def __init__(self, module: nn.Module, weighting: Any, counts: Any = None) -> None:
+    def __init__(self, module: nn.Module, weighting: Weighting, counts: Counts = None) -> None:
         super().__init__()
         sizes = None if counts is None else np.asarray(counts, dtype=np.float64)
         weights = weights_of_classes(weighting, sizes)
@@ -322,12 +327,12 @@ class NaturalLogits(nn.Module):
         self.register_buffer("class_weights", torch.tensor(weights, dtype=kind, device=like.device))
         self.register_buffer("shift", torch.zeros(len(weights), dtype=kind, device=like.device))
 
-    def forward(self, *inputs: Any, **named: Any) -> Tensor:
+    def forward(self, *inputs: Inputs, **named: Inputs) -> Tensor:
         """Natural logits, in the shape of the module's own."""
         logits = self.weighted_logits(*inputs, **named)
         return logits - _for_columns(self.class_weights.log(), logits)
 
-    def weighted_logits(self, *inputs: Any, **named: Any) -> Tensor:
+    def weighted_logits(self, *inputs: Inputs, **named: Inputs) -> Tensor:
         """The module's logits plus the shift, the subject of the key equation."""
         out = self.module(*inputs, **named)
         logits = getattr(out, "logits", out)

@@ -8,9 +8,11 @@ from skorch.callbacks import Callback
 from torch import Tensor, nn
 
 from crcen.torch.balance import balance_
-from crcen.torch.loss import NaturalLogits, weighting_of
+from crcen.torch.loss import Counts, NaturalLogits, Weighting, weighting_of
 
 __all__ = ["BalanceCallback", "natural_probabilities"]
+
+Net = Any  # of skorch, which no type checker sees, with the rows that it takes
 
 
 class BalanceCallback(Callback):  # type: ignore[misc]
@@ -34,18 +36,18 @@ class BalanceCallback(Callback):  # type: ignore[misc]
     callbacks=[BalanceCallback()], predict_nonlinearity=natural_probabilities(CostRatio(20)))``
     """
 
-    def __init__(self, weighting: Any = None, bias: str | None = None) -> None:
+    def __init__(self, weighting: Weighting = None, bias: str | None = None) -> None:
         self.weighting = weighting
         self.bias = bias
 
-    def on_train_end(self, net: Any, X: Any = None, y: Any = None, **kwargs: Any) -> None:
+    def on_train_end(self, net: Net, X: Net = None, y: Net = None, **kwargs: object) -> None:
         """Balance ``net.module_`` over all rows of ``fit``."""
         weighting = weighting_of(net.criterion_) if self.weighting is None else self.weighting
         batches = net.get_iterator(net.get_dataset(X, y), training=False)
         self.key_equation_ = balance_(net.module_, batches, weighting, bias=self.bias)
 
 
-def natural_probabilities(weighting: Any, counts: Any = None) -> Callable[[Tensor], Tensor]:
+def natural_probabilities(weighting: Weighting, counts: Counts = None) -> Callable[[Tensor], Tensor]:
     """For ``predict_nonlinearity``: natural probabilities, one column per class, from weighted logits.
 
     Parameters

@@ -19,7 +19,9 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.key_equation import KeyEquation, key_equation_of_logits
 from crcen.theory.price import Price
 from crcen.torch.balance import (
+    Batch,
     Collected,
+    Sampler,
     collect,
     evaluating,
     logits_of,
@@ -29,7 +31,7 @@ from crcen.torch.balance import (
     solved_shifts,
     split_batch,
 )
-from crcen.torch.loss import ClassWeightedLoss, NaturalLogits, price_of
+from crcen.torch.loss import ClassWeightedLoss, Inputs, NaturalLogits, Weighting, price_of
 
 __all__ = ["Cause", "Stationarity", "stationarity"]
 
@@ -43,6 +45,7 @@ _MODES: dict[str, tuple[type, ...]] = {
 }
 
 Array = NDArray[np.float64]
+Loss = Any  # a module, or another callable of logits and targets
 
 
 @dataclass(frozen=True)
@@ -119,12 +122,12 @@ class Stationarity:
 
 def stationarity(
     module: nn.Module,
-    batches: Iterable[Any],
-    weighting: Any,
+    batches: Iterable[Batch],
+    weighting: Weighting,
     *,
     loss: nn.Module | None = None,
-    optimizer: Any = None,
-    sampler: Any = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    sampler: Sampler = None,
     bias: str | None = None,
 ) -> Stationarity:
     """Measure how far each output bias is from its key equation, and find out why.
@@ -211,34 +214,34 @@ class _Trial:
     """Everything that the tests of causes read."""
 
     module: nn.Module
-    loss: Any
-    optimizer: Any
-    batches: Iterable[Any] | None  # to be read again; None if they can be read only once
+    loss: Loss
+    optimizer: torch.optim.Optimizer | None
+    batches: Iterable[Batch] | None  # to be read again; None if they can be read only once
     rows: Collected  # in evaluation mode
     in_mode: dict[str, Collected]  # with batch norm, or with dropout, as in training
     outputs: Tensor  # (n, C): logits as the loss gets them
     targets: Tensor
     price: Price
-    weighting: Any
+    weighting: Weighting
     batch_size: int
     order: NDArray[np.int64]  # the row of the data set that each row is
     bias: Tensor | None
     no_bias: str  # why there is none
-    sampler: Any  # "none" for a plain loader, None if not known
+    sampler: Sampler  # "none" for a plain loader, None if not known
 
     @classmethod
     def of(
         cls,
         module: nn.Module,
-        batches: Iterable[Any],
-        weighting: Any,
+        batches: Iterable[Batch],
+        weighting: Weighting,
         name: str | None,
-        loss: Any,
-        optimizer: Any,
-        sampler: Any,
+        loss: Loss,
+        optimizer: torch.optim.Optimizer | None,
+        sampler: Sampler,
     ) -> "_Trial":
         """Read the batches once, with the module in each mode."""
-        again: Iterable[Any] | None = None if isinstance(batches, Iterator) else batches
+        again: Iterable[Batch] | None = None if isinstance(batches, Iterator) else batches
         source, own_sampler, order = row_by_row(batches)
         present = {mode: kinds for mode, kinds in _MODES.items() if _parts(module, kinds)}
         pairs: dict[str, list[tuple[Tensor, Tensor]]] = {mode: [] for mode in ("", *present)}
@@ -301,7 +304,7 @@ class _Trial:
         found = shifts.detach().numpy()
         return np.asarray(found - found.mean() if len(found) > 1 else found)
 
-    def least(self, loss: Any, decay: Callable[[Tensor], Tensor] | None = None) -> Array:
+    def least(self, loss: Loss, decay: Callable[[Tensor], Tensor] | None = None) -> Array:
         """The shifts that minimise a loss over all rows at once, with an optional penalty."""
         own = _as_float64(loss)
 
@@ -312,7 +315,7 @@ class _Trial:
         return self.minimised(objective)
 
 
-def _bias(module: nn.Module, inputs: Any, name: str | None) -> tuple[Tensor | None, str]:
+def _bias(module: nn.Module, inputs: Inputs, name: str | None) -> tuple[Tensor | None, str]:
     """The output bias, or why there is none."""
     if isinstance(module, NaturalLogits):
         return None, "no optimizer moves the shift of NaturalLogits"
@@ -344,7 +347,7 @@ def _training(module: nn.Module, kinds: tuple[type, ...]) -> Iterator[None]:
                 value.copy_(buffers[name])
 
 
-def _called(loss: Any, outputs: Tensor, targets: Tensor) -> Tensor:
+def _called(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
     """A loss as in training: BCE expects targets in the shape of the logits, cross entropy class numbers."""
     if isinstance(loss, nn.BCEWithLogitsLoss):
         return loss(outputs[:, -1] if outputs.shape[1] == 1 else outputs, targets.reshape(-1).to(outputs.dtype))
@@ -354,11 +357,11 @@ def _called(loss: Any, outputs: Tensor, targets: Tensor) -> Tensor:
     return found
 
 
-def _as_float64(loss: Any) -> Any:
+def _as_float64(loss: Loss) -> Loss:
     return copy.deepcopy(loss).cpu().double() if isinstance(loss, nn.Module) else copy.deepcopy(loss)
 
 
-def _sharp(loss: Any) -> Any:
+def _sharp(loss: Loss) -> Loss:
     """A copy of a loss without label smoothing."""
     sharp = copy.deepcopy(loss)
     if getattr(sharp, "label_smoothing", 0.0):
@@ -382,7 +385,7 @@ def _weight_decay(trial: _Trial) -> _Effect:
     rate = float(groups[0].get("weight_decay", 0.0))
     if rate == 0.0:
         return _absent("weight_decay of the output bias is 0")
-    decay: Any = rate
+    decay: float | Tensor = rate
     if isinstance(optimizer, torch.optim.AdamW) or groups[0].get("decoupled_weight_decay", False):
         state = optimizer.state.get(bias, {})
         if "exp_avg_sq" not in state:
@@ -457,7 +460,7 @@ def _weighted_sampler(trial: _Trial) -> _Effect:
     return _Effect(moved, f"rows weighted as {type(used).__name__} draws them")
 
 
-def _drawing_weights(sampler: Any, n: int) -> Array | None:
+def _drawing_weights(sampler: Sampler, n: int) -> Array | None:
     given = getattr(sampler, "weights", None if hasattr(sampler, "__next__") else sampler)
     if isinstance(given, Tensor):
         given = given.detach().cpu().numpy()
@@ -508,7 +511,7 @@ def _early_stopping(trial: _Trial) -> _Effect:
     return _Effect(after - before, sentence)
 
 
-def _train(module: nn.Module, optimizer: Any, loss: Any, batches: Iterable[Any]) -> None:
+def _train(module: nn.Module, optimizer: torch.optim.Optimizer, loss: Loss, batches: Iterable[Batch]) -> None:
     module.train()
     with torch.enable_grad():
         for batch in batches:
@@ -519,7 +522,7 @@ def _train(module: nn.Module, optimizer: Any, loss: Any, batches: Iterable[Any])
             optimizer.step()
 
 
-def _logits_again(module: nn.Module, batches: Iterable[Any]) -> Array:
+def _logits_again(module: nn.Module, batches: Iterable[Batch]) -> Array:
     with evaluating(module):
         pairs = (split_batch(batch) for batch in row_by_row(batches)[0])
         return collect((logits_of(module, inputs), target) for inputs, target in pairs).logits

@@ -4,9 +4,12 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from crcen.torch.balance import balance_
+from crcen.torch.balance import Batches, balance_
+from crcen.torch.loss import Weighting
 
 __all__ = ["BalanceCallback"]
+
+Arguments = Any  # of the trainer
 
 
 class BalanceCallback(TrainerCallback):
@@ -28,10 +31,10 @@ class BalanceCallback(TrainerCallback):
         On these rows, after the solve; not evidence: test on new rows.
     """
 
-    def __init__(self, weighting: Any, *, batches: Any = None, bias: str | None = None) -> None:
+    def __init__(self, weighting: Weighting, *, batches: Batches = None, bias: str | None = None) -> None:
         self.weighting, self.batches, self.bias = weighting, batches, bias
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_end(self, args: Arguments, state: Arguments, control: Arguments, **kwargs: Arguments) -> None:
         """Balance the model, on every process with its own share of the rows."""
         batches = kwargs["train_dataloader"] if self.batches is None else self.batches
         self.key_equation_ = balance_(kwargs["model"], batches, self.weighting, bias=self.bias)
