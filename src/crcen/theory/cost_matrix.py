@@ -37,15 +37,15 @@ class CostMatrix(Shown):
     """
 
     costs: Array
-    labels: tuple[Any, ...] | None = None
+    labels: tuple[object, ...] | None = None
     actions: tuple[Any, ...] = ()
     is_binary: bool = False
 
     def __init__(
         self,
         costs: ArrayLike,
-        labels: Sequence[Any] | None = None,
-        actions: Sequence[Any] = (),
+        labels: Sequence[object] | None = None,
+        actions: Sequence[object] = (),
         is_binary: bool = False,
     ) -> None:
         values = np.array(costs, dtype=np.float64)
@@ -160,7 +160,7 @@ class CostMatrix(Shown):
         value = self.costs[..., row, column] - self.costs[..., other_row, other_column]
         return value if self.is_per_row else float(value)
 
-    def for_classes(self, classes: Sequence[Any], positive: Any = None) -> CostMatrix:
+    def for_classes(self, classes: Sequence[object], positive: object = None) -> CostMatrix:
         """The same costs with rows and columns in the order of ``classes``; a binary matrix needs the positive one."""
         wanted = [_plain(label) for label in classes]
         if len(wanted) != self.n_classes:
@@ -274,5 +274,5 @@ def _entry(value: ArrayLike, name: str) -> Array:
     return costs
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     return value.item() if isinstance(value, np.generic) else value

@@ -64,7 +64,7 @@ class Criterion:
         return self.metric in ("recall", "precision", "cost")
 
 
-def parse_criteria(texts: Sequence[str], classes: Sequence[Any], positive: int | None) -> tuple[Criterion, ...]:
+def parse_criteria(texts: Sequence[str], classes: Sequence[object], positive: int | None) -> tuple[Criterion, ...]:
     """Criteria from their text, see `SYNTAX`; an error for one that has no test, is out of range or occurs twice."""
     found: list[Criterion] = []
     if not texts:
@@ -77,7 +77,7 @@ def parse_criteria(texts: Sequence[str], classes: Sequence[Any], positive: int |
     return tuple(found)
 
 
-def _parsed(text: str, classes: Sequence[Any], positive: int | None) -> Criterion:
+def _parsed(text: str, classes: Sequence[object], positive: int | None) -> Criterion:
     plain_text = text.casefold()
     if plain_text in ("key equation", "drift", "groups"):
         return Criterion(plain_text, text=plain_text)
@@ -115,7 +115,7 @@ def _number(text: str, whole: str) -> float:
     return value / 100.0 if is_percent else value
 
 
-def _column(metric: str, label: str | None, classes: Sequence[Any], positive: int | None) -> int:
+def _column(metric: str, label: str | None, classes: Sequence[object], positive: int | None) -> int:
     names = [str(one) for one in classes]
     shown = ", ".join(names[:8])
     if label is None:
@@ -134,14 +134,14 @@ def _column(metric: str, label: str | None, classes: Sequence[Any], positive: in
 class ScoredClasses:
     """Rows with probabilities, decisions and, once known, labels."""
 
-    labels: Sequence[Any]  # names of the K classes
+    labels: Sequence[object]  # names of the K classes
     p: Array  # natural probabilities (n, K)
     actions: Index  # decisions; below K they are classes
     costs: Array  # of each action for each class, (K, A)
     price: Price  # of the decisions
     trained: Price  # of the key equation
     y: Index = field(default_factory=lambda: np.empty(0, np.int64))  # class numbers; empty before labels are known
-    groups: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # the group of each row, by column
+    groups: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)  # the group of each row, by column
     error: TrainingError | None = None  # uncertainty of the model as measured
     noise: float | None = None  # factor on variances if it was not measured
 

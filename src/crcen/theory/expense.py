@@ -120,7 +120,7 @@ class ExpenseTable(Shown):
         return "\n".join(lines)
 
 
-def expense_table(weightings: Sequence[Any], fn: ArrayLike, fp: ArrayLike) -> ExpenseTable:
+def expense_table(weightings: Sequence[object], fn: ArrayLike, fp: ArrayLike) -> ExpenseTable:
     """Price each step of a path of weights.
 
     If probabilities are right, a row that flips between the cost ratios c₁ and c₂ has a posterior between the two

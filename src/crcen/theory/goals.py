@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import bdtrc
 
 from crcen.exceptions import InvalidInput, InvalidParameter
@@ -121,12 +121,12 @@ class ThresholdGoal(Goal):
         cuts = np.concatenate([self.cuts(totals) for totals in rows.resampled(n_resamples, random_state)])
         return np.where(cuts < 0, 0.0, prices[cuts])
 
-    def meet(self, p: Array, times: Any = None) -> MetGoal:
+    def meet(self, p: Array, times: ArrayLike | None = None) -> MetGoal:
         """Meet the goal on rows without labels, as their probabilities expect it; a period needs the rows' times."""
         threshold = self.for_rows(float(p.size)).threshold(RowsByProbability(p, p))
         return MetGoal(self, p, p > threshold, (threshold, threshold))
 
-    def decide(self, p: Array, times: Any = None) -> NDArray[Any]:
+    def decide(self, p: Array, times: ArrayLike | None = None) -> NDArray[Any]:
         """Alarms that meet the goal."""
         return self.meet(p, times).alarms
 
@@ -202,7 +202,7 @@ class Capacity(ThresholdGoal):
             raise InvalidParameter(f"{self} allows an alarm on every row: there are {rows:.3g} rows a {self.period}.")
         return replace(self, per=round(rows))
 
-    def meet(self, p: Array, times: Any = None) -> MetGoal:
+    def meet(self, p: Array, times: ArrayLike | None = None) -> MetGoal:
         """The riskiest rows of each period; equal ones by their order."""
         periods, n_allowed = np.zeros(p.size, dtype=np.int64), self.alarms
         if self.period is not None:
@@ -290,7 +290,7 @@ class _ShareGoal(ThresholdGoal):
         """The threshold whose share on new rows is guaranteed."""
         raise NotImplementedError
 
-    def meet(self, p: Array, times: Any = None) -> MetGoal:
+    def meet(self, p: Array, times: ArrayLike | None = None) -> MetGoal:
         """As for any goal; a guarantee needs labels."""
         if self.confidence is not None:
             raise InvalidParameter(
@@ -416,7 +416,7 @@ class Review(Goal):
             raise InvalidParameter(f"low of Review must be below high: got {self.low:g} and {self.high:g}")
 
     @classmethod
-    def of(cls, given: Any) -> Review | None:
+    def of(cls, given: Review | Iterable[float] | None) -> Review | None:
         """A review from two prices; None stays None."""
         if given is None or isinstance(given, Review):
             return given
@@ -450,7 +450,7 @@ class Review(Goal):
     def __str__(self) -> str:
         return f"review between the prices {self.low:g} and {self.high:g}"
 
-    def decide(self, p: Array, times: Any = None) -> NDArray[Any]:
+    def decide(self, p: Array, times: ArrayLike | None = None) -> NDArray[Any]:
         """The answer for every row: "alarm", "review" or "no alarm"."""
         return np.array(ANSWERS)[self.meet(p).answers]
 
@@ -623,7 +623,7 @@ def _quotient(above: Array, below: Array) -> Array:
         return np.asarray(above / below)
 
 
-def _periods(times: Any, per: str, n_rows: int) -> Index:
+def _periods(times: ArrayLike | None, per: str, n_rows: int) -> Index:
     """The number of the day or week of each row; weeks begin on Mondays."""
     if times is None:
         raise InvalidParameter(f"a capacity for each {per} needs times, when each row came in")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.exact_tests import shares_p_value, sign_flip_p_value
@@ -216,13 +216,13 @@ def _digits(one: Interval, digits: str = ".2f") -> str:
 
 def compare_groups(
     columns: Mapping[str, ArrayLike],
-    y: NDArray[Any],
+    y: Index | Bools,
     p: Array,
     price: Price,
     trained: Price,
     sample_weight: Array | None = None,
     *,
-    labels: Sequence[Any] | None = None,
+    labels: Sequence[object] | None = None,
     noise: float = 1.0,
     clusters: Clusters | None = None,
     error_rate: float = GROUP_ERROR_RATE,
@@ -278,7 +278,9 @@ def compare_groups(
             figure: shares_alike(which[used], [one[used] for one in strata], right[used], own_w, level, own)
             for figure, strata in shares.items()
         }
-        p_values["calibration"] = _residuals_alike(which[used], y[used], p[used], w[used], noise, level, own)
+        p_values["calibration"] = _residuals_alike(
+            which[used], y[used].astype(np.int64), p[used], w[used], noise, level, own
+        )
         tests = tuple(GroupTest(figure, p_value, level) for figure, p_value in p_values.items())
         found.append(GroupComparison(column, groups, tests, overall))
     return tuple(found)

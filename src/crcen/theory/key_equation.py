@@ -231,7 +231,7 @@ class KeyEquation(Shown):
     def _between(self) -> Array:
         return self.flows * (1.0 - np.eye(self.n_classes))
 
-    def table(self, labels: Sequence[Any] | None = None) -> str:
+    def table(self, labels: Sequence[object] | None = None) -> str:
         """A line for each class."""
         names = [str(label) for label in (labels if labels is not None else range(self.n_classes))]
         width = max(5, *map(len, names))
@@ -525,7 +525,7 @@ def on_rows(equation: KeyEquation, rows: str) -> KeyEquation:
 class ClassEquation:
     """The equation of one class."""
 
-    label: Any
+    label: object
     n_rows: int
     flows_out: float  # weight of its rows that the model gives to others
     flows_in: float  # weight of others' rows that the model gives to it
@@ -544,8 +544,8 @@ class ClassEquation:
 class PairEquation:
     """Two classes: log-odds by which the first is more frequent against the second than the model says, and its z."""
 
-    first: Any
-    second: Any
+    first: object
+    second: object
     drift: float
     z: float
 
@@ -672,7 +672,7 @@ def judge_equations(
     y: ArrayLike,
     p: ArrayLike,
     trained: Price,
-    labels: Sequence[Any] | None = None,
+    labels: Sequence[object] | None = None,
     sample_weight: ArrayLike | None = None,
     *,
     noise: float | None = None,

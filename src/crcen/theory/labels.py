@@ -2,15 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.price import Price, positive_number, resolved
-from crcen.theory.rows import Array, Bools, Index, as_numpy
+from crcen.theory.rows import Array, Bools, Index, LabelArray, as_numpy
 
 # Class weights that differ by less than this share are equal; then the number of rows decides which class is rarer.
 _TIE = 1e-9
@@ -24,12 +23,17 @@ class Labels:
     tie; otherwise the last one.
     """
 
-    classes: NDArray[Any]
-    positive: Any = None
+    classes: LabelArray
+    positive: object = None
 
     @classmethod
     def from_totals(
-        cls, classes: NDArray[Any], weights: ArrayLike, rows: ArrayLike, pos_label: Any = None, weighting: object = None
+        cls,
+        classes: LabelArray,
+        weights: ArrayLike,
+        rows: ArrayLike,
+        pos_label: object = None,
+        weighting: object = None,
     ) -> "Labels":
         """By the weight and the number of rows of each class; every class must have weight.
 
@@ -48,14 +52,14 @@ class Labels:
                     f"tell that class from the rest."
                 )
             return cls(classes)
-        if pos_label is not None and (np.ndim(pos_label) or pos_label not in classes.tolist()):
+        if pos_label is not None and (np.asarray(pos_label).ndim or pos_label not in classes.tolist()):
             listed = ", ".join(repr(c) for c in classes.tolist())
             raise InvalidParameter(f"pos_label must be one of the classes {listed}: got {pos_label!r}.")
         return cls(classes, _rarer(classes, total, count) if pos_label is None else pos_label)
 
     @classmethod
     def from_rows(
-        cls, classes: NDArray[Any], y: NDArray[Any], weights: Array, pos_label: Any = None, weighting: object = None
+        cls, classes: LabelArray, y: LabelArray, weights: Array, pos_label: object = None, weighting: object = None
     ) -> "Labels":
         """By the labels of rows and their weights."""
         own = [y == label for label in classes]
@@ -63,7 +67,7 @@ class Labels:
         return cls.from_totals(classes, *totals, pos_label, weighting)
 
     @classmethod
-    def of_model(cls, model: Any, y: NDArray[Any] | None = None, weights: Array | None = None) -> "Labels":
+    def of_model(cls, model: object, y: LabelArray | None = None, weights: Array | None = None) -> "Labels":
         """Labels of a fitted classifier of two classes: its ``pos_label_``, else by these rows, else the last class."""
         classes = np.asarray(getattr(model, "classes_", ()))
         if classes.shape != (2,):
@@ -94,11 +98,11 @@ class Labels:
         return bool(self.positive == self.classes[1])
 
     @property
-    def negative(self) -> Any:
+    def negative(self) -> object:
         """The other of two classes."""
         return self.classes[1 - self.column]
 
-    def encode(self, y: Any, name: str = "y") -> Index:
+    def encode(self, y: ArrayLike, name: str = "y") -> Index:
         """Class numbers of labels; a label that is no class is refused."""
         labels = np.asarray(as_numpy(y))
         numbers = np.full(labels.shape, -1, dtype=np.int64)
@@ -109,16 +113,16 @@ class Labels:
             raise InvalidInput(f"{name} must hold the labels {self.classes.tolist()} only: got {unknown[0]!r}.")
         return numbers
 
-    def target(self, y: Any, name: str = "y") -> NDArray[Any]:
+    def target(self, y: ArrayLike, name: str = "y") -> LabelArray:
         """The target of training: whether rows are positive, or class numbers if there is no positive class."""
         numbers = self.encode(y, name)
         return numbers if self.positive is None else numbers == self.column
 
-    def is_positive(self, y: Any) -> Bools:
+    def is_positive(self, y: ArrayLike) -> Bools:
         """Where labels are the positive class; every other label counts as negative."""
         return np.asarray(np.asarray(as_numpy(y)) == self.positive, dtype=np.bool_)
 
-    def decode(self, decided: Index | Bools) -> NDArray[Any]:
+    def decode(self, decided: Index | Bools) -> LabelArray:
         """Labels of class numbers, or of truth values for the positive class."""
         if decided.dtype == np.bool_:
             decided = np.where(decided, self.column, 1 - self.column)
@@ -201,7 +205,7 @@ class Labels:
         return resolved(weighting, np.asarray(counts, dtype=np.float64), None if self.positive is None else self.column)
 
 
-def _rarer(classes: NDArray[Any], weights: Array, rows: Array) -> Any:
+def _rarer(classes: LabelArray, weights: Array, rows: Array) -> object:
     """The class with less weight, or fewer rows if weights tie; the last one if these tie too."""
     decides = rows if abs(weights[0] - weights[1]) <= _TIE * weights.sum() else weights
     return classes[0] if decides[0] < decides[1] else classes[1]

@@ -241,7 +241,7 @@ def g_mean(y: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None = No
     return confusion_counts(y, y_pred, sample_weight).g_mean
 
 
-def log_losses(target: NDArray[Any], p: Array) -> Array:
+def log_losses(target: Index | Bools, p: Array) -> Array:
     """Log loss of every row, from bool targets and p of the positive class, or from class numbers and p (n, K).
 
     Probabilities are kept 1e-15 away from 0 and 1.
@@ -278,7 +278,7 @@ class Quality:
     counts: DecisionCounts
     cost: Interval
     expected_cost: float
-    habit: Any
+    habit: object
     habit_cost: float
     saved: Interval
     recalls: tuple[Interval, ...]
@@ -289,12 +289,12 @@ class Quality:
     base_log_loss: float
 
     @property
-    def labels(self) -> tuple[Any, ...]:
+    def labels(self) -> tuple[object, ...]:
         """The classes."""
         return self.costs.labels or tuple(range(self.costs.n_classes))
 
     @property
-    def names(self) -> tuple[Any, ...]:
+    def names(self) -> tuple[object, ...]:
         """Possible decisions: the classes, then the other actions."""
         return (*self.labels, *self.costs.actions)
 

@@ -115,7 +115,7 @@ class Goal:
 
     use: ClassVar[str] = ""  # how to use it
 
-    def decide(self, p: Array, times: Any = None) -> NDArray[Any]:
+    def decide(self, p: Array, times: ArrayLike | None = None) -> NDArray[Any]:
         """Decisions on rows with natural posteriors p (n,) that came in at these times."""
         raise NotImplementedError
 

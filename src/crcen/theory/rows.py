@@ -21,6 +21,7 @@ Splitter: TypeAlias = Any
 DataFrame: TypeAlias = Any
 Axes: TypeAlias = Any
 FloatOrArray: TypeAlias = float | Array
+LabelArray: TypeAlias = NDArray[Any]  # labels of rows or classes, of any type
 
 _LONGEST_LINE, _LONGEST_NAME = 160, 20
 # Rounding of types that NumPy does not have: half the distance of two neighbours at 1.
@@ -81,7 +82,7 @@ def decision_table(names: Sequence[object], table: Array, shares: Array | None =
     return "\n".join(["true ↓ decided →", head, *rows])
 
 
-def short(name: Any) -> str:
+def short(name: object) -> str:
     """A label for a column of a table, cut after 20 characters."""
     text = " ".join(str(name).split())
     return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
