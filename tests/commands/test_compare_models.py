@@ -82,6 +82,12 @@ def test_costs_savings_and_changes_are_those_of_the_decisions(classes):
     assert set(compared(scored(200, 2), 2).to_dict()) == set(found.to_dict())
 
 
+def test_probabilities_may_have_decimal_commas():
+    frame = scored(300, 2, 0.5)
+    text = frame.assign(old_worn=[f"{p:.17g}".replace(".", ",") for p in frame.old_worn])
+    assert compared(text).to_dict() == compared(frame).to_dict()
+
+
 def test_the_worse_new_model_and_equal_ones_are_told_apart():
     frame = scored(4000, 3, 0.5)
     swapped = {"probability_old": "new_worn", "probability_new": "old_worn"}
@@ -162,6 +168,8 @@ def test_what_cannot_be_compared_is_refused_and_nothing_is_written(tmp_path):
         assert (state.read_text() if state.exists() else None) == before
 
     refused("needs a price", weighting=None)
+    refused("needs the class counts", weighting="balanced")
+    refused("needs the class counts", weighting=crcen.Alpha(2))
     refused("positive must name", positive=None)
     refused("positive must name", positive="lost")
     refused("between 0 and 1", frame.assign(old_worn=2.0))

@@ -33,7 +33,7 @@ from crcen.commands.declare import (
     score_rows,
     versions,
 )
-from crcen.commands.inputs import Source, model_of, source_of, target_of
+from crcen.commands.inputs import Data, FittedModel, Source, model_of, source_of, target_of
 from crcen.commands.prices import own_costs
 from crcen.report.certificate import certificate_page
 from crcen.tables.fingerprint import RowDigest
@@ -91,7 +91,7 @@ class Certificate:
 @logged
 def certify(
     declaration: str | Path,
-    data: Any,
+    data: Data,
     *,
     model: str | Path,
     out: str | Path | None = None,
@@ -201,7 +201,7 @@ def _records(path: Path) -> list[dict[str, str]]:
 def _content(
     declared: Declaration,
     found: ScoredRows,
-    model: Any,
+    model: FittedModel,
     source: Source,
     same: list[str],
     n_other: int,
@@ -385,18 +385,10 @@ def generate_key(out: str | Path) -> KeyPair:
 
 @dataclass(frozen=True)
 class Verification:
-    """What belongs together and what does not; prints itself.
+    """What belongs together and what does not; prints itself."""
 
-    Parameters
-    ----------
-    checks : tuple of (str, bool, str)
-        What was checked, whether it is valid, and a statement.
-    verdict : str
-        That of the certificate.
-    """
-
-    checks: tuple[tuple[str, bool, str], ...]
-    verdict: str
+    checks: tuple[tuple[str, bool, str], ...]  # what was checked, whether it is valid, and a statement
+    verdict: str  # of the certificate
 
     @property
     def is_valid(self) -> bool:
@@ -418,7 +410,7 @@ def verify(
     certificate: str | Path,
     *,
     model: str | Path | None = None,
-    data: Any = None,
+    data: Data = None,
     declaration: str | Path | None = None,
     page: str | Path | None = None,
     public_key: str | Path | None = None,

@@ -28,6 +28,8 @@ from crcen.commands.declare import (
     stored,
 )
 from crcen.commands.inputs import (
+    Data,
+    FittedModel,
     Source,
     audit_probabilities,
     check_column,
@@ -37,7 +39,8 @@ from crcen.commands.inputs import (
     target_of,
 )
 from crcen.commands.monitor import model_digest
-from crcen.commands.prices import decision_price, own_costs, plain_price
+from crcen.commands.prices import Costs, Weighting, decision_price, own_costs, plain_price
+from crcen.commands.rules import Label
 from crcen.commands.scoring import CHUNK_ROWS, score_table
 from crcen.tables.fingerprint import RowDigest
 from crcen.tables.options import ReadOptions
@@ -203,19 +206,12 @@ class _Evidence:
 class ModelComparison:
     """Two models on the same rows; prints itself.
 
-    Parameters
-    ----------
-    verdict : {"new", "old", "undecided"}
-        The cheaper model at the price; wrong with a probability of at most 1 − confidence, however often it is asked.
-    saving : Interval
-        Cost of the old minus that of the new model, per 1,000 rows, with a confidence sequence.
-    content : dict
-        All figures as plain values.
+    ``verdict`` is wrong with a probability of at most 1 − confidence, however often it is asked.
     """
 
-    verdict: str
-    saving: Interval
-    content: dict[str, Any]
+    verdict: str  # the cheaper model at the price: new, old or undecided
+    saving: Interval  # cost of the old minus that of the new model, per 1,000 rows, with a confidence sequence
+    content: dict[str, Any]  # all figures as plain values
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -262,16 +258,16 @@ def _text(value: float | None) -> str:
 
 @logged
 def compare_models(
-    old: Any,
-    new: Any,
-    data: Any,
+    old: FittedModel | str | Path | None,
+    new: FittedModel | str | Path | None,
+    data: Data,
     *,
     target: str | None = None,
-    weighting: Any = None,
-    costs: Any = None,
+    weighting: Weighting = None,
+    costs: Costs = None,
     probability_old: str | Sequence[str] | None = None,
     probability_new: str | Sequence[str] | None = None,
-    positive: Any = None,
+    positive: Label | None = None,
     groups: str | Sequence[str] = (),
     audit_probability: str | None = None,
     confidence: float = 0.95,
@@ -325,7 +321,7 @@ def compare_models(
             raise InvalidParameter(
                 "a comparison needs two models, or the columns probability_old= and probability_new=."
             )
-        models = (model_of(old), model_of(new))
+        models: tuple[Any, Any] = (model_of(old), model_of(new))
         source = source_of(data, read, models[0])
         sides = (("old", old), ("new", new))
         shown = tuple(Path(one).name if isinstance(one, str | Path) else side for side, one in sides)
@@ -360,7 +356,7 @@ def compare_models(
     return _result(evidence, pair, confidence, rows.notes, rows)
 
 
-def _common_price(first: Any, second: Any, weighting: Any, costs: Any) -> Price:
+def _common_price(first: FittedModel, second: FittedModel, weighting: Weighting, costs: Costs) -> Price:
     """The one price at which both decide."""
     classes, others = first.classes_.tolist(), second.classes_.tolist()
     if classes != others or first.weighting_.positive != second.weighting_.positive:
@@ -387,7 +383,7 @@ def _common_price(first: Any, second: Any, weighting: Any, costs: Any) -> Price:
     return replace(price, costs=price.cost_matrix.for_classes(classes))
 
 
-def _check_price(weighting: Any, costs: Any) -> None:
+def _check_price(weighting: Weighting, costs: Costs) -> None:
     """Reject prices that need class counts, which a table of probabilities does not state."""
     if weighting is None and costs is None:
         raise InvalidParameter(
@@ -400,7 +396,7 @@ def _check_price(weighting: Any, costs: Any) -> None:
 
 
 def _columns(
-    given: tuple[str | Sequence[str], str | Sequence[str]], source: Source, target: str | None, positive: Any
+    given: tuple[str | Sequence[str], str | Sequence[str]], source: Source, target: str | None, positive: Label | None
 ) -> tuple[_ProbabilityColumns, _ProbabilityColumns]:
     """Two columns, or sets of columns, of probabilities."""
     if target is None:
@@ -409,13 +405,14 @@ def _columns(
     both = [[one] if isinstance(one, str) else [str(name) for name in one] for one in given]
     if all(len(one) == 1 for one in both):
         found = _positive(source, target, positive)
-        labels, price = [rest_of(found), found], Price.binary(0.5, 1.0, 1.0)
+        labels: list[Label] = [rest_of(found), found]
+        price = Price.binary(0.5, 1.0, 1.0)
     else:
         named = [dict(_class_column(one) for one in side) for side in both]
         labels, price = list(named[0]), Price(np.ones(len(named[0])), np.ones(len(named[0])))
         if set(named[1]) != set(labels) or len(labels) < 2:
             raise InvalidParameter("the columns of probabilities must be CLASS=COLUMN with the same classes for both.")
-        both = [[side[label] for label in labels] for side in named]
+        both = [[side[str(label)] for label in labels] for side in named]
     for name in (*both[0], *both[1]):
         check_column(name, source.columns, "probability", source.name)
     old, new = (_ProbabilityColumns(one, np.array(labels, dtype=object), price, target) for one in both)
@@ -429,7 +426,7 @@ def _class_column(text: str) -> tuple[str, str]:
     return label, column
 
 
-def _positive(source: Source, target: str, positive: Any) -> Any:
+def _positive(source: Source, target: str, positive: Label | None) -> Label:
     """The positive class, as stated or 1 of 0 and 1."""
     found = {label_key(cell) for chunk in source.chunks(columns=[target]) for cell in chunk[target].dropna().unique()}
     if positive is not None and (label_key(positive) in found or len(found) < 2):

@@ -22,7 +22,16 @@ from crcen._support.files import check_writable, write_atomic
 from crcen._support.progress import logged
 from crcen._support.text import closest, listed
 from crcen._support.values import json_value
-from crcen.commands.inputs import Source, check_column, group_columns, group_values, model_of, source_of
+from crcen.commands.inputs import (
+    Data,
+    FittedModel,
+    Source,
+    check_column,
+    group_columns,
+    group_values,
+    model_of,
+    source_of,
+)
 from crcen.commands.prices import own_costs
 from crcen.commands.scoring import RowWatch, score_table
 from crcen.tables.fingerprint import RowDigest
@@ -43,22 +52,12 @@ _ALL, _OTHERS, _MOST_GROUPS = "all rows", "all others", 20
 
 @dataclass(frozen=True, eq=False)
 class Declaration:
-    """What was declared; prints itself.
-
-    Parameters
-    ----------
-    path, digest
-        The file, and the SHA-256 of its content.
-    content : dict
-        Its fields.
-    criteria : tuple of Criterion
-        In the order in which they were stated.
-    """
+    """What was declared; prints itself."""
 
     path: Path
-    digest: str
+    digest: str  # SHA-256 of the content
     content: dict[str, Any]
-    criteria: tuple[Criterion, ...]
+    criteria: tuple[Criterion, ...]  # in the order in which they were stated
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -141,14 +140,16 @@ class ScoredRows(NamedTuple):
     n_labels: int
 
 
-def input_columns(model: Any, source: Source, target: str) -> list[str]:
+def input_columns(model: FittedModel, source: Source, target: str) -> list[str]:
     """The columns that a model decides by."""
     columns = getattr(model, "columns_", None)
     names = getattr(model, "feature_names_in_", None) if columns is None else [column.name for column in columns]
     return [name for name in source.columns if name != target] if names is None else [str(name) for name in names]
 
 
-def score_rows(model: Any, source: Source, target: str, groups: Sequence[str], *, labelled: bool = True) -> ScoredRows:
+def score_rows(
+    model: FittedModel, source: Source, target: str, groups: Sequence[str], *, labelled: bool = True
+) -> ScoredRows:
     """Score a table; if ``labelled``, every row must have a label, otherwise labels are only counted."""
     names, columns = group_columns(groups, source, target), input_columns(model, source, target)
     for name in columns:
@@ -187,9 +188,9 @@ def declare(
     require: Sequence[str],
     *,
     out: str | Path,
-    groups: Any = (),
+    groups: str | Sequence[str] = (),
     confidence: float = 0.95,
-    rows: Any = None,
+    rows: Data = None,
     target: str | None = None,
     description: Mapping[str, str] | str | Path | None = None,
     read: ReadOptions | None = None,
@@ -277,7 +278,7 @@ def _rows_content(found: ScoredRows, source: Source, target: str) -> dict[str, A
     }
 
 
-def _price_text(model: Any) -> str:
+def _price_text(model: FittedModel) -> str:
     price = model.weighting_
     if price.positive is not None:
         return f"a miss costs {price.cost_ratio:.6g} false alarms"

@@ -6,6 +6,7 @@ import math
 import time as clock
 import warnings
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from shlex import quote
@@ -32,7 +33,10 @@ from crcen._support.text import listed
 from crcen._support.values import json_value
 from crcen.commands.export import check_exportable
 from crcen.commands.inputs import (
+    Data,
+    FittedModel,
     Rows,
+    Source,
     audit_probabilities,
     check_column,
     labels_as,
@@ -54,6 +58,8 @@ from crcen.commands.learners import (
     unfitted_learner,
 )
 from crcen.commands.prices import (
+    Costs,
+    Weighting,
     average_price,
     own_costs,
     price_values,
@@ -63,6 +69,7 @@ from crcen.commands.prices import (
     step_values,
 )
 from crcen.commands.quality import METRICS, Measured, RowMetrics, count_sentence, count_values, of_no_use, too_good
+from crcen.commands.rules import Label
 from crcen.tables.leaks import Signs, find_signs
 from crcen.tables.options import ReadOptions
 from crcen.theory.goals import ThresholdGoal
@@ -85,22 +92,12 @@ _FACTOR, _Z = 1.5, 4.0
 
 @dataclass(frozen=True)
 class AlarmShares:
-    """Shares of alarms among training rows.
+    """Shares of alarms among training rows."""
 
-    Parameters
-    ----------
-    folds, saved : float
-        Among rows held out once: by the models of the folds, and by the saved model.
-    training : float
-        By the saved model, among all its training rows.
-    z : float
-        Rows on which only one of the two alarms, as a difference in standard deviations.
-    """
-
-    folds: float
-    saved: float
-    training: float
-    z: float
+    folds: float  # of rows held out once, by the models of the folds
+    saved: float  # of the same rows, by the saved model
+    training: float  # of all rows, by the saved model
+    z: float  # rows on which only one of the two alarms, as a difference in standard deviations
 
     @classmethod
     def of(cls, by_folds: Bools, by_model: Bools, was_held_out: Bools) -> AlarmShares:
@@ -144,29 +141,18 @@ def _per_1000(share: float) -> str:
 
 @dataclass(frozen=True)
 class Selection:
-    """How training rows were chosen for a label.
-
-    Parameters
-    ----------
-    n_labelled, n_unlabelled : int
-        Rows with and without a label.
-    column, largest_weight, effective_rows
-        With audit probabilities: their column, where weights of 1 / probability were cut (None if they were not), and
-        the number of equally weighted rows that carry as much information (Kish).
-    alarm_share, quiet_share : float or None
-        Share of rows with a label among alarms of the earlier model, and among its other rows.
-    """
+    """How training rows were chosen for a label: with known probabilities, or by an earlier model."""
 
     n_labelled: int
     n_unlabelled: int
-    column: str | None = None
-    largest_weight: float | None = None
-    effective_rows: float | None = None
-    alarm_share: float | None = None
-    quiet_share: float | None = None
+    column: str | None = None  # of audit probabilities
+    largest_weight: float | None = None  # where weights of 1 / probability were cut
+    effective_rows: float | None = None  # equally weighted rows that carry as much information (Kish)
+    alarm_share: float | None = None  # of rows with a label among alarms of the earlier model
+    quiet_share: float | None = None  # and among its other rows
 
     @classmethod
-    def by_model(cls, model: Any, frame: pd.DataFrame, labelled: Bools) -> Selection:
+    def by_model(cls, model: FittedModel | str | Path, frame: pd.DataFrame, labelled: Bools) -> Selection:
         """Compare rows with and without a label by the decisions of the model that selected them."""
         alarms, scores = quiet_decision(model_of(model), frame)
         found = label_selection(labelled, scores, alarms)
@@ -278,37 +264,16 @@ class FittedTable(ShownInOneLine):
 class TableFit(FittedTable):
     """A fitted table with its out-of-fold evidence; prints the main result.
 
-    Parameters
-    ----------
-    model : TableClassifier
-        Ready to predict.
-    data, target, n_rows
-        What it was fitted on; rows with a label.
-    validation, n_validated
-        How rows were held out, and how many were held out once.
-    quality : Quality
-        Decisions of out-of-fold rows and their cost, for each class.
-    positive : PositiveClass or None
-        The same for the positive class, if there is one.
-    signs : Signs
-        Columns that may be recorded after the event, copies of rows, repeating identifiers.
-    selection : Selection or None
-        How rows were chosen for a label, if that was stated.
-    seconds : float
-        Time of reading, encoding and fitting.
-    notes : tuple of str
-        What a user should know.
-    path, onnx, report : Path or None
-        Files of the model, its ONNX graph, and the report.
+    ``model`` is ready to predict; ``path``, ``onnx`` and ``report`` are the files that were written.
     """
 
-    n_rows: int
-    validation: str
-    n_validated: int
-    quality: Quality
-    positive: PositiveClass | None
-    signs: Signs
-    selection: Selection | None
+    n_rows: int  # with a label
+    validation: str  # how rows were held out
+    n_validated: int  # rows that were held out once
+    quality: Quality  # decisions of out-of-fold rows and their cost, for each class
+    positive: PositiveClass | None  # the same for the positive class, if there is one
+    signs: Signs  # columns that may be recorded after the event, copies of rows, repeating identifiers
+    selection: Selection | None  # how rows were chosen for a label, if that was stated
     onnx: Path | None = None
     report: Path | None = None
 
@@ -432,18 +397,18 @@ class TableFit(FittedTable):
 @logged
 @renamed(groups="clusters")
 def fit_table(
-    data: Any,
+    data: Data,
     *,
     target: str,
-    positive: Any = None,
-    weighting: Any = "balanced",
-    costs: Any = None,
-    drop: Any = (),
-    keep: Any = (),
-    categorical: Any = (),
+    positive: Label | None = None,
+    weighting: Weighting = "balanced",
+    costs: Costs = None,
+    drop: str | Sequence[str] = (),
+    keep: Sequence[str] = (),
+    categorical: Sequence[str] = (),
     weight: str | None = None,
     audit_probability: str | None = None,
-    selected_by: Any = None,
+    selected_by: FittedModel | str | Path | None = None,
     clusters: str | None = None,
     time: str | None = None,
     n_splits: int = 4,
@@ -632,7 +597,7 @@ def fit_table(
     )
 
 
-def _roles(source: Any, target: str, **columns: str | None) -> dict[str, str]:
+def _roles(source: Source, target: str, **columns: str | None) -> dict[str, str]:
     """Columns with a role of their own, which are no inputs, and why."""
     reasons = {
         "audit_probability": "states how rows were chosen for a label",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,8 @@ from crcen._support.text import listed
 from crcen._support.values import json_value, label_key, plain_labels, rest_of
 from crcen.commands.evaluate import TableEvaluation, evaluate_table
 from crcen.commands.fit import FittedTable
-from crcen.commands.inputs import MOST_CLASSES, check_column
+from crcen.commands.inputs import MOST_CLASSES, Data, check_column
+from crcen.commands.rules import Label
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.files.model_file import save
 from crcen.models.classifier import CRCENClassifier
@@ -58,6 +59,9 @@ from crcen.tables.reading import Table, open_table
 from crcen.training.planner import free_memory
 from crcen.training.threads import usable_cores
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 ENGINES, LEARNERS = ("stream", "ray"), ("committee", "networks")
 _FEWEST_TO_STACK = 10  # held-out rows of each class
 _NO_EVIDENCE = "No evidence from held-out rows: use crcen evaluate on other rows."
@@ -66,30 +70,12 @@ _FINGERPRINT_ROWS = 65_536
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FilesFit(FittedTable):
-    """A model fitted to files; prints itself.
-
-    Parameters
-    ----------
-    model : TableClassifier
-        Ready to predict; ``.estimator_`` is the committee or the network.
-    data, target, engine : str
-        What it was fitted on, and what trained it.
-    network : CRCENClassifier
-        The network, also if it is a member of a committee.
-    n_held_out : int
-        Rows that were not trained on.
-    seconds : float
-        How long the fit took.
-    evidence : TableEvaluation or None
-        On held-out rows that were used for nothing else.
-    path, notes
-        Where the model was saved, and what a user should know.
-    """
+    """A model fitted to files; prints itself. ``model.estimator_`` is the committee or the network."""
 
     engine: str
-    network: CRCENClassifier
-    n_held_out: int
-    evidence: TableEvaluation | None = None
+    network: CRCENClassifier  # also if it is a member of a committee
+    n_held_out: int  # rows that were not trained on
+    evidence: TableEvaluation | None = None  # on held-out rows that were used for nothing else
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -130,11 +116,11 @@ class FilesFit(FittedTable):
 
 
 def fit_files(
-    data: Any,
+    data: Data,
     *,
     target: str,
     engine: str = "stream",
-    positive: Any = None,
+    positive: Label | None = None,
     weighting: Any = "balanced",
     drop: Sequence[str] = (),
     keep: Sequence[str] = (),
@@ -416,7 +402,9 @@ def _left_out(
     return reasons
 
 
-def _labels(survey: TableSurvey, data: str | Path, positive: Any) -> tuple[dict[Any, Any], Any, list[str]]:
+def _labels(
+    survey: TableSurvey, data: Data, positive: Label | None
+) -> tuple[dict[Any, Label], Label | None, list[str]]:
     """What cells of the target stand for; the positive one of two where it was named; what was done to them."""
     target, labels = survey.target, plain_labels(survey.labels)
     classes, notes = sorted(set(labels.values())), []
@@ -489,7 +477,7 @@ def _rows(
             parameter="storage",
         )
 
-    def use(frame: Any, X: NDArray[np.float64], number: int) -> NDArray[np.bool_]:
+    def use(frame: pd.DataFrame, X: NDArray[np.float64], number: int) -> NDArray[np.bool_]:
         kept = held_out.split(frame, X, number, table.parts[number].name)
         if kept.any():
             hashes.add(frame[kept], X[kept])
@@ -519,5 +507,5 @@ def scratch_folder(storage: Path | None, name: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _encoded(columns: Sequence[Column], frame: Any) -> NDArray[np.float64]:
+def _encoded(columns: Sequence[Column], frame: pd.DataFrame) -> NDArray[np.float64]:
     return np.column_stack([column.encode(frame[column.name]).values for column in columns]).astype(np.float64)

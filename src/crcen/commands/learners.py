@@ -23,6 +23,7 @@ from crcen import (
 from crcen._support.progress import busy
 from crcen._support.values import json_value
 from crcen.commands.inputs import Rows, dates_of, times_of
+from crcen.commands.prices import Weighting
 from crcen.exceptions import TrainingFailed
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.residual_test import TrainingError
@@ -40,7 +41,7 @@ _MOST_REFIT_ROWS = 5_000  # of a refit
 
 
 def unfitted_learner(
-    learner: str | None, estimator: Any, time_limit: float | None, n_rows: int, effort: str = "standard"
+    learner: str | None, estimator: Learner | None, time_limit: float | None, n_rows: int, effort: str = "standard"
 ) -> Learner:
     """The estimator for a learner and an effort, or a copy of the given one; many rows are searched more cheaply."""
     if effort not in EFFORTS:
@@ -87,7 +88,7 @@ def _networks(n_rows: int) -> CRCENClassifierCV:
     return CRCENClassifierCV(hidden=(64,), l2=l2, n_members=2, encoding=encoding, search=search)
 
 
-def learner_lines(fitted: Any, validation: str) -> list[str]:
+def learner_lines(fitted: Learner, validation: str) -> list[str]:
     """The chosen settings: a line for networks, a leaderboard for a committee."""
     if isinstance(fitted, CommitteeClassifier):
         weights = ", ".join(f"{one.name} {one.weight:.3g}" for one in fitted.leaderboard_[:-1])
@@ -108,7 +109,7 @@ def learner_lines(fitted: Any, validation: str) -> list[str]:
     return [*lines[:-1], f"{lines[-1]}, chosen by {validation}"]
 
 
-def learner_values(fitted: Any) -> dict[str, Any]:
+def learner_values(fitted: Learner) -> dict[str, Any]:
     """The same as plain values; a committee has a ``leaderboard``, networks have ``network``, their best setting."""
     if isinstance(fitted, CommitteeClassifier):
         lines = [json_value(one) for one in fitted.leaderboard_]
@@ -132,7 +133,9 @@ def shift_line(estimator: Learner) -> str:
     return f"log-odds then shifted by {estimator.oof_shift_:+.3f} to solve it"
 
 
-def folds_of(rows: Rows, clusters: str | None, time: str | None, n_splits: int, seed: int) -> tuple[Any, str]:
+def folds_of(
+    rows: Rows, clusters: str | None, time: str | None, n_splits: int, seed: int
+) -> tuple[int | TimeSplit | StratifiedGroupKFold, str]:
     """The splitter of the search, and what to call it."""
     if isinstance(n_splits, bool) or not isinstance(n_splits, int) or n_splits < 2:
         raise InvalidParameter(f"n_splits must be a whole number of at least 2: got {n_splits!r}.")
@@ -174,7 +177,7 @@ def times_or_clusters(rows: Rows, clusters: str | None, time: str | None) -> NDA
     return None if time is None else times_of(rows.frame[time], time)
 
 
-def goal_in_rows(weighting: Any, rows: Rows, time: str | None) -> Any:
+def goal_in_rows(weighting: Weighting, rows: Rows, time: str | None) -> Weighting:
     """A capacity for a day or a week converted to these rows; any other weighting unchanged."""
     if not isinstance(weighting, ThresholdGoal) or weighting.period is None:
         return weighting
@@ -219,7 +222,7 @@ def measure_training_error(
     return model.training_error_
 
 
-def _is_in_time(estimator: Any, X: NDArray[np.float64], y: NDArray[Any], n_refits: int, until: float) -> bool:
+def _is_in_time(estimator: Learner, X: NDArray[np.float64], y: NDArray[Any], n_refits: int, until: float) -> bool:
     """Whether refits can be done by a time; one of them is timed."""
     start = clock.perf_counter()
     if start > until:

@@ -18,6 +18,7 @@ from crcen._support.text import listed
 from crcen._support.values import json_value
 from crcen.commands.inputs import (
     MOST_CLASSES,
+    Data,
     Source,
     audit_probabilities,
     check_column,
@@ -26,6 +27,7 @@ from crcen.commands.inputs import (
     source_of,
     why_positive,
 )
+from crcen.commands.rules import Label
 from crcen.tables.columns import Column, NumberColumn, as_numbers, as_text, is_text
 from crcen.tables.leaks import Signs, find_signs
 from crcen.tables.notation import placeholder_words, sentinels
@@ -49,32 +51,16 @@ _MOST_RANKED = 10
 
 @dataclass(frozen=True)
 class ColumnLook:
-    """One column.
-
-    Parameters
-    ----------
-    name, kind : str
-        The kind is "number", "boolean", "category", "date", "text", or "left out".
-    n_missing, n_values : int
-        Missing cells, and different values.
-    examples : tuple of str
-        Its commonest values; for numbers the minimum, the median and the maximum.
-    plan : str
-        What a fit would do with it.
-    note : str
-        How it was read, if that is not obvious: money as text, another decimal mark.
-    area : float
-        Area under the ROC curve of the column alone; NaN without a target, for texts and for columns left out.
-    """
+    """One column."""
 
     name: str
-    kind: str
+    kind: str  # number, boolean, category, date, text, or left out
     n_missing: int
-    n_values: int
-    examples: tuple[str, ...]
-    plan: str
-    note: str = ""
-    area: float = math.nan
+    n_values: int  # different ones
+    examples: tuple[str, ...]  # commonest values; for numbers the minimum, the median and the maximum
+    plan: str  # what a fit would do with it
+    note: str = ""  # how it was read, if that is not obvious: money as text, another decimal mark
+    area: float = math.nan  # under the ROC curve of the column alone; NaN without a target, for texts and if left out
 
     @property
     def is_suspect(self) -> bool:
@@ -101,39 +87,20 @@ class ColumnLook:
 
 @dataclass(frozen=True, eq=False)
 class TableLook(Shown):
-    """A table before a fit; prints itself.
-
-    Parameters
-    ----------
-    data, n_rows
-        The table; with a target, its rows with a label.
-    columns : tuple of ColumnLook
-        In the order of the table, without the target.
-    target : str or None
-        Column with the labels.
-    counts : dict of label to int
-        Rows of each label, the rarest first; empty without a target.
-    notes : tuple of str
-        What a user should know.
-    sentinels, placeholders : dict of str to dict
-        Numbers such as -200, and words such as "unknown" and "?", that may stand for a missing value: by column, with
-        the number of their cells.
-    signs : Signs or None
-        With a target: cells of one class only, copies of rows, repeating identifiers.
-    shares : dict of label to Interval
-        With audit probabilities: the estimated share of each label among all rows, labelled or not.
-    """
+    """A table before a fit; prints itself."""
 
     data: str
-    n_rows: int
-    columns: tuple[ColumnLook, ...]
+    n_rows: int  # with a target, those with a label
+    columns: tuple[ColumnLook, ...]  # in the order of the table, without the target
     target: str | None = None
-    counts: Mapping[Any, int] = field(default_factory=dict)
+    counts: Mapping[Any, int] = field(default_factory=dict)  # rows of each label, the rarest first
     notes: tuple[str, ...] = ()
+    # Numbers such as -200, and words such as "unknown" and "?", that may stand for a missing value: by column, with the
+    # number of their cells.
     sentinels: Mapping[str, Mapping[float, int]] = field(default_factory=dict)
     placeholders: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    signs: Signs | None = None
-    shares: Mapping[Any, Interval] = field(default_factory=dict)
+    signs: Signs | None = None  # with a target
+    shares: Mapping[Any, Interval] = field(default_factory=dict)  # of labels among all rows, by audit probabilities
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -187,13 +154,13 @@ class TableLook(Shown):
 
 @logged
 def look_at_table(
-    data: Any,
+    data: Data,
     *,
     target: str | None = None,
-    positive: Any = None,
-    drop: Any = (),
-    keep: Any = (),
-    categorical: Any = (),
+    positive: Label | None = None,
+    drop: str | Sequence[str] = (),
+    keep: Sequence[str] = (),
+    categorical: Sequence[str] = (),
     audit_probability: str | None = None,
     random_state: int = 0,
     read: ReadOptions | None = None,
@@ -225,10 +192,10 @@ def look_at_table(
     source = source_of(data, read)
     with busy("looking at the table", visible=bool(verbose)):
         rows = _rows(source, target, positive, audit_probability)
+        reasons = dict.fromkeys([drop] if isinstance(drop, str) else drop, "asked for")
         if audit_probability is not None:
-            reasons = dict.fromkeys([drop] if isinstance(drop, str) else drop, "asked for")
-            drop = reasons | {audit_probability: "states how rows were chosen for a label"}
-        reader = TableClassifier(drop=drop, keep=keep, categorical=categorical, random_state=random_state)
+            reasons |= {audit_probability: "states how rows were chosen for a label"}
+        reader = TableClassifier(drop=reasons, keep=keep, categorical=categorical, random_state=random_state)
         frame = rows.frame
         if len(frame) > _MOST_DESCRIBED:
             at = np.sort(np.random.default_rng(random_state).choice(len(frame), _MOST_DESCRIBED, replace=False))

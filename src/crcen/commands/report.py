@@ -19,6 +19,8 @@ from crcen._support.text import page_in_frame
 from crcen.commands.audits import AuditedRows
 from crcen.commands.certify import evidence_links
 from crcen.commands.inputs import (
+    Data,
+    FittedModel,
     Source,
     audit_probabilities,
     cluster_numbers,
@@ -28,7 +30,8 @@ from crcen.commands.inputs import (
     weight_notes,
     weights_of,
 )
-from crcen.commands.rules import ClassShares, JudgedReview, judge_review
+from crcen.commands.prices import Costs, Weighting
+from crcen.commands.rules import ClassShares, JudgedReview, Prevalence, ReviewPrices, judge_review
 from crcen.commands.scoring import Judging, model_rows, score_frame
 from crcen.commands.split import was_stratified
 from crcen.report.checks import Finding, selection_of
@@ -41,31 +44,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TableReport:
-    """Where a report was written and what its checks found; prints itself.
-
-    Parameters
-    ----------
-    path, n_rows
-        The HTML file, and the rows it is about.
-    findings : tuple of Finding
-        Every check with its outcome, by code.
-    notes : tuple of str
-        What a user should know about the table.
-    review : JudgedReview or None
-        Three answers on these rows, if rows between two prices go to review.
-    shares : ClassShares or None
-        Class shares that the probabilities were moved to.
-    audited : AuditedRows or None
-        Bounds on recall and missed rows, if labels were drawn with known probabilities.
-    """
+    """Where a report was written and what its checks found; prints itself."""
 
     path: Path
     n_rows: int
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...] = ()  # of every check, by code
     notes: tuple[str, ...] = ()
-    review: JudgedReview | None = None
-    shares: ClassShares | None = None
-    audited: AuditedRows | None = None
+    review: JudgedReview | None = None  # three answers, if rows between two prices go to review
+    shares: ClassShares | None = None  # that the probabilities were moved to
+    audited: AuditedRows | None = None  # bounds on recall and missed rows, if labels were drawn
 
     def codes(self, status: str) -> list[str]:
         """Codes of the checks with this status: "warning", "passed" or "unknown"."""
@@ -117,21 +104,21 @@ class TableReport:
 
 @logged
 def report_table(
-    model: Any,
-    data: Any,
+    model: FittedModel | str | Path,
+    data: Data,
     *,
     out: str | Path,
     target: str | None = None,
-    weighting: Any = None,
-    costs: Any = None,
+    weighting: Weighting = None,
+    costs: Costs = None,
     weight: str | None = None,
     clusters: str | None = None,
-    prevalence: Any = None,
+    prevalence: Prevalence = None,
     audit_probability: str | None = None,
     confidence: float = LEVEL,
     groups: str | Sequence[str] = (),
-    others: Sequence[Any] = (),
-    review: Any = None,
+    others: Sequence[FittedModel | str | Path] = (),
+    review: ReviewPrices = None,
     title: str | None = None,
     declaration: str | Path | None = None,
     certificate: str | Path | None = None,
@@ -176,9 +163,10 @@ def report_table(
     options: dict[str, Any] = {"title": title, "data_name": source.name, "model_path": model_path, "links": links}
     if weighting is not None or costs is not None:
         if column is not None or rule.goal is not None:
+            given, found = "weighting" if costs is None else "costs", rule.labels[column or 0]
             raise InvalidParameter(
-                f"{'weighting' if costs is None else 'costs'} must be left out: this model finds {model.pos_label_}, "
-                "and its page has a price to move; crcen evaluate judges it at another."
+                f"{given} must be left out: this model finds {found}, and its page has a price to move; crcen evaluate "
+                "judges it at another."
             )
         options["costs"] = rule.costs
     frame, notes, aside = source.read(), source.notes, {*judging.groups, *judging.roles.values()}
@@ -222,7 +210,7 @@ def report_table(
 
 
 def _compared_models(
-    others: Sequence[Any], model: Any, frame: pd.DataFrame, source: Source, target: str
+    others: Sequence[FittedModel | str | Path], model: FittedModel, frame: pd.DataFrame, source: Source, target: str
 ) -> dict[str, NDArray[np.float64]]:
     """Probabilities of the same rows by other models, each with its own name."""
     found: dict[str, NDArray[np.float64]] = {}
@@ -241,7 +229,7 @@ def _compared_models(
     return found
 
 
-def _described(model: Any) -> str:
+def _described(model: FittedModel) -> str:
     """What a model decides: which label it looks for, or which classes it separates."""
     classes = ", ".join(map(str, model.classes_.tolist()))
     column = model.weighting_.positive
@@ -249,7 +237,7 @@ def _described(model: Any) -> str:
 
 
 def labelled_rows(
-    model: Any, source: Source, target: str, ignored: Iterable[str], frame: pd.DataFrame | None = None
+    model: FittedModel, source: Source, target: str, ignored: Iterable[str], frame: pd.DataFrame | None = None
 ) -> tuple[Any, NDArray[Any]]:
     """Inputs and labels of the rows of a table that have a label; ``ignored`` are columns that are no inputs."""
     frame = source.read() if frame is None else frame

@@ -20,7 +20,7 @@ from crcen._support.extras import renamed
 from crcen._support.files import atomic_file, write_atomic
 from crcen._support.progress import busy, logged
 from crcen._support.text import listed
-from crcen.commands.inputs import MOST_CLASSES, check_column, duplicate_lines, times_of
+from crcen.commands.inputs import MOST_CLASSES, Data, check_column, duplicate_lines, times_of
 from crcen.tables.identifiers import why_codes, why_numbering
 from crcen.tables.leaks import FINE_SHARE, Duplicates
 from crcen.tables.locations import format_of_name
@@ -45,33 +45,16 @@ _RECORD, _RECORD_BYTES = ".split.json", 2**20
 
 @dataclass(frozen=True, repr=False)
 class TableSplit(ShownInOneLine):
-    """Two files from one; prints itself.
-
-    Parameters
-    ----------
-    train, test : Path
-        The files.
-    target, how : str
-        The column with the label, and how rows were chosen.
-    counts : dict of str to (int, int)
-        Rows of each value of the target in the two files; "no value" for rows without one.
-    duplicates : Duplicates
-        Rows that are copies of others, and how many test rows are also training rows.
-    option : str
-        The option of `crcen fit` that validates in the same way, or nothing.
-    is_stratified : bool
-        Whether the class counts of the test rows were fixed (`crcen evaluate --stratified`); also recorded next to the
-        test file.
-    """
+    """Two files from one; prints itself."""
 
     train: Path
     test: Path
     target: str
-    how: str
-    counts: dict[str, tuple[int, int]]
+    how: str  # rows were chosen
+    counts: dict[str, tuple[int, int]]  # rows of each value of the target in both files; "no value" without one
     duplicates: Duplicates
-    option: str = ""
-    is_stratified: bool = False
+    option: str = ""  # of `crcen fit`, which validates in the same way
+    is_stratified: bool = False  # class counts of the test rows were fixed, which is recorded next to the test file
 
     @property
     def n_train(self) -> int:
@@ -120,7 +103,7 @@ class TableSplit(ShownInOneLine):
 @logged
 @renamed(groups="clusters")
 def split_table(
-    data: Any,
+    data: Data,
     *,
     target: str,
     test: float = 0.25,

@@ -173,7 +173,8 @@ def find_signs(
     leaks = find_leaks(cells, numbers, labels)
     is_coarse = not any(len(np.unique(one.values)) >= FINE_SHARE * len(numbers) for one in cells.values())
     codes = pd.util.hash_pandas_object(pd.DataFrame({name: one.values for name, one in cells.items()}), index=False)
-    duplicates = Duplicates.of(codes.to_numpy(), numbers, labels, is_coarse=is_coarse)
+    rows = codes.to_numpy() if cells else np.zeros(len(numbers), dtype=np.uint64)  # without columns all rows are equal
+    duplicates = Duplicates.of(rows, numbers, labels, is_coarse=is_coarse)
     return Signs(tuple(leaks), duplicates, {name: reason for name, reason in reasons.items() if reason})
 
 
