@@ -4,8 +4,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from crcen.report.columns import ColumnEffect, Importances
-from crcen.report.curves import ReliabilityGroup
+from crcen.report.curves import ReliabilityGroup, log_odds
 from crcen.theory.groups import GroupComparison
 from crcen.theory.intervals import Interval
 
@@ -123,17 +125,16 @@ def reliability_charts(
     return [{"label": names[k], **_chart(groups[k])} for k in sorted(order)]
 
 
-def _logit(p: float) -> float:
-    inside = min(max(p, _EDGE), 1.0 - _EDGE)
-    return math.log(inside / (1.0 - inside))
+def _log_odds(p: float) -> float:
+    return float(log_odds(np.array(p), _EDGE))
 
 
 def _chart(groups: Sequence[ReliabilityGroup]) -> Drawing:
-    values = [_logit(one) for group in groups for one in (group.mean_p, group.observed) if 0.0 < one < 1.0]
+    values = [_log_odds(one) for group in groups for one in (group.mean_p, group.observed) if 0.0 < one < 1.0]
     low, high = min([*values, -1.5]) - 0.5, max([*values, 1.5]) + 0.5
 
     def inside(p: float) -> float:
-        return min(max(_logit(p), low), high)
+        return min(max(_log_odds(p), low), high)
 
     across, up = _scale(low, high, _FRAME_LEFT, _FRAME_RIGHT), _scale(low, high, _FRAME_BOTTOM, _FRAME_TOP)
 
@@ -146,7 +147,7 @@ def _chart(groups: Sequence[ReliabilityGroup]) -> Drawing:
     dots = [{"x": x(one.mean_p), "y": y(one.observed), "from": y(one.low), "to": y(one.high)} for one in groups]
     kept: list[float] = []
     for tick in _TICKS:  # those that would touch the one before are left out
-        if low <= _logit(tick) <= high and (not kept or x(tick) - x(kept[-1]) >= _APART):
+        if low <= _log_odds(tick) <= high and (not kept or x(tick) - x(kept[-1]) >= _APART):
             kept.append(tick)
     ticks = [{"x": x(tick), "y": y(tick) + 4, "text": f"{100 * tick:g} %"} for tick in kept]
     return {"dots": dots, "ticks": ticks}

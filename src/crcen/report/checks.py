@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import kolmogorov
 
 from crcen.report.columns import permutation_importance, separations
-from crcen.report.curves import ReliabilityGroup, points_of, price_ladder, reliability, reliability_groups
+from crcen.report.curves import ReliabilityGroup, log_odds, points_of, price_ladder, reliability, reliability_groups
 from crcen.report.evidence import Evidence, gather, kept_by
 from crcen.tables.leaks import Cells, Leak, cells_of, find_leaks
 from crcen.theory.curves import ThresholdCurve, roc_area
@@ -362,12 +363,12 @@ def _kept_scores(evidence: Evidence, k: int) -> list[tuple[Array, Array]]:
         others = np.delete(np.arange(before.shape[1]), k)
         shift = math.log(evidence.price.weights[k] / evidence.price.weights[others].mean())
         before = before[np.isfinite(before).all(axis=1), k]
-        return [(_log_odds(before) + shift, _log_odds(evidence.proba[:, k]) + shift)] if before.size else []
+        return [(log_odds(before, _TINY) + shift, log_odds(evidence.proba[:, k], _TINY) + shift)] if before.size else []
     kept, encoded = kept_by(evidence.model, "oof_decision_function_"), evidence.encoded
     asked, rows = (evidence.model, evidence.X) if encoded is None else (encoded.estimator, encoded.X)
     if kept is None or not hasattr(asked, "decision_function"):
         return []
-    before, natural = np.asarray(kept, dtype=np.float64), _log_odds(evidence.p) + evidence.price.logit_shift
+    before, natural = np.asarray(kept, dtype=np.float64), log_odds(evidence.p, _TINY) + evidence.price.logit_shift
     before = before[np.isfinite(before)]
     if not before.size:
         return []
@@ -378,11 +379,6 @@ def _kept_scores(evidence: Evidence, k: int) -> list[tuple[Array, Array]]:
     if profile is not None and profile.scores and not evidence.is_out_of_fold:
         found.append((profile.scores[0] + evidence.price.logit_shift, natural))
     return found
-
-
-def _log_odds(p: Array) -> Array:
-    inside = np.clip(p, _TINY, 1.0 - _TINY)
-    return np.asarray(np.log(inside) - np.log1p(-inside))
 
 
 def score_distance(
@@ -404,10 +400,7 @@ def score_distance(
     distance, place = max(above(before, here), above(here, before), (0.0, 0.0))
     effect = design_effect((here <= place).astype(np.float64), np.ones(here.size), clusters)
     size = before.size * here.size / (before.size + here.size) / effect
-    terms = np.arange(1, 101)
-    scaled = distance * (math.sqrt(size) + 0.12 + 0.11 / math.sqrt(size))
-    by_chance = 2.0 * float(np.sum((-1.0) ** (terms - 1) * np.exp(-2.0 * (terms * scaled) ** 2)))
-    return distance, min(max(by_chance, 0.0), 1.0) if scaled > 0.2 else 1.0
+    return distance, float(kolmogorov(distance * (math.sqrt(size) + 0.12 + 0.11 / math.sqrt(size))))
 
 
 def _areas(evidence: Evidence, rows: Bools | slice = slice(None)) -> dict[int, float]:

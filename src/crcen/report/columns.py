@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from crcen.report.curves import log_odds
 from crcen.report.evidence import EncodedColumn, Evidence
 from crcen.theory.limits import FEWEST_OF_A_CLASS
 from crcen.theory.metrics import log_losses
@@ -326,7 +327,7 @@ def column_effects(evidence: Evidence) -> tuple[ColumnEffect, ...]:
     if evidence.n_rows > _EFFECT_ROWS:
         rows = np.sort(rng.choice(rows, _EFFECT_ROWS, replace=False, p=evidence.weights / evidence.weights.sum()))
     answer = evidence.answers(rows)
-    own = _log_odds(answer(0, rows)[:, column])
+    own = log_odds(answer(0, rows)[:, column], _EDGE)
     place_of = {name: number for number, name in enumerate(evidence.columns)}
     found = []
     for one in evidence.of(permutation_importance).columns[:MOST_COLUMNS]:
@@ -336,7 +337,7 @@ def column_effects(evidence: Evidence) -> tuple[ColumnEffect, ...]:
             continue
         points = []
         for row, label, place in zip(values.rows, values.labels, values.places, strict=True):
-            change = _log_odds(answer(number, int(row))[:, column]) - own
+            change = log_odds(answer(number, int(row))[:, column], _EDGE) - own
             half = 1.96 * float(change.std(ddof=1)) / np.sqrt(len(rows)) if len(rows) > 1 else 0.0
             mean = float(change.mean())
             points.append(EffectPoint(label, float(place), mean, mean - half, mean + half))
@@ -420,11 +421,6 @@ def _shape(points: list[EffectPoint], is_ordered: bool) -> str:
     if not words:
         return "rises" if effects[-1] > effects[0] else "falls"
     return " and ".join(words) if len(words) <= 3 else "goes up and down"
-
-
-def _log_odds(p: Array) -> Array:
-    inside = np.clip(p, _EDGE, 1.0 - _EDGE)
-    return np.asarray(np.log(inside) - np.log1p(-inside))
 
 
 def _short(text: str) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import logit
 
 from crcen.report.evidence import Evidence
 from crcen.theory.curves import DecisionCurves, ThresholdCurve, average_precision, roc_area
@@ -21,6 +22,11 @@ MOST_TYPED_DECADES = 8
 WINDOWS = (10, 18, 30, 48, 70)
 # The narrowest window with this many catches is taken.
 WANTED_CATCHES = 5
+
+
+def log_odds(p: Array, edge: float) -> Array:
+    """Log-odds of probabilities that are clipped to [edge, 1 − edge]."""
+    return np.asarray(logit(np.clip(p, edge, 1.0 - edge)))
 
 
 def threshold_of(price: float) -> float:

@@ -15,6 +15,7 @@ from crcen.report.curves import (
     WINDOWS,
     OperatingPoints,
     decision_numbers,
+    log_odds,
     points_of,
     price_grid,
     price_ladder,
@@ -306,8 +307,7 @@ def _ladder(evidence: Evidence, points: OperatingPoints, price: float) -> list[V
 
 def _histogram(evidence: Evidence) -> Values:
     """Shares of each class in bins of equal width on the log-odds scale."""
-    inside = np.clip(evidence.p, _EDGE, 1.0 - _EDGE)
-    logits = np.log(inside) - np.log1p(-inside)
+    logits = log_odds(evidence.p, _EDGE)
     low, high = float(logits.min()), float(logits.max())
     if low == high:
         low, high = low - 0.5, high + 0.5
