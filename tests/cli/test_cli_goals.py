@@ -45,12 +45,6 @@ def test_the_riskiest_rows_by_either_name(predict, tmp_path):
         assert (pd.read_csv(tmp_path / "s.csv")["decision"] == 1).sum() == 12
 
 
-def test_so_many_a_day(predict):
-    code, out, _ = predict("--top", "3/day", "--time", "day", "--json")
-    assert code == 0
-    assert json.loads(out)["goal"]["periods"] == pytest.approx(200 / 24, abs=2)
-
-
 @pytest.mark.parametrize(
     ("options", "code", "sentence"),
     [
@@ -112,19 +106,6 @@ def test_an_evaluation_fails_with_3(crcen_command, folder):
         1,
         "crcen: --fail-on must name checks of the report, CRC001 to CRC011, or any: got CRC99.\n",
     )
-
-
-def test_models_side_by_side(crcen_command, folder, tmp_path):
-    page = tmp_path / "r.html"
-    model = folder / "model.crcen"
-    code, _, err = crcen_command("report", model, model, folder / "test.csv", "--out", page)
-    assert (code, err) == (0, "")
-    assert page.read_text().count('<th scope="row">model.crcen</th>') == 2
-    code, _, err = crcen_command("report", model, "--out", page)
-    assert code == 2
-    assert "needs a model and a table" in " ".join(err.replace("│", " ").split())
-    code, _, err = crcen_command("report", model, model, folder / "test.csv", "--out", model)
-    assert code == 1
 
 
 def test_a_fit_at_a_goal_says_why_its_equation_was_not_closed(crcen_command, folder, tmp_path):

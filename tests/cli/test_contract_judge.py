@@ -113,7 +113,7 @@ KEYS = {
     "saved_per_row classes accuracy balanced_accuracy g_mean macro_f1 macro_average_precision log_loss base_log_loss "
     "recall_bound missed_bound audited metrics key_equation expense prevalence notes unlike training_rows findings "
     "groups failures chosen review row_costs",
-    "report": "path rows warnings findings notes recall_bound missed_bound review prevalence audited",
+    "report": "path rows warnings findings notes review prevalence recall_bound missed_bound audited",
     "monitor": "data call is_alarm rows labelled held price decided alarm_share expected expected_in_training unlike "
     "drift_alarms labels false_alarm_rate declared notes state page",
     "plan": "data rows price goals power level confidence labels labels_by_goal audits audits_by_class uncertainty "
@@ -267,7 +267,10 @@ def test_plans_are_numbers_or_say_that_none_suffices(run, home):
 
 def test_several_models_side_by_side(home, crcen_command, tmp_path):
     folder, _ = home
-    model = folder / "m.crcen"
-    code, _, err = crcen_command("report", model, model, folder / "test.csv", "--out", tmp_path / "r.html")
+    model, page = folder / "m.crcen", tmp_path / "r.html"
+    code, _, err = crcen_command("report", model, model, folder / "test.csv", "--out", page)
     assert (code, err) == (0, "")
-    assert (tmp_path / "r.html").read_text().count("m.crcen") >= 2
+    assert page.read_text().count('<th scope="row">m.crcen</th>') == 2
+    code, _, err = crcen_command("report", model, "--out", page)
+    assert (code, "needs a model and a table" in " ".join(err.replace("│", " ").split())) == (2, True)
+    assert crcen_command("report", model, model, folder / "test.csv", "--out", model)[0] == 1

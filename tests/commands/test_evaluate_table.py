@@ -11,7 +11,16 @@ from scipy import stats
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, precision_score, roc_auc_score
 
 import crcen
-from crcen import Budget, CRCENClassifier, InvalidInput, InvalidParameter, evaluate_table, key_equation
+from crcen import (
+    Budget,
+    CostMatrix,
+    CRCENClassifier,
+    CRCENClassifierCV,
+    InvalidInput,
+    InvalidParameter,
+    evaluate_table,
+    key_equation,
+)
 from crcen.commands.quality import METRICS, RowMetrics
 from crcen.theory.decision import weighted_probability
 from crcen.theory.price import Price
@@ -128,12 +137,6 @@ def test_labels_are_matched_however_they_are_spelt(fitted, mixed_table, tmp_path
     assert evaluate_table(fitted.model, tmp_path / "a.csv", target="outcome", n_resamples=0).metrics == found.metrics
 
 
-def test_a_share_of_positives_that_moved_is_noted(fitted, mixed_table):
-    new = mixed_table(2000, seed=5)
-    few = pd.concat([new[new["bad"] == "no"], new[new["bad"] == "yes"].head(30)])
-    assert any("prevalence shift" in note for note in evaluate_table(fitted.model, few, n_resamples=0).notes)
-
-
 def test_unlabelled_rows_and_refusals(fitted, mixed_table):
     new = mixed_table(200, seed=5)
     gaps = new.copy()
@@ -199,3 +202,121 @@ def test_results_show_themselves_in_one_line_and_in_a_notebook(evaluation):
     )
     assert evaluation._repr_html_().startswith("<pre>")
     assert "alarm above" in evaluation._repr_html_()
+
+
+# -- three classes ---------------------------------------------------------------------------------------------------
+
+LABELS = ["brøken", "fine", "worn out"]
+
+
+def three_rows(n, seed, shares=(0.7, 0.2, 0.1)):
+    rng = np.random.default_rng(seed)
+    kind = rng.choice(3, n, p=shares)
+    rows = {"hours": (kind + rng.normal(size=n)).round(4), "load": rng.normal(size=n).round(4)}
+    return pd.DataFrame({**rows, "state": np.array(["fine", "worn out", "brøken"])[kind]})
+
+
+@pytest.fixture(scope="module")
+def three():
+    search = CRCENClassifierCV(hidden=(), l2=1e-3, max_epochs=8, encoding="standard", n_members=1)
+    weights = {"fine": 1, "worn out": 4, "brøken": 10}
+    return crcen.fit_table(three_rows(1500, 0), target="state", weighting=weights, estimator=search).model
+
+
+def codes(judged):
+    return {one.code for one in judged.findings if one.status == "warning"}
+
+
+def test_new_rows_pass_and_figures_are_right(three):
+    frame = three_rows(800, 1)
+    judged = evaluate_table(three, frame)
+    p = three.predict_proba(frame)
+    y, chosen = np.searchsorted(LABELS, frame["state"]), (p * [10, 1, 4]).argmax(axis=1)
+    assert judged.quality.cost.value == pytest.approx(np.where(y == chosen, 0, np.array([10, 1, 4])[y]).mean())
+    assert judged.quality.habit_cost == pytest.approx(
+        min((np.array([10, 1, 4])[y] * (y != k)).mean() for k in range(3))
+    )
+    assert judged.equation.verdict == "holds"
+    assert codes(judged) == set()
+    assert "cheaper" in str(judged)
+    assert judged.to_dict()["key_equation"]["joint"]["degrees"] == 2
+
+
+def test_planted_faults_are_found(three):
+    frame = three_rows(800, 2)
+    shuffled = frame.assign(state=np.random.default_rng(0).permutation(frame["state"]))
+    assert {"CRC003", "CRC007"} <= codes(evaluate_table(three, shuffled))
+    other_prior = evaluate_table(three, three_rows(800, 3, shares=(0.4, 0.2, 0.4)))
+    assert {"CRC004", "CRC007"} <= codes(other_prior)
+    first = other_prior.equation.deviant_pairs[0]
+    assert "brøken" in (first.first, first.second)
+    assert abs(first.drift) == pytest.approx(np.log(0.4 / 0.1) - np.log(0.4 / 0.7), abs=0.8)
+    known = evaluate_table(three, three_rows(1500, 0))
+    assert "CRC008" in codes(known)
+    leaking = frame.assign(hours=frame["state"].map({"fine": 0, "worn out": 5, "brøken": 9}) + 0.001 * frame["hours"])
+    assert "CRC006" in codes(evaluate_table(three, leaking, fail_on="CRC006"))
+    few = evaluate_table(three, frame.head(120))
+    assert "CRC001" in codes(few)
+
+
+def test_conditions_on_three_classes(three):
+    frame = three_rows(800, 4)
+    assert evaluate_table(three, frame, fail_on="any", min_recall=0.05).failures == ()
+    broken = evaluate_table(three, frame, min_recall=0.999, min_precision=0.001).failures
+    assert len(broken) >= 1
+    assert all("recall of" in one and "below 0.999" in one for one in broken)
+    shuffled = frame.assign(state=np.random.default_rng(0).permutation(frame["state"]))
+    assert any("CRC007 warns" in one for one in evaluate_table(three, shuffled, fail_on="CRC007").failures)
+
+
+def test_other_costs_with_an_action(three):
+    frame = three_rows(300, 5)
+    costs = CostMatrix(10 * (1 - np.eye(3)), labels=LABELS).with_review(0.5)
+    judged = evaluate_table(three, frame, costs=costs)
+    assert judged.quality.names[-1] == "review"
+    assert judged.quality.cost.value <= 10 * (1 - three.predict_proba(frame).max(axis=1)).mean() + 1
+
+
+def test_weights_of_rows_of_three_classes(three):
+    frame = three_rows(300, 6).assign(times=2)
+    twice = evaluate_table(three, frame, weight="times")
+    assert twice.quality.counts.table.sum() == 600
+    assert twice.quality.cost.value == pytest.approx(evaluate_table(three, frame).quality.cost.value)
+
+
+def test_rows_without_a_class_and_what_is_refused(three):
+    frame = three_rows(300, 7)
+    judged = evaluate_table(three, frame[frame["state"] != "brøken"])
+    assert any("brøken has no row here" in note for note in judged.notes)
+    assert np.isnan(judged.quality.recalls[0].value)
+    with pytest.raises(InvalidInput, match="has only fine in state"):
+        evaluate_table(three, frame[frame["state"] == "fine"])
+    with pytest.raises(InvalidInput, match="must hold the labels of training"):
+        evaluate_table(three, frame.replace("fine", "fien"))
+    for options, sentence in (
+        ({"weighting": crcen.Budget(3)}, "is for two classes, and state has 3"),
+        ({"review": (2, 30)}, "make review a column of costs="),
+        ({"fail_on": "CRC010"}, "compares groups: name their columns"),
+        ({"min_recall": 3}, "min_recall must be a share"),
+    ):
+        with pytest.raises(InvalidParameter, match=sentence):
+            evaluate_table(three, frame, **options)
+
+
+def test_the_report_has_the_checks_of_the_evaluation(three, tmp_path):
+    frame = three_rows(400, 8)
+    report = crcen.report_table(three, frame, out=tmp_path / "r.html")
+    judged = evaluate_table(three, frame, fail_on="any")
+    assert [one.to_dict() for one in report.findings] == [one.to_dict() for one in judged.findings]
+    page = crcen.report_table(three, frame, out=tmp_path / "r.html", others=[three]).path.read_text(encoding="utf-8")
+    assert page.count('<th scope="row">model 2</th>') == 1
+    two = crcen.fit_table(three_rows(300, 9), target="state", positive="brøken", estimator=three.estimator).model
+    for own in ({"costs": CostMatrix([[0, 1], [1, 0]])}, {"weighting": "none"}):
+        with pytest.raises(
+            InvalidParameter, match="must be left out: this model finds brøken, and its page has a price"
+        ):
+            crcen.report_table(two, frame, out=tmp_path / "r.html", **own)
+    with pytest.raises(
+        InvalidInput, match=r"must have the same classes: the first looks for brøken among .*, and model 2 separates"
+    ):
+        crcen.report_table(two, frame, out=tmp_path / "r.html", others=[three])

@@ -5,11 +5,23 @@ import os
 import weakref
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from crcen import Budget, CRCENClassifier, InvalidInput, InvalidParameter, predict_table
+from crcen import (
+    Budget,
+    CostMatrix,
+    CRCENClassifier,
+    InvalidInput,
+    InvalidParameter,
+    TableClassifier,
+    predict_table,
+)
+from crcen.commands.predict import answer_columns
+from crcen.commands.rules import RowRule
 from crcen.exceptions import DataUnavailable
 from crcen.tables.reading import Table, open_table
+from crcen.theory.price import Price
 
 
 @pytest.fixture(scope="module")
@@ -119,3 +131,81 @@ def test_memory_does_not_grow_with_the_rows(model_file, new, tmp_path, monkeypat
     predict_table(model_file, tmp_path / "a.csv", out=tmp_path / "b.parquet", chunk_rows=10)
     assert len(seen) == 25
     assert max(alive) <= 2
+
+
+# -- three classes ---------------------------------------------------------------------------------------------------
+
+RNG = np.random.default_rng(0)
+NUMBERS = np.concatenate([np.arange(3), RNG.choice(3, 197, p=[0.7, 0.2, 0.1])])
+TABLE = pd.DataFrame(
+    {
+        "hours": NUMBERS + RNG.normal(size=200),
+        "site": RNG.choice(["Oslo", "Rome"], 200),
+        "kind": np.array(["fine", "worn", "broken"])[NUMBERS],
+    }
+)
+COSTS = CostMatrix(np.column_stack([10.0 * (1 - np.eye(3)), np.ones(3)]), actions=["inspect"])
+
+
+@pytest.fixture(scope="module")
+def three():
+    networks = CRCENClassifier(hidden=(), random_state=0)
+    return TableClassifier(COSTS, estimator=networks).fit(TABLE[["hours", "site"]], TABLE["kind"])
+
+
+def test_rows_of_three_classes(three):
+    found = predict_table(three, TABLE, id="hours", chunk_rows=64)
+    p = found.frame[["probability_broken", "probability_fine", "probability_worn"]].to_numpy()
+    np.testing.assert_array_equal(p, three.predict_proba(TABLE))
+    np.testing.assert_array_equal(found.frame["decision"].to_numpy(), three.predict(TABLE))
+    assert found.frame["hours"].tolist() == TABLE["hours"].tolist()
+    assert found.n_rows == 200
+    assert sum(found.decided.values()) == 200
+    assert found.decided["inspect"] == (three.predict(TABLE) == "inspect").sum()
+    assert found.expected["worn"] == pytest.approx(p[:, 2].sum())
+    assert "inspect" in str(found)
+    assert found.to_dict()["rows"] == 200
+
+
+def test_the_highest_risk_of_three_classes_first(three):
+    """Risk is the probability of another class than the most frequent one."""
+    found = predict_table(three, TABLE, sort=True).frame
+    assert (np.diff(found["probability_fine"]) >= 0).all()
+    assert sorted(found["row"]) == list(range(1, 201))
+
+
+def test_another_prevalence_of_three_classes(three):
+    shares, trained = np.array([0.3, 0.3, 0.4]), three.weighting_.counts / 200
+    stated = dict(zip(["broken", "fine", "worn"], shares, strict=True))
+    found = predict_table(three, TABLE, prevalence=stated).frame
+    moved = three.predict_proba(TABLE) * shares / trained
+    p = found[["probability_broken", "probability_fine", "probability_worn"]].to_numpy()
+    np.testing.assert_allclose(p, moved / moved.sum(axis=1, keepdims=True))
+    auto = predict_table(three, TABLE, prevalence="auto")
+    own = [auto.to_dict()["prevalence"]["shares"][label] for label in ("broken", "fine", "worn")]
+    for k, one in enumerate(own):
+        assert one["low"] <= trained[k] <= one["high"]
+
+
+def test_other_costs_than_those_of_training(three):
+    p, ones = three.predict_proba(TABLE), np.ones((3, 3)) - np.eye(3)
+    found = predict_table(three, TABLE, costs=CostMatrix(ones, labels=["broken", "fine", "worn"]))
+    np.testing.assert_array_equal(found.frame["decision"], three.classes_[p.argmax(axis=1)])
+    assert found.expected_cost == pytest.approx((1 - p.max(axis=1)).sum())
+    plain = predict_table(three, TABLE, weighting="none")
+    np.testing.assert_array_equal(plain.frame["decision"], found.frame["decision"])
+    dear = predict_table(three, TABLE, weighting={"broken": 100, "fine": 1, "worn": 1})
+    np.testing.assert_array_equal(dear.frame["decision"], three.classes_[(p * [100, 1, 1]).argmax(axis=1)])
+    counts = three.weighting_.counts
+    balanced = predict_table(three, TABLE, weighting="balanced")
+    np.testing.assert_array_equal(balanced.frame["decision"], three.classes_[(p / counts).argmax(axis=1)])
+
+
+def test_names_of_columns_are_safe_and_unique():
+    def columns(*labels):
+        return answer_columns(RowRule(labels, Price(np.ones(len(labels)), np.ones(len(labels)))))[1:]
+
+    assert columns("a\nb", "a b", 3) == ["probability_a b", "probability_a b_2", "probability_3"]
+    long = columns("x" * 100 + "1", "x" * 100 + "2")
+    assert len(set(long)) == 2
+    assert max(map(len, long)) < 80

@@ -16,6 +16,7 @@ from crcen import (
     InvalidInput,
     InvalidParameter,
     TableClassifier,
+    fit_table,
     load,
     monitor_table,
     save,
@@ -177,14 +178,6 @@ def test_another_models_state_is_refused(model, tmp_path):
     assert monitor_table(back, rows(200, 4), state=state).call == 2
 
 
-def test_the_same_labelled_rows_do_not_count_twice(model, tmp_path):
-    state = tmp_path / "watch.json"
-    monitor_table(model, rows(200, 3), state=state, when="May")
-    with pytest.raises(InvalidInput, match=r"counted before, in call 1 \(May\)"):
-        monitor_table(model, rows(200, 3), state=state)
-    assert monitor_table(model, rows(200, 3, labelled=False), state=state).call == 2
-
-
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": "crcen watch", "version": 9}', "\x00", "nonsense"])
 def test_a_file_that_is_no_state_is_refused_and_stays(model, tmp_path, content):
     state = tmp_path / "watch.json"
@@ -247,3 +240,59 @@ def test_the_command_ends_with_0_when_quiet_and_3_on_an_alarm(model, tmp_path):
     assert said["is_alarm"]
     assert said["unlike"][0]["column"] == "balance"
     assert said["call"] == 2
+
+
+# -- three classes ---------------------------------------------------------------------------------------------------
+
+
+def three_rows(n, seed, moved=0.0):
+    """Three classes with a known softmax; the log-odds of brøken may have moved."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2)).round(4)
+    logits = np.column_stack([X[:, 0] - 1 + moved, np.full(n, 1.2), X[:, 1]])
+    kind = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    return pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "state": np.array(["brøken", "fine", "worn out"])[kind]})
+
+
+@pytest.fixture(scope="module")
+def three():
+    search = CRCENClassifierCV(hidden=(), l2=1e-3, max_epochs=8, encoding="standard", n_members=1)
+    return fit_table(three_rows(3000, 0), target="state", estimator=search).model
+
+
+def test_quiet_then_the_class_that_drifted(three, tmp_path):
+    state, page = tmp_path / "watch.json", tmp_path / "watch.html"
+    for month in range(1, 4):
+        watch = monitor_table(three, three_rows(1000, month), state=state, when=f"month {month}")
+        assert not watch.is_alarm, str(watch)
+    assert watch.call == 3
+    assert "no alarm" in str(watch) or "not tested" in str(watch)
+    for month in range(4, 8):
+        watch = monitor_table(three, three_rows(1000, month, moved=0.8), state=state, when=f"month {month}", page=page)
+    assert watch.is_alarm
+    assert watch.alarms[0].label == "brøken"
+    assert watch.alarms[0].drift == pytest.approx(0.8, abs=0.4)
+    assert sum(watch.decided.values()) == 1000
+    assert "brøken" in page.read_text(encoding="utf-8")
+    kept = json.loads(state.read_text(encoding="utf-8"))
+    assert kept["n_calls"] == 7
+    with pytest.raises(InvalidInput, match="were counted before, in call 7"):
+        monitor_table(three, three_rows(1000, 7, moved=0.8), state=state)
+
+
+def test_three_classes_without_labels_and_columns_that_moved(three):
+    frame = three_rows(800, 20).drop(columns="state")
+    watch = monitor_table(three, frame)
+    assert (watch.n_labelled, watch.is_alarm) == (0, False)
+    assert "none has come yet" in str(watch)
+    expected = (three.predict_proba(frame) @ (three.weighting_.weights[:, None] * (1 - np.eye(3)))).min(axis=1).mean()
+    assert watch.expected.cost_per_1000.value == pytest.approx(1000 * expected)
+    moved = monitor_table(three, frame.assign(a=frame["a"] + 3))
+    assert moved.is_alarm
+    assert "unlike training" in str(moved)
+
+
+def test_no_decision_is_left_out_in_silence(three):
+    costs = CostMatrix(np.ones((3, 16)) - np.eye(3, 16), actions=[f"call {i}" for i in range(13)])
+    said = str(monitor_table(three, three_rows(100, 40), costs=costs))
+    assert "0 call 8 and 4 more\n" in said

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Keys = NDArray[np.uint64]
 
 AUDIT_COLUMNS = ("audit", "audit_probability")
+# Attributes of `AuditedRows` that stand beside other results.
+BOUNDS = ("recall_bound", "missed_bound")
 AUDIT_RULES = ("neyman", "uniform")
 # Fewer labels of quiet rows than expected with a smaller probability: audits have stopped.
 _STOPPED_P = 1e-3

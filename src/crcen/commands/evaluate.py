@@ -13,7 +13,7 @@ from crcen import ExpenseCurve, InvalidInput, InvalidParameter
 from crcen._support.progress import counted, logged
 from crcen._support.text import listed
 from crcen._support.values import attributes, json_value
-from crcen.commands.audits import AuditedRows
+from crcen.commands.audits import BOUNDS, AuditedRows
 from crcen.commands.inputs import GROUP_CHECK, Data, FittedModel, group_lines, group_values, weight_notes
 from crcen.commands.prices import Costs, Weighting, price_values, prices_around, step_lines, step_values
 from crcen.commands.quality import (
@@ -60,7 +60,6 @@ from crcen.theory.tail import residual_effect
 _CODES = tuple(sorted(CHECKS))
 # Checks that need every column of the rows.
 _OF_COLUMNS = {"CRC006", "CRC009"}
-_BOUNDS = ("recall_bound", "missed_bound")
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +115,7 @@ class TableEvaluation(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        bounds = {name: None if self.audited is None else getattr(self.audited, name) for name in _BOUNDS}
+        bounds = {name: None if self.audited is None else getattr(self.audited, name) for name in BOUNDS}
         return {
             **attributes(self, "data target rows=n_rows labels"),
             "price": price_values(self.price, self.labels),

@@ -16,7 +16,8 @@ from crcen import InvalidInput, InvalidParameter
 from crcen._support.files import check_writable
 from crcen._support.progress import busy, logged
 from crcen._support.text import page_in_frame
-from crcen.commands.audits import AuditedRows
+from crcen._support.values import attributes
+from crcen.commands.audits import BOUNDS, AuditedRows
 from crcen.commands.certify import evidence_links
 from crcen.commands.inputs import (
     Data,
@@ -65,16 +66,13 @@ class TableReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        parts = {"review": self.review, "prevalence": self.shares, "audited": self.audited}
+        bounds = {name: None if self.audited is None else getattr(self.audited, name) for name in BOUNDS}
         return {
-            "path": str(self.path),
-            "rows": self.n_rows,
+            **attributes(self, "path rows=n_rows"),
             "warnings": self.codes("warning"),
-            "findings": [finding.to_dict() for finding in self.findings],
-            "notes": list(self.notes),
-            "recall_bound": None if self.audited is None else self.audited.recall_bound,
-            "missed_bound": None if self.audited is None else self.audited.missed_bound,
-            **{name: None if one is None else one.to_dict() for name, one in parts.items()},
+            **attributes(self, "findings notes review prevalence=shares"),
+            **bounds,
+            **attributes(self, "audited"),
         }
 
     def __repr__(self) -> str:
