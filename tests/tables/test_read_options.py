@@ -270,7 +270,7 @@ def test_dates_that_nothing_tells_apart_are_left_out_until_their_order_is_stated
     cells = np.where(np.arange(100) % 2, days.strftime("%Y-%m-%d"), days.strftime("%d/%m/%Y"))
     pd.DataFrame({"when": cells}).to_csv(tmp_path / "a.csv", index=False)
     _, out, _ = crcen_command("look", tmp_path / "a.csv")
-    assert "nothing tells the day from the month; state --dates day-first or --dates month-first" in out
+    assert "the order of day and month is ambiguous; state --dates day-first or --dates month-first" in out
     frame = open_table(tmp_path / "a.csv", ReadOptions(dates="day-first")).read()
     assert pd.to_datetime(frame["when"]).tolist() == days.tolist()
 

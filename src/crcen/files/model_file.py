@@ -136,11 +136,11 @@ class ModelInfo(Shown):
             weights, counts = self.weighting["class_weights"], self.weighting["class_counts"]
             table = zip(self.classes, np.atleast_1d(weights), np.atleast_1d(counts), strict=True)
             return [f"    {label!s:24s} weight {weight:.6g}, {count:.12g} rows" for label, weight, count in table]
-        said = {name: f"{self.weighting[name]:.6g}" for name in _PRICE}
+        shown = {name: f"{self.weighting[name]:.6g}" for name in _PRICE}
         return [
-            f"  trained on      {said['n_pos']} positive and {said['n_neg']} negative rows",
-            f"  price           one miss = {said['cost_ratio']} false alarms (λ = {said['lam']}, "
-            f"α = {said['alpha']}); an alarm above probability {said['threshold']}",
+            f"  trained on      {shown['n_pos']} positive and {shown['n_neg']} negative rows",
+            f"  price           one miss = {shown['cost_ratio']} false alarms (λ = {shown['lam']}, "
+            f"α = {shown['alpha']}); an alarm above probability {shown['threshold']}",
         ]
 
 

@@ -81,7 +81,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     background_ : ndarray of shape (32, n_encoded)
         Made-up typical rows that `reasons` compares with: the distribution of each column, and no row of training.
     held_out_sums_ : StreamSums
-        What rows held out said about the model's error, in sums: `crcen.monitor_table` compares new labels with them.
+        Sums over rows held out that estimate the error: `crcen.monitor_table` compares new labels with them.
     fingerprint_ : Fingerprint
         Truncated hashes of the training rows, for `recognise`; only with ``fingerprint``.
     target_name_ : str or None
@@ -361,7 +361,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return hasattr(self, "estimator_")
 
     def __sklearn_tags__(self) -> Any:
-        """Strings, categories and gaps are welcome; any number of classes, unless the price is one of two."""
+        """Strings, categories and gaps are accepted; any number of classes, unless the price is one of two."""
         tags = super().__sklearn_tags__()
         weighting = getattr(self.estimator, "weighting", None) if self.weighting is None else self.weighting
         is_estimator = hasattr(self.estimator, "__sklearn_tags__") and not isinstance(self.estimator, type)

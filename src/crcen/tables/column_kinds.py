@@ -154,10 +154,10 @@ def _by_content(cells: _Cells, seed: int) -> Column | DroppedColumn:
         if cells.date_format:
             return _date(cells, cells.date_format)
         if cells.mixed is not None:
-            found, said = cells.mixed
+            found, message = cells.mixed
             if found is None:  # without the cells that it quotes: reasons are stored
-                return DroppedColumn(name, re.sub(r'"[^"]*"', "…", said))
-            return _date(cells, found, f"{name} {said}")
+                return DroppedColumn(name, re.sub(r'"[^"]*"', "…", message))
+            return _date(cells, found, f"{name} {message}")
     counts = present.value_counts()
     is_free = cells.n_values > MOST_CATEGORIES or counts.iloc[0] < FEWEST_ROWS
     note = _why_no_number(cells, "text" if is_free else "categories")
@@ -180,20 +180,20 @@ def _is_yes_or_no(present: Series) -> bool:
 
 def _written_number(cells: _Cells, reading: NumberReading) -> Column:
     """Numbers in a notation of their own, or with odd cells among them, and a note about it."""
-    notation, said = reading.notation, []
+    notation, message = reading.notation, []
     if notation != PLAIN:
         value = notation.numbers(cells.text[cells.text == reading.example])[0]
-        said.append(f'was read as numbers ("{reading.example}" is {value:.10g})')
+        message.append(f'was read as numbers ("{reading.example}" is {value:.10g})')
     if reading.n_odd:
         is_one = reading.n_odd == 1
-        said.append(
+        message.append(
             f"has {reading.n_odd} cell{'' if is_one else 's'} without a number, taken as missing "
             f"({'' if is_one else 'first '}{cells.at(reading.first_odd)})"
         )
     if reading.n_marked:
-        said.append(f'has "{reading.mark}" or the like in {reading.n_marked} cells, taken as missing')
+        message.append(f'has "{reading.mark}" or the like in {reading.n_marked} cells, taken as missing')
     how = {"decimal": notation.decimal, "thousands": notation.thousands, "affix": notation.affix}
-    note = f"{cells.name} {' and '.join(said)}" if said else ""
+    note = f"{cells.name} {' and '.join(message)}" if message else ""
     return _number(cells.name, reading.values, bool(np.isnan(reading.values).any()), **how, note=note)
 
 

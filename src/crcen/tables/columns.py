@@ -191,7 +191,7 @@ class Column(ABC):
         return {"name": self.name, "kind": self.kind, "has_missing": self.has_missing, **noted}
 
     def _filled(self, values: Array, fill: Array, was_there: Bools, excess: Array | None = None) -> Encoded:
-        """NaN rows filled, the indicator beside them, and missing cells counted."""
+        """NaN rows filled, the indicator appended, and missing cells counted."""
         is_missing = np.asarray(np.isnan(values).any(axis=1))
         filled = np.where(is_missing[:, None], fill, values)
         if self.has_missing:

@@ -81,12 +81,12 @@ def open_database(url: str, options: ReadOptions) -> "QueryPart":
     return kinds[address.system](address, options, "" if options.query else table)
 
 
-def _said(error: BaseException) -> str:
-    said = " ".join(str(error).split())
-    stated = re.search(r"(?:ERROR|FATAL): +(.*?)(?: \.?LINE \d+:| Query was:| ?\. SQLSTATE|$)", said)  # of PostgreSQL
-    said = stated[1] if stated else said
+def _reason(error: BaseException) -> str:
+    reason = " ".join(str(error).split())
+    stated = re.search(r"(?:ERROR|FATAL): +(.*?)(?: \.?LINE \d+:| Query was:| ?\. SQLSTATE|$)", reason)  # of PostgreSQL
+    reason = stated[1] if stated else reason
     secret = os.environ.get("PGPASSWORD")
-    return masked(said.replace(secret, "***") if secret else said)[:300].rstrip(". ")
+    return masked(reason.replace(secret, "***") if secret else reason)[:300].rstrip(". ")
 
 
 class QueryPart:
@@ -114,7 +114,7 @@ class QueryPart:
         try:
             return call()
         except self._errors as error:
-            raise DataUnavailable(f"{self.name} cannot be read: {_said(error)}.") from error
+            raise DataUnavailable(f"{self.name} cannot be read: {_reason(error)}.") from error
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[RecordBatch]:
         """Rows in the order in which the database gives them."""
@@ -324,7 +324,7 @@ class DatabaseTable:
             with closing(driver.connect(self._address.path or self._address.url, **how)) as connection:
                 return work(connection)
         except driver.Error as error:
-            raise DataUnavailable(f"{self.name} was not written: {_said(error)}.") from error
+            raise DataUnavailable(f"{self.name} was not written: {_reason(error)}.") from error
 
     def _is_there(self, connection: Any) -> bool:
         try:

@@ -75,9 +75,9 @@ class SheetPart(FramePart):
         except BaseException as error:  # a panic of calamine is no Exception
             if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
                 raise
-            said = " ".join(str(error).split())[:120].rstrip(".")
+            reason = " ".join(str(error).split())[:120].rstrip(".")
             raise DataUnavailable(
-                f"{self.name} cannot be read as an Excel workbook: {said}; save it again as .xlsx."
+                f"{self.name} cannot be read as an Excel workbook: {reason}; save it again as .xlsx."
             ) from error
         self._hold(self._table(rows, merged, sheet_name, options))
 

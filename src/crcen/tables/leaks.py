@@ -113,14 +113,14 @@ class Duplicates:
         """Sentences about the copies; none if they are expected and do not depend on the label."""
         if not self.n_copies or (self.is_coarse and self.label is None):
             return []
-        said = f"{self.n_copies:,} of {self.n_rows:,} rows are copies of other rows"
+        message = f"{self.n_copies:,} of {self.n_rows:,} rows are copies of other rows"
         if self.n_crossing:
-            said += f", and {self.n_crossing:,} test rows are also training rows: results on them are too good"
+            message += f", and {self.n_crossing:,} test rows are also training rows: results on them are too good"
         if self.label is None:
-            return [said] if self.n_crossing or self.n_copies >= 0.01 * self.n_rows else []
+            return [message] if self.n_crossing or self.n_copies >= 0.01 * self.n_rows else []
         shares = listed(f"{share:.0%} of {label}" for label, share in self.shares.items())
         return [
-            f"{said}; copies depend on the label ({shares} have a twin): was {self.label} oversampled? Remove the "
+            f"{message}; copies depend on the label ({shares} have a twin): was {self.label} oversampled? Remove the "
             "copies before the split, and state the price instead (CRC008)"
         ]
 
@@ -205,8 +205,8 @@ def find_leaks(cells: Mapping[str, Cells], numbers: Index, labels: Sequence[obje
         p_value = len(candidates) * n_classes * float(binom.sf(own - 1, m, share))
         if p_value > _LEVEL or (one.columns in found and found[one.columns].coverage >= coverage):
             continue
-        said = f"{one.what} for {labels[k]} only ({own:,} of {m:,} such rows; {100 * share:.2g} % of all rows are)"
-        found[one.columns] = Leak(one.columns, labels[k], m, own, float(coverage), p_value, said)
+        message = f"{one.what} for {labels[k]} only ({own:,} of {m:,} such rows; {100 * share:.2g} % of all rows are)"
+        found[one.columns] = Leak(one.columns, labels[k], m, own, float(coverage), p_value, message)
     return sorted(found.values(), key=lambda one: -one.coverage)
 
 
@@ -258,7 +258,7 @@ def _sets(name: str, column: Cells, numbers: Index, totals: Index) -> Iterator[_
 
 
 def _pure_end(values: Array, rows: Index, numbers: Index, totals: Index) -> int:
-    """How many of these sorted rows one rare class has alone, if it is as rare as elsewhere right beside them."""
+    """How many of these sorted rows one rare class has alone, if it is as rare as elsewhere in the next rows."""
     own = numbers[rows[0]]
     share = totals[own] / totals.sum()
     others = np.flatnonzero(numbers[rows] != own)
@@ -266,8 +266,8 @@ def _pure_end(values: Array, rows: Index, numbers: Index, totals: Index) -> int:
         return 0
     first = values[rows[others[0]]]
     n = int(np.argmax(values[rows] == first))  # rows with the same value belong together
-    beside = numbers[rows[n : 2 * n]] == own
-    return n if n >= _FEWEST_ROWS and beside.mean() <= max(0.1, 2.0 * share) else 0
+    following = numbers[rows[n : 2 * n]] == own
+    return n if n >= _FEWEST_ROWS and following.mean() <= max(0.1, 2.0 * share) else 0
 
 
 def _date_orders(cells: Mapping[str, Cells], numbers: Index, n_classes: int) -> Iterator[_Set]:

@@ -28,7 +28,7 @@ __all__ = [
     "sentinels",
 ]
 
-# What people write for "no number" beside what readers of files know; without case.
+# Words for a missing number that file readers do not know, in any case.
 _MISSING_MARK = re.compile(
     r"[-–—]+|\.+|\?+|\*|#|n\.?/?a\.?|nan|n\.?d\.?|null|none|nil|unk(nown)?|missing|tbd|[-+]?inf(inity)?|"
     r"#(n/a|value!|div/0!|ref!|num!)|not (available|applicable|known)|no data",
@@ -217,8 +217,8 @@ def _different_units(affixes: Counter[str]) -> tuple[str, ...]:
 
 def _likeliest(cells: list[_Cell | None], counts: Iterable[int], affixes: Counter[str]) -> Notation:
     """The notation that most cells fit; of several, the usual one: 1,234 and 1.234 € are grouped, 1,234 % is not."""
-    seldom = _MOST_ODD * affixes.total()
-    affix = next((unit for unit, count in affixes.most_common() if unit and count > seldom), "")
+    rare = _MOST_ODD * affixes.total()
+    affix = next((unit for unit, count in affixes.most_common() if unit and count > rare), "")
     is_money = bool(affix) and _CURRENCY.fullmatch(affix) is not None
     marks = sorted(_MARKS, key=lambda pair: bool(pair[1])) if affix in ("%", "‰") else _MARKS
     best, best_merit = Notation(), (-1, -1)
@@ -356,7 +356,7 @@ def iso_dates(cells: Series, order: str) -> Series:
 
 
 def mixed_dates(present: Series) -> tuple[str | None, str] | None:
-    """The format of dates in several notations (None if day and month cannot be told), and a note; None if no dates."""
+    """The format of dates in several notations (None if the order is ambiguous), and a note; None if no dates."""
     sample = present.iloc[:: max(1, len(present) // (4 * _DATE_SAMPLE))]
     if max(parse_mixed(sample, order).notna().mean() for order in ORDERS) < 0.5:
         return None
@@ -372,13 +372,16 @@ def mixed_dates(present: Series) -> tuple[str | None, str] | None:
     shapes = shapes.str.replace(r"9+(?=[/.\- ])", "9", regex=True).where(dates.notna().to_numpy())
     counts = shapes.value_counts()
     examples = [f'"{text[(shapes == shape).fillna(False)].iloc[0]}" in {n:,} cells' for shape, n in counts.items()]
-    said = f"has dates in {len(counts)} formats ({', '.join(examples[:3])})" if len(counts) > 1 else "has dates"
+    message = f"has dates in {len(counts)} formats ({', '.join(examples[:3])})" if len(counts) > 1 else "has dates"
     if large[0].any() and large[1].any():
         first, second = (text[is_numeric][one].iloc[0] for one in large)
-        return None, f'{said} that contradict each other: "{first}" and "{second}"'
+        return None, f'{message} that contradict each other: "{first}" and "{second}"'
     odd = text[dates.isna().to_numpy()]
     if len(odd):
-        said += f" and {len(odd):,} other cells, taken as missing ({str(odd.iloc[0])[:40]!r})"
+        message += f" and {len(odd):,} other cells, taken as missing ({str(odd.iloc[0])[:40]!r})"
     if is_numeric.any() and not large[0].any() and not large[1].any() and len(counts) > 1:
-        return None, f"{said}, and nothing tells the day from the month; state --dates day-first or --dates month-first"
-    return f"{MIXED}{order}", said + (f", read {order}" if np.any(is_numeric) else "")
+        return (
+            None,
+            f"{message}, and the order of day and month is ambiguous; state --dates day-first or --dates month-first",
+        )
+    return f"{MIXED}{order}", message + (f", read {order}" if np.any(is_numeric) else "")

@@ -109,7 +109,7 @@ def index_columns(schema: Schema) -> list[str]:
     """Columns that were the index of a pandas data frame, by its metadata or their names."""
     try:
         found = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
-    except (ValueError, AttributeError):  # metadata of somebody else
+    except (ValueError, AttributeError):  # metadata of another program
         found = []
     named = {name for name in found if isinstance(name, str)}
     return [name for name in schema.names if name in named or is_nameless_index(name)]

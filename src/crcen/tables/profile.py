@@ -285,8 +285,8 @@ def _clipped(before: ColumnProfile, tally: _Tally, level: float) -> Difference |
     low, high = (_shown(edge, before.kind) for edge in (before.edges[0], before.edges[-1]))
     share = tally.n_clipped / tally.n_values
     cells = f"{tally.n_clipped:,} value{'s' * (tally.n_clipped > 1)}"
-    said = f"{before.name} has {cells} far outside of the training range {low} to {high}, which were clipped"
-    return Difference(before.name, "clipped", share, 0.0, said)
+    message = f"{before.name} has {cells} far outside of the training range {low} to {high}, which were clipped"
+    return Difference(before.name, "clipped", share, 0.0, message)
 
 
 def _numbers(before: ColumnProfile, tally: _Tally, level: float) -> Difference | None:
@@ -302,18 +302,18 @@ def _numbers(before: ColumnProfile, tally: _Tally, level: float) -> Difference |
     mean, name = (tally.total + tally.excess) / n, before.name
     if (is_outside or is_far) and before.kind == "number" and _scale(mean, before.mean):
         ratio = _scale(mean, before.mean)
-        said = f"{name} is {ratio:.3g} times as large as in training (mean {mean:.4g} here, {before.mean:.4g} there)"
-        return Difference(name, "scale", mean, before.mean, f"{said}: is it in the same unit?")
+        message = f"{name} is {ratio:.3g} times as large as in training (mean {mean:.4g} here, {before.mean:.4g} there)"
+        return Difference(name, "scale", mean, before.mean, f"{message}: is it in the same unit?")
     if is_outside:
         low, high = (_shown(edge, before.kind) for edge in (before.edges[0], before.edges[-1]))
-        said = f"{name} is outside of the training range {low} to {high} in {_percent(outside)} of rows"
-        return Difference(name, "range", outside, 0.0, said)
+        message = f"{name} is outside of the training range {low} to {high} in {_percent(outside)} of rows"
+        return Difference(name, "range", outside, 0.0, message)
     if is_far:
         at = int(np.argmax(np.abs(tally.at_most / n - before.below / n_before)))
         here, there = float(tally.at_most[at] / n), float(before.below[at] / n_before)
         edge = _shown(before.edges[at], before.kind)
-        said = f"{name} is at most {edge} in {_percent(here)} of rows here, {_percent(there)} in training"
-        return Difference(name, "distribution", here, there, said)
+        message = f"{name} is at most {edge} in {_percent(here)} of rows here, {_percent(there)} in training"
+        return Difference(name, "distribution", here, there, message)
     return None
 
 
@@ -324,8 +324,8 @@ def _categories(before: ColumnProfile, tally: _Tally, labels: list[str], level: 
         chance_of_more(tally.n_unseen, tally.n, before.n_other + 1, before.n_known + 1) < level
     ):
         share = tally.n_unseen / tally.n
-        said = f"{name} has values that are new or were rare in training in {_percent(share)} of rows"
-        return Difference(name, "unseen", share, 0.0, said)
+        message = f"{name} has values that are new or were rare in training in {_percent(share)} of rows"
+        return Difference(name, "unseen", share, 0.0, message)
     n, n_before = tally.n - tally.n_missing - tally.n_unreadable, before.n_known
     if not n or not n_before or not len(before.counts):
         return None
@@ -335,8 +335,8 @@ def _categories(before: ColumnProfile, tally: _Tally, labels: list[str], level: 
         return None
     if _chance_apart(int(tally.counts[at]), n, int(before.counts[at]), n_before) > level:
         return None
-    said = f"{name} is {labels[at]} in {_percent(here[at])} of rows here, {_percent(there[at])} in training"
-    return Difference(name, "categories", float(here[at]), float(there[at]), said)
+    message = f"{name} is {labels[at]} in {_percent(here[at])} of rows here, {_percent(there[at])} in training"
+    return Difference(name, "categories", float(here[at]), float(there[at]), message)
 
 
 def _share(
@@ -352,8 +352,8 @@ def _share(
         or _chance_apart(count, n, count_before, n_before) > level
     ):
         return None
-    said = sentence.format(here=_percent(here), training=_percent(there), kind=before.kind)
-    return Difference(before.name, kind, here, there, f"{before.name}: {said}")
+    message = sentence.format(here=_percent(here), training=_percent(there), kind=before.kind)
+    return Difference(before.name, kind, here, there, f"{before.name}: {message}")
 
 
 def _chance_apart(count: int, n: int, count_before: int, n_before: int) -> float:

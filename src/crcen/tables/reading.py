@@ -186,20 +186,20 @@ def reading(name: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise DataUnavailable(f"{name} is not there (any more); check the name.") from error
     except pa.ArrowException as error:
-        raise DataUnavailable(f"{name} is truncated or altered: {_said(error)}.") from error
+        raise DataUnavailable(f"{name} is truncated or altered: {_reason(error)}.") from error
     except (EOFError, UnicodeError) as error:
-        raise DataUnavailable(f"{name} is truncated or altered: {_said(error)}.") from error
+        raise DataUnavailable(f"{name} is truncated or altered: {_reason(error)}.") from error
     except OSError as error:
-        raise DataUnavailable(f"{name} cannot be read: {_said(error)}; it may be truncated or altered.") from error
+        raise DataUnavailable(f"{name} cannot be read: {_reason(error)}; it may be truncated or altered.") from error
     except (ValueError, OverflowError, TypeError, NotImplementedError) as error:  # values beyond a reader's types
         raise InvalidInput(
-            f"{name} holds values that cannot be read: {_said(error)}; repair or remove them."
+            f"{name} holds values that cannot be read: {_reason(error)}; repair or remove them."
         ) from error
 
 
-def _said(error: Exception) -> str:
-    said = getattr(error, "strerror", None) or " ".join(str(error).split())
-    return masked(said)[:160].rstrip(".")
+def _reason(error: Exception) -> str:
+    reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+    return masked(reason)[:160].rstrip(".")
 
 
 def open_table(data: Any, read: ReadOptions | None = None, *, is_strict: bool = True) -> Table:

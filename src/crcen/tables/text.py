@@ -246,8 +246,8 @@ class TextPart:
                         is_last = next(reader, None) is None and not fed[-1][1].endswith("\n")
                         raise self._odd_row(first, len(row), is_last) from error
                     fed.clear()
-        said = " ".join(str(error).split())[:160]
-        raise InvalidInput(f"{self.name} cannot be read as a table: {said}; repair that line.") from error
+        reason = " ".join(str(error).split())[:160]
+        raise InvalidInput(f"{self.name} cannot be read as a table: {reason}; repair that line.") from error
 
     def _odd_row(self, line: int, width: int, is_last: bool) -> Exception:
         n_columns = len(self.columns)
