@@ -19,11 +19,7 @@ def test_a_search_through_dask_is_the_search_without():
     grid = {"l2": [1e-4, 1e-1]}
     alone = GridSearchCV(model, grid, cv=3, scoring="neg_log_loss").fit(X, y)
     settings = {"n_workers": 1, "threads_per_worker": 2, "processes": False, "dashboard_address": None}
-    with (
-        distributed.LocalCluster(**settings) as cluster,
-        distributed.Client(cluster),
-        joblib.parallel_config("dask"),
-    ):
+    with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster), joblib.parallel_config("dask"):
         found = GridSearchCV(model, grid, cv=3, scoring="neg_log_loss").fit(X, y)
     np.testing.assert_allclose(found.cv_results_["mean_test_score"], alone.cv_results_["mean_test_score"], rtol=1e-6)
     assert found.best_params_ == alone.best_params_

@@ -80,10 +80,7 @@ def test_skorch_asks_for_a_weighting_that_it_cannot_read():
 
 @pytest.mark.parametrize(
     ("criterion", "named", "factor"),
-    [
-        (ClassWeightedLoss, {"criterion__weighting": [1.0, 5.0]}, 5.0),
-        (nn.CrossEntropyLoss, {}, 1.0),
-    ],
+    [(ClassWeightedLoss, {"criterion__weighting": [1.0, 5.0]}, 5.0), (nn.CrossEntropyLoss, {}, 1.0)],
 )
 def test_posterior_correction_reads_the_weights_of_a_net(criterion, named, factor):
     x, y = rows()
@@ -102,10 +99,7 @@ def test_posterior_correction_reads_the_weights_of_a_net(criterion, named, facto
         (nn.MultiMarginLoss, {}, "not certain"),
         (
             ClassWeightedLoss,
-            {
-                "criterion__weighting": [1.0, 5.0],
-                "iterator_train__sampler": WeightedRandomSampler([1.0] * 240, 240),
-            },
+            {"criterion__weighting": [1.0, 5.0], "iterator_train__sampler": WeightedRandomSampler([1.0] * 240, 240)},
             "by a sampler",
         ),
     ],

@@ -25,13 +25,7 @@ from crcen.training.recipe import Inputs, Schedule
 __all__ = ["PAPER", "CSMLPClassifier", "MovedThresholdClassifier", "PairedClassifier", "ResampledClassifier"]
 
 # The paper's network: one standardised hidden layer, trained at the price, balanced on the training rows.
-PAPER: Values = {
-    "hidden": (32,),
-    "l2": 1e-4,
-    "n_members": 1,
-    "encoding": "standard",
-    "calibration": "paper",
-}
+PAPER: Values = {"hidden": (32,), "l2": 1e-4, "n_members": 1, "encoding": "standard", "calibration": "paper"}
 _SAMPLERS = {"smote": "SMOTE", "adasyn": "ADASYN"}
 _MAX_PAIRS_AT_ONCE = 2**17  # in prediction
 

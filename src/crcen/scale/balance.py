@@ -27,16 +27,6 @@ from crcen.training.jobs import Status
 from crcen.training.network import NetworkGroup
 from crcen.training.threads import reproducible_arithmetic
 
-__all__ = [
-    "Gather",
-    "LogitFile",
-    "alone",
-    "balance_on",
-    "solve_file",
-    "store_networks",
-    "sums_of_file",
-]
-
 _ROWS_AT_ONCE = 65_536
 # Numbers of a table of rows and pairs of classes in memory at a time.
 _NUMBERS_AT_ONCE = 2**22
@@ -56,16 +46,9 @@ def alone(tensor: Tensor) -> Tensor:
 
 
 class LogitFile:
-    """Logits, classes and sample weights of rows in a file, written and read in chunks.
+    """Logits, classes and sample weights of rows in a file of a folder, written and read in chunks.
 
-    Parameters
-    ----------
-    folder
-        Where the file is for as long as the context lasts.
-    n_outputs
-        1 for the logit of the positive class, else K.
-    is_weighted
-        Whether weights differ from 1 and must be kept.
+    ``n_outputs`` is 1 for the logit of the positive class, else K; weights are kept if they differ from 1.
     """
 
     def __init__(self, folder: Path, n_outputs: int = 1, *, is_weighted: bool) -> None:
@@ -197,20 +180,10 @@ def balance_on(
     gather: Gather = alone,
     gather_sums: GatherSums | None = None,
 ) -> None:
-    """Solve for the key equation on all rows (if the classifier asks for it) and record it.
+    """Solve for the key equation on all rows of this worker's blocks (if the classifier asks for it) and record it.
 
-    Parameters
-    ----------
-    model, plan
-        As `store_networks` left it.
-    blocks
-        This worker's rows, each once.
-    folder
-        Where the logits are kept meanwhile.
-    is_weighted
-        Whether rows have sample weights.
-    gather, gather_sums
-        Bring tensors and sums of all workers together.
+    The model is as `store_networks` left it. Logits are kept in a folder meanwhile. ``gather`` and ``gather_sums``
+    bring tensors and sums of all workers together.
     """
     ensemble = model.ensemble_
     labels = ensemble.labels  # those of a worker's plan are truth values, in their own order

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from crcen._support.files import atomic_file
 from crcen.exceptions import DataUnavailable
 
-__all__ = ["Progress", "read_checkpoint", "write_checkpoint"]
-
 Values = NDArray[Any]  # of any type
 
 # What reading a file that is empty, cut short, altered or no checkpoint ends in.
@@ -32,32 +30,19 @@ _DAMAGE = (
 
 @dataclass
 class Progress:
-    """Where a streamed fit stands.
+    """Where a streamed fit stands."""
 
-    Parameters
-    ----------
-    fingerprint
-        Of data and settings: a checkpoint of another fit is refused.
-    seed
-        All randomness derives from it and the position.
-    epoch, block, batch
-        What comes next.
-    loss_curve, val_loss_curve
-        One value an epoch that is over.
-    since_best
-        Epochs since any member was best on the held-out rows.
-    arrays
-        The trainer's state, and each member's best parameters so far.
-    """
-
-    fingerprint: str
-    seed: int
+    fingerprint: str  # of data and settings: a checkpoint of another fit is refused
+    seed: int  # all randomness derives from it and the position
+    # What comes next
     epoch: int = 0
     block: int = 0
     batch: int = 0
+    # One value an epoch that is over
     loss_curve: list[float] = field(default_factory=list)
     val_loss_curve: list[list[float]] = field(default_factory=list)
-    since_best: int = 0
+    since_best: int = 0  # epochs since any member was best on the held-out rows
+    # The trainer's state, and each member's best parameters so far
     arrays: dict[str, Values] = field(default_factory=dict)
 
 

@@ -18,8 +18,6 @@ from crcen.theory.balance import class_shifts
 from crcen.theory.key_equation import on_rows, without_test
 from crcen.training.network import NetworkGroup
 
-__all__ = ["stack_members"]
-
 Array = NDArray[np.float64]
 
 STACKING_ROWS = "held-out rows that the members were combined on"
@@ -29,18 +27,10 @@ _FOLDS = 4
 def stack_members(
     network: CRCENClassifier, trees: TreeEnsemble, grown: GrownTrees, X: Array, y: Values, seed: int = 0
 ) -> CommitteeClassifier:
-    """Combine a streamed network and trees by weights from rows that neither was trained on.
+    """Combine a streamed network and trees by weights from encoded rows X that neither was trained on.
 
-    Parameters
-    ----------
-    network
-        Fitted by `fit_stream` or `fit_ray`.
-    trees, grown
-        Trees on the same rows, with a logit for each class or, for a positive class, in the second column.
-    X, y
-        Encoded held-out rows and their labels.
-    seed
-        Of the folds that choose the shrinkage of the weights.
+    Trees have a logit for each class or, for a positive class, in the second column. The seed is that of the folds that
+    choose the shrinkage of the weights.
     """
     start = time.perf_counter()
     fitted = network.ensemble_
@@ -66,10 +56,7 @@ def stack_members(
     )
     kept = [i for i in range(2) if stacking.weights[i] > 0.0] or [0, 1]
     made = CommitteeClassifier(
-        network.weighting,
-        members=("networks", "trees"),
-        pos_label=network.pos_label,
-        random_state=network.random_state,
+        network.weighting, members=("networks", "trees"), pos_label=network.pos_label, random_state=network.random_state
     )
     ensemble = Ensemble.of(
         labels, labels.resolve(None, price.counts), tuple(members[i] for i in kept), stacking.weights[kept]

@@ -17,12 +17,6 @@ from crcen.tables.columns import CategoryColumn, Column
 from crcen.tables.fingerprint import MOST_HASHES, Fingerprint, row_hashes
 from crcen.tables.reading import Table
 
-__all__ = [
-    "EncodedRows",
-    "FingerprintOfAll",
-    "write_encoded",
-]
-
 # pandas and pyarrow are optional, and no type checker sees them.
 DataFrame = Any
 ArrowTable = Any
@@ -34,12 +28,7 @@ Bools = NDArray[np.bool_]
 class FingerprintOfAll:
     """The `Fingerprint` of rows in passing: the smallest of their hashes, each with how often it was met.
 
-    Parameters
-    ----------
-    columns
-        How each used column is encoded.
-    sample, X
-        Some of the rows, and the same encoded; they give the salt.
+    A sample of the rows, and the same encoded, give the salt.
     """
 
     def __init__(self, columns: list[Column], sample: DataFrame, X: Array) -> None:
@@ -87,15 +76,7 @@ def _widths(columns: Sequence[Column]) -> list[int]:
 
 
 class EncodedRows(ArrowSource):
-    """What `write_encoded` wrote, as the network sees it.
-
-    Parameters
-    ----------
-    folder
-        Where it was written.
-    columns
-        How the table is encoded.
-    """
+    """What `write_encoded` wrote to a folder, as the network sees it."""
 
     def __init__(self, folder: Path, columns: Sequence[Column]) -> None:
         self._widths = tuple(_widths(columns))
@@ -131,30 +112,12 @@ def write_encoded(
     show: Callable[[float], None] = lambda share: None,
     also: Sequence[str] = (),
 ) -> dict[str, int]:
-    """Write all rows with a label as Parquet files of numbers, and the label.
+    """Write all rows with a label to an empty folder, as Parquet files of numbers and the label.
 
-    Parameters
-    ----------
-    table, target
-        The table.
-    columns
-        How it is encoded.
-    labels
-        What a cell of the target stands for.
-    folder
-        Where to write, empty before.
-    use
-        Takes the rows with a label, the same encoded and the number of their file; returns which ones to write, or None
-        for all.
-    show
-        Takes the share of rows that are written.
-    also
-        Further columns of the frames for ``use``.
+    ``labels`` maps cells of the target to labels. ``use`` takes the rows with a label, the same encoded and the number
+    of their file; it returns which ones to write, or None for all. ``also`` names further columns for ``use``.
 
-    Returns
-    -------
-    dict of str to int
-        Cells by column that are not of its kind, and were taken as missing.
+    Returns cells by column that are not of its kind, and were taken as missing.
     """
     import pyarrow as pa
 

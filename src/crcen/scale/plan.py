@@ -20,8 +20,6 @@ from crcen.training.encoding import InputEncoding
 from crcen.training.recipe import ADAM, Recipe
 from crcen.training.stream import AllReduce, Batch, StreamShape, StreamTrainer, encode_into, spread_order
 
-__all__ = ["StreamPlan", "check_streamable", "make_plan", "streamed_encoding"]
-
 Array = NDArray[np.float64]
 _Rows: TypeAlias = tuple[Array, NDArray[np.generic], Array]
 _Single: TypeAlias = NDArray[np.float32]
@@ -62,44 +60,23 @@ class _RowBuffer:
 
 @dataclass(frozen=True, eq=False)
 class StreamPlan:
-    """A streamed fit without its data; every worker makes the same plan from the same statistics.
+    """A streamed fit without its data; every worker makes the same plan from the same statistics."""
 
-    Parameters
-    ----------
-    labels, price
-        As in the fitted classifier; the counts are those of all rows.
-    training_price
-        Weights of the loss.
-    recipe
-        How the networks are trained.
-    encoding, shape
-        Input layer and networks: one output for two classes with a positive one, otherwise one per class.
-    seed
-        Of initial weights, order and held-out rows.
-    validation_fraction
-        Share of rows held out for early stopping, 0 for none.
-    weight_scale
-        Mean sample weight of the training rows; the weights of a batch are divided by it.
-    mean_weight
-        Mean of scaled sample weight times class weight over the training rows.
-    output_bias
-        Start of the output biases: log-odds of the weighted classes, or centred logarithms of their shares.
-    n_features
-        Columns of the rows.
-    """
-
+    # As in the fitted classifier; the counts are those of all rows
     labels: Labels
     price: Price
-    training_price: Price
-    recipe: Recipe
+    training_price: Price  # weights of the loss
+    recipe: Recipe  # how the networks are trained
+    # Input layer and networks: one output for two classes with a positive one, otherwise one per class
     encoding: InputEncoding
     shape: StreamShape
-    seed: int
-    validation_fraction: float
-    weight_scale: float
-    mean_weight: float
+    seed: int  # of initial weights, order and held-out rows
+    validation_fraction: float  # share of rows held out for early stopping, 0 for none
+    weight_scale: float  # mean sample weight of the training rows; the weights of a batch are divided by it
+    mean_weight: float  # mean of scaled sample weight times class weight over the training rows
+    # Start of the output biases: log-odds of the weighted classes, or centred logarithms of their shares
     output_bias: float | Array
-    n_features: int
+    n_features: int  # columns of the rows
 
     def trainer(self, device: torch.device | str = "cpu", all_reduce: AllReduce | None = None) -> StreamTrainer:
         """Networks at their start, the same for every worker."""
@@ -156,17 +133,7 @@ class StreamPlan:
 
 
 def make_plan(model: CRCENClassifier, statistics: StreamStatistics, seed: int) -> StreamPlan:
-    """Settle everything with the counts and moments of the rows.
-
-    Parameters
-    ----------
-    model
-        Settings; ``max_epochs`` is the number of epochs.
-    statistics
-        Of all rows, including those of other workers.
-    seed
-        From `crcen.models.fitting.base_seed`.
-    """
+    """Settle everything with the counts and moments of all rows, including those of other workers."""
     labels = _labels(model, statistics)
     price = labels.resolve(model.weighting, statistics.totals.weights(labels.classes))
     train_counts = statistics.train_totals.weights(labels.classes)

@@ -19,23 +19,6 @@ from crcen.tables.locations import paths_of
 from crcen.tables.parquet import index_columns, kind_of, record_batches
 from crcen.theory.labels import Labels
 
-__all__ = [
-    "ArrowSource",
-    "BatchSource",
-    "Chunk",
-    "RowBlocks",
-    "RowSource",
-    "Stretch",
-    "held_out",
-    "labels_of",
-    "numbers_of",
-    "open_source",
-    "plan_blocks",
-    "read_ahead",
-    "reading_order",
-    "row_shares",
-]
-
 _GOLDEN, _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
 _HALF = np.uint64(32)
 
@@ -190,18 +173,10 @@ class _File:
 
 
 class ArrowSource:
-    """Rows of a list of files, by row group.
+    """Rows of Parquet files or an Arrow dataset, by row group.
 
-    Parameters
-    ----------
-    source
-        A path, folder or pattern, a list of paths, or a `pyarrow.dataset.Dataset`.
-    target, weight
-        Names of the columns of labels and of sample weights.
-    features
-        Names of the columns to learn from; ``None`` for all others.
-    skip_bad_files
-        Leave out files that cannot be read or whose columns differ, with a warning, instead of refusing.
+    Files that cannot be read or whose columns differ are refused, or left out with a warning (``skip_bad_files``).
+    Without ``features`` all columns but target and weight are features.
     """
 
     _batch_rows = 8192  # decoded at a time

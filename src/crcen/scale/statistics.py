@@ -13,14 +13,6 @@ from crcen.models.validation import check_classes
 from crcen.scale.sources import Chunk, RowSource, Values, held_out, read_ahead
 from crcen.training.encoding import INPUT_LIMIT, InputEncoding, column_layout, fit_encoding, raw
 
-__all__ = [
-    "ColumnMoments",
-    "LabelTotals",
-    "RowSample",
-    "StreamStatistics",
-    "survey_source",
-]
-
 Array = NDArray[np.float64]
 
 _MOST_CLASSES = 1000
@@ -152,31 +144,19 @@ class RowSample:
 
 @dataclass
 class StreamStatistics:
-    """What a first pass over the rows finds, for training to start: it can be saved, merged and passed on.
+    """What a first pass over the rows finds, for training to start: it can be saved, merged and passed on."""
 
-    Parameters
-    ----------
-    names
-        Names of the columns.
-    validation_fraction, seed
-        Which rows are held out (see `crcen.scale.sources.held_out`).
-    totals, train_totals
-        Labels of all rows, and of those that are not held out.
-    moments
-        Column moments of the rows that are not held out.
-    is_weighted
-        Whether a sample weight other than 1 was met.
-    sample_rows, sample
-        How many of the rows that are not held out to keep, for encodings other than the standard one, and these rows.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # names of the columns
+    # Which rows are held out (see `crcen.scale.sources.held_out`)
     validation_fraction: float = 0.0
     seed: int = 0
+    # Labels of all rows, and of those that are not held out
     totals: LabelTotals = field(default_factory=LabelTotals)
     train_totals: LabelTotals = field(default_factory=LabelTotals)
-    moments: ColumnMoments = field(init=False)
-    is_weighted: bool = False
+    moments: ColumnMoments = field(init=False)  # column moments of the rows that are not held out
+    is_weighted: bool = False  # whether a sample weight other than 1 was met
+    # How many of the rows that are not held out to keep, for encodings other than the standard one, and these
+    # rows
     sample_rows: int = 0
     sample: RowSample = field(init=False)
 

@@ -32,15 +32,6 @@ from crcen.training.recipe import Schedule
 from crcen.training.stream import AllReduce, Batch, StreamTrainer, cut_evenly
 from crcen.training.threads import reproducible_arithmetic
 
-__all__ = [
-    "StreamRun",
-    "fingerprint_of",
-    "fit_stream",
-    "settle_penalty",
-    "streamed_model",
-    "survey_terms",
-]
-
 Array = NDArray[np.float64]
 Parameters = dict[str, Any]  # of `CRCENClassifier`
 

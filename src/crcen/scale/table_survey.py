@@ -15,19 +15,6 @@ from crcen.tables.column_kinds import DroppedColumn, category_column, learn_colu
 from crcen.tables.columns import CategoryColumn, Column, NumberColumn, as_numbers, as_text, clip_limits
 from crcen.tables.reading import Table
 
-__all__ = [
-    "ColumnFacts",
-    "FrameSample",
-    "HeldOutRows",
-    "LearnedColumns",
-    "MOST_VALUES",
-    "SAMPLE_ROWS",
-    "TableSurvey",
-    "frames_of",
-    "learn_columns",
-    "survey_table",
-]
-
 # pandas is optional, and no type checker sees it.
 DataFrame = Any
 Series = Any
@@ -44,27 +31,17 @@ _HOLD_OUT_SEED = 0x5EED  # apart from the seed of rows for early stopping
 
 @dataclass
 class ColumnFacts:
-    """Facts of all rows about one column.
+    """Facts of all rows about one column."""
 
-    Parameters
-    ----------
-    n_missing
-        Cells that are missing, or infinite in a column of numbers.
-    n_numbers, low, high, is_whole
-        Cells that are finite numbers, their range, and whether all are whole.
-    n_others
-        Cells that are there and no number; not counted further once most of a chunk were none.
-    counts
-        Rows of each value as text, empty where nobody asked, or ``None`` where there are too many.
-    """
-
-    n_missing: int = 0
+    n_missing: int = 0  # cells that are missing, or infinite in a column of numbers
+    # Cells that are finite numbers, their range, and whether all are whole
     n_numbers: int = 0
     low: float = np.inf
     high: float = -np.inf
     is_whole: bool = True
-    n_others: int = 0
+    n_others: int = 0  # cells that are there and no number; not counted further once most of a chunk were none
     looks_numeric: bool = True
+    # Rows of each value as text, empty where nobody asked, or `None` where there are too many
     counts: dict[str, int] | None = None
 
     def add(self, series: Series, *, counts_values: bool) -> None:
@@ -180,16 +157,8 @@ class FrameSample:
 class HeldOutRows:
     """Rows that are not trained on, by a hash of their encoded values or of their cluster: copies stay together.
 
-    Parameters
-    ----------
-    share, stacking_share
-        Of all rows: held out, and of these to combine members on. The others are evidence.
-    clusters
-        Column whose equal values are held out together.
-    seed
-        Of the choice.
-    most_rows
-        Of each kind: with more, a random sample is kept.
+    ``share`` of all rows is held out, ``stacking_share`` of all to combine members on; the others are evidence. Of each
+    kind at most ``most_rows`` are kept, as a random sample.
     """
 
     def __init__(
@@ -254,30 +223,16 @@ def _stacked(frames: Sequence[DataFrame]) -> DataFrame:
 
 @dataclass
 class TableSurvey:
-    """One pass over a table; those of several files merge.
+    """One pass over a table; those of several files merge."""
 
-    Parameters
-    ----------
-    columns
-        Names of the columns to learn from.
-    target
-        Name of the column of labels; rows without one are not looked at.
-    counted
-        Columns of numbers whose values are counted all the same.
-    seed, sample_rows
-        Of the sample.
-    labels
-        Rows of each label, as it stands.
-    n_rows, n_unlabelled
-        Rows with and without a label.
-    """
-
-    columns: tuple[str, ...]
-    target: str
-    counted: frozenset[str] = frozenset()
+    columns: tuple[str, ...]  # names of the columns to learn from
+    target: str  # name of the column of labels; rows without one are not looked at
+    counted: frozenset[str] = frozenset()  # columns of numbers whose values are counted all the same
+    # Of the sample
     seed: int = 0
     sample_rows: int = SAMPLE_ROWS
-    labels: dict[object, int] = field(default_factory=dict)
+    labels: dict[object, int] = field(default_factory=dict)  # rows of each label, as it stands
+    # Rows with and without a label
     n_rows: int = 0
     n_unlabelled: int = 0
 
@@ -376,16 +331,7 @@ def learn_columns(
 ) -> LearnedColumns:
     """Kinds and what they remember: from the sample as `TableClassifier` learns them, set right by facts of all rows.
 
-    Parameters
-    ----------
-    survey
-        Of all rows.
-    keep, categorical
-        As in `TableClassifier`.
-    declared
-        Columns that their file declares to be categories.
-    seed
-        For the decomposition of free text.
+    ``declared`` are columns that their file declares to be categories; the seed is that of free text.
     """
     found = LearnedColumns()
     sample, is_complete = survey.sample.frame, survey.sample.is_complete

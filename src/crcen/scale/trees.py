@@ -21,8 +21,6 @@ from crcen.models.members.tree_arrays import TreeEnsemble
 from crcen.scale.sources import Chunk, row_shares
 from crcen.theory.labels import Labels
 
-__all__ = ["BinnedRows", "GrownTrees", "TreePlan", "grow_trees", "plan_trees"]
-
 Array = NDArray[np.float64]
 Codes = NDArray[np.uint8]
 Dataset = Any  # of LightGBM, which no type checker sees
@@ -39,30 +37,16 @@ _SEED = 7  # of the sample of rows, apart from that of the held-out rows
 
 @dataclass(frozen=True, eq=False)
 class TreePlan:
-    """Everything about the trees except the rows; workers share it.
+    """Everything about the trees except the rows; workers share it."""
 
-    Parameters
-    ----------
-    limits
-        Upper limits of all bins of a column but the last.
-    labels
-        Classes; two classes with a positive one have one output.
-    share
-        Share of the training rows that memory has room for.
-    n_bytes
-        Memory that the rows will take.
-    seed, threads
-        The result does not depend on the number of threads.
-    setting, most_trees
-        Of LightGBM.
-    """
-
-    limits: tuple[Array, ...]
-    labels: Labels
-    share: float
-    n_bytes: int
+    limits: tuple[Array, ...]  # upper limits of all bins of a column but the last
+    labels: Labels  # classes; two classes with a positive one have one output
+    share: float  # share of the training rows that memory has room for
+    n_bytes: int  # memory that the rows will take
+    # The result does not depend on the number of threads
     seed: int = 0
     threads: int = 1
+    # Of LightGBM
     setting: TreeSetting = SETTING
     most_trees: int = _MOST_TREES
 
@@ -123,17 +107,7 @@ def _limits(column: Array) -> Array:
 
 
 class BinnedRows:
-    """Bin numbers and targets of the training rows, in a file.
-
-    Parameters
-    ----------
-    plan
-        How cells are binned, and which share of rows is used.
-    blocks
-        Rows, each once.
-    folder
-        Where the file is kept while it is in use.
-    """
+    """Bin numbers and targets of the training rows, in a file of a folder."""
 
     def __init__(self, plan: TreePlan, blocks: Iterable[Iterable[Chunk]], folder: Path) -> None:
         self.path = folder / "bins.u8"
@@ -172,21 +146,11 @@ class BinnedRows:
 
 @dataclass
 class GrownTrees:
-    """Trees so far: what a checkpoint holds.
+    """Trees so far: what a checkpoint holds."""
 
-    Parameters
-    ----------
-    fingerprint
-        Of data and settings; a checkpoint of another fit is rejected.
-    models
-        LightGBM's text, one for each part between restarts.
-    losses
-        Log loss of the held-out rows after each tree.
-    """
-
-    fingerprint: str = ""
-    models: list[str] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)
+    fingerprint: str = ""  # of data and settings; a checkpoint of another fit is rejected
+    models: list[str] = field(default_factory=list)  # lightGBM's text, one for each part between restarts
+    losses: list[float] = field(default_factory=list)  # log loss of the held-out rows after each tree
 
     @property
     def n_best(self) -> int:
@@ -261,22 +225,10 @@ def grow_trees(
     network: Mapping[str, object] | None = None,
     show: Callable[[float], None] = lambda share: None,
 ) -> GrownTrees:
-    """Grow trees until the loss of held-out rows does not decrease.
+    """Grow trees, after those of an earlier run, until the loss of held-out rows does not decrease.
 
-    Parameters
-    ----------
-    plan, rows
-        Settings and training rows, of this worker if there are several.
-    held_out
-        Encoded rows that no training row equals, and their targets.
-    start
-        Trees of an earlier run.
-    save
-        Takes a checkpoint every 50 trees.
-    network
-        LightGBM's network parameters if several workers grow the trees together.
-    show
-        Takes the share of the work done.
+    ``held_out`` are encoded rows that no training row equals, and their targets. ``save`` takes a checkpoint every 50
+    trees. ``network`` has LightGBM's network parameters if several workers grow the trees together.
     """
     import lightgbm
 

@@ -36,8 +36,6 @@ from crcen.tables.writing import TableWriter
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Application", "run_app"]
-
 _MOST_BYTES = 4_000_000_000
 _PAGE_ROWS = 50
 _FRAME = {
@@ -108,17 +106,7 @@ class Project:
 
 
 class Application:
-    """Projects of one user; `asgi` answers requests with the token.
-
-    Parameters
-    ----------
-    folder : Path
-        Where models are saved.
-    work : Path
-        Temporary folder.
-    token : str
-        In the address of the page.
-    """
+    """Projects of one user; models are saved in a folder, and `asgi` answers requests with the token."""
 
     def __init__(self, folder: Path, work: Path, token: str) -> None:
         self._saved, self._work, self._token = folder, work, token

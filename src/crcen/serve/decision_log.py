@@ -21,8 +21,6 @@ from crcen.exceptions import DataUnavailable
 from crcen.report.checks import selection_of
 from crcen.serve.served_model import ServedModel
 
-__all__ = ["DecisionLog", "LabelledRows"]
-
 Entry = dict[str, Any]  # one line of the log
 
 _FIRST, _SECOND = '{"id": "', '", "time": "'
@@ -36,14 +34,8 @@ class DecisionLog:
     """Lines of JSON that begin with ``id`` and ``time``.
 
     Each batch of lines is one write at the end of the file under a lock, so that a killed process leaves complete lines
-    and several processes share one file. A line that a full disk cut is removed at the next start.
-
-    Parameters
-    ----------
-    path : Path
-        The file. Beyond ``most_bytes`` it is renamed to ``NAME.TIME.jsonl``, and a new one is begun.
-    most_bytes : int
-        Size of a file.
+    and several processes share one file. A line that a full disk cut is removed at the next start. Beyond
+    ``most_bytes`` the file is renamed to ``NAME.TIME.jsonl``, and a new one is begun.
     """
 
     def __init__(self, path: Path, most_bytes: int) -> None:
@@ -161,36 +153,20 @@ class DecisionLog:
 
 
 class LabelledRows:
-    """Labels of the rows in a decision log.
+    """Labels of the rows in a decision log, with or without inputs.
 
     With logged inputs, `monitor_table` compares columns and labels with training. Without them, labels are compared
     with the logged probabilities alone. The state is kept in the folder of the log, one file for each model version.
-
-    Parameters
-    ----------
-    log : DecisionLog
-        Where decisions and labels are.
-    has_inputs : bool
-        Whether the log holds inputs.
     """
 
     def __init__(self, log: DecisionLog, has_inputs: bool) -> None:
         self._log, self._has_inputs = log, has_inputs
 
     def add(self, served: ServedModel, body: object) -> Entry:
-        """Give new labels to the monitor.
+        """Give new labels to the monitor; numbers of labels, and what the monitor found.
 
-        Parameters
-        ----------
-        served : ServedModel
-            The model; decisions of other versions are left out.
-        body : list of dict, or dict
-            Objects with ``id`` and ``label``, or labels by identifier.
-
-        Returns
-        -------
-        dict
-            Numbers of labels, and what the monitor found.
+        The body is a list of objects with ``id`` and ``label``, or labels by identifier. Decisions of other versions
+        are left out.
         """
         pairs = _pairs(body)
         known = {label_key(label): label for label in served.model.classes_.tolist()}

@@ -18,8 +18,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from crcen.exceptions import CrcenError
 
-__all__ = ["LOOPBACK", "Endpoint", "Guard", "Metrics", "is_loopback", "json_response", "routed"]
-
 Handler = Callable[[Request], Awaitable[object]]
 Endpoint = tuple[str, str, Handler, str]  # method, path, handler, summary
 
@@ -47,18 +45,8 @@ def is_loopback(host: str) -> bool:
 class Guard:
     """An ASGI application that passes on requests with the right token, host and origin; others get 403.
 
-    Parameters
-    ----------
-    app : ASGI application
-        What is protected.
-    token : str or None
-        Required as ``Authorization: Bearer TOKEN``, or as ``?token=`` if ``in_query``.
-    hosts : frozenset of str or None
-        Allowed names in the header ``Host``, against DNS rebinding; None for any.
-    in_query : bool
-        Whether ``?token=`` is accepted.
-    open_paths : tuple of str
-        Paths that need no token.
+    The token is ``Authorization: Bearer TOKEN``, or ``?token=`` if ``in_query``; ``open_paths`` need none. ``hosts``
+    are allowed names in the header ``Host``, against DNS rebinding; None for any.
     """
 
     def __init__(
@@ -114,14 +102,8 @@ def routed(
 ) -> Starlette:
     """An application whose errors are JSON with one sentence.
 
-    Parameters
-    ----------
-    endpoints : iterable of Endpoint
-        Handlers return a response, or a value for JSON.
-    errors : tuple of exception types
-        Mistakes of the caller: status 422. Other exceptions are logged, and the answer is 500 without their text.
-    count : callable
-        Called with the status and seconds of each request.
+    Handlers return a response, or a value for JSON. ``errors`` are mistakes of the caller, with status 422; others are
+    logged and get 500. ``count`` takes the status and seconds of each request.
     """
 
     def answered(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
@@ -155,16 +137,9 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 class Metrics:
-    """Counters; each worker adds to its own row of a file that all of them map.
+    """Counters by model; each worker adds to its own row of a file that all of them map.
 
-    Parameters
-    ----------
-    models : sequence of str
-        Names of the models.
-    path : Path or None
-        The shared file, created by the first process; None for one worker.
-    worker, n_workers : int
-        Which row is this worker's.
+    The file is created by the first process; one worker needs none.
     """
 
     def __init__(self, models: Sequence[str], path: Path | None = None, worker: int = 0, n_workers: int = 1) -> None:

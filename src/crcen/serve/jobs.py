@@ -18,28 +18,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Job", "main", "remove_at_end", "run_step"]
-
 _TITLES = {"look": "Reading the table", "fit": "Fitting", "score": "Scoring rows", "monitor": "Comparing rows"}
 _SECONDS_BETWEEN = 0.2
 _JANITOR = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
 
 
 class Job:
-    """A step in a child process, with a folder for its files.
+    """A step in a child process: "look", "fit", "score" or "monitor" with options of the public function, as JSON.
 
-    Parameters
-    ----------
-    step : str
-        "look", "fit", "score" or "monitor".
-    options : dict
-        Of the public function, as JSON.
-    folder : Path
-        Made for this job. Removed if the job fails or is cancelled.
-    done : callable
-        Called with the result.
-    limit : float or None
-        Seconds after which the job is ended.
+    Its folder is removed if the job fails or is cancelled. ``done`` takes the result; ``limit`` is in seconds.
     """
 
     def __init__(

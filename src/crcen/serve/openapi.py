@@ -7,8 +7,6 @@ from crcen import __version__
 from crcen.serve.http import Endpoint
 from crcen.serve.served_model import ServedModel
 
-__all__ = ["openapi"]
-
 Schema = dict[str, Any]  # nested JSON Schema
 
 _CELLS = {"number": ["number", "string", "null"], "boolean": ["boolean", "string", "integer", "null"]}

@@ -24,8 +24,6 @@ from starlette.types import ASGIApp
 from crcen import CrcenError, InvalidParameter
 from crcen.serve.server import Service, Settings
 
-__all__ = ["bound_socket", "run_server", "serve"]
-
 _LOGGER = logging.getLogger("crcen.serve")
 Reload = Callable[[], list[str]]
 

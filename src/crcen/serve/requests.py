@@ -36,19 +36,6 @@ if TYPE_CHECKING:
 
     Rows: TypeAlias = list["Row"] | pd.DataFrame
 
-__all__ = [
-    "OPTIONS",
-    "RequestRows",
-    "csv_rows",
-    "json_body",
-    "json_rows",
-    "price_of",
-    "shown",
-    "tensor_bytes",
-    "tensor_rows",
-    "whole_number",
-]
-
 Row = dict[str, Any]  # cells of any kind, as JSON has them
 
 _NUMPY = {
@@ -135,14 +122,7 @@ def csv_rows(body: bytes, model: TableClassifier, most_rows: int) -> RequestRows
 def tensor_rows(body: bytes, header_length: str | None, most_rows: int) -> tuple[RequestRows, dict[str, object]]:
     """Rows of an inference request, one input for each column; the request itself too.
 
-    Parameters
-    ----------
-    body : bytes
-        JSON, followed by the data of binary tensors.
-    header_length : str or None
-        Length of the JSON part if there are binary tensors.
-    most_rows : int
-        Limit of the server.
+    The body is JSON, followed by the data of binary tensors if there is a header length.
     """
     binary = b""
     if header_length is not None:
@@ -237,13 +217,8 @@ def _check_number(n: int, most_rows: int) -> None:
 def price_of(model: TableClassifier, options: Mapping[str, object]) -> Price | Goal:
     """The price or goal that decides the rows of a request; the price of the model if none is stated.
 
-    Parameters
-    ----------
-    model : TableClassifier
-        Its class counts resolve prices such as α.
-    options : mapping
-        At most one price: a number (also as text), ``balanced``, ``capacity``, ``weighting`` (a dict, or
-        "fine=1,broken=40") or ``costs`` (a matrix, or a dict with ``costs``, ``labels`` and ``actions``).
+    Options have at most one price: a number (also as text), ``balanced``, ``capacity``, ``weighting`` (a dict, or
+    "fine=1,broken=40") or ``costs`` (a matrix, or a dict with ``costs``, ``labels`` and ``actions``).
     """
     unknown = [name for name in options if name not in OPTIONS]
     if unknown:

@@ -23,8 +23,6 @@ from crcen.theory.price import Goal, Price
 if TYPE_CHECKING:
     from crcen.serve.requests import Rows
 
-__all__ = ["FEW_ROWS", "Scored", "ServedModel"]
-
 Array = NDArray[np.float64]
 
 # Up to this many rows are read cell by cell, with notes for each row; more are read as a data frame.
@@ -42,33 +40,15 @@ _UNREADABLE = {"number": "a finite number", "boolean": "true or false", "date": 
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """Decided rows.
+    """Decided rows."""
 
-    Parameters
-    ----------
-    p : float64 array of shape (n, K)
-        Natural probabilities.
-    chosen : int64 array of shape (n,)
-        Decisions as positions in ``names``.
-    names : list
-        Labels, then actions.
-    threshold : float or None
-        Probability above which a row gets an alarm, for two classes without further actions.
-    notes : list of list of str
-        How each row is unlike training; empty lists for many rows.
-    all_notes : list of str
-        The same counted over all rows.
-    n_unlike : int
-        Rows with a note; cells with one for many rows.
-    """
-
-    p: Array
-    chosen: NDArray[np.int64]
-    names: list[Any]
-    threshold: float | None
-    notes: list[list[str]]
-    all_notes: list[str]
-    n_unlike: int
+    p: Array  # natural probabilities
+    chosen: NDArray[np.int64]  # decisions as positions in `names`
+    names: list[Any]  # labels, then actions
+    threshold: float | None  # probability above which a row gets an alarm, for two classes without further actions
+    notes: list[list[str]]  # how each row is unlike training; empty lists for many rows
+    all_notes: list[str]  # the same counted over all rows
+    n_unlike: int  # rows with a note; cells with one for many rows
 
     @property
     def decisions(self) -> list[Any]:
@@ -77,13 +57,7 @@ class Scored:
 
 
 class ServedModel:
-    """A loaded model file.
-
-    Parameters
-    ----------
-    path : Path
-        The file; its name without the extension is the name of the model.
-    """
+    """A loaded model file; its name without the extension is the name of the model."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, path.name.removesuffix(".crcen")
@@ -133,13 +107,7 @@ class ServedModel:
         return {**about, "inputs": inputs, "outputs": outputs}
 
     def score(self, rows: Rows, price: Price | Goal) -> Scored:
-        """Decide rows given as dicts, or as a data frame.
-
-        Raises
-        ------
-        InvalidInput
-            If a cell is not of its column's kind, or columns are missing in a data frame.
-        """
+        """Decide rows given as dicts, or as a data frame."""
         if isinstance(rows, list) and len(rows) <= FEW_ROWS:
             X, notes, all_notes = self._few(rows)
             n_unlike = sum(map(bool, notes))

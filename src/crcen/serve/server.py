@@ -32,8 +32,6 @@ from crcen.theory.selective import AUDIT_FLOOR, audit_draws, audit_probabilities
 if TYPE_CHECKING:
     from crcen.serve.requests import Rows
 
-__all__ = ["Service", "Settings", "application"]
-
 Array = NDArray[np.float64]
 T = TypeVar("T")
 
@@ -44,42 +42,27 @@ _OPEN_PATHS = ("/v2/health/live", "/v2/health/ready")
 
 @dataclass(frozen=True)
 class Settings:
-    """How models are served.
+    """How models are served."""
 
-    Parameters
-    ----------
-    models : tuple of Path
-        Model files.
-    host, token : str
-        Address to listen on, and the token that clients send; any other address than loopback needs one.
-    id : str or None
-        Column with the identifier of each row.
-    log : Path or None
-        Decision log, with ``log_inputs`` of inputs instead of their hash, in files of ``log_bytes``.
-    audit, seed : float, int
-        Share of rows without an alarm that is drawn for audits, and the seed of the draws.
-    max_bytes, max_rows, timeout : int, int, float
-        Limits of a request; the last one in seconds.
-    threads, queue : int
-        Large requests that are answered at the same time, and that wait.
-    metrics, worker, workers : Path, int, int
-        Shared counters of several workers, the number of this worker, and of all.
-    """
-
-    models: tuple[Path, ...]
+    models: tuple[Path, ...]  # model files
+    # Address to listen on, and the token that clients send; any other address than loopback needs one
     host: str = "127.0.0.1"
     token: str | None = None
-    id: str | None = None
-    log: Path | None = None
+    id: str | None = None  # column with the identifier of each row
+    log: Path | None = None  # decision log, with `log_inputs` of inputs instead of their hash, in files of `log_bytes`
     log_inputs: bool = False
     log_bytes: int = 100_000_000
+    # Share of rows without an alarm that is drawn for audits, and the seed of the draws
     audit: float = 0.0
     seed: int = 0
+    # Limits of a request; the last one in seconds
     max_bytes: int = 32_000_000
     max_rows: int = 100_000
     timeout: float = 30.0
+    # Large requests that are answered at the same time, and that wait
     threads: int = 2
     queue: int = 16
+    # Shared counters of several workers, the number of this worker, and of all
     metrics: Path | None = None
     worker: int = 0
     workers: int = 1
@@ -101,13 +84,7 @@ class Settings:
 
 
 class Service:
-    """Models and what is recorded about their answers; `asgi` is the application.
-
-    Parameters
-    ----------
-    settings : Settings
-        How models are served.
-    """
+    """Models and what is recorded about their answers; `asgi` is the application."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

@@ -18,14 +18,6 @@ from crcen.training.engine import train
 from crcen.training.jobs import TrainingJob, TrainingResult
 from crcen.training.planner import halves, plan
 
-__all__ = [
-    "Meter",
-    "check_room",
-    "cluster_progress",
-    "connected",
-    "train_on_ray",
-]
-
 Ray = Any  # the module, which is optional and which no type checker sees
 
 # A local cluster counts at least so many CPUs beside those of its workers, however few cores there are.
@@ -36,12 +28,8 @@ _SPARE_CPUS = 2
 def connected(wanted_cpus: int, *, stay: bool = False) -> Iterator[Ray]:
     """Give the ray module, connected: as it is already, to ``RAY_ADDRESS``, or to a local cluster for this while.
 
-    Parameters
-    ----------
-    wanted_cpus
-        What workers will take; a local cluster is given some more, so that readers find room.
-    stay
-        Stay connected until the process ends, for who comes back soon: a start takes seconds.
+    A local cluster gets some more CPUs than workers will take, so that readers find room. With ``stay`` the connection
+    lasts until the process ends: a start takes seconds.
     """
     ray = need("ray", "ray")
     is_ours = not ray.is_initialized()
@@ -61,15 +49,7 @@ def connected(wanted_cpus: int, *, stay: bool = False) -> Iterator[Ray]:
 
 
 def check_room(ray: Ray, workers: int, cpus_per_worker: int, *, use_gpu: bool) -> None:
-    """Refuse what the cluster cannot hold: Ray itself would wait for ever, without a word.
-
-    Parameters
-    ----------
-    ray
-        The connected module.
-    workers, cpus_per_worker, use_gpu
-        What training takes. Readers need a CPU beside it.
-    """
+    """Refuse what the cluster cannot hold, since Ray would wait for ever; readers need one CPU more."""
     found = ray.cluster_resources()
     cpus, gpus = int(found.get("CPU", 0)), int(found.get("GPU", 0))
     taken = workers * cpus_per_worker
@@ -153,22 +133,9 @@ def train_on_ray(
 ) -> list[TrainingResult]:
     """As `train`, on the cluster that is connected, that of ``RAY_ADDRESS``, or a local one, which stays.
 
-    Jobs that share work go together, up to 16 a task. How they are put together does not depend on the cluster, so that
-    results do not either. A task whose machine dies is run again.
-
-    Parameters
-    ----------
-    X, y, jobs, sample_weight, progress
-        As in `train`.
-    device
-        As there; a task on CUDA takes a GPU of the cluster, and ``"auto"`` is CUDA if the cluster has one.
-    memory_bytes
-        Bound for each task.
-
-    Returns
-    -------
-    list of TrainingResult
-        In the order of ``jobs``.
+    Jobs that share work go together, up to 16 a task, whatever the cluster, so that results do not depend on it. A task
+    whose machine dies is run again. A task on CUDA takes a GPU; ``"auto"`` is CUDA if the cluster has one.
+    ``memory_bytes`` bounds each task.
     """
     rows = np.ascontiguousarray(X, dtype=np.float64)
     if not jobs:

@@ -23,8 +23,6 @@ from crcen.scale.sources import ArrowSource, Source, reading_order
 from crcen.scale.statistics import StreamStatistics
 from crcen.scale.stream import fingerprint_of, settle_penalty, streamed_model, survey_terms
 
-__all__ = ["fit_ray"]
-
 Trainer = Ray
 ArrowTable = Ray
 

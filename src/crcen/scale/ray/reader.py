@@ -12,8 +12,6 @@ from crcen.scale.sources import ArrowSource, RecordBatch
 from crcen.scale.statistics import StreamStatistics, survey_source
 from crcen.theory.labels import Labels
 
-__all__ = ["TARGET", "WEIGHT", "Reading", "read_groups", "survey_part"]
-
 TARGET, WEIGHT = "target", "weight"
 
 
@@ -29,18 +27,12 @@ def survey_part(
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What a reader is told.
+    """What a reader is told."""
 
-    Parameters
-    ----------
-    source, labels
-        The files, and the classes of their labels.
-    buffer_rows, seed
-        Rows read together, and the seed of their order.
-    """
-
+    # The files, and the classes of their labels
     source: ArrowSource
     labels: Labels
+    # Rows read together, and the seed of their order
     buffer_rows: int
     seed: int
 

@@ -26,24 +26,11 @@ from crcen.scale.stream import StreamRun
 from crcen.theory.key_equation import KeySums
 from crcen.training.threads import reproducible_arithmetic
 
-__all__ = [
-    "Assignment",
-    "Watch",
-    "train_worker",
-]
-
 
 class Watch:
-    """Ends this process when nothing moved for some time; where every thread stood is then in its log.
+    """Ends this process when nothing moved for some seconds; where every thread stood is then in its log.
 
     Python's own fault handler counts the time, in a thread that needs neither the interpreter nor memory.
-
-    Parameters
-    ----------
-    seconds
-        How long nothing may move.
-    log
-        A file or its descriptor; that of standard error by default.
     """
 
     def __init__(self, seconds: float, log: int | IO[str] = 2) -> None:
@@ -76,30 +63,18 @@ _ROWS_AT_ONCE = 8192
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
-    """What every worker is told.
+    """What every worker is told."""
 
-    Parameters
-    ----------
-    model, plan, source
-        The classifier to be, what was settled with the statistics of all rows, and their files.
-    buffer_rows, checkpoint_rows
-        Rows shuffled together, and rows between two checkpoints.
-    fingerprint
-        Of data and settings: a checkpoint of another fit is refused.
-    is_weighted
-        Whether rows have sample weights.
-    worker_timeout
-        Seconds in which a worker must read or learn something.
-    """
-
+    # The classifier to be, what was settled with the statistics of all rows, and their files
     model: CRCENClassifier
     plan: StreamPlan
     source: ArrowSource
+    # Rows shuffled together, and rows between two checkpoints
     buffer_rows: int
     checkpoint_rows: int
-    fingerprint: str
-    is_weighted: bool
-    worker_timeout: float
+    fingerprint: str  # of data and settings: a checkpoint of another fit is refused
+    is_weighted: bool  # whether rows have sample weights
+    worker_timeout: float  # seconds in which a worker must read or learn something
 
     @property
     def reading(self) -> Reading:
@@ -111,14 +86,7 @@ def train_worker(told: Assignment, show: Callable[[float], None] | None = None) 
     """One worker's part of a fit, from the last checkpoint on: train, solve for the balance, return the classifier.
 
     What all workers find in the same step is returned, for Ray would try again what was raised. A worker is watched to
-    the end: one that raised is still to tell Ray.
-
-    Parameters
-    ----------
-    told
-        What to do.
-    show
-        Takes the share of the training that is done, from the first worker.
+    the end: one that raised is still to tell Ray. ``show`` takes the share done, from the first worker.
     """
     import ray.train.torch
 
