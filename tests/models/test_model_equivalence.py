@@ -100,13 +100,6 @@ def test_weights_of_one_are_no_weights(rare_rows, solver, early_stopping):
     np.testing.assert_array_equal(ones.decision_function(X), none.decision_function(X))
 
 
-def test_the_scale_of_sample_weights_does_not_matter(rare_rows):
-    X, y = rare_rows()
-    s = np.random.default_rng(5).uniform(0.2, 3.0, len(y))
-    one, other = (CRCENClassifier(**grouped(hidden=(), l2=1e-2, **EXACT)).fit(X, y, s * scale) for scale in (1.0, 1e6))
-    np.testing.assert_allclose(one.predict_proba(X), other.predict_proba(X), atol=1e-8)
-
-
 def test_units_of_a_column_do_not_matter(rare_rows):
     X, y = rare_rows()
     scale, place = np.array([1e-6, 1.0, 1e5]), np.array([0.0, -7.0, 1e5])

@@ -175,26 +175,6 @@ def assert_is_logistic_regression(network, model, rtol=1e-6):
     np.testing.assert_allclose(network.biases[0], model.intercept_, rtol=rtol, atol=rtol)
 
 
-@pytest.mark.parametrize("standardize", [False, True])
-@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "sample weights"])
-def test_no_hidden_layer_is_logistic_regression(weighted, standardize):
-    s = np.random.default_rng(0).exponential(size=len(Y)) if weighted else np.ones(len(Y))
-    settings = list(itertools.product((0.01, 0.2, 0.5, 0.9, 0.999), (1e-3, 0.1, 1.0)))
-    jobs = [binary_job(lam, l2=l2, hidden=(), standardize=standardize, **EXACT) for lam, l2 in settings]
-    results = train(X, Y, jobs, sample_weight=s, device="cpu")
-    mean = np.average(X, axis=0, weights=s)
-    Z = (X - mean) / np.sqrt(np.average((X - mean) ** 2, axis=0, weights=s)) if standardize else X
-    for (lam, l2), result in zip(settings, results, strict=True):
-        assert result.status is Status.CONVERGED
-        assert_is_logistic_regression(result.network, logistic_regression(Z, Y, row_weights(Y, lam, s), l2), rtol=2e-6)
-
-
-def test_half_is_plain_logistic_regression():
-    result = train(X, Y, [binary_job(0.5, l2=0.01, hidden=(), standardize=False, **EXACT)], device="cpu")[0]
-    plain = LogisticRegression(C=1.0 / (0.01 * len(Y)), solver="newton-cholesky", tol=1e-12).fit(X, Y)
-    assert_is_logistic_regression(result.network, plain)
-
-
 def test_adam_comes_near_logistic_regression():
     Z = (X - X.mean(0)) / X.std(0)
     job = binary_job(0.8, l2=0.01, hidden=(), max_epochs=200, batch_size=1000, learning_rate=0.1)
@@ -231,29 +211,6 @@ def assert_same_function(one, other, rtol=1e-5):
     np.testing.assert_allclose(one.logits(X), other.logits(X), rtol=rtol, atol=rtol)
 
 
-@pytest.mark.parametrize(("hidden", "activation", "cost"), [(*NETWORKS[0], 5), (*NETWORKS[1], 2), (*NETWORKS[2], 5)])
-def test_whole_cost_ratio_is_copies_of_the_minority(hidden, activation, cost):
-    common = {"hidden": hidden, "activation": activation, "l2": 0.01, "standardize": False, **EXACT}
-    times = np.where(Y == 1, cost, 1)
-    weighted = fit(X, Y, binary_job(cost / (1 + cost), **common))
-    copied = fit(np.repeat(X, times, axis=0), np.repeat(Y, times), binary_job(0.5, **common))
-    assert_same_function(weighted, copied)
-    plain = fit(X, Y, binary_job(0.5, **common))
-    assert np.abs(plain.logits(X) - weighted.logits(X)).max() > 0.1
-
-
-@pytest.mark.parametrize(("hidden", "activation"), NETWORKS)
-def test_sample_weight_is_copies_and_zero_is_absence(hidden, activation):
-    k = np.random.default_rng(3).integers(0, 4, size=len(Y))
-    job = binary_job(0.8, hidden=hidden, activation=activation, l2=0.01, standardize=True, **EXACT)
-    weighted = fit(X, Y, job, k)
-    copied = fit(np.repeat(X, k, axis=0), np.repeat(Y, k), job)
-    np.testing.assert_allclose(weighted.encoding.mean, copied.encoding.mean, rtol=1e-10)
-    np.testing.assert_allclose(weighted.encoding.scale, copied.encoding.scale, rtol=1e-10)
-    assert_same_function(weighted, copied)
-    assert np.abs(fit(X, Y, job).logits(X) - weighted.logits(X)).max() > 0.05
-
-
 @pytest.mark.parametrize("wild", [1.0, 1e30])
 @pytest.mark.parametrize(("hidden", "activation"), NETWORKS)
 def test_zero_weight_is_absence_whatever_the_row_holds(hidden, activation, wild):
@@ -261,13 +218,6 @@ def test_zero_weight_is_absence_whatever_the_row_holds(hidden, activation, wild)
     rows = np.where(keep[:, None], X, X * wild)
     job = binary_job(0.8, hidden=hidden, activation=activation, l2=0.01, **EXACT)
     assert_same_function(fit(rows, Y, job, keep.astype(float)), fit(X[keep], Y[keep], job))
-
-
-def test_the_scale_of_sample_weights_does_not_matter():
-    job = binary_job(0.8, hidden=(4,), activation="tanh", l2=0.01, **EXACT)
-    s = np.random.default_rng(4).exponential(size=len(Y))
-    assert_same_function(fit(X, Y, job, s), fit(X, Y, job, 1e5 * s))
-    assert_same_function(fit(X, Y, job, s), fit(X, Y, job, 1e-5 * s))
 
 
 # -- stationarity ------------------------------------------------------------------------------------------------------

@@ -33,12 +33,10 @@ def job(**settings):
 
 
 @pytest.mark.parametrize("scaled", [False, True])
-@pytest.mark.parametrize("by_products", [False, True])
 @pytest.mark.parametrize("shapes", [[()], [(3,), (3,)], [(3,), (4,)], [(3, 2), (3, 2)], [(2,), (3, 2)]])
-def test_gradient_of_a_stack_is_that_of_central_differences(shapes, by_products, scaled):
+def test_gradient_of_a_stack_is_that_of_central_differences(shapes, scaled):
     rng = np.random.default_rng(3)
     stack = Stack(2, N_FEATURES, shapes, "tanh", "cross_entropy", torch.float64, CPU, scaled=scaled, n_outputs=3)
-    stack.design = stack.design._replace(by_products=by_products)
     stack.flat.copy_(torch.from_numpy(rng.normal(0.0, 0.5, stack.flat.numel())))
     x = torch.from_numpy(np.concatenate([rng.normal(size=(2, 6, N_FEATURES)), np.ones((2, 6, 1))], axis=2))
     y = torch.from_numpy(rng.integers(0, 3, (2, 6, 1)).astype(float))

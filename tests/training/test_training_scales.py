@@ -158,11 +158,6 @@ def test_early_stopping_keeps_the_scales_of_the_best_epoch():
     np.testing.assert_array_equal(flat(result.network), flat(train(X, Y, [cut], device="cpu")[0].network))
 
 
-def test_lbfgs_is_refused():
-    with pytest.raises(InvalidParameter, match="column_scales needs Adam"):
-        replace(JOB, solver="lbfgs")
-
-
 class TestClassifier:
     quick: ClassVar = {"hidden": (4,), "n_members": 1, "max_epochs": 3, "random_state": 0, "solver": "adam"}
 

@@ -15,7 +15,7 @@ import torch
 from training_reference import ACTIVATION_NAMES, binary_job, flat, problem
 
 import crcen
-from crcen.training import solvers, stack
+from crcen.training import solvers
 from crcen.training.engine import train
 from crcen.training.jobs import RowSets, Status, TrainingJob
 from crcen.training.recipe import ADAM, LBFGS, SOLVERS, Recipe, Schedule
@@ -145,10 +145,8 @@ def run_graph(adam, index, losses, graphs={}):  # noqa: B006  -- one graph per s
 
 @pytest.fixture
 def as_on_cuda(monkeypatch):
-    """The path of CUDA on a CPU: batches hold all columns, output layers are products, steps are captured."""
-    made = stack.Design
+    """The path of CUDA on a CPU: batches hold all columns, steps are captured."""
     monkeypatch.setattr("crcen.training.rows.has_ramps", lambda encoding: False)
-    monkeypatch.setattr(stack, "Design", lambda *parts: made(*parts)._replace(by_products=True))
     monkeypatch.setattr(solvers.Adam, "run_on_host", run_graph)
     monkeypatch.setattr(solvers, "CapturedGraph", Replayed)
 

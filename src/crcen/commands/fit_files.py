@@ -87,7 +87,7 @@ class FilesFit(FittedTable):
                 {"name": one.name, "weight": json_value(one.weight), "log_loss": one.log_loss, "settings": one.settings}
                 for one in getattr(model.estimator_, "leaderboard_", [])
             ],
-            "network": {"hidden": list(network.hidden), "l2": network.l2, "epochs": network.n_iter_},
+            "network": {"hidden": list(network.recipe_.hidden), "l2": network.l2, "epochs": network.n_iter_},
             "key_equation": {"residual": model.key_equation_.residual, "rows": model.key_equation_.rows},
             "loss_curve": network.loss_curve_.tolist(),
             "held_out": {"rows": self.n_held_out, "evidence": evidence},

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
+from sklearn.utils import Tags
 
 from crcen._support.progress import progress_bar
 from crcen.exceptions import InvalidInput, InvalidParameter
@@ -37,24 +37,22 @@ from crcen.models.probability import PROBABILITIES, probability_folds
 from crcen.models.schedule_cut import Train, is_cut, train_to_cut
 from crcen.models.search.folds import Fold
 from crcen.models.search.grid import log_losses
-from crcen.models.validation import check_classes, check_number, check_rows, check_weights
+from crcen.models.validation import Seed, check_classes, check_number, check_rows, check_weights
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import on_rows
 from crcen.theory.labels import Labels
-from crcen.theory.price import Price, is_price_of_two
+from crcen.theory.price import Price, WeightingLike, is_price_of_two
+from crcen.theory.rows import Array, Index, Rows
 from crcen.training.engines import need_torch
 from crcen.training.jobs import TrainingJob
 from crcen.training.parameters import group
 from crcen.training.recipe import ONE_AGAINST_ALL, Inputs, Recipe, Schedule
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
-
 # With fewer rows of a class than this nothing is fitted out of fold, unless it was asked for.
 _FEWEST_FOR_FOLDS = 3
 
 
-class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedParameters):
+class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedParameters):  # type: ignore[misc]
     """Neural networks for rare events, decided at a stated price.
 
     The objective is class-wise reweighted cross entropy,
@@ -151,23 +149,23 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
     losses: tuple[str, ...] = ("cross_entropy", ONE_AGAINST_ALL)  # of a schedule
     is_control = False  # whether the training weight stays what it is after training, too
     can_cut = True  # whether folds may choose the number of epochs
-    _column_scales: Any = "auto"  # unless told
+    _column_scales: bool | str = "auto"  # unless told
 
     @reject_foreign_parameters
     def __init__(
         self,
-        weighting: Any = "balanced",
+        weighting: WeightingLike | ThresholdGoal = "balanced",
         *,
-        hidden: Any = (64, 32),
+        hidden: object = (64, 32),
         l2: float = 1e-3,
         n_members: int = 4,
         max_epochs: int | None = None,
         schedule: Schedule | None = None,
         encoding: str | Inputs = "auto",
         calibration: str | Calibration | None = "out_of_fold",
-        pos_label: Any = None,
+        pos_label: object = None,
         device: str = "auto",
-        random_state: Any = None,
+        random_state: Seed = None,
         verbose: int = 0,
     ) -> None:
         self.weighting = weighting
@@ -183,7 +181,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> CRCENClassifier:
+    def fit(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> CRCENClassifier:
         """Train on rows X with labels y.
 
         Parameters
@@ -203,7 +201,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
             self._fit(X, y, sample_weight)
         return self
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _fit(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None) -> None:
         need_torch()
         recipe = self.recipe()
         X, y = check_rows(self, X, y, reset=True)
@@ -249,7 +247,9 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
         key = on_rows(ensemble.key_equation(*own), rows_of_key)
         write_fit(self, ensemble, recipe, Course.of(members), key)
 
-    def training_on(self, X: NDArray[Any], target: NDArray[Any], weights: Array, n_classes: int = 2) -> Train:
+    def training_on(
+        self, X: NDArray[np.generic], target: NDArray[np.generic], weights: Array, n_classes: int = 2
+    ) -> Train:
         """What trains jobs on these rows, list by list; subclasses may have networks of another kind."""
         from crcen.training.engine import Trainer  # torch is for fitting alone
 
@@ -258,7 +258,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
 
     def _on_folds(
         self, recipe: Recipe, trained: Price, seed: int, rows: FitRows
-    ) -> tuple[Any, str, list[Fold], list[TrainingJob], str]:
+    ) -> tuple[bool | str, str, list[Fold], list[TrainingJob], str]:
         """Balance and probability map settled, folds and jobs on them, and of which rows the key equation is.
 
         If the calibration is left to the data and they have too few rows for folds, there are none.
@@ -297,7 +297,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
         inputs = self.encoding if isinstance(self.encoding, Inputs) else Inputs(encoding=self.encoding)
         return replace(inputs, column_scales=self._column_scales) if inputs.column_scales is None else inputs
 
-    def _recipe(self, hidden: Any, l2: Any, encoding: Any, balance: bool) -> Recipe:
+    def _recipe(self, hidden: object, l2: float, encoding: object, balance: bool) -> Recipe:
         """The recipe with one value of what a search has several of."""
         self._check_parameters()
         schedule = group("schedule", self.schedule, Schedule, "learning_rate=0.02")
@@ -313,7 +313,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
         """Whether a fit takes rows with missing cells."""
         return isinstance(self.encoding, Inputs) and self.encoding.missing == "indicator"
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         """Any number of classes, unless the weighting is a price of two."""
         tags = super().__sklearn_tags__()
         is_binary = is_price_of_two(self.weighting) or getattr(self.calibration, "probability", None) == "isotonic"

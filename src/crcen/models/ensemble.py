@@ -1,5 +1,7 @@
 """Ensemble: a fitted model as one immutable value, from which every prediction is computed."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,10 +12,8 @@ from crcen.theory.decision import log_softmax, sigmoid, softmax
 from crcen.theory.key_equation import KeyEquation, key_equation_of_logits
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price
+from crcen.theory.rows import Array, Index
 from crcen.training.network import Member
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 # A mapped log-odds this close to the threshold lies on it: a whole step of an isotonic map can, and rounding must not
 # decide. It becomes the largest number below 0, so that a tie is no alarm in either order of the labels.
@@ -39,7 +39,7 @@ class Ensemble:
     @classmethod
     def of(
         cls, labels: Labels, weighting: Price, members: tuple[Member, ...], member_weights: Array | None = None
-    ) -> "Ensemble":
+    ) -> Ensemble:
         """Members as they were trained, at their training weights."""
         no_shift = np.zeros(labels.n_classes)
         return cls(labels, weighting, weighting, members, no_shift, identity_map(labels), member_weights)
@@ -115,19 +115,19 @@ class Ensemble:
         """The key equation of rows with these shifted averages and class numbers."""
         return key_equation_of_logits(target, self.priced(logits)[1], self.weighting, weights)
 
-    def shifted(self, shift: Array) -> "Ensemble":
+    def shifted(self, shift: Array) -> Ensemble:
         """The same with a shift (K,) added to the averaged logits."""
         return replace(self, shift=self.shift + shift)
 
-    def mapped(self, probability_map: Array) -> "Ensemble":
+    def mapped(self, probability_map: Array) -> Ensemble:
         """The same with another probability map."""
         return replace(self, probability_map=probability_map)
 
-    def moved(self, shift: Array) -> "Ensemble":
+    def moved(self, shift: Array) -> Ensemble:
         """The same with a shift (K,) added to the logits that the map returns."""
         return self.mapped(moved_map(self.probability_map, shift, self.labels))
 
-    def at_price(self, price: Price) -> "Ensemble":
+    def at_price(self, price: Price) -> Ensemble:
         """The same natural probabilities, decided at another price."""
         if price is self.weighting:
             return self

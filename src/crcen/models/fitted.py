@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from crcen.exceptions import InvalidInput
@@ -18,11 +18,10 @@ from crcen.models.validation import check_rows
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.key_equation import KeyEquation
 from crcen.theory.price import Price
+from crcen.theory.rows import Array, Estimator, Rows
 from crcen.training.jobs import Status, TrainingResult
 from crcen.training.network import NetworkGroup
 from crcen.training.recipe import Recipe
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,17 +41,17 @@ class Course:
         return cls(n_iter, np.mean(curves, axis=0), worst.status.name.lower())
 
 
-def write_ensemble(model: Any, ensemble: Ensemble, key_equation: KeyEquation | None) -> None:
+def write_ensemble(model: Estimator, ensemble: Ensemble, key_equation: KeyEquation | None) -> None:
     """Give an estimator its ensemble; no other code writes it, whatever the fit was."""
     model.ensemble_ = ensemble
     if key_equation is not None:
         model.key_equation_ = key_equation
     else:
-        vars(model).pop("key_equation_", None)
+        model.__dict__.pop("key_equation_", None)
 
 
 def write_fit(
-    model: Any,
+    model: Estimator,
     ensemble: Ensemble,
     recipe: Recipe,
     course: Course,
@@ -70,7 +69,7 @@ class FittedEnsemble:
     ensemble_: Ensemble
     key_equation_: KeyEquation
 
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: Rows) -> Array:
         """Weighted logit of ``classes_[1]``, float64: above 0 exactly where `predict` gives ``classes_[1]``.
 
         With more classes a column for each, (n, K), of which the largest is `predict`: weighted logits with the mean 0,
@@ -79,7 +78,7 @@ class FittedEnsemble:
         _, weighted = self._logits(X)
         return self.ensemble_.decision(weighted)
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Rows) -> NDArray[np.generic]:
         """Decide at the stated price c: positive where `predict_proba` is above 1/(1 + c), not at a tie.
 
         This need not be the larger of both probabilities. With more classes it is the one with the largest w_k p_k, or
@@ -88,22 +87,24 @@ class FittedEnsemble:
         _, weighted = self._logits(X)
         return self.ensemble_.decided(weighted)
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Rows) -> Array:
         """Natural posterior, (n, K) in the order of ``classes_``: the weighting is taken out again."""
         natural, weighted = self._logits(X)
         return self.ensemble_.posterior(natural, weighted)
 
-    def predict_log_proba(self, X: Any) -> Array:
+    def predict_log_proba(self, X: Rows) -> Array:
         """Logarithm of `predict_proba`; finite where that would round to 0."""
         natural, _ = self._logits(X)
         return self.ensemble_.log_posterior(natural)
 
-    def weighted_proba(self, X: Any) -> Array:
+    def weighted_proba(self, X: Rows) -> Array:
         """The paper's q: probabilities under the weighting, in the shape of `predict_proba`."""
         _, weighted = self._logits(X)
         return self.ensemble_.weighted_posterior(weighted)
 
-    def reasons(self, X: Any, *, background: Any = None, classes: Any = None, random_state: int = 0) -> Reasons:
+    def reasons(
+        self, X: Rows, *, background: Rows = None, classes: ArrayLike | None = None, random_state: int = 0
+    ) -> Reasons:
         """What each column adds to the natural log-odds of each row, against other rows: Shapley values.
 
         Parameters
@@ -132,7 +133,7 @@ class FittedEnsemble:
         cells = np.column_stack([spelled(column) for column in rows.T])
         return explain_rows(self, rows, others, blocks, names, cells, random_state, classes=classes)
 
-    def _logits(self, X: Any) -> tuple[Array, Array]:
+    def _logits(self, X: Rows) -> tuple[Array, Array]:
         """Natural and weighted logits, (n, K) each."""
         check_is_fitted(self)
         natural, weighted = self.ensemble_.logits(check_rows(self, X, reset=False))
@@ -143,7 +144,7 @@ class FittedEnsemble:
         return natural, weighted
 
     @property
-    def classes_(self) -> NDArray[Any]:
+    def classes_(self) -> NDArray[np.generic]:
         """Sorted labels."""
         return self.ensemble_.labels.classes
 
@@ -177,7 +178,7 @@ class FittedEnsemble:
         return self.ensemble_.probability_map
 
 
-def write_out_of_fold(model: Any, ensemble: Ensemble, logits: Array) -> None:
+def write_out_of_fold(model: Estimator, ensemble: Ensemble, logits: Array) -> None:
     """Write decisions and natural probabilities of out-of-fold logits (n, K) at the price; NaN for rows in no fold."""
     seen = np.isfinite(logits).all(axis=1)
     natural, weighted = ensemble.priced(logits[seen])
@@ -209,9 +210,9 @@ class FittedNetworks(FittedEnsemble):
         return list(self._group().biases)
 
     @property
-    def input_encoding_(self) -> dict[str, Any]:
+    def input_encoding_(self) -> dict[str, NDArray[np.generic]]:
         """The fitted input layer as plain arrays."""
-        found: dict[str, Any] = self._group().arrays()["encoding"]
+        found: dict[str, NDArray[np.generic]] = self._group().arrays()["encoding"]
         return found
 
     @property

@@ -17,18 +17,18 @@ from crcen.models.fitted import write_ensemble
 from crcen.models.options import AT_PRICE
 from crcen.models.probability import fit_map
 from crcen.models.search.folds import Fold, early_stopping_split
+from crcen.models.validation import Seed
 from crcen.theory.balance import class_shifts, solve_shift
 from crcen.theory.decision import sigmoid, softmax
 from crcen.theory.goals import RowsByProbability, ThresholdGoal, price_of_threshold
 from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
 from crcen.theory.labels import Labels
-from crcen.theory.price import CostRatio, Price
+from crcen.theory.price import CostRatio, Price, WeightingLike
+from crcen.theory.rows import Array, Bools, Estimator, Index
 from crcen.training.engines import grouped
 from crcen.training.jobs import RowSets, Status, TrainingJob, TrainingResult
+from crcen.training.network import Network
 from crcen.training.recipe import ONE_AGAINST_ALL, Recipe
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 # Which rows a key equation is of.
 TRAINING_ROWS, OUT_OF_FOLD_ROWS = "the training rows", "out-of-fold rows"
@@ -43,7 +43,7 @@ class FitRows:
     """The rows of a fit: inputs, labels, class numbers, sample weights and, in a search, folds."""
 
     X: Array
-    y: NDArray[Any]
+    y: NDArray[np.generic]
     weights: Array
     labels: Labels
     folds: list[Fold] = field(default_factory=list)
@@ -54,19 +54,19 @@ class FitRows:
         return self.labels.encode(self.y)
 
     @cached_property
-    def engine_target(self) -> NDArray[Any]:
+    def engine_target(self) -> Bools | Index:
         """What networks are trained on: whether rows are positive, or class numbers without a positive class."""
         return self.target if self.labels.positive is None else self.target == self.labels.column
 
     @cached_property
-    def _prices(self) -> list[tuple[Any, Index | None, Price]]:
+    def _prices(self) -> list[tuple[object, Index | None, Price]]:
         return []
 
     def take(self, rows: Index) -> "FitRows":
         """Some of the rows."""
         return replace(self, X=self.X[rows], y=self.y[rows], weights=self.weights[rows])
 
-    def resolve(self, weighting: Any, own: Index | None = None) -> Price:
+    def resolve(self, weighting: WeightingLike | ThresholdGoal, own: Index | None = None) -> Price:
         """A price with the class counts of all rows, or of some; resolved once for each pair of objects."""
         for known, rows, price in self._prices:
             if known is weighting and rows is own:
@@ -77,7 +77,7 @@ class FitRows:
         return price
 
 
-def training_price(training_weighting: Any, price: Price, labels: Labels) -> Price:
+def training_price(training_weighting: WeightingLike, price: Price, labels: Labels) -> Price:
     """The class weights of the loss of a model that decides at a price."""
     if isinstance(training_weighting, str) and training_weighting == AT_PRICE:
         return price
@@ -93,7 +93,7 @@ def check_loss(recipe: Recipe, n_classes: int) -> None:
         )
 
 
-def base_seed(random_state: Any) -> int:
+def base_seed(random_state: Seed) -> int:
     """The seed that all others of a fit come from."""
     try:
         return int(check_random_state(random_state).randint(2**31 - 1))
@@ -208,7 +208,7 @@ def held_out_logits(
     return logits
 
 
-def engine_logits(networks: Sequence[Any], rows: FitRows, own: Index) -> Array:
+def engine_logits(networks: Sequence[Network], rows: FitRows, own: Index) -> Array:
     """Mean logits (n, K) of networks for some rows."""
     logits = grouped(networks).logits(rows.X[own])
     return logits if rows.labels.positive is None else rows.labels.columns(logits[:, 0])
@@ -233,7 +233,7 @@ def solved_at_price(ensemble: Ensemble, logits: Array, target: Index, weights: A
     return ensemble.moved(solved_shifts(target, ensemble.priced(logits)[1], ensemble.weighting, weights))
 
 
-def _is_one_against_all(networks: Any) -> bool:
+def _is_one_against_all(networks: object) -> bool:
     return bool(getattr(networks, "is_one_against_all", False))
 
 
@@ -292,7 +292,7 @@ def agreed_shift(pooled: float, shifts: Array, variances: Array) -> float:
 # -- operating goals ---------------------------------------------------------------------------------------------------
 
 
-def before_goal(weighting: Any) -> Any:
+def before_goal(weighting: WeightingLike | ThresholdGoal) -> WeightingLike:
     """What to fit at: λ = ½ where a goal is to be met later, else the weighting itself."""
     if not isinstance(weighting, ThresholdGoal):
         return weighting
@@ -310,12 +310,12 @@ def at_goal(ensemble: Ensemble, goal: ThresholdGoal, natural: Array, rows: FitRo
     """The same probabilities, decided at the price that meets a goal."""
     seen = seen_rows(natural)
     p, weights = sigmoid(rows.labels.margin(natural[seen])), rows.weights[seen]
-    own = RowsByProbability(rows.engine_target[seen], p, weights)
+    own = RowsByProbability(rows.engine_target[seen] == 1, p, weights)
     threshold = goal.for_rows(float(weights.sum())).threshold(own)
     return ensemble.at_price(ensemble.weighting.replace(CostRatio(price_of_threshold(threshold))))
 
 
-def move_to_goal(model: Any, rows: FitRows) -> None:
+def move_to_goal(model: Estimator, rows: FitRows) -> None:
     """Have a fitted search or committee decide at the price that meets its ``weighting``, where that is a goal.
 
     Its out-of-fold decisions are then at that price; ``oof_key_equation_`` stays at λ = ½, what was trained at.

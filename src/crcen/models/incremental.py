@@ -1,11 +1,13 @@
 """partial_fit: networks that learn from batch after batch, in scikit-learn's manner."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.metaestimators import available_if
 
 from crcen.exceptions import InvalidInput, InvalidParameter, TrainingFailed
@@ -15,8 +17,8 @@ from crcen.models.fitting import FitRows, base_seed, member_seed
 from crcen.models.options import Calibration
 from crcen.models.validation import check_classes, check_rows, check_weights
 from crcen.theory.labels import Labels
-from crcen.theory.price import Alpha, Price, as_spec
-from crcen.theory.rows import check_not_negative
+from crcen.theory.price import Alpha, Price, WeightingLike, as_spec
+from crcen.theory.rows import Array, Estimator, Rows, check_not_negative
 from crcen.training.encoding import InputEncoding, column_layout, fit_encoding, incomplete_columns
 from crcen.training.engines import need_torch
 from crcen.training.jobs import Status
@@ -29,13 +31,11 @@ if TYPE_CHECKING:  # torch is for fitting alone
 # `status_` after partial_fit.
 UNBALANCED = "incremental_unbalanced"
 
-Array = NDArray[np.float64]
 
-
-def _learns_in_parts(estimator: Any) -> bool:
+def _learns_in_parts(estimator: Estimator) -> bool:
     """Whether there is a `partial_fit`: not with L-BFGS or a fitted map, nor where a subclass fits in its own way."""
     kind = type(estimator)
-    owner: Any = next(one for one in kind.__mro__ if IncrementalFit in one.__bases__)
+    owner: type = next(one for one in kind.__mro__ if IncrementalFit in one.__bases__)
     has_map = Calibration.of(estimator.calibration).probability not in ("auto", "shift")
     is_plain = not getattr(estimator.schedule, "needs_all_rows", False) and not has_map
     return is_plain and all(
@@ -46,9 +46,15 @@ def _learns_in_parts(estimator: Any) -> bool:
 class IncrementalFit:
     """`partial_fit` of an estimator that has the parameters and private methods of `CRCENClassifier`."""
 
-    @available_if(_learns_in_parts)
+    @available_if(_learns_in_parts)  # type: ignore[untyped-decorator]
     def partial_fit(
-        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, class_counts: Any = None
+        self,
+        X: Rows,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        class_counts: Mapping[Any, float] | None = None,
     ) -> Any:
         """Learn from some more rows: one pass over them, in mini-batches.
 
@@ -85,7 +91,13 @@ class IncrementalFit:
 
 
 def _learn(
-    model: Any, kept: dict[str, Any], X: Any, y: Any, classes: Any, sample_weight: Any, class_counts: Any
+    model: Estimator,
+    kept: dict[str, Any],
+    X: Rows,
+    y: ArrayLike,
+    classes: ArrayLike | None,
+    sample_weight: ArrayLike | None,
+    class_counts: Mapping[Any, float] | None,
 ) -> dict[str, Any]:
     """One pass over rows. ``kept`` is what the last call gave for the next one to know, as this one does."""
     recipe = model.recipe()
@@ -98,7 +110,7 @@ def _learn(
     before: Ensemble | None = getattr(model, "ensemble_", None)
     X, y = check_rows(model, X, y, reset=before is None)
     weights = check_weights(sample_weight, X)
-    known = check_classes(y if classes is None else np.asarray(classes)) if before is None else before.labels.classes
+    known = check_classes(np.asarray(y if classes is None else classes)) if before is None else before.labels.classes
     if before is not None and classes is not None and not np.array_equal(np.unique(classes), known):
         raise InvalidInput(f"classes must stay {known.tolist()}: got {np.unique(classes).tolist()}.")
     unknown = ~np.isin(y, known)
@@ -131,14 +143,14 @@ def _learn(
     return state | {"trainer": trainer.state()}
 
 
-def _fresh_state(model: Any, before: Ensemble | None, n_classes: int) -> dict[str, Any]:
+def _fresh_state(model: Estimator, before: Ensemble | None, n_classes: int) -> dict[str, Any]:
     """What is remembered between calls; after `fit`, its counts."""
     totals = np.zeros(n_classes) if before is None else np.array(before.weighting.counts)
     seed = base_seed(model.random_state)
     return {"seed": seed, "totals": totals, "n_rows": float(totals.sum()), "class_counts": None}
 
 
-def _counts(class_counts: Any, classes: NDArray[Any]) -> Array:
+def _counts(class_counts: Mapping[Any, float], classes: NDArray[np.generic]) -> Array:
     if not isinstance(class_counts, Mapping) or set(class_counts) != set(classes.tolist()):
         raise InvalidParameter(f"class_counts must give a count for each of {classes.tolist()}: got {class_counts!r}.")
     counts = check_not_negative([class_counts[label] for label in classes.tolist()], "class_counts")
@@ -147,7 +159,7 @@ def _counts(class_counts: Any, classes: NDArray[Any]) -> Array:
     return counts
 
 
-def _price(asked: Any, labels: Labels, counts: Array) -> Price:
+def _price(asked: WeightingLike, labels: Labels, counts: Array) -> Price:
     """The resolved weighting; a class without rows counts as one row where the weights do not depend on it."""
     needs_counts = isinstance(asked, str | Alpha)
     if not counts.all() and needs_counts:
@@ -161,7 +173,7 @@ def _price(asked: Any, labels: Labels, counts: Array) -> Price:
     return labels.resolve(asked, np.where(counts > 0, counts, 1.0))
 
 
-def _output_bias(trained: Price) -> Any:
+def _output_bias(trained: Price) -> float | Array:
     """Where output biases start: the weighted class shares, as log-odds or as logits with the mean 0."""
     if trained.positive is not None:
         return math.log(trained.alpha)
@@ -207,13 +219,13 @@ def _networks_of(ensemble: Ensemble) -> NetworkGroup:
 
 
 def _started_trainer(
-    model: Any,
+    model: Estimator,
     state: dict[str, Any],
     recipe: Recipe,
     encoding: InputEncoding,
-    output_bias: Any,
+    output_bias: float | Array,
     fitted: NetworkGroup | None,
-) -> "StreamTrainer":
+) -> StreamTrainer:
     """The networks where they stand: at their start, as fitted, or as the last call left them."""
     need_torch()
     from crcen.training.device import find_device
@@ -237,7 +249,7 @@ def _started_trainer(
     return trainer
 
 
-def _one_pass(trainer: "StreamTrainer", state: dict[str, Any], encoding: InputEncoding, rows: FitRows) -> None:
+def _one_pass(trainer: StreamTrainer, state: dict[str, Any], encoding: InputEncoding, rows: FitRows) -> None:
     """Learn from the rows."""
     import torch
 
@@ -257,7 +269,7 @@ def _one_pass(trainer: "StreamTrainer", state: dict[str, Any], encoding: InputEn
             pass
 
 
-def _trained_networks(trainer: "StreamTrainer", encoding: InputEncoding, recipe: Recipe) -> NetworkGroup:
+def _trained_networks(trainer: StreamTrainer, encoding: InputEncoding, recipe: Recipe) -> NetworkGroup:
     """The networks as they are now."""
     if not trainer.is_finite:
         raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}, or look for extreme values.")

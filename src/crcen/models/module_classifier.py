@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
+import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import Tags
 
 from crcen.exceptions import InvalidParameter
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.options import Calibration, reject_foreign_parameters
 from crcen.models.schedule_cut import Train
+from crcen.models.validation import Seed
+from crcen.theory.goals import ThresholdGoal
+from crcen.theory.price import WeightingLike
+from crcen.theory.rows import Array
 from crcen.training.parameters import group
 from crcen.training.recipe import Inputs, Recipe, Schedule
 
@@ -70,18 +76,18 @@ class ModuleClassifier(CRCENClassifier):
     @reject_foreign_parameters
     def __init__(
         self,
-        module: Any = None,
-        weighting: Any = "balanced",
+        module: object = None,
+        weighting: WeightingLike | ThresholdGoal = "balanced",
         *,
-        optimizer: Any = None,
+        optimizer: object = None,
         l2: float = 0.0,
         n_members: int = 1,
         max_epochs: int | None = None,
         schedule: Schedule | None = None,
         calibration: str | Calibration | None = "paper",
-        pos_label: Any = None,
+        pos_label: object = None,
         device: str = "auto",
-        random_state: Any = None,
+        random_state: Seed = None,
         verbose: int = 0,
     ) -> None:
         self.module = module
@@ -115,12 +121,16 @@ class ModuleClassifier(CRCENClassifier):
             balance=bool(self._calibration().balance),
         )
 
-    def training_on(self, X: NDArray[Any], target: NDArray[Any], weights: Any, n_classes: int | None = None) -> Train:
+    def training_on(
+        self, X: NDArray[np.generic], target: NDArray[np.generic], weights: Array, n_classes: int = 2
+    ) -> Train:
         """Train jobs by autograd."""
         from crcen.training.modules import train_modules  # torch is for fitting alone
 
-        how = {"module": self.module, "optimizer": self.optimizer, "sample_weight": weights, "device": self.device}
-        return lambda jobs, progress: train_modules(X, target, jobs, **how, progress=progress)
+        own = self.module, self.optimizer
+        return lambda jobs, progress: train_modules(
+            X, target, jobs, *own, sample_weight=weights, device=self.device, progress=progress
+        )
 
     @property
     def takes_missing(self) -> bool:
@@ -128,7 +138,7 @@ class ModuleClassifier(CRCENClassifier):
         return False
 
     @property
-    def partial_fit(self) -> Any:
+    def partial_fit(self) -> NoReturn:
         """Not there: a module of one's own is trained on as one likes."""
         raise AttributeError("a ModuleClassifier is not fitted in parts; train the module itself, then fit around it.")
 
@@ -140,14 +150,14 @@ class ModuleClassifier(CRCENClassifier):
         bare.ensemble_ = replace(self.ensemble_, members=tuple(one.without_code() for one in own))
         return bare
 
-    def around(self, module: Any) -> ModuleClassifier:
+    def around(self, module: object) -> ModuleClassifier:
         """A loaded classifier with the module that its arrays belong to."""
         self.module = module
         own: Any = self.ensemble_.members
         self.ensemble_ = replace(self.ensemble_, members=tuple(one.filled(module) for one in own))
         return self
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         """Rows of any shape; sparse ones are made dense."""
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True

@@ -1,16 +1,20 @@
 """Parameter groups of the estimators, their validation, and hints for parameters under another name."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, wraps
 from inspect import get_annotations, signature, unwrap
-from typing import Any, ParamSpec, get_args
+from typing import Any, ParamSpec, Self, get_args
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from crcen.exceptions import InvalidParameter
 from crcen.models.probability import PROBABILITIES
+from crcen.theory.price import WeightingLike
+from crcen.theory.rows import Estimator
 from crcen.training.engines import ENGINES
 from crcen.training.parameters import Checked, choice, flag, number
 from crcen.training.recipe import Inputs
@@ -44,7 +48,7 @@ class Calibration(Checked):
 
     balance: bool | str = AUTO
     probability: str = AUTO
-    training_weighting: Any = None
+    training_weighting: WeightingLike = None
 
     def __post_init__(self) -> None:
         """Validate."""
@@ -55,7 +59,7 @@ class Calibration(Checked):
         )
 
     @classmethod
-    def of(cls, value: Any) -> "Calibration":
+    def of(cls, value: object) -> Calibration:
         """The settings of a parameter ``calibration``."""
         if isinstance(value, cls):
             return value
@@ -176,7 +180,7 @@ def reject_foreign_parameters(initialise: Callable[_Given, None]) -> Callable[_G
     return checked
 
 
-class GroupedParameters(BaseEstimator):
+class GroupedParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """``set_params`` and ``get_params`` that reach into groups, as ``schedule__learning_rate``."""
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -191,7 +195,7 @@ class GroupedParameters(BaseEstimator):
                 found |= {f"{name}__{field.name}": getattr(group, field.name) for field in fields(kind)}
         return found
 
-    def set_params(self, **params: Any) -> Any:
+    def set_params(self, **params: object) -> Self:
         """Set parameters of this estimator, as in scikit-learn.
 
         Parameters
@@ -206,8 +210,8 @@ class GroupedParameters(BaseEstimator):
         """
         _reject(self, params)
         kinds = dict(_groups(unwrap(type(self).__init__)))
-        own: dict[str, Any] = {}
-        nested: dict[str, dict[str, Any]] = {}
+        own: dict[str, object] = {}
+        nested: dict[str, dict[str, object]] = {}
         for key, value in params.items():
             name, _, field = key.partition("__")
             if field and name in kinds:
@@ -234,7 +238,7 @@ def _as_group(value: Any, kind: Any) -> Any:
     return kind(encoding=value) if kind is Inputs else kind()
 
 
-def _reject(estimator: Any, given: Iterable[str]) -> None:
+def _reject(estimator: Estimator, given: Iterable[str]) -> None:
     own = signature(type(estimator).__init__).parameters
     for name in given:
         instead = None if name in own else _places(unwrap(type(estimator).__init__)).get(name)
@@ -249,7 +253,7 @@ def _groups(initialise: Callable[..., None]) -> tuple[tuple[str, Any], ...]:
         (name, kind)
         for name, annotation in _annotations(initialise).items()
         for kind in get_args(annotation)
-        if is_dataclass(kind)
+        if isinstance(kind, type) and issubclass(kind, Checked)
     )
 
 

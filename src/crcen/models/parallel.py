@@ -12,9 +12,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.module_classifier import ModuleClassifier
+from crcen.theory.rows import Estimator
 
 
-def parallel_fits(model: Any, fit: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
+def parallel_fits(model: Estimator, fit: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
     """``fit(part)`` of every part, on as many cores as training may use where these are fits of our networks on a CPU.
 
     Other classifiers have threads of their own, or none that they can share. No fit warns of its convergence.
@@ -30,7 +31,7 @@ def parallel_fits(model: Any, fit: Callable[[Any], Any], parts: Sequence[Any]) -
             return list(pool.map(fit, parts))
 
 
-def _threads_of(model: Any) -> int:
+def _threads_of(model: Estimator) -> int:
     if not isinstance(model, CRCENClassifier) or isinstance(model, ModuleClassifier):
         return 1
     from crcen.training.device import find_device  # torch, which the refits load

@@ -15,10 +15,7 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.balance import class_shifts, solve_shift
 from crcen.theory.decision import log_softmax, sigmoid
 from crcen.theory.labels import Labels
-
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Index = NDArray[np.int64]
+from crcen.theory.rows import Array, Bools, Index
 
 PROBABILITIES = ("shift", "balance", "temperature", "isotonic")
 _FOLDS = 4

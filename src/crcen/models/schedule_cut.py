@@ -12,18 +12,16 @@ folds' networks is wrong for the others, by several log-odds.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crcen._support.progress import part_of
 from crcen.models.fitting import has_many_rows
+from crcen.models.search.folds import Fold
+from crcen.theory.rows import Array, Estimator, Index
 from crcen.training.jobs import TrainingJob, TrainingResult, TrainingState
 from crcen.training.recipe import Recipe, n_batches
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 Progress = Callable[[float], None]
 Train = Callable[[list[TrainingJob], Progress], list[TrainingResult]]
 States = list[TrainingState | None]
@@ -38,7 +36,7 @@ _STOPS_OF_MANY_ROWS = ((2 / 3, 2 / 3),)  # the end is best there as a rule, and 
 _SHORTEST_SCHEDULE = 12  # that goes in parts
 
 
-def is_cut(model: Any, recipe: Recipe, folds: Sequence[Any], balance: Any) -> bool:
+def is_cut(model: Estimator, recipe: Recipe, folds: Sequence[Fold], balance: bool | str) -> bool:
     """Whether folds choose the number of epochs: where it was left to the data and they end in nothing but logits."""
     left_open = model.max_epochs is None and recipe.draws_batches and not recipe.early_stopping
     return bool(folds) and left_open and isinstance(balance, str) and model.can_cut and not model.is_control

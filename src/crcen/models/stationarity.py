@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from crcen.exceptions import InvalidInput
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.validation import check_rows, check_weights
-from crcen.theory.rows import Shown
+from crcen.theory.rows import Rows, Shown
 from crcen.training.network import NetworkGroup
 
 
@@ -46,7 +45,7 @@ class Stationarity(Shown):
         )
 
 
-def stationarity(model: CRCENClassifier, X: Any, y: Any, sample_weight: Any = None) -> Stationarity:
+def stationarity(model: CRCENClassifier, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Stationarity:
     """The paper's necessary condition, for every component of the parameters.
 
     A component θ contributes Σ w (∂ℓ/∂o)(∂o/∂θ) / Σ w, plus the penalty's gradient on weights; with cross entropy

@@ -1,18 +1,20 @@
 """Validation of rows, labels, weights and parameters of estimators."""
 
 import sys
-from typing import Any
+from typing import Any, TypeAlias, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 from sklearn.utils import _safe_indexing
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import _check_sample_weight, _check_y, _num_samples, column_or_1d, validate_data
 
 from crcen.exceptions import InvalidInput
-from crcen.theory.rows import as_numpy
+from crcen.theory.rows import Array, Estimator, Rows, as_numpy
 from crcen.training.parameters import choice, flag, number
+
+Seed: TypeAlias = int | np.random.RandomState | None
 
 # Private functions of scikit-learn without a public equivalent; no other module imports them.
 take_rows, check_y, count_rows = _safe_indexing, _check_y, _num_samples
@@ -38,14 +40,14 @@ def check_flag(owner: object, name: str) -> None:
     flag(f"{name} of {type(owner).__name__}", getattr(owner, name))
 
 
-def _column_names(estimator: Any, X: Any, n_columns: int) -> list[str]:
+def _column_names(estimator: Estimator, X: Rows, n_columns: int) -> list[str]:
     names = getattr(X, "columns", None)
     if names is None:
         names = getattr(estimator, "feature_names_in_", None)
     return [str(n) for n in names] if names is not None else [str(i) for i in range(n_columns)]
 
 
-def _unreadable_columns(X: Any) -> list[str]:
+def _unreadable_columns(X: Rows) -> list[str]:
     """Names of columns that hold something that is not a number."""
     if hasattr(X, "columns"):
         columns = [(str(name), np.asarray(X[name])) for name in X.columns]
@@ -68,7 +70,7 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def _is_as_fitted(estimator: Any, X: Any) -> bool:
+def _is_as_fitted(estimator: Estimator, X: Rows) -> bool:
     """Whether scikit-learn's checks would give X back as it is: for a single row they take longer than the network."""
     return (
         type(X) is np.ndarray
@@ -80,7 +82,11 @@ def _is_as_fitted(estimator: Any, X: Any) -> bool:
     )
 
 
-def check_rows(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool) -> Any:
+@overload
+def check_rows(estimator: Estimator, X: Rows, *, reset: bool) -> Array: ...
+@overload
+def check_rows(estimator: Estimator, X: Rows, y: ArrayLike, *, reset: bool) -> tuple[Array, NDArray[np.generic]]: ...
+def check_rows(estimator: Estimator, X: Rows, y: ArrayLike = "no_validation", *, reset: bool) -> Any:
     """Rows as a float64 array (with y: also y), feature names kept or compared, every value finite.
 
     NaN passes where the estimator has ``encoding=Inputs(missing="indicator")``, or where its networks were fitted so.
@@ -142,7 +148,7 @@ def check_rows(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool)
     return checked
 
 
-def _is_table(X: Any) -> bool:
+def _is_table(X: Rows) -> bool:
     """Whether rows are real numbers in columns, which the checks of tables are for."""
     if issparse(X) or hasattr(X, "columns"):
         return True
@@ -150,7 +156,7 @@ def _is_table(X: Any) -> bool:
     return array.ndim < 3 and array.dtype.kind not in "iub"
 
 
-def _rows_of_any_shape(estimator: Any, X: Any, y: Any, reset: bool) -> Any:
+def _rows_of_any_shape(estimator: Estimator, X: Rows, y: ArrayLike, reset: bool) -> Any:
     """Images, series or whole numbers (n, ...) as they are, all finite and of one shape."""
     rows = np.asarray(X)
     if rows.dtype.kind not in "biuf" or rows.ndim < 2 or not len(rows):
@@ -160,7 +166,7 @@ def _rows_of_any_shape(estimator: Any, X: Any, y: Any, reset: bool) -> Any:
     if reset:
         estimator.row_shape_, estimator.has_whole_rows_ = rows.shape[1:], rows.dtype.kind in "iu"
         estimator.n_features_in_ = rows.shape[1]
-        vars(estimator).pop("feature_names_in_", None)
+        estimator.__dict__.pop("feature_names_in_", None)
     elif rows.shape[1:] != estimator.row_shape_:
         raise InvalidInput(f"rows must have the shape {estimator.row_shape_} of those of fit: got {rows.shape[1:]}.")
     if isinstance(y, str) and y == "no_validation":
@@ -171,7 +177,7 @@ def _rows_of_any_shape(estimator: Any, X: Any, y: Any, reset: bool) -> Any:
     return rows, labels
 
 
-def _dense(X: Any) -> NDArray[np.float64]:
+def _dense(X: Rows) -> NDArray[np.float64]:
     """A sparse matrix as an array, unless that is too large: networks read whole rows."""
     size = 8 * X.shape[0] * X.shape[1]
     if size > DENSE_BYTES:
@@ -183,7 +189,7 @@ def _dense(X: Any) -> NDArray[np.float64]:
     return np.asarray(X.toarray(), dtype=np.float64)
 
 
-def check_classes(y: NDArray[Any]) -> NDArray[Any]:
+def check_classes(y: NDArray[np.generic]) -> NDArray[np.generic]:
     """The sorted classes of y, two or more."""
     try:
         check_classification_targets(y)
@@ -195,7 +201,7 @@ def check_classes(y: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(classes)
 
 
-def check_labels(y: NDArray[Any]) -> NDArray[Any]:
+def check_labels(y: NDArray[np.generic]) -> NDArray[np.generic]:
     """The two sorted classes of y."""
     classes = check_classes(y)
     if classes.size > 2:
@@ -206,7 +212,7 @@ def check_labels(y: NDArray[Any]) -> NDArray[Any]:
     return classes
 
 
-def check_weights(sample_weight: Any, X: NDArray[np.float64]) -> NDArray[np.float64]:
+def check_weights(sample_weight: ArrayLike | None, X: NDArray[np.float64]) -> NDArray[np.float64]:
     """Row weights as float64: finite and not negative."""
     try:
         weights = _check_sample_weight(as_numpy(sample_weight), X, dtype=np.float64)

@@ -19,7 +19,7 @@ from crcen.models.options import Calibration, GroupedParameters, reject_foreign_
 from crcen.models.validation import check_choice, check_labels, check_number, check_rows
 from crcen.paper import Array, Bools, Index, Labelled, Seed, Values
 from crcen.theory.labels import Labels
-from crcen.theory.price import CostRatio, Price
+from crcen.theory.price import CostRatio, Price, WeightingLike
 from crcen.training.recipe import Inputs, Schedule
 
 __all__ = ["PAPER", "CSMLPClassifier", "MovedThresholdClassifier", "PairedClassifier", "ResampledClassifier"]
@@ -46,7 +46,7 @@ class CSMLPClassifier(CRCENClassifier):
     @reject_foreign_parameters
     def __init__(
         self,
-        weighting: object = "balanced",
+        weighting: WeightingLike = "balanced",
         *,
         hidden: object = (32,),
         l2: float = 1e-4,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from crcen.scale.checkpoint import Progress, read_checkpoint, write_checkpoint
 from crcen.scale.plan import StreamPlan, check_streamable, make_plan, streamed_encoding
 from crcen.scale.sources import BatchSource, RowBlocks, RowSource, Source, open_source, read_ahead
 from crcen.scale.statistics import StreamStatistics, survey_source
+from crcen.theory.price import WeightingLike
 from crcen.training.device import find_device
 from crcen.training.jobs import Status
 from crcen.training.parameters import group
@@ -199,7 +200,7 @@ def _scratch_folder(checkpoint: Path | None) -> Iterator[Path]:
 
 def streamed_model(weighting: object, epochs: int, parameters: Parameters, **counts: object) -> CRCENClassifier:
     """A classifier with the settings of a streamed fit, checked, and so are the ``counts`` of rows and workers."""
-    model = CRCENClassifier(weighting, **{"max_epochs": epochs, **_DEFAULTS, **parameters})
+    model = CRCENClassifier(cast(WeightingLike, weighting), **{"max_epochs": epochs, **_DEFAULTS, **parameters})
     schedule = group("schedule", model.schedule, Schedule, "learning_rate=0.02")
     model.schedule = replace(schedule, batch_size=schedule.batch_size or _BATCH_SIZE)
     check_streamable(model)

@@ -481,7 +481,7 @@ def alpha_of(weighting: object) -> float:
     return spec.value
 
 
-def is_price_of_two(weighting: WeightingLike) -> bool:
+def is_price_of_two(weighting: object) -> bool:
     """Whether a weighting can only be for two classes."""
     if isinstance(weighting, Price):
         return weighting.positive is not None

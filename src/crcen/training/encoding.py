@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +68,7 @@ class InputEncoding:
         return len(self.mean)
 
     @cached_property
-    def _bounds(self) -> tuple[Any, ...]:
+    def _bounds(self) -> tuple[float | Array, ...]:
         """Low and high, as single numbers where all columns share them: clipping is then several times as fast."""
         return tuple(part[0] if (part == part[0]).all() else part for part in (self.low, self.high) if part is not None)
 
@@ -373,7 +373,9 @@ def candidate_targets(total: float) -> Array:
     return np.asarray(np.linspace(0, 1, MOST_CANDIDATES + 1)[1:] * total * (1 - 1e-12))
 
 
-def candidates_of(values: Array, y: NDArray[Any], weights: Array, cumulative: Array, labels: Index) -> Candidates:
+def candidates_of(
+    values: Array, y: NDArray[np.generic], weights: Array, cumulative: Array, labels: Index
+) -> Candidates:
     """Candidates of a sorted column, with classes weighted equally; ``cumulative`` is the cumulative row weight."""
     if not len(values):
         return Candidates.none()

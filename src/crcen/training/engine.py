@@ -5,8 +5,8 @@ or raises for slow convergence.
 
 On a CPU the stacks are split into pieces, and each piece runs on one thread. The steps of small networks are too short
 to be shared: threads that synchronise after every operation gain little on an idle machine and lose tenfold on a busy
-one. The number of threads sets how many pieces run at the same time. It influences how they are split only where
-networks are batch-invariant, which is tested. So it does not change a result by a single bit.
+one. The number of threads sets how many pieces run at the same time, not how stacks are split: it does not change a
+result by a single bit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.rows import check_binary_target, check_class_numbers, check_row_weights
-from crcen.training.batch_invariance import is_batch_invariant
 from crcen.training.device import find_device
 from crcen.training.jobs import TrainingJob, TrainingResult
 from crcen.training.planner import (
@@ -33,7 +32,6 @@ from crcen.training.planner import (
     pieces,
     plan,
     shared_bytes,
-    split_for_cores,
     stack_bytes,
 )
 from crcen.training.rows import TrainingData
@@ -114,7 +112,7 @@ class Trainer:
         if not stacks:
             return []
         data.prepare(jobs)
-        work = self._pieces(stacks, jobs) if data.device.type == "cpu" else stacks
+        work = pieces(stacks, jobs, data.n_inputs) if data.device.type == "cpu" else stacks
         meter = _Meter([_cost(groups, jobs) for groups in work], progress)
         workers = self._workers(work, jobs)
         if workers > 1:
@@ -155,13 +153,6 @@ class Trainer:
                 f"smaller network, fewer bins or the standard encoding."
             )
         return [stack.groups for stack in stacks]
-
-    def _pieces(self, stacks: list[Groups], jobs: Sequence[TrainingJob]) -> list[Groups]:
-        """Pieces by size, and more of them for idle cores if that does not change a bit."""
-        data, cores = self.data, min(THREADS.get(), usable_cores())
-        work = pieces(stacks, jobs, data.n_inputs)
-        may_split = lambda groups: is_batch_invariant(groups, jobs, data)  # noqa: E731
-        return split_for_cores(work, jobs, data.n_inputs, cores, may_split)
 
     def _workers(self, work: Sequence[Groups], jobs: Sequence[TrainingJob]) -> int:
         """How many pieces run at the same time: limited by threads, cores and memory."""

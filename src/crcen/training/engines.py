@@ -42,7 +42,7 @@ def find_engine(name: str) -> Engine:
     return found
 
 
-def trainer_on(name: str, X: Any, y: Any, n_classes: int = 2, **options: Any) -> Engine:
+def trainer_on(name: str, X: Array, y: NDArray[np.generic], n_classes: int = 2, **options: Any) -> Engine:
     """A function that trains lists of jobs on these rows; y holds class numbers below ``n_classes``."""
     need_torch()
     if name == "local":
@@ -52,7 +52,7 @@ def trainer_on(name: str, X: Any, y: Any, n_classes: int = 2, **options: Any) ->
     return partial(find_engine(name), X, y, **options)
 
 
-def trainer_on_some(train: Any, rows: Any) -> Engine:
+def trainer_on_some(train: Any, rows: NDArray[np.int64]) -> Engine:
     """The same function for a subset of the rows of `trainer_on`."""
     if not isinstance(train, partial):
         found: Engine = train.on(rows)

@@ -26,7 +26,7 @@ Array = NDArray[np.float64]
 Progress = Callable[[float], None]
 
 
-def built(module: Any) -> nn.Module:
+def built(module: object) -> nn.Module:
     """A module from a factory, or a copy of a module."""
     if isinstance(module, nn.Module):
         return copy.deepcopy(module)
@@ -38,7 +38,7 @@ def built(module: Any) -> nn.Module:
     return made
 
 
-def as_tensor(X: NDArray[Any]) -> Tensor:
+def as_tensor(X: NDArray[np.generic]) -> Tensor:
     """Rows as input of a module: real numbers in float32, integers as int64."""
     if X.dtype.kind in "iu":
         return torch.from_numpy(np.ascontiguousarray(X, dtype=np.int64))
@@ -64,7 +64,7 @@ def logits_of(module: nn.Module, inputs: Tensor, n_outputs: int) -> Tensor:
 class FittedModule:
     """One trained module: its state as arrays, and the shift of the balance solve."""
 
-    state: dict[str, NDArray[Any]]  # the ``state_dict``
+    state: dict[str, NDArray[np.generic]]  # the ``state_dict``
     n_outputs: int  # 1 for two classes, otherwise their number
     shift: Array  # added to the logits, in float64
 
@@ -81,7 +81,7 @@ class FittedModule:
         object.__setattr__(found, "_module", module)
         return found
 
-    def filled(self, module: Callable[[], nn.Module] | nn.Module) -> "FittedModule":
+    def filled(self, module: object) -> "FittedModule":
         """The same with a module given by the caller, into which the state is loaded."""
         own = built(module)
         try:
@@ -108,7 +108,7 @@ class FittedModule:
             )
         return module
 
-    def logits(self, X: NDArray[Any]) -> Array:
+    def logits(self, X: NDArray[np.generic]) -> Array:
         """Weighted logits of rows, float64 (n,), or (n, C) for C classes, on one torch thread.
 
         One thread, because a forked process does not inherit the thread pool and would wait for it forever.
@@ -129,7 +129,7 @@ class ModuleGroup:
     def __len__(self) -> int:
         return len(self.modules)
 
-    def logits(self, X: NDArray[Any]) -> Array:
+    def logits(self, X: NDArray[np.generic]) -> Array:
         """Mean logits, (n, 1) or (n, C)."""
         mean = np.mean([module.logits(X) for module in self.modules], axis=0)
         return np.asarray(mean[:, None] if mean.ndim == 1 else mean)
@@ -142,7 +142,7 @@ class ModuleGroup:
         """The same without the modules."""
         return ModuleGroup(tuple(one.without_code() for one in self.modules))
 
-    def filled(self, module: Any) -> "ModuleGroup":
+    def filled(self, module: object) -> "ModuleGroup":
         """The same with modules given by the caller."""
         return ModuleGroup(tuple(one.filled(module) for one in self.modules))
 
@@ -160,7 +160,13 @@ class ModuleRows:
 
     @classmethod
     def of(
-        cls, X: NDArray[Any], y: NDArray[Any], sizes: Array, rows: Index, job: TrainingJob, device: torch.device
+        cls,
+        X: NDArray[np.generic],
+        y: NDArray[np.generic],
+        sizes: Array,
+        rows: Index,
+        job: TrainingJob,
+        device: torch.device,
     ) -> "ModuleRows":
         """Some rows, weighted as in the job's loss."""
         weights = _row_weights(job, y[rows], sizes[rows])
@@ -180,7 +186,7 @@ class ModuleRows:
         return (self.weights[part] * cross_entropy(logits, y, reduction="none")).sum()
 
 
-def _row_weights(job: TrainingJob, y: NDArray[Any], sizes: Array) -> Array:
+def _row_weights(job: TrainingJob, y: NDArray[np.generic], sizes: Array) -> Array:
     return np.asarray(np.array(job.class_weights)[y.astype(np.int64)] * sizes)
 
 
@@ -191,7 +197,7 @@ class AutogradEpochs:
     ½·l2·‖W‖²; biases and norms are not.
     """
 
-    def __init__(self, module: nn.Module, rows: ModuleRows, job: TrainingJob, optimizer: Any) -> None:
+    def __init__(self, module: nn.Module, rows: ModuleRows, job: TrainingJob, optimizer: object) -> None:
         self.module, self.rows, self.job = module, rows, job
         self.optimizer = _optimizer(optimizer, module, job)
         self.peaks = [group["lr"] for group in self.optimizer.param_groups]
@@ -241,7 +247,7 @@ class AutogradEpochs:
         return 0.5 * self.job.l2 * torch.stack(squares).sum() if squares else 0.0
 
 
-def _optimizer(given: Any, module: nn.Module, job: TrainingJob) -> torch.optim.Optimizer:
+def _optimizer(given: object, module: nn.Module, job: TrainingJob) -> torch.optim.Optimizer:
     parameters = [p for p in module.parameters() if p.requires_grad]
     if not parameters:
         raise InvalidParameter("the module has no parameter that can be trained.")
@@ -258,12 +264,12 @@ def _optimizer(given: Any, module: nn.Module, job: TrainingJob) -> torch.optim.O
 
 
 def train_modules(
-    X: NDArray[Any],
-    y: NDArray[Any],
+    X: NDArray[np.generic],
+    y: NDArray[np.generic],
     jobs: Sequence[TrainingJob],
+    module: object,
+    optimizer: object = None,
     *,
-    module: Any,
-    optimizer: Any = None,
     sample_weight: Array,
     device: str = "auto",
     progress: Progress | None = None,
@@ -280,12 +286,12 @@ def train_modules(
 
 
 def _trained(
-    X: NDArray[Any],
-    y: NDArray[Any],
+    X: NDArray[np.generic],
+    y: NDArray[np.generic],
     sizes: Array,
     job: TrainingJob,
-    module: Any,
-    optimizer: Any,
+    module: object,
+    optimizer: object,
     device: torch.device,
     number: int,
     n_jobs: int,
@@ -339,7 +345,9 @@ def _mean_loss(net: nn.Module, rows: ModuleRows, n_outputs: int) -> float:
     return float(sum(float(rows.loss(net, part, n_outputs)) for part in parts))
 
 
-def _solved(fitted: FittedModule, X: NDArray[Any], y: NDArray[Any], sizes: Array, job: TrainingJob) -> Array:
+def _solved(
+    fitted: FittedModule, X: NDArray[np.generic], y: NDArray[np.generic], sizes: Array, job: TrainingJob
+) -> Array:
     logits = fitted.logits(X)
     if job.n_outputs == 1:
         return np.array([solve_shift(y == 1, logits, _row_weights(job, y, sizes))])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ _ONE_THREAD, _ONE_THREAD_VECTOR = 2**18, 2**13
 _NUMBERS_AT_ONCE = 2**17
 
 Array = NDArray[np.float64]
+_Float = TypeVar("_Float", np.float32, np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,9 +130,10 @@ class NetworkGroup:
         return replace(self, weights=weights, biases=(*self.biases[:-1], slope * self.biases[-1]))
 
 
-def log_sigmoid(outputs: NDArray[np.floating[Any]]) -> Any:
+def log_sigmoid(outputs: NDArray[_Float]) -> NDArray[_Float]:
     """log σ(o), in the precision of o."""
-    return -np.logaddexp(outputs.dtype.type(0.0), -outputs)
+    found: NDArray[_Float] = -np.logaddexp(outputs.dtype.type(0.0), -outputs)
+    return found
 
 
 def stacked_logits(
@@ -179,7 +181,7 @@ def _product(h: Array, weight: Array) -> Array:
     return out
 
 
-def activate(name: str, h: NDArray[np.floating[Any]]) -> None:
+def activate(name: str, h: NDArray[_Float]) -> None:
     """Apply an activation in place."""
     if name == "relu":
         np.maximum(h, 0.0, out=h)

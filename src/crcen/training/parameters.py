@@ -73,7 +73,7 @@ def flag(name: str, value: object) -> bool:
     return bool(value)
 
 
-def layer_sizes(name: str, value: Any) -> tuple[int, ...]:
+def layer_sizes(name: str, value: object) -> tuple[int, ...]:
     """Hidden layer sizes as a tuple; a single number is one layer."""
     layers: tuple[Any, ...] = tuple(value) if isinstance(value, tuple | list | np.ndarray) else (value,)
     if all(isinstance(h, numbers.Integral) and not isinstance(h, bool) and int(h) > 0 for h in layers):

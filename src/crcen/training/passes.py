@@ -172,7 +172,6 @@ class Design(NamedTuple):
     loss: str
     is_linear: bool
     is_scaled: bool
-    by_products: bool
     scale_speed: float
     n_outputs: int
 
@@ -254,13 +253,7 @@ def forward(
             out = out.reshape(out.size(0), out.size(1), -1)
         elif len(block.hidden) > 1:
             out_weight = layers.out_weight.reshape([-1, 1, layers.out_weight.size(2)])
-            if design.by_products:
-                out = torch.bmm(inner[-1], out_weight.transpose(1, 2))
-            else:
-                out = (inner[-1] * out_weight).sum(-1)
-            out = out.view([h.size(0), block.size, h.size(1)]).transpose(1, 2)
-        elif design.by_products:
-            out = torch.matmul(units.transpose(1, 2), layers.out_weight.unsqueeze(3)).squeeze(3).transpose(1, 2)
+            out = (inner[-1] * out_weight).sum(-1).view([h.size(0), block.size, h.size(1)]).transpose(1, 2)
         else:
             out = torch.mul(units, layers.out_weight.unsqueeze(1), out=place.back).sum(-1)
         kept.append(inner)
@@ -335,11 +328,7 @@ def gradient(
             found = _output_backward(error_here, units.transpose(1, 2), layers.out_weight, layer_grads.out_weight)
             target.copy_(found.transpose(1, 2))
             continue
-        if design.by_products:
-            products = torch.matmul(error_here.transpose(1, 2).unsqueeze(2), units.transpose(1, 2))
-            layer_grads.out_weight.add_(products.squeeze(2))
-        else:
-            layer_grads.out_weight.add_(torch.mul(units, error_here.unsqueeze(3), out=target).sum(1))
+        layer_grads.out_weight.add_(torch.mul(units, error_here.unsqueeze(3), out=target).sum(1))
         torch.mul(error_here.unsqueeze(3), layers.out_weight.unsqueeze(1), out=target)
     before_activation(design.activation, back, buffers.hidden)
     _first_gradient(design, own, grads, buffers, x, ramps, batch, back, add)

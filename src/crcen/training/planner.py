@@ -30,8 +30,6 @@ _ROWS_AT_ONCE = 2048  # for a solver that reads all rows
 # (the shared work, table lookups of a batch, grows with its rows).
 _OPERATIONS_OF_GROUPS, _OPERATIONS_OF_NETWORKS, _ROWS_OF_A_BATCH = 1e7, 2e7, 128
 _MOST_PIECES = 16
-# Idle cores take smaller pieces.
-_OPERATIONS_ON_A_FREE_CORE = 4e6
 
 
 @dataclass(frozen=True)
@@ -146,31 +144,6 @@ def pieces(stacks: Sequence[Groups], jobs: Sequence[TrainingJob], n_inputs: Inpu
         largest = parts.pop(position)[1]
         parts += [(step_operations(half, jobs, n_inputs), half) for half in halves(largest)]
     return [groups for _, groups in sorted(parts, key=lambda part: -part[0])]
-
-
-def split_for_cores(
-    parts: Sequence[Groups],
-    jobs: Sequence[TrainingJob],
-    n_inputs: Inputs,
-    n_cores: int,
-    may_split: Callable[[Groups], bool],
-) -> list[Groups]:
-    """Split the largest pieces of one group further until there are as many as cores.
-
-    ``may_split`` tells whether the networks of a piece are batch-invariant.
-    """
-    found, left = list(parts), list(parts)
-    while left and len(found) < n_cores:
-        left.sort(key=lambda groups: step_operations(groups, jobs, n_inputs))
-        largest = left.pop()
-        if len(largest) > 1 or len(largest[0]) == 1 or not jobs[largest[0][0]].draws_batches:
-            continue
-        if step_operations(largest, jobs, n_inputs) < 2 * _OPERATIONS_ON_A_FREE_CORE or not may_split(largest):
-            continue
-        found.remove(largest)
-        found += halves(largest)
-        left += halves(largest)
-    return sorted(found, key=lambda groups: -step_operations(groups, jobs, n_inputs))
 
 
 def _least(groups: Groups, jobs: Sequence[TrainingJob], n_parts: int) -> float:

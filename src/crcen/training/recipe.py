@@ -147,7 +147,7 @@ class Inputs(Checked):
         ``False`` uses the inputs unchanged, whatever the encoding.
     """
 
-    encoding: Any = "auto"
+    encoding: str | tuple[str, ...] = "auto"
     bins: int = 12
     missing: str = "error"
     column_scales: bool | str | None = None

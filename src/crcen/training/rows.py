@@ -34,8 +34,6 @@ VALIDATION_ROWS = 512
 _NUMBERS_AT_ONCE, _NUMBERS_ON_A_GPU = 2**19, 2**24
 # Vectorised kernels use another code path for the remainder of a vector; batches of whole vectors have none.
 _ROWS_OF_A_VECTOR, _HARDLY_MORE = 32, 1.05
-# Encoded numbers of several batches that a GPU gathers at a time.
-_NUMBERS_GATHERED = 2**26
 
 Array = NDArray[np.float64]
 
@@ -292,7 +290,7 @@ class RowFeed:
         return BatchIndex(*(sent(torch.from_numpy(part), self.data.device) for part in (rows, positions)))
 
     def _padded_size(self, size: int) -> int:
-        """Rows of a batch: whole vectors of a processor, if that is hardly more (needed for batch invariance)."""
+        """Rows of a batch: whole vectors of a processor if that is hardly more, for the same bits in any stack."""
         padded = -(-size // _ROWS_OF_A_VECTOR) * _ROWS_OF_A_VECTOR
         return padded if self.data.device.type == "cpu" and padded <= _HARDLY_MORE * size else size
 
@@ -302,21 +300,9 @@ class RowFeed:
         All batches share one buffer. Ramps that are looked up are left out.
         """
         rows = self.epoch_rows(index)
-        gathered = self._gathered(rows)
         for i in range(index.rows.shape[1]):
-            if gathered is None:
-                fill_batch(rows, i)
-            yield rows.batch if gathered is None else gathered[i], rows.y[:, i, :, None], rows.weights[:, i, :, None]
-
-    def _gathered(self, rows: EpochRows) -> Tensor | None:
-        """All batches at once, (batches, G, B, F+1), on a GPU, where many small gathers take as long as one."""
-        count, (groups, size, width) = rows.places.shape[1], rows.batch.shape
-        if not rows.batch.is_cuda or count * rows.batch.numel() > _NUMBERS_GATHERED:
-            return None
-        found = rows.batch.new_ones(count, groups, size, width)
-        for group, own in enumerate(rows.own):
-            found[:, group, :, :-1] = own[rows.places[min(group, len(rows.places) - 1)]]
-        return found
+            fill_batch(rows, i)
+            yield rows.batch, rows.y[:, i, :, None], rows.weights[:, i, :, None]
 
     def ramps(self, index: BatchIndex, batches: slice = slice(None), *, with_readers: bool = True) -> RampLookup:
         """The lookups of some batches, if ramps are looked up."""

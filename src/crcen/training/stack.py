@@ -122,8 +122,6 @@ class Stack:
             loss,
             self.is_linear,
             scaled,
-            # Matrix products save memory traffic, the limit of a GPU; a CPU is limited by calls and cache.
-            device.type == "cuda",
             _SCALE_SPEED,
             n_outputs,
         )

@@ -34,20 +34,10 @@ class TestParameters:
             ({"weighting": [0.5, 2.0]}, r"2(\.0)?"),
             ({"weighting": [Budget(2), "cheap"]}, "cheap"),
             ({"weighting": [{0: 1}]}, "weighting dict"),
-            ({"n_members": 0}, "n_members"),
-            ({"max_epochs": 0}, "max_epochs"),
-            ({"batch_size": 1.5}, "batch_size"),
-            ({"learning_rate": -1}, "learning_rate"),
-            ({"activation": "step"}, "activation"),
-            ({"solver": "sgd"}, "solver"),
-            ({"tol": -1}, "tol"),
-            ({"standardize": "yes"}, "standardize"),
             ({"balance": "out of fold"}, r"balance .*'oof'.*got 'out of fold'"),
-            ({"balance": None}, "balance"),
             ({"one_standard_error": 1.5}, "one_standard_error"),
             ({"halving": "yes"}, "halving"),
             ({"device": "tpu"}, "device"),
-            ({"verbose": -1}, "verbose"),
             ({"pos_label": 7}, "pos_label"),
             ({"random_state": "luck"}, "random_state"),
             ({"scoring": "beauty"}, r"scoring must be one of .*g_mean.*got 'beauty'"),
@@ -67,12 +57,6 @@ class TestParameters:
 
 
 class TestRows:
-    def test_nan(self, rare_rows):
-        X, y = rare_rows()
-        X[3, 1] = np.nan
-        with pytest.raises(InvalidInput, match="NaN in column 1"):
-            CRCENClassifierCV(**grouped(**LIGHT)).fit(X, y)
-
     def test_one_class(self, rare_rows):
         X, y = rare_rows()
         with pytest.raises(InvalidInput, match="one class only"):
@@ -107,20 +91,6 @@ def interrupted_at(part):
 
 
 class TestInterruption:
-    @pytest.mark.parametrize("part", [1, 2, "refit"])
-    def test_what_was_not_fitted_stays_so(self, rare_rows, monkeypatch, part):
-        X, y = rare_rows()
-        clf = CRCENClassifierCV(**grouped(**LIGHT))
-        before = dict(vars(clf))
-        monkeypatch.setattr(Trainer, "__call__", interrupted_at(part))
-        with pytest.raises(KeyboardInterrupt):
-            clf.fit(X, y)
-        assert vars(clf) == before
-        with pytest.raises(NotFittedError):
-            check_is_fitted(clf)
-        with pytest.raises(NotFittedError):
-            clf.predict(X)
-
     @pytest.mark.parametrize("part", [1, 2, "refit"])
     def test_what_was_fitted_keeps_its_fit(self, rare_rows, monkeypatch, part):
         X, y = rare_rows()
@@ -175,11 +145,6 @@ class TestRepetition:
         logits = clf.decision_function(X)
         np.testing.assert_array_equal(clf.fit(X, y).decision_function(X), logits)
 
-    def test_another_seed_another_result(self, rare_rows):
-        X, y = rare_rows()
-        one, other = (CRCENClassifierCV(**grouped(**(LIGHT | {"random_state": seed}))).fit(X, y) for seed in (0, 1))
-        assert (one.decision_function(X) != other.decision_function(X)).all()
-
     def test_random_state_instances(self, rare_rows):
         X, y = rare_rows()
         one, other = (
@@ -191,15 +156,3 @@ class TestRepetition:
         self.assert_same(one, whole, X)
         logits = one.decision_function(X)
         assert (one.fit(X, y).decision_function(X) != logits).any()  # the stream went on
-
-    def test_the_global_state_is_not_touched_with_a_seed(self, rare_rows):
-        X, y = rare_rows()
-        before = np.random.get_state()[1].copy()  # noqa: NPY002
-        CRCENClassifierCV(**grouped(**LIGHT)).fit(X, y)
-        np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
-
-    def test_y_and_x_are_not_written_to(self, rare_rows):
-        X, y = rare_rows()
-        X.setflags(write=False)
-        y.setflags(write=False)
-        CRCENClassifierCV(**grouped(**LIGHT)).fit(X, y)

@@ -1,12 +1,8 @@
 """The search beside and inside scikit-learn's own tools."""
 
-import pickle
-
 import numpy as np
-import pandas as pd
 import pytest
 from sklearn import config_context
-from sklearn.calibration import CalibratedClassifierCV
 from sklearn.model_selection import GridSearchCV, GroupKFold, StratifiedKFold, cross_val_score, cross_validate
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -104,21 +100,6 @@ class TestTools:
             "l2": 0.5,
             "encoding": "standard",
         }
-
-    def test_calibration(self, rare_rows):
-        X, y = rare_rows()
-        clf = CalibratedClassifierCV(CRCENClassifierCV(**grouped(**LIGHT)), cv=2).fit(X, y)
-        assert clf.predict_proba(X).shape == (len(y), 2)
-
-    def test_frames_and_pickles(self, rare_rows):
-        X, y = rare_rows()
-        frame = pd.DataFrame(X, columns=["a", "b", "c"])
-        clf = CRCENClassifierCV(**grouped(**LIGHT)).fit(frame, pd.Series(y).map({0: "no", 1: "yes"}))
-        assert clf.feature_names_in_.tolist() == ["a", "b", "c"]
-        copy = pickle.loads(pickle.dumps(clf))
-        np.testing.assert_array_equal(copy.decision_function(frame), clf.decision_function(frame))
-        assert copy.cv_results_["params"] == clf.cv_results_["params"]
-        assert copy.oof_counts_ == clf.oof_counts_
 
 
 class TestRouting:

@@ -221,15 +221,6 @@ class TestSampleWeight:
         assert weighted.oof_counts_ == repeated.oof_counts_
         assert weighted.oof_key_equation_.lhs == pytest.approx(repeated.oof_key_equation_.lhs, rel=1e-5)
 
-    def test_the_scale_of_weights_means_nothing(self, rare_rows):
-        X, y = rare_rows()
-        weights = np.random.default_rng(0).exponential(size=len(y))
-        one, other = (
-            CRCENClassifierCV(**grouped(cv=3, **CONVEX)).fit(X, y, sample_weight=s * weights) for s in (1.0, 1000.0)
-        )
-        np.testing.assert_allclose(one.cv_results_["mean_test_score"], other.cv_results_["mean_test_score"], rtol=1e-6)
-        np.testing.assert_allclose(one.oof_decision_function_, other.oof_decision_function_, atol=1e-5)
-
     def test_no_weight_is_weight_one(self, rare_rows):
         X, y = rare_rows()
         one, other = (

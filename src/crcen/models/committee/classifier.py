@@ -1,16 +1,18 @@
 """CommitteeClassifier: networks and trees, combined out of fold and decided at one price."""
 
+from __future__ import annotations
+
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any
 
 import joblib
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils import Tags
 
 from crcen._support.progress import part_of, progress_bar
 from crcen.exceptions import CrcenError, InvalidInput, InvalidParameter, MissingExtra, TrainingFailed
@@ -32,17 +34,18 @@ from crcen.models.members.member import EFFORTS, FittedMember, MemberKind, Membe
 from crcen.models.members.registry import default_members, member_kind
 from crcen.models.members.tree_arrays import TreeEnsemble
 from crcen.models.search.folds import Fold, checked_folds
-from crcen.models.validation import check_choice, check_classes, check_number, check_rows, check_weights
+from crcen.models.validation import Seed, check_choice, check_classes, check_number, check_rows, check_weights
+from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import on_rows, without_test
 from crcen.theory.labels import Labels
-from crcen.theory.price import Price, is_price_of_two
-
-Array = NDArray[np.float64]
+from crcen.theory.price import Price, WeightingLike, is_price_of_two
+from crcen.theory.rows import Array, Estimator, Rows, Splitter
+from crcen.training.network import Member
 
 _REPEATS = 4  # fits of every member with the most effort, each with a seed and folds of its own
 
 
-class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
+class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Networks and boosted trees that decide together at a stated price.
 
     Every member is searched on the same folds, unweighted. Non-negative weights combine the members' natural
@@ -113,16 +116,16 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        weighting: Any = "balanced",
+        weighting: WeightingLike | ThresholdGoal = "balanced",
         *,
-        members: Any = None,
+        members: str | Sequence[str | Estimator] | None = None,
         effort: str = "standard",
-        cv: Any = 4,
+        cv: Splitter = 4,
         time_limit: float | None = None,
         n_jobs: int | None = None,
-        pos_label: Any = None,
+        pos_label: object = None,
         device: str = "auto",
-        random_state: Any = None,
+        random_state: Seed = None,
         verbose: int = 0,
     ) -> None:
         self.weighting = weighting
@@ -138,7 +141,9 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
 
     takes_missing = True  # trees and networks both learn from missing values
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> "CommitteeClassifier":
+    def fit(
+        self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> CommitteeClassifier:
         """Search every member, combine them, solve at the price.
 
         Parameters
@@ -160,7 +165,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
             self._fit(X, y, sample_weight, groups)
         return self
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
+    def _fit(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None, groups: ArrayLike | None) -> None:
         start, clock = time.perf_counter(), Clock(self.time_limit)
         kinds = self._kinds()
         X, y = check_rows(self, X, y, reset=True)
@@ -202,7 +207,9 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
             search_rows=rows,
         )
 
-    def _search(self, kinds: list[MemberKind], task: MemberTask, clock: Clock, progress: Any) -> list[FittedMember]:
+    def _search(
+        self, kinds: list[MemberKind], task: MemberTask, clock: Clock, progress: Callable[[float], None]
+    ) -> list[FittedMember]:
         """Search every member within its share of the time; one that fails is left out."""
         found: dict[str, FittedMember] = {}
         failure: Exception | None = None
@@ -230,7 +237,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
             raise TrainingFailed(f"every member failed; the last error was: {failure}") from failure
         return [found[kind.name] for kind in kinds if kind.name in found]
 
-    def _folds_again(self, rows: FitRows, groups: Any, seed: int) -> list[Fold]:
+    def _folds_again(self, rows: FitRows, groups: ArrayLike | None, seed: int) -> list[Fold]:
         """Other folds of the same kind; the same ones where they were given or are of time."""
         cv = self.cv
         if getattr(cv, "shuffle", False) and hasattr(cv, "random_state"):
@@ -241,7 +248,12 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         return checked_folds(cv, rows.X, rows.y, rows.weights, rows.labels, groups, seed)
 
     def _repeat(
-        self, found: list[FittedMember], kinds: list[MemberKind], task: MemberTask, again: list[Any], clock: Clock
+        self,
+        found: list[FittedMember],
+        kinds: list[MemberKind],
+        task: MemberTask,
+        again: list[list[Fold]],
+        clock: Clock,
     ) -> list[FittedMember]:
         """Average members over further seeds and folds, as far as there is time."""
         by_name, n_done = {kind.name: kind for kind in kinds}, {one.name: 1 for one in found}
@@ -260,7 +272,9 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
                 members[name] = replace(one, parts=parts, logits=mean, seconds=spent)
         return list(members.values())
 
-    def refit_on(self, X: Any, y: Any, sample_weight: Any = None, *, n_networks: int = 2) -> "CommitteeClassifier":
+    def refit_on(
+        self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None, *, n_networks: int = 2
+    ) -> CommitteeClassifier:
         """Train the members on other rows at the settings that were chosen, without a search.
 
         The members' weights, the intercept and the price stay as they are; `crcen.training_error` compares such
@@ -286,7 +300,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         rows = FitRows(X, y, check_weights(sample_weight, X), ensemble.labels)
         task, kinds = self._task(rows, base_seed(self.random_state)), {one.name: one for one in self._kinds()}
         weight_of = {one.name: one.weight for one in self.leaderboard_[:-1]}
-        parts: list[Any] = []
+        parts: list[Member] = []
         weights: list[float] = []
         for name, chosen in settings.items():
             own = kinds[name] if name in kinds else member_kind(name)
@@ -332,7 +346,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         intercepts, crossed = (labels.columns(both[..., 1] - both[..., 0]) for both in (stacking.intercepts, crossed))
         return intercepts, crossed
 
-    def _parts(self, found: list[FittedMember]) -> list[tuple[Any, float]]:
+    def _parts(self, found: list[FittedMember]) -> list[tuple[Member, float]]:
         """Every model with its weight; members without weight are left out."""
         pairs = list(zip(found, self.member_weights_.tolist(), strict=True))
         pairs = [(one, weight) for one, weight in pairs if weight > 0.0] or pairs[:1]
@@ -356,7 +370,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         write_ensemble(self, ensemble, on_rows(ensemble.key_equation(*held_out), OUT_OF_FOLD_ROWS))
         write_out_of_fold(self, ensemble, weighted)
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         """Any number of classes, unless the weighting is a price of two; missing cells are learned from."""
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = not is_price_of_two(self.weighting)
@@ -372,10 +386,10 @@ def normalised(weights: Array) -> Array:
     return scaled.astype(np.float32).astype(np.float64)
 
 
-def _with_outputs(parts: Sequence[Any], labels: Labels) -> tuple[Any, ...]:
+def _with_outputs(parts: Sequence[Member], labels: Labels) -> tuple[Member, ...]:
     """Members with the outputs of an ensemble: of two classes one, the log-odds of the positive class."""
 
-    def of_positive(part: Any) -> Any:
+    def of_positive(part: Member) -> Member:
         if isinstance(part, ExternalMember):
             return replace(part, is_binary=True)
         return part.column(1) if isinstance(part, TreeEnsemble) else part

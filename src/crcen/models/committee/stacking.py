@@ -1,20 +1,16 @@
 """Weights of a committee's members, and the leaderboard."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from crcen.models.members.member import FittedMember, log_loss
 from crcen.theory.decision import softmax
-from crcen.theory.rows import Shown
-
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Index = NDArray[np.int64]
+from crcen.theory.rows import Array, Bools, Index, Shown
 
 # Strengths of the shrinkage to choose from, in units of rows: about how many it takes to move away from equal weights.
 RIDGES = (5.0, 20.0, 80.0)
@@ -153,7 +149,12 @@ class MemberScore(Shown):
 
 
 def leaderboard(
-    members: Sequence[FittedMember], weights: Array, crossed: Array, target: Index, row_weights: Array, classes: Any
+    members: Sequence[FittedMember],
+    weights: Array,
+    crossed: Array,
+    target: Index,
+    row_weights: Array,
+    classes: Sequence[int] | None,
 ) -> list[MemberScore]:
     """A line for each member, and one for the committee, whose logits are ``crossed``.
 

@@ -2,8 +2,7 @@
 
 import json
 import tempfile
-import time
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen._support.extras import need
-from crcen.models.clock import OutOfTime
-from crcen.models.members.member import FittedMember, MemberKind, MemberTask, fold_logits, parallel_map
-from crcen.models.members.tree_arrays import TreeEnsemble, float32_threshold
+from crcen.models.members.member import (
+    Chosen,
+    FittedMember,
+    MemberKind,
+    MemberTask,
+    affordable_trees,
+    fold_logits,
+    parallel_map,
+)
+from crcen.models.members.tree_arrays import TreeArrays, TreeEnsemble, float32_threshold
+from crcen.theory.rows import Array, Estimator, Index
 from crcen.training.network import Member
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 _TREES, _RATE, _DEPTH, _BORDERS, _LEAF_STEPS = 400, 0.06, 6, 32, 10
 _WAIT = 50  # trees without gain on the held-out rows of a fold after which it ends
-# With a time limit: trees to measure the time by, the fewest that are worth it, and the share of the time to plan with.
-_TRIAL_TREES, _FEWEST_TREES, _PRUDENCE = 5, 60, 0.7
+# With a time limit: trees to measure the time by, and the fewest that are worth it.
+_TRIAL = {"trial": 5, "fewest": 60}
 
 
 class CatBoostTrees(MemberKind):
@@ -33,7 +37,8 @@ class CatBoostTrees(MemberKind):
 
     def search(self, task: MemberTask) -> FittedMember:
         """The number of trees with the lowest mean loss on the folds, then a fit on all rows."""
-        most = _affordable(task)
+        rounds = -(-len(task.folds) // task.threads) + 1.5  # of fits on folds side by side, and the fit on all rows
+        most = affordable_trees(task, partial(_fit, task, task.folds[0][0], None), rounds, most=_TREES, **_TRIAL)
         found = parallel_map(task.threads, lambda fold: _fit(task, *fold, most), task.folds)
         task.progress(0.8)
         grown = min(one.tree_count_ for one in found)
@@ -44,26 +49,13 @@ class CatBoostTrees(MemberKind):
         line = f"{n_trees} symmetric trees of depth {_DEPTH}: log loss {losses.min():.4g}"
         return FittedMember(self.name, parts, fold_logits(task, logits), (line,), 1, (n_trees,))
 
-    def refit(self, task: MemberTask, chosen: Sequence[Any]) -> tuple[Member, ...]:
+    def refit(self, task: MemberTask, chosen: Chosen) -> tuple[Member, ...]:
         """Trees on all rows."""
         rows = np.arange(len(task.X))
         return tuple(tree_ensemble(_fit(task, rows, None, n_trees), task.n_classes) for n_trees in chosen)
 
 
-def _affordable(task: MemberTask) -> int:
-    """The number of trees that there is time for, by the time of a few."""
-    if not task.clock.is_limited:
-        return _TREES
-    start = time.perf_counter()
-    _fit(task, task.folds[0][0], None, _TRIAL_TREES)
-    rounds = -(-len(task.folds) // task.threads) + 1.5  # of fits on folds side by side, and the fit on all rows
-    found = int(_PRUDENCE * task.clock.left / ((time.perf_counter() - start) / _TRIAL_TREES * rounds))
-    if found < _FEWEST_TREES and not task.is_needed:
-        raise OutOfTime
-    return max(_TRIAL_TREES, min(found, _TREES))
-
-
-def _fit(task: MemberTask, rows: Index, held_out: Index | None, n_trees: int) -> Any:
+def _fit(task: MemberTask, rows: Index, held_out: Index | None, n_trees: int) -> Estimator:
     catboost = need("catboost", "boosting")
     rows = rows[task.weights[rows] > 0]
     model = catboost.CatBoostClassifier(
@@ -90,17 +82,17 @@ def _fit(task: MemberTask, rows: Index, held_out: Index | None, n_trees: int) ->
     return model.fit(pools[0], eval_set=pools[1], use_best_model=False, early_stopping_rounds=_WAIT)
 
 
-def _held_out_losses(model: Any, n_trees: int) -> Array:
+def _held_out_losses(model: Estimator, n_trees: int) -> Array:
     (losses,) = model.get_evals_result()["validation"].values()
     return np.asarray(losses[:n_trees])
 
 
-def _logits(model: Any, X: Array, n_trees: int) -> Array:
+def _logits(model: Estimator, X: Array, n_trees: int) -> Array:
     raw = np.asarray(model.predict(X, prediction_type="RawFormulaVal", ntree_end=n_trees, thread_count=1))
     return np.column_stack([np.zeros(len(X)), raw]) if raw.ndim == 1 else raw
 
 
-def tree_ensemble(model: Any, n_classes: int) -> TreeEnsemble:
+def tree_ensemble(model: Estimator, n_classes: int) -> TreeEnsemble:
     """CatBoost's symmetric trees as arrays, with logits (n, K); two classes have zeros for the first one."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.json"
@@ -117,7 +109,7 @@ def tree_ensemble(model: Any, n_classes: int) -> TreeEnsemble:
     return TreeEnsemble.join(trees, [int(n_classes == 2)] * len(trees), baseline, len(model.feature_names_))
 
 
-def _tree(tree: dict[str, Any], column: Index, missing_left: NDArray[Any], width: int) -> dict[str, NDArray[Any]]:
+def _tree(tree: dict[str, Any], column: Index, missing_left: NDArray[np.generic], width: int) -> TreeArrays:
     """A complete binary tree, level by level; the first split of the list is the lowest bit of a leaf's number."""
     splits = tree.get("splits") or []
     depth, n_inner = len(splits), 2 ** len(splits) - 1

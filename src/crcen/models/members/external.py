@@ -1,6 +1,5 @@
 """Classifiers of other libraries as members; they cannot be saved or exported."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,10 +8,9 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from crcen.exceptions import InvalidParameter
-from crcen.models.members.member import FittedMember, MemberKind, MemberTask, fold_logits
+from crcen.models.members.member import Chosen, FittedMember, MemberKind, MemberTask, fold_logits
+from crcen.theory.rows import Array, Estimator
 from crcen.training.network import Member
-
-Array = NDArray[np.float64]
 
 _CLIP = 1e-7  # a probability of exactly 0 or 1 has no logit
 
@@ -21,7 +19,7 @@ _CLIP = 1e-7  # a probability of exactly 0 or 1 has no logit
 class ExternalMember:
     """A fitted classifier; ``columns`` are its columns of the classes, −1 for a class that it has not seen."""
 
-    model: Any
+    model: Estimator
     columns: tuple[int, ...]
     is_binary: bool = False
 
@@ -41,7 +39,7 @@ class ExternalMember:
 class External(MemberKind):
     """A classifier of another library with natural probabilities."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Estimator) -> None:
         self.model, self.name = model, type(model).__name__
 
     def search(self, task: MemberTask) -> FittedMember:
@@ -52,7 +50,7 @@ class External(MemberKind):
             task.progress((i + 1) / (len(task.folds) + 1))
         return FittedMember(self.name, self.refit(task, ()), fold_logits(task, logits), ("as given",), 1)
 
-    def refit(self, task: MemberTask, chosen: Sequence[Any]) -> tuple[Member, ...]:
+    def refit(self, task: MemberTask, chosen: Chosen) -> tuple[Member, ...]:
         """The classifier on all rows."""
         return (self._fit(task, np.arange(len(task.X))),)
 

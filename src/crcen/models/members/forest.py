@@ -4,24 +4,20 @@ Columns are cut into bins first, so that random cuts are spread over the rows an
 answers with the log-odds of its rows, shrunk towards those of all rows; the forest is the mean over its trees.
 """
 
-import time
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.models.clock import OutOfTime
-from crcen.models.members.member import FittedMember, MemberKind, MemberTask, fold_logits
-from crcen.models.members.tree_arrays import TreeEnsemble
+from crcen.models.members.member import Chosen, FittedMember, MemberKind, MemberTask, affordable_trees, fold_logits
+from crcen.models.members.tree_arrays import TreeArrays, TreeEnsemble
+from crcen.theory.rows import Array, Estimator, Index
 from crcen.training.network import Member
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
-
 _TREES = 100
-# With a time limit: trees to measure the time by, the fewest that are worth it, and the share of the time to plan with.
-_TRIAL_TREES, _FEWEST_TREES, _PRUDENCE = 4, 25, 0.7
+# With a time limit: trees to measure the time by, and the fewest that are worth it.
+_TRIAL = {"trial": 4, "fewest": 25}
 _LEAVES, _LEAF_ROWS, _MAX_DEPTH = 256, 2, 32
 _PRIOR_ROWS = 2.0  # rows with the class shares of all rows that are added to each leaf
 _MAX_CUTS = 254
@@ -40,7 +36,9 @@ class Forest(MemberKind):
 
     def search(self, task: MemberTask) -> FittedMember:
         """One forest per fold, and one on all rows."""
-        n_trees, logits = _affordable(task), []
+        rounds = len(task.folds) + 1.5
+        fit = partial(_forest, task, task.folds[0][0], seed=task.seed)
+        n_trees, logits = affordable_trees(task, fit, rounds, most=_TREES, **_TRIAL), list[Array]()
         for i, (rows, held_out) in enumerate(task.folds):
             logits.append(_forest(task, rows, n_trees, task.seed + 1 + i).logits(task.X[held_out]))
             task.progress((i + 1) / (len(task.folds) + 1))
@@ -48,22 +46,9 @@ class Forest(MemberKind):
         lines = (f"{n_trees} randomised trees",)
         return FittedMember(self.name, parts, fold_logits(task, logits), lines, 1, (n_trees,))
 
-    def refit(self, task: MemberTask, chosen: Sequence[Any]) -> tuple[Member, ...]:
+    def refit(self, task: MemberTask, chosen: Chosen) -> tuple[Member, ...]:
         """The forest of all rows."""
         return (_forest(task, np.arange(len(task.X)), chosen[0], task.seed),)
-
-
-def _affordable(task: MemberTask) -> int:
-    """The number of trees that there is time for, by the time of a few."""
-    if not task.clock.is_limited:
-        return _TREES
-    start = time.perf_counter()
-    _forest(task, task.folds[0][0], _TRIAL_TREES, task.seed)
-    seconds = (time.perf_counter() - start) / _TRIAL_TREES * (len(task.folds) + 1.5)
-    found = int(_PRUDENCE * task.clock.left / seconds)
-    if found < _FEWEST_TREES and not task.is_needed:
-        raise OutOfTime
-    return max(_TRIAL_TREES, min(found, _TREES))
 
 
 def _forest(task: MemberTask, rows: Index, n_trees: int, seed: int) -> TreeEnsemble:
@@ -90,7 +75,7 @@ def _forest(task: MemberTask, rows: Index, n_trees: int, seed: int) -> TreeEnsem
     return TreeEnsemble.join(trees, [int(task.n_classes == 2)] * len(trees), baseline, X.shape[1])
 
 
-def _tree(tree: Any, cuts: Sequence[Array], known: Index, prior: Array, n_trees: int) -> dict[str, NDArray[Any]]:
+def _tree(tree: Estimator, cuts: Sequence[Array], known: Index, prior: Array, n_trees: int) -> TreeArrays:
     share = tree.value[:, 0, :] / tree.value[:, 0, :].sum(axis=1, keepdims=True)
     rows = np.zeros((tree.node_count, len(prior)))
     rows[:, known] = share * tree.weighted_n_node_samples[:, None]

@@ -8,13 +8,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crcen.models.clock import OutOfTime
 from crcen.models.members.member import (
+    Chosen,
     FittedMember,
     Folds,
     MemberKind,
@@ -23,11 +23,11 @@ from crcen.models.members.member import (
     fold_logits,
     parallel_map,
 )
-from crcen.models.members.tree_arrays import TreeEnsemble
+from crcen.models.members.tree_arrays import TreeArrays, TreeEnsemble
+from crcen.theory.rows import Array, Estimator, Index
 from crcen.training.network import Member
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
+Dataset: TypeAlias = Any  # rows in the bins of LightGBM, which has no types
 
 
 @dataclass(frozen=True)
@@ -96,12 +96,12 @@ class LightGBMTrees(MemberKind):
         lines = tuple(f"{one.n_trees} trees of {one.setting}: log loss {one.loss:.4g}" for one in outcomes)
         return FittedMember(self.name, parts, np.mean([one.logits for one in outcomes], axis=0), lines, n_tried, chosen)
 
-    def refit(self, task: MemberTask, chosen: Sequence[Any]) -> tuple[Member, ...]:
+    def refit(self, task: MemberTask, chosen: Chosen) -> tuple[Member, ...]:
         """Trees of chosen settings on all rows."""
         return _fit(task, _data(task.X, task.target, task.weights, task.threads), chosen)
 
 
-def _fit(task: MemberTask, data: Any, chosen: Sequence[tuple[TreeSetting, int]]) -> tuple[Member, ...]:
+def _fit(task: MemberTask, data: Dataset, chosen: Sequence[tuple[TreeSetting, int]]) -> tuple[Member, ...]:
     threads = max(1, task.threads // len(chosen)) if task.X.size >= _MANY_CELLS else 1
 
     def fit(one: tuple[int, tuple[TreeSetting, int]]) -> TreeEnsemble:
@@ -113,7 +113,7 @@ def _fit(task: MemberTask, data: Any, chosen: Sequence[tuple[TreeSetting, int]])
     return tuple(parallel_map(task.threads, fit, list(enumerate(chosen)), _be_quiet))
 
 
-def _data(X: Array, target: Index, weights: Array, threads: int) -> Any:
+def _data(X: Array, target: Index, weights: Array, threads: int) -> Dataset:
     """The rows in LightGBM's bins, for all folds and settings."""
     lightgbm = _lightgbm()
     params = {
@@ -143,10 +143,10 @@ class _Booster:
     """One setting on some rows, with its loss on held-out rows after every tree."""
 
     def __init__(
-        self, rows: Any, held_out: Any, setting: TreeSetting, n_classes: int, seed: int, threads: int = 1
+        self, rows: Dataset, held_out: Dataset, setting: TreeSetting, n_classes: int, seed: int, threads: int = 1
     ) -> None:
         lightgbm = _lightgbm()
-        params: dict[str, Any] = {
+        params: dict[str, object] = {
             "num_leaves": setting.leaves,
             "min_data_in_leaf": setting.leaf_rows,
             "lambda_l2": setting.l2,
@@ -195,7 +195,9 @@ class _Outcome:
 class _Trial:
     """One setting on every fold."""
 
-    def __init__(self, setting: TreeSetting, folds: Sequence[tuple[Any, Any]], n_classes: int, seed: int) -> None:
+    def __init__(
+        self, setting: TreeSetting, folds: Sequence[tuple[Dataset, Dataset]], n_classes: int, seed: int
+    ) -> None:
         self.setting = setting
         self.boosters = [_Booster(*fold, setting, n_classes, seed + 1 + i) for i, fold in enumerate(folds)]
 
@@ -229,7 +231,7 @@ class _Trial:
         return float(self.losses.min())
 
 
-def _search(task: MemberTask, data: Any) -> tuple[list[_Outcome], int]:
+def _search(task: MemberTask, data: Dataset) -> tuple[list[_Outcome], int]:
     """Outcomes of the best settings, best first, and the number of settings tried."""
     settings: Sequence[TreeSetting] = SETTINGS
     rounds: Sequence[tuple[int, float]] = _ROUNDS
@@ -249,7 +251,7 @@ def _search(task: MemberTask, data: Any) -> tuple[list[_Outcome], int]:
     return outcomes[:kept], max(n_tried, len(settings))
 
 
-def _trials(task: MemberTask, data: Any, settings: Sequence[TreeSetting], folds: Folds) -> list[_Trial]:
+def _trials(task: MemberTask, data: Dataset, settings: Sequence[TreeSetting], folds: Folds) -> list[_Trial]:
     parts = [tuple(data.subset(np.sort(rows)).construct() for rows in fold) for fold in folds]
     return [_Trial(setting, parts, task.n_classes, task.seed) for setting in settings]
 
@@ -337,7 +339,7 @@ def _sampled(task: MemberTask) -> Folds | None:
     return found
 
 
-def tree_ensemble(model: Any, n_classes: int) -> TreeEnsemble:
+def tree_ensemble(model: Estimator, n_classes: int) -> TreeEnsemble:
     """LightGBM's trees as arrays, with logits (n, K); two classes have zeros for the first one."""
     _, *blocks = model.model_to_string().split("\nTree=")
     trees = [_tree(dict(line.split("=", 1) for line in block.splitlines() if "=" in line)) for block in blocks]
@@ -346,7 +348,7 @@ def tree_ensemble(model: Any, n_classes: int) -> TreeEnsemble:
     return TreeEnsemble.join(trees, output, np.zeros(n_classes), model.num_feature())
 
 
-def _tree(fields: dict[str, str]) -> dict[str, NDArray[Any]]:
+def _tree(fields: dict[str, str]) -> TreeArrays:
     """One tree: its inner nodes, then its leaves."""
     leaf_value = np.array(fields["leaf_value"].split(), dtype=np.float64)
     n_leaves = len(leaf_value)
@@ -354,22 +356,22 @@ def _tree(fields: dict[str, str]) -> dict[str, NDArray[Any]]:
     if int(fields.get("num_cat", 0)):
         raise ValueError("trees with categorical splits are not converted: encode categories as numbers first")
 
-    def inner(name: str, kind: Any) -> NDArray[Any]:
-        return np.array(fields[name].split() if n_inner else [], dtype=kind)
+    def inner(name: str) -> Index:
+        return np.array(fields[name].split() if n_inner else [], dtype=np.int64)
 
-    threshold, decision = inner("threshold", np.float64), inner("decision_type", np.int64)
+    threshold, decision = np.array(fields["threshold"].split() if n_inner else [], float), inner("decision_type")
     # LightGBM takes values up to 1e-35 in size as 0, so such a negative one is above this threshold.
     threshold = np.where(threshold == -_ZERO, np.nextafter(-_ZERO, -1.0), threshold)
     missing_type, default_left = (decision >> 2) & 3, (decision & 2) > 0
     if (missing_type == 1).any():
         raise ValueError("trees that take zeros as missing are not converted")
     none, zeros = np.full(n_leaves, -1), np.zeros(n_leaves)
-    children = [inner(name, np.int64) for name in ("left_child", "right_child")]
+    children = [inner(name) for name in ("left_child", "right_child")]
     left, right = (np.where(one < 0, n_inner + ~one, one) for one in children)
     # Where training had no missing values, LightGBM takes them as 0.
     missing_left = np.where(missing_type == 2, default_left, threshold >= 0.0)
     return {
-        "feature": np.concatenate([inner("split_feature", np.int64), none]),
+        "feature": np.concatenate([inner("split_feature"), none]),
         "threshold": np.concatenate([threshold, zeros]),
         "missing_left": np.concatenate([missing_left, zeros]) > 0,
         "left": np.concatenate([left, none]),

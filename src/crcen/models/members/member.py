@@ -1,23 +1,26 @@
 """What every kind of committee member has in common: its task, its time, and what it returns."""
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.models.clock import Clock
+from crcen.models.clock import Clock, OutOfTime
+from crcen.models.fitting import FitRows
+from crcen.theory.rows import Array, Index
 from crcen.training.network import Member
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 Folds = Sequence[tuple[Index, Index]]
+Chosen: TypeAlias = Sequence[Any]  # settings as values, by kind of member
 Work = TypeVar("Work")
 Found = TypeVar("Found")
 
+_PRUDENCE = 0.7  # share of the time to plan with
 EFFORTS = ("quick", "standard", "best")
 
 
@@ -25,22 +28,21 @@ EFFORTS = ("quick", "standard", "best")
 class MemberTask:
     """What a member is fitted on, and how."""
 
-    X: Array  # rows, class numbers from 0, and sample weights with mean 1
-    target: Index
-    weights: Array
-    n_classes: int  # number of classes
+    X: Array
+    target: Index  # class numbers from 0
+    weights: Array  # sample weights with mean 1
+    n_classes: int
     folds: Folds = ()  # training and held-out rows
-    seed: int = 0  # seed, device of networks, and threads; results do not depend on the number of threads
-    device: str = "cpu"
-    threads: int = 1
+    seed: int = 0
+    device: str = "cpu"  # of networks
+    threads: int = 1  # results do not depend on it
     effort: str = "standard"  # one of `EFFORTS`
-    # time for search and final fit. A member that is not needed raises `OutOfTime` instead of exceeding it
-    clock: Clock = field(default_factory=lambda: Clock(None))
-    is_needed: bool = True
+    clock: Clock = field(default_factory=lambda: Clock(None))  # time for search and final fit
+    is_needed: bool = True  # a member that is not needed raises `OutOfTime` instead of exceeding the time
     progress: Callable[[float], None] = lambda share: None  # called with the share of the work done
-    y: Any = None  # labels, classes in the order of their numbers, and rows as the search of networks takes them
-    classes: Any = None
-    search_rows: Any = None
+    y: NDArray[np.generic] = field(default_factory=lambda: np.empty(0))  # labels
+    classes: Sequence[object] = ()  # in the order of their numbers
+    search_rows: FitRows | None = None  # rows as the search of networks takes them
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +54,7 @@ class FittedMember:
     logits: Array  # mean natural logits out of fold; NaN for rows in no test fold
     settings: tuple[str, ...]  # chosen settings, one line each
     n_tried: int  # number of settings tried
-    chosen: tuple[Any, ...] = ()  # the settings as values, for `MemberKind.refit`
+    chosen: Chosen = ()  # the settings as values, for `MemberKind.refit`
     seconds: float = 0.0  # time of search and final fit
 
 
@@ -76,11 +78,11 @@ class MemberKind:
         """Choose settings on the folds and fit them on all rows."""
         raise NotImplementedError
 
-    def refit(self, task: MemberTask, chosen: Sequence[Any]) -> tuple[Member, ...]:
+    def refit(self, task: MemberTask, chosen: Chosen) -> tuple[Member, ...]:
         """Models of chosen settings on all rows of the task, without a search."""
         raise NotImplementedError
 
-    def repeat(self, task: MemberTask, chosen: Sequence[Any]) -> tuple[tuple[Member, ...], Array]:
+    def repeat(self, task: MemberTask, chosen: Chosen) -> tuple[tuple[Member, ...], Array]:
         """Models of chosen settings on all rows, and out-of-fold logits of such models on the folds of the task."""
         logits = []
         for rows, held_out in task.folds:
@@ -117,8 +119,22 @@ def fold_logits(task: MemberTask, found: Sequence[Array]) -> Array:
     return logits
 
 
+def affordable_trees(
+    task: MemberTask, fit: Callable[[int], object], rounds: float, *, trial: int, fewest: int, most: int
+) -> int:
+    """The number of trees that there is time for in some rounds of fits, by the time of a few trees."""
+    if not task.clock.is_limited:
+        return most
+    start = time.perf_counter()
+    fit(trial)
+    found = int(_PRUDENCE * task.clock.left / ((time.perf_counter() - start) / trial * rounds))
+    if found < fewest and not task.is_needed:
+        raise OutOfTime
+    return max(trial, min(found, most))
+
+
 def parallel_map(
-    threads: int, function: Callable[[Work], Found], work: Sequence[Work], prepare: Callable[[], Any] | None = None
+    threads: int, function: Callable[[Work], Found], work: Sequence[Work], prepare: Callable[[], object] | None = None
 ) -> list[Found]:
     """The function of every piece of work, in up to so many threads, each of which calls ``prepare`` first."""
     if threads <= 1 or len(work) <= 1:

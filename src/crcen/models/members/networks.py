@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crcen._support.progress import part_of
 from crcen.exceptions import TrainingFailed
 from crcen.models.clock import Clock, OutOfTime, TimedTraining
 from crcen.models.fitting import fold_members, member_seed
-from crcen.models.members.member import FittedMember, MemberKind, MemberTask, best_prefix
+from crcen.models.members.member import Chosen, FittedMember, MemberKind, MemberTask, best_prefix
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.search.grid import Setting
 from crcen.models.search.run import (
@@ -28,8 +27,6 @@ from crcen.training.engines import trainer_on
 from crcen.training.jobs import Status, TrainingJob, TrainingResult
 from crcen.training.network import Member, NetworkGroup
 from crcen.training.recipe import Inputs, Recipe
-
-Array = NDArray[np.float64]
 
 N_SETTINGS, N_NETWORKS = 3, 3
 _WIDER = [(128,), (128, 64)]  # hidden units beside those of the grid, with the most effort
@@ -73,6 +70,7 @@ class Networks(MemberKind):
     def search(self, task: MemberTask) -> FittedMember:
         """Search the grid, refit the best few settings."""
         rows = task.search_rows
+        assert rows is not None
         how: dict[str, Any] = {"sample_weight": task.weights, "device": task.device, "memory_bytes": None}
         engine = trainer_on("local", task.X, rows.engine_target, task.n_classes, **how)
         train = TimedTraining(engine, len(task.X), task.clock)
@@ -90,7 +88,7 @@ class Networks(MemberKind):
         groups = tuple(_group(one.results) for one in found[:kept])
         return FittedMember(self.name, groups, logits[:kept].mean(axis=0), lines, len(plans[0].grid), chosen)
 
-    def refit(self, task: MemberTask, chosen: Sequence[Any], n_networks: int = 3) -> tuple[Member, ...]:
+    def refit(self, task: MemberTask, chosen: Chosen, n_networks: int = 3) -> tuple[Member, ...]:
         """Networks of chosen settings on all rows."""
         from crcen.training.engine import train  # torch is for fitting alone
 

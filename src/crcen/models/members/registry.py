@@ -1,7 +1,5 @@
 """The members that a committee knows by name. A new member is a file in this folder and an entry in `MEMBERS`."""
 
-from typing import Any
-
 from crcen.exceptions import InvalidParameter, MissingExtra
 from crcen.models.members.catboost_trees import CatBoostTrees
 from crcen.models.members.external import External
@@ -9,6 +7,7 @@ from crcen.models.members.forest import Forest
 from crcen.models.members.lightgbm_trees import LightGBMTrees
 from crcen.models.members.member import MemberKind
 from crcen.models.members.networks import Networks
+from crcen.theory.rows import Estimator
 
 # In the order of the leaderboard.
 MEMBERS: dict[str, MemberKind] = {kind.name: kind for kind in (Networks(), LightGBMTrees(), CatBoostTrees(), Forest())}
@@ -27,7 +26,7 @@ def default_members(n_rows: int, n_classes: int, effort: str) -> tuple[list[Memb
     return [kind for kind in wanted if kind.is_installed()], notes
 
 
-def member_kind(member: Any) -> MemberKind:
+def member_kind(member: str | Estimator) -> MemberKind:
     """The kind of a member that was asked for: a name of `MEMBERS` or a classifier."""
     if isinstance(member, str):
         if member not in MEMBERS:

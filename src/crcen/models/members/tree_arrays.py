@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+from crcen.theory.rows import Array, Bools
+
 Index = NDArray[np.int32]
+
+TreeArrays: TypeAlias = dict[str, NDArray[Any]]  # nodes of one tree, by field of `TreeEnsemble`
 
 _MANY_ROWS = 2048  # from here on, splitting the rows of each node is faster than moving all rows level by level
 _CELLS_AT_ONCE = 2**17  # of the (rows, trees) matrix of current nodes: fits into the cache
@@ -39,7 +41,7 @@ class TreeEnsemble:
 
     @classmethod
     def join(
-        cls, trees: Sequence[dict[str, NDArray[Any]]], output: Sequence[int], baseline: Array, n_features: int
+        cls, trees: Sequence[TreeArrays], output: Sequence[int], baseline: Array, n_features: int
     ) -> "TreeEnsemble":
         """Trees with node numbers of their own, parents before children and −1 for the children of leaves.
 
@@ -92,7 +94,7 @@ class TreeEnsemble:
         width = self.value.shape[1]
         own = np.flatnonzero((self.output <= k) & (k < self.output + width))
         ends = np.append(self.roots[1:], len(self.left))
-        trees: list[dict[str, NDArray[Any]]] = []
+        trees: list[TreeArrays] = []
         for tree in own:
             nodes = slice(self.roots[tree], ends[tree])
             is_leaf = self.left[nodes] == np.arange(nodes.start, nodes.stop)
@@ -158,7 +160,7 @@ class TreeEnsemble:
         return np.ascontiguousarray(leaves.T)
 
 
-def float32_threshold(border: NDArray[Any]) -> Array:
+def float32_threshold(border: NDArray[np.generic]) -> Array:
     """The doubles t for which x <= t holds exactly where float32(x) <= border.
 
     Libraries that store rows in single precision compare rounded values. The largest double that rounds to the float32
@@ -175,7 +177,7 @@ def float32_threshold(border: NDArray[Any]) -> Array:
     return np.where(rounds_up, np.nextafter(middle, -np.inf), middle)
 
 
-def _constant_tree() -> dict[str, NDArray[Any]]:
+def _constant_tree() -> TreeArrays:
     whole, real = np.zeros(1, dtype=np.int32), np.zeros(1)
     return {
         "feature": whole,
@@ -187,7 +189,7 @@ def _constant_tree() -> dict[str, NDArray[Any]]:
     }
 
 
-def _depth(roots: NDArray[Any], left: Index, right: Index) -> int:
+def _depth(roots: NDArray[np.generic], left: Index, right: Index) -> int:
     at, depth = np.asarray(roots), 0
     while len(at := at[left[at] != at]):
         at, depth = np.concatenate([left[at], right[at]]), depth + 1

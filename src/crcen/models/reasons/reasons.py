@@ -1,5 +1,7 @@
 """Reasons: what each column adds to the natural log-odds of rows, and the rows that they are compared with."""
 
+from __future__ import annotations
+
 import itertools
 import os
 from collections.abc import Callable, Sequence
@@ -8,17 +10,16 @@ from html import escape
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from crcen._support.text import listed
 from crcen._support.values import label_key
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.reasons.shapley import shapley_of_ensemble, shapley_of_function
+from crcen.models.validation import Seed
 from crcen.theory.decision import sigmoid
 from crcen.theory.labels import Labels
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
+from crcen.theory.rows import Array, DataFrame, Estimator, Index
 
 _LONGEST_CELL, _SHOWN_ROWS = 40, 10
 # Numbers that are years, where all of a column are.
@@ -86,7 +87,7 @@ class Reasons:
     def _sentence(self, row: int, column: int) -> str:
         return f"{self.columns[column]} {self.cells[row, column]}: {_signed(self.values[row, column])} log-odds"
 
-    def to_frame(self) -> Any:
+    def to_frame(self) -> DataFrame:
         """The values as a data frame, a column for each of the table."""
         import pandas as pd
 
@@ -135,7 +136,7 @@ class Reasons:
             return text
         return f"{self.classes[row]} rather than {self.rivals[row]}: {text}"
 
-    def _some(self, n: int) -> "Reasons":
+    def _some(self, n: int) -> Reasons:
         """The first ``n`` rows."""
         arrays = (self.values[:n], self.errors[:n], self.log_odds[:n])
         base = self.base[:n] if isinstance(self.base, np.ndarray) else self.base
@@ -238,16 +239,16 @@ _LEAST = 1e-7
 
 
 def explain_rows(
-    model: Any,
+    model: Estimator,
     X: Array,
     background: Array | None,
     blocks: Sequence[Index],
     columns: Sequence[str],
     cells: NDArray[np.object_],
-    random_state: Any,
+    random_state: Seed,
     *,
     is_made_up: bool = False,
-    classes: Any = None,
+    classes: ArrayLike | None = None,
 ) -> Reasons:
     """Reasons of rows as a model's inner estimator takes them."""
     has_several = len(model.classes_) > 2 or getattr(getattr(model, "weighting_", None), "positive", 1) is None
@@ -282,7 +283,7 @@ def explain_rows(
     return Reasons(*values, found.base, cells, *(_labelled(model.classes_.tolist(), side) for side in pairs))
 
 
-def _class_pairs(model: Any, X: Array, classes: Any) -> tuple[Index, Index]:
+def _class_pairs(model: Estimator, X: Array, classes: ArrayLike | None) -> tuple[Index, Index]:
     """Numbers of the explained class of each row, by default the decided one, and of the most probable other class."""
     p = np.asarray(model.predict_proba(X), dtype=np.float64)
     costs = getattr(model, "costs_", None)
@@ -293,10 +294,10 @@ def _class_pairs(model: Any, X: Array, classes: Any) -> tuple[Index, Index]:
     return first, others.argmax(axis=1)
 
 
-def _numbers(classes: Any, labels: list[Any], actions: Sequence[Any], p: Array) -> Index:
+def _numbers(classes: ArrayLike, labels: list[object], actions: Sequence[object], p: Array) -> Index:
     """The number of each row's class; where an action was decided, that of the likeliest one."""
     place = {label_key(label): k for k, label in enumerate(labels)}
-    given = [classes] * len(p) if np.ndim(classes) == 0 else list(classes)
+    given: list[Any] = [classes] * len(p) if np.ndim(classes) == 0 else [*np.asarray(classes, dtype=object)]
     if len(given) != len(p):
         raise InvalidParameter(f"classes must have one label a row: got {len(given)} for {len(p)}.")
     known = {*place, *map(label_key, actions)}
@@ -307,13 +308,13 @@ def _numbers(classes: Any, labels: list[Any], actions: Sequence[Any], p: Array) 
     return np.array([place.get(label_key(one), likely) for one, likely in zip(given, likeliest, strict=True)], np.int64)
 
 
-def _labelled(labels: list[Any], numbers: Index) -> NDArray[np.object_]:
+def _labelled(labels: list[object], numbers: Index) -> NDArray[np.object_]:
     found = np.empty(len(numbers), dtype=object)
     found[:] = [labels[k] for k in numbers]
     return found
 
 
-def _logits_of(model: Any, has_several: bool) -> Callable[[Array], Array]:
+def _logits_of(model: Estimator, has_several: bool) -> Callable[[Array], Array]:
     """Natural logits (n, K) of any classifier; the negative class of a binary problem has the logit 0."""
 
     def logits(X: Array) -> Array:

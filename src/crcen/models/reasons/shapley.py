@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import permutations
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,9 @@ from crcen.models.ensemble import Ensemble
 from crcen.models.members.tree_arrays import TreeEnsemble
 from crcen.models.probability import apply_map
 from crcen.models.reasons.tree_values import tree_values
-from crcen.training.network import NetworkGroup, activate
+from crcen.theory.rows import Array, Index
+from crcen.training.network import Member, NetworkGroup, activate
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 Floats = NDArray[np.float32]
 Logits = Callable[[Array], Array]
 Pairs = tuple[Index, Index]
@@ -223,7 +222,7 @@ def _by_pair(pairs: Pairs) -> list[tuple[tuple[int, int], Index]]:
     return [((int(k), int(r)), np.flatnonzero((both == (k, r)).all(axis=1))) for k, r in np.unique(both, axis=0)]
 
 
-def _walks_of(member: Any, pair: tuple[int, int] | None, blocks: Sequence[Index], weight: float) -> MakeWalks:
+def _walks_of(member: Member, pair: tuple[int, int] | None, blocks: Sequence[Index], weight: float) -> MakeWalks:
     """What makes the walks of a member: of the difference of two logits, or of its only one."""
     if isinstance(member, NetworkGroup) and not member.is_one_against_all:  # whose logits are its output units
         if pair is not None:

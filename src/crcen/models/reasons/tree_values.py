@@ -12,13 +12,9 @@ from functools import cache
 from math import comb
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crcen.models.members.tree_arrays import TreeEnsemble
-
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Index = NDArray[np.int64]
+from crcen.theory.rows import Array, Bools, Index
 
 # Columns on a path up to which a table of all patterns is kept.
 _TABLED = 12

@@ -1,5 +1,7 @@
 """CRCENClassifierCV: grid × folds as stacks, then the best setting refitted, with its out-of-fold evidence."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,7 +9,8 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
+from sklearn.utils import Tags
 
 from crcen._support.progress import part_of, progress_bar
 from crcen.exceptions import InvalidParameter
@@ -31,7 +34,16 @@ from crcen.models.fitting import (
 from crcen.models.options import AUTO, OUT_OF_FOLD, Calibration, Search, reject_foreign_parameters
 from crcen.models.probability import PROBABILITIES
 from crcen.models.search.folds import checked_folds
-from crcen.models.search.grid import SEARCHED, Outcome, Setting, check_scoring, operating_points, score_table, to_price
+from crcen.models.search.grid import (
+    SEARCHED,
+    Outcome,
+    Scoring,
+    Setting,
+    check_scoring,
+    operating_points,
+    score_table,
+    to_price,
+)
 from crcen.models.search.run import (
     Borders,
     Refitted,
@@ -42,17 +54,16 @@ from crcen.models.search.run import (
     refit_settings,
     widened,
 )
-from crcen.models.validation import check_classes, check_rows, check_weights
+from crcen.models.validation import Seed, check_classes, check_rows, check_weights
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
 from crcen.theory.labels import Labels
-from crcen.theory.price import is_price_of_two
+from crcen.theory.price import WeightingLike, is_price_of_two
+from crcen.theory.rows import Array, Rows, Splitter
 from crcen.training.engines import trainer_on
 from crcen.training.parameters import group
 from crcen.training.recipe import Inputs, Recipe, Schedule
-
-Array = NDArray[np.float64]
 
 _HIDDEN, _L2, _ENCODINGS = [(64,), (64, 32)], (1e-4, 1e-3, 1e-2, 1e-1), ("standard", "steps")
 
@@ -111,20 +122,20 @@ class CRCENClassifierCV(CRCENClassifier):
     @reject_foreign_parameters
     def __init__(
         self,
-        weighting: Any = "balanced",
+        weighting: WeightingLike | ThresholdGoal = "balanced",
         *,
-        hidden: Any = None,
+        hidden: object = None,
         l2: Any = _L2,
         n_members: int = 4,
-        cv: Any = 4,
+        cv: Splitter = 4,
         search: Search | None = None,
         max_epochs: int | None = None,
         schedule: Schedule | None = None,
         encoding: str | Sequence[str] | Inputs = _ENCODINGS,
         calibration: str | Calibration | None = "out_of_fold",
-        pos_label: Any = None,
+        pos_label: object = None,
         device: str = "auto",
-        random_state: Any = None,
+        random_state: Seed = None,
         verbose: int = 0,
     ) -> None:
         super().__init__(
@@ -144,7 +155,9 @@ class CRCENClassifierCV(CRCENClassifier):
         self.cv = cv
         self.search = search
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> "CRCENClassifierCV":
+    def fit(
+        self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> CRCENClassifierCV:
         """Search, choose and refit.
 
         Parameters
@@ -158,7 +171,9 @@ class CRCENClassifierCV(CRCENClassifier):
             self._search_and_refit(X, y, sample_weight, groups)
         return self
 
-    def _search_and_refit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
+    def _search_and_refit(
+        self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None, groups: ArrayLike | None
+    ) -> None:
         start = time.perf_counter()
         settings, search = self._settings(), self._search()
         scoring = self._scoring(settings)
@@ -197,7 +212,7 @@ class CRCENClassifierCV(CRCENClassifier):
         self.n_splits_, (self.oof_counts_, self.oof_expense_) = len(folds), operating_points(outcomes, rows)
         self.search_time_ = time.perf_counter() - start
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         """Any number of classes, unless one of the weightings is a price of two."""
         tags = super().__sklearn_tags__()
         if isinstance(self.weighting, list) and any(map(is_price_of_two, self.weighting)):
@@ -269,7 +284,7 @@ class CRCENClassifierCV(CRCENClassifier):
             epochs=bool(widen) and self.max_epochs is None,
         )
 
-    def _scoring(self, settings: list[Setting]) -> Any:
+    def _scoring(self, settings: list[Setting]) -> Scoring:
         scoring = self._search().scoring
         several = len({s.weighting_index for s in settings}) > 1
         if scoring is None:
@@ -316,7 +331,7 @@ class CRCENClassifierCV(CRCENClassifier):
         write_fit(self, ensemble, recipe, Course.of(sum(others, members)), key)
         write_out_of_fold(self, ensemble, oof)
 
-    def _keep_table(self, outcomes: list[Outcome], best: int, scoring: Any) -> None:
+    def _keep_table(self, outcomes: list[Outcome], best: int, scoring: Scoring) -> None:
         """How the settings did."""
         chosen = outcomes[best]
         self.best_index_, self.scorer_ = best, scoring

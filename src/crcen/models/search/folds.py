@@ -5,17 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import check_cv, train_test_split
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.labels import Labels
+from crcen.theory.rows import Array, Index, Rows, Splitter
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 Fold = tuple[Index, Index]
 
 
@@ -34,11 +32,13 @@ class TimeSplit:
     def __init__(self, n_splits: int = 4) -> None:
         self.n_splits = n_splits
 
-    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+    def get_n_splits(self, X: Rows = None, y: ArrayLike | None = None, groups: ArrayLike | None = None) -> int:
         """The number of test folds."""
         return self.n_splits
 
-    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Index, Index]]:
+    def split(
+        self, X: Rows, y: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> Iterator[tuple[Index, Index]]:
         """Row numbers of each training and test fold.
 
         Parameters
@@ -70,7 +70,7 @@ class TimeSplit:
 
 
 def checked_folds(
-    cv: Any, X: Array, y: NDArray[Any], weights: Array, labels: Labels, groups: Any, seed: int
+    cv: Splitter, X: Array, y: NDArray[np.generic], weights: Array, labels: Labels, groups: ArrayLike | None, seed: int
 ) -> list[Fold]:
     """Row numbers of each fold's training and held-out rows; an int is stratified folds shuffled by ``seed``."""
     numbers, n_classes, is_default = labels.encode(y), labels.n_classes, isinstance(cv, int | np.integer)
@@ -120,7 +120,7 @@ def _with_every_class(folds: list[Fold], target: Index, weights: Array) -> list[
     return found
 
 
-def early_stopping_split(target: NDArray[Any], used: Index, validation_fraction: float, seed: int) -> Fold:
+def early_stopping_split(target: NDArray[np.generic], used: Index, validation_fraction: float, seed: int) -> Fold:
     """Rows to train on and rows to watch, of the used ones, with every class among both."""
     labels, counts = np.unique(target[used], return_counts=True)
     try:
@@ -135,7 +135,7 @@ def early_stopping_split(target: NDArray[Any], used: Index, validation_fraction:
     return np.sort(own), np.sort(watched)
 
 
-def _positions(rows: Any) -> Index:
+def _positions(rows: ArrayLike) -> Index:
     """Row numbers in order, also from a mask."""
     found = np.asarray(rows)
     return np.flatnonzero(found) if found.dtype == bool else np.sort(found)

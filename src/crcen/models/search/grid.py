@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +13,12 @@ from crcen.exceptions import InvalidParameter
 from crcen.models.fitting import FitRows, seen_rows
 from crcen.theory.decision import log_sum_exp, softmax
 from crcen.theory.expense import ExpenseTable, expense_table
+from crcen.theory.goals import ThresholdGoal
 from crcen.theory.labels import Labels
 from crcen.theory.metrics import confusion_counts, decision_counts
-from crcen.theory.price import Price
+from crcen.theory.price import Price, WeightingLike
+from crcen.theory.rows import Array, Bools, Index, Rows
 from crcen.training.recipe import Recipe
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 # Parameters of a recipe that a search takes lists of.
 SEARCHED = ("hidden", "l2", "encoding")
@@ -33,9 +32,9 @@ class Setting:
     """
 
     weighting_index: int
-    weighting: Any
+    weighting: WeightingLike | ThresholdGoal
     recipe: Recipe
-    trained_at: Any = None
+    trained_at: WeightingLike = None
 
     def params(self) -> dict[str, Any]:
         """What was searched, as keyword arguments of `CRCENClassifier`."""
@@ -106,8 +105,8 @@ def _counts(logits: Array, rows: FitRows, price: Price) -> Any:
 # -- scores ------------------------------------------------------------------------------------------------------------
 
 
-Bools = NDArray[np.bool_]
 Score = Callable[[Array, Index, Array, Labels], float]
+Scoring: TypeAlias = str | Callable[..., float]
 
 
 def log_losses(logits: Array, target: Index, weights: Array, price: Price, *, natural: bool) -> Array:
@@ -153,7 +152,7 @@ LOG_LOSSES = {"neg_weighted_log_loss": False, "neg_log_loss": True}
 SCORES: dict[str, Score] = {"f1": _f1, "g_mean": _g_mean, "average_precision": _average_precision}
 
 
-class _HeldOut(ClassifierMixin, BaseEstimator):
+class _HeldOut(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """What a scikit-learn scorer asks of an estimator, answered from the logits of the rows it is asked about."""
 
     def __init__(self, labels: Labels, logits: Array, price: Price) -> None:
@@ -163,17 +162,17 @@ class _HeldOut(ClassifierMixin, BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return True
 
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: Rows) -> Array:
         return self._logits if self._labels.positive is None else self._logits[:, 1] - self._logits[:, 0]
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Rows) -> NDArray[np.generic]:
         return self._labels.decode(self._labels.choose(self._logits))
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Rows) -> Array:
         return softmax(self._natural)
 
 
-def check_scoring(scoring: Any) -> Any:
+def check_scoring(scoring: object) -> Scoring:
     """``scoring`` itself, if it is a name of `SCORES`, any other name that scikit-learn knows, or a callable."""
     if isinstance(scoring, str) and scoring not in (*LOG_LOSSES, *SCORES):
         try:
@@ -188,7 +187,7 @@ def check_scoring(scoring: Any) -> Any:
     return scoring
 
 
-def held_out_score(scoring: Any, logits: Array, rows: FitRows, held_out: Index, price: Price) -> float:
+def held_out_score(scoring: Scoring, logits: Array, rows: FitRows, held_out: Index, price: Price) -> float:
     """Score of weighted logits (n, K) on held-out rows, higher is better; `check_scoring` has accepted ``scoring``."""
     if isinstance(scoring, str) and scoring in LOG_LOSSES:
         own = rows.target[held_out], rows.weights[held_out], price
@@ -199,7 +198,9 @@ def held_out_score(scoring: Any, logits: Array, rows: FitRows, held_out: Index, 
     return float(scorer(_HeldOut(rows.labels, logits, price), rows.X[held_out], rows.y[held_out]))
 
 
-def score_table(params: list[dict[str, Any]], epochs: NDArray[Any], is_dropped: Bools, scores: Array) -> dict[str, Any]:
+def score_table(
+    params: list[dict[str, Any]], epochs: NDArray[np.generic], is_dropped: Bools, scores: Array
+) -> dict[str, Any]:
     """The table of a search in the form of scikit-learn's; ``scores`` is (settings, folds).
 
     Settings that were dropped rank behind the others, and those without a score last of all.
@@ -207,7 +208,9 @@ def score_table(params: list[dict[str, Any]], epochs: NDArray[Any], is_dropped: 
     table: dict[str, Any] = {}
     for name in params[0]:
         are_floats = all(isinstance(setting[name], float) for setting in params)
-        column = np.ma.masked_all(len(params), dtype=np.float64 if are_floats else object)
+        column = np.ma.masked_all(  # type: ignore[no-untyped-call]
+            len(params), dtype=np.float64 if are_floats else object
+        )
         for i, setting in enumerate(params):
             column[i] = setting[name]
         table[f"param_{name}"] = column

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +12,12 @@ from crcen.exceptions import InvalidInput, TrainingFailed
 from crcen.models.clock import OutOfTime
 from crcen.models.fitting import FitRows, engine_logits, fold_members, training_job
 from crcen.models.search.folds import Fold
-from crcen.models.search.grid import LOG_LOSSES, Outcome, Setting, held_out_score, log_losses, to_price
+from crcen.models.search.grid import LOG_LOSSES, Outcome, Scoring, Setting, held_out_score, log_losses, to_price
 from crcen.models.search.trials import RUNGS, Rungs, Trial, run_trials
+from crcen.theory.rows import Array, Index
 from crcen.training.engines import Engine, trainer_on_some
 from crcen.training.jobs import RowSets, Status, TrainingJob, TrainingResult
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 Progress = Callable[[float], None]
 
 # Held-out logits of a search are kept for every epoch while they take no more than this, or than a quarter of the bound
@@ -32,7 +30,7 @@ class SearchRun:
     """What all parts of a search share."""
 
     rows: FitRows  # rows and folds
-    scoring: Any  # what `check_scoring` lets pass
+    scoring: Scoring  # what `check_scoring` lets pass
     seed: int  # of initial weights and batches
     train: Engine  # trains a list of jobs on these rows
     memory_bytes: int | None  # bound on memory, or ``None``
@@ -212,8 +210,7 @@ def folds_within(folds: Sequence[Fold], own: Index, target: Index) -> list[Fold]
     """The folds as far as they are within some rows, counted there; ``None`` where a class is too rare in one."""
     place = np.full(len(target), -1)
     place[own] = np.arange(len(own))
-    within = lambda part: place[part][place[part] >= 0]  # noqa: E731
-    found = [(within(trained), within(held_out)) for trained, held_out in folds]
+    found = [(place[a][place[a] >= 0], place[b][place[b] >= 0]) for a, b in folds]
     for trained, held_out in found:
         for part, fewest in ((trained, _TRAINED), (held_out, _HELD_OUT)):
             if min(np.sum(target[own[part]] == label) for label in np.unique(target)) < fewest:

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from crcen._support.progress import part_of
 from crcen.models.clock import OutOfTime
 from crcen.models.search.grid import Outcome, Setting
+from crcen.theory.rows import Array
 from crcen.training.jobs import TrainingJob, TrainingResult, TrainingState
 
 Rungs = Sequence[tuple[float, float]]
 
-Array = NDArray[np.float64]
 Progress = Callable[[float], None]
 
 # After these shares of the schedule, these shares of the settings go on. Chosen on the benchmark's development half.

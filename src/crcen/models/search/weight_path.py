@@ -1,11 +1,12 @@
 """A path of weights, each trained anew on rows apart from those it answers for: all of them in one stack."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
@@ -15,12 +16,10 @@ from crcen.models.fitting import FitRows, assemble, base_seed, member_jobs, usab
 from crcen.models.options import AT_PRICE, Calibration
 from crcen.models.validation import check_labels, check_rows, check_weights
 from crcen.theory.labels import Labels
-from crcen.theory.price import Price, resolve
-from crcen.theory.rows import class_totals
+from crcen.theory.price import Price, WeightingLike, resolve
+from crcen.theory.rows import Array, Estimator, Index, Rows, class_totals
 from crcen.training.jobs import TrainingJob
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 Split = tuple[Index, Index]
 
 
@@ -35,15 +34,15 @@ class WeightPath:
 
 
 def path_logits(
-    estimator: Any,
-    X: Any,
-    y: Any,
-    weightings: Sequence[Any],
+    estimator: Estimator,
+    X: Rows,
+    y: ArrayLike,
+    weightings: Sequence[WeightingLike],
     splits: Sequence[Split] | None = None,
     *,
-    X_test: Any = None,
-    y_test: Any = None,
-    sample_weight: Any = None,
+    X_test: Rows = None,
+    y_test: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> WeightPath:
     """Train a copy of an estimator for every weighting, and ask it about other rows.
 
@@ -52,7 +51,7 @@ def path_logits(
     """
     if (splits is None) == (X_test is None) or (X_test is None) != (y_test is None):
         raise InvalidParameter("a path of weights is judged on other rows: pass either splits, or X_test and y_test.")
-    kind: Any = type(estimator)
+    kind = type(estimator)
     is_stack = isinstance(estimator, CRCENClassifier) and all(
         getattr(kind, step) is getattr(CRCENClassifier, step)
         for step in ("fit", "training_on", "training_weighting_at")
@@ -85,7 +84,7 @@ def path_logits(
     return WeightPath(path, target[seen], weights[seen], logits[:, seen])
 
 
-def _asked(X_test: Any, y_test: Any, y: NDArray[Any]) -> NDArray[Any]:
+def _asked(X_test: Rows, y_test: ArrayLike | None, y: NDArray[np.generic]) -> NDArray[np.generic]:
     """Labels to judge by, before anything is trained."""
     labels = np.asarray(y_test)
     if labels.shape != (len(X_test),):
@@ -96,17 +95,17 @@ def _asked(X_test: Any, y_test: Any, y: NDArray[Any]) -> NDArray[Any]:
     return labels
 
 
-def _positions(rows: Any) -> Index:
+def _positions(rows: ArrayLike) -> Index:
     """Row numbers, also from a mask."""
     found = np.asarray(rows)
     return np.flatnonzero(found) if found.dtype == bool else found.astype(np.int64)
 
 
-def _take(X: Any, rows: Index) -> Any:
+def _take(X: Rows, rows: Index) -> Rows:
     return X.iloc[rows] if hasattr(X, "iloc") else np.asarray(X)[rows]
 
 
-def _seeded(estimator: Any, pos_label: Any) -> Any:
+def _seeded(estimator: Estimator, pos_label: object) -> Estimator:
     """A copy with one seed and one positive class, so that networks of the path differ by their weight alone."""
     copy = clone(estimator)
     params = copy.get_params(deep=False)
@@ -120,7 +119,7 @@ def _seeded(estimator: Any, pos_label: Any) -> Any:
 def _stacked(
     estimator: CRCENClassifier,
     X: Array,
-    y: NDArray[Any],
+    y: NDArray[np.generic],
     target: NDArray[np.bool_],
     weights: Array,
     path: Sequence[Price],
@@ -152,13 +151,13 @@ def _stacked(
 
 
 def _looped(
-    estimator: Any,
-    X: Any,
-    y: NDArray[Any],
+    estimator: Estimator,
+    X: Rows,
+    y: NDArray[np.generic],
     target: NDArray[np.bool_],
     weights: Array,
     path: Sequence[Price],
-    parts: Sequence[tuple[Index, Any]],
+    parts: Sequence[tuple[Index, Rows]],
 ) -> list[list[Array]]:
     params = estimator.get_params(deep=False)
     pos = y[target][0]
@@ -166,7 +165,7 @@ def _looped(
     answers = []
     for weighting in path:
         if "weighting" in params:
-            setting: dict[str, Any] = {"weighting": weighting}
+            setting: dict[str, object] = {"weighting": weighting}
             if "calibration" in params:  # what is asked for are networks trained at each weight
                 setting["calibration"] = replace(Calibration.of(params["calibration"]), training_weighting=AT_PRICE)
         elif "class_weight" in params:
@@ -186,7 +185,7 @@ def _looped(
     return answers
 
 
-def _weighted_logits(model: Any, X: Any, pos: Any) -> Array:
+def _weighted_logits(model: Estimator, X: Rows, pos: object) -> Array:
     """Logit of the positive class under the weight the model was trained with."""
     labels = Labels(model.classes_, pos)
     if hasattr(model, "weighting"):
