@@ -55,28 +55,28 @@ def test_net_benefit_is_catches_less_false_alarms(rows):
     y, p, weights = rows
     prices = np.array([0.5, 3.0, 9.0, 40.0])
     found = DecisionCurves(y, p, weights).net_benefit(prices)
-    for price, model, everybody in zip(prices, found.model, found.alarm_on_all, strict=True):
+    for price, model, everybody in zip(prices, found.model, found.trivial, strict=True):
         alarms = p > 1 / (1 + price)
         worth = np.where(y, 1.0, -1.0 / price)
         assert model == pytest.approx(np.average(worth * alarms, weights=weights))
         assert everybody == pytest.approx(np.average(worth, weights=weights))
-    np.testing.assert_allclose(found.threshold, 1 / (1 + prices))
 
 
 def test_the_area_under_the_brier_curve_is_the_brier_score(rows):
     y, p, weights = rows
-    found = DecisionCurves(y, p, weights).brier_curve(20_001)
+    curves = DecisionCurves(y, p, weights)
+    found, best = curves.brier_curve(20_001), curves.brier_curve(20_001, is_best=True)
     area = float(np.mean(found.model[1:] + found.model[:-1]) / 2)
     assert area == pytest.approx(brier_score_loss(y, p, sample_weight=weights), abs=2e-4)
-    assert (found.lowest <= found.model + 1e-12).all()
-    assert (found.lowest <= found.trivial + 1e-12).all()
+    assert (best.model <= found.model + 1e-12).all()
+    assert (best.model <= found.trivial + 1e-12).all()
 
 
 def test_the_cost_curve_is_the_lowest_line_of_all_thresholds(rows):
     y, p, _ = rows
     found = DecisionCurves(y, p).cost_curve(11)
     thresholds = [-1.0, *np.unique(p)]
-    for share, lowest in zip(found.share, found.model, strict=True):
+    for share, lowest in zip(found.x, found.model, strict=True):
         lines = [share * (p[y] <= t).mean() + (1 - share) * (p[~y] > t).mean() for t in thresholds]
         assert lowest == pytest.approx(min(lines))
     assert (found.model <= found.trivial + 1e-12).all()

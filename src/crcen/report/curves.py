@@ -247,12 +247,13 @@ def decision_numbers(evidence: Evidence, price: float) -> dict[str, dict[str, Ar
     ends = price_grid(price, curves.n_neg / curves.n_pos)
     benefit = curves.net_benefit(np.geomspace(ends[0], ends[-1], _POINTS))
     cost, brier, gains = curves.cost_curve(_POINTS), curves.brier_curve(_POINTS), curves.gains()
+    best = curves.brier_curve(_POINTS, is_best=True)
     # Cuts at even steps of rows, with the first ones, where lift is largest, at even steps of their logarithm.
     wanted = np.concatenate([np.linspace(0.0, 1.0, _MOST_CUTS // 2), np.geomspace(1e-4, 1.0, _MOST_CUTS // 2)])
     kept = np.unique(np.clip(np.searchsorted(gains.rows, wanted), 0, gains.rows.size - 1))
     return {
-        "net_benefit": {"price": benefit.price, "model": benefit.model, "everybody": benefit.alarm_on_all},
-        "cost": {"share": cost.share, "model": cost.model, "trivial": cost.trivial},
-        "brier": {"share": brier.share, "model": brier.model, "lowest": brier.lowest, "trivial": brier.trivial},
+        "net_benefit": {"price": benefit.x, "model": benefit.model, "everybody": benefit.trivial},
+        "cost": {"share": cost.x, "model": cost.model, "trivial": cost.trivial},
+        "brier": {"share": brier.x, "model": brier.model, "lowest": best.model, "trivial": brier.trivial},
         "gains": {"rows": gains.rows[kept], "found": gains.found[kept]},
     }

@@ -282,13 +282,13 @@ class DecisionCurveDisplay(_Display):
         if self.kind == "net_benefit":
             ratio = curves.n_neg / curves.n_pos
             benefit = curves.net_benefit(np.geomspace(min(1.0, ratio / 10.0), 10.0 * max(1.0, ratio), 201))
-            return benefit.price, benefit.alarm_on_all, {"": benefit.model}
+            return benefit.x, benefit.trivial, {"": benefit.model}
         if self.kind == "cost":
             cost = curves.cost_curve()
-            return cost.share, cost.trivial, {"": cost.model}
+            return cost.x, cost.trivial, {"": cost.model}
         if self.kind == "brier":
-            brier = curves.brier_curve()
-            return brier.share, brier.trivial, {", as stated": brier.model, ", best threshold": brier.lowest}
+            stated, best = (curves.brier_curve(is_best=is_best) for is_best in (False, True))
+            return stated.x, stated.trivial, {", as stated": stated.model, ", best threshold": best.model}
         gains = curves.gains()
         if self.kind == "gains":
             return gains.rows, gains.rows, {"": gains.found}

@@ -205,7 +205,7 @@ def _price_metrics(evidence: Evidence, proba: Array) -> Values:
         "found": caught,
         "alarms": caught + alarmed,
         "cost_per_1000": 1000.0 * (price * (curves.n_pos - caught) + alarmed) / total,
-        "net_benefit": {"price": benefit.price, "model": benefit.model},
+        "net_benefit": {"price": benefit.x, "model": benefit.model},
     }
 
 

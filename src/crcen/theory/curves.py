@@ -1,6 +1,6 @@
 """Counts above every threshold, and the curves that follow: net benefit, cost, Brier, gains; areas under curves."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -45,53 +45,15 @@ def average_precision(tp: Array, fp: Array) -> float:
     return float(np.sum(np.diff(tp, prepend=0.0) * precision)) / n_pos if n_pos else np.nan
 
 
-@dataclass(frozen=True, eq=False)
-class NetBenefit:
-    """Net benefit (Vickers and Elkin, 2006) at prices: catches a row, less false alarms at their worth.
+class Curve(NamedTuple):
+    """A curve over prices, or over the share of a false alarm in the cost of a false alarm and a miss."""
 
-    ``model`` has alarms where p > 1/(1 + price), ``alarm_on_all`` an alarm on every row; no alarm at all has 0.
-    """
-
-    price: Array
+    x: Array
     model: Array
-    alarm_on_all: Array
-
-    @property
-    def threshold(self) -> Array:
-        """The probability above which a row gets an alarm, 1/(1 + price)."""
-        return 1.0 / (1.0 + self.price)
+    trivial: Array  # an alarm on every row, or the better of that and no alarm
 
 
-@dataclass(frozen=True, eq=False)
-class CostCurve:
-    """Cost curve (Drummond and Holte, 2006): expected cost over that of always being wrong.
-
-    ``share`` is the probability cost, ``model`` the lowest cost over all thresholds, ``trivial`` that of the better of
-    no alarm and an alarm on every row.
-    """
-
-    share: Array
-    model: Array
-    trivial: Array
-
-
-@dataclass(frozen=True, eq=False)
-class BrierCurve:
-    """Brier curve (Hernández-Orallo, Flach and Ferri, 2011): the loss at every price, with thresholds as stated.
-
-    ``share`` is the cost of a false alarm over that of a false alarm and a miss, which is the threshold. ``model`` is
-    2·(share·false alarms + (1 − share)·misses) a row, whose area is the Brier score; ``lowest`` has the best threshold
-    instead, ``trivial`` the better of no alarm and an alarm on every row.
-    """
-
-    share: Array
-    model: Array
-    lowest: Array
-    trivial: Array
-
-
-@dataclass(frozen=True, eq=False)
-class Gains:
+class Gains(NamedTuple):
     """Gains and lift: share of the positives found in each share of the riskiest rows, both from 0 to 1."""
 
     rows: Array
@@ -126,33 +88,33 @@ class DecisionCurves:
         cuts = np.searchsorted(-self._score, -threshold, side="left")
         return self._tp[cuts], self._fp[cuts]
 
-    def net_benefit(self, price: ArrayLike) -> NetBenefit:
-        """Net benefit at prices above 0."""
+    def net_benefit(self, price: ArrayLike) -> Curve:
+        """Net benefit (Vickers and Elkin, 2006) at prices above 0: catches a row, less false alarms at their worth."""
         prices = np.asarray(price, dtype=np.float64)
         if not (np.isfinite(prices).all() and (prices > 0.0).all()):
             raise InvalidParameter("prices of a net benefit must be finite numbers above 0")
         tp, fp = self.counts_above(1.0 / (1.0 + prices))
-        return NetBenefit(prices, (tp - fp / prices) / self.n_rows, (self.n_pos - self.n_neg / prices) / self.n_rows)
+        return Curve(prices, (tp - fp / prices) / self.n_rows, (self.n_pos - self.n_neg / prices) / self.n_rows)
 
-    def cost_curve(self, n_points: int = 201) -> CostCurve:
-        """Normalised expected cost of the best threshold at each share."""
+    def cost_curve(self, n_points: int = 201) -> Curve:
+        """Cost curve (Drummond and Holte, 2006): cost of the best threshold over that of always being wrong."""
         share = np.linspace(0.0, 1.0, n_points)
         missed, false = 1.0 - self._tp / self.n_pos, self._fp / self.n_neg
         lowest = np.array([np.min(missed * x + false * (1.0 - x)) for x in share])
-        return CostCurve(share, lowest, np.minimum(share, 1.0 - share))
+        return Curve(share, lowest, np.minimum(share, 1.0 - share))
 
-    def brier_curve(self, n_points: int = 201) -> BrierCurve:
-        """Loss at each share of costs."""
+    def brier_curve(self, n_points: int = 201, *, is_best: bool = False) -> Curve:
+        """Brier curve (Hernández-Orallo, Flach and Ferri, 2011), with thresholds as stated or the best ones.
+
+        2·(share·false alarms + (1 − share)·misses) a row, whose area with stated thresholds is the Brier score.
+        """
         share = np.linspace(0.0, 1.0, n_points)
         tp, fp = self.counts_above(share)
-        n = self.n_rows
-        lowest = [np.min(c * self._fp + (1.0 - c) * (self.n_pos - self._tp)) for c in share]
-        return BrierCurve(
-            share,
-            2.0 * (share * fp + (1.0 - share) * (self.n_pos - tp)) / n,
-            2.0 * np.array(lowest) / n,
-            2.0 * np.minimum(share * self.n_neg, (1.0 - share) * self.n_pos) / n,
-        )
+        loss = share * fp + (1.0 - share) * (self.n_pos - tp)
+        if is_best:
+            loss = np.array([np.min(c * self._fp + (1.0 - c) * (self.n_pos - self._tp)) for c in share])
+        trivial = np.minimum(share * self.n_neg, (1.0 - share) * self.n_pos)
+        return Curve(share, 2.0 * loss / self.n_rows, 2.0 * trivial / self.n_rows)
 
     def gains(self) -> Gains:
         """Shares of rows and of positives at every cut."""
