@@ -1,6 +1,7 @@
 """Declare, certify, verify, keygen and compare by commands: exit codes, files and single sentences."""
 
 import json
+import tomllib
 
 import numpy as np
 import pandas as pd
@@ -57,6 +58,8 @@ def test_from_a_declaration_to_a_verified_certificate(crcen_command, home, tmp_p
     )
     assert (code, err) == (0, "")
     assert out.startswith("3 criteria declared")
+    price = tomllib.loads(declaration.read_text())["model"]["price"]
+    assert price.startswith("a miss costs 5 false alarms" if classes == 2 else "weights of mistakes: broken ")
     assert crcen_command("keygen", "--out", key)[0] == 0
     code, out, err = crcen_command("certify", declaration, test, *files, "--sign", key, "--json")
     assert (code, err) == (0, "")

@@ -282,7 +282,10 @@ def _price_text(model: FittedModel) -> str:
     price = model.weighting_
     if price.positive is not None:
         return f"a miss costs {price.cost_ratio:.6g} false alarms"
-    return str(own_costs(model)) if getattr(model, "costs_", None) is not None else str(price)
+    if getattr(model, "costs_", None) is not None:
+        return str(own_costs(model))
+    pairs = zip(model.classes_.tolist(), price.weights.tolist(), strict=True)
+    return f"weights of mistakes: {', '.join(f'{label} {weight:.6g}' for label, weight in pairs)}"
 
 
 def _criterion_content(

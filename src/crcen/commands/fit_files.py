@@ -31,7 +31,6 @@ from crcen.commands.rules import Label
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.files.model_file import save
 from crcen.models.classifier import CRCENClassifier
-from crcen.models.members.tree_arrays import TreeEnsemble
 from crcen.scale.committee import stack_members
 from crcen.scale.encoded_rows import EncodedRows, FingerprintOfAll, write_encoded
 from crcen.scale.ray.fit import fit_ray
@@ -47,7 +46,7 @@ from crcen.scale.table_survey import (
     learn_columns,
     survey_table,
 )
-from crcen.scale.trees import BinnedRows, GrownTrees, grow_trees, plan_trees
+from crcen.scale.trees import BinnedRows, GrownTrees, TreePlan, grow_trees, plan_trees
 from crcen.tables.classifier import TableClassifier
 from crcen.tables.column_kinds import DroppedColumn
 from crcen.tables.columns import BooleanColumn, Column, NumberColumn, as_text
@@ -243,11 +242,15 @@ def fit_files(
             else:
                 X = _encoded(learned.used, stacking)
                 n_rows = survey.n_rows - held_out.n_rows
-                task = _TreeTask(source, network, encoded_sample, X, y, n_rows, memory, seed, verbose)
-                is_folder = storage is not None and "://" not in str(storage)
-                trees, grown = task.grown(Path(str(storage)) if is_folder else None)
-                notes.append(task.note)
-                estimator = stack_members(network, trees, grown, X, y, seed)
+                memory = free_memory(torch.device("cpu")) // 2 if memory is None else memory
+                class_labels = network.ensemble_.labels
+                plan = plan_trees(encoded_sample, class_labels, n_rows, memory, seed=seed, threads=usable_cores())
+                notes.append(
+                    f"trees use {round(plan.share * n_rows):,} of {n_rows:,} training rows x {len(plan.limits)} "
+                    f"columns in {plan.n_bytes / 1e6:,.0f} MB of memory"
+                )
+                grown = _grown_trees(plan, source, (X, class_labels.target(y)), storage, verbose)
+                estimator = stack_members(network, grown.ensemble(plan), grown, X, y, seed)
     model = TableClassifier(
         estimator=clone(estimator),
         drop=tuple(drop),
@@ -335,44 +338,27 @@ def _evidence(
     return replace(found, data="held-out rows")
 
 
-@dataclass
-class _TreeTask:
-    """Trees on the training rows of a source, judged on held-out rows."""
-
-    source: ArrowSource
-    network: CRCENClassifier
-    sample: NDArray[np.float64]
-    X: NDArray[np.float64]
-    y: NDArray[Any]
-    n_rows: int
-    memory: int | None
-    seed: int
-    verbose: int
-    note: str = ""
-
-    def grown(self, storage: Path | None) -> tuple[TreeEnsemble, GrownTrees]:
-        """The trees; with a storage folder they continue from its checkpoint."""
-        labels = self.network.ensemble_.labels
-        memory = free_memory(torch.device("cpu")) // 2 if self.memory is None else self.memory
-        plan = plan_trees(self.sample, labels, self.n_rows, memory, seed=self.seed, threads=usable_cores())
-        n_used = round(plan.share * self.n_rows)
-        self.note = (
-            f"trees use {n_used:,} of {self.n_rows:,} training rows x {len(plan.limits)} columns in "
-            f"{plan.n_bytes / 1e6:,.0f} MB of memory"
-        )
-        held_out = (self.X, labels.target(self.y))
-        about = repr((self.source.fingerprint, plan.seed, plan.share, plan.setting, plan.limits))
-        fingerprint = hashlib.sha256(about.encode()).hexdigest()
-        title = f"growing trees ({plan.n_bytes / 1e6:,.0f} MB)"
-        with progress_bar(title, visible=bool(self.verbose)) as show, scratch_folder(storage, "bins") as folder:
-            start, save = GrownTrees(fingerprint), lambda grown: None
-            if storage is not None:
-                path = storage / "trees.checkpoint"
-                start, save = GrownTrees.read(path, fingerprint), partial(GrownTrees.write, path=path)
-            rows = BinnedRows(plan, self.source.blocks(_FINGERPRINT_ROWS), folder)
-            grown = grow_trees(plan, rows, held_out, start, save, show=show)
-            del rows
-        return grown.ensemble(plan), grown
+def _grown_trees(
+    plan: TreePlan,
+    source: ArrowSource,
+    held_out: tuple[NDArray[np.float64], NDArray[np.generic]],
+    storage: str | Path | None,
+    verbose: int,
+) -> GrownTrees:
+    """Trees on the training rows, stopped by held-out rows; with a storage folder they continue from its checkpoint."""
+    folder = None if storage is None or "://" in str(storage) else Path(storage)
+    about = repr((source.fingerprint, plan.seed, plan.share, plan.setting, plan.limits))
+    fingerprint = hashlib.sha256(about.encode()).hexdigest()
+    title = f"growing trees ({plan.n_bytes / 1e6:,.0f} MB)"
+    with progress_bar(title, visible=bool(verbose)) as show, scratch_folder(folder, "bins") as scratch:
+        start, save = GrownTrees(fingerprint), lambda grown: None
+        if folder is not None:
+            path = folder / "trees.checkpoint"
+            start, save = GrownTrees.read(path, fingerprint), partial(GrownTrees.write, path=path)
+        rows = BinnedRows(plan, source.blocks(_FINGERPRINT_ROWS), scratch)
+        grown = grow_trees(plan, rows, held_out, start, save, show=show)
+        del rows  # closes its files before the folder is removed
+    return grown
 
 
 def _columns_of_type(table: Table, is_type: Callable[[Any], bool]) -> list[str]:
