@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crcen.decisions.expense_curve import CurveRows, ExpenseCurve
-from crcen.decisions.out_of_fold import has_held_out_rows, out_of_fold_posterior
+from crcen.decisions.expense_curve import CurveRows, ExpenseCurve, has_held_out_rows, out_of_fold_posterior
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.goals import RowsByProbability, ThresholdGoal, price_of_threshold
 from crcen.theory.intervals import share_interval

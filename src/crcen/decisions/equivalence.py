@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from crcen.decisions.out_of_fold import stratified_splits
+from crcen.decisions.expense_curve import stratified_splits
 from crcen.exceptions import InvalidParameter
 from crcen.models.search.weight_path import path_logits
 from crcen.theory.cost_matrix import CostMatrix
