@@ -17,7 +17,7 @@ from crcen.cli.app import print_json
 from crcen.cli.wording import typed
 from crcen.exceptions import InvalidParameter
 
-__all__ = ["AuditRule", "Data", "Model", "Seed", "interruptible", "is_watched", "made", "show", "takes"]
+__all__ = ["AuditRule", "Data", "Model", "Seed", "interruptible", "is_watched", "made", "share_of", "show", "takes"]
 
 Data = Annotated[
     list[str],
@@ -74,6 +74,12 @@ _SETS: dict[str, dict[str, Any]] = {
     },
     "guarantee": {"confidence": _goal(_NUMBER, "Guarantee --recall or --precision with this probability.")},
     "weighting": {"weighting": _by_classes(_TEXTS, _WEIGHTS), "costs": _by_classes(Path | None, _COSTS)},
+    "columns": {
+        "positive": _option(_TEXT, "The value to find: default the rarer one of two, and every class of more."),
+        "drop": _option(_TEXTS, "Column to leave out; may be repeated."),
+        "keep": _option(_TEXTS, "Column to use although it looks like an identifier."),
+        "categorical": _option(_TEXTS, "Column of categories although it holds numbers; may be repeated."),
+    },
     # The fields of `crcen.ReadOptions`.
     "read": {
         "query": _reading(_TEXT, "Query that gives the table, of a database.", metavar="SQL"),
@@ -146,6 +152,8 @@ def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
 def _parameters(given: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     """Values of shared options as parameters of the library."""
     found = {name: given[name] for name in names if name in _SINGLE}
+    if "columns" in names:
+        found |= {name: given[name] or () for name in _SETS["columns"]} | {"positive": given["positive"]}
     if "audited" in found:
         found["audit_probability"] = found.pop("audited")
     if "groups" in found:
@@ -206,6 +214,18 @@ def made(kind: Callable[..., object], option: str, *values: object, **named: obj
         return typed(kind(*values, **named), shown)
     except InvalidParameter as error:
         raise InvalidParameter(str(error).replace(kind.__name__, option, 1)) from error
+
+
+def share_of(text: str, option: str) -> float:
+    """A share such as 1% or 0.01, from an option."""
+    number = text.strip()
+    try:
+        found = float(number.removesuffix("%")) / (100.0 if number.endswith("%") else 1.0)
+    except ValueError:
+        found = -1.0
+    if not 0.0 < found < 1.0:
+        raise InvalidParameter(f"{option} must be a share between 0 and 100%, such as 5% or 0.05: got {text!r}.")
+    return found
 
 
 def _stated(given: dict[str, Any]) -> Any:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from crcen.cli.app import app
-from crcen.exceptions import InvalidParameter
+from crcen.cli.options import share_of
 
 __all__ = ["serve", "web_app"]
 
@@ -81,7 +81,7 @@ def serve(
         log=log,
         log_inputs=log_inputs,
         log_bytes=log_size * 1_000_000,
-        audit=_share(audit),
+        audit=0.0 if audit is None else share_of(audit, "--audit"),
         seed=seed,
         max_rows=max_rows,
         max_bytes=max_megabytes * 1_000_000,
@@ -112,16 +112,3 @@ def web_app(
         typer.echo(f"Open {address} in a browser; Ctrl-C ends the application.")
 
     run_app(folder, port, started, browser=not no_browser)
-
-
-def _share(text: str | None) -> float:
-    """A share such as 1% or 0.01."""
-    if text is None:
-        return 0.0
-    try:
-        found = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
-    except ValueError:
-        found = -1.0
-    if not 0.0 < found < 1.0:
-        raise InvalidParameter(f"--audit must be a share of rows between 0 and 100%, such as 1%: got {text!r}.")
-    return found

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from crcen.cli.app import Json, app
-from crcen.cli.options import Data, Seed, is_watched, show, takes
+from crcen.cli.options import Data, Seed, is_watched, share_of, show, takes
 
 __all__ = ["fit", "look", "split"]
 
@@ -19,15 +19,6 @@ class Engine(StrEnum):
     table = "table"
     stream = "stream"
     ray = "ray"
-
-
-def share_of(text: str) -> float:
-    """A share from 0.05 or 5%."""
-    number, is_percent = text.strip().removesuffix("%"), text.strip().endswith("%")
-    try:
-        return float(number) / (100.0 if is_percent else 1.0)
-    except ValueError:
-        raise typer.BadParameter(f"--hold-out must be a share such as 5% or 0.05: got {text!r}.") from None
 
 
 def bytes_of(text: str) -> int:
@@ -69,9 +60,6 @@ def _renamed(use: str) -> Any:
 
 # Goals that only a fit in memory meets: class → option.
 _GOALS = {"Capacity": "--capacity", "RecallAtLeast": "--recall", "PrecisionAtLeast": "--precision"}
-Categorical = Annotated[
-    list[str] | None, typer.Option(help="Column of categories although it holds numbers; may be repeated.")
-]
 RenamedCategory = Annotated[str | None, typer.Option("--category", hidden=True, callback=_renamed("--categorical"))]
 RenamedGroups = Annotated[str | None, typer.Option("--groups", hidden=True, callback=_renamed("--clusters"))]
 
@@ -89,18 +77,12 @@ def check_engine(engine: Engine, in_memory: dict[str, Any], on_ray: dict[str, An
 
 
 @app.command(epilog="Example:  crcen look data.csv --target fraud")
-@takes("audited", "read")
+@takes("columns", "audited", "read")
 def look(
     data: Data,
     target: Annotated[
         str | None, typer.Option(help="Column with the label: columns that tell it by themselves are named.")
     ] = None,
-    positive: Annotated[
-        str | None, typer.Option(help="The value to find: default the rarer one of two, and every class of more.")
-    ] = None,
-    drop: Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")] = None,
-    keep: Annotated[list[str] | None, typer.Option(help="Column to use although it looks like an identifier.")] = None,
-    categorical: Categorical = None,
     category: RenamedCategory = None,
     as_json: Json = False,
     **shared: Any,
@@ -108,17 +90,7 @@ def look(
     """Look at a table before a fit: kinds, gaps, ids, leaks, and what would be done with each column."""
     import crcen
 
-    result = crcen.look_at_table(
-        data,
-        target=target,
-        positive=positive,
-        drop=drop or (),
-        keep=keep or (),
-        categorical=categorical or (),
-        verbose=is_watched(),
-        **shared,
-    )
-    show(result, as_json)
+    show(crcen.look_at_table(data, target=target, verbose=is_watched(), **shared), as_json)
 
 
 @app.command(
@@ -164,19 +136,13 @@ def split(
     "crcen fit calls.xlsx --target sold --capacity 20/day --time called --report calls.html   |   "
     "crcen fit 'days/*.parquet' --target y --engine ray --workers 4"
 )
-@takes("price", "goal", "weighting", "weight", "audited", "read")
+@takes("columns", "price", "goal", "weighting", "weight", "audited", "read")
 def fit(
     data: Data,
     target: Annotated[str, typer.Option(help="Column with the label.")],
-    positive: Annotated[
-        str | None, typer.Option(help="The value to find: default the rarer one of two, and every class of more.")
-    ] = None,
     out: Annotated[Path, typer.Option(help="Where to save the model.")] = Path("model.crcen"),
     onnx: Annotated[Path | None, typer.Option(help="Where to write it as an ONNX graph too.")] = None,
     report: Annotated[Path | None, typer.Option(help="Where to write the HTML report on rows held out.")] = None,
-    drop: Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")] = None,
-    keep: Annotated[list[str] | None, typer.Option(help="Column to use although it looks like an identifier.")] = None,
-    categorical: Categorical = None,
     category: RenamedCategory = None,
     selected_by: Annotated[
         Path | None, typer.Option(help="The earlier model whose alarms were checked, without recorded probabilities.")
@@ -250,16 +216,13 @@ def fit(
 
     common: dict[str, Any] = {
         "target": target,
-        "positive": positive,
-        "drop": drop or (),
-        "keep": keep or (),
-        "categorical": categorical or (),
         "clusters": clusters,
         "learner": None if learner is None else learner.value,
         "fingerprint": not no_fingerprint,
         "random_state": seed,
         "verbose": is_watched(),
         "out": out,
+        **{name: shared.pop(name) for name in ("positive", "drop", "keep", "categorical", "read")},
     }
     if engine is not Engine.table:
         from crcen.commands.prices import stated_weighting
@@ -268,12 +231,11 @@ def fit(
             data,
             engine=engine.value,
             weighting=lambda classes: stated_weighting(shared["weighting"], shared["costs"], classes, target),
-            hold_out=0.05 if hold_out is None else share_of(hold_out),
+            hold_out=0.05 if hold_out is None else share_of(hold_out, "--hold-out"),
             memory=None if memory is None else bytes_of(memory),
             epochs=5 if epochs is None else epochs,
             workers=2 if workers is None else workers,
             storage=storage,
-            read=shared["read"],
             **common,
         )
         show(files, as_json, out)
