@@ -20,16 +20,6 @@ from crcen.models.validation import check_choice, check_labels, check_number, ch
 from crcen.paper import Array, Bools, Labelled, Seed
 from crcen.theory.labels import Labels
 
-__all__ = [
-    "AdaCClassifier",
-    "BalanceCascadeClassifier",
-    "CalibratedBoostingClassifier",
-    "RealRUSBoostClassifier",
-    "SignedScoreClassifier",
-    "next_row_weights",
-    "vote_weight",
-]
-
 _LARGEST_VOTE = 10.0  # of a learner without an error; enough to outvote any other
 _SMALLEST = np.finfo(np.float64).eps
 

@@ -10,8 +10,6 @@ from crcen.paper.figure1 import expenses
 from crcen.paper.table3 import METRICS, cells
 from crcen.paper.tables import Table, published
 
-__all__ = ["claims", "compare_cells", "compare_claims", "compare_readings", "expense_claims", "performance_claims"]
-
 Readings = Mapping[str, Rows]  # rows of Table 3 or Figure 1 by the name of their reading
 Claim = tuple[str, str, str]
 NEAR = 0.03  # a cell within this difference counts as reached

@@ -20,8 +20,6 @@ from crcen.theory.expense import ExpenseTable
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_figure1", "expenses", "figure1_tables", "run_figure1"]
-
 CURVES = {"retrained": "a network for each weight", "threshold": "one network, threshold moved"}
 _LEGEND = "thin lines: range over splits; ×: the number of misses did not fall; ↑: off the scale"
 _COLOURS = {"retrained": "#0072b2", "threshold": "#d55e00"}  # distinguishable for colour-blind readers

@@ -32,21 +32,6 @@ from crcen.training.device import find_device
 from crcen.training.parameters import group, layer_sizes
 from crcen.training.recipe import Inputs, Recipe, Schedule, n_batches, one_cycle
 
-__all__ = [
-    "ClassBalancedClassifier",
-    "ClassRectificationClassifier",
-    "EmbeddedNeighboursClassifier",
-    "FocalClassifier",
-    "LDAMClassifier",
-    "LearnedCostClassifier",
-    "LogitAdjustedClassifier",
-    "LossNetwork",
-    "MeanSquaredFalseErrorClassifier",
-    "OneSidedRegressionClassifier",
-    "fit_together",
-    "train_stack",
-]
-
 Inputs32 = NDArray[np.float32]
 Loss = Any  # the module that a subclass trains with
 _MAX_ROWS_COMPARED = 1000  # CoSen's separability

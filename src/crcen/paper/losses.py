@@ -15,19 +15,6 @@ from torch.nn.functional import cross_entropy, log_softmax, one_hot, softplus
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 
-__all__ = [
-    "ClassRectificationLoss",
-    "FocalLoss",
-    "LDAMLoss",
-    "LearnedCostLoss",
-    "LogitAdjustedLoss",
-    "OneSidedRegressionLoss",
-    "QuintupletLoss",
-    "class_separability",
-    "effective_number_weights",
-    "target_costs",
-]
-
 
 def _logit_columns(logits: Tensor, n_classes: int | None = None) -> Tensor:
     """(B,), (B, 1) or (B, K) → (B, K); one logit o becomes the pair (0, o)."""

@@ -8,8 +8,6 @@ from crcen._support.extras import need
 from crcen.exceptions import InvalidParameter
 from crcen.paper import Make, Settings
 
-__all__ = ["METHODS", "Method", "NetworkTraining", "Tuning", "make_method"]
-
 
 @dataclass(frozen=True)
 class NetworkTraining:

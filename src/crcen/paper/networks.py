@@ -22,8 +22,6 @@ from crcen.theory.labels import Labels
 from crcen.theory.price import CostRatio, Price, WeightingLike
 from crcen.training.recipe import Inputs, Schedule
 
-__all__ = ["PAPER", "CSMLPClassifier", "MovedThresholdClassifier", "PairedClassifier", "ResampledClassifier"]
-
 # The paper's network: one standardised hidden layer, trained at the price, balanced on the training rows.
 PAPER: Values = {"hidden": (32,), "l2": 1e-4, "n_members": 1, "encoding": "standard", "calibration": "paper"}
 _SAMPLERS = {"smote": "SMOTE", "adasyn": "ADASYN"}

@@ -25,8 +25,6 @@ from crcen.theory.price import Price
 from crcen.training.engines import find_engine
 from crcen.training.jobs import RowSets, Status, TrainingJob
 
-__all__ = ["OWN_METRIC", "Split", "candidates", "error_sentence", "fold_scores", "params_of", "select", "splits"]
-
 # Scoring in which F1 cells use the setting with the best F1 and G-mean cells that with the best G-mean.
 OWN_METRIC = "own_metric"
 _OWN_METRICS = ("f1", "g_mean")

@@ -22,8 +22,6 @@ from crcen.paper.table3 import READINGS, run_table3, table3, table3_ranks
 from crcen.paper.tables import Table
 from crcen.training.engines import find_engine
 
-__all__ = ["Reproduction", "method_names", "read_settings", "reproduce"]
-
 ARTEFACTS = ("table1", "table2", "table3", "figure1")
 _CHOICES = {"selection": ("first_split", "per_split"), "scoring": ("f1", "g_mean", "weighted_log_loss", OWN_METRIC)}
 _ARTEFACTS_OF = {"today": (*ARTEFACTS, "all"), "2019": ("table3", "figure1"), "scikit-learn": ("table3",)}

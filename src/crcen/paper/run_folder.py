@@ -20,8 +20,6 @@ from crcen.exceptions import DataUnavailable
 from crcen.paper import Settings, Values
 from crcen.paper.tables import Table
 
-__all__ = ["RunFolder", "settings_hash"]
-
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "imbalanced-learn", "matplotlib")
 
 

@@ -15,8 +15,6 @@ from crcen.theory.decision import sigmoid
 from crcen.training.engines import find_engine
 from crcen.training.jobs import RowSets, TrainingJob
 
-__all__ = ["run_table1", "table1"]
-
 # λ = ½, N₀/(N₀+N₁), 2N₀/(2N₀+N₁): no weight, α = 1, α = 2.
 WEIGHTINGS: Values = {"half": None, "balanced": "balanced", "double": crcen.Alpha(2)}
 SIMULATIONS = {"sim1": crcen.make_sim1, "sim2": crcen.make_sim2}

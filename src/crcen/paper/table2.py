@@ -7,8 +7,6 @@ from crcen.paper import Rows, Settings
 from crcen.paper.run_folder import RunFolder
 from crcen.paper.tables import Table, published
 
-__all__ = ["run_table2", "table2"]
-
 _FIELDS = ("n_samples", "n_features", "n_pos", "imbalance_ratio", "source")
 
 

@@ -19,8 +19,6 @@ from crcen.paper.protocol import OWN_METRIC, Split, each_split, error_sentence, 
 from crcen.paper.run_folder import RunFolder
 from crcen.paper.tables import Table, published
 
-__all__ = ["METRICS", "READINGS", "cells", "run_table3", "table3", "table3_ranks"]
-
 METRICS = {"f1": "F1", "g_mean": "Gm"}
 
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-__all__ = ["Table", "published"]
-
 
 @dataclass(frozen=True)
 class Table:

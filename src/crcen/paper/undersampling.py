@@ -16,8 +16,6 @@ from crcen.paper import Array, Bools, Index, Seed
 from crcen.paper.boosting import SignedScoreClassifier
 from crcen.theory.metrics import confusion_counts
 
-__all__ = ["EUSBoostClassifier", "GranularSVMClassifier", "evolve", "overlap", "selection_fitness"]
-
 _BALANCE = 0.2  # P of García and Herrera
 _REDRAWN = 0.35  # share of bits drawn again when CHC restarts
 _SET = 0.25  # probability that an unset bit becomes set: choices stay small

@@ -19,20 +19,6 @@ from crcen.theory.price import Price
 from crcen.theory.rows import check_class_numbers
 from crcen.torch.loss import Inputs, NaturalLogits, Outputs, Weighting, price_of
 
-__all__ = [
-    "Collected",
-    "balance_",
-    "collect",
-    "evaluating",
-    "every_row",
-    "logits_of",
-    "margin",
-    "output_bias",
-    "row_by_row",
-    "solved_shifts",
-    "split_batch",
-]
-
 Array = NDArray[np.float64]
 Batch = Any  # what a loader yields: a pair, or a dict with labels
 Batches: TypeAlias = Iterable[Batch] | None

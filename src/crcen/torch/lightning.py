@@ -10,8 +10,6 @@ from torch import nn
 from crcen.torch.balance import Batches, balance_, every_row
 from crcen.torch.loss import Weighting, weighting_of
 
-__all__ = ["BalanceCallback"]
-
 Trainer = Any  # of either package
 
 

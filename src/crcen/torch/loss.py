@@ -13,8 +13,6 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.price import Alpha, CostRatio, Price, WeightingLike, as_spec, resolve, resolved
 
-__all__ = ["ClassWeightedLoss", "NaturalLogits", "price_of", "stated_weights", "weighting_of", "weights_of_classes"]
-
 _DIVISORS = ("rows", "weights")
 
 Array = NDArray[np.float64]

@@ -10,8 +10,6 @@ from torch import Tensor, nn
 from crcen.torch.balance import balance_
 from crcen.torch.loss import Counts, NaturalLogits, Weighting, weighting_of
 
-__all__ = ["BalanceCallback", "natural_probabilities"]
-
 Net = Any  # of skorch, which no type checker sees, with the rows that it takes
 
 

@@ -33,8 +33,6 @@ from crcen.torch.balance import (
 )
 from crcen.torch.loss import ClassWeightedLoss, Inputs, NaturalLogits, Weighting, price_of
 
-__all__ = ["Cause", "Stationarity", "stationarity"]
-
 SMALL = 0.01  # log-odds: a distance without effect on decisions
 EXPLAINS, PRESENT, ABSENT, UNSEEN = "explains it", "present", "absent", "not examined"
 _MOST_BATCHES, _MOST_STEPS = 200, 500

@@ -7,8 +7,6 @@ from transformers import TrainerCallback
 from crcen.torch.balance import Batches, balance_
 from crcen.torch.loss import Weighting
 
-__all__ = ["BalanceCallback"]
-
 Arguments = Any  # of the trainer
 
 
