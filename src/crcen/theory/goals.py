@@ -56,11 +56,7 @@ class RowsByProbability:
         self.weights = np.ones(len(p)) if weights is None else weights
         self._curve = ThresholdCurve(target, p)
         self.scores = self._curve.score
-
-    @property
-    def totals(self) -> Totals:
-        """Catches and false alarms at every cut."""
-        return self._curve.totals(self.weights)
+        self.totals = self._curve.totals(self.weights)  # catches and false alarms at every cut
 
     def independent(self, among: Bools) -> Bools:
         """These rows; one of each cluster if there are clusters."""

@@ -40,9 +40,7 @@ class Labels:
         No class is the positive one of more than two, nor where ``weighting`` has a cost matrix.
         """
         total, count = np.asarray(weights, dtype=np.float64), np.asarray(rows, dtype=np.float64)
-        for label, weight in zip(classes, total, strict=True):
-            if not weight > 0:
-                raise InvalidInput(f"every class needs weight: every row of class {label} has sample_weight 0.")
+        _check_weight(classes, total)
         has_costs = isinstance(weighting, CostMatrix) or (isinstance(weighting, Price) and weighting.costs is not None)
         if len(classes) > 2 or has_costs:
             if pos_label is not None:
@@ -131,9 +129,7 @@ class Labels:
     def counts(self, numbers: Index, weights: ArrayLike) -> Array:
         """Weight of the rows of each class, by class number; each class must have some."""
         found = np.bincount(numbers, np.asarray(weights, dtype=np.float64), self.n_classes)
-        for label, count in zip(self.classes.tolist(), found, strict=True):
-            if not count > 0.0:
-                raise InvalidInput(f"every class needs weight: every row of class {label} has sample_weight 0.")
+        _check_weight(self.classes, found)
         return np.asarray(found)
 
     def columns(self, logits: ArrayLike) -> Array:
@@ -203,6 +199,11 @@ class Labels:
                 positive_number(weighting[label], f"the weight of class {label}") for label in self.classes.tolist()
             ]
         return resolved(weighting, np.asarray(counts, dtype=np.float64), None if self.positive is None else self.column)
+
+
+def _check_weight(classes: LabelArray, totals: Array) -> None:
+    for label in classes[~(totals > 0.0)].tolist():
+        raise InvalidInput(f"every class needs weight: every row of class {label} has sample_weight 0.")
 
 
 def _rarer(classes: LabelArray, weights: Array, rows: Array) -> object:

@@ -221,10 +221,8 @@ def g_mean(y: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None = No
 
     Parameters
     ----------
-    y : array of shape (n,)
+    y, y_pred : arrays of shape (n,), or (models, n) for decisions of many models
         0/1 or bool, 1 is positive; or class numbers from 0.
-    y_pred : array of shape (n,) or (models, n)
-        Decisions, 0/1 or bool; or class numbers, of shape (n,).
     sample_weight : array of shape (n,), optional
         Finite and not negative.
 
