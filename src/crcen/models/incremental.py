@@ -58,28 +58,21 @@ class IncrementalFit:
     ) -> Any:
         """Learn from some more rows: one pass over them, in mini-batches.
 
-        The loss is weighted as in `fit`, decisions are at the price. There are no folds and no map,
-        and the output bias is **not** solved for, so the key equation is not claimed: ``status_`` is
-        ``"incremental_unbalanced"`` and there is no ``key_equation_``. (`crcen.balance_shift` gives the shift for any
-        rows; `crcen.fit_stream` streams and solves.) The learning rate starts at that of ``schedule`` and falls with
-        the square root of the rows seen. After `fit` it goes on from the fitted networks.
+        There are no folds and no map, and the output bias is **not** solved for: ``status_`` is
+        ``"incremental_unbalanced"`` and there is no ``key_equation_`` (`crcen.balance_shift` gives the shift for any
+        rows, `crcen.fit_stream` solves). The learning rate falls with the square root of the rows seen. After `fit` it
+        continues from the fitted networks.
 
         Parameters
         ----------
-        X : array or data frame of shape (n, n_features)
-            As in ``fit``. The input encoding is fixed by the rows of the first call: give it enough of them. Columns
-            that lack cells only later have no indicator.
-        y : array of shape (n,)
-            Labels.
+        X, y, sample_weight
+            As in ``fit``. The first call fixes the input encoding: give it enough rows.
         classes : array of shape (K,), optional
-            All labels; needed at the first call if its rows do not hold every class. Of two classes the one rarer there
-            is the positive one from then on (the absent one, if one is absent) unless ``pos_label`` or ``class_counts``
-            says otherwise.
-        sample_weight : array of shape (n,), optional
-            Row weights.
+            All labels; needed at the first call if its rows do not hold every class. The class rarer there is the
+            positive one, unless ``pos_label`` or ``class_counts`` says otherwise.
         class_counts : dict of label to count, optional
-            Class counts of the whole stream, for ``Alpha`` and ``"balanced"``; remembered by later calls. Without them
-            the counts of all rows so far are used, and λ moves with them.
+            Class counts of the whole stream, for ``Alpha`` and ``"balanced"``, kept for later calls; default: counts of
+            all rows so far.
 
         Returns
         -------

@@ -1,13 +1,8 @@
-"""How many epochs of a schedule: as many as predict rows best that were held out, one number for all folds.
+"""The number of epochs with the lowest loss on held-out rows, one number for all folds.
 
-Folds are trained in parts of the schedule, and end where held-out rows have gained nothing for long. Their networks are
-then trained so far from the last part before, and balanced on their own rows as those on all rows are. Where the whole
-schedule is best, as it is on many rows, they are there already.
-
-Networks on all rows take as many epochs, which is as many more steps as they have rows more. After few steps a
-network's level, and how sure it is, depend on their number. So where an epoch of a fold is but one or two batches, and
-one more is half as many steps more or twice as many, all take as many *steps*: else what held-out rows say about the
-folds' networks is wrong for the others, by several log-odds.
+Folds are trained in parts of the schedule, and end where held-out rows have gained nothing for long. Networks on all
+rows take as many epochs; where an epoch of a fold is one or two batches, as many steps, because the level of a network
+depends on their number.
 """
 
 from collections.abc import Callable, Sequence

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from crcen.exceptions import DeviceMissing, InvalidParameter
+from crcen.theory.rows import Array, Index
 from crcen.training.encoding import (
     INPUT_LIMIT,
     MOST_CANDIDATES,
@@ -34,9 +35,6 @@ ON_DEVICE = ("standard", "steps")
 _CELLS_AT_ONCE = 2**24
 # Rows and numbers of logits computed at a time: a GPU needs large products.
 _ROWS_AT_ONCE, _NUMBERS_AT_ONCE = 2048, 2**27
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 
 def find_device(name: str) -> torch.device:

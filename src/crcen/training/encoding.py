@@ -1,13 +1,9 @@
-"""The input layer of a network: encoded columns, fitted on the network's own training rows.
+"""The input layer of a network, fitted on the network's own training rows; usable without torch.
 
 Every encoding is one expression, z = squash(clip((r(x[columns]) − mean)/scale, low, high)); most leave parts of it out.
-Standardisation uses each column once. A piecewise-linear encoding repeats a column once per bin, each copy a ramp from
-one edge of the bin to the other. r replaces a value by its normal score among the training rows.
-
-If cells may be missing (NaN), the encoding is fitted on the observed cells. A missing cell is 0 in every encoded column
-derived from it, and indicator columns are appended.
-
-The module is usable without torch.
+A piecewise-linear encoding repeats a column once per bin, each copy a ramp from one edge of the bin to the other. r
+replaces a value by its normal score. A missing cell (NaN) is 0 in every encoded column, and indicator columns are
+appended.
 """
 
 from __future__ import annotations
@@ -19,6 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from crcen.theory.rows import Array, Index
 
 # Values of the parameters ``encoding`` and ``missing``.
 ENCODINGS = ("standard", "robust", "quantile", "piecewise", "tree", "steps")
@@ -40,9 +38,6 @@ _LEAF_SHARE = 0.005
 # Splits whose gains differ by less are a tie, and the first one is used: rounding must not decide, because it differs
 # between a row of weight 3 and three rows.
 _TIE = 1e-10
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

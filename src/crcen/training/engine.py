@@ -1,12 +1,7 @@
-"""The local engine: jobs in, trained networks out.
+"""The local engine: jobs in, trained networks out, without output or warnings.
 
-A plain fit is a list of one job, a search a longer list of the same. The engine returns results; it never prints, warns
-or raises for slow convergence.
-
-On a CPU the stacks are split into pieces, and each piece runs on one thread. The steps of small networks are too short
-to be shared: threads that synchronise after every operation gain little on an idle machine and lose tenfold on a busy
-one. The number of threads sets how many pieces run at the same time, not how stacks are split: it does not change a
-result by a single bit.
+On a CPU stacks are split into pieces, each on one thread: steps of small networks are too short to be shared. The
+number of threads sets how many pieces run at the same time, not how stacks are split, so it does not change a bit.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidParameter, MissingExtra
+from crcen.theory.rows import Array
 from crcen.training.jobs import TrainingResult
 from crcen.training.network import Network, NetworkGroup
 
-Array = NDArray[np.float64]
 Engine = Callable[..., list[TrainingResult]]
 
 # Module and function of each engine, imported on use. All have the signature of `crcen.training.engine.train`.

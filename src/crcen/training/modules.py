@@ -13,8 +13,9 @@ from torch.nn.functional import cross_entropy, softplus
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.balance import class_shifts, solve_shift
+from crcen.theory.rows import Array, Index
 from crcen.training.device import find_device
-from crcen.training.jobs import Index, Status, TrainingJob, TrainingResult
+from crcen.training.jobs import Status, TrainingJob, TrainingResult
 from crcen.training.recipe import n_batches, one_cycle
 from crcen.training.threads import THREADS
 
@@ -22,7 +23,6 @@ from crcen.training.threads import THREADS
 _ROWS = 256
 _PATIENCE = 10
 
-Array = NDArray[np.float64]
 Progress = Callable[[float], None]
 
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from crcen.theory.rows import Array
 from crcen.training.encoding import InputEncoding
 
 ACTIVATIONS = ("relu", "tanh", "sigmoid", "gelu", "silu")
@@ -26,7 +27,6 @@ _ONE_THREAD, _ONE_THREAD_VECTOR = 2**18, 2**13
 # Numbers of a layer that are processed at a time, to stay in the cache.
 _NUMBERS_AT_ONCE = 2**17
 
-Array = NDArray[np.float64]
 _Float = TypeVar("_Float", np.float32, np.float64)
 
 

@@ -1,18 +1,13 @@
 """Losses, activations, forward and backward pass of a stack.
 
-The objective of every network, for all solvers::
+The objective of every network is Σ wᵢ ℓ(oᵢ, yᵢ) / Σ wᵢ + ½ · l2 · ‖W‖² with output logits o, row weights wᵢ (sample
+weight times class weight) and W all weights without biases. Two classes have one logit with q = σ(o), others one logit
+per class with q = softmax(o). Cross entropy has ∂ℓ/∂o = q − y, so that a stationary output bias implies the key
+equation. The squared error is that of CSMLP: output tanh(o/2) on targets ±1. One against all is the sum of K binary
+cross entropies (Li, Li, Pan and Zhu 2020).
 
-    Σ wᵢ ℓ(oᵢ, yᵢ) / Σ wᵢ  +  ½ · l2 · ‖W‖²        wᵢ = sᵢ · (weight of the row's class)
-
-with o the output logits, sᵢ the sample weight and W all weights without biases. For two classes there is one logit with
-q = σ(o), otherwise one logit per class with q = softmax(o). Cross entropy has ∂ℓ/∂o = q − y, so that a stationary
-output bias implies the key equation. The squared error is that of CSMLP: output tanh(o/2) = 2q − 1 on targets ±1. One
-against all is the sum of K binary cross entropies of sigmoids, the "deterministic" case of Li, Li, Pan and Zhu (2020):
-each class fulfils its own binary key equation.
-
-The functions are restricted to the subset of Python that TorchScript compiles (see `crcen.training.solvers`); a GPU and
-L-BFGS run them uncompiled. The backward pass is written out: on a CPU it takes less than half the time of autograd,
-because the large intermediate (rows × all first hidden units) is written into two buffers that every step reuses.
+The functions use the subset of Python that TorchScript compiles. The backward pass is written out: on a CPU it takes
+less than half the time of autograd.
 
 Shape letters: G groups, M networks of a group, K networks of a block (one hidden shape), B rows of a batch, F features,
 H hidden units, C outputs of a network. Logits are stored side by side, (G, B, M·C), network by network.

@@ -1,12 +1,8 @@
 """The first layer on ramps and steps by table lookups instead of products with zeros and ones.
 
-A column's ramps lie side by side, so a cell is between two neighbouring knots of that column: at knot k the first k
-ramps are at their upper end and the others at their lower end. The contribution of a cell to the first layer is
-therefore a row of a table (knots × hidden units) of its column, or a mean of two neighbouring rows. The table costs a
-small product per step; a row of the batch then adds up one table row per column instead of a product over all ramps. In
+A cell is between two neighbouring knots of its column, so its contribution to the first layer is a row of a table
+(knots × hidden units) of its column, or a mean of two neighbouring rows. The table costs a small product per step. In
 the gradient, each table row adds up the rows of the batch that read it.
-
-`add_ramps` and `ramps_gradient` are compiled as part of an epoch (see `crcen.training.solvers`).
 
 Shape letters: G groups, B rows of a batch, C columns with ramps, S the most ramps of a column, N knots, R ramps in all,
 W first hidden units of all networks.
@@ -21,13 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from crcen.theory.rows import Array, Index
 from crcen.training.encoding import InputEncoding
 
 # Cells this near to a knot are at it.
 _AT_A_KNOT = 1e-6
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 
 class RampLookup(NamedTuple):

@@ -11,9 +11,9 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from crcen.theory.rows import Array, Index
 from crcen.training.device import ON_DEVICE, encoded_on, fit_on_device, n_values, sent
 from crcen.training.encoding import (
     WITH_RAMPS,
@@ -23,7 +23,7 @@ from crcen.training.encoding import (
     incomplete_columns,
     layout_of,
 )
-from crcen.training.jobs import Index, TrainingJob, digest
+from crcen.training.jobs import TrainingJob, digest
 from crcen.training.ramp_lookup import NO_RAMPS, CodedRows, RampFeed, RampLookup, RampTables, has_ramps
 from crcen.training.recipe import SolverKind, n_batches
 
@@ -34,8 +34,6 @@ VALIDATION_ROWS = 512
 _NUMBERS_AT_ONCE, _NUMBERS_ON_A_GPU = 2**19, 2**24
 # Vectorised kernels use another code path for the remainder of a vector; batches of whole vectors have none.
 _ROWS_OF_A_VECTOR, _HARDLY_MORE = 32, 1.05
-
-Array = NDArray[np.float64]
 
 
 def float_type(solver: SolverKind) -> torch.dtype:

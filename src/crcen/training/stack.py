@@ -1,9 +1,8 @@
 """Many small networks as a few large tensors: the parameters of a stack, and its loss and gradient on a batch.
 
-A stack has G groups of M networks. The networks of a group see the same rows with the same input encoding, so the first
-layer of all of them, of every width, is one matrix product; groups are a batch axis of that product. Networks of one
-hidden shape inside a group form a block. Nothing reduces over groups or networks. `crcen.training.passes` has the
-forward and backward pass.
+The networks of a group see the same rows with the same input encoding, so the first layer of all of them is one matrix
+product; groups are a batch axis of it. Networks of one hidden shape in a group form a block. Nothing reduces over
+groups or networks.
 
 Shape letters: G groups, M networks of a group, K networks of a block, B rows of a batch, F features, H hidden units, C
 outputs of a network.
@@ -19,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from crcen.theory.rows import Array
 from crcen.training.network import Network
 from crcen.training.passes import (
     BlockBuffers,
@@ -44,8 +44,6 @@ _VECTOR = 32
 _KEPT_BUFFERS = 3
 # Constants of splitmix64, as signed 64-bit numbers.
 _GOLDEN, _MIX_1, _MIX_2 = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
-
-Array = NDArray[np.float64]
 
 
 def uniform(seeds: Tensor, count: int) -> Tensor:

@@ -11,8 +11,9 @@ from torch import Tensor
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.balance import class_shifts, relative_residual, solve_shift
 from crcen.theory.decision import sigmoid, softmax
+from crcen.theory.rows import Array, Index
 from crcen.training.device import device_logits
-from crcen.training.jobs import Index, Status, TrainingJob, TrainingResult, TrainingState
+from crcen.training.jobs import Status, TrainingJob, TrainingResult, TrainingState
 from crcen.training.network import Network, log_sigmoid
 from crcen.training.passes import logits_of_batches
 from crcen.training.recipe import ONE_AGAINST_ALL
@@ -29,8 +30,6 @@ _PATIENCE = 10
 _ROWS_ON_A_GPU, _UNITS_AT_ONCE = 2**13, 2**24
 # Logits of the balance solve at a time; it holds about ten times as many numbers.
 _LOGITS_AT_ONCE = 2**24
-
-Array = NDArray[np.float64]
 
 
 @dataclass

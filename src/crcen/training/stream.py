@@ -1,12 +1,8 @@
 """Training on batches that are never in memory together.
 
-The objective is that of `crcen.training.passes`. A batch of b rows contributes Σ w ℓ / (b · w̄), where w̄ is the mean
-of w over **all** training rows, known beforehand: the gradient of a batch is then an unbiased estimate of that of all
-rows. (Division by the batch's own Σ w would overweight batches without positives.)
-
-Several workers train one stack of networks together by adding up one vector per step: gradient, losses and row count of
-each worker's batch. A worker without rows adds zeros, so shards may be uneven. Every worker takes the same step, and
-they stay bit-identical. The learning rate depends on the rows seen by all workers.
+A batch of b rows contributes Σ w ℓ / (b · w̄), where w̄ is the mean of w over all training rows, known beforehand: its
+gradient is an unbiased estimate of that of all rows. Several workers add up one vector per step (gradient, losses and
+row count) and stay bit-identical; a worker without rows adds zeros.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from crcen.theory.rows import Array
 from crcen.training.encoding import InputEncoding
 from crcen.training.network import Network
 from crcen.training.passes import row_weights
@@ -30,7 +27,6 @@ _STEPS_AT_PEAK = 1000
 # Encoded numbers processed at a time.
 _NUMBERS_AT_ONCE = 2**18
 
-Array = NDArray[np.float64]
 # Adds up a tensor over all workers, in place, like `torch.distributed.all_reduce`.
 AllReduce: TypeAlias = Callable[[Tensor], object]
 

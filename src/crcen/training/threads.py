@@ -1,11 +1,7 @@
 """Threads and floating-point mode of training.
 
-A sum that is shared among threads has other last digits with another number of threads, and training turns a digit into
-a different network. So everything that trains or solves runs on one torch thread. Several pieces of work run in
-parallel, and how work is split into pieces does not depend on the number of threads.
-
-Weights that the penalty drives to zero become denormal numbers, on which Intel processors are many times slower.
-Threads that train flush denormals to zero.
+Everything that trains or solves runs on one torch thread, because a sum shared among threads has other last digits.
+Threads that train flush denormals to zero, on which Intel processors are many times slower.
 """
 
 import math

@@ -72,19 +72,11 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         Seconds. Steps that would not finish in time are not started.
     n_jobs : int, default=None
         Threads; ``None`` is the number of processors this process may use. The result does not depend on it.
-    pos_label : default=None
-        The positive class; ``None`` is the rarer one.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-        Where networks train.
-    random_state : int, RandomState or None, default=None
-        Seed.
-    verbose : int, default=0
-        1 shows a progress bar.
+    pos_label, device, random_state, verbose
+        As in `CRCENClassifier`.
 
     Attributes
     ----------
-    ensemble_ : Ensemble
-        The fitted model as one value.
     leaderboard_ : list of MemberScore
         The members and the committee, out of fold.
     member_weights_ : ndarray of shape (n_members,)
@@ -93,17 +85,12 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         The settings that each member's search chose, for `refit_on`.
     notes_ : list of str
         Members that failed or are not installed.
-    weighting_, key_equation_, classes_, pos_label_
-        As in `CRCENClassifier`, all at the price.
-    oof_decision_function_ : ndarray of shape (n,)
-        Out-of-fold `decision_function`, by weights of the other folds; NaN for rows in no test fold. For more
-        than two classes ``oof_proba_`` has the probabilities, (n, K).
-    oof_key_equation_ : KeyEquation
-        The key equation on these before the solve.
-    oof_shift_ : float
-        What the solve on them then added, in log-odds.
-    n_splits_, fit_time_
-        Folds, and seconds.
+    ensemble_, weighting_, key_equation_, classes_, pos_label_
+        As in `CRCENClassifier`.
+    oof_decision_function_, oof_proba_, oof_key_equation_, oof_shift_, n_splits_
+        As in `CRCENClassifierCV`, by weights of the other folds.
+    fit_time_ : float
+        Seconds.
 
     Examples
     --------
@@ -148,18 +135,10 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
 
         Parameters
         ----------
-        X : array or data frame of shape (n, n_features)
-            Numbers; NaN where a cell is missing.
-        y : array of shape (n,)
-            Two classes or more.
-        sample_weight : array of shape (n,), optional
-            Row weights; only their ratios matter.
+        X, y, sample_weight
+            As in `CRCENClassifier.fit`; NaN where a cell is missing.
         groups : array of shape (n,), optional
             For splitters that keep groups together.
-
-        Returns
-        -------
-        self
         """
         with transactional_fit(self):
             self._fit(X, y, sample_weight, groups)
@@ -275,22 +254,21 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
     def refit_on(
         self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None, *, n_networks: int = 2
     ) -> CommitteeClassifier:
-        """Train the members on other rows at the settings that were chosen, without a search.
+        """Train the members on other rows at the chosen settings, without a search (see `crcen.training_error`).
 
-        The members' weights, the intercept and the price stay as they are; `crcen.training_error` compares such
-        committees of random halves of the rows.
+        Member weights, intercept and price stay as they are.
 
         Parameters
         ----------
         X, y, sample_weight
-            Rows, labels and weights, as in `fit`.
+            As in `fit`.
         n_networks : int, default=2
-            Networks of each setting, at most as many as `fit` trains.
+            Networks of each setting.
 
         Returns
         -------
         CommitteeClassifier
-            Another one; it has answers, and neither a leaderboard nor out-of-fold rows.
+            Another one, without a leaderboard and out-of-fold rows.
         """
         ensemble, settings = self.ensemble_, getattr(self, "chosen_settings_", None)
         if settings is None:

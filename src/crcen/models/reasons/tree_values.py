@@ -1,10 +1,8 @@
-"""Shapley values of boosted trees, exact: what a leaf gives depends on which columns lead a row to it.
+"""Exact Shapley values of boosted trees (Lundberg and others 2020, for one reference row).
 
-For one background row z, a leaf is reached where every column on its path is satisfied by the row's cell or, for
-columns still at z, by that of z. Let n₁ columns be satisfied by the row alone and n₀ by z alone. Where a column is
-satisfied by neither, the leaf gives nothing. Otherwise each of the first kind has (n₁−1)! n₀! / (n₁+n₀)! of the leaf's
-value, and each of the second loses n₁! (n₀−1)! / (n₁+n₀)! of it (Lundberg and others 2020, for one reference row). A
-path meets few columns, so rows and background fall into few patterns.
+A leaf is reached where every column on its path is satisfied by the row's cell or, for columns still at the background
+row z, by that of z. With n₁ columns satisfied by the row alone and n₀ by z alone, each of the first kind has
+(n₁−1)! n₀! / (n₁+n₀)! of the leaf's value, and each of the second loses n₁! (n₀−1)! / (n₁+n₀)! of it.
 """
 
 from collections.abc import Sequence

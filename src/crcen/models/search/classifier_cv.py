@@ -158,15 +158,7 @@ class CRCENClassifierCV(CRCENClassifier):
     def fit(
         self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
     ) -> CRCENClassifierCV:
-        """Search, choose and refit.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            As in `CRCENClassifier.fit`.
-        groups : array of shape (n,), optional
-            For splitters that keep groups together.
-        """
+        """Search, choose and refit, as `CRCENClassifier.fit`, with ``groups`` for splitters that keep groups."""
         with transactional_fit(self):
             self._search_and_refit(X, y, sample_weight, groups)
         return self
@@ -224,13 +216,7 @@ class CRCENClassifierCV(CRCENClassifier):
         return [replace(setting, recipe=setting.recipe.settled(n_rows)) for setting in self._settings()]
 
     def recipe(self) -> Recipe:
-        """How networks of the grid's first point are trained; all parameters of the recipe are checked.
-
-        Returns
-        -------
-        Recipe
-            ``recipe_`` is that of the fitted networks.
-        """
+        """Training parameters of the first point of the grid, validated; ``recipe_`` is that of the fitted networks."""
         return self._settings()[0].recipe
 
     # -- what is searched ----------------------------------------------------------------------------------------
