@@ -26,7 +26,7 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.fitted import transactional_fit
 from crcen.models.probability import PROBABILITIES, apply_map, fit_map
 from crcen.models.validation import check_choice, check_classes, check_weights, check_y, take_rows
-from crcen.theory.decision import sigmoid, softmax
+from crcen.theory.decision import softmax
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price, WeightingLike, is_price_of_two
 from crcen.theory.rows import Array, Estimator, Rows, Splitter, as_numpy
@@ -166,11 +166,8 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         q = check_columns(self.estimator_.predict_proba(as_numpy(X)))
         if self.probability_map_ is None:
             return divide_columns(q, self.class_factors_)
-        logits = _logits(q, self._limit) - np.log(self.class_factors_)
-        if q.shape[1] > 2:
-            return softmax(apply_map(self.probability_map_, logits))
-        mapped = apply_map(self.probability_map_, logits[:, 1] - logits[:, 0])
-        return np.column_stack([sigmoid(-mapped), sigmoid(mapped)])
+        mapped = apply_map(self.probability_map_, _engine(_logits(q, self._limit) - np.log(self.class_factors_)))
+        return softmax(mapped if mapped.ndim == 2 else np.column_stack([np.zeros(len(mapped)), mapped]))
 
     def predict(self, X: Rows) -> NDArray[np.generic]:
         """Decide at ``price_``: the positive class if its natural probability is above ``price_.threshold``.
@@ -301,11 +298,9 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         self._limit = float(max(np.log(2.0 * seen.sum()), gaps[np.isfinite(gaps)].max(initial=0.0)))
         natural = _logits(q[seen], self._limit) - shift[seen]
         rows = (np.ones(len(y)) if weights is None else weights)[seen]
-        if n_classes > 2:
-            self.probability_map_ = fit_map(self.method, self._labels().encode(y[seen]), natural, rows)
-        else:
-            target = y[seen] == self.classes_[1]
-            self.probability_map_ = fit_map(self.method, target, natural[:, 1] - natural[:, 0], rows)
+        numbers = self._labels().encode(y[seen])
+        target = numbers if n_classes > 2 else numbers == 1
+        self.probability_map_ = fit_map(self.method, target, _engine(natural), rows)
 
 
 def _logits(q: Array, limit: float) -> Array:
@@ -313,6 +308,11 @@ def _logits(q: Array, limit: float) -> Array:
     with np.errstate(divide="ignore"):
         logits = np.log(q)
     return np.maximum(logits, logits.max(axis=1, keepdims=True) - limit)
+
+
+def _engine(logits: Array) -> Array:
+    """Log-odds of the second of two classes, (n,); the logits of more, (n, K)."""
+    return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
 
 def _is(setting: object, word: str) -> bool:

@@ -76,14 +76,9 @@ class CorrectionDisplay(_Display):
 
     Rows are grouped by the corrected probability, about equally many expected positives to a group. Bars are 95 %
     intervals of the observed share. On the diagonal, events happen as often as stated.
-
-    Parameters
-    ----------
-    groups : tuple of ReliabilityGroup
-        With both means.
     """
 
-    groups: tuple[ReliabilityGroup, ...]
+    groups: tuple[ReliabilityGroup, ...]  # with both means
 
     _size = (5.4, 5.0)
 
@@ -195,18 +190,10 @@ _COLOURS = (BLUE, ORANGE, ALERT, "#009e73", "#cc79a7")
 
 @dataclass(eq=False)
 class DecisionCurveDisplay(_Display):
-    """A decision curve of one or several models, with a reference that needs no model.
+    """A decision curve of one or several models, with a reference that needs no model."""
 
-    Parameters
-    ----------
-    curves : dict of str to DecisionCurves
-        Models by name, on the same rows.
-    kind : {"net_benefit", "cost", "brier", "gains", "lift"}
-        Which curve.
-    """
-
-    curves: Mapping[str, DecisionCurves]
-    kind: str = "net_benefit"
+    curves: Mapping[str, DecisionCurves]  # models by name, on the same rows
+    kind: str = "net_benefit"  # one of `KINDS`
 
     _legend = MappingProxyType({})
 
@@ -226,18 +213,16 @@ class DecisionCurveDisplay(_Display):
         sample_weight: ArrayLike | None = None,
         ax: Axes = None,
     ) -> DecisionCurveDisplay:
-        """Draw from labels and natural probabilities.
+        """Draw from 0/1 labels and natural posteriors of the positive class.
 
         Parameters
         ----------
-        y : array of shape (n,)
-            0/1 or bool, 1 is positive.
+        y, sample_weight
+            As `crcen.key_equation` takes them.
         p : array of shape (n,) or dict of str to array
-            Natural posteriors of the positive class, by model if there are several.
+            By model if there are several.
         kind : {"net_benefit", "cost", "brier", "gains", "lift"}
             Which curve.
-        sample_weight : array of shape (n,), optional
-            Finite and not negative.
         ax : matplotlib Axes, optional
             Where to draw; a new figure by default.
         """
@@ -303,11 +288,6 @@ class ExpenseCurveDisplay(_Display):
     """Expense of every step against its price, both on log scales.
 
     A step from c₁ to c₂ should lie in the box [c₁, c₂]: the boxes climb the diagonal.
-
-    Parameters
-    ----------
-    curve : ExpenseCurve
-        What is drawn.
     """
 
     curve: ExpenseCurve
@@ -369,16 +349,9 @@ class KeyEquationDisplay(_Display):
 
     The general-λ law turns the distance of the two means into both of them. Where the key equation holds on these
     rows, each mean lies on its dashed line.
-
-    Parameters
-    ----------
-    q_pos, q_neg : float64 array
-        Weighted outputs of the positive and of the negative rows.
-    equation : KeyEquation
-        The key equation on these rows.
     """
 
-    q_pos: Array
+    q_pos: Array  # weighted outputs of the positive rows
     q_neg: Array
     equation: KeyEquation
 
@@ -441,14 +414,9 @@ class WeightPathDisplay(_Display):
 
     The law needs the discrimination D of every λ; between the weights of the path it is interpolated along log c. A
     mean off its line is a key equation that does not hold on these rows.
-
-    Parameters
-    ----------
-    equations : sequence of KeyEquation
-        At least two, in increasing order of λ, of one set of rows.
     """
 
-    equations: Sequence[KeyEquation]
+    equations: Sequence[KeyEquation]  # at least two, in increasing order of λ, of one set of rows
 
     _legend = _BELOW
 
