@@ -223,8 +223,8 @@ def share_of(text: str, option: str) -> float:
         found = float(number.removesuffix("%")) / (100.0 if number.endswith("%") else 1.0)
     except ValueError:
         found = -1.0
-    if not 0.0 < found < 1.0:
-        raise InvalidParameter(f"{option} must be a share between 0 and 100%, such as 5% or 0.05: got {text!r}.")
+    if not 0.0 <= found < 1.0:
+        raise InvalidParameter(f"{option} must be a share such as 5% or 0.05: got {text!r}.")
     return found
 
 
