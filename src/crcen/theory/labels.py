@@ -128,9 +128,9 @@ class Labels:
 
     def counts(self, numbers: Index, weights: ArrayLike) -> Array:
         """Weight of the rows of each class, by class number; each class must have some."""
-        found = np.bincount(numbers, np.asarray(weights, dtype=np.float64), self.n_classes)
+        found = np.bincount(numbers, np.asarray(weights, np.float64), self.n_classes).astype(np.float64)
         _check_weight(self.classes, found)
-        return np.asarray(found)
+        return found
 
     def columns(self, logits: ArrayLike) -> Array:
         """Logits of all classes, (…, K), from those of a network.
