@@ -40,8 +40,8 @@ def test_weights_by_label_and_every_command_after_it(crcen_command, files, tmp_p
     options += ["--hold-out", "0"]
     code, printed, said = crcen_command("fit", files / "train", *options, "--out", model)
     assert code == 0, said
-    assert "1,800 rows, 3 classes of state: Fine" in printed
-    assert "Weights   Fine 1, broken 40, worn 5" in printed
+    assert "3 classes of state: Fine" in printed
+    assert "costs its weight: Fine 1, broken 40, worn 5" in printed
     assert "Key equations on all rows of the stream: residual" in printed
     loaded = crcen.load(model)
     frame = pd.concat([pd.read_csv(files / "train" / f"{i}.csv") for i in range(2)])
@@ -93,4 +93,4 @@ def test_one_of_several_values_is_still_found_among_the_others(crcen_command, fi
     options = ["--target", "state", "--positive", "broken", "--engine", "stream", "--epochs", "1", "--budget", "5"]
     code, printed, said = crcen_command("fit", files / "train", *options, "--out", tmp_path / "model.crcen")
     assert code == 0, said
-    assert "broken is told from all others" in printed
+    assert "broken is the positive class, all others are the negative one" in printed

@@ -244,7 +244,8 @@ def test_a_target_of_several_values_with_a_positive_one(rows, tmp_path, crcen_co
     options = ("--target", "label", "--engine", "stream", "--epochs", "1", "--hold-out", "0", "--out", model)
     code, said, _ = crcen_command("fit", tmp_path / "rows.csv", *options, "--positive", names[2])
     assert code == 0
-    assert f"label has 3 values ({', '.join(map(str, sorted(names)))}): {names[2]} is told from all others" in said
+    values = ", ".join(map(str, sorted(names)))
+    assert f"label has 3 values ({values}): {names[2]} is the positive class, all others are" in said
     weighting = crcen.load(model).weighting_
     assert (weighting.n_pos, weighting.n_neg) == ((label == 2).sum(), (label != 2).sum())
     code, said, _ = crcen_command("evaluate", model, tmp_path / "rows.csv", "--json")

@@ -81,7 +81,7 @@ def check_engine(engine: Engine, in_memory: dict[str, Any], on_ray: dict[str, An
 def look(
     data: Data,
     target: Annotated[
-        str | None, typer.Option(help="Column with the label: columns that tell it by themselves are named.")
+        str | None, typer.Option(help="Column with the label: columns that determine it by themselves are named.")
     ] = None,
     category: RenamedCategory = None,
     as_json: Json = False,

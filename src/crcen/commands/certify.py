@@ -123,7 +123,7 @@ def certify(
     -------
     Certificate
         Verdicts with estimates and bounds. The declaration's digest and the digest of the rows are recorded in a file
-        beside the declaration.
+        next to the declaration.
     """
     declared = read_declaration(declaration)
     files = (declaration, model, data, sign)
@@ -185,7 +185,7 @@ def _check_rows(declared: Declaration, digest: RowDigest, name: str) -> None:
 
 
 def _records(path: Path) -> list[dict[str, str]]:
-    """All certifications that were recorded beside a declaration."""
+    """All certifications that were recorded next to a declaration."""
     if not path.exists():
         return []
     try:
@@ -397,7 +397,7 @@ class Verification:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        checks = [{"check": name, "valid": is_right, "statement": said} for name, is_right, said in self.checks]
+        checks = [{"check": name, "valid": is_right, "statement": text} for name, is_right, text in self.checks]
         return {"valid": self.is_valid, "verdict": self.verdict, "checks": checks}
 
     def __str__(self) -> str:
@@ -454,14 +454,14 @@ def verify(
         checks.append(_data_check(content["data"], source_of(data, read, None if model is None else model_of(model))))
     if page is not None:
         is_page = file_digest(page) == hashlib.sha256(certificate_page(content).encode()).hexdigest()
-        said = "the page of this certificate" if is_page else "not what this version of crcen writes of the certificate"
-        checks.append(("page", is_page, said))
+        text = "the page of this certificate" if is_page else "not the page that this version of crcen writes"
+        checks.append(("page", is_page, text))
     return Verification(tuple(checks), str(content["verdict"]) if is_same else "")
 
 
 def _same(name: str, here: str, stated: str, file: str) -> tuple[str, bool, str]:
-    said = f"{file or name} is the certified one" if here == stated else f"another {name} than the certified one"
-    return name, here == stated, said
+    text = f"{file or name} is the certified one" if here == stated else f"another {name} than the certified one"
+    return name, here == stated, text
 
 
 def _data_check(stated: Mapping[str, Any], source: Source) -> tuple[str, bool, str]:
@@ -516,7 +516,7 @@ def evidence_links(
     if certificate is not None:
         found = verify(certificate, model=model, declaration=declaration)
         if not found.is_valid:
-            wrong = "; ".join(said for _, is_right, said in found.checks if not is_right)
+            wrong = "; ".join(text for _, is_right, text in found.checks if not is_right)
             raise InvalidInput(f"the certificate {certificate} cannot be linked to: {wrong}.")
         links.append((f"certificate: {found.verdict}", certificate))
     return [(text, quote(os.path.relpath(os.path.realpath(path), folder).replace(os.sep, "/"))) for text, path in links]

@@ -477,7 +477,7 @@ class DeclaredWatch:
             if not test.n_values or test.log_capital(mean, side) < math.log(1.0 / level):
                 continue
             start = f"{one.text} no longer holds in {key}: "
-            if not any(said.startswith(start) for said in self.broken):
+            if not any(text.startswith(start) for text in self.broken):
                 self.broken.append(f"{start}{test.mean * one.per:.4g} on {test.n_values:,} rows that count")
 
     def results(self, n_differences: int, n_drifts: int) -> list[dict[str, Any]]:
@@ -485,12 +485,12 @@ class DeclaredWatch:
         found = []
         for one in self.declared.criteria:
             test = self.tests.get(one.text, {}).get(_ALL)
-            said = [text for text in self.broken if text.startswith(f"{one.text} no longer")]
-            own = {"key equation": n_drifts, "drift": n_differences}.get(one.metric, len(said))
+            alarms = [text for text in self.broken if text.startswith(f"{one.text} no longer")]
+            own = {"key equation": n_drifts, "drift": n_differences}.get(one.metric, len(alarms))
             verdict = "not watched" if one.metric == "groups" else "no longer holds" if own else "no alarm"
             estimate = None if test is None else plain(test.mean * one.per)
             rows = 0 if test is None else test.n_values
             found.append(
-                {"criterion": one.text, "verdict": verdict, "estimate": estimate, "rows": rows, "alarms": said}
+                {"criterion": one.text, "verdict": verdict, "estimate": estimate, "rows": rows, "alarms": alarms}
             )
         return found

@@ -249,7 +249,7 @@ class FittedTable(ShownInOneLine):
         if price.positive is not None:
             return [
                 "Price, one number under four names",
-                f"  budget, cost ratio  {price.cost_ratio:<10.6g} one miss = so many false alarms",
+                f"  budget, cost ratio  {price.cost_ratio:<10.6g} false alarms that one miss is worth",
                 f"  λ                   {price.lam:<10.6g} weight of a positive row at this price",
                 f"  α                   {price.alpha:<10.6g} 1 is balanced",
                 f"  threshold           {price.threshold:<10.6g} an alarm above this probability",

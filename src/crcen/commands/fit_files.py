@@ -406,7 +406,10 @@ def _labels(
     if len(classes) > 2 and positive is not None:
         labels = {cell: str(label) if label == positive else rest_of(positive) for cell, label in labels.items()}
         positive = str(positive)
-        notes.append(f"{target} has {len(classes)} values ({listed(classes)}): {positive} is told from all others")
+        notes.append(
+            f"{target} has {len(classes)} values ({listed(classes)}): {positive} is the positive class, all others are "
+            "the negative one"
+        )
     elif not 2 <= len(classes) <= MOST_CLASSES:
         got = f"one, {classes[0]}" if len(classes) == 1 else f"{len(classes)} ({listed(classes)})"
         advice = "rows of another one are needed." if len(classes) == 1 else "name the one to find with positive=."
@@ -415,7 +418,7 @@ def _labels(
 
 
 def _alone(storage: str | Path | None) -> AbstractContextManager[None]:
-    """Keep other fits from the same folder, where that can be told: not at an address."""
+    """Keep other fits from the same folder, unless it is an address."""
     if storage is None or "://" in str(storage):
         return nullcontext()
     try:

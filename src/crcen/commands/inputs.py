@@ -129,7 +129,10 @@ def rows_of(
         if len(classes) > 2:
             y, positive = np.where(y == positive, str(positive), rest_of(positive)), str(positive)
             others = [label for label in classes.tolist() if str(label) != positive]
-            notes.append(f"{target} has {len(classes)} values: {positive} is told from all others ({_listed(others)})")
+            notes.append(
+                f"{target} has {len(classes)} values: {positive} is the positive class, all others are the negative "
+                f"one ({_listed(others)})"
+            )
     classes, counts = np.unique(y, return_counts=True)
     if len(classes) > MOST_CLASSES:
         raise InvalidInput(

@@ -37,9 +37,9 @@ Index = NDArray[np.int8]
 _CHUNK_ROWS = 50_000
 # Tables with fewer cells stay in memory between the two passes.
 _MOST_CELLS = 20_000_000
-# With so many expected test rows of the rarest class, rows are drawn without regard to the class.
+# With this many expected test rows of the rarest class, rows are drawn without regard to the class.
 _ENOUGH_TEST_ROWS = 50
-# How a stratified test file was drawn is written beside it.
+# A stratified split is recorded next to the test file.
 _RECORD, _RECORD_BYTES = ".split.json", 2**20
 
 
