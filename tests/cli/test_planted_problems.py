@@ -27,6 +27,16 @@ def flag(frame):
     return frame.assign(flagged=((frame["y"] == "yes") & (rng.random(len(frame)) < 0.4)).astype(int))
 
 
+def short_flag(frame):
+    flagged = np.zeros(len(frame), dtype=int)
+    flagged[np.flatnonzero(frame["y"] == "yes")[:18]] = 1
+    return frame.assign(flagged=flagged)
+
+
+def near_copy(frame):
+    return frame.assign(score=(6.0 * (frame["y"] == "yes") + np.random.default_rng(1).normal(size=len(frame))).round(3))
+
+
 def filled_in(frame):
     rng = np.random.default_rng(1)
     is_known = (frame["y"] == "yes") & (rng.random(len(frame)) < 0.6)
@@ -53,6 +63,8 @@ def patients(frame):
 
 PLANTED = {
     "flag": (flag, "flagged is 1 for yes only"),
+    "short flag": (short_flag, "flagged is 1 for yes only (18 of 18 such rows"),
+    "near copy": (near_copy, "score alone nearly separates yes"),
     "filled in": (filled_in, "refund is filled in for yes only"),
     "later date": (later_date, "opened is before closed for yes only"),
     "oversampled": (oversampled, "copies depend on the label"),

@@ -163,16 +163,21 @@ def test_cells_of_one_class_only_are_leaks(findings, k):
     assert "x is" not in found["measured"]
 
 
-def test_a_few_columns_that_carry_everything_are_named(findings, home):
-    """Two flags that together give the outcome away, while each is far from it."""
+@pytest.mark.parametrize("k", [2, 3])
+def test_a_few_columns_that_carry_everything_are_named(findings, home, k):
+    """Flags that together give the outcome away, while each is far from it."""
 
     def rows(n, seed):
-        found, rng = draw(2, n, seed), np.random.default_rng(seed + 5)
-        own, first = (found["state"] == "yes").to_numpy(), rng.random(n) < 0.5
-        return found.assign(first=(own & first).astype(int), second=(own & ~first).astype(int))
+        found, rng = draw(k, n, seed), np.random.default_rng(seed + 5)
+        own, first = (found["state"] == LABELS[k][-1]).to_numpy(), rng.random(n) < 0.5
+        found = found.assign(first=(own & first).astype(int), second=(own & ~first).astype(int))
+        if k == 2:
+            return found
+        noise = {f"noise{i}": rng.normal(size=n).round(3) for i in range(10)}
+        return found.assign(third=(found["state"] == LABELS[k][1]).astype(int), **noise)
 
-    fit(rows(2000, 0), home / "few.crcen")
-    found = findings("few", rows(2500, 1))["CRC009"]
+    fit(rows(2000, 0), home / f"few{k}.crcen")
+    found = findings(f"few{k}", rows(2500, 1))["CRC009"]
     assert found["status"] == "warning"
     assert "“first”" in found["measured"]
     assert "“second”" in found["measured"]

@@ -215,7 +215,8 @@ def look_at_table(
         if rows.numbers is not None:
             signs = find_signs(reader.columns_, rows.frame, rows.numbers, list(rows.counts), reader.dropped_)
     notes = rows.notes + ([] if signs is None else signs.notes)
-    suspects = [one.name for one in columns if one.is_suspect]
+    named = () if signs is None else {name for one in signs.leaks for name in one.columns}
+    suspects = [one.name for one in columns if one.is_suspect and one.name not in named]
     if suspects:
         notes.append(
             f"{listed(suspects, 5)} nearly separate{'s' if len(suspects) == 1 else ''} the classes alone: ask when "

@@ -580,9 +580,9 @@ _SEVERAL_SHARE = 0.95
     tested="dependence on a few columns",
     title="One or a few columns carry nearly everything",
     limit=f"one column with {100 * DOMINANT_SHARE:g} % or more ({100 * _SEVERAL_SHARE:g} % for several classes) of "
-    f"what all columns add, where the log loss is {100 * DOMINANT_SKILL:g} % or more below that without columns; for "
-    f"two classes also up to {_FEW} columns, at most half of all, with {100 * _FEW_SHARE:g} %, where it is "
-    f"{100 * _FEW_SKILL:g} % or more below",
+    f"what all columns add, where the log loss is {100 * DOMINANT_SKILL:g} % or more below that without columns; "
+    f"also up to {_FEW} columns, at most half of all (a quarter for several classes), with {100 * _FEW_SHARE:g} %, "
+    f"where it is {100 * _FEW_SKILL:g} % or more below",
     advice="Ask when these columns are known, and fit again without them (crcen fit --drop): if the rest is far "
     "weaker, they may be written after or because of the event.",
 )
@@ -601,9 +601,10 @@ def dominated(evidence: Evidence) -> Outcome | None:
     n_few = 1
     is_binary = evidence.labels.n_classes == 2
     warns = is_dominated(float(shares[0]), loss, base) and (is_binary or float(shares[0]) >= _SEVERAL_SHARE)
-    if not warns and is_binary and skill >= _FEW_SKILL:
+    if not warns and skill >= _FEW_SKILL:
         enough = int(np.searchsorted(np.cumsum(shares), _FEW_SHARE - 1e-12)) + 1
-        if enough <= min(_FEW, len(shares) // 2):
+        # Several classes are often easy to separate by a few of a few columns.
+        if enough <= min(_FEW, len(shares) // (2 if is_binary else 4)):
             warns, n_few = True, enough
     first = [f"“{one.name}”" for one in found.columns[:n_few]]
     names = first[0] if n_few == 1 else f"{', '.join(first[:-1])} and {first[-1]}"

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import binom
+from scipy.stats import binom, rankdata
 
 from crcen._support.text import listed
 from crcen.tables.column_kinds import DroppedColumn
@@ -19,6 +19,7 @@ from crcen.tables.columns import BooleanColumn, Column, DateColumn, NumberColumn
 from crcen.tables.fingerprint import duplicated_class
 from crcen.tables.identifiers import why_repeating
 from crcen.tables.typing import Array, Bools, DataFrame, Hashes, Index, Series
+from crcen.theory.limits import FEWEST_OF_A_CLASS, LEAK_AREA, NEAR_PERFECT_AREA
 
 __all__ = ["FINE_SHARE", "Cells", "Duplicates", "Leak", "Signs", "cells_of", "find_leaks", "find_signs"]
 
@@ -29,7 +30,9 @@ _FEWEST_ROWS, _PURITY, _COVERAGE = 20, 0.98, 0.1
 # Classes with a larger share are not tested: for presence and order of cells, for values, and for ranges.
 _MOST_FOR_PRESENCE, _MOST_FOR_VALUES, _MOST_FOR_RANGES = 0.6, 0.2, 0.1
 # Flags of 0 and 1 are also tested in larger classes, more strictly.
-_FLAG_ROWS, _FLAG_COVERAGE, _MOST_FOR_FLAGS = 50, 0.3, 0.5
+_FLAG_COVERAGE, _MOST_FOR_FLAGS = 0.3, 0.5
+# Flags and presence are tested with fewer rows if these have one class without exception.
+_FEWEST_PURE_ROWS = 12
 # A column with such a share of different values makes rows differ.
 FINE_SHARE = 0.4
 # Values that are tested one by one, and pairs of dates that are compared.
@@ -170,7 +173,9 @@ def find_signs(
     kinds = {column.name: column.kind for column in columns}
     kinds |= {one.name: "category" for one in dropped if one.reason.startswith("an identifier")}
     reasons = {name: why_repeating(name, frame[name], kind) for name, kind in kinds.items()}
-    leaks = find_leaks(cells, numbers, labels)
+    leaks = _separating(cells, numbers, labels)
+    named = {one.columns for one in leaks}
+    leaks += [one for one in find_leaks(cells, numbers, labels) if one.columns not in named]
     is_coarse = not any(len(np.unique(one.values)) >= FINE_SHARE * len(numbers) for one in cells.values())
     codes = pd.util.hash_pandas_object(pd.DataFrame({name: one.values for name, one in cells.items()}), index=False)
     rows = codes.to_numpy() if cells else np.zeros(len(numbers), dtype=np.uint64)  # without columns all rows are equal
@@ -199,7 +204,9 @@ def find_leaks(cells: Mapping[str, Cells], numbers: Index, labels: Sequence[obje
         m, k = int(one.counts.sum()), int(one.counts.argmax())
         own, share, coverage = int(one.counts[k]), totals[k] / n, one.counts[k] / max(totals[k], 1)
         is_strict = one.limit == _MOST_FOR_FLAGS and share > _MOST_FOR_VALUES
-        fewest, purity, least = (_FLAG_ROWS, 1.0, _FLAG_COVERAGE) if is_strict else (_FEWEST_ROWS, _PURITY, _COVERAGE)
+        purity, least = (1.0, _FLAG_COVERAGE) if is_strict else (_PURITY, _COVERAGE)
+        is_short = own == m and one.limit in (_MOST_FOR_FLAGS, _MOST_FOR_PRESENCE)
+        fewest = _FEWEST_PURE_ROWS if is_short else _FEWEST_ROWS
         if m < fewest or share > one.limit or own < purity * m or coverage < least:
             continue
         p_value = len(candidates) * n_classes * float(binom.sf(own - 1, m, share))
@@ -208,6 +215,30 @@ def find_leaks(cells: Mapping[str, Cells], numbers: Index, labels: Sequence[obje
         message = f"{one.what} for {labels[k]} only ({own:,} of {m:,} such rows; {100 * share:.2g} % of all rows are)"
         found[one.columns] = Leak(one.columns, labels[k], m, own, float(coverage), p_value, message)
     return sorted(found.values(), key=lambda one: -one.coverage)
+
+
+def _separating(cells: Mapping[str, Cells], numbers: Index, labels: Sequence[object]) -> list[Leak]:
+    """Columns of numbers that separate a class alone, as CRC006 tests them: with several classes if no other does."""
+    sizes = np.bincount(numbers, minlength=len(labels))
+    usable = [k for k, n in enumerate(sizes) if FEWEST_OF_A_CLASS <= n <= len(numbers) - FEWEST_OF_A_CLASS]
+    names, areas = (
+        [name for name, one in cells.items() if one.kind == "number"],
+        np.full((len(cells), len(labels)), 0.5),
+    )
+    for i, name in enumerate(names):
+        ranks = rankdata(np.nan_to_num(cells[name].values, nan=-np.inf))
+        for k in usable:
+            own = ranks[numbers == k].sum() - sizes[k] * (sizes[k] + 1.0) / 2.0
+            area = float(own / (sizes[k] * (len(numbers) - sizes[k])))
+            areas[i, k] = max(area, 1.0 - area)
+    found, least = [], LEAK_AREA if len(labels) == 2 else NEAR_PERFECT_AREA
+    for i, name in enumerate(names):
+        k = min(range(len(labels)), key=lambda k: (-areas[i, k].round(9), sizes[k]))  # the rarer one of two
+        is_alone = len(labels) == 2 or np.delete(areas[:, k], i).max(initial=0.5) < LEAK_AREA
+        if areas[i, k] >= least and is_alone:
+            said = f"{name} alone nearly separates {labels[k]} (area under the ROC curve {areas[i, k]:.4f})"
+            found.append(Leak((name,), labels[k], int(sizes[k]), int(sizes[k]), 1.0, 0.0, said))
+    return found
 
 
 class _Set(NamedTuple):
