@@ -5,7 +5,7 @@ conservative p-value; one error rate holds for all of them, and a difference mus
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -55,8 +55,7 @@ class Difference:
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
-        names = ("column", "kind", "here", "training", "sentence")
-        return {name: getattr(self, name) for name in names}
+        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)

@@ -185,9 +185,7 @@ def reading(name: str) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         raise DataUnavailable(f"{name} is not there (any more); check the name.") from error
-    except pa.ArrowException as error:
-        raise DataUnavailable(f"{name} is truncated or altered: {_reason(error)}.") from error
-    except (EOFError, UnicodeError) as error:
+    except (pa.ArrowException, EOFError, UnicodeError) as error:
         raise DataUnavailable(f"{name} is truncated or altered: {_reason(error)}.") from error
     except OSError as error:
         raise DataUnavailable(f"{name} cannot be read: {_reason(error)}; it may be truncated or altered.") from error

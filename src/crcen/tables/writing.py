@@ -66,10 +66,9 @@ class TableWriter:
         self._suffix, self._compression = format_of_name(name)
         if self._suffix not in _SEPARATORS and self._suffix not in (".parquet", ".pq", ".xlsx"):
             raise InvalidParameter(f"a table is written to .csv, .tsv, .parquet or .xlsx: got {self.path.name!r}.")
-        if self._suffix == ".xlsx" and self._compression:
-            raise InvalidParameter(f"Excel is compressed inside: got {self.path.name!r}; leave the last ending out.")
-        if self._suffix in (".parquet", ".pq") and self._compression:
-            raise InvalidParameter(f"Parquet is compressed inside: got {self.path.name!r}; leave the last ending out.")
+        if self._suffix not in _SEPARATORS and self._compression:
+            kind = "Excel" if self._suffix == ".xlsx" else "Parquet"
+            raise InvalidParameter(f"{kind} is compressed inside: got {self.path.name!r}; leave the last ending out.")
         if safe_csv and self._suffix not in _SEPARATORS:
             raise InvalidParameter(f"only text tables need safe_csv: {self.path.name!r} has no formulas; leave it out.")
 
