@@ -22,7 +22,7 @@ from starlette.responses import Response
 from crcen import InvalidInput, InvalidParameter, __version__
 from crcen._support.text import listed
 from crcen.serve.decision_log import DecisionLog, LabelledRows
-from crcen.serve.http import LOOPBACK, Endpoint, Guard, Metrics, is_loopback, json_response, routed
+from crcen.serve.http import LOOPBACK, Endpoint, Guard, Handler, Metrics, is_loopback, json_response, routed
 from crcen.serve.openapi import openapi
 from crcen.serve.requests import csv_rows, json_body, json_rows, price_of, tensor_bytes, tensor_rows, whole_number
 from crcen.serve.served_model import FEW_ROWS, Scored, ServedModel
@@ -37,6 +37,7 @@ T = TypeVar("T")
 
 # Bodies up to this size are answered in the event loop, which is faster than a thread.
 _SMALL_BODY = 8_192
+_ABOUT = {"name": "crcen", "version": __version__, "extensions": ["binary_tensor_data"]}
 _OPEN_PATHS = ("/v2/health/live", "/v2/health/ready")
 
 
@@ -110,9 +111,9 @@ class Service:
             ("GET", "/monitor", self.monitor_page, "Page of the monitor"),
             ("GET", "/metrics", self.metrics_text, "Metrics for Prometheus"),
             ("GET", "/openapi.json", self.describe, "This document"),
-            ("GET", "/v2", self.about, "Name and version of the server"),
-            ("GET", "/v2/health/live", self.live, "Whether the server runs"),
-            ("GET", "/v2/health/ready", self.ready, "Whether the models are loaded"),
+            ("GET", "/v2", _constant(_ABOUT), "Name and version of the server"),
+            ("GET", "/v2/health/live", _constant({"live": True}), "Whether the server runs"),
+            ("GET", "/v2/health/ready", _constant({"ready": True}), "Whether the models are loaded"),
             ("GET", "/v2/models/{name}", self.metadata, "Inputs and outputs of a model"),
             ("GET", "/v2/models/{name}/versions/{version}", self.metadata, "Inputs and outputs of a model"),
             ("GET", "/v2/models/{name}/ready", self.model_ready, "Whether a model is loaded"),
@@ -314,18 +315,6 @@ class Service:
         """OpenAPI."""
         return openapi(self._endpoints(), self.models.values(), has_token=self.settings.token is not None)
 
-    async def about(self, request: Request) -> object:
-        """The server."""
-        return {"name": "crcen", "version": __version__, "extensions": ["binary_tensor_data"]}
-
-    async def live(self, request: Request) -> object:
-        """Whether it runs."""
-        return {"live": True}
-
-    async def ready(self, request: Request) -> object:
-        """Whether models are loaded."""
-        return {"ready": True}
-
     async def model_ready(self, request: Request) -> object:
         """Whether a model is loaded."""
         return {"name": self._named(request).name, "ready": True}
@@ -395,6 +384,13 @@ class Service:
 def application(*models: str, **options: Any) -> Guard:
     """The ASGI application, for another server such as gunicorn with uvicorn workers."""
     return Service(Settings(tuple(Path(one) for one in models), **options)).asgi
+
+
+def _constant(value: object) -> Handler:
+    async def answer(request: Request) -> object:
+        return value
+
+    return answer
 
 
 def _price_values(price: Price | Goal) -> dict[str, object]:
