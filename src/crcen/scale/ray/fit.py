@@ -110,9 +110,8 @@ def fit_ray(
     if not (isinstance(worker_timeout, numbers.Real) and worker_timeout > 0):
         raise InvalidParameter(f"worker_timeout must be a number of seconds above 0: got {worker_timeout!r}.")
     need("ray.train.torch", "ray")
-    files = source
-    if not isinstance(source, ArrowSource):
-        files = ArrowSource(source, target, sample_weight, features, skip_bad_files=skip_bad_files)
+    is_open = hasattr(source, "check_unchanged")
+    files = source if is_open else ArrowSource(source, target, sample_weight, features, skip_bad_files=skip_bad_files)
     seeded = int(model.random_state) if isinstance(model.random_state, numbers.Integral) else None
     name = fingerprint_of(model, files.fingerprint, buffer_rows, workers, seeded)
     with (
