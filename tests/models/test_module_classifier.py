@@ -13,6 +13,7 @@ from torch import nn
 import crcen
 from crcen import Budget, CostRatio, ModuleClassifier, Schedule
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.models.search.weight_path import path_logits
 from crcen.training.jobs import TrainingJob
 from crcen.training.modules import AutogradEpochs, ModuleRows
 from grouped_settings import calibrated
@@ -232,3 +233,13 @@ def test_modules_that_answer_something_else():
     with pytest.raises(InvalidInput, match="contains NaN or infinity"):
         fast(lambda: Images(1)).fit(np.full((300, 1, 6, 6), np.nan), y)
     assert not hasattr(fast(linear()), "partial_fit")
+
+
+def test_a_path_of_weights_trains_the_module():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 4))
+    y = (X[:, 0] + rng.normal(size=150) > 1).astype(int)
+    model = ModuleClassifier(linear(), max_epochs=2, random_state=0, device="cpu")
+    path = path_logits(model, X, y, [Budget(5)], [(np.arange(100), np.arange(100, 150))])
+    alone = clone(model).set_params(weighting=Budget(5), pos_label=1).fit(X[:100], y[:100])
+    np.testing.assert_allclose(path.logits[0], alone.decision_function(X[100:]), atol=1e-9)
