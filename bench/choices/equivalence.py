@@ -47,7 +47,7 @@ def summary(reports: list[EquivalenceReport]) -> str:
     ratio = over_sets([report.cost_trained for report in reports], [report.cost_cut for report in reports])
     return (
         f"{ratio}  {verdicts.count('trained cheaper'):>7}  {verdicts.count('cut cheaper'):>5}  "
-        f"{verdicts.count('no difference told'):>7}  {differing:>6.2f} %  {by_seed:>6.2f} %"
+        f"{verdicts.count('no difference shown'):>7}  {differing:>6.2f} %  {by_seed:>6.2f} %"
     )
 
 

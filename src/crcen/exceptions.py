@@ -6,7 +6,7 @@
     ├── InvalidInput      (ValueError)     data that cannot be used: NaN, one class, lengths that differ
     ├── InvalidParameter  (ValueError)     a parameter or weighting that has no meaning
     ├── TrainingFailed    (RuntimeError)   no finite network is left
-    ├── DeviceMissing     (RuntimeError)   a device was asked for that is not there
+    ├── DeviceMissing     (RuntimeError)   the requested device is not available
     ├── DataUnavailable   (OSError)        a data set that is absent, truncated or altered
     └── MissingExtra      (ImportError)    an optional dependency that is not installed
 """
@@ -51,7 +51,7 @@ class TrainingFailed(CrcenError, RuntimeError):
 
 
 class DeviceMissing(CrcenError, RuntimeError):
-    """A device was asked for that is not there."""
+    """The requested device is not available."""
 
 
 class DataUnavailable(CrcenError, OSError):

@@ -48,7 +48,7 @@ def test_folds_judge_every_row_once(halves):
     report = equivalence_report(CRCENClassifier(**grouped(**LINEAR)), halves["X"], halves["y"], cv=3)
     assert (report.n_rows, report.n_pos) == (3300, 300)
     assert report.weighting.alpha == pytest.approx(1.0)
-    assert report.verdict == "no difference told"
+    assert report.verdict == "no difference shown"
 
 
 def test_a_network_too_strongly_penalised_cannot_be_cut():

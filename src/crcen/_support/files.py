@@ -90,7 +90,7 @@ def is_standard_output(path: str | Path) -> bool:
 
 
 def write_atomic(path: str | Path, content: str | bytes) -> None:
-    """Write a file completely or not at all, text as UTF-8; raises what `atomic_file` raises."""
+    """Write a file atomically, text as UTF-8; raises what `atomic_file` raises."""
     with atomic_file(path) as file:
         file.write(content.encode("utf-8") if isinstance(content, str) else content)
 

@@ -180,7 +180,7 @@ def compare(
     as_json: Json = False,
     **shared: Any,
 ) -> None:
-    """Is a new model cheaper than the old one at the price? The answer may be asked for after any number of rows."""
+    """Is a new model cheaper than the old one at the price? The answer is valid after any number of rows."""
     has_columns = bool(probability_old or probability_new)
     least = 1 if has_columns else 3
     if len(files) < least:

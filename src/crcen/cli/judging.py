@@ -42,7 +42,7 @@ def predict(
     ] = None,
     audit: Annotated[
         str | None,
-        typer.Option(help="Draw rows without an alarm to be checked: so many, or a share of them.", metavar="N|P%"),
+        typer.Option(help="Draw rows without an alarm for a check: their number, or a share.", metavar="N|P%"),
     ] = None,
     audit_rule: Annotated[
         AuditRule, typer.Option(help="uniform: equal probabilities; neyman: larger where a label says more.")
@@ -196,10 +196,11 @@ def plan(
     model: Model,
     data: Data,
     drift: Annotated[
-        float | None, typer.Option(help="Drift in log-odds that labels shall find; default 0.3 without another goal.")
+        float | None,
+        typer.Option(help="Drift in log-odds that the labels must detect; default 0.3 without another goal."),
     ] = None,
     recall_bound: Annotated[
-        float | None, typer.Option(help="Lower bound on recall that labels or audits shall show.")
+        float | None, typer.Option(help="Lower bound on recall that labels or audits must establish.")
     ] = None,
     cost_width: Annotated[float | None, typer.Option(help="Width of the interval of the cost per 1,000 rows.")] = None,
     power: Annotated[float, typer.Option(help="Probability of reaching the goal.")] = 0.8,
@@ -253,7 +254,7 @@ def monitor(
         int | None,
         typer.Option(
             min=0,
-            help="Of a new watch: hold labels back until so many cohorts have passed, where positives are known later "
+            help="Of a new watch: use labels only after this number of cohorts, where positives are known later "
             "than negatives, or the other way round. Needs --cohort.",
         ),
     ] = None,

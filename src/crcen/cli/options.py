@@ -98,7 +98,7 @@ _SETS: dict[str, dict[str, Any]] = {
 # Single options: name → annotation.
 _SINGLE: dict[str, Any] = {
     "target": _option(_TEXT, "Column with the label; default that of training."),
-    "review": _price(_TEXT, "Two prices, such as 2,30: between them a person looks.", metavar="LOW,HIGH"),
+    "review": _price(_TEXT, "Two prices, such as 2,30: rows between them go to review.", metavar="LOW,HIGH"),
     "cost_column": _price(_TEXT, "Column with what a miss of that row costs."),
     "alarm_cost": _price(_NUMBER, "What a false alarm costs, in the unit of --cost-column."),
     "prevalence": _option(_TEXT, _SHARES, metavar="SHARE|auto"),
@@ -275,7 +275,7 @@ def _price_or_goal(name: str, value: float, given: dict[str, Any]) -> Any:
 
 
 def _capacity(text: str) -> Any:
-    """A number of alarms, also for a day, a week or so many rows."""
+    """A number of alarms in total, per day, per week or per number of rows."""
     import crcen
 
     number, _, per = text.replace(",", "").partition("/")

@@ -122,7 +122,7 @@ def reproduce(
     ] = Reading.today,
     as_json: Json = False,
 ) -> None:
-    """Rebuild the paper's tables and figure, published numbers beside ours; interrupted runs resume."""
+    """Rebuild the paper's tables and figure, published numbers next to ours; interrupted runs resume."""
     try:
         from crcen.paper.reproduce import reproduce as run
 

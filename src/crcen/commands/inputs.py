@@ -33,7 +33,7 @@ _LONGEST = 60
 # The check of the report that compares groups.
 GROUP_CHECK = "CRC010"
 _MOST_GROUP_COLUMNS = 10
-# Numbers of more values than this are cut, into so many groups of equal size.
+# Numeric columns with more values than this are cut into this number of equal groups.
 _MOST_VALUES, _PARTS = 20, 5
 
 Source = Table
@@ -172,7 +172,7 @@ def why_positive(label: Any, share: float) -> list[str]:
 
 
 def _check_spelling(labels: list[Any], target: str) -> None:
-    """Refuse labels that later tables could not tell apart."""
+    """Reject labels that would be equal as text."""
     seen: dict[str, Any] = {}
     for label in labels:
         other = seen.setdefault(label_key(label), label)

@@ -485,7 +485,7 @@ def _check_cohorts(kept: MonitorState, delay: int | None, cohort: str | None, no
     if delay is not None and delay != own:
         begun = "without a delay" if own is None else f"with a delay of {own}"
         raise InvalidParameter(
-            f"delay must be left as it is in a watch that was begun {begun}: got {delay}.", parameter="delay"
+            f"delay cannot be changed in a watch that was started {begun}: got {delay}.", parameter="delay"
         )
     if own is not None and cohort is None:
         raise InvalidParameter(

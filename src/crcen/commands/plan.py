@@ -133,7 +133,7 @@ def plan_table(
     drift : float, optional
         Drift in log-odds that `crcen.evaluate_table` shall find; 0.3 if no goal is stated.
     recall_bound : float, optional
-        Lower bound on recall that labels or audits shall show.
+        Lower bound on recall that labels or audits must establish.
     cost_width : float, optional
         Width of the interval of the cost per 1,000 rows.
     power, level, confidence : float

@@ -165,8 +165,8 @@ def choose_weighting(
     Notes
     -----
     The threshold is chosen and judged on the same rows, so that the goal is met exactly there and about as often
-    missed as met on new ones: read the interval, and ask for more than is needed where a miss is dear. A precision and
-    a number of alarms belong to the class ratio of these rows; a price does not. State a price where there is one.
+    missed as met on new ones: read the interval, and state a higher goal where a miss is expensive. A precision and a
+    number of alarms belong to the class ratio of these rows; a price does not. State a price where there is one.
 
     ``RecallAtLeast(r, confidence=γ)`` is met on new rows too, with probability γ over the rows that were held out: the
     threshold lies below the k-th smallest probability of the n positive rows, for the largest k with

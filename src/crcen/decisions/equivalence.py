@@ -39,11 +39,11 @@ class EquivalenceReport(Shown):
 
     @property
     def verdict(self) -> str:
-        """The result by the interval: "trained cheaper", "cut cheaper", or "no difference told"."""
+        """The result by the interval: "trained cheaper", "cut cheaper", or "no difference shown"."""
         low, high = self.difference_interval
         if high < 0.0:
             return "trained cheaper"
-        return "cut cheaper" if low > 0.0 else "no difference told"
+        return "cut cheaper" if low > 0.0 else "no difference shown"
 
     __repr__ = in_one_line
 

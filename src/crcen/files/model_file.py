@@ -145,7 +145,7 @@ class ModelInfo(Shown):
 
 
 def save(model: Any, path: str | Path) -> Path:
-    """Write a fitted model to a file, completely or not at all.
+    """Write a fitted model to a file atomically.
 
     Parameters
     ----------

@@ -58,7 +58,7 @@ class TimedTraining:
         return job.rows.n_trained(self._n_rows) * max(1, (job.stop_epoch or job.max_epochs) - first)
 
     def seconds(self, work: float) -> float:
-        """The time of so many row epochs, by those so far."""
+        """Estimated time of this number of row epochs."""
         return work * self._seconds / self._work if self._work else 0.0
 
     def learn_from(self, other: "TimedTraining") -> None:

@@ -107,7 +107,7 @@ def member_seed(base: int, member: int) -> int:
 
 
 def fold_members(n_members: int, n_rows: int) -> int:
-    """Networks on each fold, for out-of-fold logits of a model that averages so many."""
+    """Networks on each fold, for out-of-fold logits of a model that averages this number of networks."""
     return min(n_members, _MOST_ON_A_FOLD) if has_many_rows(n_rows) else n_members
 
 

@@ -74,7 +74,7 @@ def _unordered(one: ColumnEffect, low: float, high: float) -> Drawing:
 
 
 def round_ticks(low: float, high: float, wanted: int = 3) -> list[float]:
-    """About so many round numbers between two ends, 1, 2 or 5 times a power of ten apart; zero if it lies between."""
+    """About this number of round numbers between two ends, 1, 2 or 5 times a power of ten apart; zero if inside."""
     span = high - low
     if not span > 0.0:
         return [low]

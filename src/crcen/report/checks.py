@@ -248,7 +248,7 @@ def not_calibrated(evidence: Evidence) -> Outcome:
 
 
 def group_chance(group: ReliabilityGroup, n_groups: int, noise: float) -> float:
-    """Probability of such a group under chance, among so many; not a z: 1 row where 0.001 were expected has 30."""
+    """Probability of such a group by chance among all groups; no z, which is 30 for 1 row where 0.001 were expected."""
     found, expected = group.observed_positives, group.expected_positives
     variance = ((found - expected) / group.z) ** 2 if group.z else 0.0
     p_value = student_p_value(count_chance(found, expected, variance, noise), group.degrees)

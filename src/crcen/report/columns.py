@@ -249,7 +249,7 @@ def permutation_importance(evidence: Evidence) -> Importances:
 
 
 def _shuffled(evidence: Evidence, columns: Sequence[int], budget: int) -> Importances:
-    """Importance of these columns by about so many predictions of rows."""
+    """Importance of these columns by about this number of predicted rows."""
     rng, n_columns = np.random.default_rng(evidence.random_state), max(len(columns), 1)
     rows, weights = chosen_rows(evidence, min(MOST_ROWS, max(budget // n_columns, _FEWEST_ROWS)), rng)
     answer, y = evidence.answers(rows), evidence.y[rows]

@@ -255,7 +255,7 @@ class StreamRun:
         self._save_rows = self._saved_at = 0
 
     def save_every(self, n_rows: int, keep: Callable[[Progress], object]) -> None:
-        """Keep a checkpoint every so many rows."""
+        """Write a checkpoint after each such number of rows."""
         self._save_rows, self._keep, self._saved_at = n_rows, keep, self.trainer.rows_seen
 
     @property

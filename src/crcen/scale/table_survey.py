@@ -285,7 +285,7 @@ class TableSurvey:
 FRAME_ROWS = 20_000
 # Rows on which the words of a text column are learned.
 _TEXT_ROWS = 8192
-# Fewer rows tell nothing about whether a column numbers them.
+# With fewer rows, it cannot be tested whether a column numbers them.
 _FEWEST_FOR_IDS = 20
 
 

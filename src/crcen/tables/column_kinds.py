@@ -33,7 +33,7 @@ MOST_CATEGORIES = 255
 # Categories and parts of texts of fewer rows have no column of their own, and model files do not name them.
 FEWEST_ROWS = 5
 TEXT_COMPONENTS = 30
-# Fewer rows tell nothing about whether a column numbers them.
+# With fewer rows, it cannot be tested whether a column numbers them.
 _FEWEST_FOR_IDS = 20
 # Words that dates may hold: letters of ISO 8601 and of clocks, endings of ordinals, months and days.
 _DATE_WORD = re.compile(

@@ -79,7 +79,7 @@ def _note() -> str:
 
 
 def nice_step(spread: float, parts: int) -> float:
-    """A step of 1, 2 or 5 times a power of ten that divides a spread into at most so many parts; 0 for none."""
+    """A step of 1, 2 or 5 times a power of ten that divides a spread into at most this number of parts; 0 for none."""
     if not 0.0 < spread < math.inf:
         return 0.0
     size = 10.0 ** math.floor(math.log10(spread / parts))
@@ -369,7 +369,7 @@ class TextColumn(Column):
 
     @classmethod
     def learn(cls, name: str, present: Series, has_missing: bool, n_parts: int, n_rows: int, seed: int) -> TextColumn:
-        """The column of these texts, with n-grams of at least so many rows; a ValueError if there are none."""
+        """The column of these texts, with n-grams of at least this number of rows; a ValueError if there are none."""
         from sklearn.decomposition import TruncatedSVD
 
         words = _vectorizer(min_df=n_rows)

@@ -42,7 +42,7 @@ _FIRST_OF_NUMBER = frozenset("+-0123456789")
 _MIDNIGHT = re.compile(r"(\d{4}-\d{2}-\d{2})[T ]00:00:00(?:\.0+)?")
 # If nearly every new row has a twin in training, training rows cannot be recognised.
 _MOST_TWINS = 0.9
-# A class is among the commonest ones if it has at most so many times the rows of another one.
+# A class is among the most frequent ones if no other has more rows by this factor.
 _MOST_COMMON = 1.2
 _FEWEST_ROWS, _FEWEST_SEEN, _SMALLEST_EXCESS, _Z = 20, 5, 0.02, 4.5
 

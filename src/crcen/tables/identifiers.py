@@ -30,7 +30,7 @@ _PARTS = r"\d+(?:[:/#_-]\d+){2,}"
 # Times of day, dates, and measures of two numbers such as 120/80, may differ in every row and mean something.
 _MEASURES = r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:\D.*)?|\d{1,4}[/x×]\d{1,4}"
 _NEARLY_ALL, _MANY_VALUES = 0.9, 255
-# An identifier that repeats has so many values, and so many rows each on average; no value is common.
+# A repeating identifier has at least this number of values and of rows per value; no value is common.
 _FEWEST_IDS, _REPEATS, _MOST_COMMON = 50, (1.1, 50.0), 0.01
 # Values of a measurement meet by chance, or at round numbers; those of an identifier meet far more often.
 _BEYOND_CHANCE, _BINS, _REPEATED_ROWS, _MOST_ROUND = 100.0, 50, 0.2, 0.2

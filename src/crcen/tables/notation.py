@@ -51,7 +51,7 @@ _CURRENCY = re.compile(rf".*[{_SYMBOLS}]|(?i:{_CODES})")
 _MARKS = ((".", ""), (".", ","), (",", ""), (",", "."), (".", " "), (".", "'"), (",", " "), (",", "'"))
 # Fewer of the first distinct cells look like numbers: no need to look at all of them.
 _GLANCE, _ENOUGH = 200, 0.5
-# A column may hold so many cells that are no numbers, at least one.
+# A numeric column may hold this number of other cells, at least one.
 _MOST_ODD = 0.01
 _FEWEST_ROWS = 20
 # Of its cells, for a column that is nearly one of numbers.

@@ -88,7 +88,7 @@ def _check_kinds(parts: Sequence[ParquetPart]) -> None:
 def record_batches(
     fragment: Any, columns: list[str] | None, schema: Schema, n_rows: int, *, use_threads: bool = False
 ) -> Iterator[RecordBatch]:
-    """Rows of a fragment, at most so many at a time.
+    """Rows of a fragment, at most this number at a time.
 
     The Parquet reader decodes less at a time than a scan of a dataset; that is for other formats and partitions.
     """

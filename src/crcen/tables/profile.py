@@ -356,7 +356,7 @@ def _share(
 
 
 def _chance_apart(count: int, n: int, count_before: int, n_before: int) -> float:
-    """Two-sided: of so many more, or of so many fewer."""
+    """Two-sided probability of a count as extreme."""
     more = chance_of_more(count, n, count_before, n_before)
     fewer = chance_of_more(n - count, n, n_before - count_before, n_before)
     return min(1.0, 2.0 * min(more, fewer))

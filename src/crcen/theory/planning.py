@@ -56,7 +56,7 @@ def smallest_drift(
     level: float = 0.05,
     uncertainty: float = 0.0,
 ) -> float:
-    """The drift that so many labelled rows find with this power, the inverse of `labels_for_drift`."""
+    """The drift that this number of labelled rows detects with this power, the inverse of `labels_for_drift`."""
     information = _information(p, weights, k)
     spread = math.sqrt(1.0 / (information * labels) + uncertainty**2) if information > 0.0 else math.inf
     return float(norm.isf(level / 2.0) + norm.ppf(power)) * spread

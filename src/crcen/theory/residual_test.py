@@ -39,7 +39,7 @@ def two_sided(z: float) -> float:
 
 
 def chi_square_tail(value: float, degrees: int) -> float:
-    """P(χ² with so many degrees of freedom > value)."""
+    """Upper tail of χ² with these degrees of freedom."""
     return float(chdtrc(degrees, max(value, 0.0))) if not math.isnan(value) else math.nan
 
 

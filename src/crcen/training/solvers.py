@@ -63,7 +63,7 @@ class Objective:
         return row_weights(self.by_class, y, base)
 
     def of_a_batch(self, n_batches: int) -> "Objective":
-        """The objective for one of so many batches of an epoch, an unbiased estimate."""
+        """The objective for one batch of an epoch, an unbiased estimate."""
         return Objective(self.by_class * n_batches, self.l2)
 
 

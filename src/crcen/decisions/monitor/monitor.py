@@ -401,7 +401,7 @@ class KeyEquationMonitor(ShownInOneLine):
         }
 
     def to_json(self, path: str | Path) -> None:
-        """Write the state to a file, whole or not at all."""
+        """Write the state to a file atomically."""
         write_atomic(path, json.dumps(self.state(), indent=1, allow_nan=False) + "\n")
 
     @classmethod

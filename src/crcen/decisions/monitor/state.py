@@ -58,7 +58,7 @@ def list_of(state: object, key: str) -> list[object]:
 
 
 def numbers_of(state: object, key: str, count: int) -> list[float]:
-    """Read so many finite numbers."""
+    """Read this number of finite numbers."""
     values = list_of(state, key)
     if len(values) != count:
         raise InvalidInput(f"the monitor's state must hold {count} numbers as {key!r}, got {len(values)}")
@@ -66,7 +66,7 @@ def numbers_of(state: object, key: str, count: int) -> list[float]:
 
 
 def numbers_or_nan(state: object, key: str, count: int) -> tuple[float, ...]:
-    """Read so many numbers, null for NaN."""
+    """Read this number of numbers, null for NaN."""
     values = list_of(state, key)
     zeros = numbers_of({key: [0.0 if value is None else value for value in values]}, key, count)
     return tuple(math.nan if value is None else number for value, number in zip(values, zeros, strict=True))

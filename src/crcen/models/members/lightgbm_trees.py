@@ -169,7 +169,7 @@ class _Booster:
         self.n_grown, self.seconds = 0, 0.0
 
     def grow(self, n_trees: int) -> None:
-        """Continue to so many trees; less where no split is left."""
+        """Continue to this number of trees; fewer if no split is left."""
         start = time.perf_counter()
         while self.n_trees < n_trees:
             is_finished = self.model.update()
@@ -301,7 +301,7 @@ def _affordable(task: MemberTask, trials: list[_Trial]) -> list[_Trial]:
 
 
 def _is_affordable(task: MemberTask, trials: Sequence[_Trial], n_trees: int) -> bool:
-    """Whether there is time to grow trials to so many trees, and then as many on all rows."""
+    """Whether there is time to grow trials to this number of trees, and then the same on all rows."""
     rates = [trial.tree_seconds or trials[0].tree_seconds for trial in trials]
     missing = [sum(max(0, n_trees - one.n_trees) for one in trial.boosters) for trial in trials]
     growing = float(np.dot(rates, missing)) / min(task.threads, max(1, len(trials) * len(task.folds)))

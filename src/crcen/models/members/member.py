@@ -136,7 +136,7 @@ def affordable_trees(
 def parallel_map(
     threads: int, function: Callable[[Work], Found], work: Sequence[Work], prepare: Callable[[], object] | None = None
 ) -> list[Found]:
-    """The function of every piece of work, in up to so many threads, each of which calls ``prepare`` first."""
+    """The function of every piece of work, in up to this number of threads, each of which calls ``prepare`` first."""
     if threads <= 1 or len(work) <= 1:
         return [function(one) for one in work]
     with ThreadPoolExecutor(min(threads, len(work)), initializer=prepare) as pool:

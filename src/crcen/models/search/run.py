@@ -188,7 +188,7 @@ def screen_on_subsample(run: SearchRun, settings: Sequence[Setting], *, progress
 
 
 def _on_fewer_rows(setting: Setting, times: float) -> Setting:
-    """A setting for a subsample with so many times fewer rows."""
+    """A setting for a subsample with fewer rows by this factor."""
     recipe = setting.recipe
     epochs = min(_SAMPLE_EPOCHS, int((recipe.max_epochs or _SAMPLE_EPOCHS) * times))
     return replace(setting, recipe=recipe.on_fewer_rows(times).replace(max_epochs=epochs))
