@@ -201,7 +201,7 @@ class PositiveClass(NamedTuple):
     alarms: AlarmShares
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class FittedTable(ShownInOneLine):
     """What every fit of a table has: the model, the data, notes and the file it was saved to."""
 
@@ -260,7 +260,7 @@ class FittedTable(ShownInOneLine):
         return [f"Weights   a mistake on a class costs its weight: {', '.join(f'{one} {w:.4g}' for one, w in pairs)}"]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class TableFit(FittedTable):
     """A fitted table with its out-of-fold evidence; prints the main result.
 

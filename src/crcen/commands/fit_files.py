@@ -67,7 +67,7 @@ _NO_EVIDENCE = "No evidence from held-out rows: use crcen evaluate on other rows
 _FINGERPRINT_ROWS = 65_536
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class FilesFit(FittedTable):
     """A model fitted to files; prints itself. ``model.estimator_`` is the committee or the network."""
 
