@@ -49,6 +49,10 @@ def test_another_prevalence_is_no_useless_model(run):
     assert "prevalence shift: yes 0.6 here" in out
     assert "use --prevalence 0.6" in out
     assert "of no use" not in out
+    likely = rows[rows["a"] > 0.8]  # probabilities are right as they are, and wrong if shifted
+    out = run("evaluate", likely, "--resamples", 0)[1]
+    assert "prevalence shift" in out
+    assert "of no use" not in out
     for stated in ("0.6", "auto"):
         found = json.loads(run("evaluate", mixed, "--resamples", 0, "--prevalence", stated, "--json")[1])
         assert not any("prevalence shift" in note for note in found["notes"])

@@ -310,6 +310,12 @@ def test_the_report_has_the_checks_of_the_evaluation(three, tmp_path):
     assert [one.to_dict() for one in report.findings] == [one.to_dict() for one in judged.findings]
     page = crcen.report_table(three, frame, out=tmp_path / "r.html", others=[three]).path.read_text(encoding="utf-8")
     assert page.count('<th scope="row">model 2</th>') == 1
+    again = crcen.fit_table(frame, target="state", estimator=three.estimator).model
+    compared = [crcen.report_table(three, frame, out=tmp_path / "r.html", others=[one]) for one in (three, again)]
+    assert [any("model 2: " in note and "training rows" in note for note in one.notes) for one in compared] == [
+        False,
+        True,
+    ]
     two = crcen.fit_table(three_rows(300, 9), target="state", positive="brøken", estimator=three.estimator).model
     for own in ({"costs": CostMatrix([[0, 1], [1, 0]])}, {"weighting": "none"}):
         with pytest.raises(

@@ -116,7 +116,7 @@ def test_rows_without_a_label_are_left_out_and_counted(mixed_table, small_search
     frame.loc[:9, "bad"] = None
     fit = fit_table(frame, target="bad", estimator=small_search)
     assert fit.n_rows == 290
-    assert "10 rows without a value of target were left out" in fit.notes
+    assert "10 rows without a value of bad were left out" in fit.notes
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ class TestSeveralClasses:
         assert fit.model.classes_.tolist() == ["brøken", "fine", "worn out"]
         counts = frame["state"].value_counts()
         assert f"3 classes of state: fine {counts['fine']}, worn out {counts['worn out']}, brøken" in fit.details()
-        assert "1 rows without a value of target were left out" in str(fit)
+        assert "1 rows without a value of state were left out" in str(fit)
         assert fit.n_rows == fit.n_validated == fit.quality.counts.table.sum() == 239
         chosen = (fit.model.estimator_.oof_proba_ * fit.model.weighting_.weights).argmax(axis=1)
         np.testing.assert_array_equal(fit.quality.counts.table.sum(axis=0), np.bincount(chosen, minlength=3))

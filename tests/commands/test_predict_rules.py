@@ -64,6 +64,8 @@ def test_a_guarantee_is_refused_on_rows_of_training(fitted, new, mixed_table):
     assert "a refit voids it" in str(sure)
     with pytest.raises(InvalidInput, match="rows compared are training rows"):
         predict_table(fitted.model, new, weighting=goal, held_out=mixed_table(600, seed=0))
+    seen = predict_table(fitted.model, new, weighting=RecallAtLeast(0.8), held_out=mixed_table(600, seed=0))
+    assert [any("are training rows" in note for note in one.notes) for one in (plain, seen)] == [False, True]
     with pytest.raises(InvalidParameter, match="needs labelled rows"):
         predict_table(fitted.model, new, weighting=goal)
 

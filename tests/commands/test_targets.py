@@ -140,7 +140,7 @@ def test_a_class_called_none_is_not_lost_without_a_word(tmp_path):
     (tmp_path / "a.csv").write_text("\n".join(rows))
     look = look_at_table(tmp_path / "a.csv", target="y")
     assert look.counts == {"land": 10, "stop": 10}
-    assert "20 rows without a value of target were left out" in look.notes
+    assert "20 rows without a value of y were left out" in look.notes
     assert '"None" stands in 10 cells of y and is read as missing: write another word if it is a class' in look.notes
     (tmp_path / "b.csv").write_text("\n".join(rows).replace("None", "NA"))
     assert not any("None" in note for note in look_at_table(tmp_path / "b.csv", target="y").notes)

@@ -176,6 +176,16 @@ def test_quality_counts_further_actions():
     assert found.to_dict()["decisions"] == list(found.names)
 
 
+def test_long_intervals_of_a_class_do_not_touch():
+    p = np.full((300, 3), 0.3) + np.eye(3)[np.arange(300) % 3] * 0.1
+    found = measure_quality(np.where(np.arange(300) < 2, 1, 0), p, CostMatrix(1.0 - np.eye(3)))
+    assert max(len(str(one)) for one in found.precisions) >= 24
+    rows = found.lines()[found.lines().index("") + 2 :]
+    assert [line.count(")  ") for line in rows[:2]] == [2, 2]
+    assert "nan" not in rows[2]
+    assert "dearer (0." in "\n".join(found.lines())
+
+
 def test_a_class_without_rows_has_no_shares():
     found = measure_quality(Y[Y < 2], P[Y < 2], COSTS)
     assert np.isnan(found.recalls[2].value)

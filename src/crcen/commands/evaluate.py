@@ -411,8 +411,12 @@ def _warnings(
         notes += too_good(
             rows.values()["roc_auc"], "a column that is filled in after the event, or rows that were in training"
         )
-    at_shares = shifted_probabilities(p, before / before.sum(), np.maximum(here, 1e-12)) if moved else p
-    return [*notes, *of_no_use(float(w @ log_losses(y, at_shares) / w.sum()), totals.tolist())]
+    losses = {"": float(w @ log_losses(y, p) / w.sum())}
+    if moved:
+        at_shares = shifted_probabilities(p, before / before.sum(), np.maximum(here, 1e-12))
+        losses[" at the class shares of these rows"] = float(w @ log_losses(y, at_shares) / w.sum())
+    best = min(losses, key=losses.__getitem__)
+    return [*notes, *of_no_use(losses[best], totals.tolist(), best)]
 
 
 def _action_notes(quality: Quality) -> list[str]:

@@ -106,9 +106,8 @@ def rows_of(
     for name in (target, *required):
         known = frame[name].notna()
         if not known.all():
-            what = "target" if name == target else name
             done = "are unlabelled: neither negative nor used" if is_audited and name == target else "were left out"
-            notes.append(f"{int((~known).sum())} rows without a value of {what} {done}")
+            notes.append(f"{int((~known).sum())} rows without a value of {name} {done}")
             if name == target:
                 notes += _lost_class(source, target)
             frame = frame[known]

@@ -318,14 +318,15 @@ def predict_table(
     model = model_of(model)
     source = source_of(data, read, model)
     reject_without_positive(model, {"held_out": held_out})
-    chosen = None
+    chosen: ChosenWeighting | None = None
+    chosen_notes: list[str] = []
     if held_out is not None:
         if prevalence is not None:
             raise InvalidParameter(
                 "held_out= and prevalence= do not go together: held-out rows have a share of their own.",
                 parameter=("held_out", "prevalence"),
             )
-        chosen = _chosen_on(model, held_out, read, weighting, clusters, verbose)
+        chosen, chosen_notes = _chosen_on(model, held_out, read, weighting, clusters, verbose)
         weighting = chosen.weighting
     how: dict[str, Any] = {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost, "time": time}
     rule = rule_of(model, source, weighting, costs, **how)
@@ -400,7 +401,7 @@ def predict_table(
         expected_cost=cost,
         expected_catches=catches,
         price=None if cost_column is not None else price,
-        notes=tuple([*source.notes, *watch.notes]),
+        notes=(*source.notes, *watch.notes, *chosen_notes),
         unlike=watch.unlike(n_alarms if is_one_price else None, rule.price),
         frame=None if frame is None or out is not None else source.like_input(frame),
         path=written_to(out),
@@ -431,8 +432,8 @@ def answer_columns(rule: RowRule) -> list[str]:
 
 def _chosen_on(
     model: FittedModel, held_out: Data, read: ReadOptions | None, goal: Weighting, clusters: str | None, verbose: int
-) -> ChosenWeighting:
-    """The price of a goal on labelled rows that the model did not see."""
+) -> tuple[ChosenWeighting, list[str]]:
+    """The price of a goal on labelled rows that the model did not see, and notes if it saw them."""
     if not isinstance(goal, ThresholdGoal):
         raise InvalidParameter(
             "held_out must go with a recall, a precision or a capacity: a price needs no other rows.",
@@ -450,7 +451,8 @@ def _chosen_on(
             f"{len(positive)} labelled rows."
         )
     recognition = scored.watch.recognition(is_labelled=known)
-    return chosen_price(goal, positive, scored.p[known][:, column], None, recognition, name, scored.clusters)
+    chosen = chosen_price(goal, positive, scored.p[known][:, column], None, recognition, name, scored.clusters)
+    return chosen, [f"held-out rows of {name}: {note}" for note in (recognition.notes if recognition else ())]
 
 
 def _copied(id: str | Sequence[str] | None, all_columns: bool, source: Source, taken: tuple[str, ...]) -> list[str]:

@@ -265,13 +265,13 @@ def too_good(roc_auc: float, suspects: str = "a column that is filled in after t
     return [f"the classes are separated almost without an error (ROC AUC {roc_auc:.5g}): look for {suspects} (CRC005)"]
 
 
-def of_no_use(log_loss: float, class_weights: Sequence[float]) -> list[str]:
+def of_no_use(log_loss: float, class_weights: Sequence[float], where: str = "") -> list[str]:
     """A note if probabilities are no better than the class shares, given the weight of the rows of each class."""
     total = float(sum(class_weights))
     by_share = -sum(part / total * math.log(part / total) for part in class_weights if part > 0.0)
     if not log_loss >= by_share:
         return []
     return [
-        f"the model is of no use here: its log loss is {log_loss:.4g}, and {by_share:.4g} by the class shares alone, "
-        f"without any column"
+        f"the model is of no use here: its log loss{where} is {log_loss:.4g}, and {by_share:.4g} by the class "
+        f"shares alone, without any column"
     ]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import crcen
-from crcen import InvalidInput, InvalidParameter
+from crcen import InvalidInput, InvalidParameter, TableClassifier
 from crcen._support.files import check_writable
 from crcen._support.progress import busy, logged
 from crcen._support.text import page_in_frame
@@ -197,21 +197,22 @@ def report_table(
         notes.append("crcen split fixed the class counts of these rows; the test of the key equation allows for that")
     parted = {name: group_values([labelled[name]]) for name in judging.groups}
     with busy("writing the report", visible=bool(verbose)):
-        options["others"] = _compared_models(others, model, frame, source, target)
+        options["others"], seen = _compared_models(others, model, frame, source, target)
         written = crcen.write_report(asked, X, y, out, sample_weight=weights, groups=parted, **options)
     judged = None
     if column is not None:
         own = (y == model.classes_[column], every[known][:, column])
         judged = judge_review(*own, rule.review, model.weighting_.cost_ratio, weights)
-    notes += weight_notes(model, weight)
+    notes += [*seen, *weight_notes(model, weight)]
     return TableReport(Path(out), len(y), written.findings, tuple(notes), judged, shares, audited)
 
 
 def _compared_models(
     others: Sequence[FittedModel | str | Path], model: FittedModel, frame: pd.DataFrame, source: Source, target: str
-) -> dict[str, NDArray[np.float64]]:
-    """Probabilities of the same rows by other models, each with its own name."""
+) -> tuple[dict[str, NDArray[np.float64]], list[str]]:
+    """Probabilities of the same rows by other models, each with its own name, and notes on those trained on them."""
     found: dict[str, NDArray[np.float64]] = {}
+    notes: list[str] = []
     for number, other in enumerate(others, 2):
         name = Path(other).name if isinstance(other, str | Path) else f"model {number}"
         name = name if name not in found else f"{name} ({number})"
@@ -219,12 +220,12 @@ def _compared_models(
         first, own = (_described(one) for one in (model, fitted))
         if first != own:
             raise InvalidInput(f"models to compare must have the same classes: the first {first}, and {name} {own}.")
-        column, p = (
-            fitted.weighting_.positive,
-            fitted.predict_proba(labelled_rows(fitted, source, target, (), frame)[0]),
-        )
+        column, X = fitted.weighting_.positive, labelled_rows(fitted, source, target, (), frame)[0]
+        p = fitted.predict_proba(X)
         found[name] = p if column is None else p[:, column]
-    return found
+        if isinstance(fitted, TableClassifier) and (known := fitted.recognise(X)) is not None:
+            notes += [f"{name}: {note}" for note in known.notes]
+    return found, notes
 
 
 def _described(model: FittedModel) -> str:

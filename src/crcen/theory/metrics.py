@@ -349,22 +349,26 @@ class Quality:
         ]
         if heads != names:
             table += [f"{name:<{width}}(no class)" for name in names[len(self.labels) :]]
+        share_width = max(24, *(len(str(share)) + 2 for share in (*self.recalls, *self.precisions)))
         by_class = [
-            f"{name:<{width}} {_count(float(self.counts.table[k].sum())):>9}  {self.recalls[k]!s:<24}"
-            f"{self.precisions[k]!s:<24}{self.average_precisions[k]:>14.3f}{self.cost_by_class[k]:>12.4g}"
+            f"{name:<{width}} {_count(float(self.counts.table[k].sum())):>9}  {self.recalls[k]!s:<{share_width}}"
+            f"{self.precisions[k]!s:<{share_width}}{_three(self.average_precisions[k]):>14}{self.cost_by_class[k]:>12.4g}"
             for k, name in enumerate(names[: len(self.labels)])
         ]
         saved = self.saved
-        side = "cheaper" if saved.value >= 0.0 else "dearer"
+        side, ends = (
+            ("cheaper", (saved.low, saved.high)) if saved.value >= 0.0 else ("dearer", (-saved.high, -saved.low))
+        )
         return [
             "true ↓ decided →",
             " " * width + "".join(f"{name:>{cell_width}}" for name in heads),
             *table,
             f"Cost a row {self.cost.value:.4g} ({self.cost.low:.4g} to {self.cost.high:.4g}), against "
             f"{self.habit_cost:.4g} with {self.habit} for every row: {abs(saved.value):.4g} {side} "
-            f"({saved.low:.4g} to {saved.high:.4g})",
+            f"({ends[0]:.4g} to {ends[1]:.4g})",
             "",
-            f"{'':<{width}} {'rows':>9}  {'recall':<24}{'precision':<24}{'avg. precision':>14}{'cost a row':>12}",
+            f"{'':<{width}} {'rows':>9}  {'recall':<{share_width}}{'precision':<{share_width}}{'avg. precision':>14}"
+            f"{'cost a row':>12}",
             *by_class,
             f"accuracy {self.counts.accuracy:.4g}, balanced accuracy {self.counts.balanced_accuracy:.4g}, "
             f"macro F1 {self.counts.macro_f1:.4g}, log loss {self.log_loss:.4g} "
@@ -427,6 +431,10 @@ def _share(among: Bools, hit: Bools, weights: Array, clusters: NDArray[np.generi
 
 def _count(value: float) -> str:
     return f"{value:,.0f}" if value.is_integer() or value >= 100 else f"{value:.3g}"
+
+
+def _three(value: float) -> str:
+    return f"{value:.3f}" if math.isfinite(value) else "–"
 
 
 class ExpectedShares(NamedTuple):
