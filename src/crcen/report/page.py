@@ -194,7 +194,7 @@ def write_report(
 
 def _render(jinja: Jinja, parts: Values) -> str:
     """The page; ``data``, ``style`` and ``script`` are trusted, everything else is escaped."""
-    from jinja2.utils import markupsafe
+    import markupsafe
 
     style, script = asset("report.css"), asset("report.js")
     parts = {"style": style, "script": script, **parts, "policy": policy(style, script)}

@@ -211,7 +211,7 @@ def _compiled() -> tuple[Callable[..., None], Callable[..., Tensor]]:
 def _unoptimised(script: Any) -> Callable[..., Any]:
     def run(*arguments: object) -> Any:
         # The search for optimisations takes longer than a small fit and finds nothing.
-        with torch.jit.optimized_execution(False):
+        with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
             return script(*arguments)
 
     return run
