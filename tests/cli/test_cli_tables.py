@@ -122,6 +122,7 @@ def test_files_that_cannot_be_fitted_are_one_sentence(crcen_command, tmp_path, k
     code, out, err = crcen_command("fit", path, "--target", "bad", "--out", tmp_path / "m.crcen")
     assert (code, out) == (1, "")
     assert said in sentence(err)
+    assert "--the" not in err
     assert os.listdir(tmp_path) == ["a.csv"]
 
 
@@ -140,6 +141,8 @@ def test_places_that_are_not_there(crcen_command, folder, tmp_path):
         (("predict", model, test, "--out", tmp_path / "no" / "a.csv"), "create it first"),
         (("predict", model, test, "--out", tmp_path / "a.ods"), ".csv, .tsv, .parquet or .xlsx"),
         (("predict", model, test, "--out", tmp_path / "a.csv", "--budget", -3), "did you mean 3?"),
+        (("predict", model, test, "--out", tmp_path / "a.xlsx", "--safe-csv"), "--safe-csv is for text tables"),
+        (("predict", model, test, "--out", tmp_path / "a.csv", "--append"), "--append is for tables of databases"),
         (("evaluate", model, test, "--target", "baad"), "did you mean bad?"),
         (("info", test), "is no model that crcen saved"),
     ):

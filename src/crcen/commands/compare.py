@@ -414,7 +414,7 @@ def _columns(
             raise InvalidParameter("the columns of probabilities must be CLASS=COLUMN with the same classes for both.")
         both = [[side[str(label)] for label in labels] for side in named]
     for name in (*both[0], *both[1]):
-        check_column(name, source.columns, "probability", source.name)
+        check_column(name, source.columns, "the probability", source.name)
     old, new = (_ProbabilityColumns(one, np.array(labels, dtype=object), price, target) for one in both)
     return old, new
 
@@ -435,7 +435,8 @@ def _positive(source: Source, target: str, positive: Label | None) -> Label:
         if found <= labels:
             return label
     raise InvalidParameter(
-        f"positive must name the positive class of {target}, which has {listed(sorted(found))}: got {positive}.",
+        f"positive must name the positive class of {target}, which has {listed(sorted(found))}"
+        f"{'' if positive is None else f': got {positive}'}.",
         parameter="positive",
     )
 

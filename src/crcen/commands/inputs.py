@@ -68,7 +68,9 @@ def check_column(name: str, columns: tuple[str, ...], what: str, where: str) -> 
         return name
     close = closest(name, columns)
     meant = f"did you mean {close}?" if close else f"it has {_listed(columns)}."
-    raise InvalidInput(f"{what} must be a column of {where}: got {name!r}; {meant}", parameter=what)
+    raise InvalidInput(
+        f"{what} must be a column of {where}: got {name!r}; {meant}", parameter=what if what.isidentifier() else ()
+    )
 
 
 def _listed(names: Sequence[Any]) -> str:

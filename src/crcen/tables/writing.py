@@ -60,7 +60,8 @@ class TableWriter:
         self.path = Path(path)
         if append:
             raise InvalidParameter(
-                f"append is for tables of databases, and {self.path.name!r} is a file: leave it out."
+                f"append is for tables of databases, and {self.path.name!r} is a file: leave it out.",
+                parameter="append",
             )
         name = Path("stream.csv") if is_device(self.path) else self.path  # /dev/stdout has no ending
         self._suffix, self._compression = format_of_name(name)
@@ -70,7 +71,10 @@ class TableWriter:
             kind = "Excel" if self._suffix == ".xlsx" else "Parquet"
             raise InvalidParameter(f"{kind} is compressed inside: got {self.path.name!r}; leave the last ending out.")
         if safe_csv and self._suffix not in _SEPARATORS:
-            raise InvalidParameter(f"only text tables need safe_csv: {self.path.name!r} has no formulas; leave it out.")
+            raise InvalidParameter(
+                f"safe_csv is for text tables, and {self.path.name!r} has no formulas: leave it out.",
+                parameter="safe_csv",
+            )
 
     def __enter__(self) -> "TableWriter":
         import pyarrow as pa
