@@ -188,6 +188,9 @@ def test_audited_labels(run, home):
     bounds = {"yes": found["recall_bound"]} if k == 2 else found["recall_bound"]
     for label, bound in bounds.items():
         assert 0.0 < bound <= recalls[label], label
+        # Positives that no audit found count in the interval too.
+        interval = next(one["recall"] for one in found["classes"] if one["label"] == label)
+        assert interval["low"] <= bound
     whole = truth["cost_per_1000"]["value"]
     assert found["cost_per_1000"]["low"] < whole < found["cost_per_1000"]["high"]
     status = {one["code"]: one["status"] for one in found["findings"]}

@@ -124,6 +124,7 @@ class AuditedRows(ShownInOneLine):
     effective: float  # Kish's number of labelled rows with weights 1/e
     recalls: Array  # lower bounds, (K,)
     missed: Array  # upper bounds on missed rows, (K,)
+    recall_lows: Array  # lower ends of 95 % intervals of recall, (K,)
     cost_per_1000: Interval  # doubly robust
     expected_audits: float  # sum of the probabilities of quiet rows
 
@@ -149,6 +150,7 @@ class AuditedRows(ShownInOneLine):
             effective_size(1.0 / e[labelled]),
             recalls,
             missed,
+            recall_bounds(y, actions, e, default, len(rule.labels), 0.5 + 0.5 * LEVEL)[0],
             audited_cost(y, actions, p, costs, e, default).scaled(1000.0),
             float(e[quiet].sum()),
         )

@@ -298,6 +298,14 @@ def evaluate_table(
         metrics["cost_per_1000"] = Measured(*audited.cost_per_1000)
         notes += audited.notes
     quality = measure_quality(y, p, matrix, w, together, actions=every[known])
+    if audited is not None:  # intervals of the labelled rows do not know of positives that no audit found
+        lows = audited.recall_lows.tolist()
+        wider = tuple(
+            one._replace(low=float(np.fmin(one.low, low))) for one, low in zip(quality.recalls, lows, strict=True)
+        )
+        quality = replace(quality, recalls=wider)
+        if column is not None:
+            metrics["recall"] = replace(metrics["recall"], low=wider[column].low)
     error: TrainingError | None = getattr(model, "training_error_", None)
     unmeasured = fitted_model_noise(w, trained, getattr(model, "profile_", None))
     if not stratified and was_stratified(source, target):
@@ -382,7 +390,7 @@ def _missing_labels(y: Index, labels: tuple[Label, ...], target: str, is_audited
     n_missing, notes = int((y < 0).sum()), []
     if n_missing:
         done = "are unlabelled, not negative" if is_audited else "were left out"
-        notes.append(f"{n_missing} rows without a value of {target} {done}")
+        notes.append(f"{n_missing:,} rows without a value of {target} {done}")
     absent = [str(label) for k, label in enumerate(labels) if not (y == k).any()]
     if absent:
         notes.append(f"{listed(absent)} {'has' if len(absent) == 1 else 'have'} no row here")

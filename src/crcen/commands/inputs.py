@@ -109,7 +109,7 @@ def rows_of(
         known = frame[name].notna()
         if not known.all():
             done = "are unlabelled: neither negative nor used" if is_audited and name == target else "were left out"
-            notes.append(f"{int((~known).sum())} rows without a value of {name} {done}")
+            notes.append(f"{int((~known).sum()):,} rows without a value of {name} {done}")
             if name == target:
                 notes += _lost_class(source, target)
             frame = frame[known]

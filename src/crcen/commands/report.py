@@ -171,7 +171,7 @@ def report_table(
     known = frame[target].notna().to_numpy()
     if not known.all():
         done = "were left out" if audit_probability is None else "are unlabelled, not negative"
-        notes.insert(0, f"{int((~known).sum())} rows without a value of {target} {done}")
+        notes.insert(0, f"{int((~known).sum()):,} rows without a value of {target} {done}")
     X, y = labelled_rows(model, source, target, aside, frame)
     labelled, every = frame[known].reset_index(drop=True), score_frame(model, frame, {target, *aside})
     weights = None if weight is None else weights_of(labelled[weight], "weight")
