@@ -60,6 +60,7 @@ def test_row_weights_are_copies(mixed_table, small_search, fitted, test_rows):
     weighted = test_rows.assign(copies=np.random.default_rng(1).integers(0, 4, len(test_rows)))
     copied = weighted.loc[weighted.index.repeat(weighted["copies"])].reset_index(drop=True)
     by_weight = evaluate_table(fitted.model, weighted, weight="copies", n_resamples=0)
+    assert "At that price, by weight: " in str(by_weight)
     by_copies = evaluate_table(fitted.model, copied, n_resamples=0)
     for name, one in by_weight.metrics.items():
         assert one.value == pytest.approx(by_copies.metrics[name].value, rel=1e-9), name
@@ -123,6 +124,8 @@ def test_conditions_of_a_pipeline(fitted, test_rows, mixed_table):
     kept = evaluate_table(fitted.model, test_rows, min_recall=0.01, n_resamples=0)
     assert kept.failures == ()
     wanted = {"min_recall": 0.999, "min_precision": 0.999}
+    with pytest.raises(InvalidParameter, match="at most 3 alarms a day has no single price"):
+        evaluate_table(fitted.model, test_rows, weighting=Capacity(3, per="day"), n_resamples=0)
     broken = evaluate_table(fitted.model, test_rows, weighting=Capacity(100), **wanted, n_resamples=0)
     assert [one.split()[0] for one in broken.failures] == ["recall", "precision"]
     seen = evaluate_table(fitted.model, mixed_table(600, seed=0), fail_on="CRC001, crc008", n_resamples=0)

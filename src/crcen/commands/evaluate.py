@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -160,11 +161,12 @@ class TableEvaluation(Shown):
         if self.price.positive is None:
             head = f"{self.data}: {self.n_rows:,} rows, {len(self.labels)} classes of {self.target}"
             return [head, "", *self.quality.lines()]
+        by_weight = "" if math.isclose(sum(vars(self.counts).values()), self.n_rows) else ", by weight"
         return [
             f"{self.data}: {self.n_rows:,} rows, {self.n_pos:,} with {self.target} = {self._positive}",
             f"Price {self.price.cost_ratio:.6g} false alarms per catch: an alarm above probability "
             f"{self.price.threshold:.6g}",
-            f"At that price: {count_sentence(self.counts)}",
+            f"At that price{by_weight}: {count_sentence(self.counts)}",
             *(str(one) for one in (self.chosen, self.review, self.row_costs) if one is not None),
         ]
 

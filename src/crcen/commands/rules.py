@@ -195,6 +195,8 @@ def chosen_price(
     clusters: NDArray[Any] | None = None,
 ) -> ChosenWeighting:
     """The price that meets a goal on labelled rows of the table ``name``; no guarantee is given on training rows."""
+    if goal.period is not None:
+        raise InvalidParameter(f"{goal} has no single price: state alarms in all, or a share such as 5/1000 rows.")
     if goal.confidence is not None and recognition is not None and recognition.status == "seen":
         raise InvalidInput(f"a guarantee needs rows that the model did not see, and of {name} {recognition.measured}.")
     return choose_on(positive, p, np.ones(len(p)) if weights is None else weights, goal, clusters=clusters)
@@ -270,7 +272,8 @@ class ClassShares:
         for k in which:
             one = self.shares[k]
             limits = "" if math.isnan(one.low) else f" ({100 * one.low:.3g} to {100 * one.high:.3g} %)"
-            parts.append(f"{self.labels[k]} {100 * one.value:.3g} %{limits}, {100 * self.trained[k]:.3g} % in training")
+            share = 100 * one.value if one.value > 1e-6 else 0.0
+            parts.append(f"{self.labels[k]} {share:.3g} %{limits}, {100 * self.trained[k]:.3g} % in training")
         how = "estimated from the rows without labels" if self.is_estimated else "as stated"
         return f"Probabilities at the prevalence {how}: {'; '.join(parts)}"
 
