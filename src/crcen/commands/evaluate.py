@@ -301,13 +301,9 @@ def evaluate_table(
         notes += audited.notes
     quality = measure_quality(y, p, matrix, w, together, actions=every[known])
     if audited is not None:  # intervals of the labelled rows do not know of positives that no audit found
-        lows = audited.recall_lows.tolist()
-        wider = tuple(
-            one._replace(low=float(np.fmin(one.low, low))) for one, low in zip(quality.recalls, lows, strict=True)
-        )
-        quality = replace(quality, recalls=wider)
+        quality = quality.with_recall_lows(audited.recall_lows)
         if column is not None:
-            metrics["recall"] = replace(metrics["recall"], low=wider[column].low)
+            metrics["recall"] = replace(metrics["recall"], low=quality.recalls[column].low)
     error: TrainingError | None = getattr(model, "training_error_", None)
     unmeasured = fitted_model_noise(w, trained, getattr(model, "profile_", None))
     if not stratified and was_stratified(source, target):

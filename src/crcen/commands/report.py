@@ -189,7 +189,7 @@ def report_table(
         parts = (numbers[possible], every[possible], actions[possible], e[possible])
         audited = AuditedRows.of(rule, rule.costs.costs, *parts, confidence=confidence)
         notes += audited.notes
-        options["is_audited"] = True
+        options |= {"is_audited": True, "recall_lows": audited.recall_lows}
     if clusters is not None:
         options["clusters"] = cluster_numbers(labelled[clusters])
     if was_stratified(source, target):

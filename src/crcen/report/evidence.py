@@ -100,6 +100,7 @@ class Evidence:
     groups: tuple[GroupComparison, ...] = ()
     selection: LabelSelection | None = None  # how rows with a label differ from those without
     is_audited: bool = False  # labels were drawn with known probabilities, by which the rows are weighted
+    recall_lows: Array | None = None  # of audited labels: lower ends of the intervals of recall, (K,)
     clusters: NDArray[np.generic] | None = None
     is_stratified: bool = False  # the class counts of these rows were fixed when they were drawn
     random_state: int = 0

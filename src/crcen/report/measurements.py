@@ -27,12 +27,12 @@ from crcen.report.evidence import Evidence, kept_by
 from crcen.theory.class_means import means_by_law
 from crcen.theory.curves import DecisionCurves, ThresholdCurve, average_precision, roc_area
 from crcen.theory.decision import weighted_probability
-from crcen.theory.intervals import share_interval
+from crcen.theory.intervals import Interval, share_interval
 from crcen.theory.key_equation import KeyEquation
 from crcen.theory.limits import EXPENSE_Z, LEAST_VARIANCE
 from crcen.theory.metrics import Quality, log_losses, measure_quality
 from crcen.theory.price import CostRatio
-from crcen.theory.rows import Array, Index, check_class_probabilities, check_probabilities
+from crcen.theory.rows import Array, Bools, Index, check_class_probabilities, check_probabilities
 
 # Values that JSON can hold.
 Values = dict[str, Any]
@@ -79,7 +79,8 @@ def measure(evidence: Evidence, models: Sequence[Values] = (), most_points: int 
 
 def quality_of(evidence: Evidence) -> Quality:
     """Decisions at the costs."""
-    return measure_quality(evidence.y, evidence.proba, evidence.cost_matrix, evidence.weights)
+    quality = measure_quality(evidence.y, evidence.proba, evidence.cost_matrix, evidence.weights, evidence.clusters)
+    return quality if evidence.recall_lows is None else quality.with_recall_lows(evidence.recall_lows)
 
 
 def measure_classes(evidence: Evidence, models: Sequence[Values] = ()) -> tuple[Values, Values]:
@@ -227,6 +228,12 @@ def _rows(evidence: Evidence) -> Values:
     }
 
 
+def _share(evidence: Evidence, hit: Bools, among: Bools) -> Interval:
+    """Share of hits among some rows."""
+    clusters = None if evidence.clusters is None else evidence.clusters[among]
+    return share_interval(hit[among], evidence.weights[among], clusters)
+
+
 def _quality(evidence: Evidence, points: OperatingPoints, price: float) -> Values:
     target, weights, counts, total = (
         evidence.target,
@@ -236,6 +243,8 @@ def _quality(evidence: Evidence, points: OperatingPoints, price: float) -> Value
     )
     alarms, alarms_raised = counts.tp + counts.fp, evidence.p > 1.0 / (1.0 + price)
     base = np.full(evidence.n_rows, points.n_pos / total)
+    recall, lows = _share(evidence, alarms_raised, target), evidence.recall_lows
+    low = recall.low if lows is None else float(np.fmin(recall.low, lows[evidence.price.positive]))
     return {
         "price": price,
         "threshold": evidence.price.threshold,
@@ -244,9 +253,9 @@ def _quality(evidence: Evidence, points: OperatingPoints, price: float) -> Value
         "fp": counts.fp,
         "fn": counts.fn,
         "recall": counts.recall,
-        "recall_interval": share_interval(alarms_raised[target], weights[target])[1:],
+        "recall_interval": (low, recall.high),
         "precision": counts.precision if alarms else math.nan,
-        "precision_interval": share_interval(target[alarms_raised], weights[alarms_raised])[1:],
+        "precision_interval": _share(evidence, target, alarms_raised)[1:],
         "alarms_per_1000": 1000.0 * alarms / total,
         "false_alarms_per_catch": counts.fp / counts.tp if counts.tp else math.nan,
         "average_precision": points.average_precision,

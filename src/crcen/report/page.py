@@ -91,6 +91,7 @@ def write_report(
     costs: CostMatrix | None = None,
     selection: LabelSelection | None = None,
     is_audited: bool = False,
+    recall_lows: ArrayLike | None = None,
     clusters: ArrayLike | None = None,
     is_stratified: bool = False,
     links: Sequence[tuple[str, str]] = (),
@@ -134,6 +135,8 @@ def write_report(
         How rows with and without a label differ (`crcen.theory.selective.label_selection`), for CRC011.
     is_audited : bool, default=False
         Whether labels were drawn with known probabilities, whose inverses are the sample weights.
+    recall_lows : array of shape (K,), optional
+        With audited labels: lower limits of the recall of each class (`crcen.theory.selective.recall_bounds`).
     clusters : array of shape (n,), optional
         Rows of the same cluster may depend on each other.
     is_stratified : bool, default=False
@@ -165,6 +168,7 @@ def write_report(
         costs=costs,
         selection=selection,
         is_audited=is_audited,
+        recall_lows=None if recall_lows is None else np.asarray(recall_lows, dtype=np.float64),
         is_stratified=is_stratified,
         clusters=None if clusters is None else np.asarray(clusters),
         random_state=random_state,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -300,6 +300,11 @@ class Quality:
     def cost_by_class(self) -> Array:
         """Cost of the rows of each class over all rows: these add up to ``cost``."""
         return np.asarray((self.counts.table * self.costs.costs).sum(axis=1) / self.counts.table.sum())
+
+    def with_recall_lows(self, lows: Array) -> Quality:
+        """The same with intervals of recall that reach down to these limits, where audits leave positives unseen."""
+        lower = (float(np.fmin(one.low, low)) for one, low in zip(self.recalls, lows, strict=True))
+        return replace(self, recalls=tuple(one._replace(low=low) for one, low in zip(self.recalls, lower, strict=True)))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
