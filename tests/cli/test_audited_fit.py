@@ -44,7 +44,7 @@ def test_rows_count_one_over_their_probability(fit, crcen_command, tmp_path, n_c
     assert found["selection"]["n_unlabelled"] == rows["y"].isna().sum()
     assert found["selection"]["largest_weight"] is None
     assert "e" not in found["columns_used"]
-    assert f"{rows['y'].isna().sum()} rows without a value of y are unlabelled" in " ".join(found["notes"])
+    assert f"{rows['y'].isna().sum():,} rows without a value of y are unlabelled" in " ".join(found["notes"])
     # Unlabelled rows are not negative: without them the model is the same.
     new, probabilities = truth[:50], crcen.load(tmp_path / "m.crcen").predict_proba(truth[:50])
     fit(known, "--audited", "e")
