@@ -263,7 +263,7 @@ def test_a_bias_may_be_named():
         ([], "empty loader"),
         ([torch.zeros(3, 36)], "pair of inputs and target"),
         ([(torch.zeros(3, 36), torch.zeros(3))], "each of 2 classes"),
-        ([(torch.zeros(3, 36), torch.tensor([1, 2, 1]))], "from 0 to 1: got 1, 2"),
+        ([(torch.zeros(3, 36), torch.tensor([1, 2, 1]))], "from 0 to 1: got 1 to 2"),
         ([(torch.zeros(3, 36), torch.tensor([1, 0]))], "each of 3 rows"),
         ([(torch.full((3, 36), torch.nan), torch.tensor([1, 0, 0]))], "finite"),
     ],
