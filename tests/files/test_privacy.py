@@ -79,8 +79,14 @@ def test_planted_secrets_are_not_in_the_file(estimator, tmp_path):
 def test_notes_quote_cells_but_files_do_not(tmp_path):
     frame, y = _planted()
     frame["amount"] = np.where(np.arange(N) == 3, "call the doctor", frame["amount"])
+    # Dates whose order nothing shows: the column is left out, and the reason is stored.
+    frame["visit"] = np.where(np.arange(N) % 2, "2021-03-04", "03/04/2021")
+    frame.loc[[5, 6], "visit"] = "ask the doctor"
     model = TableClassifier(estimator=CRCENClassifierCV(Budget(5), encoding="standard", **NETWORK)).fit(frame, y)
     assert any("call the doctor" in note for note in model.notes_)
+    (left_out,) = [one.reason for one in model.dropped_ if one.name == "visit"]
+    assert "99/99/9999 in" in left_out
+    assert "2 other cells" in left_out
     path = save(model, tmp_path / "m.crcen")
     assert "doctor" not in _content(path)[0]
     assert load(path).notes_ == []

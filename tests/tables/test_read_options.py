@@ -246,7 +246,7 @@ DAYS = pd.date_range("2023-01-05", periods=120, freq="3D")
         (["%Y-%m-%d", "%d/%m/%Y"], "date", 'in 60 cells, "08/01/2023" in 60 cells), read day-first'),
         (["%m/%d/%Y", "%B %d, %Y"], "date", "has dates in 2 formats"),
         (["%d.%m.%Y", "%d.%m.%y"], "date", "read day-first"),
-        (["%m/%d/%Y", "%d/%m/%Y"], "left out", "has dates that contradict each other"),
+        (["%m/%d/%Y", "%d/%m/%Y"], "left out", "contradict each other: the first number is above 12 in"),
         (["%Y-%m-%d", "soon"], "date", "has dates and 10 other cells, taken as missing ('soon')"),
         (["%Y-%m-%d"], "date", ""),
         (["%m/%d/%Y %H:%M"], "date", ""),
@@ -271,6 +271,8 @@ def test_dates_that_nothing_tells_apart_are_left_out_until_their_order_is_stated
     pd.DataFrame({"when": cells}).to_csv(tmp_path / "a.csv", index=False)
     _, out, _ = crcen_command("look", tmp_path / "a.csv")
     assert "the order of day and month is ambiguous; state --dates day-first or --dates month-first" in out
+    assert "99/99/9999 in 50 cells" in out
+    assert "9999-99-99 in 50 cells" in out
     frame = open_table(tmp_path / "a.csv", ReadOptions(dates="day-first")).read()
     assert pd.to_datetime(frame["when"]).tolist() == days.tolist()
 

@@ -155,8 +155,8 @@ def _by_content(cells: _Cells, seed: int) -> Column | DroppedColumn:
             return _date(cells, cells.date_format)
         if cells.mixed is not None:
             found, message = cells.mixed
-            if found is None:  # without the cells that it quotes: reasons are stored
-                return DroppedColumn(name, re.sub(r'"[^"]*"', "…", message))
+            if found is None:
+                return DroppedColumn(name, message)
             return _date(cells, found, f"{name} {message}")
     counts = present.value_counts()
     is_free = cells.n_values > MOST_CATEGORIES or counts.iloc[0] < FEWEST_ROWS

@@ -4,7 +4,7 @@ import math
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -355,6 +355,13 @@ def iso_dates(cells: Series, order: str) -> Series:
     return text.mask(is_date, dates.dt.strftime(form).astype("string"))
 
 
+def _formats(shown: Sequence[str], counts: Series) -> str:
+    if len(counts) == 1:
+        return "has dates"
+    cells = [f"{one} in {n:,} cells" for one, n in zip(shown, counts, strict=True)]
+    return f"has dates in {len(counts)} formats ({', '.join(cells[:3])})"
+
+
 def mixed_dates(present: Series) -> tuple[str | None, str] | None:
     """The format of dates in several notations (None if the order is ambiguous), and a note; None if no dates."""
     sample = present.iloc[:: max(1, len(present) // (4 * _DATE_SAMPLE))]
@@ -371,17 +378,23 @@ def mixed_dates(present: Series) -> tuple[str | None, str] | None:
     shapes = text.str.replace(r"\d", "9", regex=True).str.replace(r"[^\W\d_]+", "a", regex=True)
     shapes = shapes.str.replace(r"9+(?=[/.\- ])", "9", regex=True).where(dates.notna().to_numpy())
     counts = shapes.value_counts()
-    examples = [f'"{text[(shapes == shape).fillna(False)].iloc[0]}" in {n:,} cells' for shape, n in counts.items()]
-    message = f"has dates in {len(counts)} formats ({', '.join(examples[:3])})" if len(counts) > 1 else "has dates"
-    if large[0].any() and large[1].any():
-        first, second = (text[is_numeric][one].iloc[0] for one in large)
-        return None, f'{message} that contradict each other: "{first}" and "{second}"'
+    examples = [str(text[(shapes == shape).fillna(False)].iloc[0]) for shape in counts.index]
     odd = text[dates.isna().to_numpy()]
-    if len(odd):
-        message += f" and {len(odd):,} other cells, taken as missing ({str(odd.iloc[0])[:40]!r})"
-    if is_numeric.any() and not large[0].any() and not large[1].any() and len(counts) > 1:
-        return (
-            None,
-            f"{message}, and the order of day and month is ambiguous; state --dates day-first or --dates month-first",
+    others = f" and {len(odd):,} other cells, taken as missing" if len(odd) else ""
+    is_large = [bool(one.any()) for one in large]
+    if all(is_large) or (is_numeric.any() and not any(is_large) and len(counts) > 1):
+        # The reason is stored in the model, so it shows patterns and no cells.
+        message = _formats([re.sub(r"[^\W\d_]", "a", re.sub(r"\d", "9", one)) for one in examples], counts) + others
+        if all(is_large):
+            first, second = (int(one.sum()) for one in large)
+            return None, (
+                f"{message} that contradict each other: the first number is above 12 in {first:,} cells and the second "
+                f"in {second:,}"
+            )
+        return None, (
+            f"{message}, and the order of day and month is ambiguous; state --dates day-first or --dates month-first"
         )
+    message = _formats([f'"{one}"' for one in examples], counts) + others
+    if len(odd):
+        message += f" ({str(odd.iloc[0])[:40]!r})"
     return f"{MIXED}{order}", message + (f", read {order}" if np.any(is_numeric) else "")
