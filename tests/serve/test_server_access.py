@@ -1,10 +1,14 @@
-"""Who may send requests: hosts, origins, tokens."""
+"""Who may send requests: hosts, origins, tokens; how connections are accepted."""
+
+import asyncio
+import socket
 
 import pytest
 from serve_tables import ROW
 from starlette.testclient import TestClient
 
 from crcen import InvalidParameter
+from crcen.serve.processes import bound_socket
 from crcen.serve.server import Service, Settings
 
 TOKEN = "correct-horse"
@@ -47,3 +51,20 @@ def test_other_hosts_need_a_token(models, crcen_command):
     assert (code, "--audit must be a share" in err) == (1, True)
     code, _, err = crcen_command("serve", models["fraud"].with_name("none.crcen"))
     assert (code, "none.crcen" in err) == (1, True)
+
+
+def test_answers_are_sent_without_delay():
+    async def option():
+        found = asyncio.get_running_loop().create_future()
+
+        async def accept(reader, writer):
+            connection = writer.get_extra_info("socket")
+            found.set_result(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        async with await asyncio.start_server(accept, sock=bound_socket("127.0.0.1", 0)) as server:
+            _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            writer.close()
+            return await found
+
+    assert asyncio.run(option()) == 1  # with Nagle's algorithm, answers can wait 40 ms
