@@ -131,4 +131,4 @@ def test_reasons_for_a_class(crcen_command, folder, model_file):
     code, _, err = crcen_command(
         "predict", model_file, folder / "train.csv", "--background", folder / "train.csv", "--out", out
     )
-    assert (code, err) == (1, "crcen: --background is for reasons: say how many with --reasons.\n")
+    assert (code, err) == (1, "crcen: --background must go with --reasons, which states how many.\n")

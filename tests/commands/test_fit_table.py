@@ -379,7 +379,7 @@ class TestSeveralClasses:
             ({"weighting": {"fine": 1, "worn out": 2}}, "every value of state needs a weight: brøken has none"),
             ({"weighting": {"fine": 1, "worn": 2}}, "weights must be for values of state"),
             ({"weighting": {"fine": 0, "worn out": 2, "brøken": 3}}, "the weight of fine must be a number above 0"),
-            ({"weighting": Budget(20), "costs": CostMatrix(1 - np.eye(3))}, "costs and Budget(20.0) both say"),
+            ({"weighting": Budget(20), "costs": CostMatrix(1 - np.eye(3))}, "costs= and Budget(20.0) both say"),
             ({"costs": CostMatrix(np.ones((3, 3)))}, "costs must differ between decisions"),
         ],
     )

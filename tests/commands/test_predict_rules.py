@@ -120,7 +120,7 @@ def test_all_columns_and_the_riskiest_first(fitted, new, tmp_path):
         ({"time": "when"}, "time must go with a capacity"),
         ({"weighting": Capacity(3, per="day"), "time": "country"}, "time must name a column"),
         ({"weighting": Capacity(3), "review": (2, 30)}, "both decide"),
-        ({"weighting": Budget(3), "cost_column": "amount"}, "leave the other price out"),
+        ({"weighting": Budget(3), "cost_column": "amount"}, "must go without another price"),
         ({"cost_column": "amount"}, "cost_column must name a column of numbers from 0 on"),
         ({"cost_column": "amout"}, "did you mean amount"),
         ({"alarm_cost": 3.0}, "must go with cost_column"),

@@ -65,7 +65,10 @@ def test_options_reach_ray(crcen_command, folder, tmp_path, monkeypatch):
         (("--target", "y", "--memory", "much"), "must be a size such as 4GB"),
         (("--target", "y", "--learner", "trees"), "--learner trees is for tables in memory"),
         (("--target", "y", "--learner", "committee", "--hold-out", "0"), "a committee is combined on held-out rows"),
-        (("--target", "y", "--learner", "networks", "--memory", "1GB"), "--memory is for the trees of a committee"),
+        (
+            ("--target", "y", "--learner", "networks", "--memory", "1GB"),
+            "--memory must go with the trees of a committee",
+        ),
         (("--target", "y", "--epochs", "0"), "max_epochs"),
     ],
 )

@@ -99,5 +99,5 @@ def test_predict_gives_reasons_to_alarms_alone(model, tmp_path):
     assert "reason_1" not in predict_table(model, FRAME).frame
     with pytest.raises(InvalidParameter, match="from 0 to 100"):
         predict_table(model, FRAME, reasons=-1)
-    with pytest.raises(InvalidParameter, match="background is for reasons"):
+    with pytest.raises(InvalidParameter, match="background must go with reasons="):
         predict_table(model, FRAME, background=FRAME)

@@ -65,8 +65,7 @@ def n_audits(audit: Any, n_quiet: int) -> float:
     if isinstance(audit, bool) or not (math.isfinite(value) and value > 0.0 and not (is_share and value > 100.0)):
         raise InvalidParameter(
             f"audit must be a number of rows, such as 100, or a share of the rows without an alarm, such as 2%: got "
-            f"{audit!r}.",
-            parameter="audit",
+            f"{audit!r}."
         )
     return value / 100.0 * n_quiet if is_share else min(value, float(n_quiet))
 
@@ -94,7 +93,7 @@ def default_number(rule: RowRule, default_action: Label | None) -> int:
     keys = [label_key(name) for name in rule.names]
     if rule.price.positive is not None or label_key(default_action) not in keys:
         allowed = "left out for a model that finds one class" if rule.positive else f"one of {listed(rule.names)}"
-        raise InvalidParameter(f"default_action must be {allowed}: got {default_action!r}.", parameter="default_action")
+        raise InvalidParameter(f"default_action must be {allowed}: got {default_action!r}.")
     return keys.index(label_key(default_action))
 
 
@@ -134,7 +133,7 @@ class AuditedRows(ShownInOneLine):
     ) -> AuditedRows:
         """From all rows: class numbers (−1: no label), probabilities, decisions and audit probabilities."""
         if not 0.0 < confidence < 1.0:
-            raise InvalidParameter(f"confidence must lie between 0 and 1: got {confidence:g}.", parameter="confidence")
+            raise InvalidParameter(f"confidence must lie between 0 and 1: got {confidence:g}.")
         default, is_drawn = rule.default, e < 1.0
         if rule.price.positive is None and is_drawn.any():  # predict may have been given another default action
             default = int(np.bincount(actions[is_drawn]).argmax())

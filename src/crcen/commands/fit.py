@@ -494,16 +494,13 @@ def fit_table(
     """
     start = clock.perf_counter()
     if clusters is not None and time is not None:
-        raise InvalidParameter("clusters and time are two ways to validate: give one of them.", parameter="clusters")
+        raise InvalidParameter("clusters= and time= are two ways to validate: give one of them.")
     for place in (out, report):
         if place is not None:
             check_writable(place, data)
     source = source_of(data, read)
     if audit_probability is not None and selected_by is not None:
-        raise InvalidParameter(
-            "audit_probability= states how rows were chosen: leave out selected_by=.",
-            parameter=("audit_probability", "selected_by"),
-        )
+        raise InvalidParameter("audit_probability= states how rows were chosen: leave out selected_by=.")
     roles = _roles(source, target, clusters=clusters, time=time, weight=weight, audit_probability=audit_probability)
     with busy("reading the table", visible=bool(verbose)):
         frame = source.numbered()
@@ -610,9 +607,7 @@ def _roles(source: Source, target: str, **columns: str | None) -> dict[str, str]
         if name is None:
             continue
         if name == target:
-            raise InvalidParameter(
-                f"{option} must be another column than the target: got {name!r} for both.", parameter=option
-            )
+            raise InvalidParameter(f"{option} must be another column than the target: got {name!r} for both.")
         found[check_column(name, source.columns, option, source.name)] = reasons[option]
     return found
 

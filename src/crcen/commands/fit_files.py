@@ -294,20 +294,16 @@ def _checked_learner(learner: str | None, hold_out: float, memory: int | None) -
     """The learner; shares and sizes that are not possible are rejected."""
     is_share = isinstance(hold_out, int | float) and not isinstance(hold_out, bool) and 0.0 <= hold_out <= 0.5
     if not is_share:
-        raise InvalidParameter(
-            f"hold_out must be a share between 0 and 0.5, such as 0.05 or 5%: got {hold_out!r}.", parameter="hold_out"
-        )
+        raise InvalidParameter(f"hold_out must be a share between 0 and 0.5, such as 0.05 or 5%: got {hold_out!r}.")
     if learner not in (None, *LEARNERS):
-        raise InvalidParameter(
-            f"learner must be one of {', '.join(LEARNERS)} for files: got {learner!r}.", parameter="learner"
-        )
+        raise InvalidParameter(f"learner must be one of {', '.join(LEARNERS)} for files: got {learner!r}.")
     if learner == "committee" and not hold_out:
-        raise InvalidParameter("a committee is combined on held-out rows: got hold_out=0.", parameter="hold_out")
+        raise InvalidParameter("a committee is combined on held-out rows: got hold_out=0.")
     found = learner or ("committee" if hold_out else "networks")
     if memory is not None and found == "networks":
-        raise InvalidParameter("memory is for the trees of a committee: got learner='networks'.", parameter="memory")
+        raise InvalidParameter("memory must go with the trees of a committee: got learner='networks'.")
     if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int) or memory < 1):
-        raise InvalidParameter(f"memory must be a number of bytes above 0: got {memory!r}.", parameter="memory")
+        raise InvalidParameter(f"memory must be a number of bytes above 0: got {memory!r}.")
     return found
 
 
@@ -399,9 +395,7 @@ def _labels(
     if positive is not None:
         found = [label for label in classes if label_key(label) == label_key(positive)]
         if not found:
-            raise InvalidInput(
-                f"positive must be a value of {target}, {listed(classes)}: got {positive!r}.", parameter="positive"
-            )
+            raise InvalidInput(f"positive must be a value of {target}, {listed(classes)}: got {positive!r}.")
         positive = found[0]
     if len(classes) > 2 and positive is not None:
         labels = {cell: str(label) if label == positive else rest_of(positive) for cell, label in labels.items()}
@@ -462,8 +456,7 @@ def _rows(
     if storage is not None and "://" in str(storage):
         raise InvalidParameter(
             f"storage must be a folder for a table that is not all numbers, since its encoded rows are kept there: got "
-            f"{str(storage)!r}.",
-            parameter="storage",
+            f"{str(storage)!r}."
         )
 
     def use(frame: pd.DataFrame, X: NDArray[np.float64], number: int) -> NDArray[np.bool_]:

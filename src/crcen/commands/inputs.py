@@ -68,9 +68,7 @@ def check_column(name: str, columns: tuple[str, ...], what: str, where: str) -> 
         return name
     close = closest(name, columns)
     meant = f"did you mean {close}?" if close else f"it has {_listed(columns)}."
-    raise InvalidInput(
-        f"{what} must be a column of {where}: got {name!r}; {meant}", parameter=what if what.isidentifier() else ()
-    )
+    raise InvalidInput(f"{what} must be a column of {where}: got {name!r}; {meant}")
 
 
 def _listed(names: Sequence[Any]) -> str:
@@ -122,10 +120,7 @@ def rows_of(
     if positive is not None:
         found = [label for label in classes if label_key(label) == label_key(positive)]
         if not found:
-            raise InvalidInput(
-                f"positive must be a value of {target}, {_listed(classes.tolist())}: got {positive!r}.",
-                parameter="positive",
-            )
+            raise InvalidInput(f"positive must be a value of {target}, {_listed(classes.tolist())}: got {positive!r}.")
         positive = found[0]
         if len(classes) > 2:
             y, positive = np.where(y == positive, str(positive), rest_of(positive)), str(positive)
@@ -139,8 +134,7 @@ def rows_of(
         raise InvalidInput(
             f"the target {target} must have at most {MOST_CLASSES} different values: got {len(classes):,} "
             f"({_listed(classes.tolist())}); name the one to find with positive=, or put them into fewer "
-            f"classes, numbers into bands.",
-            parameter="positive",
+            f"classes, numbers into bands."
         )
     if len(classes) < 2:
         got = f"got one, {classes[0]}; rows of the other one are needed."
@@ -243,7 +237,7 @@ def target_of(target: str | None, model: FittedModel, source: Source) -> str:
     """The target column: the one named, or that of training."""
     name = target if target is not None else getattr(model, "target_name_", None)
     if name is None:
-        raise InvalidParameter("this model does not know its target column; name it with target=.", parameter="target")
+        raise InvalidParameter("this model does not know its target column; name it with target=.")
     check_column(name, source.columns, "the target", source.name)
     columns = getattr(model, "columns_", None)
     inputs = getattr(model, "feature_names_in_", ()) if columns is None else [column.name for column in columns]
@@ -268,8 +262,7 @@ def cluster_numbers(cells: pd.Series) -> Index:
 
     if cells.isna().any():
         raise InvalidInput(
-            f"clusters must be known for every labelled row: {cells.name} is missing in {int(cells.isna().sum())}.",
-            parameter="clusters",
+            f"clusters must be known for every labelled row: {cells.name} is missing in {int(cells.isna().sum())}."
         )
     return np.asarray(pd.factorize(cells)[0], dtype=np.int64)
 
@@ -295,8 +288,7 @@ def amounts_of(cells: pd.Series, what: str) -> Array:
         first = cells.iloc[int(np.flatnonzero(wrong)[0])]
         shown = "a missing cell" if pd.isna(first) else repr(first)
         raise InvalidInput(
-            f"{what} must name a column of numbers from 0 on: {cells.name} holds {shown} in {int(wrong.sum())} rows.",
-            parameter=what,
+            f"{what} must name a column of numbers from 0 on: {cells.name} holds {shown} in {int(wrong.sum())} rows."
         )
     return numbers
 
@@ -305,9 +297,7 @@ def weights_of(cells: pd.Series, what: str) -> Array:
     """What rows count, by a column of amounts; not all of them nothing."""
     weights = amounts_of(cells, what)
     if not weights.any():
-        raise InvalidInput(
-            f"{what} must name a column with numbers above 0: {cells.name} is 0 in every row.", parameter=what
-        )
+        raise InvalidInput(f"{what} must name a column with numbers above 0: {cells.name} is 0 in every row.")
     return weights
 
 
@@ -323,8 +313,7 @@ def audit_probabilities(frame: pd.DataFrame, column: str, is_labelled: Bools) ->
         got = "a missing cell" if pd.isna(cell) else repr(cell)
         raise InvalidInput(
             f"audit_probability must be above 0 and at most 1 in rows with a label: {column} has {got} in row "
-            f"{wrong[0] + 1:,}.",
-            parameter="audit_probability",
+            f"{wrong[0] + 1:,}."
         )
     return found
 
@@ -360,9 +349,7 @@ def dates_of(cells: pd.Series, name: str) -> NDArray[np.datetime64]:
     is_number = not is_date and pd.to_numeric(cells, errors="coerce").notna().all()
     if cells.isna().any() or is_number:
         held = "missing cells" if cells.isna().any() else "numbers"
-        raise InvalidInput(
-            f"time must name a column of dates to count by day or week: {name} holds {held}.", parameter="time"
-        )
+        raise InvalidInput(f"time must name a column of dates to count by day or week: {name} holds {held}.")
     dates = cells if is_date else _dates(cells, name)
     if getattr(dates.dt, "tz", None) is not None:
         dates = dates.dt.tz_localize(None)
@@ -373,9 +360,7 @@ def _dates(cells: pd.Series, name: str) -> pd.Series:
     text = as_text(cells)
     form = None if text.isna().any() else date_format(text)
     if form is None:
-        raise InvalidInput(
-            f"time must name a column of numbers or dates of one format: {name} holds other values.", parameter="time"
-        )
+        raise InvalidInput(f"time must name a column of numbers or dates of one format: {name} holds other values.")
     return as_dates(text, form)
 
 
@@ -388,11 +373,9 @@ def group_columns(groups: str | Sequence[str] | None, source: Source, target: st
     for name in names:
         check_column(name, source.columns, "groups", source.name)
         if name == target:
-            raise InvalidInput(f"groups must not be the target: got {name}.", parameter="groups")
+            raise InvalidInput(f"groups must not be the target: got {name}.")
     if len(names) > _MOST_GROUP_COLUMNS:
-        raise InvalidParameter(
-            f"groups must be at most {_MOST_GROUP_COLUMNS} columns: got {len(names)}.", parameter="groups"
-        )
+        raise InvalidParameter(f"groups must be at most {_MOST_GROUP_COLUMNS} columns: got {len(names)}.")
     return names
 
 

@@ -45,28 +45,20 @@ def unfitted_learner(
 ) -> Learner:
     """The estimator for a learner and an effort, or a copy of the given one; many rows are searched more cheaply."""
     if effort not in EFFORTS:
-        raise InvalidParameter(f"effort must be one of {', '.join(EFFORTS)}: got {effort!r}.", parameter="effort")
+        raise InvalidParameter(f"effort must be one of {', '.join(EFFORTS)}: got {effort!r}.")
     if effort != "standard" and (estimator is not None or learner == "networks" or (effort == "quick" and learner)):
         raise InvalidParameter(
-            f"effort={effort!r} must go without a learner of its own: quick is one network, best a committee or trees.",
-            parameter="effort",
+            f"effort={effort!r} must go without a learner of its own: quick is one network, best a committee or trees."
         )
     if learner is not None and learner not in LEARNERS:
-        raise InvalidParameter(f"learner must be one of {', '.join(LEARNERS)}: got {learner!r}.", parameter="learner")
+        raise InvalidParameter(f"learner must be one of {', '.join(LEARNERS)}: got {learner!r}.")
     if time_limit is not None and (estimator is not None or learner == "networks"):
-        raise InvalidParameter(
-            "time_limit must go with the learner trees or committee: a search of networks has none.",
-            parameter="time_limit",
-        )
+        raise InvalidParameter("time_limit must go with the learner trees or committee: a search of networks has none.")
     if time_limit is not None and not time_limit > 0:
-        raise InvalidParameter(
-            f"time_limit must be a number of seconds above 0: got {time_limit!r}.", parameter="time_limit"
-        )
+        raise InvalidParameter(f"time_limit must be a number of seconds above 0: got {time_limit!r}.")
     if estimator is not None:
         if learner is not None:
-            raise InvalidParameter(
-                f"learner must be left out where an estimator is given: got {learner!r}.", parameter="learner"
-            )
+            raise InvalidParameter(f"learner must be left out where an estimator is given: got {learner!r}.")
         if not isinstance(estimator, Learner):
             raise InvalidParameter(
                 f"estimator must be a CRCENClassifierCV or a CommitteeClassifier: got {type(estimator).__name__}."
@@ -150,9 +142,7 @@ def folds_of(
         return count, f"{count} stratified folds"
     count = min(n_splits, max(rarest, 2), rows.frame[clusters].nunique())
     if count < 2:
-        raise InvalidInput(
-            f"clusters must have at least two different values: {clusters} has one.", parameter="clusters"
-        )
+        raise InvalidInput(f"clusters must have at least two different values: {clusters} has one.")
     return StratifiedGroupKFold(count, shuffle=True, random_state=seed), f"{count} folds that keep {clusters} together"
 
 
@@ -182,9 +172,7 @@ def goal_in_rows(weighting: Weighting, rows: Rows, time: str | None) -> Weightin
     if not isinstance(weighting, ThresholdGoal) or weighting.period is None:
         return weighting
     if time is None:
-        raise InvalidParameter(
-            f"{weighting} needs time=, the column of dates from which rows per day are counted.", parameter="time"
-        )
+        raise InvalidParameter(f"{weighting} needs time=, the column of dates from which rows per day are counted.")
     days = dates_of(rows.frame[time], time).astype("datetime64[D]").astype(np.int64)
     return weighting.over_days(days)
 

@@ -107,15 +107,11 @@ def stated_weighting(weighting: Weighting, costs: Costs, classes: Sequence[Any],
     if isinstance(weighting, str) and weighting == "none":
         weighting = None
     if costs is not None and not (weighting is None or (isinstance(weighting, str) and weighting == "balanced")):
-        raise InvalidParameter(
-            f"costs and {weighting!r} both say what mistakes are worth: give one of them.", parameter="costs"
-        )
+        raise InvalidParameter(f"costs= and {weighting!r} both say what mistakes are worth: give one of them.")
     if costs is not None or isinstance(weighting, CostMatrix):
         found = costs_from(weighting if costs is None else costs, classes)
         if found.n_rows is None and (np.ptp(found.costs, axis=1) == 0.0).all():
-            raise InvalidParameter(
-                "costs must differ between decisions: whatever is decided costs the same by these.", parameter="costs"
-            )
+            raise InvalidParameter("costs must differ between decisions: whatever is decided costs the same by these.")
         weights = found.class_weights()
         if len(classes) == 2 and weights is not None:  # a price of two classes, which all tools for two understand
             return dict(zip(classes, weights.tolist(), strict=True))
@@ -125,8 +121,7 @@ def stated_weighting(weighting: Weighting, costs: Costs, classes: Sequence[Any],
     if len(classes) > 2 and (isinstance(weighting, ThresholdGoal) or is_price_of_two(weighting)):
         raise InvalidParameter(
             f"{weighting!r} is for two classes, and {target} has {len(classes)}: state costs=, or weights of the "
-            f"classes, or name one class to find with positive=.",
-            parameter=("costs", "positive"),
+            f"classes, or name one class to find with positive=."
         )
     return weighting
 
@@ -146,8 +141,7 @@ def decision_price(weighting: Weighting, costs: Costs, model: FittedModel) -> Pr
     if isinstance(found, CostMatrix):
         raise InvalidParameter(
             "these costs have actions of their own, and this model was fitted for a price of two classes: fit it with "
-            "costs=, or use review=.",
-            parameter=("costs", "review"),
+            "costs=, or use review=."
         )
     if isinstance(found, list):  # with a cost ratio of full precision
         found = CostRatio(found[trained.positive] / found[1 - trained.positive])
@@ -294,8 +288,7 @@ def cost_table_of(given: Any) -> CostTable:
         given = given.to_pandas()
     if not hasattr(given, "iloc"):
         raise InvalidParameter(
-            f"costs must be a CostMatrix, a data frame or the path of a file: got {type(given).__name__}.",
-            parameter="costs",
+            f"costs must be a CostMatrix, a data frame or the path of a file: got {type(given).__name__}."
         )
     rows = [
         ["", *given.columns],
@@ -315,7 +308,7 @@ def _table(name: str, grid: Sequence[Sequence[Any]]) -> CostTable:
     if len(texts) < 3 or width < 3:
         raise InvalidInput(
             f"{name} must be a table of costs: a first line with what can be decided, then a line for each true class, "
-            f"its name first; got {len(texts)} lines and {width} columns.",
+            f"its name first; got {len(texts)} lines and {width} columns."
         )
     return CostTable(name, tuple(tuple((row + [""] * width)[:width]) for row in texts), first + 1)
 

@@ -48,8 +48,7 @@ def reject_without_positive(model: FittedModel, options: Mapping[str, Any]) -> N
         if value is not None:
             raise InvalidParameter(
                 f"{name} must be left out: it is for a model that finds one class, and this one tells "
-                f"{len(model.classes_)} apart; {_INSTEAD.get(name, 'to find one of them, fit with positive=')}.",
-                parameter=(name, "positive"),
+                f"{len(model.classes_)} apart; {_INSTEAD.get(name, 'to find one of them, fit with positive=')}."
             )
 
 
@@ -142,29 +141,22 @@ def rule_of(
     goal = stated if isinstance(stated, ThresholdGoal) else None
     if goal is not None and goal.confidence is not None and not is_labelled:
         raise InvalidParameter(
-            "a guarantee needs labelled rows that the model did not see: name their file with held_out=.",
-            parameter="held_out",
+            "a guarantee needs labelled rows that the model did not see: name their file with held_out=."
         )
     is_by_time = goal is not None and goal.period is not None
     if is_by_time and time is None and not is_labelled:
-        raise InvalidParameter(f"{goal} needs time=, the column that says when rows came in.", parameter="time")
+        raise InvalidParameter(f"{goal} needs time=, the column that says when rows came in.")
     if time is not None and not is_by_time:
-        raise InvalidParameter(
-            "time must go with a capacity for a day or a week: here nothing depends on it.", parameter="time"
-        )
+        raise InvalidParameter("time must go with a capacity for a day or a week: here nothing depends on it.")
     if alarm_cost is not None and cost_column is None:
-        raise InvalidParameter(
-            "alarm_cost must go with cost_column=, whose unit it is in.", parameter=("alarm_cost", "cost_column")
-        )
+        raise InvalidParameter("alarm_cost must go with cost_column=, whose unit it is in.")
     if not is_labelled:
         given = [name for name in ("review", "cost_column") if options[name] is not None]
         if len(given) > 1 or (given and goal is not None):
             both = given if goal is None else [*given, str(goal)]
             raise InvalidParameter(f"{' and '.join(both)} both decide: give one of them.")
         if cost_column is not None and (weighting is not None or costs is not None):
-            raise InvalidParameter(
-                "cost_column is a price for each row: leave the other price out.", parameter="cost_column"
-            )
+            raise InvalidParameter("cost_column must go without another price: it is a price for each row.")
     for what, name in (("cost_column", cost_column), ("time", time)):
         if name is not None:
             check_column(name, source.columns, what, source.name)
@@ -229,16 +221,13 @@ class ClassShares:
         elif price.positive is None:
             raise InvalidParameter(
                 f"prevalence must be auto or a share for each of the {len(labels)} classes, such as "
-                f"{labels[0]}=0.2: got {prevalence!r}.",
-                parameter="prevalence",
+                f"{labels[0]}=0.2: got {prevalence!r}."
             )
         else:
             own = positive_number(prevalence, "prevalence")
             if own >= 1.0:
                 hint = f": did you mean {own / 100:g}?" if 1.0 < own < 100.0 else "."
-                raise InvalidParameter(
-                    f"prevalence must be a share between 0 and 1: got {own:g}{hint}", parameter="prevalence"
-                )
+                raise InvalidParameter(f"prevalence must be a share between 0 and 1: got {own:g}{hint}")
             shares = np.where(np.arange(2) == price.positive, own, 1.0 - own)
         return cls(labels, tuple(Interval(float(one), math.nan, math.nan) for one in shares), trained, False)
 
@@ -303,12 +292,11 @@ def _shares_by_label(given: Mapping[Any, float], labels: tuple[Label, ...]) -> A
     if set(by_key) != set(keys) or not all(0.0 < share < 1.0 for share in by_key.values()):
         raise InvalidParameter(
             f"prevalence must have a share between 0 and 1 for each of {', '.join(map(str, labels))}: got "
-            f"{dict(given)}.",
-            parameter="prevalence",
+            f"{dict(given)}."
         )
     shares = np.array([by_key[key] for key in keys])
     if abs(shares.sum() - 1.0) > 0.01:
-        raise InvalidParameter(f"shares of prevalence must sum to 1: got {shares.sum():g}.", parameter="prevalence")
+        raise InvalidParameter(f"prevalence must have shares that sum to 1: got {shares.sum():g}.")
     return np.asarray(shares / shares.sum())
 
 

@@ -300,7 +300,7 @@ class Judging:
         )
         rule = rule_of(fitted, source, weighting, costs, **how)
         if needs_price and rule.goal is not None:
-            raise InvalidParameter(f"{rule.goal} is no price: state a price.", parameter="weighting")
+            raise InvalidParameter(f"{rule.goal} is no price: state a price.")
         compared = group_columns(groups, source, label)
         named = {
             what: check_column(name, source.columns, what, source.name)

@@ -150,16 +150,14 @@ def split_table(
     >>> print(split_table("visits.csv", target="readmitted", clusters="patient"))  # doctest: +SKIP
     """
     if isinstance(test, bool) or not isinstance(test, float | int) or not 0.0 < test < 1.0:
-        raise InvalidParameter(f"test must be a share between 0 and 1: got {test!r}.", parameter="test")
+        raise InvalidParameter(f"test must be a share between 0 and 1: got {test!r}.")
     if clusters is not None and time is not None:
-        raise InvalidParameter("clusters and time are two ways to split: give one of them.", parameter="clusters")
+        raise InvalidParameter("clusters= and time= are two ways to split: give one of them.")
     table = open_table(data, read)
     check_column(target, table.columns, "the target", table.name)
     for option, name in {"clusters": clusters, "time": time}.items():
         if name is not None and name == target:
-            raise InvalidParameter(
-                f"{option} must be another column than the target: got {name!r} for both.", parameter=option
-            )
+            raise InvalidParameter(f"{option} must be another column than the target: got {name!r} for both.")
         if name is not None:
             check_column(name, table.columns, option, table.name)
     train, kept = _places(table, None if folder is None else Path(folder))
@@ -228,13 +226,11 @@ def _places(table: Table, folder: Path | None) -> tuple[Path, Path]:
     if folder is None:
         folder = Path() if table.file is None else Path(table.file.path).parent
     if not folder.is_dir():
-        raise InvalidParameter(f"folder must be an existing folder: got {folder}.", parameter="folder")
+        raise InvalidParameter(f"folder must be an existing folder: got {folder}.")
     places = folder / f"{stem}_train{endings}", folder / f"{stem}_test{endings}"
     for place in (*places, _record(places[1])):
         if place.exists():
-            raise InvalidParameter(
-                f"{place} exists, and split does not replace files: move it, or use folder=.", parameter="folder"
-            )
+            raise InvalidParameter(f"{place} exists, and split does not replace files: move it, or use folder=.")
     return places
 
 
@@ -336,9 +332,7 @@ def _by_clusters(
     codes = survey.codes
     members, names = pd.factorize(survey.cells, use_na_sentinel=False)
     if len(names) < 2:
-        raise InvalidInput(
-            f"clusters must have at least two different values: {clusters} has one.", parameter="clusters"
-        )
+        raise InvalidInput(f"clusters must have at least two different values: {clusters} has one.")
     if is_stratified:
         parts = max(2, round(1.0 / min(test, 1.0 - test)))
         splitter = StratifiedGroupKFold(min(parts, len(names)), shuffle=True, random_state=seed)
@@ -359,17 +353,14 @@ def _by_time(survey: _Survey, test: float, time: str, target: str) -> tuple[Bool
     cells = survey.cells
     if cells.isna().any():
         raise InvalidInput(
-            f"time must have a value in each row: {time} lacks {int(cells.isna().sum())}; fill them or drop the rows.",
-            parameter="time",
+            f"time must have a value in each row: {time} lacks {int(cells.isna().sum())}; fill them or drop the rows."
         )
     when = times_of(cells, time)
     order = np.sort(when)
     first = order[min(len(order) - 1, round((1.0 - test) * len(order)))]
     is_test = when >= first
     if is_test.all():
-        raise InvalidInput(
-            f"time must have different values: {time} puts all these rows at one moment.", parameter="time"
-        )
+        raise InvalidInput(f"time must have different values: {time} puts all these rows at one moment.")
     _check_labels(survey.codes, survey.labels, is_test, target, "time")
     return is_test, f"by {time}, the latest {_percent(is_test)} are test rows"
 
@@ -379,9 +370,8 @@ def _check_labels(codes: Index, labels: list[str], is_test: Bools, target: str, 
         absent = [label for i, label in enumerate(labels) if not (codes[part] == i).any()]
         if absent:
             raise InvalidInput(
-                f"{option} leaves no {name} row of {target} = {absent[0]}: try another share with test=, or another "
-                "column.",
-                parameter=(option, "test"),
+                f"{option}= leaves no {name} row of {target} = {absent[0]}: try another share with test=, or another "
+                "column."
             )
 
 
