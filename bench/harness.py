@@ -51,6 +51,34 @@ class Printer:
             self._out.write_text("\n".join(self.lines) + "\n", encoding="utf-8")
 
 
+class Replicates:
+    """Replicates of a simulation in processes; the random numbers do not depend on how many processes there are."""
+
+    CHUNKS = 64
+
+    def __init__(self, processes: int, scale: float = 1.0) -> None:
+        self._scale, self._calls = scale, 0
+        self._pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer=one_thread)
+
+    def __call__(self, work: Callable[..., Any], n: int, *args: Any) -> np.ndarray:
+        """What ``work(rng, *args)`` returns, n times the scale times: (replicates,) or (replicates, values)."""
+        self._calls += 1
+        counts = np.bincount(np.arange(max(round(n * self._scale), 2)) % self.CHUNKS)
+        seeds = [[self._calls, chunk] for chunk in range(len(counts))]
+        rest = [[value] * len(counts) for value in args]
+        return np.concatenate(list(self._pool.map(_replicates, [work] * len(counts), seeds, counts, *rest)))
+
+    def done(self) -> None:
+        """Stop the processes and print the running time."""
+        self._pool.shutdown()
+        done()
+
+
+def _replicates(work: Callable[..., Any], seed: list[int], count: int, *args: Any) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return np.array([work(rng, *args) for _ in range(count)], dtype=float)
+
+
 def share(hits: Iterable[Any]) -> str:
     """Share of true values, with its standard error, in three digits."""
     values = np.array([bool(hit) for hit in hits], dtype=float)
@@ -110,7 +138,7 @@ def normal_classes(
     rng: np.random.Generator, n: int, shares: np.ndarray, drift: np.ndarray | float = 0.0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Four normal features around a centre for each class, labels, and the log posterior before a drift of it."""
-    centres = np.random.default_rng(99).normal(0.0, 1.2, (len(shares), 4))
+    centres = np.random.default_rng(99).normal(0.0, 1.2 if len(shares) > 2 else 0.6, (len(shares), 4))
     X = centres[rng.choice(len(shares), n, p=shares)] + rng.standard_normal((n, 4))
     logits = -0.5 * ((X[:, None] - centres) ** 2).sum(2) + np.log(shares)
     logits -= np.logaddexp.reduce(logits, axis=1, keepdims=True)

@@ -1,271 +1,233 @@
-"""False alarms and delays of `KeyEquationMonitor` with fitted models, on simulated streams with a known posterior.
+"""False alarms and delays of `KeyEquationMonitor` for K ≥ 2 classes, on simulated streams with a known posterior.
 
-    python -m bench.validity.monitor [--streams 2000] [--drifted 500] [--networks 100] [--out FILE]
+    python -m bench.validity.monitor [--classes 2 3 4 8] [--streams 2000] [--drifted 500] [--networks 100]
+        [--models fitted posterior] [--processes 2] [--out FILE]
 
-Five normal features, true log-odds linear in them, 10 % or 2 % positives. A model is a logistic regression at
-weighting="balanced" without penalty, fitted by Newton's method as `CRCENClassifier(hidden=(), l2=0)` would be, its bias
-then solved on the logits of four folds as `CRCENClassifierCV` does. Every stream has a model of its own.
+Normal features in four dimensions around a centre for each class, so that the posterior is known and softmax regression
+is of the right form. A model is the posterior itself, or a softmax regression at the class weights without penalty,
+its output biases then solved on the logits of four folds as `CRCENClassifierCV` does; every stream has a model of its
+own, and as many reference rows as training rows.
 
-False alarms: streams without drift, ten times as long as the training rows, looked at 100 times. Delays: +0.3 log-odds
-on every row, 5,000 rows a month, looked at every week (a quarter of a month), from the first row or after six months.
+False alarms: streams without drift, ten times as long as the training rows, looked at 50 times. Delays: the log-odds
+of the rarest class rise from the first row, or after 25 looks without drift. "repeated test" is the test of the key
+equations at every look, "no model error" the mixture with the model taken for the truth. The monitor has an e-process
+for two classes and a mixture over normal residuals for more; "e-process" is one for each of K classes, mixed.
 The last part repeats the false alarms with networks of `CRCENClassifierCV` and `KeyEquationMonitor` itself.
 """
 
-import argparse
 import math
-import time
-from collections.abc import Iterator
-from pathlib import Path
-from statistics import NormalDist
+from itertools import product
 
 import numpy as np
-from numpy.typing import ArrayLike
+from scipy.special import chdtrc, logsumexp, softmax
 
 import crcen
-from crcen._support.files import write_atomic
-from crcen.decisions.monitor.drift_tests import DriftTest, Tally, log_evidence
-from crcen.theory.decision import sigmoid
+from bench.harness import Printer, Replicates, normal_classes, options, share
+from crcen.decisions.monitor.drift_tests import DriftTest, Tally
+from crcen.theory.balance import class_shifts
 from crcen.theory.price import Price
-from crcen.theory.sequential import GRID, GRID_SIZE
-from crcen.theory.sequential import stream_sums as reference_sums
+from crcen.theory.sequential import DriftProcess, stream_sums
 
-RATES = (0.05, 0.01)
-COEF = np.array([1.0, -0.8, 0.5, 0.0, 0.3])
-BIAS = {0.10: -2.874, 0.02: -4.791}  # by share of positives
-FOLDS, SCALE = 4, 0.3
-DRIFT, WEEK, MONTHS = 0.3, 1250, 36
 Array = np.ndarray
+# Class shares, class weights and training rows.
+SETTINGS = (
+    ((0.9, 0.1), (1, 9), 1000),
+    ((0.9, 0.1), (1, 9), 5000),
+    ((0.98, 0.02), (1, 49), 1000),
+    ((0.98, 0.02), (1, 49), 5000),
+    ((0.988, 0.01, 0.002), (1, 1, 1), 10000),
+    ((0.988, 0.01, 0.002), (1, 10, 40), 10000),
+    ((0.75, 0.15, 0.07, 0.03), (1, 1, 1, 1), 3000),
+    ((0.75, 0.15, 0.07, 0.03), (1, 5, 12, 40), 3000),
+    ((0.55, 0.15, 0.1, 0.06, 0.05, 0.03, 0.03, 0.03), (1, 2, 3, 5, 8, 12, 20, 40), 3000),
+)
+LOOKS, QUIET, SCALE, FOLDS = 50, 25, 0.3, 4
+RATES = (0.05, 0.01)
+MODELS = ("fitted", "posterior")
+DRIFT = {2: 0.3}
+DRIFT_OF_MORE = 0.5
 
 
-def draw_training(rng: np.random.Generator, n_models: int, n: int, bias: float) -> tuple[Array, Array]:
-    """(models, rows, 1 + features) and labels, with at least a few positives in every fold."""
-    X = np.ones((n_models, n, 1 + COEF.size))
-    X[..., 1:] = rng.standard_normal((n_models, n, COEF.size))
-    y = rng.random((n_models, n)) < sigmoid(bias + X[..., 1:] @ COEF)
-    return X, y
-
-
-def newton(X: Array, y: Array, w: Array, start: Array) -> Array:
-    """Coefficients of weighted logistic regressions, (models, 1 + features); a whisper of l2 keeps them finite."""
-    beta = start.copy()
-    ridge = 1e-6 * np.eye(X.shape[-1])
-    total = w.sum(1)[:, None]
-    for _ in range(20):
-        q = _chance((X @ beta[..., None])[..., 0])
-        gradient = ((w * (y - q))[:, None] @ X)[:, 0] / total - beta @ ridge
-        hessian = np.swapaxes(X * (w * q * (1 - q))[..., None], 1, 2) @ X / total[..., None] + ridge
-        step = np.linalg.solve(hessian, gradient[..., None])[..., 0]
-        beta = beta + step
-        if np.abs(step).max() < 1e-4:  # the next step, which is not taken, is of the order of its square
+def softmax_regression(X: Array, y: Array, w: Array, start: Array) -> Array:
+    """Weights of a softmax regression, (5, K), by Newton's method; a small l2 keeps them finite."""
+    design, n_classes = np.column_stack([np.ones(len(X)), X]), len(w)
+    mass, beta = w[y] / w[y].sum(), start.copy()
+    own, ridge = np.eye(n_classes)[y], 1e-5
+    for _ in range(100):
+        q = softmax(design @ beta, axis=1)
+        gradient = design.T @ (mass[:, None] * (own - q)) - ridge * beta
+        hessian = np.zeros((n_classes, 5, n_classes, 5))
+        for k in range(n_classes):
+            for other in range(k, n_classes):
+                block = design.T @ ((mass * q[:, k] * ((k == other) - q[:, other]))[:, None] * design)
+                hessian[k, :, other], hessian[other, :, k] = block, block
+        curvature = hessian.reshape(beta.size, -1) + ridge * np.eye(beta.size)
+        step = np.linalg.solve(curvature, gradient.T.ravel()).reshape(n_classes, 5).T
+        beta = beta + step * min(1.0, 2.0 / np.abs(step).max())
+        if np.abs(step).max() < 1e-5:
             return beta
     raise RuntimeError("Newton's method did not converge")
 
 
-def fit(X: Array, y: Array, bias: float) -> tuple[Array, Array, Array]:
-    """Coefficients, λ and out-of-fold logits of balanced models, their bias solved on those logits."""
-    lam = 1 - y.mean(1)  # α = 1: cost ratio n_neg / n_pos
-    w = np.where(y, lam[:, None], 1 - lam[:, None])
-    truth = np.tile(np.r_[bias, COEF], (len(X), 1))
-    truth[:, 0] += np.log(lam / (1 - lam))
-    beta = newton(X, y, w, truth)  # a start; the optimum is unique
-    logits = np.empty(y.shape)
-    rank = np.where(y, np.cumsum(y, 1), np.cumsum(~y, 1)) % FOLDS  # stratified folds: each class is dealt out in turn
-    for fold in range(FOLDS):
-        own = newton(X, y, w * (rank != fold), beta)
-        np.copyto(logits, (X @ own[..., None])[..., 0], where=rank == fold)
-    for m in range(len(X)):
-        shift = crcen.balance_shift(y[m], logits[m], float(lam[m]))
-        logits[m] += shift
-        beta[m, 0] += shift
-    return beta, lam, logits
+def fitted(rng: np.random.Generator, shares: Array, w: Array, n: int) -> tuple[Array, Array, Array]:
+    """Coefficients, solved on the out-of-fold logits of four folds, those logits and their labels."""
+    while True:
+        X, y, _ = normal_classes(rng, n, shares)
+        if np.bincount(y, minlength=len(w)).min() >= 2 * FOLDS:
+            break
+    beta = softmax_regression(X, y, w, np.zeros((5, len(w))))
+    logits, fold = np.empty((n, len(w))), np.empty(n, dtype=int)
+    for k in range(len(w)):  # stratified folds: each class is dealt out in turn
+        fold[y == k] = np.arange((y == k).sum()) % FOLDS
+    for one in range(FOLDS):
+        own = softmax_regression(X[fold != one], y[fold != one], w, beta)
+        logits[fold == one] = own[0] + X[fold == one] @ own[1:]
+    shift = class_shifts(y, logits, w, None)
+    beta[0] += shift
+    return beta, logits + shift, y
 
 
-def stream_sums(rng: np.random.Generator, beta: Array, lam: Array, bias: float, drifts: ArrayLike, rows: int) -> Array:
-    """Residual sums and likelihood of each look, one stream per model: (7 + GRID_SIZE, models, looks).
+def trusting(tally: Tally) -> tuple[float, float]:
+    """P-value of all residuals, and the log mixture of drifts, both with the model taken for the truth."""
+    score, information = tally.score, tally.information
+    p_value = chdtrc(len(score), score @ np.linalg.pinv(information, hermitian=True) @ score)
+    spread = np.eye(len(score)) + SCALE**2 * information
+    gain = score @ np.linalg.solve(spread, score)
+    return float(p_value), 0.5 * SCALE**2 * gain - 0.5 * np.linalg.slogdet(spread)[1]
 
-    With normal features a row's true and fitted log-odds are two correlated normals, so that only these are drawn.
+
+def e_process(test: DriftTest, processes: list[DriftProcess]) -> float:
+    """Log evidence of an e-process for each class, mixed, from the same starting points as the monitor's test."""
+    if not test.starts:
+        return 0.0
+    shares = np.array([test.prior.log_share(number) for number in test.start_numbers])
+    parts = [np.array([test.prior.log_unopened(test.start_numbers[-1])])]
+    for k, process in enumerate(processes):
+        before = np.array([start.likelihood[k] for start in test.starts])
+        evidence = process.log_evidence(test.total.likelihood[k] - before, before)
+        parts.append(evidence + shares - math.log(test.n_classes))
+    return float(logsumexp(np.concatenate(parts)))
+
+
+def stream(
+    rng: np.random.Generator, setting: tuple[tuple[float, ...], tuple[float, ...], int], is_fitted: bool,
+    drift: float, quiet: int,
+) -> list[float]:  # fmt: skip
+    """Looks until an alarm at each rate (NaN: none) of each test; then what the monitor states at its alarm.
+
+    That is the drift, whether its interval covers, and whether the class is right.
     """
-    size, cost = np.linalg.norm(COEF), (lam / (1 - lam))
-    along = beta[:, 1:] @ COEF / size
-    across = np.sqrt(np.maximum((beta[:, 1:] ** 2).sum(1) - along**2, 0.0))
-    drifts = np.asarray(drifts)
-    sums = np.empty((7 + GRID_SIZE, len(beta), drifts.size))
-    for look, drift in enumerate(drifts):
-        u, v = rng.standard_normal((2, len(beta), rows), dtype=np.float32)
-        y = rng.random((len(beta), rows), dtype=np.float32) < _chance(np.float32(bias + drift) + np.float32(size) * u)
-        q = _chance(_column(beta[:, 0]) + _column(along) * u + _column(across) * v)
-        p = q / (q + _column(cost) * (1 - q))
-        miss, alarm = _column(lam) * (1 - q), _column(1 - lam) * q
-        hit, fell = np.where(y, miss, 0), np.where(y, 0, alarm)
-        second = miss * miss * p + alarm * alarm * (1 - p)
-        for row, values in enumerate((y, hit, fell, miss * p, second, hit * hit + fell * fell), start=1):
-            sums[row, :, look] = values.sum(1, dtype=np.float64)
-        # Σ log(1 + p(e^d − 1)) over probabilities in narrow bins of log-odds.
-        place = np.clip(np.log(p / (1 - p)) * 20 + 300, 0, 499).astype(np.int64) + 500 * np.arange(len(beta))[:, None]
-        binned = np.bincount(place.ravel(), minlength=500 * len(beta)).reshape(len(beta), 500)
-        sums[7:, :, look] = (sums[1, :, look, None] * GRID - binned @ _BINS).T
-    sums[0] = rows
-    return sums
+    shares, w, n = np.array(setting[0]), np.array(setting[1], dtype=float), setting[2]
+    price, n_classes = Price(w, np.ones(len(w))), len(w)
+    if is_fitted:
+        beta, logits, y = fitted(rng, shares, w, n)
+    else:
+        _, y, logits = normal_classes(rng, n, shares)
+        logits = logits + np.log(w)
+    reference = stream_sums(y, softmax(logits, axis=1), price)
+    spread = reference.dispersion
+    test = DriftTest(Tally.of(reference, spread), SCALE, 0.0)
+    processes = [test.process(k) for k in range(n_classes)] if n_classes > 2 else []
+    alarms, stated = np.full((len(RATES), 4), math.nan), [math.nan] * 3
+    moved = np.zeros(n_classes)
+    for look in range(1, LOOKS + 1 + (quiet if drift else 0)):
+        moved[-1] = drift if look > quiet else 0.0
+        X, y, logits = normal_classes(rng, n * 10 // LOOKS, shares, moved)
+        outputs = beta[0] + X @ beta[1:] if is_fitted else logits + np.log(w)
+        test.add(Tally.of(stream_sums(y, softmax(outputs, axis=1), price), spread), look)
+        p_value, mixed = trusting(test.total)
+        known = test.log_evidence()
+        others = e_process(test, processes) if processes else known
+        for place, rate in enumerate(RATES):
+            bar = -math.log(rate)
+            if not place and known >= bar and math.isnan(alarms[0, 2]):
+                change = test.change()
+                stated = [
+                    change.drift,
+                    change.low <= drift <= change.high,
+                    n_classes == 2 or change.test == n_classes - 1,
+                ]
+            hits = np.array([p_value < rate, mixed >= bar, known >= bar, others >= bar])
+            alarms[place] = np.where(np.isnan(alarms[place]) & hits, look, alarms[place])
+        if drift and not np.isnan(alarms[0, 2:]).any():
+            break
+    return [*alarms.ravel(), *stated]
 
 
-_BINS = np.log1p(sigmoid((np.arange(500) - 299.5) / 20)[:, None] * np.expm1(GRID))
+def network(rng: np.random.Generator, setting: tuple[tuple[float, ...], tuple[float, ...], int]) -> list[bool]:
+    """Whether `KeyEquationMonitor` over a network of `CRCENClassifierCV` alarms at each rate."""
+    shares, n = np.array(setting[0]), setting[2]
+    X, y, _ = normal_classes(rng, 11 * n, shares)
+    model = crcen.CRCENClassifierCV(hidden=[(8,)], l2=[1e-3, 1e-2], random_state=int(rng.integers(2**31)), device="cpu")
+    model.fit(X[:n], y[:n])
+    q = model.weighted_proba(X[n:])
+    q = q[:, 1] if len(shares) == 2 else q
+    monitors = [crcen.KeyEquationMonitor(model, y_reference=y[:n], false_alarm_rate=rate) for rate in RATES]
+    for rows in np.array_split(np.arange(10 * n), LOOKS):
+        for monitor in monitors:
+            monitor.update(q=q[rows], y=y[n:][rows])
+    return [bool(monitor.alarms) for monitor in monitors]
 
 
-def tally(column: Array, dispersion: float) -> Tally:
-    """What the monitor takes of the sums of one look."""
-    missed, alarmed, slope, variance = column[2:6]
-    ratio = slope / (dispersion * variance) if variance > 0.0 else 0.0
-    return Tally.binary(ratio * (missed - alarmed), ratio * slope, column[7:] / dispersion, missed, alarmed)
+def title(setting: tuple[tuple[float, ...], tuple[float, ...], int], is_fitted: bool) -> str:
+    """Classes, share of the rarest, weights, training rows and model."""
+    shares, w, n = setting
+    weights = f"1 to {w[-1]:g}" if w[-1] > 1 else "equal"
+    return f"{len(w):>7} {shares[-1]:>7.1%} {weights:>8} {n:>7,} {MODELS[not is_fitted]:>10}"
 
 
-def _column(values: Array) -> Array:
-    return values.astype(np.float32)[:, None]
-
-
-def _chance(logits: Array) -> Array:
-    return 1 / (1 + np.exp(-logits))
-
-
-def models(rng: np.random.Generator, n_models: int, n: int, bias: float) -> Iterator[tuple[Array, ...]]:
-    """Fitted models in chunks that fit in memory: coefficients, λ, out-of-fold logits, labels."""
-    chunk = max(1, min(n_models, 100_000 // n))
-    for first in range(0, n_models, chunk):
-        X, y = draw_training(rng, min(chunk, n_models - first), n, bias)
-        yield (*fit(X, y, bias), y)
-
-
-def drift_test(y: Array, logits: Array, lam: float) -> tuple[DriftTest, float]:
-    """The monitor's test with its out-of-fold reference, and the dispersion found there."""
-    q = sigmoid(logits)
-    sums = reference_sums(y.astype(np.int64), np.column_stack([1 - q, q]), Price.binary(float(lam), 1, 1))
-    return DriftTest(Tally.of(sums, sums.dispersion), SCALE, 0.0), sums.dispersion
-
-
-def evidence_path(test: DriftTest, dispersion: float, sums: Array) -> Array:
-    """Log evidence after each look."""
-    path = np.empty(sums.shape[1])
-    for look, column in enumerate(sums.T):
-        test.add(tally(column, dispersion), look)
-        path[look] = test.log_evidence()
-    return path
-
-
-def false_alarms(seed: int, n_streams: int, n: int, bias: float) -> dict[str, list[float]]:
-    """Share of streams without drift with an alarm at any of 100 looks, for each way to test and each rate."""
-    rng = np.random.default_rng(seed)
-    largest: dict[str, list[float]] = {"naive": [], "exact": [], "monitor": []}
-    for beta, lam, logits, y in models(rng, n_streams, n, bias):
-        sums = stream_sums(rng, beta, lam, bias, np.zeros(100), n // 10)
-        _, _, missed, alarmed, slope, variance, _ = np.cumsum(sums[:7], axis=2)
-        z = (missed - alarmed) / np.sqrt(variance)
-        information = slope**2 / variance
-        trusting = log_evidence(z / np.sqrt(information), information, np.zeros_like(z), SCALE)
-        largest["naive"] += np.abs(z).max(1).tolist()
-        largest["exact"] += trusting.max(1).tolist()
-        for m in range(len(beta)):
-            test, dispersion = drift_test(y[m], logits[m], lam[m])
-            largest["monitor"].append(float(evidence_path(test, dispersion, sums[:, m]).max()))
-    bars = {"naive": [NormalDist().inv_cdf(1 - rate / 2) for rate in RATES]}
-    return {
-        name: [float(np.mean(np.array(peaks) >= bar)) for bar in bars.get(name, [-math.log(rate) for rate in RATES])]
-        for name, peaks in largest.items()
-    }
-
-
-def delays(seed: int, n_streams: int, n: int, bias: float, quiet_weeks: int) -> tuple[float, float, float]:
-    """Median months from the start of the drift to an alarm at .05, the share found at all, and of alarms before it."""
-    rng = np.random.default_rng(seed)
-    drifts = np.r_[np.zeros(quiet_weeks), np.full(4 * MONTHS, DRIFT)]
-    found, early = [], 0
-    for beta, lam, logits, y in models(rng, n_streams, n, bias):
-        for m in range(len(beta)):
-            test, dispersion = drift_test(y[m], logits[m], lam[m])
-            week = math.inf
-            for look, drift in enumerate(drifts):
-                sums = stream_sums(rng, beta[m : m + 1], lam[m : m + 1], bias, [drift], WEEK)[:, 0, 0]
-                test.add(tally(sums, dispersion), look)
-                if test.log_evidence() >= -math.log(RATES[0]):
-                    week = look - quiet_weeks
-                    break
-            early += week < 0
-            if week >= 0:
-                found.append((week + 1) / 4)
-    return float(np.median(found)), float(np.isfinite(found).mean()), early / n_streams
-
-
-def network_false_alarms(seed: int, n_fits: int, n: int, bias: float) -> list[int]:
-    """Streams with an alarm of `KeyEquationMonitor` over `CRCENClassifierCV` networks, ten times the training rows."""
-    rng = np.random.default_rng(seed)
-    alarms = [0, 0]
-    for trial in range(n_fits):
-        X = rng.standard_normal((11 * n, COEF.size))
-        y = (rng.random(11 * n) < sigmoid(bias + X @ COEF)).astype(int)
-        model = crcen.CRCENClassifierCV(hidden=[(8,)], l2=[1e-3, 1e-2], random_state=trial, device="cpu")
-        model.fit(X[:n], y[:n])
-        monitors = [crcen.KeyEquationMonitor(model, y_reference=y[:n], false_alarm_rate=rate) for rate in RATES]
-        q = model.weighted_proba(X[n:])[:, 1]
-        for rows in np.array_split(np.arange(10 * n), 100):
-            for monitor in monitors:
-                monitor.update(q=q[rows], y=y[n:][rows])
-        alarms = [count + bool(monitor.alarms) for count, monitor in zip(alarms, monitors, strict=True)]
-    return alarms
-
-
-def _with_error(share: float, n: int) -> str:
-    return f"{share:.3f} ± {math.sqrt(share * (1 - share) / n):.3f}"
+def middle(looks: Array, n: int) -> str:
+    """Median rows to an alarm."""
+    found = float(np.median(np.where(np.isnan(looks), np.inf, looks)))
+    return f"{n * 10 // LOOKS * found:,.0f}" if math.isfinite(found) else "not found"
 
 
 def main() -> None:
     """Measure, print, save."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--streams", type=int, default=2000)
-    parser.add_argument("--drifted", type=int, default=500)
-    parser.add_argument("--networks", type=int, default=100)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 5000, 20000])
-    parser.add_argument("--shares", type=float, nargs="+", default=[0.10, 0.02])
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    lines: list[str] = []
-
-    def say(line: str) -> None:
-        print(line, flush=True)
-        lines.append(line)
-
-    began = time.perf_counter()
+    defaults = {"streams": 2000, "drifted": 500, "networks": 100, "classes": [2, 3, 4, 8]}
+    args = options(__doc__, **defaults, models=[*MODELS], processes=2).parse_args()
+    replicates, say = Replicates(args.processes), Printer(args.out)
+    settings = [setting for setting in SETTINGS if len(setting[0]) in args.classes]
+    names = f"{'classes':>7} {'rarest':>7} {'weights':>8} {'rows':>7} {'model':>10}"
     say(
-        f"False alarms over a whole stream without drift, 10 times the training rows, 100 looks, {args.streams} streams"
-    )
-    say("(share of streams with an alarm, ± its Monte-Carlo standard error)")
-    say(f"{'':26}{'nominal .05':^48}{'nominal .01':^48}")
-    names = f"{'repeated Z':>15} {'no model error':>15} {'monitor':>15}"
-    say(f"{'positives':>9} {'training rows':>14}  {names} {names}")
-    for share in args.shares:
-        for n in args.sizes:
-            rates = false_alarms(n, args.streams, n, BIAS[share])
-            cells = [_with_error(rates[w][i], args.streams) for i in (0, 1) for w in ("naive", "exact", "monitor")]
-            say(f"{share:>9.0%} {n:>14,}  " + " ".join(f"{cell:>15}" for cell in cells))
-    say("")
-    say(f"Months to an alarm (nominal .05) after +{DRIFT} log-odds, 5,000 rows a month, {args.drifted} streams")
-    say(f"{'':26}{'drift from the first row':^31} {'drift after 6 months':^47}")
-    say(f"{'positives':>9} {'training rows':>14}  {'median':>12} {'found in 3 years':>17}"
-        f"  {'median':>12} {'found in 3 years':>17} {'alarm before':>15}")  # fmt: skip
-    for share in args.shares:
-        for n in args.sizes:
-            cells = []
-            for quiet in (0, 24):
-                median, found, early = delays(n + 1, args.drifted, n, BIAS[share], quiet)
-                cells += [f"{'not found' if math.isinf(median) else f'{median:.2f}':>12} {found:>17.3f}"]
-                cells += [f" {_with_error(early, args.drifted):>14}"] if quiet else []
-            say(f"{share:>9.0%} {n:>14,}  " + "  ".join(cells))
+        f"False alarms over streams without drift, 10 times the training rows, {LOOKS} looks, {args.streams} streams",
+        "(share of streams with an alarm, ± its Monte-Carlo standard error)",
+        f"{'':>43}{'nominal .05':^64}{'nominal .01':^32}",
+        names + "".join(f"{name:>16}" for name in ("repeated test", "no model error", "monitor", "e-process"))
+        + "".join(f"{name:>16}" for name in ("monitor", "e-process")),
+    )  # fmt: skip
+    for model, setting in product(args.models, settings):
+        is_fitted = model == MODELS[0]
+        found = ~np.isnan(replicates(stream, args.streams, setting, is_fitted, 0.0, 0)[:, :8])
+        cells = "".join(f"{share(found[:, place]):>16}" for place in (0, 1, 2, 3, 6, 7))
+        say(title(setting, is_fitted) + cells)
+    say(
+        "",
+        f"Drift of the rarest class (+{DRIFT[2]} in log-odds with two classes, +{DRIFT_OF_MORE} with more), "
+        f"fitted models, {args.drifted} streams",
+        "(median rows to an alarm at nominal .05, share found within 10 times the training rows)",
+        f"{names} {'from row':>9}" + f"{'monitor':>12} {'found':>6} {'e-process':>12} {'found':>6}"
+        + f"{'drift':>8} {'covered':>8} {'named':>6} {'alarm before':>15}",
+    )  # fmt: skip
+    for quiet in (0, QUIET):
+        for setting in settings:
+            drift = DRIFT.get(len(setting[0]), DRIFT_OF_MORE)
+            found = replicates(stream, args.drifted, setting, True, drift, quiet)
+            late = found[:, 2:4] - quiet
+            early, late = late <= 0, np.where(late > 0, late, np.nan)
+            true = late[:, 0] > 0
+            cells = "".join(f"{middle(one, setting[2]):>12} {np.mean(one > 0):>6.3f} " for one in late.T)
+            stated = found[true, 8:].mean(axis=0) if true.any() else np.full(3, math.nan)
+            say(
+                f"{title(setting, True)} {quiet * setting[2] * 10 // LOOKS:>9,}{cells}"
+                f"{stated[0]:>7.2f} {stated[1]:>8.3f} {stated[2]:>6.3f} {share(early[:, 0]):>15}"
+            )
     if args.networks:
-        counts = network_false_alarms(7, args.networks, 1000, BIAS[0.10])
-        say("")
-        say(f"{args.networks} networks of CRCENClassifierCV (8 hidden units), 1,000 training rows, 10 % positives:")
-        shares = [_with_error(count / args.networks, args.networks) for count in counts]
-        say(f"false alarms of KeyEquationMonitor {shares[0]} at nominal .05, {shares[1]} at nominal .01")
-    print(f"{time.perf_counter() - began:.0f} s")
-    if args.out:
-        write_atomic(args.out, "\n".join(lines) + "\n")
+        say("", f"Networks of CRCENClassifierCV (8 hidden units) and KeyEquationMonitor, {args.networks} fits each")
+        for setting in {len(one[0]): one for one in reversed(settings) if one[2] <= 3000}.values():
+            found = replicates(network, args.networks, setting)
+            say(f"{title(setting, True)}   nominal .05: {share(found[:, 0])}, nominal .01: {share(found[:, 1])}")
+    replicates.done()
 
 
 if __name__ == "__main__":

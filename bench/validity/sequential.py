@@ -1,19 +1,19 @@
 """The monitor's e-process beside its earlier normal test: false alarms, delays, and the drift stated at an alarm.
 
-    python -m bench.validity.sequential [--scale 1.0]
+    python -m bench.validity.sequential [--scale 1.0] [--processes 2]
 
 Streams of batches with one set of probabilities. The model's own error is known from reference rows up to a standard
 error. "before" is Robbins' mixture of normal scores with starting points at 1.2 times the information, "after" is
 `DriftTest`. Delays are in batches, for drifts up and down together.
 """
 
-import argparse
 import math
+from itertools import product
 
 import numpy as np
 from scipy.special import logsumexp
 
-from bench.harness import done, head, line, rate, sigmoid
+from bench.harness import Replicates, head, line, options, rate, sigmoid
 from crcen.decisions.monitor.drift_tests import DriftTest, Tally, log_evidence
 from crcen.theory.sequential import GRID
 
@@ -62,55 +62,46 @@ def after(information: float, step: float, counts: np.ndarray, p: np.ndarray) ->
     return -1, test
 
 
-def streams(rng: np.random.Generator, setting: tuple[float, int, int], drift: float, begin: int, looks: int, n: int):
-    """Alarms of both tests, and what the second one says about the drift."""
-    share, size, n_reference = setting
-    logits = probabilities(rng, share, size)
+def stream(
+    rng: np.random.Generator, logits: np.ndarray, information: float, drift: float, begin: int, looks: int
+) -> tuple[float, ...]:
+    """Batches of the alarm of both tests (−1 for none), the true drift, and what the second test says about it."""
     p = sigmoid(logits)
     step = float((p * (1 - p)).sum())
-    information = step * n_reference / size
-    found = []
-    for i in range(n):
-        moved = drift * (1 if i % 2 else -1)
-        error = rng.standard_normal() / math.sqrt(information)
-        chance = [sigmoid(logits + error + (moved if look >= begin else 0.0)) for look in (0, looks)]
-        counts = np.array([(rng.random(size) < chance[look >= begin]).sum() for look in range(looks)], dtype=float)
-        alarm, test = after(information, step, counts, p)
-        found.append((before(information, step, counts - p.sum()), alarm, moved, test))
-    return found
+    moved, error = drift * rng.choice([-1, 1]), rng.standard_normal() / math.sqrt(information)
+    quiet, drifted = (sigmoid(logits + error + one) for one in (0.0, moved))
+    counts = [float((rng.random(len(p)) < (drifted if look >= begin else quiet)).sum()) for look in range(looks)]
+    alarm, test = after(information, step, np.array(counts), p)
+    change = test.change()
+    return before(information, step, counts - p.sum()), alarm, moved, change.drift, change.low, change.high
 
 
 def main() -> None:
     """Print rates and delays."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", type=float, default=1.0, help="number of streams, relative")
-    scale = parser.parse_args().scale
-    rng = np.random.default_rng(0)
+    args = options(__doc__, scale=1.0, processes=2).parse_args()
+    replicates, rng = Replicates(args.processes, args.scale), np.random.default_rng(0)
     head("False alarms of 100 batches, nominal .05", "before", "after")
-    for setting in SETTINGS:
-        found = streams(rng, setting, 0.0, 0, 100, int(400 * scale))
-        line(f"{setting[0]:.1%} positives", rate(f[0] >= 0 for f in found), rate(f[1] >= 0 for f in found))
+    batches = {}
+    for share, size, n_reference in SETTINGS:
+        logits = probabilities(rng, share, size)
+        p = sigmoid(logits)
+        batches[share] = logits, float((p * (1 - p)).sum()) * n_reference / size
+        found = replicates(stream, 400, *batches[share], 0.0, 0, 100)
+        line(f"{share:.1%} positives", *map(rate, found[:, :2].T >= 0))
     head("Drift ± size: batches to the alarm", "before, mean", "after, mean", "before, median", "after, median")
-    estimates = []
-    for setting in SETTINGS:
-        for begin in (0, 24):
-            for size in (0.3, 0.6):
-                looks = begin + 80
-                found = streams(rng, setting, size, begin, looks, int(100 * scale))
-                delays = [
-                    [looks - begin if f[k] < 0 else f[k] - begin + 1 for f in found if not 0 <= f[k] < begin]
-                    for k in (0, 1)
-                ]
-                cells = [f"{np.mean(one):.1f}" for one in delays] + [f"{np.median(one):.0f}" for one in delays]
-                line(f"{setting[0]:.1%} positives, ± {size:g} after {begin} batches", *cells)
-                changes = [(f[2], f[3].change()) for f in found if f[1] >= begin]
-                estimates += [(moved, one.drift, one.error, one.low, one.high) for moved, one in changes]
-    head("Drift stated at the alarm", "mean |estimate|", "interval covers")
-    for size in (0.3, 0.6):
-        own = [one for one in estimates if abs(one[0]) == size]
-        signed = np.mean([one[1] * np.sign(one[0]) for one in own])
-        line(f"true size {size:g}", f"{signed:.3f}", rate(one[3] <= one[0] <= one[4] for one in own))
-    done()
+    stated = {0.3: [], 0.6: []}
+    for (share, batch), begin, size in product(batches.items(), (0, 24), stated):
+        found = replicates(stream, 100, *batch, size, begin, begin + 80)
+        late = [np.where(one < 0, 80, one - begin + 1) for one in found[:, :2].T]
+        delays = [one[one > 0] for one in late]  # an alarm before the drift is a false one
+        cells = [f"{one.mean():.1f}" for one in delays] + [f"{np.median(one):.0f}" for one in delays]
+        line(f"{share:.1%} positives, ± {size:g} after {begin} batches", *cells)
+        stated[size].append(found[found[:, 1] >= begin, 2:])
+    head("Drift stated at the alarm", "mean estimate", "interval covers")
+    for size, parts in stated.items():
+        true, drift, low, high = np.concatenate(parts).T
+        line(f"true size {size:g}", f"{np.mean(drift * np.sign(true)):.3f}", rate((low <= true) & (true <= high)))
+    replicates.done()
 
 
 if __name__ == "__main__":
