@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from crcen.exceptions import InvalidInput
-from crcen.theory.rows import check_binary_target, check_not_negative, check_probabilities, check_row_weights
+from crcen.theory.checks import check_binary_target, check_not_negative, check_probabilities, check_row_weights
 
 
 @pytest.mark.parametrize(

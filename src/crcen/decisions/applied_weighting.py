@@ -109,10 +109,7 @@ def balancing_counts(estimator: Estimator, classes: LabelArray, counts: Array) -
 
 
 def training_class_weights(estimator: Estimator, classes: LabelArray, rows: Array, totals: Array) -> Array:
-    """Weight of each class in the loss of a fitted classifier, up to a common factor; an error if it is uncertain.
-
-    ``rows`` and ``totals`` are the numbers of training rows of each class and their sums of sample weights.
-    """
+    """Weight of each class in the loss of a fitted classifier, up to a common factor; an error if it is uncertain."""
     last = final_step(estimator)
     name, library = type(last).__name__, type(last).__module__.partition(".")[0]
     none = np.ones(len(classes))

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.decisions.expense_curve import CurveRows, ExpenseCurve, has_held_out_rows, out_of_fold_posterior
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.checks import check_probabilities, check_row_weights, class_totals
 from crcen.theory.goals import RowsByProbability, ThresholdGoal, price_of_threshold
 from crcen.theory.intervals import share_interval
 from crcen.theory.labels import Labels
@@ -22,19 +23,7 @@ from crcen.theory.metrics import (
     percentile_interval,
 )
 from crcen.theory.price import CostRatio, positive_number
-from crcen.theory.rows import (
-    Array,
-    Bools,
-    Estimator,
-    Index,
-    Rows,
-    Shown,
-    as_numpy,
-    check_probabilities,
-    check_row_weights,
-    class_totals,
-    in_one_line,
-)
+from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, Shown, as_numpy, in_one_line
 
 Interval = tuple[float, float]
 
@@ -164,15 +153,10 @@ def choose_weighting(
 
     Notes
     -----
-    The threshold is chosen and judged on the same rows, so that the goal is met exactly there and about as often
-    missed as met on new ones: read the interval, and state a higher goal where a miss is expensive. A precision and a
-    number of alarms belong to the class ratio of these rows; a price does not. State a price where there is one.
-
-    ``RecallAtLeast(r, confidence=γ)`` is met on new rows too, with probability γ over the rows that were held out: the
-    threshold lies below the k-th smallest probability of the n positive rows, for the largest k with
-    P(Bin(n, 1 − r) ≥ k) ≥ γ. This is exact at any n. It assumes that new positives are like those held out, and it is
-    for the very model that was judged: a refit, out-of-fold rows or rows of training void it.
-    ``PrecisionAtLeast(x, confidence=γ)`` is met likewise, by exact tests of a fixed sequence of thresholds.
+    The threshold is chosen and judged on the same rows: on new rows the goal is missed about as often as met. Read the
+    interval, and state a price where there is one. With a confidence γ, a recall (by the k-th smallest probability of
+    the n positives, for the largest k with P(Bin(n, 1 − r) ≥ k) ≥ γ) or a precision (by exact tests of a fixed sequence
+    of thresholds) is met on new rows with probability γ, by the very model that was judged: a refit voids it.
     """
     if isinstance(goal, Mapping):
         return _choose_class_weights(source, goal, X, y, sample_weight)
@@ -324,11 +308,7 @@ def _choose_class_weights(
 
 
 def _least_weights(p: Array, target: Index, weights: Array, floors: dict[int, float]) -> Array | None:
-    """Logarithms of the smallest weights from 1 on with these recalls; None if there are none.
-
-    Each class's weight is raised until its recall is reached, in turn, since raising the others takes rows from it. The
-    weight that a class needs only grows with those of the others, so this ends at the smallest weights.
-    """
+    """Logarithms of the smallest weights from 1 on with these recalls; None if there are none."""
     log_weights = np.zeros(p.shape[1])
     with np.errstate(divide="ignore"):
         log_p = np.log(p)

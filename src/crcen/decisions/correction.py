@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.checks import check_probabilities
 from crcen.theory.price import WeightingLike, cost_ratio_of, positive_number, resolve
-from crcen.theory.rows import Array, check_probabilities
+from crcen.theory.rows import Array
 
 _SUMS_TO_ONE = 1e-4  # float32 probabilities, and those rounded to a few digits
 

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.checks import check_probabilities, check_row_weights
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.labels import Labels
 from crcen.theory.metrics import ConfusionCounts, DecisionCounts, confusion_counts, decision_counts
 from crcen.theory.price import Alpha, CostRatio, Goal, Price, WeightingLike, as_spec, cost_ratio_of, resolve
-from crcen.theory.rows import Array, Estimator, Index, Rows, Shown, check_probabilities, check_row_weights, in_one_line
+from crcen.theory.rows import Array, Estimator, Index, Rows, Shown, in_one_line
 
 
 def _positive_column(p: ArrayLike) -> Array:
@@ -209,13 +210,8 @@ def decision_summary(
 ) -> DecisionSummary:
     """Counts and costs of the decisions of `decide`.
 
-    Parameters
-    ----------
-    p, price, n_pos, n_neg
-        As in `decide`.
-    y : array of shape (n,), optional
-        Labels, to compare what happened with what was expected: 0/1 or bool, 1 is positive. With a `CostMatrix` its
-        labels, or class numbers if it has none.
+    With labels ``y`` (0/1 or bool, 1 is positive; with a `CostMatrix` its labels, or class numbers) it also has what
+    happened. The other parameters are those of `decide`.
     """
     of_classes, marginal = _costs_of_classes(price), None
     if of_classes is not None:
@@ -296,24 +292,12 @@ def cost_scorer(price: WeightingLike) -> CostScorer:
     Parameters
     ----------
     price : Budget, CostRatio, Lam, Alpha, "balanced", float, None, class weights or CostMatrix
-        What mistakes cost. Natural probabilities are decided at this price, whatever price a model was trained for, so
-        that models of any kind are comparable.
-
-    Returns
-    -------
-    CostScorer
-        Called with (estimator, X, y, sample_weight=None). Returns minus the mean cost per row, in false alarms, or in
-        the unit of the class weights or the `CostMatrix`.
+        What mistakes cost, whatever price a model was trained for. The score is minus the mean cost per row, in false
+        alarms, or in the unit of the class weights or the `CostMatrix`.
 
     Examples
     --------
-    >>> from sklearn.datasets import make_classification
-    >>> from sklearn.linear_model import LogisticRegression
-    >>> from sklearn.model_selection import cross_val_score
-    >>> from crcen import Budget, cost_scorer
-    >>> X, y = make_classification(400, weights=[0.9], random_state=0)
-    >>> cross_val_score(LogisticRegression(), X, y, scoring=cost_scorer(Budget(10)), cv=3).mean() < 0
-    True
+    ``cross_val_score(LogisticRegression(), X, y, scoring=cost_scorer(Budget(10)))``
     """
     if isinstance(price, CostMatrix) and price.is_per_row:
         raise InvalidParameter("cost_scorer takes one price: costs that differ by row cannot be split with the rows.")

@@ -20,11 +20,7 @@ from crcen.theory.rows import Estimator, Rows, Shown, Splitter, in_one_line
 
 @dataclass(frozen=True)
 class EquivalenceReport(Shown):
-    """Two ways to decide at one price, on the same rows that neither was trained on.
-
-    Costs are false alarms plus cost ratio times misses, for 1,000 rows. Differences are trained minus cut: below 0
-    training with the weight was cheaper.
-    """
+    """Two ways to decide at one price, on rows that neither was trained on; costs in false alarms for 1,000 rows."""
 
     weighting: Price
     n_rows: int
@@ -33,7 +29,7 @@ class EquivalenceReport(Shown):
     share_differing_by_seed: float  # the same for two seeds of the plain network; NaN without a seed
     cost_trained: float
     cost_cut: float
-    difference: float
+    difference: float  # trained minus cut: below 0 training with the weight was cheaper
     difference_interval: tuple[float, float]  # bootstrap over rows; it does not hold the chance of training
     level: float
 

@@ -16,6 +16,7 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.fitted import FittedEnsemble
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.search.weight_path import path_logits
+from crcen.theory.checks import check_binary_target, check_probabilities, check_row_weights, class_totals
 from crcen.theory.decision import sigmoid, weighted_probability
 from crcen.theory.expense import ExpenseStep, ExpenseTable, expense_table
 from crcen.theory.key_equation import KeyEquation, key_equation, key_equation_of_logits
@@ -33,10 +34,6 @@ from crcen.theory.rows import (
     Shown,
     Splitter,
     as_numpy,
-    check_binary_target,
-    check_probabilities,
-    check_row_weights,
-    class_totals,
     in_one_line,
 )
 
@@ -99,14 +96,9 @@ class CurveStep:
 class ExpenseCurve(Shown):
     """Counts along a path of weights, the expense of every step, its bracket, its interval and a verdict.
 
-    Make one with `from_predictions` (one model's threshold moves: decisions are nested, and a step outside its bracket
-    is about the probabilities), `from_estimator` (a network trained for each weight: a step outside may also be a
-    changed ranking) or `from_cv`.
-
-    Notes
-    -----
-    The interval is the percentile bootstrap over the rows judged; it does not hold the chance of training. It covers
-    the expected expense somewhat less often than its level where a step has few catches.
+    Make one with `from_predictions` (one model's threshold moves: a step outside its bracket is about the
+    probabilities), `from_estimator` (a network trained for each weight: it may also be a changed ranking) or `from_cv`.
+    Intervals are percentile bootstraps over the rows judged, without the chance of training.
     """
 
     kind: str  # "threshold" or "retrained"
@@ -405,10 +397,7 @@ def check_search(model: Estimator) -> None:
 
 
 def out_of_fold_posterior(model: Estimator, y: ArrayLike) -> tuple[Bools, Array, Index]:
-    """Labels (True is positive), natural posteriors and numbers of the rows that a fitted search held out.
-
-    y are the labels it was fitted on, in the same order.
-    """
+    """Labels (True is positive), natural posteriors and numbers of the rows that a fitted search held out."""
     check_search(model)
     labels = np.asarray(as_numpy(y))
     logits = model.oof_decision_function_

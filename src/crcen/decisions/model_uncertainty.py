@@ -41,9 +41,6 @@ def training_error(
 ) -> TrainingError:
     """Estimate the standard error of a fitted model's mean log-odds from refits on random halves of its rows.
 
-    The residual test of `crcen.key_equation` needs it: residuals of new rows contain the model's error as well as the
-    noise of labels.
-
     Parameters
     ----------
     model : fitted classifier with ``predict_proba``
@@ -69,16 +66,10 @@ def training_error(
 
     Notes
     -----
-    Halves are drawn at random and not stratified: the number of positives is a large part of the variation. Given the
-    rows, an estimate from a random half varies about as much as one from all rows does over training sets (delete-half
-    jackknife; Shao and Wu 1989). Two refits are compared on the rows that neither was trained on, by the difference of
-    their mean log-odds. m rows of n vary by (n − m)/m times what all n do, which is once for halves. The estimate is
-    conservative, since networks learn less from fewer rows. It is never below the variance of an intercept that is
-    estimated from the labels of the training rows.
-
-    With K > 2 classes refits are few and covariances many. So the refits give, for each class, the ratio of the
-    variance to that lower limit (averaged half and half with the mean ratio of all classes); correlations are those of
-    the lower limit.
+    An estimate from a random half varies about as much as one from all rows does over training sets (delete-half
+    jackknife; Shao and Wu 1989). Two refits are compared on the rows that neither was trained on, by their mean
+    log-odds. The variance is never below that of an intercept estimated from the labels; with K > 2 classes refits give
+    the ratio to that limit, half of it the mean of all classes.
 
     Examples
     --------
@@ -125,11 +116,7 @@ def training_error(
 def _error_of_refits(
     chances: Array, parts: Bools, target: Index, sizes: Array, price: Price, of_all: float
 ) -> TrainingError:
-    """Compare refits two by two on rows that neither was trained on.
-
-    ``chances`` (refits, n, K) are natural probabilities of all training rows, ``parts`` (refits, n) the training rows
-    of each refit; ``of_all`` is the variance of a fit on all rows over that of a refit.
-    """
+    """Compare refits two by two on rows that neither saw: ``chances`` (refits, n, K), ``parts`` (refits, n)."""
     n_fits, n_classes, w = len(chances), chances.shape[2], price.weights
     unseen = np.where(parts.all(axis=0), True, ~parts)[..., None]
     p = (chances * unseen).sum(axis=0) / unseen.sum(axis=0)

@@ -35,9 +35,8 @@ from crcen.theory.rows import Array, Estimator, Rows, Splitter, as_numpy
 class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # no types
     """Natural probabilities from a classifier that is trained under class weights or on resampled rows.
 
-    Class weights and random sampling within a class multiply the odds that a correct classifier learns by known
-    factors; ``predict_proba`` divides them out again (Elkan 2001; King and Zeng 2001; Saerens et al. 2002; for
-    under-sampling Dal Pozzolo et al. 2015). See `crcen.correct_proba` for the algebra.
+    Class weights and random sampling within a class multiply the odds by known factors; ``predict_proba`` divides them
+    out again. See `crcen.correct_proba` for the algebra.
 
     Parameters
     ----------
@@ -114,13 +113,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
     def fit(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> PosteriorCorrection:
         """Fit the estimator and find the effect of its training on the odds.
 
-        Parameters
-        ----------
-        X : rows as the estimator takes them
-        y : array of shape (n,)
-            Two classes or more.
-        sample_weight : array of shape (n,), optional
-            Passed on to the estimator (to the last step of a pipeline); refused where rows are resampled.
+        ``sample_weight`` is passed on to the estimator (to the last step of a pipeline); refused with a sampler.
         """
         with transactional_fit(self):
             self._fit(X, y, sample_weight)
@@ -170,10 +163,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         return softmax(mapped if mapped.ndim == 2 else np.column_stack([np.zeros(len(mapped)), mapped]))
 
     def predict(self, X: Rows) -> NDArray[np.generic]:
-        """Decide at ``price_``: the positive class if its natural probability is above ``price_.threshold``.
-
-        For more classes the one with the largest weight times probability; the cheapest action of a `CostMatrix`.
-        """
+        """Decide at ``price_``: by its threshold, the largest weight times probability, or the cheapest action."""
         p = self.predict_proba(X)
         if self.price_.costs is not None:
             return self.price_.costs.decide(p)

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.tables.fingerprint import Recognition
+from crcen.theory.checks import check_class_probabilities, check_probabilities, check_row_weights
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.decision import weighted_probability
 from crcen.theory.groups import GroupComparison, compare_groups
@@ -20,17 +21,7 @@ from crcen.theory.labels import Labels
 from crcen.theory.limits import fitted_model_noise
 from crcen.theory.price import Budget, Price
 from crcen.theory.residual_test import TrainingError, residual_sums
-from crcen.theory.rows import (
-    Array,
-    Bools,
-    Estimator,
-    Index,
-    Rows,
-    as_numpy,
-    check_class_probabilities,
-    check_probabilities,
-    check_row_weights,
-)
+from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, as_numpy
 from crcen.theory.selective import LabelSelection
 from crcen.theory.tail import residual_effect
 

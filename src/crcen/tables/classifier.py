@@ -24,12 +24,12 @@ from crcen.tables.frames import as_frame
 from crcen.tables.profile import held_out_sums, profile_of, training_scores, typical_table
 from crcen.tables.row_cells import ODD_KINDS, as_dicts, encode_dicts
 from crcen.tables.typing import Array, DataFrame, Series
+from crcen.theory.checks import check_row_weights
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import key_equation
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price, is_price_of_two
-from crcen.theory.rows import check_row_weights
 
 __all__ = ["PricedClassifier", "TableClassifier"]
 

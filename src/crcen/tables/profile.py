@@ -18,11 +18,11 @@ from crcen.tables.column_kinds import FEWEST_ROWS
 from crcen.tables.columns import Column, EncodedTable, as_text, blocks_of, nice_step, rounded
 from crcen.tables.fingerprint import chance_of_more
 from crcen.tables.typing import Array, Bools, DataFrame, Index
+from crcen.theory.checks import check_row_weights
 from crcen.theory.decision import sigmoid
 from crcen.theory.labels import Labels
 from crcen.theory.limits import UNLIKE_DISTANCE, UNLIKE_P, UNLIKE_RATIO, UNLIKE_SCALE, UNLIKE_SHARE
 from crcen.theory.price import Price
-from crcen.theory.rows import check_row_weights
 from crcen.theory.sequential import StreamSums, stream_sums
 
 __all__ = [

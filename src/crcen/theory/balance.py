@@ -1,11 +1,4 @@
-"""The balance solve: shifts of the output biases that make the key equations hold.
-
-It works on log outflow − log inflow of each class, from logits and never from probabilities, so that it keeps its
-relative precision if every probability is saturated. Two classes are one falling function of one shift: Newton steps
-kept inside a bracket. K classes are Newton steps in all shifts, whose matrix is a weighted Laplacian. If no step lowers
-the gaps, binary solves do: each class against the rest, then each set of classes that exchange rows mostly among
-themselves.
-"""
+"""The balance solve: shifts of the output biases that make the key equations hold, from logits for full precision."""
 
 from __future__ import annotations
 
@@ -17,18 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from crcen.exceptions import InvalidInput
+from crcen.theory.checks import check_binary_target, check_class_numbers, check_row_weights, class_totals
 from crcen.theory.decision import log_softmax, log_sum_exp, sigmoid
 from crcen.theory.price import WeightingLike, resolve
-from crcen.theory.rows import (
-    Array,
-    Bools,
-    Index,
-    as_numpy,
-    check_binary_target,
-    check_class_numbers,
-    check_row_weights,
-    class_totals,
-)
+from crcen.theory.rows import Array, Bools, Index, as_numpy
 
 _CLOSED = 1e-13
 _MOST_ROUNDS, _MOST_STEPS = 500, 200

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from crcen.exceptions import InvalidInput
+from crcen.theory.checks import check_not_negative, check_probabilities
 from crcen.theory.price import WeightingLike, alpha_of, cost_ratio_of
-from crcen.theory.rows import Array, FloatOrArray, check_not_negative, check_probabilities
+from crcen.theory.rows import Array, FloatOrArray
 
 _ROUNDING = 1e-12
 

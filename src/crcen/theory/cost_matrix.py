@@ -208,10 +208,7 @@ class CostMatrix(Shown):
         return np.asarray(self.costs[truth, action])
 
     def class_weights(self) -> Array | None:
-        """Weights that decide as these costs do, or None if there are none.
-
-        Class weights state exactly the costs u_k·1{a ≠ k} + v_k: every mistake on a class costs the same.
-        """
+        """Weights that decide as these costs do, u_k·1{a ≠ k} + v_k, or None if there are none."""
         if self.actions or self.is_per_row:
             return None
         added = self.costs - np.diag(self.costs)[:, None]

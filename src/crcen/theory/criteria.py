@@ -223,14 +223,10 @@ class Outcome:
 def judge_criteria(
     criteria: Sequence[Criterion], rows: ScoredClasses, confidence: float, differences: Differences
 ) -> tuple[Outcome, ...]:
-    """Test all criteria on labelled rows, in their order.
+    """Test all criteria on labelled rows, in their order, with Holm's method over all of "kept" and of "not kept".
 
     One minus the confidence is the probability of any wrong pass of a threshold, and of any wrong fail. ``differences``
     gives sentences about columns that differ from training, for an error rate; None if that is not known.
-
-    Criteria with a threshold pass if rows show that it is kept, and fail if rows show that it is not. Other criteria
-    fail if rows contradict them, and pass otherwise. Holm's method runs over all p-values of "not kept", and over all
-    of "kept"; a comparison with training rows has its share of the error rate of the latter.
     """
     alpha = 1.0 - confidence
     tests: list[Outcome] = []
@@ -374,10 +370,7 @@ def _claim(test: Outcome, n_tests: int) -> str:
 
 
 def labels_needed(one: Criterion, rows: ScoredClasses, confidence: float, *, power: float = 0.8) -> tuple[float, str]:
-    """Labelled rows with which a criterion passes with this power if the probabilities are right, and why.
-
-    Infinite if no number is enough, NaN if it needs no number. For the key equation: to find a drift of 0.3 log-odds.
-    """
+    """Labelled rows with which a criterion passes with this power if probabilities are right, and why; inf if none."""
     p, actions = rows.p, rows.actions
     if one.metric in ("recall", "precision"):
         own = actions == one.column

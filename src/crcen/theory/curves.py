@@ -6,15 +6,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidParameter
-from crcen.theory.rows import Array, check_binary_target, check_probabilities, check_row_weights, class_totals
+from crcen.theory.checks import check_binary_target, check_probabilities, check_row_weights, class_totals
+from crcen.theory.rows import Array
 
 
 class ThresholdCurve:
-    """Possible thresholds, and how many rows are above each.
-
-    Cut k raises an alarm on the rows of the k + 1 largest distinct scores; equal scores are decided alike.
-    Probabilities in place of labels give expected counts. ``score`` holds the distinct scores, falling.
-    """
+    """Counts above each distinct score, falling in ``score``; probabilities in place of labels give expected counts."""
 
     def __init__(self, target: NDArray[np.bool_] | Array, score: Array) -> None:
         self._order = np.argsort(-score, kind="stable")
@@ -104,10 +101,7 @@ class DecisionCurves:
         return Curve(share, lowest, np.minimum(share, 1.0 - share))
 
     def brier_curve(self, n_points: int = 201, *, is_best: bool = False) -> Curve:
-        """Brier curve (Hernández-Orallo, Flach and Ferri, 2011), with thresholds as stated or the best ones.
-
-        2·(share·false alarms + (1 − share)·misses) a row, whose area with stated thresholds is the Brier score.
-        """
+        """Brier curve (Hernández-Orallo, Flach and Ferri, 2011), with thresholds as stated or the best ones."""
         share = np.linspace(0.0, 1.0, n_points)
         tp, fp = self.counts_above(share)
         loss = share * fp + (1.0 - share) * (self.n_pos - tp)

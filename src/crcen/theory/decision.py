@@ -7,8 +7,9 @@ from numpy.typing import ArrayLike
 from scipy.special import log_softmax as _log_softmax
 from scipy.special import softmax as _softmax
 
+from crcen.theory.checks import check_probabilities
 from crcen.theory.price import Price, WeightingLike, cost_ratio_of
-from crcen.theory.rows import Array, check_probabilities
+from crcen.theory.rows import Array
 
 
 def posterior(q: ArrayLike, weighting: WeightingLike) -> Array:

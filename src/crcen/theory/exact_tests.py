@@ -18,11 +18,9 @@ _STARTS, _ROWS_PER_START = 4, 150
 
 
 def shares_p_value(strata: Sequence[tuple[Index, Index]], level: float, seed: int = 0) -> float:
-    """P-value of equal shares of hits in all groups, given their numbers in each stratum; NaN if nothing can differ.
+    """P-value of equal shares in all groups, given (hits, sizes) by group in each stratum; NaN if none can differ.
 
-    ``strata`` holds (hits, sizes) by group. Exact for two groups in one stratum (hypergeometric tail). Otherwise by at
-    least 20/level draws of multivariate hypergeometric counts, fewer if 50 draws are as extreme as the data before;
-    ``level`` is the significance level the p-value will be compared with.
+    Exact for two groups in one stratum, otherwise by at least 20/level draws, fewer after 50 as extreme as the data.
     """
     known = []
     for hits, sizes in strata:
@@ -57,21 +55,9 @@ def _distance(hits: NDArray[np.integer], sizes: Index, total: int, n: int) -> Ar
 
 
 def sign_flip_p_value(cells: Array, level: float, noise: float = 1.0, seed: int = 0) -> float:
-    """P-value of a vector of mean zero that is a sum over clusters: its squared length among those with random signs.
+    """P-value of mean zero of a sum of ``cells`` (clusters, d): its length among those with random signs.
 
-    Valid for any dependence within clusters, up to the normal approximation of the sum (Hemerik, Goeman and Finos
-    2020). At least 20/level draws, fewer if 50 of them are as extreme as the data before.
-
-    Parameters
-    ----------
-    cells : float64 array of shape (clusters, d)
-        What each cluster adds.
-    level : float
-        Significance level the p-value will be compared with.
-    noise : float
-        Variance of the vector over that which the clusters show, such as by the error of a model.
-    seed : int
-        Of the signs.
+    Valid for any dependence in clusters (Hemerik, Goeman and Finos 2020). ``noise`` multiplies the clusters' variance.
     """
     cells = cells[np.abs(cells).max(axis=1, initial=0.0) > 0.0]
     if not cells.size:
@@ -89,10 +75,8 @@ def sign_flip_p_value(cells: Array, level: float, noise: float = 1.0, seed: int 
 def precision_cut(target: Bools, scores: Array, share: float, confidence: float) -> int:
     """Number of rows, in order of falling score, whose precision is at least `share`; 0 if none is guaranteed.
 
-    Tests "precision ≤ share" exactly on held-out rows at a fixed sequence of numbers of alarms m, from the first m with
-    share^m ≤ 1 − confidence on, each 10 % more than the one before, up to the first test that does not reject. With
-    many rows there are four such sequences, each starting at twice as many alarms and with a quarter of the error: one
-    wrong row at the top then does not end everything. Rows with equal scores are taken together.
+    Exact tests at a fixed sequence of numbers of alarms, each 10 % larger, up to the first that does not reject. With
+    many rows there are four sequences: one wrong row at the top then does not end everything.
     """
     order = np.argsort(-scores, kind="stable")
     hits, falling, n = np.cumsum(target[order]), scores[order], len(scores)

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.checks import check_not_negative
 from crcen.theory.limits import EXPENSE_Z, LEAST_VARIANCE
 from crcen.theory.price import Budget, CostRatio, Lam, Price, as_spec, cost_ratio_of
 from crcen.theory.residual_test import two_sided
-from crcen.theory.rows import Array, Shown, check_not_negative, in_one_line
+from crcen.theory.rows import Array, Shown, in_one_line
 
 PricedWeighting: TypeAlias = Price | Lam | CostRatio | Budget
 
@@ -182,11 +183,9 @@ class StepTest:
 
 
 def judge_step(step: ExpenseStep, noise: float = 1.0, squares: float | None = None) -> StepTest:
-    """Test the cost of one step of a moved threshold.
+    """Test the cost of one step of a moved threshold, by the share of positives among the rows that flip.
 
-    A row that flips has a posterior between the two thresholds if probabilities are right. So the share of positives
-    among the rows that flip lies, up to chance, between them. ``noise`` is that of `crcen.theory.limits.fitted_noise`,
-    ``squares`` the sum of the squared weights of the rows that flip; by default their number.
+    ``squares`` is the sum of their squared weights, by default their number.
     """
     size = step.catches + step.delta_fp
     squares = size if squares is None else squares
@@ -227,12 +226,10 @@ def judge_class_steps(
     noise: float = 1.0,
     factors: Sequence[float] = FACTORS,
 ) -> tuple[ClassStep, ...]:
-    """Raise the weight of every class step by step, and price each step in which enough rows moved to tell.
+    """Raise the weight of every class by rising ``factors``, and price each step in which enough rows moved to tell.
 
-    A row that goes from class a to class k has w_a p_a between c p_k at the weights c of k before and after. So the sum
-    of w_a 1{y=a} − c 1{y=k} over the rows that move is, up to chance, not below 0 at the first c and not above 0 at the
-    second. ``noise`` is how much more sums of new rows vary than under the truth, ``factors`` are those of a class
-    weight, rising.
+    Over rows that move to class k, Σ w_a 1{y=a} − c 1{y=k} is at least 0 in the mean at the weight c before, and at
+    most 0 at the one after.
     """
     found, rows, w = [], np.arange(len(y)), price.weights
     for k in range(price.n_classes):

@@ -43,11 +43,7 @@ def between(inside: float, outside: float) -> float:
 
 
 class RowsByProbability:
-    """Rows in order of falling probability, and the thresholds between them.
-
-    Probabilities in place of labels give expected counts. Rows of the same cluster may depend on each other: guarantees
-    count one of each.
-    """
+    """Rows in order of falling probability, with their thresholds; guarantees count one row of each cluster."""
 
     def __init__(
         self, target: Bools | Array, p: Array, weights: Array | None = None, clusters: NDArray[np.generic] | None = None
@@ -599,11 +595,7 @@ class ReviewedRows(Shown):
 
 
 def n_lost_allowed(n_pos: int, share: float, confidence: float) -> int:
-    """How many of n held-out positives may lie below a threshold with a guaranteed recall; −1 if n is too small.
-
-    The recall at the k-th smallest of n scores exceeds ``share`` with probability P(Bin(n, 1 − share) ≥ k), exactly for
-    continuous scores and at least that with ties. The largest k for which that is ``confidence`` or more loses k − 1.
-    """
+    """Held-out positives that may lie below a threshold of guaranteed recall: k − 1 with P(Bin ≥ k) ≥ confidence."""
     chances = bdtrc(np.arange(n_pos), n_pos, 1.0 - share)  # P(Bin ≥ 1), …, P(Bin ≥ n): falling
     return int(np.count_nonzero(chances >= confidence)) - 1
 

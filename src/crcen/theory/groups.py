@@ -1,10 +1,4 @@
-"""Groups of rows under one model and one price: metrics of each group, and whether groups differ beyond chance.
-
-Recall and precision are compared exactly: given how many rows of a class each group has (or was given) and how many are
-right in all, the right ones of each group follow the multivariate hypergeometric distribution if groups are alike.
-Shares of weight are compared by χ² at the effective number of rows, calibration by χ² of the residuals of all
-probabilities about one common error in log-odds, with the error of the fitted model allowed for.
-"""
+"""Groups of rows under one model and one price: metrics of each group, and whether groups differ beyond chance."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -230,10 +224,7 @@ def compare_groups(
     """Metrics of groups, column by column, with tests under one error rate over all columns and metrics.
 
     ``columns`` maps a name to the group of every row (text or None). Rows have class numbers and natural probabilities
-    (n, K), or bool labels and p (n,) of the positive class. ``trained`` is the price that the key equation is at.
-    ``sample_weight`` is checked; rows, positives and alarms are counted without it. ``noise`` is how much more a
-    residual varies than under the truth (`crcen.theory.limits.fitted_noise`). Tests flip the signs of whole
-    ``clusters``, whose rows may depend on each other.
+    (n, K), or bool labels and p (n,) of the positive class. ``noise`` is that of `crcen.theory.limits.fitted_noise`.
     """
     if p.ndim == 1:  # two classes, the second of them positive
         y, p = np.asarray(y).astype(np.int64), np.stack([1.0 - p, p], axis=1)
@@ -358,10 +349,7 @@ def shares_alike(
 
 
 def _differences(rows: Bools, which: Index, hit: Bools, w: Array, clusters: Index) -> Array | None:
-    """What each cluster adds to the differences of shares of weight, (clusters, groups); None if nothing can be told.
-
-    Differences are in units in which the sum of their squares is χ² with one degree of freedom less than groups.
-    """
+    """What each cluster adds to differences of shares, (clusters, groups), whose squares sum to χ²; None if unknown."""
     n_groups, w = int(which.max()) + 1, np.where(rows, w, 0.0)
     weight, squares = (np.bincount(which, one) for one in (w, w**2))
     known = weight**2 >= FEWEST_ROWS * np.maximum(squares, np.finfo(float).tiny)

@@ -1,9 +1,4 @@
-"""Confidence intervals of shares, ROC areas and costs, with sample weights and clusters.
-
-Sample weights enter by Kish's effective sample size (Σw)²/Σw², clusters by the design effect, so that the unit of the
-weights does not matter. All intervals are two-sided at `level` and exclude nothing that both one-sided bounds at
-(1 + level)/2 allow.
-"""
+"""Confidence intervals of shares, ROC areas and costs, with effective sizes for weights and clusters."""
 
 import math
 from typing import NamedTuple
@@ -68,10 +63,7 @@ def wilson_interval(share: float, size: float, level: float = LEVEL) -> tuple[fl
 
 
 def clopper_pearson(count: ArrayLike, size: ArrayLike, level: float = LEVEL) -> tuple[Array, Array]:
-    """Exact interval of a binomial share, elementwise; effective counts need not be whole.
-
-    A one-sided bound at confidence c is the limit at ``level=2c − 1``.
-    """
+    """Exact interval of a binomial share, elementwise; one-sided bounds at confidence c have ``level=2c − 1``."""
     k, n, tail = np.asarray(count, np.float64), np.asarray(size, np.float64), (1.0 - level) / 2.0
     k, n = np.broadcast_arrays(k, n)
     left = np.maximum(n - k, 0.0)
@@ -89,10 +81,7 @@ def effective_size(weights: Array) -> float:
 
 
 def design_effect(values: Array, weights: Array, clusters: Clusters | None) -> float:
-    """Variance of a weighted mean with clusters over that without, at least 1.
-
-    Without variation in `values` the largest possible effect is returned: that of rows which are alike in each cluster.
-    """
+    """Variance of a weighted mean with clusters over that without, at least 1; the largest possible for equal ones."""
     if clusters is None or not weights.any():
         return 1.0
     _, which = np.unique(clusters[weights > 0.0], return_inverse=True)
@@ -113,11 +102,7 @@ def design_effect(values: Array, weights: Array, clusters: Clusters | None) -> f
 def share_interval(
     hit: Bools, weights: Array | None = None, clusters: Clusters | None = None, *, level: float = LEVEL
 ) -> Interval:
-    """Wilson's interval of the (weighted) share of rows with a hit.
-
-    ``hit`` is of the rows that count, for example whether positives were found. Rows of the same cluster may depend on
-    each other.
-    """
+    """Wilson's interval of the (weighted) share of rows with a hit; rows of one cluster may depend on each other."""
     w = np.ones(len(hit)) if weights is None else weights
     size = effective_size(w)
     if not size:
@@ -141,11 +126,7 @@ def auc_interval(
     *,
     level: float = LEVEL,
 ) -> Interval:
-    """Area under the ROC curve: DeLong's interval on the logit scale, never shorter than Newcombe's score interval.
-
-    With few positives, or an area near 1, DeLong's variance is too small or zero; Newcombe's (2006, method 5) covers
-    there. With many positives DeLong's interval is the longer one if variances of the classes differ. Ties count half.
-    """
+    """Area under the ROC curve: DeLong's interval on the logit scale, not shorter than Newcombe's (2006, method 5)."""
     w = np.ones(len(target)) if weights is None else weights
     w_pos, w_neg = np.where(target, w, 0.0), np.where(target, 0.0, w)
     m, n = effective_size(w_pos), effective_size(w_neg)
@@ -208,13 +189,7 @@ def cost_interval(
     *,
     level: float = LEVEL,
 ) -> Interval:
-    """Mean cost of a row at a cost matrix (K, A), by MOVER over the exact intervals of its cells.
-
-    The cost is a sum of cell shares times costs. Their Clopper–Pearson limits are combined by the method of variance
-    estimates recovery (Zou and Donner 2008) with the correlations of multinomial shares. Exact limits cover where
-    Wilson limits fail (an expected count far below 1) and are at most 5 % longer. Effective sizes are those of each
-    class.
-    """
+    """Mean cost of a row at a cost matrix (K, A), by MOVER (Zou and Donner 2008) over exact limits of its cells."""
     w = np.ones(len(y)) if weights is None else weights
     if not len(y) or not w.any():
         return UNKNOWN

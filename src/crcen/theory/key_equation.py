@@ -12,6 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from crcen.exceptions import InvalidInput
+from crcen.theory.checks import (
+    check_binary_target,
+    check_class_numbers,
+    check_class_probabilities,
+    check_probabilities,
+    check_row_weights,
+    class_totals,
+)
 from crcen.theory.class_means import means_by_law
 from crcen.theory.decision import sigmoid, softmax
 from crcen.theory.limits import EQUATION_P, fitted_noise
@@ -28,24 +36,7 @@ from crcen.theory.residual_test import (
     sums_of_columns,
     two_sided,
 )
-from crcen.theory.rows import (
-    Array,
-    Bools,
-    Index,
-    Shown,
-    as_numpy,
-    check_binary_target,
-    check_class_numbers,
-    check_class_probabilities,
-    check_probabilities,
-    check_row_weights,
-    class_totals,
-    effective_rows,
-    in_one_line,
-    p_text,
-    plain,
-    short,
-)
+from crcen.theory.rows import Array, Bools, Index, Shown, as_numpy, effective_rows, in_one_line, p_text, plain, short
 from crcen.theory.tail import ResidualTest, holm, is_lopsided, residual_test, residual_values, variance_of
 
 _OUT_OF_FOLD = "folds share their training rows, so errors cancel out of fold; test on rows that no fold has seen"
@@ -58,32 +49,15 @@ _NO_TEST = JointTest.none(0, "")
 
 @dataclass(frozen=True, eq=False)
 class KeyEquation(Shown):
-    """The key equation on some rows.
+    """The key equation on some rows."""
 
-    Parameters
-    ----------
-    weighting : Price
-        The price; its counts are those of the training rows if it came resolved.
-    flows : float64 array of shape (K, K)
-        F_jk = w_j Σ_{y=j} s q_k: weight of class j that the model gives to class k.
-    equations, pairs : JointTest
-        Tests of the K − 1 equations (for two classes the statistic is z²) and of all K(K−1)/2 pairwise equations
-        E F_jk = E F_kj, which true posteriors satisfy and training does not enforce.
-    variances : float64 array of shape (K,)
-        Population variance, in each class, of q of the positive class; of q of the class itself for K > 2.
-    z : float
-        For two classes: the residual in standard deviations; NaN if there is no test.
-    rows : str
-        Which rows these are.
-    """
-
-    weighting: Price
-    flows: Array
-    equations: JointTest
-    pairs: JointTest
-    variances: Array
-    z: float = math.nan
-    rows: str = ""
+    weighting: Price  # its counts are those of the training rows if it came resolved
+    flows: Array  # (K, K), F_jk = w_j Σ_{y=j} s q_k: weight of class j that the model gives to class k
+    equations: JointTest  # of the K − 1 equations; for two classes the statistic is z²
+    pairs: JointTest  # of all pairwise equations E F_jk = E F_kj, which true posteriors satisfy, training need not
+    variances: Array  # (K,), in each class, of q of the positive class; of q of the class itself for K > 2
+    z: float = math.nan  # for two classes: the residual in standard deviations; NaN if there is no test
+    rows: str = ""  # which rows these are
 
     @property
     def n_classes(self) -> int:
@@ -128,10 +102,7 @@ class KeyEquation(Shown):
 
     @property
     def drift(self) -> Array:
-        """Log-odds d_k, their mean 0, by which the truth seems to have moved from the model.
-
-        If the truth is p_k e^{d_k} up to a factor, log E F_jk / E F_kj = d_j − d_k; least squares over the pairs.
-        """
+        """Log-odds d_k, mean 0, by which the truth seems to have moved: log E F_jk / E F_kj = d_j − d_k for pairs."""
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.log(self.flows) - np.log(self.flows.T)
         return np.asarray(np.nanmean(np.where(np.isfinite(ratio), ratio, np.nan), axis=1))
@@ -152,10 +123,7 @@ class KeyEquation(Shown):
 
     @property
     def discrimination(self) -> Any:
-        """D = mean_pos − mean_neg for two classes. Otherwise D_k: mean output for k of rows of k, less that of others.
-
-        If the equations hold, M_kk = π_k + (1 − π_k) D_k.
-        """
+        """D = mean_pos − mean_neg, or D_k: mean output for k of rows of k, less others."""
         if self.n_classes == 2:
             return self.mean_pos - self.mean_neg
         pi, m = self.shares, self.confusion
@@ -163,11 +131,7 @@ class KeyEquation(Shown):
 
     @property
     def residual(self) -> float:
-        """How far the equations are off, as a share of all weight; for K > 2 the largest of ``residuals``.
-
-        For two classes |λ·n_pos·(1 − mean_pos) − (1−λ)·n_neg·mean_neg| / (λ·n_pos + (1−λ)·n_neg) with the counts of the
-        price: |Σ w(y−q)| / Σ w on the training rows.
-        """
+        """|Σ w(y−q)| / Σ w on the training rows, with the counts of the price; for K > 2 the largest residual."""
         if self.n_classes > 2:
             return float(np.abs(self.residuals).max())
         missed, alarmed = self._sides
@@ -231,9 +195,8 @@ class KeyEquation(Shown):
     def _between(self) -> Array:
         return self.flows * (1.0 - np.eye(self.n_classes))
 
-    def table(self, labels: Sequence[object] | None = None) -> str:
-        """A line for each class."""
-        names = [str(label) for label in (labels if labels is not None else range(self.n_classes))]
+    def _table(self) -> str:
+        names = [str(label) for label in range(self.n_classes)]
         width = max(5, *map(len, names))
         lines = [f"{'class':<{width}}  {'flows out':>12}  {'flows in':>12}  {'residual':>10}  {'mean output':>11}"]
         for k, name in enumerate(names):
@@ -248,7 +211,7 @@ class KeyEquation(Shown):
 
     def __str__(self) -> str:
         if self.n_classes > 2:
-            return self.table()
+            return self._table()
         test = f"not available: {self.z_reason}" if self.z_reason else f"z = {self.z:.3f}, p-value {self.p_value:.3g}"
         return "\n".join(
             [
@@ -298,19 +261,13 @@ def key_equation(
 
     Notes
     -----
-    The residual test is Z = Σ w(y−q) / sqrt(Σ s²[λ² p(1−q)² + (1−λ)²(1−p)q²]) on the rows given, with p the natural
-    posterior of q, s the sample weight and w = s·λ or s·(1−λ). Its two-sided p-value is the saddlepoint approximation
-    of Lugannani and Rice (`crcen.theory.tail`), which holds for few positives and uneven weights. K classes have one χ²
-    test of the K − 1 residuals, whose p-value is not below Holm's over the saddlepoint tests of the classes. With
-    ``clusters`` the variance is at least that of cluster sums, and the tail that of Student's t. The test assumes
+    The residual test is Z = Σ w(y−q) / sqrt(Σ s²[λ² p(1−q)² + (1−λ)²(1−p)q²]), with p the natural posterior of q, s the
+    sample weight and w = s·λ or s·(1−λ). Its p-value is the saddlepoint approximation of Lugannani and Rice. K classes
+    have one χ² test of the K − 1 residuals, whose p-value is not below Holm's over the tests of the classes.
 
-    - that p is the **true** posterior, fixed before these rows were seen. With a fitted model the variance grows to
-      1 + n_new/n_train and more: on as many new rows as training rows a nominal .05 is .17. ``training_error`` adds
-      that variance, and with fewer than 20 positives there is then no test;
-    - independent rows (or clusters) at the natural class ratio (not resampled, not the training rows).
-
-    On rows that were balanced (|Σ w(y−q)| ≤ 1e-10 · Σ w) the equation holds by construction and there is no test. For
-    K > 2 classes the equations leave the class means free.
+    It assumes independent rows (or clusters) at the natural class ratio, and that p is the **true** posterior. A fitted
+    model's variance is 1 + n_new/n_train times as large or more, which ``training_error`` adds (from 20 positives on).
+    Rows that were balanced have no test.
     """
     how = (weighting, sample_weight, training_error, clusters, is_stratified)
     if np.ndim(as_numpy(q)) == 2:
@@ -562,31 +519,15 @@ class PairEquation:
 
 @dataclass(frozen=True, eq=False)
 class EquationTest(Shown):
-    """The key equation on new rows, tested for a fitted model.
+    """The key equation on new rows, tested for a fitted model."""
 
-    Parameters
-    ----------
-    equation : KeyEquation
-        Both sides, and its test as if probabilities were known without error.
-    joint, joint_pairs : JointTest
-        The test with the model's error, of classes with enough rows; all pairs at once.
-    z : float
-        For two classes: the residual in standard deviations with the model's error; NaN if there is no test.
-    classes : tuple of ClassEquation
-        One for each class, for K > 2.
-    pairs : tuple of PairEquation
-        Of classes with enough rows, the most deviant first. Training does not enforce them, so they are evidence.
-    noise : float
-        How much a fitted model's error raises the variances.
-    """
-
-    equation: KeyEquation
-    joint: JointTest
-    z: float = math.nan
-    classes: tuple[ClassEquation, ...] = ()
-    pairs: tuple[PairEquation, ...] = ()
-    joint_pairs: JointTest = _NO_TEST
-    noise: float = 1.0
+    equation: KeyEquation  # both sides, and its test as if probabilities were known without error
+    joint: JointTest  # with the model's error, of classes with enough rows
+    z: float = math.nan  # for two classes, with the model's error; NaN if there is no test
+    classes: tuple[ClassEquation, ...] = ()  # for K > 2
+    pairs: tuple[PairEquation, ...] = ()  # of classes with enough rows, the most deviant first
+    joint_pairs: JointTest = _NO_TEST  # all pairs at once
+    noise: float = 1.0  # how much the model's error raises the variances
 
     @property
     def p_value(self) -> float:
@@ -680,15 +621,10 @@ def judge_equations(
     clusters: ArrayLike | None = None,
     is_stratified: bool = False,
 ) -> EquationTest:
-    """Test the key equations of natural probabilities on rows that the model did not see.
+    """Test the key equations of natural probabilities on rows that the model did not see, at the price ``trained``.
 
-    Class numbers and p (n, K), where for K > 2 a class may have no rows; or 0/1 and p (n,) of the positive class. The
-    equations are at ``trained``, with the counts of the training rows. ``noise`` is how much a fitted model's error
-    raises the variance, by default `crcen.theory.limits.fitted_noise`; ``error`` is that error as refits measured it.
-    ``clusters`` and ``is_stratified`` are those of `key_equation`.
-
-    Residuals of classes with fewer than 20 rows are far from normal. They are shown, and take no part in the tests. If
-    all classes have more, the equations sum to zero and one of them is left out.
+    Class numbers and p (n, K), or 0/1 and p (n,). ``noise`` is how much an unmeasured error raises the variance (by
+    default `fitted_noise`), ``error`` that error as refits measured it. Classes with few rows are not tested.
     """
     n_classes = trained.n_classes
     numbers, q = check_class_numbers(y, n_classes), trained.weighted(p)

@@ -35,10 +35,7 @@ class Labels:
         pos_label: object = None,
         weighting: object = None,
     ) -> "Labels":
-        """By the weight and the number of rows of each class; every class must have weight.
-
-        No class is the positive one of more than two, nor where ``weighting`` has a cost matrix.
-        """
+        """By the weight and the number of rows of each class; no class is positive of K > 2 or with a cost matrix."""
         total, count = np.asarray(weights, dtype=np.float64), np.asarray(rows, dtype=np.float64)
         _check_weight(classes, total)
         has_costs = isinstance(weighting, CostMatrix) or (isinstance(weighting, Price) and weighting.costs is not None)
@@ -133,10 +130,7 @@ class Labels:
         return found
 
     def columns(self, logits: ArrayLike) -> Array:
-        """Logits of all classes, (…, K), from those of a network.
-
-        A network has one logit for two classes, (…), which is that of the positive class; the other class has 0.
-        """
+        """Logits of all classes, (…, K), from those of a network, which has one logit for K = 2: the positive one."""
         values = np.asarray(logits, dtype=np.float64)
         if self.positive is None:
             return values
@@ -179,11 +173,7 @@ class Labels:
         return factor if self.is_last else 1.0 / factor
 
     def resolve(self, weighting: object, counts: ArrayLike) -> Price:
-        """Resolve a price (see `crcen.resolve`) with counts in the order of the classes.
-
-        A dict has a weight for each label, a `CostMatrix` is brought into the order of the classes, and a `Price` keeps
-        its weights and takes these counts.
-        """
+        """Resolve a price (see `crcen.resolve`) with counts in the order of the classes; a dict has labels as keys."""
         if isinstance(weighting, CostMatrix):
             if weighting.is_per_row:
                 raise InvalidParameter(

@@ -1,7 +1,4 @@
-"""The limit of every check, in one table, and the small tests that several folders share.
-
-Limits are set for few false alarms: a check that warns without cause is soon ignored.
-"""
+"""The limit of every check, in one table, and the small tests that several folders share."""
 
 import math
 from dataclasses import dataclass
@@ -59,19 +56,12 @@ UNLIKE_SHARE, UNLIKE_DISTANCE, UNLIKE_RATIO, UNLIKE_SCALE = 0.01, SCORE_DISTANCE
 
 
 def fitted_noise(n_new: float, n_train: float) -> float:
-    """Variance of a residual on new rows over that under the true posterior: 1 + 2 · n_new / n_train.
-
-    For models whose error was not measured by `crcen.training_error`. The error of a logistic regression makes it
-    1 + n_new / n_train; searched networks and trees had between 1.5 and 2.6 times that.
-    """
+    """Variance of a residual on new rows over that under the truth, for models without a measured error."""
     return 1.0 + _UNMEASURED * n_new / n_train
 
 
 def fitted_model_noise(weights: Array, weighting: Price, profile: object = None) -> float:
-    """The same for new rows with these sample weights.
-
-    Training rows are counted by the training profile if there is one: the unit of weights must not matter.
-    """
+    """The same for new rows with these sample weights; a training profile counts training rows without weights."""
     n_train = getattr(profile, "n_rows", 0) or float(weighting.counts.sum())
     return fitted_noise(effective_rows(weights), float(n_train))
 
@@ -83,11 +73,7 @@ def score_slack(weighting: Price, error: TrainingError | None) -> float:
 
 
 def count_chance(observed: float, expected: float, variance: float | None = None, noise: float = 1.0) -> float:
-    """Upper bound of the probability of a count this far from its expectation, also if the expectation is small.
-
-    Chernoff's bound of a sum of events, beside the normal tail, which alone takes one event where 0.001 were expected
-    for 30 standard deviations. The variance is the expectation by default; ``noise`` is that of `fitted_noise`.
-    """
+    """Upper bound of the probability of a count this far from its expectation: Chernoff's bound and the normal tail."""
     spread = expected if variance is None else variance
     if observed == expected:
         return 1.0
@@ -142,9 +128,5 @@ def is_nearly_separated(roc_auc: float) -> bool:
 
 
 def is_dominated(share: float, log_loss: float, base_log_loss: float) -> bool:
-    """Whether one column nearly alone predicts the outcome well.
-
-    ``share`` is its part in the rise of the log loss over all columns, each shuffled by itself; ``base_log_loss`` is
-    that of the class shares.
-    """
+    """Whether one column with this share of the importance nearly alone predicts the outcome well."""
     return share >= DOMINANT_SHARE and log_loss <= (1.0 - DOMINANT_SKILL) * base_log_loss

@@ -11,23 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.checks import check_binary_target, check_class_numbers, check_not_negative, check_row_weights
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.curves import ThresholdCurve, average_precision
 from crcen.theory.intervals import UNKNOWN, Interval, auc_interval, cost_interval, normal_interval, share_interval
-from crcen.theory.rows import (
-    Array,
-    Bools,
-    FloatOrArray,
-    Index,
-    as_numpy,
-    check_binary_target,
-    check_class_numbers,
-    check_not_negative,
-    check_row_weights,
-    decision_table,
-    plain,
-    short,
-)
+from crcen.theory.rows import Array, Bools, FloatOrArray, Index, as_numpy, decision_table, plain, short
 
 # A probability of exactly 0 would make the log loss infinite.
 _SMALLEST = 1e-15
@@ -50,15 +38,9 @@ def _ratio(part: FloatOrArray, rest: FloatOrArray, empty: float) -> FloatOrArray
 
 @dataclass(frozen=True, eq=False)
 class ConfusionCounts:
-    """The four cells of the confusion matrix, weighted counts allowed.
+    """The four cells of the confusion matrix, numbers or arrays (models,); weighted counts allowed, not negative."""
 
-    Parameters
-    ----------
-    tp, fp, fn, tn : float or array of shape (models,)
-        True positives, false positives, false negatives, true negatives; finite and not negative.
-    """
-
-    tp: FloatOrArray
+    tp: FloatOrArray  # true positives, and so on
     fp: FloatOrArray
     fn: FloatOrArray
     tn: FloatOrArray
@@ -106,21 +88,14 @@ class ConfusionCounts:
 
 
 def confusion_counts(y: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None = None) -> ConfusionCounts:
-    """Count right and wrong decisions of one model or of many.
+    """Count right and wrong decisions of one model, or of many (then counts are arrays).
 
     Parameters
     ----------
-    y : array of shape (n,)
+    y, y_pred : array of shape (n,), or (models, n) for decisions of many models
         0/1 or bool, 1 is positive.
-    y_pred : array of shape (n,) or (models, n)
-        Decisions, 0/1 or bool.
     sample_weight : array of shape (n,), optional
         Finite and not negative; then the counts are sums of weights.
-
-    Returns
-    -------
-    ConfusionCounts
-        Floats for one model, arrays of shape (models,) for many.
     """
     positive = check_binary_target(y)
     called = check_binary_target(y_pred, "y_pred", ndims=(1, 2))
@@ -203,10 +178,7 @@ def decision_counts(
     *,
     n_actions: int | None = None,
 ) -> DecisionCounts:
-    """Count decisions by the true class, as sums of weights.
-
-    Decisions are numbers of classes or, from ``n_classes`` on, of further actions, ``n_actions`` in all.
-    """
+    """Decisions by true class as sums of weights; numbers from ``n_classes`` on are further actions."""
     width = n_classes if n_actions is None else n_actions
     truth, chosen = check_class_numbers(y, n_classes), check_class_numbers(decided, width)
     if len(truth) != len(chosen):
@@ -217,19 +189,12 @@ def decision_counts(
 
 
 def g_mean(y: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None = None) -> FloatOrArray:
-    """Geometric mean of recall and specificity; of the recalls of all classes if there are more than two.
+    """Geometric mean of recall and specificity, or of the recalls of more classes; NaN if a class is absent.
 
     Parameters
     ----------
-    y, y_pred : arrays of shape (n,), or (models, n) for decisions of many models
-        0/1 or bool, 1 is positive; or class numbers from 0.
-    sample_weight : array of shape (n,), optional
-        Finite and not negative.
-
-    Returns
-    -------
-    float or array of shape (models,)
-        In [0, 1]; NaN if a class is absent.
+    y, y_pred, sample_weight
+        See `confusion_counts`; labels may also be class numbers from 0.
     """
     numbers = np.asarray(y)
     # Labels such as 1 and 2 are no class numbers from 0: they are refused below.
@@ -240,10 +205,7 @@ def g_mean(y: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None = No
 
 
 def log_losses(target: Index | Bools, p: Array) -> Array:
-    """Log loss of every row, from bool targets and p of the positive class, or from class numbers and p (n, K).
-
-    Probabilities are kept 1e-15 away from 0 and 1.
-    """
+    """Log loss of every row, from bool targets and p (n,) of the positive class, or class numbers and p (n, K)."""
     if p.ndim == 2:
         return np.asarray(-np.log(np.maximum(p[np.arange(len(target)), target], _SMALLEST)))
     inside = np.clip(p, _SMALLEST, 1.0 - _SMALLEST)
@@ -252,39 +214,21 @@ def log_losses(target: Index | Bools, p: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Quality:
-    """Decisions of labelled rows at stated costs.
+    """Decisions of labelled rows at stated costs."""
 
-    Parameters
-    ----------
-    costs, counts : CostMatrix, DecisionCounts
-        What they were made by, labelled; decisions by class, sums of weights if rows have weights.
-    cost, expected_cost : Interval, float
-        Mean cost of a row, and as the probabilities expect it.
-    habit, habit_cost : label, float
-        The cheapest single decision for all of these rows, and its mean cost of a row.
-    saved : Interval
-        What the decisions save a row against it.
-    recalls, precisions : tuple of Interval
-        Of each class: share of its rows that were given to it, and of rows given to it that are of it.
-    areas, average_precisions : tuple of Interval, float64 array of shape (K,)
-        Area under the ROC curve and average precision of each class against the rest; NaN for a class without rows.
-    log_loss, base_log_loss : float
-        Of the probabilities, and of the class shares.
-    """
-
-    costs: CostMatrix
-    counts: DecisionCounts
-    cost: Interval
-    expected_cost: float
-    habit: object
-    habit_cost: float
-    saved: Interval
-    recalls: tuple[Interval, ...]
-    precisions: tuple[Interval, ...]
-    areas: tuple[Interval, ...]
-    average_precisions: Array
+    costs: CostMatrix  # labelled
+    counts: DecisionCounts  # decisions by class, sums of weights if rows have weights
+    cost: Interval  # mean of a row
+    expected_cost: float  # as the probabilities expect it
+    habit: object  # the cheapest single decision for all of these rows
+    habit_cost: float  # its mean cost of a row
+    saved: Interval  # a row, against the habit
+    recalls: tuple[Interval, ...]  # share of the rows of each class that were given to it
+    precisions: tuple[Interval, ...]  # share of rows given to each class that are of it
+    areas: tuple[Interval, ...]  # under the ROC curve of each class against the rest; NaN for a class without rows
+    average_precisions: Array  # (K,), likewise
     log_loss: float
-    base_log_loss: float
+    base_log_loss: float  # of the class shares
 
     @property
     def labels(self) -> tuple[object, ...]:
@@ -390,10 +334,9 @@ def measure_quality(
     *,
     actions: ArrayLike | None = None,
 ) -> Quality:
-    """Measure decisions at stated costs, the same for all rows.
+    """Measure decisions (``actions``; by default the cheapest ones) at stated costs, the same for all rows.
 
-    Class numbers (n,) and natural probabilities (n, K) are in the order of the costs. Rows of the same cluster may
-    depend on each other; intervals are then longer. ``actions`` are the decisions; by default the cheapest ones.
+    Class numbers and natural probabilities (n, K) are in the order of the costs.
     """
     if costs.is_per_row:
         raise InvalidInput("costs must be the same for all rows.")
@@ -450,11 +393,7 @@ class ExpectedShares(NamedTuple):
 
 
 def expected_shares(p: Array, alarms: Bools) -> ExpectedShares:
-    """Expected shares of rows with these natural probabilities and decisions; the error of recall to first order.
-
-    The one assumption: a row of probability p is positive with probability p, independently of other rows. Only labels
-    can tell whether it holds.
-    """
+    """Expected precision and recall if rows of probability p are positive with probability p, independently."""
     n_alarms, total, precision, recall = int(alarms.sum()), float(p.sum()), UNKNOWN, UNKNOWN
     caught, missed = (float((p * (1.0 - p))[rows].sum()) for rows in (alarms, ~alarms))  # variances
     catches = float(p[alarms].sum())
@@ -467,10 +406,7 @@ def expected_shares(p: Array, alarms: Bools) -> ExpectedShares:
 
 
 def row_draws(counts: Index, n_resamples: int, generator: np.random.Generator) -> Iterator[Index]:
-    """How often each kind of row appears in each bootstrap resample, (some resamples, kinds) at a time.
-
-    ``counts`` (kinds,) is how many rows there are of each kind; a resample has as many rows in all.
-    """
+    """How often each kind of row, ``counts`` of them, is in a bootstrap resample, (some resamples, kinds) at a time."""
     if isinstance(n_resamples, bool) or not isinstance(n_resamples, int | np.integer) or n_resamples < 1:
         raise InvalidParameter(
             f"n_resamples must be a whole number of at least 1, got {n_resamples!r}", parameter="n_resamples"
@@ -488,10 +424,7 @@ def row_draws(counts: Index, n_resamples: int, generator: np.random.Generator) -
 
 
 def bootstrap_sums(contributions: Array, n_resamples: int, generator: np.random.Generator) -> Array:
-    """Sums (n_resamples, sums) over bootstrap resamples of rows, from what each row adds to each sum (n, sums).
-
-    Rows that contribute the same are one kind, and a resample draws how many of each kind it has.
-    """
+    """Sums (n_resamples, sums) over bootstrap resamples, from what each row adds (n, sums); rows alike are one kind."""
     kind_of, n_kinds = np.zeros(len(contributions), dtype=np.int64), 1
     for column in contributions.T:  # column by column: NumPy's unique of whole rows is many times slower
         values, place = np.unique(column, return_inverse=True)
@@ -504,10 +437,7 @@ def bootstrap_sums(contributions: Array, n_resamples: int, generator: np.random.
 
 
 def percentile_interval(values: Array, level: float) -> tuple[float, float]:
-    """The middle share ``level`` of resampled values; infinite ones count, NaN are left out.
-
-    Both ends are NaN if more values are NaN than a tail holds.
-    """
+    """The middle share ``level`` of resampled values; NaN if more values are NaN than a tail holds."""
     if not 0.0 < level < 1.0:
         raise InvalidParameter(f"level must lie strictly between 0 and 1, got {level!r}")
     known = values[~np.isnan(values)]

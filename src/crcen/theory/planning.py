@@ -32,12 +32,7 @@ def _information(p: Array, weights: Array, k: int) -> float:
 def labels_for_drift(
     p: Array, weights: Array, k: int, drift: float, *, power: float = 0.8, level: float = 0.05, uncertainty: float = 0.0
 ) -> float:
-    """Labelled rows with which the residual test finds a drift with this power; infinite if no number is sufficient.
-
-    n = 1 / (j[(d / (z_{1−α/2} + z_{power}))² − σ²]) for a drift d in the log-odds of class k, from probabilities (m, K)
-    of rows like those that will be labelled and the class weights of the test. ``level`` is that of the two-sided test,
-    ``uncertainty`` σ, the model's own error in log-odds: if it is too large, only more training rows help.
-    """
+    """Labelled rows with which the residual test finds a drift d: n = 1 / (j[(d / (z_{1−α/2} + z_power))² − σ²])."""
     _share(power, "power"), _share(level, "level")
     if not (math.isfinite(drift) and drift != 0.0):
         raise InvalidParameter(f"drift must be a finite number other than 0, got {drift:g}")
@@ -65,10 +60,7 @@ def smallest_drift(
 def positives_for_recall_bound(
     bound: float, recall: float, *, confidence: float = LEVEL, power: float = 0.8
 ) -> tuple[int, int]:
-    """Labelled positives needed, and how many of these must be found, for an exact lower bound on recall.
-
-    ``recall`` is the expected one, above the bound; ``power`` the probability that the data show the bound.
-    """
+    """Positives needed, and how many must be found, for an exact lower bound below the expected ``recall``."""
     _share(bound, "bound"), _share(confidence, "confidence"), _share(power, "power")
     if not bound < recall <= 1.0:
         raise InvalidParameter(f"the expected recall, {recall:g}, must be above the bound {bound:g} and at most 1")
@@ -108,10 +100,7 @@ def labels_for_recall_bound(
 
 
 def labels_for_cost_width(p: Array, actions: Index, costs: Array, width: float, *, level: float = LEVEL) -> int:
-    """Labelled rows with which the interval of the mean cost of a row is expected to have this width.
-
-    From probabilities (m, K) and decisions of rows like those that will be labelled, and costs (K, A).
-    """
+    """Labelled rows with which the cost interval of decisions like these is expected to have this width."""
     if not (math.isfinite(width) and width > 0.0):
         raise InvalidParameter(f"the width of the interval must be above 0, got {width:g}")
 
@@ -137,11 +126,7 @@ def audits_for_recall_bound(
     power: float = 0.8,
     seed: int = 0,
 ) -> float:
-    """Expected number of audits with which the lower bound on recall reaches `bound`; infinite if none is enough.
-
-    From the probability of the class, which rows are ``quiet`` (no alarm) and `audit_scores` or ones. ``power`` is the
-    probability that audits show the bound if the probabilities are right, by simulation.
-    """
+    """Audits with which the lower bound on recall reaches ``bound`` with this power, by simulation; maybe infinite."""
     _share(bound, "bound"), _share(confidence, "confidence"), _share(power, "power")
     rng, n_quiet, own = np.random.default_rng(seed), int(quiet.sum()), chance[quiet]
     caught = rng.poisson(float(chance[~quiet].sum()), _SIMULATIONS)

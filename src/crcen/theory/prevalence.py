@@ -22,12 +22,10 @@ def shifted_probabilities(p: Array, trained: Array, shares: Array) -> Array:
 def estimate_shares(
     p: Array, trained: Array, *, level: float = LEVEL, uncertainty: Array | None = None
 ) -> tuple[Interval, ...]:
-    """Maximum-likelihood class shares of rows without labels, with intervals from the likelihood ratio.
+    """Maximum-likelihood class shares of rows without labels under label shift, with likelihood-ratio intervals.
 
-    Under label shift, rows of a class look as they did in training and only the shares differ. The likelihood Π Σ_k
-    p_k·s_k/trained_k is maximised by EM (Saerens, Latinne and Decaestecker 2002). The rows must not be unlike the
-    training rows in any other way, and the probabilities (n, K) must be calibrated. ``uncertainty`` (K,) are standard
-    deviations of the model's own error in log-odds, added to the intervals on the log-odds scale.
+    By EM (Saerens, Latinne and Decaestecker 2002) from calibrated probabilities (n, K). ``uncertainty`` (K,) is the
+    model's own error in log-odds, which makes the intervals longer.
     """
     if p.ndim != 2 or len(p) < 1 or trained.shape != (p.shape[1],) or not (trained > 0.0).all():
         raise InvalidInput(f"shares need probabilities (n, K) and K shares above 0, got {p.shape} and {trained.shape}")

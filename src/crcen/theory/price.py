@@ -15,16 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.checks import check_binary_target, check_class_numbers, check_probabilities, check_row_weights
 from crcen.theory.cost_matrix import CostMatrix
-from crcen.theory.rows import (
-    Array,
-    Shown,
-    as_numpy,
-    check_binary_target,
-    check_class_numbers,
-    check_probabilities,
-    check_row_weights,
-)
+from crcen.theory.rows import Array, Shown, as_numpy
 
 _NEEDS_COUNTS = (
     "class counts are needed to turn {!r} into {}: resolve it first with resolve(weighting, n_pos, n_neg), or pass the "
@@ -104,10 +97,7 @@ class CostRatio(_Spec):
 
 
 class Budget(_Spec):
-    """False alarms that one more catch may cost, above 0: the cost ratio, stated for decisions.
-
-    A budget B needs λ = B / (1 + B). It is the price of the last catch, not of the average.
-    """
+    """False alarms that one more catch may cost, above 0: the cost ratio, stated for decisions on the last catch."""
 
 
 class Goal:
@@ -280,21 +270,14 @@ class Price(Shown):
 
     @property
     def cost_matrix(self) -> CostMatrix:
-        """The costs that it states, in the order of the classes: a mistake on a class costs the weight of the class.
-
-        For two classes without given costs the unit is one false alarm.
-        """
+        """The costs that it states: a mistake on a class costs its weight; in false alarms for two classes."""
         if self.costs is not None:
             return self.costs
         weights = self.weights if self.positive is None else _by_column(self.cost_ratio, 1.0, self.positive)
         return CostMatrix(weights[:, None] * (1.0 - np.eye(self.n_classes)))
 
     def decide(self, p: ArrayLike) -> NDArray[Any]:
-        """Decide by natural probabilities; a tie is no alarm, or the first of the cheapest decisions.
-
-        For p (n,) of the positive class: whether the row gets an alarm, p > 1 − λ. For columns (n, K): numbers of
-        classes, or of actions of the cost matrix.
-        """
+        """Decide by natural probabilities, (n,) of the positive class or (n, K); of equals no alarm, or the first."""
         chances = check_probabilities(p, "p")
         if chances.ndim == 1 and self.positive is not None:
             if self.costs is None or not self.costs.actions:

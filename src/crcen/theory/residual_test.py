@@ -12,19 +12,15 @@ from numpy.typing import ArrayLike
 from scipy.special import chdtrc, fdtrc
 
 from crcen.exceptions import InvalidInput
-from crcen.theory.price import Price, WeightingLike, cost_ratio_of
-from crcen.theory.rows import (
-    Array,
-    Index,
-    Shown,
+from crcen.theory.checks import (
     check_binary_target,
     check_class_numbers,
     check_class_probabilities,
     check_probabilities,
     check_row_weights,
-    p_text,
-    plain,
 )
+from crcen.theory.price import Price, WeightingLike, cost_ratio_of
+from crcen.theory.rows import Array, Index, Shown, p_text, plain
 
 # With fewer rows of a class among new rows the residual is not nearly normal.
 FEWEST_TO_TEST = 20
@@ -79,11 +75,7 @@ def quadratic_form(sums: Array, variance: Array) -> tuple[float, int]:
 def joint_test(
     sums: Array, variance: Array, total: float, error: TrainingError | None = None, jacobian: Array | None = None
 ) -> JointTest:
-    """Test that sums (m,) with this covariance under the model have mean 0.
-
-    Rows whose residuals are tiny beside ``total``, the weight of all rows, were balanced. ``jacobian`` (m, K) is what
-    log-odds add to the means of the sums, for a measured error of the fitted model.
-    """
+    """Test that sums (m,) with this covariance have mean 0; ``jacobian`` (m, K) is the effect of log-odds on them."""
     if not (np.diag(variance) > 0.0).all():
         return JointTest.none(len(sums), "every output is 0 or 1, so the residual has no variance under the model")
     if np.abs(sums).max() <= _BALANCED * total:
@@ -106,22 +98,12 @@ def joint_pair_test(
 
 @dataclass(frozen=True, eq=False)
 class TrainingError:
-    """Uncertainty of a fitted model's mean log-odds that its finite training set leaves.
+    """Uncertainty of a fitted model's mean log-odds that its finite training set leaves."""
 
-    Parameters
-    ----------
-    covariance, least : float64 array of shape (K, K)
-        Over training sets, of the mean log-odds of all classes as the residuals weigh them; and its lower limit.
-    degrees : float
-        Degrees of freedom of its scale as an estimate; infinite if it is known.
-    pairs : float
-        How much each new row raises the variances of the pairwise equations.
-    """
-
-    covariance: Array
-    degrees: float
-    least: Array
-    pairs: float = 0.0
+    covariance: Array  # (K, K), over training sets, of the mean log-odds of all classes as the residuals weigh them
+    degrees: float  # of freedom of its scale as an estimate; infinite if it is known
+    least: Array  # (K, K), its lower limit
+    pairs: float = 0.0  # how much each new row raises the variances of the pairwise equations
 
     def __post_init__(self) -> None:
         for name in ("covariance", "least"):
@@ -189,11 +171,7 @@ class TrainingError:
         return np.asarray(np.diag(variance) + np.maximum(estimated, least))
 
     def test(self, sums: Array, variance: Array, jacobian: Array) -> tuple[float, int, float]:
-        """Statistic, degrees of freedom and p-value of sums with this covariance and jacobian (m, K) under the model.
-
-        The p-value is the larger of two: with the estimated error, by Snedecor's F (Student's t for one sum), and with
-        its lower limit, which is no estimate.
-        """
+        """Statistic, degrees of freedom, p-value: the larger one of F with the estimate and χ² with its lower limit."""
         found = []
         for part, is_estimate in zip(self._added(jacobian), (True, False), strict=True):
             whole = variance + part
@@ -222,10 +200,7 @@ def _f_tail(statistic: float, degrees: int, below: float) -> float:
 
 @dataclass(frozen=True)
 class ResidualSums:
-    """Sums over rows for one class against the rest; sums of parts of the rows add up.
-
-    With s a row's sample weight, q its weighted and p its natural probability under the model.
-    """
+    """Sums over rows, with sample weight s, for one class against the rest; sums of parts of the rows add up."""
 
     n_rows: int = 0
     n_pos: int = 0
@@ -300,10 +275,7 @@ class JointResidualSums:
 def residual_sums(
     y: ArrayLike, q: ArrayLike, weighting: WeightingLike, sample_weight: ArrayLike | None = None
 ) -> ResidualSums:
-    """Sum what the residual test of two classes needs over rows; classes may be absent.
-
-    Labels are 0/1 or bool, q (n,) the weighted probabilities of the positive class, trained under ``weighting``.
-    """
+    """Sums of the residual test of two classes, from 0/1 or bool labels and weighted probabilities q (n,)."""
     positive, outputs = check_binary_target(y), check_probabilities(q)
     if outputs.shape != positive.shape:
         raise InvalidInput(f"q must have one value for each of the {positive.size} rows, got shape {outputs.shape}")

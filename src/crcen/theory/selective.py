@@ -1,8 +1,4 @@
-"""Selective labels: audits of rows without an alarm, and what their labels say about all rows.
-
-A row is labelled because it raised an alarm (audit probability e = 1) or because it was drawn with a known probability
-e. Weighting labelled rows by 1/e makes every sum unbiased for all rows (Horvitz and Thompson 1952).
-"""
+"""Selective labels: audits of rows without an alarm, drawn with known probabilities e; estimates weighted by 1/e."""
 
 import math
 from typing import NamedTuple
@@ -28,11 +24,7 @@ _LOG_STAKES = -np.log(np.arange(1.0, 11.0) * (1.0 / np.arange(1.0, 11.0)).sum())
 
 
 def audit_scores(p: Array, weights: Array) -> Array:
-    """Standard deviation of each row's residuals, to which Neyman's allocation is proportional.
-
-    The root of Σ_k Var(w_y(1{y = k} − q_k)), q ∝ w·p, for probabilities (n, K) and class weights; for two classes
-    proportional to h√(p(1 − p)) with h = c / (cp + 1 − p).
-    """
+    """Standard deviation of each row's residuals, √Σ_k Var(w_y(1{y = k} − q_k)): Neyman's allocation of audits."""
     q = p * weights
     q = q / q.sum(axis=1, keepdims=True)
     distance = 1.0 - 2.0 * q + (q**2).sum(axis=1, keepdims=True)  # |e_j − q|²
@@ -40,11 +32,7 @@ def audit_scores(p: Array, weights: Array) -> Array:
 
 
 def audit_probabilities(scores: Array, quiet: Bools, n_audits: float, *, floor: float = AUDIT_FLOOR) -> Array:
-    """Probability of being checked: 1 for alarms, proportional to the score for quiet rows, not below a floor.
-
-    ``n_audits`` quiet rows are drawn in expectation. ``scores`` of ones give equal probabilities. ``floor`` is the
-    smallest probability as a share of n_audits / quiet rows; a small one makes bounds on missed positives long.
-    """
+    """Probabilities of ``n_audits``: 1 for alarms, by score for quiet rows, not below a share of equal ones."""
     n_quiet = int(quiet.sum())
     if not (n_audits > 0.0 and 0.0 < floor <= 1.0):
         raise InvalidParameter(f"audits need a number above 0 and a floor in (0, 1], got {n_audits:g} and {floor:g}")
@@ -89,17 +77,10 @@ def audit_draws(keys: Keys, e: Array, seed: int) -> Bools:
 
 
 def missed_bound(e_quiet: Array, audited: Bools, hit: Bools, confidence: float = LEVEL) -> float:
-    """Upper confidence bound on the number of hits among all quiet rows, from those found by audits.
+    """Upper confidence bound on the hits among all quiet rows, from those found by audits, whatever the labels are.
 
-    It holds with at least this confidence over the draws, whatever the labels are. ``e_quiet`` are audit probabilities
-    of all quiet rows, ``audited`` those drawn and labelled, ``hit`` whether an audited row counts.
-
-    Notes
-    -----
-    At most three distinct probabilities: N · Clopper–Pearson's bound in each stratum, Bonferroni over strata. Others:
-    for 0 < θ ≤ 1 and r = 1 − θ·min e, each missed positive i multiplies E[Π_{found} (1 − θ·min e / e_i)] by r exactly.
-    So with T of them the mean of Π(1 − θ·min e/e_i)·r^−T is 1, and T with a value of 1/(1 − confidence) or more are
-    excluded. A mixture over θ is bet.
+    Up to three distinct probabilities: N · Clopper–Pearson's bound in each stratum, Bonferroni over strata. Otherwise a
+    mixture of bets over θ: with T hits the mean of Π_found(1 − θ·min e/e_i)·(1 − θ·min e)^−T is 1.
     """
     n, found = len(e_quiet), audited & hit
     if not n:
@@ -135,12 +116,10 @@ def betting_bound(least: float, e_found: Array, most: float, alpha: float) -> fl
 def recall_bounds(
     y: Index, actions: Index, e: Array, default: int, n_classes: int, confidence: float = LEVEL
 ) -> tuple[Array, Array]:
-    """Lower bound on the recall of each class, and upper bound on its missed rows, both of shape (n_classes,).
+    """Lower bound on the recall of each class, and upper bound on its missed rows, both (n_classes,).
 
-    ``y`` is −1 for rows without a label, ``e`` the audit probability (1 for alarms), ``default`` the action that raises
-    no alarm: rows with it are quiet. TP / (TP + FN + U): TP and FN are counted among the alarms, which are all
-    labelled, and U bounds the rows of the class among the quiet ones. For the class of the default action TP is among
-    the quiet rows and bounded from below. Alarms without a label are left out. The confidence holds for each class.
+    ``y`` is −1 without a label, ``e`` the audit probability (1 for alarms), ``default`` the action without an alarm.
+    Recall is TP / (TP + FN + U), where U bounds the rows of the class among the quiet ones.
     """
     quiet, labelled = actions == default, y >= 0
     e_quiet, audited, recalls, missed = e[quiet], labelled[quiet], np.full(n_classes, np.nan), np.zeros(n_classes)
@@ -159,12 +138,9 @@ def recall_bounds(
 def audited_cost(
     y: Index, actions: Index, p: Array, costs: Array, e: Array, default: int, *, level: float = LEVEL
 ) -> Interval:
-    """Doubly robust mean cost (1/n) Σ[m + A/e·(ℓ − m)] with m = Σ_k p_k·cost, and its interval.
+    """Doubly robust mean cost (1/n) Σ[m + A/e·(ℓ − m)], m = Σ_k p_k·cost (Robins, Rotnitzky and Zhao 1994).
 
-    Arguments as in `recall_bounds`, with costs (K, A). Right if the audit probabilities are right, with less variance
-    if the probabilities p are too (Robins, Rotnitzky and Zhao 1994). The limits combine, by MOVER, exact limits of the
-    cells among alarms and gamma limits of the weighted counts among quiet rows (Fay and Feuer 1997), in which an unseen
-    row would have the largest weight.
+    MOVER over exact limits of the cells among alarms and gamma limits of the quiet ones (Fay and Feuer 1997).
     """
     n, labelled, quiet = len(y), y >= 0, actions == default
     counts_now = labelled | quiet  # alarms without a label are left out
@@ -205,10 +181,7 @@ def _gamma_reach(weights: Array, largest: float, alpha: float) -> tuple[float, f
 
 
 def clipped_weights(weights: Array, least: float = 0.5) -> tuple[Array, float]:
-    """Weights cut at the largest value with which Kish's effective sample size is at least this share of the rows.
-
-    Also returns the cut, infinite if nothing was changed.
-    """
+    """Weights cut so that the effective sample size is at least this share of the rows; and the cut, maybe infinite."""
     if effective_size(weights) >= least * len(weights):
         return weights, math.inf
 

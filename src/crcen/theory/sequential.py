@@ -1,8 +1,4 @@
-"""Tests and intervals that are valid at any time: an exact e-process for drift, and confidence sequences of means.
-
-An e-process is at most 1 in expectation at every stopping time if nothing has changed. By Ville's inequality it ever
-reaches 1/α with probability at most α, however often it is looked at.
-"""
+"""Anytime-valid tests: an e-process for drift (an alarm at 1/α is false with probability at most α), and means."""
 
 import math
 from dataclasses import dataclass, field, fields, replace
@@ -14,9 +10,10 @@ from scipy.optimize import brentq
 from scipy.special import logsumexp, ndtr
 
 from crcen.exceptions import InvalidInput
+from crcen.theory.checks import check_row_weights
 from crcen.theory.price import Price
 from crcen.theory.residual_test import JointResidualSums, joint_residual_sums
-from crcen.theory.rows import Array, check_row_weights
+from crcen.theory.rows import Array
 
 GRID_SIZE = 81
 # Drifts in log-odds up to ±3, denser near 0.
@@ -27,11 +24,7 @@ _FAR = 1e3  # log-odds
 
 
 def log_likelihoods(hit: ArrayLike, p: Array, weights: Array | None = None) -> Array:
-    """Log-likelihood ratio ℓ(d) = Σ w[d·y − log(1 + p(e^d − 1))] of a drift d of the log-odds against none.
-
-    Weights within [0, 1], scaled by a constant fixed in advance, keep the expectation of e^ℓ at most 1 (Jensen). Rows
-    of a cluster that together weigh 1 count as one arrival, however they depend on each other.
-    """
+    """ℓ(d) = Σ w[d·y − log(1 + p(e^d − 1))] of each drift d; with weights in [0, 1] E e^ℓ stays at most 1 (Jensen)."""
     y, rise, total = np.asarray(hit, dtype=np.float64), np.expm1(GRID), np.zeros(GRID_SIZE)
     w = np.ones(len(y)) if weights is None else weights
     for start in range(0, len(y), _CHUNK):
@@ -78,11 +71,10 @@ def stream_sums(
     cluster_sizes: Array | None = None,
     weight_unit: float = 0.0,
 ) -> StreamSums:
-    """Sum rows of K classes: class numbers and weighted probabilities (n, K); of two classes the second is positive.
+    """Sum rows with class numbers and weighted probabilities (n, K); of two classes the second is positive.
 
-    ``cluster_sizes`` (n,) are the rows in each row's cluster: they share the weight of one, and may all be alike.
-    ``weight_unit`` is the sample weight that counts as 1 in the likelihood, larger ones too; 0 stands for the typical
-    weight of these rows, which is known before any label counts.
+    Rows of a cluster (``cluster_sizes``) share the weight of one. ``weight_unit`` is the sample weight that counts as 1
+    in the likelihood, larger ones too; 0 is the typical weight of these rows.
     """
     weights = check_row_weights(sample_weight, numbers.size)
     sizes = np.ones(numbers.size) if cluster_sizes is None else cluster_sizes
@@ -104,12 +96,10 @@ def typical_weight(weights: Array) -> float:
 
 @dataclass(frozen=True)
 class DriftProcess:
-    """E-process for a drift of the log-odds, with the state ℓ(d) on a grid of 81 drifts.
+    """E-process for a drift of the log-odds: E = Σ_d g(d)e^{ℓ(d)} / Σ_c M_c sup_{ε ∈ c} e^{ℓ(ε)}.
 
-    E = Σ_d g(d)e^{ℓ(d)} / Σ_c M_c sup_{ε ∈ c} e^{ℓ(ε)}: a mixture over drifts, over the largest likelihood of what may
-    be wrong without drift. That is any constant error within `tolerance`, and the model's own error, normal with
-    `centre` and `spread`; its distribution is split into cells c of mass M_c. Between grid points ℓ is bounded by its
-    concavity, so E is never too large.
+    The denominator bounds what may be wrong without drift: constant errors within the tolerance and the model's own
+    error, normal with `centre` and `spread`, in cells c of mass M_c. Concavity bounds ℓ between grid points.
     """
 
     tolerance: float = 0.0  # constant drift in log-odds that is no reason for an alarm; fixed in advance
@@ -143,11 +133,7 @@ class DriftProcess:
         return log_mass, low - self.tolerance, high + self.tolerance, place, np.full(len(place), 0.5)
 
     def _largest(self, likelihood: Array, low: Array, high: Array) -> Array:
-        """Upper bounds on ℓ over intervals [low, high], (..., intervals): secants of the neighbouring grid intervals.
-
-        On [x_j, x_{j+1}] a concave function lies below the secants of both neighbours. At the ends of the grid one
-        neighbour is missing, and beyond the grid the last secant bounds.
-        """
+        """Upper bounds on ℓ over intervals [low, high], (…, intervals), by secants of neighbouring grid intervals."""
         x, f = GRID, np.asarray(likelihood)[..., None, :]
         slope = np.diff(f) / np.diff(x)
         steep, flat = slope[..., :1], slope[..., -1:]
@@ -173,11 +159,7 @@ class DriftProcess:
         return np.asarray(np.maximum(inside, np.maximum(below, above)))
 
     def log_evidence(self, since: Array, before: Array | None = None) -> Array:
-        """Log E that a change began at a point fixed in advance, or at each of several points of one stream.
-
-        ``since`` is ℓ of the rows since that point, (GRID_SIZE,) or (…, points, GRID_SIZE), ``before`` that of the
-        stream's rows before it, from which more is known about the model's own error.
-        """
+        """Log E of a change at points fixed in advance, by ℓ (…, GRID_SIZE) of the rows since and before them."""
         log_mass, low, high, place, part = self._cells
         evidence = logsumexp(self._log_prior + since, axis=-1)
         if before is None:
@@ -237,12 +219,7 @@ _STAKES = np.full(len(_BETS), 1.0 / len(_BETS))
 
 @dataclass(frozen=True)
 class ConfidenceSequence:
-    """Confidence interval of a mean of bounded values that holds at all times together, by betting.
-
-    Against a mean m the capital ½Σ_b s_b Π(1 + λ_b(x − m)) + ½Σ_b s_b Π(1 − λ′_b(x − m)) is a martingale if m is right;
-    m is excluded once it reaches 1/α (Waudby-Smith and Ramdas 2024, with fixed bets). The range of the values is fixed
-    in advance; the state is how often each distinct value was seen.
-    """
+    """Confidence interval of a mean of bounded values, valid at all times (betting: Waudby-Smith and Ramdas 2024)."""
 
     low: float
     high: float

@@ -1,9 +1,4 @@
-"""Tests of residual sums: saddlepoint tails, stratified samples, clusters, sample weights, model uncertainty.
-
-A statistic S = Σ x_i(y_i) is described by its `values` x of shape (n, K), the contribution of each row for each
-possible class, and by the probabilities p of shape (n, K). Its mean under the model is zero: Σ_k p_ik x_ik = 0. For two
-classes x = w·h·(y − p) with h = c / (cp + 1 − p), up to a constant.
-"""
+"""Tests of residual sums S = Σ x_i(y_i), with contributions x and probabilities p (n, K) with Σ_k p_ik x_ik = 0."""
 
 import math
 from collections.abc import Sequence
@@ -21,10 +16,7 @@ _MOST_STEPS = 100
 
 
 def residual_values(p: Array, weights: Array, k: int, sample_weight: Array | None = None) -> Array:
-    """Contributions s·w_y(1{y = k} − q_k) to the residual of class k, shape (n, K).
-
-    From natural probabilities p (n, K) and class weights (K,), with q ∝ w·p and optional sample weights s.
-    """
+    """Contributions s·w_y(1{y = k} − q_k) to the residual of class k, (n, K), by natural p (n, K) and class weights."""
     q = p * weights
     q = q / q.sum(axis=1, keepdims=True)
     values = -q[:, [k]] * weights
@@ -50,12 +42,7 @@ def is_lopsided(values: Array, p: Array) -> bool:
 
 
 def stratified_factor(values: Array, p: Array) -> float:
-    """Variance of S given the class counts, over its variance for randomly drawn rows: E Var(x | y) / E Var(x).
-
-    1 − Σ_k (Σ_i p_ik x_ik)² / (n π_k V), with class shares π. For two classes of equal weight this is Tjur's
-    coefficient of discrimination. The label variance is multiplied by it if stratification fixed the class counts of
-    the test rows.
-    """
+    """Variance of S given the class counts, over that of rows drawn at random: 1 − Σ_k (Σ_i p_ik x_ik)² / (n π_k V)."""
     variance, counts = variance_of(values, p), p.sum(axis=0)
     if variance <= 0.0:
         return 1.0
@@ -66,13 +53,7 @@ def stratified_factor(values: Array, p: Array) -> float:
 
 
 def upper_tail(values: Array, p: Array, total: float, extra: float = 0.0) -> float:
-    """P(S ≥ total) under the model by the Lugannani–Rice approximation.
-
-    ``extra`` is the variance of an independent normal error added to S (model uncertainty A²σ²). With K(t) = Σ log Σ_k
-    p_k e^{t x_k} + ½ t² extra, solve K′(t) = S; then r = sign(t)√(2(tS − K)), u = t√K″ and T = 1 − Φ(r) + φ(r)(1/u −
-    1/r). At t → 0 the limit of 1/u − 1/r is −κ₃/(6 κ₂^{3/2}). For lattice sums T approximates P(S > total) + ½P(S =
-    total). If S is at the end of its range, the probability is exact.
-    """
+    """P(S ≥ total) by Lugannani and Rice, exact at the ends of the range; ``extra`` is a normal error's variance."""
     variance = variance_of(values, p) + extra
     if variance <= 0.0:
         return 0.5
@@ -187,11 +168,8 @@ def residual_test(
 ) -> ResidualTest:
     """Test whether S has mean zero; the unit of the values does not matter.
 
-    ``uncertainty`` is a sequence of (variance, degrees of freedom): what the model's own error adds to the variance of
-    S, A²σ², with the degrees of freedom of σ² as an estimate; the largest p-value over it is returned. With
-    ``clusters`` the variance is max(V, Σg²) + A²σ² with cluster sums g, and the p-value that of Student's t with
-    (Σg²)²/Σg⁴ degrees of freedom. ``is_stratified``: the class counts were fixed when the rows were drawn, see
-    `stratified_factor`.
+    ``uncertainty`` holds pairs (variance that the model's error adds, degrees of freedom of its estimate); the largest
+    p-value counts. ``clusters`` use Student's t; ``is_stratified``: class counts were fixed when rows were drawn.
     """
     contributions = np.take_along_axis(values, y[:, None], axis=1)[:, 0]
     factor = stratified_factor(values, p) if is_stratified else 1.0

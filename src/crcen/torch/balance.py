@@ -14,9 +14,9 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sequent
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.balance import balance_shift, class_shifts
+from crcen.theory.checks import check_class_numbers
 from crcen.theory.key_equation import KeyEquation, key_equation_of_logits, without_test
 from crcen.theory.price import Price
-from crcen.theory.rows import check_class_numbers
 from crcen.torch.loss import Inputs, NaturalLogits, Outputs, Weighting, price_of
 
 Array = NDArray[np.float64]
@@ -71,13 +71,6 @@ def balance_(
     KeyEquation
         On these rows, with the stored bias.
 
-    Raises
-    ------
-    InvalidParameter
-        If there is no output bias, or the weighting does not fit.
-    InvalidInput
-        If batches cannot be used, or a class is absent.
-
     Notes
     -----
     The solve is exact in float64. A float32 bias b is stored with an error of up to 6e-8·|b|, which leaves a residual
@@ -122,10 +115,7 @@ def _collect_rows(module: nn.Module, batches: Iterable[Batch], name: str | None)
 
 
 def solved_shifts(rows: "Collected", price: Price, logits: Array | None = None, n_outputs: int | None = None) -> Array:
-    """Values to add to the output biases so that the key equations hold.
-
-    Several of them have mean 0, because softmax ignores it and biases stay small. ``logits`` replace those of the rows.
-    """
+    """Values to add to the output biases so that the key equations hold; several of them have mean 0."""
     logits = rows.logits if logits is None else logits
     columns = n_outputs or logits.shape[1]
     if len(price.weights) > 2:
@@ -166,11 +156,7 @@ def _check_same(removed: Tensor | None, price: Price) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Collected:
-    """Logits (n, C), class numbers (n,) and row weights (n,) or None; C is 1 if one logit distinguishes two classes.
-
-    A row with soft labels appears once for each class that has a share of it, weighted by the share: the loss and its
-    equation are the same.
-    """
+    """Logits (n, C), class numbers, row weights; a row with soft labels appears once for each class, by its share."""
 
     logits: Array
     y: NDArray[np.int64]
@@ -392,10 +378,7 @@ def _n_processes() -> int:
 
 
 def _gathered(own_rows: Callable[[], tuple[Collected, Target]]) -> tuple[Collected, Target]:
-    """The rows of all processes, in their order, and what this process has apart from them.
-
-    Every process must call this. If one of them fails, all do, so that none waits.
-    """
+    """The rows of all processes, in order, and what this process has apart from them; if one fails, all do."""
     own: tuple[Collected, Target] | None = None
     failure: Exception | None = None
     try:

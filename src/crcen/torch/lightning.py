@@ -28,22 +28,10 @@ def _package() -> ModuleType:
 class BalanceCallback(_package().Callback):  # type: ignore[misc]
     """Balances the output bias on the training rows when a fit ends.
 
-    Checkpoints of earlier epochs are not balanced: save one after the fit (``trainer.save_checkpoint``).
-
-    Parameters
-    ----------
-    weighting : optional
-        The weighting of the training, as in `crcen.torch.balance_`; default: the only `ClassWeightedLoss` among its
-        attributes.
-    batches : optional
-        Rows to solve on; default: those of the training loader, each once.
-    bias : str, optional
-        Name of the output bias, as in `crcen.torch.balance_`.
-
-    Attributes
-    ----------
-    key_equation_ : KeyEquation
-        On these rows, after the solve; not evidence: test on new rows.
+    Checkpoints of earlier epochs are not balanced: save one after the fit (``trainer.save_checkpoint``). ``weighting``
+    (default: the only `ClassWeightedLoss` among the module's attributes), ``batches`` (default: the rows of the
+    training loader, each once) and ``bias`` are those of `crcen.torch.balance_`. ``key_equation_`` is on these rows,
+    after the solve; not evidence: test on new rows.
     """
 
     def __init__(self, weighting: Weighting = None, *, batches: Batches = None, bias: str | None = None) -> None:

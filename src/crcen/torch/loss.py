@@ -59,12 +59,7 @@ def weighting_of(holder: nn.Module) -> nn.Module:
 
 
 def weights_of_classes(weighting: Weighting, counts: Array | None = None) -> Array:
-    """Weights (K,) for a loss.
-
-    A price for two classes gives weights in the ratio (1 − λ) : λ with mean 1 over the counted rows, so that the loss
-    is as large as an unweighted one (without counts: over equally many rows of both classes). Weights given one by one
-    are unchanged.
-    """
+    """Weights (K,) for a loss; those of a price for two classes have mean 1 over the counted rows."""
     given = stated_weights(weighting)
     if isinstance(given, Price):
         return given.weights if given.positive is None else _of_price(given)
@@ -160,13 +155,7 @@ class ClassWeightedLoss(nn.Module):
 
     @classmethod
     def from_torch(cls, loss: nn.Module) -> "ClassWeightedLoss":
-        """The weights of one of torch's losses, divided by rows.
-
-        Parameters
-        ----------
-        loss : nn.BCEWithLogitsLoss or nn.CrossEntropyLoss
-            With ``pos_weight`` or ``weight``, and the default mean.
-        """
+        """The weights of ``nn.BCEWithLogitsLoss`` or ``nn.CrossEntropyLoss`` (with a mean), divided by rows."""
         if not isinstance(loss, nn.BCEWithLogitsLoss | nn.CrossEntropyLoss):
             raise InvalidParameter(
                 f"from_torch takes nn.BCEWithLogitsLoss or nn.CrossEntropyLoss: got {type(loss).__name__}."

@@ -16,17 +16,8 @@ Net = Any  # of skorch, which no type checker sees, with the rows that it takes
 class BalanceCallback(Callback):  # type: ignore[misc]
     """Balances the output bias on the rows given to ``fit`` when training ends; must be the last callback.
 
-    Parameters
-    ----------
-    weighting : optional
-        The weighting of the training, as in `crcen.torch.balance_`; default: its criterion, a `ClassWeightedLoss`.
-    bias : str, optional
-        Name of the output bias, as in `crcen.torch.balance_`.
-
-    Attributes
-    ----------
-    key_equation_ : KeyEquation
-        On these rows, after the solve; not evidence: test on new rows.
+    ``weighting`` (default: the criterion, a `ClassWeightedLoss`) and ``bias`` are those of `crcen.torch.balance_`.
+    ``key_equation_`` is on these rows, after the solve; not evidence: test on new rows.
 
     Examples
     --------
@@ -46,13 +37,7 @@ class BalanceCallback(Callback):  # type: ignore[misc]
 
 
 def natural_probabilities(weighting: Weighting, counts: Counts = None) -> Callable[[Tensor], Tensor]:
-    """For ``predict_nonlinearity``: natural probabilities, one column per class, from weighted logits.
-
-    Parameters
-    ----------
-    weighting, counts
-        As in `crcen.torch.ClassWeightedLoss`.
-    """
+    """For ``predict_nonlinearity``: natural probabilities from logits as of `crcen.torch.ClassWeightedLoss`."""
     return _Natural(NaturalLogits(nn.Identity(), weighting, counts))
 
 

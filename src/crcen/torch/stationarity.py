@@ -1,7 +1,4 @@
-"""How far a trained module is from its key equation, and why.
-
-Each possible cause is tested: it is put into the equation, which is solved with and without it.
-"""
+"""How far a trained module is from its key equation, and why: the equation is solved with and without each cause."""
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
@@ -48,43 +45,21 @@ Loss = Any  # a module, or another callable of logits and targets
 
 @dataclass(frozen=True)
 class Cause:
-    """One possible reason for a distance from the key equation.
+    """One possible reason for a distance from the key equation."""
 
-    Parameters
-    ----------
-    name : str
-        Such as ``"label smoothing"``.
-    verdict : {"explains it", "present", "absent", "not examined"}
-        It explains the distance if at most half of it remains when the cause is part of the equation.
-    left : float
-        The largest remaining distance of an output, in log-odds; NaN if not examined.
-    sentence : str
-        What was tested, or what would be needed to test it.
-    """
-
-    name: str
-    verdict: str
-    left: float
-    sentence: str
+    name: str  # such as "label smoothing"
+    verdict: str  # "explains it" (at most half of the distance remains with it), "present", "absent" or "not examined"
+    left: float  # the largest remaining distance of an output, in log-odds; NaN if not examined
+    sentence: str  # what was tested, or what would be needed to test it
 
 
 @dataclass(frozen=True, eq=False)
 class Stationarity:
-    """The distance of each output bias from the key equation, and its possible causes.
+    """The distance of each output bias from the key equation, and its possible causes."""
 
-    Parameters
-    ----------
-    equation : KeyEquation
-        On these rows, with the current module.
-    shifts : float64 array of shape (1,) or (K,)
-        Values to add to the output biases, in log-odds, so that the equation holds: what `crcen.torch.balance_` adds.
-    causes : tuple of Cause
-        All known causes, examined or not.
-    """
-
-    equation: KeyEquation
-    shifts: Array
-    causes: tuple[Cause, ...]
+    equation: KeyEquation  # on these rows, with the current module
+    shifts: Array  # (1,) or (K,), log-odds that `crcen.torch.balance_` would add so that the equation holds
+    causes: tuple[Cause, ...]  # all known ones, examined or not
 
     @property
     def distance(self) -> float:
@@ -155,15 +130,6 @@ def stationarity(
     bias : str, optional
         Name of the output bias, as in `crcen.torch.balance_`.
 
-    Returns
-    -------
-    Stationarity
-        Printing it shows a line for each cause.
-
-    Raises
-    ------
-    InvalidInput, InvalidParameter
-        If batches, weighting or sampler cannot be used.
     """
     if loss is not None and not callable(loss):
         raise InvalidParameter(f"loss must be callable with logits and targets: got {type(loss).__name__}.")

@@ -13,20 +13,9 @@ Arguments = Any  # of the trainer
 class BalanceCallback(TrainerCallback):
     """Balances the output bias on the training rows when training ends; save the model afterwards.
 
-    Parameters
-    ----------
-    weighting
-        The weighting of the training, as in `crcen.torch.balance_`: the `ClassWeightedLoss` that is the trainer's
-        ``compute_loss_func``.
-    batches : optional
-        Rows to solve on; default: those of the training loader.
-    bias : str, optional
-        Name of the output bias, as in `crcen.torch.balance_`.
-
-    Attributes
-    ----------
-    key_equation_ : KeyEquation
-        On these rows, after the solve; not evidence: test on new rows.
+    ``weighting`` (the `ClassWeightedLoss` that is the trainer's ``compute_loss_func``), ``batches`` (default: the rows
+    of the training loader) and ``bias`` are those of `crcen.torch.balance_`. ``key_equation_`` is on these rows, after
+    the solve; not evidence: test on new rows.
     """
 
     def __init__(self, weighting: Weighting, *, batches: Batches = None, bias: str | None = None) -> None:

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.rows import check_binary_target, check_class_numbers, check_row_weights
+from crcen.theory.checks import check_binary_target, check_class_numbers, check_row_weights
 from crcen.training.device import find_device
 from crcen.training.jobs import TrainingJob, TrainingResult
 from crcen.training.planner import (

@@ -79,11 +79,7 @@ def cohort_numbers(cohort: object, n: int | None = None) -> tuple[Index, bool]:
 
 @dataclass
 class Cohorts:
-    """Sums of cohorts whose labels may still be coming.
-
-    Cohort c is complete as soon as the present cohort is beyond c + delay. Only sums are kept, so memory does not grow
-    with rows, and at most delay + 1 cohorts are held.
-    """
+    """Sums of cohorts whose labels may still be coming; c is complete when the present cohort is beyond c + delay."""
 
     delay: int
     present: int | None = None

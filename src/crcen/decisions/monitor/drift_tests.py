@@ -1,10 +1,4 @@
-"""Has the log-odds error of a model changed? Evidence that may be looked at after every batch, for ever.
-
-For a growing list of starting points the rows since that point are compared with what is known about the model's error
-from the reference rows and the rows before it. Two classes have an exact e-process over a grid of drifts; more classes
-have a mixture over normal residuals, which detects a drift sooner than one e-process for each class. docs/monitor.md
-derives both.
-"""
+"""Has the log-odds error of a model changed? Evidence that may be looked at after every batch; see docs/monitor.md."""
 
 import math
 from dataclasses import dataclass, fields
@@ -109,11 +103,7 @@ class Tally:
 
     @property
     def drift(self) -> Array:
-        """Error of each class's log-odds against all others, log(out / into), (K,).
-
-        If one class's log-odds alone are off, by d, E[out] = e^d · E[into] exactly, for any d and any weights. If a
-        side is 0, two classes have score / information and more have NaN.
-        """
+        """Error of each class's log-odds against all others, log(out / into), (K,); linear for K = 2 if a side is 0."""
         both = (self.out > 0.0) & (self.into > 0.0)
         ratio = np.divide(self.out, self.into, out=np.ones(len(both)), where=both)
         linear = math.nan
@@ -144,12 +134,7 @@ def stacked(tallies: list[Tally]) -> Tally:
 
 
 def log_evidence(difference: Array, clock: Array, allowance: Array, scale: float) -> Array:
-    """Log of Robbins' mixture for a drift beyond an allowance; without one its mean is at most 1 at any stopping time.
-
-    ``difference`` is the estimated drift D, ``clock`` = 1 / Var D: without a drift clock · D is Brownian motion on the
-    clock. The excess over the allowance is mixed over a half-normal law of this scale, half of it on either side:
-    log ½(e⁺ + e⁻), 0 where the clock is 0.
-    """
+    """Log of Robbins' mixture for a drift beyond an allowance, by the estimated drift and its clock, 1 / variance."""
     spread = 1.0 + scale**2 * clock
     log_sides = []
     for side in (1.0, -1.0):
@@ -161,10 +146,8 @@ def log_evidence(difference: Array, clock: Array, allowance: Array, scale: float
 def comparison(before: Tally, since: Tally, moved_before: Array) -> tuple[Array, Array, Array]:
     """X = u D (m, K), the clock u (m, K, K), and how far X may be moved by log-odds off by less than t, over eᵗ − 1.
 
-    ``before`` and ``since`` are stacks of m comparisons: score G₀ and information B of the rows before, G and C of
-    those since; ``moved_before`` (m, K − 1) is the reach of that part of the rows before which may have been off. For a
-    drift of each class alone, D = C⁻¹G − B⁻¹G₀ has the variance u⁻¹ = B⁻¹ + C⁻¹ without drift, and X is Brownian motion
-    on the clock u = B (B + C)⁻¹ C: neither B nor C needs an inverse.
+    ``before`` and ``since`` are stacks of m comparisons with information B and C; D = C⁻¹G − B⁻¹G₀ has the variance
+    u⁻¹ = B⁻¹ + C⁻¹ without drift, and X is Brownian motion on the clock u = B (B + C)⁻¹ C.
     """
     total = before.information + since.information
     unit = np.sqrt(np.maximum(np.diagonal(total, axis1=-2, axis2=-1), np.finfo(float).tiny))
@@ -188,10 +171,7 @@ def _log_mixture_of_all(moved: Array, clock: Array, scale: float) -> Array:
 
 @dataclass(frozen=True)
 class Change:
-    """The test (number of the class, 0 for two) and the starting point with most evidence.
-
-    ``drift`` is the change in log-odds since then; ``low`` and ``high`` are a 95 % interval, valid at an alarm too.
-    """
+    """The test (number of the class, 0 for two) and the starting point with most evidence; log-odds, 95 % interval."""
 
     test: int
     batch: int
@@ -202,15 +182,9 @@ class Change:
 
 
 class DriftTest:
-    """Evidence, valid at any time, that the model's log-odds errors have changed.
+    """Evidence, valid at any time, that the model's log-odds errors have changed since the ``reference`` rows.
 
-    Parameters
-    ----------
-    reference : Tally
-        Rows on which the model's error was seen before; an empty one compares the stream with its own past alone.
-    scale, tolerance : float
-        Drift to which the test is tuned, and drift that is no reason for an alarm, in log-odds. With a tolerance, more
-        than two classes are tested one by one only.
+    With a tolerance, more than two classes are tested one by one only.
     """
 
     def __init__(self, reference: Tally, scale: float, tolerance: float) -> None:
@@ -247,11 +221,7 @@ class DriftTest:
         return DriftProcess(self.tolerance, spread, centre, self.scale)
 
     def log_evidence_by_part(self) -> Array:
-        """Weighted log evidence of each comparison; the weights of all that may come sum to 1.
-
-        Two classes have one column. More have K + 1, of each class alone and of all together; a class whose log-odds
-        were not known well enough before a starting point is not tested from there: it counts as 1.
-        """
+        """Weighted log evidence of each comparison: one column for K = 2, otherwise of each class alone and of all."""
         shares = np.array([self.prior.log_share(number) for number in self.start_numbers])[:, None]
         if not self.starts:
             return np.empty((0, 1 if self.n_classes == 2 else self.n_classes + 1))
@@ -287,11 +257,7 @@ class DriftTest:
         return float(logsumexp(np.append(parts, self.prior.log_unopened(self.start_numbers[-1]))))
 
     def change(self) -> Change | None:
-        """The change with most evidence; None before any starting point.
-
-        The interval is that of the rows since, with the share of the evidence that the starting point has, and the
-        error that the model had before.
-        """
+        """The change with most evidence, with an interval that is valid at an alarm; None before any starting point."""
         parts = self.log_evidence_by_part()[:, : n_tests(self.n_classes)]
         if not len(parts):
             return None

@@ -348,11 +348,7 @@ class KeyEquationMonitor(ShownInOneLine):
 
     @property
     def reference_error(self) -> float | Array:
-        """Standard error, in log-odds, of the model's error on reference rows: infinite without such rows.
-
-        A drift from the first row on that is not several times as large cannot be found, however long the stream. With
-        more than two classes it is an array: of each class against all others.
-        """
+        """Standard error, in log-odds, of the model's error on reference rows (by class for K > 2); maybe infinite."""
         error = self._tracks[None].reference_error
         return float(error[0]) if len(error) == 1 else error
 

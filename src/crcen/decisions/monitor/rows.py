@@ -8,28 +8,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.decisions.monitor.cohorts import Sums
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.checks import check_binary_target, check_probabilities, check_row_weights
 from crcen.theory.decision import sigmoid
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price, WeightingLike, cost_ratio_of, resolved
-from crcen.theory.rows import (
-    Array,
-    Bools,
-    Estimator,
-    Index,
-    Rows,
-    as_numpy,
-    check_binary_target,
-    check_probabilities,
-    check_row_weights,
-)
+from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, as_numpy
 from crcen.theory.sequential import stream_sums
 
 
 class WatchedModel:
-    """The model of a monitor: its classes and the price of its probabilities; two classes are (negative, positive).
-
-    ``n_columns`` is the number of columns of the reference probabilities, 0 if unknown.
-    """
+    """The model of a monitor: its classes and the price of its probabilities; two classes are (negative, positive)."""
 
     def __init__(self, model: Estimator, weighting: WeightingLike, n_columns: int = 0) -> None:
         self.model = model

@@ -121,11 +121,7 @@ class DriftAlarm(Shown):
 
 
 class Track:
-    """The running test of all rows (``segment`` None) or of one segment, at the false-alarm rate ``level``.
-
-    ``dispersion`` is the factor by which the variance of residuals exceeds the one under the model; `DriftTest` has
-    ``scale`` and ``tolerance``.
-    """
+    """The running test of all rows (``segment`` None) or of one segment, at the false-alarm rate ``level``."""
 
     def __init__(
         self,

@@ -15,9 +15,10 @@ from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitting import FitRows, assemble, base_seed, member_jobs, usable
 from crcen.models.options import AT_PRICE, Calibration
 from crcen.models.validation import check_labels, check_rows, check_weights
+from crcen.theory.checks import class_totals
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price, WeightingLike, resolve
-from crcen.theory.rows import Array, Estimator, Index, Rows, class_totals
+from crcen.theory.rows import Array, Estimator, Index, Rows
 from crcen.training.jobs import TrainingJob
 
 Split = tuple[Index, Index]

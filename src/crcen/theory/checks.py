@@ -1,0 +1,122 @@
+"""Checks of what callers pass as rows: targets, weights and probabilities."""
+
+import numbers
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crcen.exceptions import InvalidInput
+from crcen.theory.rows import Array, as_numpy
+
+# Rounding of types that NumPy does not have: half the distance of two neighbours at 1.
+_ROUNDING = {"torch.bfloat16": 2.0**-8, "torch.float16": 2.0**-11}
+
+
+def _as_array(values: ArrayLike, name: str) -> NDArray[np.generic]:
+    """`values` as a rectangular array of numbers or truth values."""
+    try:
+        array = np.asarray(as_numpy(values))
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{name} must be a rectangular array of numbers, got one that is not: {error}") from error
+    if array.dtype.kind == "O":
+        odd = [value for value in array.ravel() if not isinstance(value, numbers.Real | np.bool_)]
+        if odd:
+            raise InvalidInput(f"{name} must hold numbers, got values such as {odd[0]!r}")
+        return array.astype(np.float64)
+    if array.dtype.kind not in "biuf":
+        example = f" such as {array.ravel()[0].item()!r}" if array.size else ""
+        raise InvalidInput(f"{name} must hold numbers, got values{example} of dtype {array.dtype}")
+    return array
+
+
+def check_binary_target(y: ArrayLike, name: str = "y", ndims: Sequence[int] = (1,)) -> NDArray[np.bool_]:
+    """Where 0/1 or bool labels are positive; other labels and other numbers of dimensions are refused."""
+    array = _as_array(y, name)
+    if array.ndim not in ndims:
+        shapes = " or ".join(f"{ndim}-D" for ndim in ndims)
+        raise InvalidInput(f"{name} must be {shapes}, got an array of shape {array.shape}")
+    if array.size == 0:
+        raise InvalidInput(f"{name} must have at least one row, got an array of shape {array.shape}")
+    if array.dtype.kind == "b":
+        return array.astype(np.bool_)
+    if array.dtype.kind == "f" and np.isnan(array).any():
+        raise InvalidInput(f"{name} must be 0/1 or bool with 1 = positive, got {int(np.isnan(array).sum())} NaN")
+    positive: NDArray[np.bool_] = array == 1
+    if not (positive | (array == 0)).all():
+        labels = np.unique(array)
+        listed = ", ".join(f"{label:g}" for label in labels[:5]) + (", ..." if labels.size > 5 else "")
+        raise InvalidInput(
+            f"{name} must be 0/1 or bool with 1 = positive, got the labels {listed}; "
+            f"pass {name} == the label of the positive class"
+        )
+    return positive
+
+
+def check_class_numbers(y: ArrayLike, n_classes: int) -> NDArray[np.int64]:
+    """Class numbers 0 … K−1 of rows."""
+    numbers = np.asarray(as_numpy(y))
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iub":
+        raise InvalidInput(f"y must hold class numbers, one a row: got {numbers.dtype} of shape {numbers.shape}.")
+    if not ((numbers >= 0) & (numbers < n_classes)).all():
+        span = f"{numbers.min()} to {numbers.max()}"
+        raise InvalidInput(f"y must hold class numbers from 0 to {n_classes - 1}: got {span}.")
+    return numbers.astype(np.int64)
+
+
+def check_not_negative(values: ArrayLike, name: str) -> Array:
+    """A float64 copy of finite numbers, none below 0."""
+    found = _as_array(values, name).astype(np.float64)
+    fine = np.isfinite(found) & (found >= 0.0)
+    if not fine.all():
+        raise InvalidInput(f"{name} must be finite and not negative, got {found[~fine].ravel()[0]:g}")
+    return found
+
+
+def check_row_weights(sample_weight: ArrayLike | None, n: int) -> Array:
+    """Sample weights of n rows, finite and not negative; None is a weight of 1 for each row."""
+    if sample_weight is None:
+        return np.ones(n, dtype=np.float64)
+    weights = check_not_negative(sample_weight, "sample_weight")
+    if weights.shape != (n,):
+        raise InvalidInput(f"sample_weight must have one weight for each of the {n} rows, got shape {weights.shape}")
+    return weights
+
+
+def check_probabilities(q: ArrayLike, name: str = "q") -> Array:
+    """Numbers in [0, 1] of any shape, as float64."""
+    values = _as_array(q, name).astype(np.float64)
+    if np.isnan(values).any():
+        raise InvalidInput(f"{name} must lie in [0, 1], got {int(np.isnan(values).sum())} NaN")
+    if ((values < 0.0) | (values > 1.0)).any():
+        low, high = values.min(), values.max()
+        raise InvalidInput(f"{name} must lie in [0, 1], got values from {low:g} to {high:g}: are these logits?")
+    return values
+
+
+def check_class_probabilities(q: ArrayLike, n_rows: int, n_classes: int | None = None, name: str = "q") -> Array:
+    """Probabilities (n, K) whose rows sum to 1, up to the rounding of their type."""
+    values = np.asarray(as_numpy(q), dtype=np.float64)
+    width = n_classes or (values.shape[1] if values.ndim == 2 else 0)
+    if width < 2 or values.shape != (n_rows, width):
+        raise InvalidInput(f"{name} must have {n_rows} rows and a column for each class, got shape {values.shape}")
+    rounding = width * _ROUNDING.get(str(getattr(q, "dtype", "")), 0.0)
+    sums, off = values.sum(axis=1), max(1e-6, rounding)
+    if not (np.isfinite(values).all() and (values >= 0.0).all() and np.abs(sums - 1.0).max(initial=0.0) <= off):
+        raise InvalidInput(f"{name} must hold probabilities in [0, 1], each row with the sum 1")
+    return values if rounding <= 1e-6 else values / sums[:, None]
+
+
+def class_totals(positive: NDArray[np.bool_], weights: Array) -> tuple[float, float]:
+    """Weight of the positive and of the negative rows; both must be above 0 and finite."""
+    totals = []
+    for name, mine in (("positive", positive), ("negative", ~positive)):
+        with np.errstate(over="ignore"):  # an infinite sum is refused below
+            total = float(weights[mine].sum())
+        if not np.isfinite(total):
+            raise InvalidInput(f"the weights of the {name} rows must have a finite sum, got {total}")
+        if total <= 0.0:
+            got = f"{int(mine.sum())} {name} rows, all of weight 0" if mine.any() else f"no {name} row"
+            raise InvalidInput(f"both classes must have rows of positive weight, got {got}")
+        totals.append(total)
+    return totals[0], totals[1]
