@@ -1,6 +1,7 @@
 """Whether probabilities stay right under a weight: log loss and Brier score of weighted networks.
 
     python -m bench.validity.probabilities [--data-home DIR] [--splits 2] [--sets abalone us_crime]
+        [--processes 2]
 
 Every benchmark set at hand, stratified 75/25 splits (of more than 4,000 training rows, 4,000 at random), and Sim1 and
 Sim2 with fresh rows, at λ = ½ and at α = ½, 1, 2: `CRCENClassifier` and `CRCENClassifierCV` with their defaults, on the
@@ -9,21 +10,16 @@ it comes and of the natural probability by each ``probability=``, as a ratio to 
 plain shift (geometric mean over set-splits). All maps of a model are fitted on the same out-of-fold logits.
 """
 
-import argparse
-import os
-import sys
-import warnings
 from copy import copy
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from joblib import Parallel, delayed
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import brier_score_loss, log_loss
 from sklearn.model_selection import train_test_split
 
 import crcen
+from bench.harness import done, in_processes, options
 from crcen.datasets.simulated import sim1_posterior, sim2_posterior
 from crcen.models.probability import PROBABILITIES, fit_map
 
@@ -60,6 +56,7 @@ KINDS = {
     "CRCENClassifier": (crcen.CRCENClassifier, {}),
     "CRCENClassifierCV": (crcen.CRCENClassifierCV, {}),
 }
+SIMULATED_TOO = (SINGLE, "CRCENClassifier")  # kinds that are also fitted on simulated rows
 
 
 def score(y: np.ndarray, p: np.ndarray) -> tuple[float, float]:
@@ -73,7 +70,7 @@ def evaluate(kind: str, X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test
     shares: Shares = {}
     estimator, params = KINDS[kind]
     for name, weighting in WEIGHTS.items():
-        calibration = crcen.Calibration(probability="balance")
+        calibration = crcen.Calibration(probability="balance", training_weighting="price")
         model = estimator(weighting, calibration=calibration, device="cpu", random_state=0, **params)
         models = fit_with_every_map(model, X, y)
         plain = models["shift"].predict(X_test)
@@ -86,14 +83,19 @@ def evaluate(kind: str, X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test
     return scores, shares
 
 
-def evaluate_split(kind: str, name: str, data_home: str | None, split: int) -> tuple[Scores, Shares]:
-    """`evaluate` on one split of a set."""
-    warnings.simplefilter("ignore", ConvergenceWarning)
+def evaluate_split(task: tuple[str, str, str | None, int]) -> tuple[Scores, Shares, float]:
+    """`evaluate` on one split of a set; for a simulation also the log loss over that of the true posterior."""
+    kind, name, data_home, split = task
+    if name in SIMULATED:
+        make, posterior = SIMULATED[name]
+        train, test = make(N_POS, N_NEG, seed=2 * split), make(N_POS, N_NEG, seed=2 * split + 1)
+        scores, shares = evaluate(kind, train.X, train.y, test.X, test.y)
+        return scores, shares, scores["λ = ½", "shift"][0] / score(test.y, posterior(test.X, N_NEG / N_POS))[0]
     data = crcen.load_dataset(name, data_home)
     X, X_test, y, y_test = train_test_split(data.X, data.y, stratify=data.y, random_state=split)
     if len(y) > MOST_ROWS:
         X, _, y, _ = train_test_split(X, y, train_size=MOST_ROWS, stratify=y, random_state=split)
-    return evaluate(kind, X, y, X_test, y_test)
+    return *evaluate(kind, X, y, X_test, y_test), float("nan")
 
 
 def print_ratios(title: str, found: list[Scores], column: int) -> None:
@@ -119,55 +121,35 @@ def print_shares(title: str, found: list[Shares]) -> None:
         print(f"| {name} | " + " | ".join(f"{share:.2f}" for share in means) + " |")
 
 
-def simulate(splits: int) -> None:
-    """Sim1 and Sim2, where networks can also be compared with the truth."""
-    for kind in (SINGLE, "CRCENClassifier"):
-        simulate_kind(kind, splits)
-
-
-def simulate_kind(kind: str, splits: int) -> None:
-    """One kind of network on both simulations."""
-    found, against_truth = [], []
-    for name, (make, posterior) in SIMULATED.items():
-        ratios = []
-        for split in range(splits):
-            train, test = make(N_POS, N_NEG, seed=2 * split), make(N_POS, N_NEG, seed=2 * split + 1)
-            scores, _ = evaluate(kind, train.X, train.y, test.X, test.y)
-            found.append(scores)
-            ratios.append(scores["λ = ½", "shift"][0] / score(test.y, posterior(test.X, N_NEG / N_POS))[0])
-        against_truth.append(f"{name} {np.mean(ratios):.3f}")
-    truth = f"λ = ½ against the true posterior: {', '.join(against_truth)}"
-    print_ratios(f"Sim1 and Sim2, {N_POS} and {N_NEG} rows, {kind}, log loss ({truth})", found, 0)
+def named(task: tuple[str, str, str | None, int]) -> tuple[tuple[str, str, str | None, int], Any]:
+    """A task with its result."""
+    return task, evaluate_split(task)
 
 
 def main() -> None:
     """Run and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-home", default=os.environ.get("CRCEN_DATA_HOME") or None)
-    parser.add_argument("--splits", type=int, default=2)
-    parser.add_argument("--sets", nargs="+", default=None)
-    parser.add_argument("--jobs", type=int, default=2)
-    args = parser.parse_args()
-    warnings.simplefilter("ignore", ConvergenceWarning)
-    simulate(args.splits)
-    names = args.sets or [row.name for row in crcen.list_datasets(args.data_home) if row.available != "download"]
-    found: dict[str, list[tuple[Scores, Shares]]] = {kind: [] for kind in KINDS}
-    tasks = [
-        (kind, name, args.data_home, split)
-        for kind in KINDS
-        for name in names
-        for split in range(args.splits if kind == SINGLE else 1)
-    ]
-    done = Parallel(args.jobs, return_as="generator")(delayed(evaluate_split)(*task) for task in tasks)
-    for (kind, name, *_), result in zip(tasks, done, strict=True):
-        found[kind].append(result)
-        print(f"{kind}: {name} done", file=sys.stderr, flush=True)
-    for kind, rows in found.items():
+    args = options(__doc__, data_home=True, splits=2, sets=[""], processes=2).parse_args()
+    known = [row.name for row in crcen.list_datasets(args.data_home) if row.available != "download"]
+    names = known if args.sets == [""] else args.sets
+    # The longest first.
+    tasks = [(kind, name, args.data_home, 0) for kind in ("CRCENClassifierCV", "CRCENClassifier") for name in names]
+    tasks += [(kind, name, None, split) for kind in SIMULATED_TOO for name in SIMULATED for split in range(args.splits)]
+    tasks += [(SINGLE, name, args.data_home, split) for name in names for split in range(args.splits)]
+    found: dict[tuple[str, bool], list[Any]] = {}
+    for (kind, name, *_), result in sorted(in_processes(named, tasks, args.processes), key=lambda one: str(one[0])):
+        found.setdefault((kind, name in SIMULATED), []).append((name, *result))
+    for kind in SIMULATED_TOO:
+        rows = found[kind, True]
+        truth = [f"{name} {np.mean([row[3] for row in rows if row[0] == name]):.3f}" for name in SIMULATED]
+        title = f"Sim1 and Sim2, {N_POS} and {N_NEG} rows, {kind}, log loss"
+        print_ratios(f"{title} (λ = ½ against the true posterior: {', '.join(truth)})", [row[1] for row in rows], 0)
+    for kind in KINDS if names else ():
+        rows = found[kind, False]
         title = f"{len(names)} sets, {len(rows) // len(names)} splits, {kind}"
-        scores, shares = zip(*rows, strict=True)
-        print_ratios(f"{title}, log loss", list(scores), 0)
-        print_ratios(f"{title}, Brier score", list(scores), 1)
-        print_shares(f"{title}, test rows decided otherwise than with the shift, in %", list(shares))
+        print_ratios(f"{title}, log loss", [row[1] for row in rows], 0)
+        print_ratios(f"{title}, Brier score", [row[1] for row in rows], 1)
+        print_shares(f"{title}, test rows decided otherwise than with the shift, in %", [row[2] for row in rows])
+    done()
 
 
 if __name__ == "__main__":
