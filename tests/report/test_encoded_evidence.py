@@ -6,7 +6,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from crcen import CRCENClassifier, TableClassifier
-from crcen.report.columns import permutation_importance, separations
+from crcen.report.columns import permutation_importance, single_columns
 from crcen.report.evidence import gather
 
 
@@ -50,7 +50,7 @@ def test_text_and_typed_columns_have_the_same_areas(model, rows):
 
 
 def areas(model, X, y):
-    return {one.name: one.area for one in separations(gather(model, X, y))}
+    return {one.name: one.area for one in single_columns(gather(model, X, y))}
 
 
 def _as_text(cell):
@@ -73,7 +73,7 @@ def test_numbers_as_text_are_numbers_for_other_models_too(rows):
 
     cells = frame[["number"]].astype(str)
     for X in (cells, cells.to_numpy()):
-        (found,) = separations(gather(Constant(), X, y))
+        (found,) = single_columns(gather(Constant(), X, y))
         assert found.area == pytest.approx(roc_auc_score(y, frame["number"]))
 
 

@@ -7,11 +7,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from known_models import KnownPosterior, PricedPosterior, draw
-from scipy.stats import ks_2samp
+from scipy.stats import binom, ks_2samp
 
 import crcen
 import papers_training
-from crcen.report.checks import CHECKS, check_model, score_distance
+from crcen.report.checks import CHECKS, check_model, group_chance, score_distance
+from crcen.report.curves import reliability_groups
 from crcen.report.evidence import gather
 from crcen.theory.decision import weighted_probability
 from crcen.theory.residual_test import TrainingError
@@ -76,6 +77,14 @@ def test_calibration_is_judged_by_the_figure_that_is_shown():
         assert (found.status == "warning") == (chance is not None and float(chance[1].replace(",", "")) > 1e4)
         verdicts.add(found.status)
     assert verdicts == {"warning", "passed"}
+
+
+def test_one_other_row_where_nearly_none_was_expected_is_chance():
+    """Of 4 rows with a probability of 0.997 one is of the other class in 1 of 80 samples."""
+    few = reliability_groups(np.arange(4) > 0, np.full(4, 0.997), None, np.ones(4))
+    assert group_chance(few[0], 1, 1.0) > binom.sf(0, 4, 0.003)
+    many = reliability_groups(np.arange(40) >= 8, np.full(40, 0.99), None, np.ones(40))
+    assert binom.sf(7, 40, 0.01) < group_chance(many[0], 1, 1.0) < 1e-4
 
 
 SCORES = np.random.default_rng(8).normal(size=3000)

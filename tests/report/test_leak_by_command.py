@@ -51,3 +51,23 @@ def test_a_leak_is_found_in_every_kind_of_file(crcen_command, tmp_path, outcomes
     assert "“x”" not in finding["sentence"]
     outcomes[ending] = finding
     assert all(one == finding for one in outcomes.values())
+
+
+def test_few_rows_repeat_the_warning_of_the_fit(crcen_command, tmp_path):
+    """With 40 rows no test can find the flag; the model keeps the name of the column that the fit warned about."""
+    train, test = leaky(600, 2).drop(columns="settled"), leaky(40, 3).drop(columns="settled")
+    rng = np.random.default_rng(0)
+    for rows in (train, test):
+        rows["flag"] = ((rows["bad"] == "yes") & (rng.random(len(rows)) < 0.5)).astype(int)
+    train.to_csv(tmp_path / "train.csv", index=False)
+    test.to_csv(tmp_path / "test.csv", index=False)
+    found = {}
+    for name, dropped in (("leaky", ()), ("clean", ("--drop", "flag"))):
+        model = tmp_path / f"{name}.crcen"
+        options = ("--target", "bad", "--budget", 5, "--quick", *dropped, "--out", model)
+        assert crcen_command("fit", tmp_path / "train.csv", *options)[0] == 0
+        out = crcen_command("report", model, tmp_path / "test.csv", "--out", tmp_path / "page.html", "--json")[1]
+        found[name] = next(one for one in json.loads(out)["findings"] if one["code"] == "CRC006")
+    assert found["leaky"]["status"] == "warning"
+    assert "crcen fit warned about “flag” on the training rows" in found["leaky"]["measured"]
+    assert found["clean"]["status"] != "warning"

@@ -6,7 +6,7 @@ import pytest
 from known_models import KnownPosterior, draw
 from sklearn.metrics import roc_auc_score
 
-from crcen.report.columns import separations
+from crcen.report.columns import single_columns
 from crcen.report.evidence import gather
 
 
@@ -35,7 +35,7 @@ def found():
             "kind": pd.Categorical(rng.choice(list("abc"), n)),
         }
     )
-    return {one.name: one.area for one in separations(gather(model, frame, y))}, X, y
+    return {one.name: one.area for one in single_columns(gather(model, frame, y))}, X, y
 
 
 def test_numbers_have_the_area_of_their_ranks(found):
@@ -61,4 +61,4 @@ def test_arrays_of_objects_are_categories():
     X, y = draw(model, 300, n_columns=1)
     rows = np.empty((300, 2), dtype=object)
     rows[:, 0], rows[:, 1] = X[:, 0], np.where(y == 1, "yes", None)
-    assert separations(gather(model, rows, y))[1].area == 1.0
+    assert single_columns(gather(model, rows, y))[1].area == 1.0

@@ -553,6 +553,8 @@ def fit_table(
     measure_training_error(model, encoded.X, y, weights, n_refits, random_state, verbose, until)
     numbers = labels_as(rows.y, model.classes_, target)
     signs = find_signs(model.columns_, rows.frame, numbers, model.classes_.tolist(), model.dropped_)
+    if signs.leaks:
+        model.leaks_ = [" and ".join(one.columns) for one in signs.leaks]
     p, seen, seen_from_positive = _held_out(model, y, weights, encoded.X)
     held_out = None if weights is None else weights[seen]
     quality = measure_quality(numbers[seen], p, own_costs(model), held_out)

@@ -47,7 +47,7 @@ TYPES: dict[str, dict[str, str]] = {
     "crcen.tables.classifier": {
         "PricedClassifier": "classes_ pos_label_ weighting_ estimator_ key_equation_",
         "TableClassifier": f"{_INPUTS} background_ classes_ clusters_name_ columns_ costs_ dropped_ estimator_ "
-        "fingerprint_ held_out_sums_ key_equation_ pos_label_ read_ profile_ target_name_ training_error_ "
+        "fingerprint_ held_out_sums_ key_equation_ leaks_ pos_label_ read_ profile_ target_name_ training_error_ "
         "weight_name_ weighting_",
     },
     "crcen.tables.column_kinds": {"DroppedColumn": ""},
@@ -129,6 +129,10 @@ def _instance(*names: str) -> Check:
 
 def _is_short_text(value: object) -> bool:
     return value is None or (isinstance(value, str) and len(value) <= _TEXT_LIMIT)
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
 def _is_row_shape(value: object) -> bool:
@@ -222,6 +226,7 @@ RULES: dict[str, dict[str, Check]] = {
         "held_out_sums_": _instance("StreamSums"),
         "background_": _is_matrix,
         "fingerprint_": _instance("Fingerprint"),
+        "leaks_": _are_texts,
         "training_error_": _instance("TrainingError"),
     },
 }

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import kolmogorov
 
-from crcen.report.columns import permutation_importance, separations
+from crcen.report.columns import permutation_importance, pure_cells, single_columns
 from crcen.report.curves import ReliabilityGroup, log_odds, points_of, price_ladder, reliability, reliability_groups
 from crcen.report.evidence import Evidence, gather, kept_by
-from crcen.tables.leaks import Cells, Leak, cells_of, find_leaks
+from crcen.tables.leaks import suspects
 from crcen.theory.curves import ThresholdCurve, roc_area
 from crcen.theory.expense import judge_class_steps, outside_chance
 from crcen.theory.groups import GROUP_ERROR_RATE
@@ -248,9 +248,15 @@ def not_calibrated(evidence: Evidence) -> Outcome:
 
 
 def group_chance(group: ReliabilityGroup, n_groups: int, noise: float) -> float:
-    """Probability of such a group by chance among all groups; no z, which is 30 for 1 row where 0.001 were expected."""
+    """Probability of such a group by chance among all groups; no z, which is 30 for 1 row where 0.001 were expected.
+
+    The rarer of the class and the rest is counted: one other row among four with a probability of 0.997 proves nothing.
+    """
     found, expected = group.observed_positives, group.expected_positives
     variance = ((found - expected) / group.z) ** 2 if group.z else 0.0
+    if group.mean_p > 0.5:
+        size = expected / group.mean_p
+        found, expected = size - found, size - expected
     p_value = student_p_value(count_chance(found, expected, variance, noise), group.degrees)
     return min(1.0, n_groups * p_value)
 
@@ -440,7 +446,7 @@ def separable(evidence: Evidence) -> Outcome:
     title="A column reveals the outcome",
     limit=f"an area of {LEAK_AREA:g} or more for one column alone (for several classes: {NEAR_PERFECT_AREA:g}, between "
     f"every two classes, or for one class if no other column reaches {LEAK_AREA:g}); or cells that occur for one class "
-    "only, by an exact binomial test corrected for all comparisons",
+    "only, by an exact binomial test corrected for all comparisons; here, or in the training rows of crcen fit",
     advice="Ask when that column is known. If it is written after or because of the event, or is an identifier in the "
     "order of the outcome, drop it (crcen fit --drop) and train again.",
 )
@@ -448,20 +454,19 @@ def leaks(evidence: Evidence) -> Outcome | None:
     """Look for columns that separate classes alone, and for cells that occur for one class only."""
     if evidence.X is None:
         return None
-    found = evidence.of(separations)
-    if not found or not _can_be_ranked(evidence):
+    found, trained = evidence.of(single_columns), list(getattr(evidence.model, "leaks_", ()))
+    if not trained and (not found or not _can_be_ranked(evidence)):
         return None, _TOO_FEW if evidence.columns else "the model has no column"
-    # A class that several columns separate is easy; it is suspicious if no other column comes near.
-    suspects, least = [], LEAK_AREA if evidence.labels.n_classes == 2 else NEAR_PERFECT_AREA
-    for one in found:
-        for k, area in one.areas.items():
-            rivals = max((other.areas.get(k, 0.5) for other in found if other is not one), default=0.5)
-            if area >= least and (one.least_pair >= least or rivals < LEAK_AREA):
-                whose = "" if evidence.has_positive else f" for {evidence.names[k]}"
-                suspects.append(f"“{one.name}”{whose} ({area:.4f})")
-    pure = evidence.of(pure_cells)
-    said = [f"suspects by area under the ROC curve: {_listed(suspects, 5)}"] if suspects else []
+    suspected, pure = suspects(found, evidence.labels.n_classes), evidence.of(pure_cells)
+    areas = [
+        f"“{one.name}”" + ("" if evidence.has_positive else f" for {evidence.names[k]}") + f" ({area:.4f})"
+        for one, k, area in suspected
+    ]
+    said = [f"suspects by area under the ROC curve: {_listed(areas, 5)}"] if areas else []
     said += [f"cells of one class only: {_listed([one.sentence for one in pure], 5)}"] if pure else []
+    named = {*(one.name for one, _, _ in suspected), *(" and ".join(one.columns) for one in pure)}
+    before = [f"“{name}”" for name in trained if name not in named]
+    said += [f"crcen fit warned about {_listed(before, 5)} on the training rows"] if before else []
     if said:
         return True, "; ".join(said)
     best = max(found, key=lambda one: one.area)
@@ -469,28 +474,6 @@ def leaks(evidence: Evidence) -> Outcome | None:
         f"of {len(found)} columns the strongest by area under the ROC curve is “{best.name}” ({best.area:.4f}); none "
         "has cells of one class only"
     )
-
-
-def pure_cells(evidence: Evidence) -> list[Leak]:
-    """Cells that occur for one class only, in the columns that the model uses."""
-    X, labels = evidence.X, evidence.labels.classes.tolist()
-    own = getattr(evidence.model, "columns_", None)
-    if own is not None and evidence.encoded is not None and hasattr(X, "columns"):
-        cells = {column.name: cells_of(column, X[column.name]) for column in own}
-    elif hasattr(X, "columns"):
-        cells = {
-            str(name): Cells("number", X[name].to_numpy(dtype=np.float64)) for name in X.columns if _is_numeric(X[name])
-        }
-    else:
-        is_numeric = getattr(X, "dtype", np.dtype(object)).kind in "biuf"
-        cells = {
-            name: Cells("number", X[:, i].astype(np.float64)) for i, name in enumerate(evidence.columns) if is_numeric
-        }
-    return find_leaks(cells, evidence.y, labels)
-
-
-def _is_numeric(series: Rows) -> bool:
-    return isinstance(series.dtype, np.dtype) and series.dtype.kind in "biuf"
 
 
 @check(

@@ -9,186 +9,66 @@ from typing import Any
 import numpy as np
 
 from crcen.report.curves import log_odds
-from crcen.report.evidence import EncodedColumn, Evidence
-from crcen.theory.limits import FEWEST_OF_A_CLASS
+from crcen.report.evidence import Evidence
+from crcen.tables.columns import as_text
+from crcen.tables.leaks import Cells, Leak, Separation, cells_of, find_leaks, separations
 from crcen.theory.metrics import log_losses
-from crcen.theory.rows import Array, Bools, Index, Rows
+from crcen.theory.rows import Array, Index, Rows
 
-# Cells of a column: a pandas Series or an array of any type.
-Cells = Any
-
-
-# Classes that single columns are compared with, the commonest first, and rows that they are ranked on.
-_MOST_CLASSES, _MOST_RANKED = 10, 20_000
 _ALL = slice(None)
 
 
-# -- each column alone --------------------------------------------------------------------------------------------
+def cells_by_column(evidence: Evidence) -> dict[str, list[Cells]]:
+    """The cells of each column that the model uses, for the tests of `crcen.tables.leaks`.
 
-
-@dataclass(frozen=True)
-class Separation:
-    """How well a column alone separates classes."""
-
-    name: str
-    areas: dict[int, float]  # area under the ROC curve of each class against the rest, by class number
-    least_pair: float  # the smallest area between two classes
-
-    @property
-    def area(self) -> float:
-        """The largest area."""
-        return max(self.areas.values(), default=0.5)
-
-
-def separations(evidence: Evidence) -> list[Separation]:
-    """Area under the ROC curve of every column by itself, in the better direction.
-
-    For a table classifier the encoded columns are ranked, so that a number is a number also if the file holds text.
-    Columns that it does not use cannot leak and are left out. For other models numbers (also as text), truth values and
-    dates are ranked as they are. Missing values rank below or above all others. Categories are ranked by their share of
-    the class in the other half of the rows, so that names and identifiers that occur once tell nothing.
+    A table classifier reads them, so that a number is a number also if the file holds text; the encoded parts of texts
+    and dates follow. For other models numbers (also as text), truth values and dates are taken as they are.
     """
-    rng = np.random.default_rng(evidence.random_state)
-    halves = rng.permutation(evidence.n_rows) % 2 == 0
-    rows = np.arange(evidence.n_rows)
-    if len(rows) > _MOST_RANKED:
-        rows = np.sort(rng.choice(rows, _MOST_RANKED, replace=False))
-    counts = np.bincount(evidence.y[rows], minlength=len(evidence.counts))
-    watched = evidence.watched if len(counts) > 2 else evidence.watched[-1:]
-    known = [k for k in np.argsort(-counts, kind="stable") if k in watched and counts[k] >= FEWEST_OF_A_CLASS]
-    ranked = _Ranked(evidence.y[rows], evidence.weights[rows], halves[rows], tuple(map(int, known[:_MOST_CLASSES])))
-    if not known or len(rows) - counts.max() < FEWEST_OF_A_CLASS:
-        return []
-    found = []
-    for number, name in enumerate(evidence.columns):
-        encoded = evidence.encoded
-        if encoded is None:
-            table = ranked.of_cells(_column(evidence.X, number, rows))
-        elif name in encoded.columns:
-            column = encoded.columns[name]
-            table = ranked.of_encoded(column, encoded.X[rows, column.block])
-            if column.kind == "text":
-                table += ranked.of_categories(_codes(_column(evidence.X, number, rows)))
-        else:
-            continue
-        found.append(ranked.separation(name, table))
+    import pandas as pd
+
+    X, encoded = evidence.X, evidence.encoded
+    if encoded is None:
+        return {name: [_cells(_column(X, number))] for number, name in enumerate(evidence.columns)}
+    found = {}
+    for column in evidence.model.columns_:
+        block = encoded.columns[column.name].block
+        parts = [cells_of(column, pd.Series(_column(X, evidence.columns.index(column.name))))]
+        if column.kind in ("text", "date"):
+            parts += [Cells("number", part) for part in encoded.X[:, block].T]
+        found[column.name] = parts
     return found
 
 
-@dataclass(frozen=True)
-class _Ranked:
-    """Rows by which columns are ranked: classes, weights, halves, and classes with enough rows.
-
-    Rankings of a column are (classes that they are for, areas between all pairs of classes).
-    """
-
-    y: Index
-    weights: Array
-    halves: Bools
-    known: tuple[int, ...]
-
-    def separation(self, name: str, rankings: Sequence[tuple[Sequence[int], Array]]) -> Separation:
-        """The best ranking of a column for each class."""
-        totals = np.bincount(self.y, self.weights)
-        areas: dict[int, float] = {}
-        pairs = np.full((len(totals), len(totals)), 0.5)
-        for classes, table in rankings:
-            for k in classes:
-                others = np.delete(np.arange(len(totals)), k)
-                area = float(table[k, others] @ totals[others] / totals[others].sum())
-                areas[k] = max(areas.get(k, 0.5), area, 1.0 - area)
-                pairs[k] = np.maximum(pairs[k], np.maximum(table[k], 1.0 - table[k]))
-        inside = np.maximum(pairs, pairs.T)[np.ix_(self.known, self.known)]
-        off = inside[~np.eye(len(inside), dtype=bool)]
-        return Separation(name, areas, float(off.min()) if off.size else max(areas.values(), default=0.5))
-
-    def pair_areas(self, scores: Array) -> Array:
-        """For every two classes: how often a row of the first has the higher score, ties by half."""
-        _, place = np.unique(scores, return_inverse=True)
-        n_classes = int(self.y.max()) + 1
-        cells = np.bincount(place * n_classes + self.y, self.weights, (place.max() + 1) * n_classes)
-        table = cells.reshape(-1, n_classes)
-        totals = np.maximum(table.sum(axis=0), 1e-300)
-        return np.asarray(table.T @ (np.cumsum(table, axis=0) - 0.5 * table) / np.outer(totals, totals))
-
-    def of_encoded(self, column: EncodedColumn, values: Array) -> list[tuple[Sequence[int], Array]]:
-        """The rankings of a column's encoded numbers."""
-        if column.kind == "category":  # one place is 1, or none is: a value that training did not have
-            return self.of_categories(values.argmax(axis=1) + values.any(axis=1))
-        if not column.has_indicator:
-            return self.of_numbers(list(values.T))
-        missing = values[:, -1] == 1.0
-        return self.of_numbers([one for part in values[:, :-1].T for one in _ends(np.where(missing, np.nan, part))])
-
-    def of_cells(self, cells: Cells) -> list[tuple[Sequence[int], Array]]:
-        """The rankings of a column of any type."""
-        numbers = _as_numbers(cells)
-        return self.of_categories(_codes(cells)) if numbers is None else self.of_numbers(_ends(numbers))
-
-    def of_numbers(self, rankings: Sequence[Array]) -> list[tuple[Sequence[int], Array]]:
-        return [(self.known, self.pair_areas(scores)) for scores in rankings]
-
-    def of_categories(self, codes: Index) -> list[tuple[Sequence[int], Array]]:
-        """Each row's share of a class among the rows of the other half with the same value."""
-        found: list[tuple[Sequence[int], Array]] = []
-        size = int(codes.max(initial=0)) + 1
-        for k in self.known:
-            scores, own = np.empty(codes.size), self.weights * (self.y == k)
-            for half in (self.halves, ~self.halves):
-                total = np.bincount(codes[~half], self.weights[~half], size)
-                shares = np.full(size, float(own.sum() / self.weights.sum()))
-                np.divide(np.bincount(codes[~half], own[~half], size), total, out=shares, where=total > 0.0)
-                scores[half] = shares[codes[half]]
-            found.append(([k], self.pair_areas(scores)))
-        return found
+def single_columns(evidence: Evidence) -> list[Separation]:
+    """How well each column by itself separates the classes."""
+    return separations(evidence.of(cells_by_column), evidence.y, evidence.weights, evidence.random_state)
 
 
-def _ends(scores: Array) -> list[Array]:
-    """Numbers with missing ones below all others, and above them."""
-    missing = np.isnan(scores)
-    known = scores[~missing]
-    if not missing.any() or not known.size:
-        return [np.nan_to_num(scores)]
-    return [np.where(missing, end, scores) for end in (known.min() - 1.0, known.max() + 1.0)]
+def pure_cells(evidence: Evidence) -> list[Leak]:
+    """Cells that occur for one class only."""
+    cells = {name: parts[0] for name, parts in evidence.of(cells_by_column).items()}
+    return find_leaks(cells, evidence.y, evidence.labels.classes.tolist())
 
 
-def _column(X: Rows, number: int, rows: Index | slice = _ALL) -> Cells:
+def _column(X: Rows, number: int, rows: Index | slice = _ALL) -> Any:
+    """A pandas Series, or an array of any type."""
     return X.iloc[rows, number] if hasattr(X, "iloc") else X[rows, number]
 
 
-def _as_numbers(cells: Cells) -> Array | None:
-    """A column as float64 with NaN for what is missing, or None if it is not made of numbers or dates."""
-    kind = getattr(cells.dtype, "kind", "O")
-    if kind in "mM":
-        ticks = np.asarray(cells, dtype="datetime64[ns]" if kind == "M" else "timedelta64[ns]")
-        return np.where(np.isnat(ticks), np.nan, ticks.astype(np.int64).astype(np.float64))
-    if kind in "biuf":
-        numbers = cells.to_numpy(dtype=np.float64, na_value=np.nan) if hasattr(cells, "to_numpy") else cells
-        return np.nan_to_num(np.asarray(numbers, dtype=np.float64), nan=np.nan)
-    values = np.full(len(cells), np.nan)
-    for i, cell in enumerate(np.asarray(cells, dtype=object)):
-        if _is_missing(cell):
-            continue
-        try:
-            values[i] = float(cell)
-        except (TypeError, ValueError):
-            return None
-    return np.nan_to_num(values, nan=np.nan)
+def _cells(cells: Any) -> Cells:
+    """A column of any type as numbers or dates with NaN for what is missing, or as categories."""
+    import pandas as pd
 
-
-def _is_missing(cell: object) -> bool:
-    """None, NaN, NaT and pandas' NA; blank text."""
-    if cell is None or (isinstance(cell, str) and not cell.strip()):
-        return True
-    return type(cell).__name__ in ("NAType", "NaTType") or (isinstance(cell, float) and np.isnan(cell))
-
-
-def _codes(cells: Cells) -> Index:
-    """A number for each different value; strings stay as they are, since an array of them is as wide as the longest."""
-    place: dict[str, int] = {}
-    return np.array(
-        [place.setdefault(str(cell), len(place)) for cell in np.asarray(cells, dtype=object)], dtype=np.int64
-    )
+    series = pd.Series(cells)
+    if series.dtype.kind in "mM":
+        ticks = np.asarray(series, dtype="datetime64[ns]" if series.dtype.kind == "M" else "timedelta64[ns]")
+        return Cells("date", np.where(np.isnat(ticks), np.nan, ticks.astype(np.int64).astype(np.float64)))
+    text = series if series.dtype.kind in "biuf" else as_text(series)
+    numbers = pd.to_numeric(text, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    if (np.isnan(numbers) == text.isna().to_numpy()).all():
+        return Cells("number", np.nan_to_num(numbers, nan=np.nan))
+    codes, names = pd.factorize(text)
+    return Cells("category", np.where(codes < 0, np.nan, codes), [str(name) for name in names])
 
 
 # -- permutation importance ---------------------------------------------------------------------------------------

@@ -84,6 +84,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Sums over rows held out that estimate the error: `crcen.monitor_table` compares new labels with them.
     fingerprint_ : Fingerprint
         Truncated hashes of the training rows, for `recognise`; only with ``fingerprint``.
+    leaks_ : list of str
+        Columns that `crcen.fit_table` warned about (CRC006), by name; only if there are some.
     target_name_ : str or None
         The name of y, where it is a column of a data frame.
     n_features_in_, feature_names_in_

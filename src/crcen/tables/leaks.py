@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import binom, rankdata
+from scipy.stats import binom
 
 from crcen._support.text import listed
 from crcen.tables.column_kinds import DroppedColumn
@@ -21,7 +21,19 @@ from crcen.tables.identifiers import why_repeating
 from crcen.tables.typing import Array, Bools, DataFrame, Hashes, Index, Series
 from crcen.theory.limits import FEWEST_OF_A_CLASS, LEAK_AREA, NEAR_PERFECT_AREA
 
-__all__ = ["FINE_SHARE", "Cells", "Duplicates", "Leak", "Signs", "cells_of", "find_leaks", "find_signs"]
+__all__ = [
+    "FINE_SHARE",
+    "Cells",
+    "Duplicates",
+    "Leak",
+    "Separation",
+    "Signs",
+    "cells_of",
+    "find_leaks",
+    "find_signs",
+    "separations",
+    "suspects",
+]
 
 # Chance of any false sign, over all comparisons of a table.
 _LEVEL = 1e-4
@@ -37,6 +49,8 @@ _FEWEST_PURE_ROWS = 12
 FINE_SHARE = 0.4
 # Values that are tested one by one, and pairs of dates that are compared.
 _MOST_VALUES, _MOST_DATES = 255, 10
+# Classes that single columns are ranked for, the commonest first, and rows that they are ranked on.
+_MOST_CLASSES, _MOST_RANKED = 10, 20_000
 
 
 class Cells(NamedTuple):
@@ -217,28 +231,115 @@ def find_leaks(cells: Mapping[str, Cells], numbers: Index, labels: Sequence[obje
     return sorted(found.values(), key=lambda one: -one.coverage)
 
 
+@dataclass(frozen=True)
+class Separation:
+    """How well a column alone separates classes: areas under the ROC curve of each class against the rest."""
+
+    name: str
+    areas: dict[int, float]
+    least_pair: float  # the smallest area between two classes
+
+    @property
+    def area(self) -> float:
+        """The largest area."""
+        return max(self.areas.values(), default=0.5)
+
+
+def separations(
+    cells: Mapping[str, Sequence[Cells]], numbers: Index, weights: Array | None = None, seed: int = 0
+) -> list[Separation]:
+    """Area of every column by itself, in the better direction and by the best of its parts; empty with few rows.
+
+    Missing cells rank below or above all others. Categories are ranked by their share of the class in the other half
+    of the rows, so that names and identifiers that occur once tell nothing.
+    """
+    rng = np.random.default_rng(seed)
+    halves, rows = rng.permutation(len(numbers)) % 2 == 0, np.arange(len(numbers))
+    if len(rows) > _MOST_RANKED:
+        rows = np.sort(rng.choice(rows, _MOST_RANKED, replace=False))
+    y, sizes = numbers[rows], np.ones(len(rows)) if weights is None else weights[rows]
+    counts = np.bincount(y)
+    known = [int(k) for k in np.argsort(-counts, kind="stable") if counts[k] >= FEWEST_OF_A_CLASS][:_MOST_CLASSES]
+    if not known or len(rows) - counts.max() < FEWEST_OF_A_CLASS:
+        return []
+    ranked = _Ranked(y, sizes, halves[rows], known[-1:] if len(counts) == 2 else known)
+    return [ranked.separation(name, parts, rows) for name, parts in cells.items()]
+
+
+def suspects(found: Sequence[Separation], n_classes: int) -> list[tuple[Separation, int, float]]:
+    """Columns that nearly separate a class, with its area; with several classes, all of them or as the only column."""
+    least, suspected = LEAK_AREA if n_classes == 2 else NEAR_PERFECT_AREA, []
+    for one in found:
+        for k, area in one.areas.items():
+            rivals = max((other.areas.get(k, 0.5) for other in found if other is not one), default=0.5)
+            if area >= least and (one.least_pair >= least or rivals < LEAK_AREA):
+                suspected.append((one, k, area))
+    return suspected
+
+
+@dataclass(frozen=True)
+class _Ranked:
+    """Rows by which columns are ranked: classes, weights, halves, and classes with enough rows."""
+
+    y: Index
+    weights: Array
+    halves: Bools
+    known: Sequence[int]
+
+    def separation(self, name: str, parts: Sequence[Cells], rows: Index) -> Separation:
+        """The best ranking of a column for each class."""
+        totals = np.bincount(self.y, self.weights)
+        areas: dict[int, float] = {}
+        pairs = np.full((len(totals), len(totals)), 0.5)
+        for part in parts:
+            for k, table in self._rankings(part.kind, part.values[rows]):
+                others = np.delete(np.arange(len(totals)), k)
+                area = float(table[k, others] @ totals[others] / totals[others].sum())
+                areas[k] = max(areas.get(k, 0.5), area, 1.0 - area)
+                pairs[k] = np.maximum(pairs[k], np.maximum(table[k], 1.0 - table[k]))
+        inside = np.maximum(pairs, pairs.T)[np.ix_(self.known, self.known)]
+        off = inside[~np.eye(len(inside), dtype=bool)]
+        return Separation(name, areas, float(off.min()) if off.size else max(areas.values(), default=0.5))
+
+    def _rankings(self, kind: str, values: Array) -> Iterator[tuple[int, Array]]:
+        """Classes, each with the areas between all pairs of classes."""
+        is_missing = np.isnan(values)
+        if kind in ("number", "date"):
+            present = values[~is_missing]
+            ends = (present.min() - 1.0, present.max() + 1.0) if is_missing.any() and present.size else (0.0,)
+            for end in ends:
+                table = self._pair_areas(np.where(is_missing, end, values))
+                yield from ((k, table) for k in self.known)
+            return
+        codes = np.where(is_missing, -1.0, values).astype(np.int64) + 1
+        size = int(codes.max(initial=0)) + 1
+        for k in self.known:
+            scores, own = np.empty(codes.size), self.weights * (self.y == k)
+            for half in (self.halves, ~self.halves):
+                total = np.bincount(codes[~half], self.weights[~half], size)
+                shares = np.full(size, float(own.sum() / self.weights.sum()))
+                np.divide(np.bincount(codes[~half], own[~half], size), total, out=shares, where=total > 0.0)
+                scores[half] = shares[codes[half]]
+            yield k, self._pair_areas(scores)
+
+    def _pair_areas(self, scores: Array) -> Array:
+        """For every two classes: how often a row of the first has the higher score, ties by half."""
+        _, place = np.unique(scores, return_inverse=True)
+        n_classes = int(self.y.max()) + 1
+        cells = np.bincount(place * n_classes + self.y, self.weights, (place.max() + 1) * n_classes)
+        table = cells.reshape(-1, n_classes)
+        totals = np.maximum(table.sum(axis=0), 1e-300)
+        return np.asarray(table.T @ (np.cumsum(table, axis=0) - 0.5 * table) / np.outer(totals, totals))
+
+
 def _separating(cells: Mapping[str, Cells], numbers: Index, labels: Sequence[object]) -> list[Leak]:
-    """Columns of numbers that separate a class alone, as CRC006 tests them: with several classes if no other does."""
-    sizes = np.bincount(numbers, minlength=len(labels))
-    usable = [k for k, n in enumerate(sizes) if FEWEST_OF_A_CLASS <= n <= len(numbers) - FEWEST_OF_A_CLASS]
-    names, areas = (
-        [name for name, one in cells.items() if one.kind == "number"],
-        np.full((len(cells), len(labels)), 0.5),
-    )
-    for i, name in enumerate(names):
-        ranks = rankdata(np.nan_to_num(cells[name].values, nan=-np.inf))
-        for k in usable:
-            own = ranks[numbers == k].sum() - sizes[k] * (sizes[k] + 1.0) / 2.0
-            area = float(own / (sizes[k] * (len(numbers) - sizes[k])))
-            areas[i, k] = max(area, 1.0 - area)
-    found, least = [], LEAK_AREA if len(labels) == 2 else NEAR_PERFECT_AREA
-    for i, name in enumerate(names):
-        k = min(range(len(labels)), key=lambda k: (-areas[i, k].round(9), sizes[k]))  # the rarer one of two
-        is_alone = len(labels) == 2 or np.delete(areas[:, k], i).max(initial=0.5) < LEAK_AREA
-        if areas[i, k] >= least and is_alone:
-            said = f"{name} alone nearly separates {labels[k]} (area under the ROC curve {areas[i, k]:.4f})"
-            found.append(Leak((name,), labels[k], int(sizes[k]), int(sizes[k]), 1.0, 0.0, said))
-    return found
+    """Columns that separate a class alone; one entry for each column."""
+    sizes, found = np.bincount(numbers, minlength=len(labels)), {}
+    ranked = separations({name: [one] for name, one in cells.items()}, numbers)
+    for one, k, area in sorted(suspects(ranked, len(labels)), key=lambda suspect: suspect[2]):
+        said = f"{one.name} alone nearly separates {labels[k]} (area under the ROC curve {area:.4f})"
+        found[one.name] = Leak((one.name,), labels[k], int(sizes[k]), int(sizes[k]), 1.0, 0.0, said)
+    return [found[name] for name in cells if name in found]
 
 
 class _Set(NamedTuple):
