@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 
 import crcen
-from crcen import cli
 
 COMMANDS = (
     "reproduce",
@@ -144,14 +143,13 @@ def test_choices_reach_the_run(crcen_command, tmp_path, monkeypatch):
     }
 
 
-def test_the_commands_choices_are_the_functions(tmp_path):
+def test_the_commands_choices_are_the_functions(crcen_command):
     from crcen.paper import reproduce
     from crcen.training.engines import ENGINES
 
-    assert [one.value for one in cli.reproduction.Artefact] == [*reproduce.ARTEFACTS, "all"]
-    assert tuple(one.value for one in cli.reproduction.Selection) == reproduce._CHOICES["selection"]
-    assert tuple(one.value for one in cli.reproduction.Scoring) == reproduce._CHOICES["scoring"]
-    assert tuple(one.value for one in cli.reproduction.Engine) == tuple(ENGINES)
+    _, out, _ = crcen_command("reproduce", "--help")
+    for choices in ([*reproduce.ARTEFACTS, "all"], *reproduce._CHOICES.values(), ENGINES):
+        assert "|".join(choices) in out
 
 
 def test_a_run_with_other_settings_is_refused(crcen_command, tmp_path):

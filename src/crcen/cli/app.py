@@ -20,7 +20,7 @@ from crcen._version import __version__
 from crcen.cli.wording import in_options
 from crcen.exceptions import CrcenError
 
-__all__ = ["FOLDER", "RESEARCH", "Json", "app", "print_json", "print_run", "run"]
+__all__ = ["app", "print_json", "run"]
 
 app = typer.Typer(
     name="crcen",
@@ -31,28 +31,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-# The panel of what concerns the paper, after what an analyst needs.
-RESEARCH = "Research: the paper"
-# A path that must be there already; a mistyped one is a usage error.
-FOLDER: Any = {"exists": True, "file_okay": False}
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-
 
 def print_json(value: Any, *, err: bool = False) -> None:
     """Print a value of plain lists, dicts, numbers and strings; what a terminal would obey is escaped."""
     text = json.dumps(value, indent=1, ensure_ascii=False)
     escaped = (json.dumps(c)[1:-1] if not c.isprintable() and c != "\n" else c for c in text)
     typer.echo(text if text.replace("\n", "").isprintable() else "".join(escaped), err=err)
-
-
-def print_run(run: Any, as_json: bool) -> None:
-    """Print the texts of a run and where it was written."""
-    if as_json:
-        print_json({"folder": str(run.folder), "texts": list(run.texts)})
-        return
-    for text in run.texts:
-        typer.echo(text)
-    typer.echo(f"Written to {run.folder}")
 
 
 def _version(wanted: bool) -> None:

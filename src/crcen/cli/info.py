@@ -1,50 +1,47 @@
 """`crcen export`, `info` and `demo`: a model as an ONNX graph, what is installed or saved, and a demonstration."""
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-import typer
-
-from crcen.cli.app import Json, app
-from crcen.cli.options import Model, interruptible, is_watched, show
-
-__all__ = ["demo", "export", "info"]
+from crcen.cli.options import add_command, argument, library, option
 
 
-@app.command(epilog="Example:  crcen export model.crcen --onnx model.onnx")
-def export(
-    model: Model,
-    onnx: Annotated[Path, typer.Option(help="The ONNX file to write.")],
-    as_json: Json = False,
-) -> None:
-    """Write a model as one ONNX graph, checked against the model before it is written."""
-    with interruptible():
-        import crcen
-
-        result = crcen.export_onnx(model, onnx)
-    show(result, as_json, onnx)
+def _export(model: Path, onnx: Path) -> Any:
+    return library("export_onnx")(model, onnx)
 
 
-@app.command(epilog="Examples:  crcen info   |   crcen info model.crcen --json")
-def info(
-    model: Annotated[Path | None, typer.Argument(help="A saved model; without it, what is installed.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Say what is installed, or what a saved model is; a model is not loaded for that."""
+def _info(model: Path | None) -> Any:
     from crcen.commands.environment import environment_info
     from crcen.files.model_file import model_info
 
-    show(environment_info() if model is None else model_info(model), as_json)
+    return environment_info() if model is None else model_info(model)
 
 
-@app.command(epilog="Example:  crcen demo --out report.html")
-def demo(
-    out: Annotated[Path, typer.Option(help="The report to write.")] = Path("report.html"),
-    as_json: Json = False,
-) -> None:
-    """Fit, evaluate and report on a bundled set; writes the report and nothing else."""
-    with interruptible():
-        from crcen.commands.demo import demo
+def _demo(out: Path) -> Any:
+    from crcen.commands.demo import demo
 
-        result = demo(out, verbose=is_watched())
-    show(result, as_json)
+    return demo(out, verbose=int(sys.stderr.isatty()))
+
+
+add_command(
+    "export",
+    "Write a model as one ONNX graph, checked against the model before it is written.",
+    _export,
+    {"model": None, "onnx": option(Path, "The ONNX file to write.", default=...)},
+    examples=("export model.crcen --onnx model.onnx",),
+)
+add_command(
+    "info",
+    "Say what is installed, or what a saved model is; a model is not loaded for that.",
+    _info,
+    {"model": argument(Path, "A saved model; without it, what is installed.", default=None)},
+    examples=("info", "info model.crcen --json"),
+)
+add_command(
+    "demo",
+    "Fit, evaluate and report on a bundled set; writes the report and nothing else.",
+    _demo,
+    {"out": option(Path, "The report to write.", default=Path("report.html"))},
+    examples=("demo --out report.html",),
+)

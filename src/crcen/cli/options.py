@@ -1,11 +1,11 @@
-"""Options that several commands share, how their values become parameters of the library, and printing."""
+"""Commands as tables of options: shared options, how their values become parameters of the library, and printing."""
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,35 +13,69 @@ import typer
 
 from crcen._support.files import is_standard_output
 from crcen._support.text import printable
-from crcen.cli.app import print_json
+from crcen.cli.app import app, print_json
 from crcen.cli.wording import typed
 from crcen.exceptions import InvalidParameter
 
-__all__ = ["AuditRule", "Data", "Model", "Seed", "interruptible", "is_watched", "made", "share_of", "show", "takes"]
+__all__ = ["Listing", "add_command", "argument", "choice", "library", "option", "renamed", "share_of"]
 
-Data = Annotated[
-    list[str],
-    typer.Argument(
-        help="Text, Parquet or Excel file, or several; a folder, pattern or URL; or a database, such as "
-        "postgresql://host/name or sqlite:///file.db.",
-        metavar="DATA",
-        show_default=False,
-    ),
-]
-Model = Annotated[Path, typer.Argument(help="File that `crcen fit` wrote.", show_default=False)]
-Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of everything that is random.")]
+Named = Callable[[str], inspect.Parameter]
+# Parameters of files that a command writes.
+_WRITTEN = ("out", "onnx", "report", "state", "page", "json_out")
 
 
-class AuditRule(StrEnum):
-    """How audits are drawn."""
+@dataclass(frozen=True)
+class Listing:
+    """A result of plain values and lines of text."""
 
-    neyman = "neyman"
-    uniform = "uniform"
+    values: Any
+    lines: list[str]
+
+    def to_dict(self) -> Any:
+        """Plain values, ready for JSON."""
+        return self.values
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
 
 
-def _option(kind: Any, help: str, *names: str, panel: str | None = None, metavar: str | None = None) -> Any:
-    """The annotation of an option."""
-    return Annotated[kind, typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel)]
+def _parameter(name: str, kind: Any, default: Any, about: Any) -> inspect.Parameter:
+    annotation: Any = Annotated[kind | None if default is None else kind, about]
+    value = inspect.Parameter.empty if default is ... else default
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=annotation)
+
+
+def option(kind: Any, help: str, *names: str, default: Any = None, panel: str | None = None, **how: Any) -> Named:
+    """An option; its parameter is the key of the table that it is in, and its name too unless names are given."""
+    empty: Any = {bool: False, list[str]: []}
+
+    def named(name: str) -> inspect.Parameter:
+        flags = names or ((f"--{name.replace('_', '-')}",) if kind is bool else ())
+        about = typer.Option(*flags, help=help, rich_help_panel=panel, **how)
+        return _parameter(name, kind, empty.get(kind, default) if default is None else default, about)
+
+    return named
+
+
+def argument(kind: Any, help: str, metavar: str | None = None, default: Any = ..., **how: Any) -> Named:
+    """A positional argument."""
+    return lambda name: _parameter(name, kind, default, typer.Argument(help=help, metavar=metavar, **how))
+
+
+def choice(*values: str) -> Any:
+    """The type of an option with these values."""
+    kind: Any = StrEnum
+    return kind("Choice", {value: value for value in values})
+
+
+def renamed(old: str, new: str) -> Named:
+    """A hidden option that was renamed: the error names the new one."""
+
+    def reject(value: str | None) -> None:
+        if value is not None:
+            raise typer.BadParameter(f"it was renamed: use {new} {value}.")
+
+    return option(str, "", old, hidden=True, callback=reject)
 
 
 _CAPACITY = "So many alarms: 200 of these rows, 20/day, 100/week, or 5/1000 rows."
@@ -50,121 +84,166 @@ _COSTS = (
     "Table of costs, .csv or .xlsx: a row for each true class, a column for each decision; other columns, such as "
     "review, are actions."
 )
+_DATA = (
+    "Text, Parquet or Excel file, or several; a folder, pattern or URL; or a database, such as "
+    "postgresql://host/name or sqlite:///file.db."
+)
 _SHARES = "Share of positives here if it differs from training, auto to estimate it, or CLASS=SHARE,..."
 _MISSING = "-200,999 or COLUMN=-1"
-_TEXT, _TEXTS, _NUMBER = str | None, list[str] | None, float | None
 _price, _goal, _reading, _by_classes = (
-    partial(_option, panel=panel) for panel in ("Price", "Instead of a price", "Reading the table", "Several classes")
+    partial(option, panel=panel) for panel in ("Price", "Instead of a price", "Reading the table", "Several classes")
 )
-# Sets of options: name → annotation.
-_SETS: dict[str, dict[str, Any]] = {
+# Sets of options that commands share.
+_SETS: dict[str, dict[str, Named]] = {
     # A price of two classes.
     "price": {
-        "budget": _price(_NUMBER, "False alarms that one more catch may cost."),
-        "cost_ratio": _price(_NUMBER, "What a miss costs, in false alarms: the same number."),
-        "alpha": _price(_NUMBER, "Cost ratio over negatives per positive; 1 is balanced."),
-        "lam": _price(_NUMBER, "Weight of a positive row, between 0 and 1."),
-        "balanced": _price(bool, "Both classes weigh the same.", "--balanced"),
+        "budget": _price(float, "False alarms that one more catch may cost."),
+        "cost_ratio": _price(float, "What a miss costs, in false alarms: the same number."),
+        "alpha": _price(float, "Cost ratio over negatives per positive; 1 is balanced."),
+        "lam": _price(float, "Weight of a positive row, between 0 and 1."),
+        "balanced": _price(bool, "Both classes weigh the same."),
     },
     # A goal of two classes, and its guarantee.
     "goal": {
-        "capacity": _goal(_TEXT, _CAPACITY, "--capacity", "--top", metavar="N[/day]"),
-        "recall": _goal(_NUMBER, "Find at least this share of the positives, such as 0.9."),
-        "precision": _goal(_NUMBER, "At least this share of alarms right, such as 0.5."),
+        "capacity": _goal(str, _CAPACITY, "--capacity", "--top", metavar="N[/day]"),
+        "recall": _goal(float, "Find at least this share of the positives, such as 0.9."),
+        "precision": _goal(float, "At least this share of alarms right, such as 0.5."),
     },
-    "guarantee": {"confidence": _goal(_NUMBER, "Guarantee --recall or --precision with this probability.")},
-    "weighting": {"weighting": _by_classes(_TEXTS, _WEIGHTS), "costs": _by_classes(Path | None, _COSTS)},
+    "guarantee": {"confidence": _goal(float, "Guarantee --recall or --precision with this probability.")},
+    "weighting": {"weighting": _by_classes(list[str], _WEIGHTS), "costs": _by_classes(Path, _COSTS)},
     "columns": {
-        "positive": _option(_TEXT, "The value to find: default the rarer one of two, and every class of more."),
-        "drop": _option(_TEXTS, "Column to leave out; may be repeated."),
-        "keep": _option(_TEXTS, "Column to use although it looks like an identifier."),
-        "categorical": _option(_TEXTS, "Column of categories although it holds numbers; may be repeated."),
+        "positive": option(str, "The value to find: default the rarer one of two, and every class of more."),
+        "drop": option(list[str], "Column to leave out; may be repeated."),
+        "keep": option(list[str], "Column to use although it looks like an identifier."),
+        "categorical": option(list[str], "Column of categories although it holds numbers; may be repeated."),
     },
     # The fields of `crcen.ReadOptions`.
     "read": {
-        "query": _reading(_TEXT, "Query that gives the table, of a database.", metavar="SQL"),
-        "table": _reading(_TEXT, "Table to read, of a database.", metavar="NAME"),
-        "sheet": _reading(_TEXT, "Sheet of a workbook, by name or number; default the first visible one."),
-        "skip_rows": _reading(int | None, "Rows above the column names; default detected."),
-        "separator": _reading(_TEXT, "Between values: a character, tab, space or fixed; default detected."),
-        "encoding": _reading(_TEXT, "Of a text file, such as windows-1252; default detected."),
-        "decimal": _reading(_TEXT, "Decimal mark, a point or a comma; default detected."),
-        "quote": _reading(_TEXT, 'Quotation mark, or none; default ".'),
-        "missing": _reading(_TEXTS, "Values that stand for a missing cell; may be repeated.", metavar=_MISSING),
-        "dates": _reading(_TEXT, "Order of dates such as 3/4/2024.", metavar="day-first|month-first"),
-        "rename_duplicates": _reading(bool, "Rename duplicate columns, x to x_2.", "--rename-duplicates"),
+        "query": _reading(str, "Query that gives the table, of a database.", metavar="SQL"),
+        "table": _reading(str, "Table to read, of a database.", metavar="NAME"),
+        "sheet": _reading(str, "Sheet of a workbook, by name or number; default the first visible one."),
+        "skip_rows": _reading(int, "Rows above the column names; default detected."),
+        "separator": _reading(str, "Between values: a character, tab, space or fixed; default detected."),
+        "encoding": _reading(str, "Of a text file, such as windows-1252; default detected."),
+        "decimal": _reading(str, "Decimal mark, a point or a comma; default detected."),
+        "quote": _reading(str, 'Quotation mark, or none; default ".'),
+        "missing": _reading(list[str], "Values that stand for a missing cell; may be repeated.", metavar=_MISSING),
+        "dates": _reading(str, "Order of dates such as 3/4/2024.", metavar="day-first|month-first"),
+        "rename_duplicates": _reading(bool, "Rename duplicate columns, x to x_2."),
     },
 }
-# Single options: name → annotation.
-_SINGLE: dict[str, Any] = {
-    "target": _option(_TEXT, "Column with the label; default that of training."),
-    "review": _price(_TEXT, "Two prices, such as 2,30: rows between them go to review.", metavar="LOW,HIGH"),
-    "cost_column": _price(_TEXT, "Column with what a miss of that row costs."),
-    "alarm_cost": _price(_NUMBER, "What a false alarm costs, in the unit of --cost-column."),
-    "prevalence": _option(_TEXT, _SHARES, metavar="SHARE|auto"),
-    "weight": _option(_TEXT, "Column that says how much each row counts, as survey weights do."),
-    "clusters": _option(_TEXT, "Column of rows that belong together, such as a patient: tests allow for it."),
-    "audited": _option(_TEXT, "Column with the probability of a row to get a label; others are unlabelled."),
-    "groups": _option(_TEXTS, "Column whose values are groups to compare; may be repeated."),
+# Single parameters that commands share.
+_SINGLE: dict[str, Named] = {
+    "model": argument(Path, "File that `crcen fit` wrote."),
+    "data": argument(list[str], _DATA, "DATA"),
+    "random_state": option(int, "Seed of everything that is random.", "--seed", default=0, min=0, max=2**32 - 1),
+    "audit_rule": option(
+        choice("neyman", "uniform"),
+        "uniform: equal probabilities; neyman: larger where a label says more.",
+        default="neyman",
+    ),
+    "target": option(str, "Column with the label; default that of training."),
+    "review": _price(str, "Two prices, such as 2,30: rows between them go to review.", metavar="LOW,HIGH"),
+    "cost_column": _price(str, "Column with what a miss of that row costs."),
+    "alarm_cost": _price(float, "What a false alarm costs, in the unit of --cost-column."),
+    "prevalence": option(str, _SHARES, metavar="SHARE|auto"),
+    "weight": option(str, "Column that says how much each row counts, as survey weights do."),
+    "clusters": option(str, "Column of rows that belong together, such as a patient: tests allow for it."),
+    "audit_probability": option(
+        str, "Column with the probability of a row to get a label; others are unlabelled.", "--audited"
+    ),
+    "groups": option(list[str], "Column whose values are groups to compare; may be repeated."),
 }
 
 
-def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command shared options, instead of its ``**shared``, and one line on Ctrl-C.
+def add_command(
+    name: str,
+    about: str,
+    function: str | Callable[..., Any],
+    parameters: Mapping[str, Named | None],
+    shared: str = "",
+    *,
+    examples: tuple[str, ...] = (),
+    panel: str | None = None,
+    has_json: bool = True,
+    exit_code: Callable[[Any], int] = lambda result: 0,
+    interrupted: str = "nothing was written",
+) -> None:
+    """Register a command.
 
     Parameters
     ----------
-    *names : str
-        Single options, or sets of them. The command gets parameters of the library: ``read`` of "read"; ``weighting``
-        of "price", "goal", "guarantee" and "weighting", which also gives ``costs``; ``audit_probability`` of "audited".
+    name, about : str
+        The command and its help.
+    function : str or callable
+        What it calls: a function of `crcen` by name, or one that takes the parameters and returns a result to print.
+    parameters : mapping of str to option or argument
+        Its own parameters; None for one that several commands share.
+    shared : str
+        Shared options, or sets of them. The function gets parameters of the library: ``read`` of "read"; ``weighting``
+        of "price", "goal", "guarantee" and "weighting", which also gives ``costs``.
+    examples : tuple of str
+        Shown below the help, without the name of the program.
+    panel : str, optional
+        Of the list of commands.
+    has_json : bool
+        Whether --json prints the result as JSON.
+    exit_code : callable
+        Exit code of a result.
+    interrupted : str
+        What is said after Ctrl-C.
     """
-    options = {key: one for name in names for key, one in _SETS.get(name, {name: _SINGLE.get(name)}).items()}
+    sets = shared.split()
+    makers = {key: make or _SINGLE[key] for key, make in parameters.items()}
+    options = {key: make for one in sets for key, make in _SETS.get(one, {one: _SINGLE.get(one)}).items() if make}
+    signature = [make(key) for key, make in (makers | options).items()]
+    if has_json:
+        signature.append(option(bool, "Print JSON instead of text.", "--json")("as_json"))
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        @wraps(command)
-        def run(**given: Any) -> None:
-            own = {name: value for name, value in given.items() if name not in options}
-            if isinstance(own.get("data"), list) and len(own["data"]) == 1:
-                own["data"] = own["data"][0]
-            with interruptible():
-                command(**own, **_parameters({name: given[name] for name in options}, names))
+    def run(**given: Any) -> None:
+        if given.get("details") and given["as_json"]:
+            raise typer.BadParameter("--json has all details: leave out --details.")
+        given = {key: value.value if isinstance(value, StrEnum) else value for key, value in given.items()}
+        own = {key: given[key] for key in makers if not key.startswith("old_")}
+        if isinstance(own.get("data"), list) and len(own["data"]) == 1:
+            own["data"] = own["data"][0]
+        try:
+            call = library(function) if isinstance(function, str) else function
+            result = call(**own, **_parameters({key: given[key] for key in options}, sets))
+        except KeyboardInterrupt:  # here, since typer would answer first, and with another exit code
+            typer.echo(f"crcen: interrupted; {interrupted}.", err=True)
+            raise typer.Exit(130) from None
+        if result is not None:
+            _show(result, given["as_json"], [given[key] for key in _WRITTEN if key in given], given.get("details"))
+            raise typer.Exit(exit_code(result))
 
-        signature = inspect.signature(command)
-        own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
-        shared = [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=False if kind.__origin__ is bool else None,
-                annotation=kind,
-            )
-            for name, kind in options.items()
-        ]
-        every = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
-        every[-1:-1] = shared  # before --json
-        run.__signature__ = signature.replace(parameters=every)  # type: ignore[attr-defined]
-        run.__annotations__ = {one.name: one.annotation for one in every}
-        return run
-
-    return decorate
+    run.__doc__ = about
+    run.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in signature}
+    shown = "   |   ".join(f"crcen {one}" for one in examples)
+    app.command(name, rich_help_panel=panel, epilog=f"Example{'s' * (len(examples) > 1)}:  {shown}")(run)
 
 
-def _parameters(given: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+def library(name: str) -> Callable[..., Any]:
+    """A function of the library, with a progress bar if stderr is a terminal."""
+    import crcen
+
+    function = getattr(crcen, name)
+    has_progress = "verbose" in inspect.signature(function).parameters
+    return partial(function, verbose=int(sys.stderr.isatty())) if has_progress else function
+
+
+def _parameters(given: dict[str, Any], names: list[str]) -> dict[str, Any]:
     """Values of shared options as parameters of the library."""
-    found = {name: given[name] for name in names if name in _SINGLE}
-    if "columns" in names:
-        found |= {name: given[name] or () for name in _SETS["columns"]} | {"positive": given["positive"]}
-    if "audited" in found:
-        found["audit_probability"] = found.pop("audited")
-    if "groups" in found:
-        found["groups"] = found["groups"] or ()
+    columns = _SETS["columns"] if "columns" in names else ()
+    found = {name: given[name] for name in [*names, *columns] if name in given and name != "weighting"}
     if "review" in found:
         found["review"] = _two_prices(found["review"])
     if "prevalence" in found:
         found["prevalence"] = _class_shares(found["prevalence"])
-    if "audited" in given and given.get("confidence") is not None:  # also of the bound on recall by audits
+    if "audit_probability" in given and given.get("confidence") is not None:  # also of the bound on recall by audits
         found["confidence"] = given["confidence"]
-        if given["audited"] is not None and given["recall"] is given["precision"] is None:
+        if given["audit_probability"] is not None and given["recall"] is given["precision"] is None:
             given["confidence"] = None
     if {"price", "weighting"} & {*names}:
         found["weighting"] = _stated(given)
@@ -179,20 +258,10 @@ def _parameters(given: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]
 
 
 def _is_stated(value: object) -> bool:
-    return value is not None and value is not False
+    return value is not None and value is not False and value != []
 
 
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Ctrl-C ends in one line: here, since typer would answer first, and with another exit code."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        typer.echo("crcen: interrupted; nothing was written.", err=True)
-        raise typer.Exit(130) from None
-
-
-def show(result: Any, as_json: bool, *written: Path | str | None, details: bool = False) -> None:
+def _show(result: Any, as_json: bool, written: list[Path | str | None], details: bool | None) -> None:
     """Print a result, with its details if asked for; to standard error if standard output took a written file."""
     is_taken = any(path is not None and is_standard_output(path) for path in written)
     if as_json:
@@ -202,12 +271,7 @@ def show(result: Any, as_json: bool, *written: Path | str | None, details: bool 
         typer.echo("\n".join(map(printable, text.split("\n"))), err=is_taken)
 
 
-def is_watched() -> int:
-    """1 if stderr is a terminal, for a progress bar."""
-    return int(sys.stderr.isatty())
-
-
-def made(kind: Callable[..., object], option: str, *values: object, **named: object) -> object:
+def _made(kind: Callable[..., object], option: str, *values: object, **named: object) -> object:
     """A price or goal of an option; errors name the option instead of the class."""
     shown = " ".join([option, ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)])
     try:
@@ -230,11 +294,7 @@ def share_of(text: str, option: str) -> float:
 
 def _stated(given: dict[str, Any]) -> Any:
     """The one price, goal or weighting that was stated, or None; "none" is the text, since labels are not known yet."""
-    options = {
-        f"--{name.replace('_', '-')}": value
-        for name, value in given.items()
-        if value is not None and value is not False
-    }
+    options = {f"--{name.replace('_', '-')}": value for name, value in given.items() if _is_stated(value)}
     prices = [name for name in options if name[2:].replace("-", "_") in _SETS["price"]]
     goals = [name for name in options if name[2:] in _SETS["goal"]]
     if len(goals + prices) > 1:
@@ -269,9 +329,9 @@ def _price_or_goal(name: str, value: float, given: dict[str, Any]) -> Any:
 
     kinds = {"--budget": crcen.Budget, "--cost-ratio": crcen.CostRatio, "--alpha": crcen.Alpha, "--lam": crcen.Lam}
     if name in kinds:
-        return made(kinds[name], name, value)
+        return _made(kinds[name], name, value)
     goal = crcen.RecallAtLeast if name == "--recall" else crcen.PrecisionAtLeast
-    return made(goal, name, value, confidence=given.get("confidence"))
+    return _made(goal, name, value, confidence=given.get("confidence"))
 
 
 def _capacity(text: str) -> Any:
@@ -288,7 +348,7 @@ def _capacity(text: str) -> Any:
         raise typer.BadParameter(
             f"--capacity must be a number of alarms, such as 200, 20/day, 100/week or 5/1000: got {text!r}."
         ) from None
-    return made(crcen.Capacity, "--capacity", alarms, per=period)
+    return _made(crcen.Capacity, "--capacity", alarms, per=period)
 
 
 def _two_prices(text: str | None) -> Any:
@@ -301,7 +361,7 @@ def _two_prices(text: str | None) -> Any:
         low, high = map(float, text.split(","))
     except ValueError:
         raise typer.BadParameter(f"--review must be two prices, such as 2,30: got {text!r}.") from None
-    return made(crcen.Review, "--review", low, high)
+    return _made(crcen.Review, "--review", low, high)
 
 
 def _class_shares(text: str | None) -> str | float | dict[str, float] | None:
