@@ -13,7 +13,7 @@ from sklearn.neural_network import MLPClassifier
 
 import crcen
 from crcen.paper import reproduce as module
-from crcen.paper.claims import claims, compare_cells, compare_claims, compare_readings
+from crcen.paper.claims import claims
 from crcen.paper.methods import make_method
 from crcen.paper.protocol import splits
 from crcen.paper.reproduce import read_settings, reproduce
@@ -21,6 +21,8 @@ from crcen.paper.table3 import READINGS
 from crcen.paper.tables import published
 
 BUNDLED = {"abalone", "satimage"}
+ROOT = Path(__file__).parents[2]
+READING_TABLE = runpy.run_path(str(ROOT / "scripts" / "reading_table.py"))
 
 
 @pytest.fixture
@@ -331,7 +333,9 @@ def rows_at(gap, sets=("abalone", "scene"), methods=("crcen", "csmlp", "mlp")):
 
 
 def test_readings_are_compared_with_the_published_cells():
-    table = compare_readings({"today": rows_at(0.05, methods=["crcen"]), "2019": rows_at(-0.01, methods=["crcen"])})
+    table = READING_TABLE["compare_readings"](
+        {"today": rows_at(0.05, methods=["crcen"]), "2019": rows_at(-0.01, methods=["crcen"])}
+    )
     assert [line["method"] for line in table.rows] == ["CRCEN", "all methods"]
     for line in table.rows:
         assert line["today: mean absolute difference"] == "0.050"
@@ -342,7 +346,7 @@ def test_readings_are_compared_with_the_published_cells():
 
 def test_cells_name_the_closest_reading_and_those_that_none_reaches():
     given = {"today": rows_at(0.05, methods=("crcen",)), "2019": rows_at(-0.01, sets=("scene",))}
-    table = compare_cells(given)
+    table = READING_TABLE["compare_cells"](given)
     lines = {(line["method"], line["cell"]): line for line in table.rows}
     paper = published("table3", "crcen", "scene", "f1")[0]
     both = lines["CRCEN", "scene F1"]
@@ -354,7 +358,7 @@ def test_cells_name_the_closest_reading_and_those_that_none_reaches():
 
 
 def test_claims_are_judged_by_each_reading():
-    table = compare_claims({"today": rows_at(0.0), "2019": rows_at(0.0, methods=("csmlp", "mlp"))}, {})
+    table = READING_TABLE["compare_claims"]({"today": rows_at(0.0), "2019": rows_at(0.0, methods=("csmlp", "mlp"))}, {})
     lines = {line["claim of the paper"]: line for line in table.rows}
     wins = lines["CRCEN has an overall better performance than the others"]
     assert wins["today"].startswith("holds: best in 4 of 4 columns of Table 3, 4 in the paper")
@@ -363,11 +367,11 @@ def test_claims_are_judged_by_each_reading():
 
 
 def test_parts_of_a_run_are_joined_and_compared(readings, tmp_path, monkeypatch, capsys):
-    root, run = Path(__file__).parents[2], readings["2019"]
+    run = readings["2019"]
 
     def printed(script, *arguments):
         monkeypatch.setattr(sys, "argv", [script, *map(str, arguments)])
-        runpy.run_path(str(root / "scripts" / script), run_name="__main__")
+        runpy.run_path(str(ROOT / "scripts" / script), run_name="__main__")
         return capsys.readouterr().out
 
     lines = printed("join_runs.py", run.folder, run.folder, "--out", tmp_path).splitlines()
@@ -376,7 +380,7 @@ def test_parts_of_a_run_are_joined_and_compared(readings, tmp_path, monkeypatch,
     assert "missing: abalone, split 0, crcen" not in lines
     assert (tmp_path / "table3" / "table3.md").exists()
     assert not (tmp_path / "table3" / "DONE").exists()
-    given = f"today={root / 'results' / 'full'}", f"2019={tmp_path}"
+    given = f"today={ROOT / 'results' / 'full'}", f"2019={tmp_path}"
     assert "### The paper's claims under each reading" in printed("reading_table.py", *given)
     assert "### Table 3, cell by cell" in printed("reading_table.py", "--cells", *given)
     assert np.min(read_settings(False, None, "2019")["protocol"]["l2"]) == 1e-5

@@ -8,8 +8,6 @@ from typing import ParamSpec, TypeVar
 
 from crcen.exceptions import InvalidParameter, MissingExtra
 
-__all__ = ["installed_version", "installed_versions", "need", "renamed"]
-
 P = ParamSpec("P")
 Result = TypeVar("Result")
 

@@ -20,8 +20,6 @@ from typing import BinaryIO
 
 from crcen.exceptions import DataUnavailable
 
-__all__ = ["atomic_file", "check_writable", "exclusive_lock", "is_device", "is_standard_output", "write_atomic"]
-
 _OF_THIS_FILE = {errno.ENOSPC, errno.EFBIG, errno.EIO, getattr(errno, "EDQUOT", errno.ENOSPC)}
 _NOT_A_FILE = (
     (stat.S_ISDIR, "it is a folder; give the name of a file"),

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["busy", "counted", "logged", "part_of", "progress_bar", "report_to", "steps"]
-
 P = ParamSpec("P")
 Result = TypeVar("Result")
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from crcen.exceptions import InvalidInput
 
-__all__ = ["closest", "listed", "missing_columns", "page_in_frame", "printable"]
-
 
 def closest(name: str, names: Iterable[str]) -> str | None:
     """The name most similar to a mistyped one, case-insensitive; None if none is similar."""

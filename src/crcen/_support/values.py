@@ -7,8 +7,6 @@ from dataclasses import asdict, is_dataclass
 from pathlib import PurePath
 from typing import Any
 
-__all__ = ["attributes", "json_value", "label_key", "plain_label", "plain_labels", "rest_of"]
-
 
 def json_value(value: Any, *, shorten: bool = False) -> Any:
     """Convert a value for JSON: NumPy to Python, NaN and infinities to None, dataclasses to dicts.

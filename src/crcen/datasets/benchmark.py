@@ -27,17 +27,6 @@ from crcen._support.progress import busy
 from crcen.datasets.dataset import Dataset
 from crcen.exceptions import DataUnavailable, InvalidParameter
 
-__all__ = [
-    "CatalogEntry",
-    "DatasetListing",
-    "arrays_sha256",
-    "catalog",
-    "find",
-    "list_datasets",
-    "load_dataset",
-    "read_verified",
-]
-
 _ZIP_BYTES = 65_536  # the zip's directory, and data that deflate cannot shrink
 
 

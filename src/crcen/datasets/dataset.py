@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidInput
 
-__all__ = ["Dataset"]
-
 
 @dataclass(frozen=True, eq=False)
 class Dataset:

@@ -25,17 +25,6 @@ from crcen._support.files import atomic_file
 from crcen.datasets.dataset import Dataset
 from crcen.exceptions import InvalidInput, InvalidParameter
 
-__all__ = [
-    "RareEvents",
-    "make_rare_events",
-    "make_sim1",
-    "make_sim2",
-    "sim1_log_ratio",
-    "sim1_posterior",
-    "sim2_log_ratio",
-    "sim2_posterior",
-]
-
 Floats = NDArray[np.float64]
 
 _SIM1_MEAN = 1.5  # of the negatives' normal part; the positives' is its negative

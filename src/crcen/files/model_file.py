@@ -29,8 +29,6 @@ from crcen.files.payload import NotStorable, pack, unpack
 from crcen.files.registry import TYPES, InvalidState, find_type, fits, is_known
 from crcen.theory.rows import Shown, in_one_line
 
-__all__ = ["FORMAT", "ModelInfo", "load", "model_info", "save"]
-
 FORMAT = 4
 _TITLE = "crcen model, format "
 

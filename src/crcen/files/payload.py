@@ -33,8 +33,6 @@ import numpy as np
 
 from crcen.files.registry import PLAIN_TYPES, InvalidState, check_state, create, find_type, is_known, state_of
 
-__all__ = ["NotStorable", "pack", "unpack"]
-
 _DEPTH = 40
 _DIMENSIONS = 8
 _KINDS = "biufU"

@@ -15,8 +15,6 @@ from importlib import import_module
 
 import numpy as np
 
-__all__ = ["PLAIN_TYPES", "TYPES", "InvalidState", "check_state", "create", "find_type", "fits", "is_known", "state_of"]
-
 _FITTED = "ensemble_ key_equation_ recipe_ n_iter_ loss_curve_ status_ n_features_in_ feature_names_in_ _partial"
 _SEARCHED = (
     f"{_FITTED} best_epochs_ best_index_ best_params_ best_score_ best_settings_ cv_results_ n_splits_ oof_counts_ "

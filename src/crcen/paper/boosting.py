@@ -1,6 +1,7 @@
 """Compared methods by boosting: AdaC1 to AdaC3, calibrated AdaBoost, RUSBoost by SAMME.R, BalanceCascade."""
 
 from abc import abstractmethod
+from dataclasses import KW_ONLY, dataclass
 from typing import Self
 
 import numpy as np
@@ -92,6 +93,7 @@ def next_row_weights(variant: str, weights: Array, costs: Array, is_right: Bools
     return new / new.sum()
 
 
+@dataclass(eq=False, repr=False)
 class AdaCClassifier(SignedScoreClassifier):
     """AdaBoost with class costs in the row weights.
 
@@ -119,20 +121,12 @@ class AdaCClassifier(SignedScoreClassifier):
 
     _why_no_posterior = "boosts with costs in its row weights, and its votes are no probabilities under any prior"
 
-    def __init__(
-        self,
-        variant: str = "adac2",
-        weighting: object = "balanced",
-        *,
-        n_estimators: int = 50,
-        max_depth: int = 3,
-        random_state: Seed = None,
-    ) -> None:
-        self.variant = variant
-        self.weighting = weighting
-        self.n_estimators = n_estimators
-        self.max_depth = max_depth
-        self.random_state = random_state
+    variant: str = "adac2"
+    weighting: object = "balanced"
+    _: KW_ONLY
+    n_estimators: int = 50
+    max_depth: int = 3
+    random_state: Seed = None
 
     def _learn(self, X: Array, is_pos: Bools) -> None:
         check_choice(self, "variant", ("adac1", "adac2", "adac3"))
@@ -177,6 +171,7 @@ class AdaCClassifier(SignedScoreClassifier):
         return score
 
 
+@dataclass(eq=False, repr=False)
 class CalibratedBoostingClassifier(SignedScoreClassifier):
     """AdaBoost without costs, Platt's sigmoid on out-of-fold rows, positive where p > 1/(1 + c).
 
@@ -187,20 +182,12 @@ class CalibratedBoostingClassifier(SignedScoreClassifier):
     Learning 104, 2016.
     """
 
-    def __init__(
-        self,
-        weighting: object = "balanced",
-        *,
-        n_estimators: int = 50,
-        max_depth: int = 3,
-        cv: int = 3,
-        random_state: Seed = None,
-    ) -> None:
-        self.weighting = weighting
-        self.n_estimators = n_estimators
-        self.max_depth = max_depth
-        self.cv = cv
-        self.random_state = random_state
+    weighting: object = "balanced"
+    _: KW_ONLY
+    n_estimators: int = 50
+    max_depth: int = 3
+    cv: int = 3
+    random_state: Seed = None
 
     def _learn(self, X: Array, is_pos: Bools) -> None:
         _check_positive(self, "n_estimators", "max_depth")
@@ -231,6 +218,7 @@ class CalibratedBoostingClassifier(SignedScoreClassifier):
         return labels.in_order(np.column_stack([1 - p, p]))
 
 
+@dataclass(eq=False, repr=False)
 class RealRUSBoostClassifier(SignedScoreClassifier):
     """RUSBoost by SAMME.R, as libraries had it in 2019.
 
@@ -241,9 +229,9 @@ class RealRUSBoostClassifier(SignedScoreClassifier):
     AdaBoost", 2009.
     """
 
-    def __init__(self, n_estimators: int = 50, *, random_state: Seed = None) -> None:
-        self.n_estimators = n_estimators
-        self.random_state = random_state
+    n_estimators: int = 50
+    _: KW_ONLY
+    random_state: Seed = None
 
     def _learn(self, X: Array, is_pos: Bools) -> None:
         _check_positive(self, "n_estimators")
@@ -271,6 +259,7 @@ def _half_log_odds(stump: DecisionTreeClassifier, X: Array) -> Array:
     return np.asarray((np.log(p[:, 1]) - np.log(p[:, 0])) / 2.0)
 
 
+@dataclass(eq=False, repr=False)
 class BalanceCascadeClassifier(SignedScoreClassifier):
     """T rounds of AdaBoost, each on all positives and as many of the remaining negatives.
 
@@ -291,13 +280,11 @@ class BalanceCascadeClassifier(SignedScoreClassifier):
 
     _why_no_posterior = "picks rows by their score and adds up boosted votes, which are no probabilities"
 
-    def __init__(
-        self, n_rounds: int = 4, *, n_estimators: int = 10, max_depth: int = 3, random_state: Seed = None
-    ) -> None:
-        self.n_rounds = n_rounds
-        self.n_estimators = n_estimators
-        self.max_depth = max_depth
-        self.random_state = random_state
+    n_rounds: int = 4
+    _: KW_ONLY
+    n_estimators: int = 10
+    max_depth: int = 3
+    random_state: Seed = None
 
     def _learn(self, X: Array, is_pos: Bools) -> None:
         check_number(self, "n_rounds", low=2, integer=True)

@@ -1,4 +1,4 @@
-"""Claims of the paper's text, judged by our rows, and the readings of the paper compared with each other."""
+"""Claims of the paper's text, judged by our rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -10,9 +10,7 @@ from crcen.paper.figure1 import expenses
 from crcen.paper.table3 import METRICS, cells
 from crcen.paper.tables import Table, published
 
-Readings = Mapping[str, Rows]  # rows of Table 3 or Figure 1 by the name of their reading
 Claim = tuple[str, str, str]
-NEAR = 0.03  # a cell within this difference counts as reached
 
 
 def claims(table1: Rows, table3: Rows, figure1: Rows, settings: Settings) -> Table:
@@ -160,70 +158,3 @@ def expense_claims(rows: Rows) -> Iterator[Claim]:
     number = f"{inside} of {len(steps)} steps inside their bracket (counts summed over splits, no allowance for noise)"
     verdict = "holds mostly" if inside > 0.75 * len(steps) else "in part"
     yield "(not in the paper) expense lies in [α₁·IR, α₂·IR]", verdict, number
-
-
-# -- readings --------------------------------------------------------------------------------------------------------
-
-
-def _gaps(readings: Readings) -> dict[tuple[str, str, str], dict[str, tuple[float, float]]]:
-    """(method, set, metric) → reading → value and difference to the published value."""
-    sets = list(dict.fromkeys(row["dataset"] for rows in readings.values() for row in rows))
-    found: dict[tuple[str, str, str], dict[str, tuple[float, float]]] = {}
-    tables = {reading: cells(rows) for reading, rows in readings.items()}
-    for method in (name for name, one in crcen.METHODS.items() if one.in_paper):
-        for key in ((method, dataset, metric) for dataset in sets for metric in METRICS):
-            paper = published("table3", *key)
-            own = {reading: table[key][0] for reading, table in tables.items() if key in table}
-            if paper and own:
-                found[key] = {reading: (value, value - paper[0]) for reading, value in own.items()}
-    return found
-
-
-def compare_readings(readings: Readings) -> Table:
-    """Mean absolute difference to the published cells: a line per method, a column per reading."""
-    gaps = _gaps(readings)
-    lines = []
-    for method in [*dict.fromkeys(key[0] for key in gaps), "all"]:
-        own = [cell for key, cell in gaps.items() if method in (key[0], "all")]
-        line = {"method": "all methods" if method == "all" else crcen.METHODS[method].label}
-        for reading in readings:
-            values = np.abs([cell[reading][1] for cell in own if reading in cell])
-            line[f"{reading}: mean absolute difference"] = f"{values.mean():.3f}" if len(values) else "–"
-            line[f"{reading}: within .03"] = f"{int((values <= NEAR).sum())} of {len(values)}"
-        reached = sum(min(abs(gap) for _, gap in cell.values()) <= NEAR for cell in own)
-        line["any reading: within .03"] = f"{reached} of {len(own)}"
-        lines.append(line)
-    note = f"Cells are {', '.join(METRICS.values())} of each set, means over splits, less the published value."
-    return Table("Table 3, readings of the paper", lines, note)
-
-
-def compare_cells(readings: Readings) -> Table:
-    """Every published cell beside that of each reading, the closest reading, and whether any is within .03."""
-    lines = []
-    for (method, dataset, metric), own in _gaps(readings).items():
-        value, gap = next(iter(own.values()))
-        line = {"method": crcen.METHODS[method].label, "cell": f"{dataset} {METRICS[metric]}"}
-        line["paper"] = f"{value - gap:.3f}"
-        line |= {name: f"{own[name][0]:.3f} ({own[name][1]:+.3f})" if name in own else "–" for name in readings}
-        sizes = {name: round(abs(gap), 3) for name, (_, gap) in own.items()}
-        least = min(sizes.values())
-        line["closest"] = ", ".join(name for name, size in sizes.items() if size == least)
-        line["reached"] = "yes" if least <= NEAR else "no"
-        lines.append(line)
-    n_missed = sum(line["reached"] == "no" for line in lines)
-    note = (
-        "Means over splits, in brackets the difference to the published value. A cell is reached if a reading comes "
-        f"within .03 of it; no reading reaches {n_missed} of {len(lines)} cells."
-    )
-    return Table("Table 3, cell by cell", lines, note)
-
-
-def compare_claims(readings: Readings, figures: Readings) -> Table:
-    """The paper's claims about Table 3 and Figure 1 (if a reading has it), judged by the rows of each reading."""
-    lines: dict[str, dict[str, str]] = {}
-    for name, rows in readings.items():
-        found = [*performance_claims(rows), *(expense_claims(figures[name]) if figures.get(name) else ())]
-        for claim, verdict, number in found:
-            line = lines.setdefault(claim, {"claim of the paper": claim, **dict.fromkeys(readings, "–")})
-            line[name] = f"{verdict}: {number}"
-    return Table("The paper's claims under each reading", list(lines.values()))

@@ -4,9 +4,9 @@
 of one shape on the same rows are trained as one stack.
 """
 
-import inspect
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -39,6 +39,7 @@ _MAX_CLUSTERS = 10  # per class, of LMLE
 _LEAST_ERROR = 1e-3  # MSFE: the smaller class error relative to the larger one
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class LossNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """One network on standardised columns, trained by the loss of a subclass; parameters as in `CRCENClassifier`.
 
@@ -49,28 +50,12 @@ class LossNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     _loss_is_of_rows = True  # the loss is a mean over independent rows: one call serves a whole stack
     _can_stack = True
 
-    def __init__(
-        self,
-        *,
-        hidden: object = (32,),
-        l2: float = 1e-4,
-        max_epochs: int | None = None,
-        schedule: Schedule | None = None,
-        device: str = "auto",
-        random_state: Seed = None,
-    ) -> None:
-        self.hidden = hidden
-        self.l2 = l2
-        self.max_epochs = max_epochs
-        self.schedule = schedule
-        self.device = device
-        self.random_state = random_state
-
-    @classmethod
-    def _get_param_names(cls) -> list[str]:
-        """Parameters of the subclass and of the network, which subclasses pass on as keywords."""
-        own = [name for kind in (cls, LossNetwork) for name in inspect.signature(kind.__init__).parameters]
-        return sorted({*own} - {"self", "network"})
+    hidden: object = (32,)
+    l2: float = 1e-4
+    max_epochs: int | None = None
+    schedule: Schedule | None = None
+    device: str = "auto"
+    random_state: Seed = None
 
     def _n_outputs(self) -> int:
         return len(self.classes_)
@@ -408,6 +393,7 @@ class _WeightedSquaredError(nn.Module):
 # -- losses without a known posterior ----------------------------------------------------------------------------------
 
 
+@dataclass(eq=False, repr=False)
 class OneSidedRegressionClassifier(LossNetwork):
     """SOSR: the network estimates the cost of each decision; the cheapest is taken.
 
@@ -420,9 +406,7 @@ class OneSidedRegressionClassifier(LossNetwork):
 
     _why_no_posterior = "answers costs, each estimated from one side, which are no probabilities"
 
-    def __init__(self, weighting: object = "balanced", **network: Any) -> None:
-        super().__init__(**network)
-        self.weighting = weighting
+    weighting: object = "balanced"
 
     def _costs(self) -> Array:
         counts, n_classes = self.counts_, len(self.classes_)
@@ -504,6 +488,7 @@ class ClassRectificationClassifier(LossNetwork):
         return losses.ClassRectificationLoss(self.counts_)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class EmbeddedNeighboursClassifier(LossNetwork):
     """LMLE: an embedding learned from quintuplets over clusters, decided by its neighbours.
 
@@ -524,20 +509,10 @@ class EmbeddedNeighboursClassifier(LossNetwork):
     _loss_is_of_rows = False
     _can_stack = False  # each network has its own clusters
 
-    def __init__(
-        self,
-        *,
-        n_dimensions: int = 16,
-        cluster_size: int = 200,
-        n_neighbors: int = 5,
-        max_neighbors: int = 100,
-        **network: Any,
-    ) -> None:
-        super().__init__(**network)
-        self.n_dimensions = n_dimensions
-        self.cluster_size = cluster_size
-        self.n_neighbors = n_neighbors
-        self.max_neighbors = max_neighbors
+    n_dimensions: int = 16
+    cluster_size: int = 200
+    n_neighbors: int = 5
+    max_neighbors: int = 100
 
     def _n_outputs(self) -> int:
         return int(self.n_dimensions)

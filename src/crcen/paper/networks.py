@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -171,6 +172,7 @@ class ResampledClassifier(ClassifierMixin, GroupedParameters):  # type: ignore[m
         return tags
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PairedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """s2s: a network that reads two rows at once and predicts both labels; references vote on new rows.
 
@@ -188,22 +190,12 @@ class PairedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     scenarios", IJCAI 2018.
     """
 
-    def __init__(
-        self,
-        *,
-        hidden: object = (32,),
-        l2: float = 1e-4,
-        max_epochs: int | None = None,
-        max_pairs: int = 20_000,
-        n_references: int = 25,
-        random_state: Seed = None,
-    ) -> None:
-        self.hidden = hidden
-        self.l2 = l2
-        self.max_epochs = max_epochs
-        self.max_pairs = max_pairs
-        self.n_references = n_references
-        self.random_state = random_state
+    hidden: object = (32,)
+    l2: float = 1e-4
+    max_epochs: int | None = None
+    max_pairs: int = 20_000
+    n_references: int = 25
+    random_state: Seed = None
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Draw pairs and references, and train."""

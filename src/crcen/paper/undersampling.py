@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 from sklearn.metrics import pairwise_distances
@@ -110,6 +111,7 @@ def _redrawn(bits: Bools, random: np.random.RandomState) -> Bools:
     return drawn
 
 
+@dataclass(eq=False, repr=False)
 class EUSBoostClassifier(SignedScoreClassifier):
     """AdaBoost.M2 whose trees see the positives and negatives selected by evolution.
 
@@ -134,22 +136,13 @@ class EUSBoostClassifier(SignedScoreClassifier):
 
     _why_no_posterior = "picks rows by where they lie and adds up boosted votes, which are no probabilities"
 
-    def __init__(
-        self,
-        n_estimators: int = 10,
-        *,
-        max_depth: int = 3,
-        population: int = 30,
-        evaluations: int = 300,
-        max_rows: int = 1000,
-        random_state: Seed = None,
-    ) -> None:
-        self.n_estimators = n_estimators
-        self.max_depth = max_depth
-        self.population = population
-        self.evaluations = evaluations
-        self.max_rows = max_rows
-        self.random_state = random_state
+    n_estimators: int = 10
+    _: KW_ONLY
+    max_depth: int = 3
+    population: int = 30
+    evaluations: int = 300
+    max_rows: int = 1000
+    random_state: Seed = None
 
     def _learn(self, X: Array, is_pos: Bools) -> None:
         least = {"n_estimators": 1, "max_depth": 1, "population": 2, "evaluations": 1, "max_rows": 4}
@@ -224,6 +217,7 @@ def _positive(tree: DecisionTreeClassifier, X: Array) -> Array:
     return np.asarray(tree.predict_proba(X)[:, -1])
 
 
+@dataclass(eq=False, repr=False)
 class GranularSVMClassifier(SignedScoreClassifier):
     """GSVM-RU: a support vector machine on the positives and on negative support vectors of earlier machines.
 
@@ -244,20 +238,12 @@ class GranularSVMClassifier(SignedScoreClassifier):
 
     _why_no_posterior = "picks rows by where they lie, and its distances to a boundary are no probabilities"
 
-    def __init__(
-        self,
-        aggregation: str = "discard",
-        *,
-        max_granules: int = 10,
-        C: float = 1.0,
-        kernel: str = "rbf",
-        random_state: Seed = None,
-    ) -> None:
-        self.aggregation = aggregation
-        self.max_granules = max_granules
-        self.C = C
-        self.kernel = kernel
-        self.random_state = random_state
+    aggregation: str = "discard"
+    _: KW_ONLY
+    max_granules: int = 10
+    C: float = 1.0
+    kernel: str = "rbf"
+    random_state: Seed = None
 
     def _machine(self) -> SVC:
         return SVC(C=self.C, kernel=self.kernel)

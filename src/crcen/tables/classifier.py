@@ -31,8 +31,6 @@ from crcen.theory.key_equation import key_equation
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price, is_price_of_two
 
-__all__ = ["PricedClassifier", "TableClassifier"]
-
 # Settings that multiply the odds a classifier learns; 1 and None do not.
 _WEIGHTS = ("class_weight", "scale_pos_weight", "is_unbalance", "auto_class_weights", "class_weights")
 

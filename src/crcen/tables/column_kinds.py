@@ -26,8 +26,6 @@ from crcen.tables.identifiers import is_nameless_index, why_codes, why_numbering
 from crcen.tables.notation import PLAIN, NumberReading, date_format, mixed_dates, read_numbers
 from crcen.tables.typing import Array, Series
 
-__all__ = ["DroppedColumn", "category_column", "learn_column"]
-
 # A string column of more values is free text.
 MOST_CATEGORIES = 255
 # Categories and parts of texts of fewer rows have no column of their own, and model files do not name them.

@@ -6,7 +6,7 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -14,27 +14,6 @@ import numpy as np
 
 from crcen.tables.notation import MIXED, PLAIN, Notation, is_missing_mark, parse_mixed
 from crcen.tables.typing import Array, Bools, Index, Series
-
-__all__ = [
-    "BOOLEAN_WORDS",
-    "BooleanColumn",
-    "CategoryColumn",
-    "Column",
-    "DateColumn",
-    "Encoded",
-    "EncodedTable",
-    "NumberColumn",
-    "TextColumn",
-    "as_dates",
-    "as_numbers",
-    "as_text",
-    "blocks_of",
-    "clip_limits",
-    "is_text",
-    "nice_step",
-    "rounded",
-    "typical_value",
-]
 
 BOOLEAN_WORDS = {
     **dict.fromkeys(("true", "yes", "t", "y", "1", "1.0"), 1.0),
@@ -173,8 +152,8 @@ class Column(ABC):
     note: str
 
     @property
-    @abstractmethod
-    def _names(self) -> list[str]: ...
+    def _names(self) -> list[str]:
+        return [self.name]
 
     @property
     def encoded_names(self) -> list[str]:
@@ -190,17 +169,18 @@ class Column(ABC):
         noted = {"note": self.note} if self.note else {}
         return {"name": self.name, "kind": self.kind, "has_missing": self.has_missing, **noted}
 
-    def _filled(self, values: Array, fill: Array, was_there: Bools, excess: Array | None = None) -> Encoded:
-        """NaN rows filled, the indicator appended, and missing cells counted."""
-        is_missing = np.asarray(np.isnan(values).any(axis=1))
-        filled = np.where(is_missing[:, None], fill, values)
+    def _with_indicator(self, values: Array, is_gap: Bools, is_missing: Bools) -> Encoded:
+        """Values with the indicator of gaps; without one, missing cells are counted."""
         if self.has_missing:
-            filled = np.column_stack([filled, is_missing])
-        unreadable = int((is_missing & was_there).sum())
-        missing = 0 if self.has_missing else int((~was_there).sum())
-        if excess is None:
-            return Encoded(filled, n_missing=missing, n_unreadable=unreadable)
-        return Encoded(filled, missing, unreadable, n_clipped=int(np.count_nonzero(excess)), excess=float(excess.sum()))
+            return Encoded(np.column_stack([values, is_gap]))
+        return Encoded(values, n_missing=int(is_missing.sum()))
+
+    def _filled(self, values: Array, fill: Array | float, was_there: Bools, excess: Array | float = 0.0) -> Encoded:
+        """NaN rows filled; clipped and unreadable cells counted."""
+        is_gap = np.asarray(np.isnan(values).any(axis=1))
+        found = self._with_indicator(np.where(is_gap[:, None], fill, values), is_gap, ~was_there)
+        n_unreadable, n_clipped = int((is_gap & was_there).sum()), int(np.count_nonzero(excess))
+        return replace(found, n_unreadable=n_unreadable, n_clipped=n_clipped, excess=float(np.sum(excess)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,10 +203,6 @@ class NumberColumn(Column):
         """How numbers are written where cells are strings."""
         return Notation(self.decimal, self.thousands, self.affix)
 
-    @property
-    def _names(self) -> list[str]:
-        return [self.name]
-
     def read(self, series: Series) -> Array:
         """The numbers, NaN where they are missing."""
         return as_numbers(series, self.notation)
@@ -238,7 +214,7 @@ class NumberColumn(Column):
         if len(unknown) and is_text(series):
             was_there[unknown] = ~as_text(series.iloc[unknown]).fillna("-").map(is_missing_mark).to_numpy(dtype=bool)
         clipped = np.clip(values, self.low, self.high)
-        return self._filled(clipped[:, None], np.array([self.fill]), was_there, np.nan_to_num(values - clipped))
+        return self._filled(clipped[:, None], self.fill, was_there, np.nan_to_num(values - clipped))
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,10 +227,6 @@ class BooleanColumn(Column):
     note: str = _note()
     kind = "boolean"
 
-    @property
-    def _names(self) -> list[str]:
-        return [self.name]
-
     def read(self, series: Series) -> Array:
         """The truth values, NaN where they are missing."""
         found: Array = as_text(series).str.lower().map(BOOLEAN_WORDS).to_numpy(dtype=np.float64, na_value=np.nan)
@@ -262,7 +234,7 @@ class BooleanColumn(Column):
 
     def encode(self, series: Series) -> Encoded:
         """The truth values with missing ones filled, and the indicator."""
-        return self._filled(self.read(series)[:, None], np.array([self.fill]), series.notna().to_numpy())
+        return self._filled(self.read(series)[:, None], self.fill, series.notna().to_numpy())
 
 
 @dataclass(frozen=True, eq=False)
@@ -331,20 +303,15 @@ class CategoryColumn(Column):
 
     def encode(self, series: Series) -> Encoded:
         """Zeros and ones; a value without a column of its own is another one, or all zeros if training had none."""
-        place = {category: i for i, category in enumerate(self.categories)}
+        import pandas as pd
+
         text = as_text(series)
-        codes = text.map(place).to_numpy(dtype=np.float64, na_value=np.nan)
+        codes = pd.Index(self.categories).get_indexer(text)
         is_missing = text.isna().to_numpy()
-        is_unseen = np.isnan(codes) & ~is_missing
-        if self.has_other:
-            codes[is_unseen] = len(self.categories)
-        values = np.zeros((len(codes), len(self.encoded_names)))
-        rows = np.flatnonzero(~np.isnan(codes))
-        values[rows, codes[rows].astype(int)] = 1.0
-        if self.has_missing:
-            values[:, -1] = is_missing
-        n_missing = 0 if self.has_missing else int(is_missing.sum())
-        return Encoded(values, n_missing=n_missing, n_unseen=int(is_unseen.sum()))
+        is_unseen = (codes < 0) & ~is_missing
+        places = np.where(is_unseen & self.has_other, len(self.categories), codes)
+        values = np.asarray(places[:, None] == np.arange(len(self._names)), dtype=np.float64)
+        return replace(self._with_indicator(values, is_missing, is_missing), n_unseen=int(is_unseen.sum()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -398,9 +365,7 @@ class TextColumn(Column):
         text = as_text(series)
         is_missing = text.isna().to_numpy()
         values = np.asarray(self._words.transform(text.fillna("").to_numpy(dtype=object)) @ self.components)
-        if self.has_missing:
-            values = np.column_stack([values, is_missing])
-        return Encoded(values, n_missing=0 if self.has_missing else int(is_missing.sum()))
+        return self._with_indicator(values, is_missing, is_missing)
 
 
 def _vectorizer(**options: Any) -> Any:

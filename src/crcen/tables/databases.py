@@ -22,8 +22,6 @@ from crcen.tables.locations import masked
 from crcen.tables.options import ReadOptions
 from crcen.tables.typing import RecordBatch, Schema
 
-__all__ = ["DatabaseTable", "QueryPart", "is_database", "open_database"]
-
 Result = TypeVar("Result")
 
 _SYSTEMS = {"postgresql": "postgresql", "postgres": "postgresql", "sqlite": "sqlite", "duckdb": "duckdb"}

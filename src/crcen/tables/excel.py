@@ -20,8 +20,6 @@ from crcen.tables.options import ReadOptions
 from crcen.tables.text import filled_names
 from crcen.tables.typing import DataFrame, Index, Series
 
-__all__ = ["MOST_ROWS", "SheetPart", "SheetWriter"]
-
 Cell = object
 Ranges = list[tuple[int, int, int, int]]  # merged cells: top, left, bottom, right
 

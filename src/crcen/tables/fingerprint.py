@@ -18,17 +18,6 @@ from crcen._support.text import listed
 from crcen.tables.columns import Column, as_text
 from crcen.tables.typing import Array, Bools, DataFrame, Hashes, Index, Series
 
-__all__ = [
-    "FALSE_MATCH_RATE",
-    "Fingerprint",
-    "Recognition",
-    "RowDigest",
-    "chance_of_more",
-    "duplicated_class",
-    "fingerprint_of",
-    "row_hashes",
-]
-
 FALSE_MATCH_RATE = 0.25
 # Of more different rows, those with the smallest hashes are kept; new rows are compared if their hashes are as small.
 MOST_HASHES = 65_536

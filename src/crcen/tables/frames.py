@@ -10,8 +10,6 @@ from crcen.exceptions import InvalidInput
 from crcen.tables.options import ReadOptions
 from crcen.tables.typing import DataFrame, Series
 
-__all__ = ["FramePart", "as_frame", "as_pandas", "native_like", "spooled", "without_blanks"]
-
 _ARRAYS = (str, bytes, np.ndarray, list, tuple, Mapping)
 
 

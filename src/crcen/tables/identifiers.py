@@ -6,8 +6,6 @@ import numpy as np
 
 from crcen.tables.typing import Array, Series
 
-__all__ = ["is_nameless_index", "why_codes", "why_numbering", "why_repeating"]
-
 # What pandas calls the index of a frame in a file: without a name in Parquet, and in CSV.
 _NAMELESS_INDEX = re.compile(r"__index_level_\d+__|Unnamed: 0(\.\d+)*")
 _THINGS = (

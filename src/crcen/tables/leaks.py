@@ -21,20 +21,6 @@ from crcen.tables.identifiers import why_repeating
 from crcen.tables.typing import Array, Bools, DataFrame, Hashes, Index, Series
 from crcen.theory.limits import FEWEST_OF_A_CLASS, LEAK_AREA, NEAR_PERFECT_AREA
 
-__all__ = [
-    "FINE_SHARE",
-    "Cells",
-    "Duplicates",
-    "Leak",
-    "Separation",
-    "Signs",
-    "cells_of",
-    "find_leaks",
-    "find_signs",
-    "separations",
-    "suspects",
-]
-
 # Chance of any false sign, over all comparisons of a table.
 _LEVEL = 1e-4
 # So many rows of a set, so large a share of one class among them, and so large a share of that class.

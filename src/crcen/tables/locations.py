@@ -15,8 +15,6 @@ from typing import IO, Any, BinaryIO
 
 from crcen.exceptions import DataUnavailable, InvalidInput
 
-__all__ = ["COMPRESSIONS", "DataFile", "files_of", "format_of_name", "is_pipe", "is_url", "masked", "paths_of"]
-
 Held = IO[bytes]
 
 # A name's last ending, and what pyarrow calls the compression.

@@ -4,29 +4,14 @@ import math
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
-from crcen.tables.typing import Array, Series
-
-__all__ = [
-    "MIXED",
-    "ORDERS",
-    "PLAIN",
-    "Notation",
-    "NumberReading",
-    "date_format",
-    "is_missing_mark",
-    "iso_dates",
-    "mixed_dates",
-    "parse_mixed",
-    "placeholder_words",
-    "read_numbers",
-    "sentinels",
-]
+from crcen.tables.typing import Array, Index, Series
 
 # Words for a missing number that file readers do not know, in any case.
 _MISSING_MARK = re.compile(
@@ -58,8 +43,7 @@ _FEWEST_ROWS = 20
 _MOSTLY = 0.8
 
 
-@dataclass(frozen=True)
-class _Cell:
+class _Cell(NamedTuple):
     """A number as it is written: what stands around its digits, its digits and marks, its sign."""
 
     affix: str
@@ -110,12 +94,13 @@ class Notation:
     def _pattern(self) -> re.Pattern[str]:
         return _body(self.decimal, self.thousands)
 
-    def fits(self, cell: _Cell | None) -> bool:
-        """Whether a cell is written so."""
-        return cell is not None and cell.affix in ("", self.affix) and self._pattern.fullmatch(cell.body) is not None
+    def values(self, cells: Sequence[_Cell | None]) -> Array:
+        """The numbers of cells, NaN where they are not written so; one NaN more, for a missing cell (code -1)."""
+        return np.array([*map(self._value, cells), math.nan])
 
-    def value(self, cell: _Cell) -> float:
-        """The number in a cell that fits."""
+    def _value(self, cell: _Cell | None) -> float:
+        if cell is None or cell.affix not in ("", self.affix) or not self._pattern.fullmatch(cell.body):
+            return math.nan
         size = float(cell.body.replace(self.thousands, "").replace(self.decimal, "."))
         return -size if cell.is_negative else size
 
@@ -124,10 +109,11 @@ class Notation:
         import pandas as pd
 
         codes, distinct = pd.factorize(text)
-        cells = [_cell(one) for one in distinct]
-        found = [self.value(cell) if cell is not None and self.fits(cell) else math.nan for cell in cells]
-        values = np.array([*found, math.nan])[codes]  # -1, a missing one, is the last
-        return np.where(np.isfinite(values), values, np.nan)
+        return _finite(self.values([_cell(one) for one in distinct])[codes])
+
+
+def _finite(values: Array) -> Array:
+    return np.where(np.isfinite(values), values, np.nan)
 
 
 PLAIN = Notation()
@@ -178,23 +164,20 @@ def read_numbers(text: Series) -> NumberReading | None:
         if cell is not None:
             affixes[cell.affix] += int(count)
     notation = _likeliest(cells, counts, affixes)
-    fits = np.array([notation.fits(cell) for cell in cells])
-    found = [
-        notation.value(cell) if cell is not None and fit else math.nan for cell, fit in zip(cells, fits, strict=True)
-    ]
-    values = np.array([*found, math.nan])[codes]
+    values = notation.values(cells)
+    fits = ~np.isnan(values[:-1])
     is_odd = np.append(~fits & ~is_mark, False)[codes]
     n_odd, n_numbers = int(is_odd.sum()), int(counts[fits].sum())
     return NumberReading(
-        notation,
-        np.where(np.isfinite(values), values, np.nan),
-        n_numbers / max(1, n_odd + n_numbers),
-        int(np.flatnonzero(is_odd)[0]) if n_odd else None,
-        n_odd,
-        int(counts[is_mark].sum()),
-        max((one for one, fit in zip(distinct, fits, strict=True) if fit), key=_tells, default=""),
-        next((one for one, marked in zip(distinct, is_mark, strict=True) if marked), ""),
-        _different_units(affixes),
+        notation=notation,
+        values=_finite(values[codes]),
+        share=n_numbers / max(1, n_odd + n_numbers),
+        first_odd=int(is_odd.argmax()) if n_odd else None,
+        n_odd=n_odd,
+        n_marked=int(counts[is_mark].sum()),
+        example=max((str(one) for one in distinct[fits]), key=_tells, default=""),
+        mark=str(distinct[is_mark][0]) if is_mark.any() else "",
+        units=_different_units(affixes),
     )
 
 
@@ -215,22 +198,19 @@ def _different_units(affixes: Counter[str]) -> tuple[str, ...]:
     return ()
 
 
-def _likeliest(cells: list[_Cell | None], counts: Iterable[int], affixes: Counter[str]) -> Notation:
+def _likeliest(cells: list[_Cell | None], counts: Index, affixes: Counter[str]) -> Notation:
     """The notation that most cells fit; of several, the usual one: 1,234 and 1.234 € are grouped, 1,234 % is not."""
     rare = _MOST_ODD * affixes.total()
     affix = next((unit for unit, count in affixes.most_common() if unit and count > rare), "")
     is_money = bool(affix) and _CURRENCY.fullmatch(affix) is not None
     marks = sorted(_MARKS, key=lambda pair: bool(pair[1])) if affix in ("%", "‰") else _MARKS
-    best, best_merit = Notation(), (-1, -1)
-    for decimal, thousands in marks:
-        notation = Notation(decimal, thousands, affix)
-        n_fit = n_grouped = 0
-        for cell, count in zip(cells, counts, strict=True):
-            if cell is not None and notation.fits(cell):
-                n_fit += int(count)
-                n_grouped += int(count) * (is_money and thousands != "" and thousands in cell.body)
-        if (n_fit, n_grouped) > best_merit:
-            best, best_merit = notation, (n_fit, n_grouped)
+
+    def merit(pair: tuple[str, str]) -> tuple[int, int]:
+        fits = ~np.isnan(Notation(*pair, affix).values(cells)[:-1])
+        is_grouped = [is_money and bool(pair[1]) and cell is not None and pair[1] in cell.body for cell in cells]
+        return int(counts[fits].sum()), int(counts[fits & is_grouped].sum())
+
+    best = Notation(*max(marks, key=merit), affix)
     if affix and not best.thousands:  # larger amounts than these may come, in groups
         best = replace(best, thousands="," if best.decimal == "." else ".")
     return best

@@ -12,8 +12,6 @@ from crcen.tables.columns import as_text
 from crcen.tables.notation import ORDERS, iso_dates
 from crcen.tables.typing import DataFrame, Series
 
-__all__ = ["ReadOptions"]
-
 # Options that apply to some kinds of tables only.
 _APPLIES = {
     "sheet": ("workbook",),

@@ -11,8 +11,6 @@ from crcen.tables.locations import DataFile
 from crcen.tables.options import ReadOptions
 from crcen.tables.typing import RecordBatch, Schema
 
-__all__ = ["ParquetPart", "dataset_of", "index_columns", "kind_of", "parquet_parts", "record_batches"]
-
 _STREAM_BYTES = 2**16
 _BATCH_ROWS = 50_000
 

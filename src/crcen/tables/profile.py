@@ -25,19 +25,6 @@ from crcen.theory.limits import UNLIKE_DISTANCE, UNLIKE_P, UNLIKE_RATIO, UNLIKE_
 from crcen.theory.price import Price
 from crcen.theory.sequential import StreamSums, stream_sums
 
-__all__ = [
-    "ColumnProfile",
-    "Difference",
-    "NewRows",
-    "TrainingProfile",
-    "beyond_extreme",
-    "held_out_sums",
-    "kolmogorov_smirnov",
-    "profile_of",
-    "training_scores",
-    "typical_table",
-]
-
 _EDGES, _SCORES, _RANGE_PARTS = 33, 2049, 20
 # So many training ranges outside, a single value is reported: a unit, or a placeholder such as 999999999.
 _EXTREME = 1000.0

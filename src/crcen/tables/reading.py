@@ -19,8 +19,6 @@ from crcen.tables.parquet import parquet_parts
 from crcen.tables.text import TextPart
 from crcen.tables.typing import DataFrame, RecordBatch, Schema
 
-__all__ = ["CHUNK_ROWS", "Table", "open_table", "reading"]
-
 CHUNK_ROWS = 50_000
 
 

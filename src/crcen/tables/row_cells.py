@@ -17,8 +17,6 @@ from crcen.tables.columns import BOOLEAN_WORDS, BooleanColumn, CategoryColumn, C
 from crcen.tables.notation import PLAIN
 from crcen.tables.typing import Array
 
-__all__ = ["ODD_KINDS", "as_dicts", "encode_dicts"]
-
 # What may be odd about a cell.
 ODD_KINDS = ("unseen", "unreadable", "missing", "clipped")
 # A cell as numbers, and what is odd about it, or nothing.

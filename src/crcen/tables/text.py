@@ -17,8 +17,6 @@ from crcen.tables.locations import DataFile
 from crcen.tables.options import ReadOptions
 from crcen.tables.typing import ArrowArray, RecordBatch
 
-__all__ = ["MISSING_MARKS", "TextPart", "filled_names", "header_row"]
-
 SEPARATORS = (",", ";", "\t", "|")
 FIXED = "fixed"
 # Rows with their lines, and where columns of fixed width stand.

@@ -5,8 +5,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "ArrowArray", "Bools", "DataFrame", "Hashes", "Index", "RecordBatch", "Schema", "Series"]
-
 DataFrame: TypeAlias = Any
 Series: TypeAlias = Any
 ArrowArray: TypeAlias = Any

@@ -14,8 +14,6 @@ from crcen.tables.excel import SheetWriter
 from crcen.tables.locations import format_of_name, masked
 from crcen.tables.typing import DataFrame
 
-__all__ = ["TableWriter", "neutralised", "written_to"]
-
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 
