@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from crcen.models.members.tree_arrays import MANY_ROWS, TreeEnsemble, tree_walk
 from crcen.models.probability import apply_map, identity_map, is_identity, moved_map
 from crcen.theory.decision import log_softmax, sigmoid, softmax
 from crcen.theory.key_equation import KeyEquation, key_equation_of_logits
@@ -46,14 +47,21 @@ class Ensemble:
 
     def mean_logits(self, X: Array) -> Array:
         """The members' average or weighted sum before the shift, (n, K)."""
+        found = self._member_logits(X)
         if self.member_weights is not None:
-            pairs = zip(self.members, self.member_weights, strict=True)
-            total = sum((weight * member.logits(X) for member, weight in pairs), start=np.zeros((len(X), 1)))
-        elif len(self.members) == 1:
-            total = self.members[0].logits(X)
+            pairs = zip(found, self.member_weights, strict=True)
+            total = sum((weight * logits for logits, weight in pairs), start=np.zeros((len(X), 1)))
         else:
-            total = np.mean([member.logits(X) for member in self.members], axis=0)
+            total = found[0] if len(found) == 1 else np.mean(found, axis=0)
         return total if self.labels.positive is None else self.labels.columns(total[:, 0])
+
+    def _member_logits(self, X: Array) -> list[Array]:
+        """Logits of each member; all trees are walked together where there are few rows."""
+        trees = [member for member in self.members if isinstance(member, TreeEnsemble)]
+        if len(trees) < 2 or len(X) >= MANY_ROWS:
+            return [member.logits(X) for member in self.members]
+        of_trees = iter(tree_walk(self, trees).logits(X))
+        return [next(of_trees) if isinstance(member, TreeEnsemble) else member.logits(X) for member in self.members]
 
     def priced(self, logits: Array) -> tuple[Array, Array]:
         """Natural and weighted logits, (n, K) each, of shifted averages: every prediction comes from these."""

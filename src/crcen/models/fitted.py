@@ -135,7 +135,8 @@ class FittedEnsemble:
 
     def _logits(self, X: Rows) -> tuple[Array, Array]:
         """Natural and weighted logits, (n, K) each."""
-        check_is_fitted(self)
+        if not hasattr(self, "ensemble_"):  # scikit-learn's check takes long for a single row
+            check_is_fitted(self)
         natural, weighted = self.ensemble_.logits(check_rows(self, X, reset=False))
         if not np.isfinite(weighted).all():
             raise InvalidInput(

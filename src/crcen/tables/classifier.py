@@ -264,7 +264,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         InvalidInput
             If columns are missing, by name.
         """
-        check_is_fitted(self, "columns_")
+        if not hasattr(self, "columns_"):  # scikit-learn's check takes long for a single row
+            check_is_fitted(self, "columns_")
         rows = as_dicts(X)
         frame: DataFrame = None if rows is not None else as_frame(X, self.feature_names_in_)
         names = dict.fromkeys(frame.columns if rows is None else [str(name) for row in rows for name in row])

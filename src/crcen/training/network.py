@@ -8,7 +8,7 @@ shape (16 rows, zero-padded) and is small enough for BLAS to use one thread.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -97,8 +97,9 @@ class NetworkGroup:
 
     def arrays(self) -> dict[str, Any]:
         """Encoding, weights and biases; absent parts are left out."""
+        encoding = {one.name: getattr(self.encoding, one.name) for one in fields(self.encoding)}
         return {
-            "encoding": {name: value for name, value in vars(self.encoding).items() if value is not None},
+            "encoding": {name: value for name, value in encoding.items() if value is not None},
             "weights": list(self.weights),
             "biases": list(self.biases),
             "activation": self.activation,

@@ -6,7 +6,7 @@ import pytest
 from crcen.models.members import catboost_trees, forest, lightgbm_trees
 from crcen.models.members.lightgbm_trees import TreeSetting
 from crcen.models.members.member import MemberTask
-from crcen.models.members.tree_arrays import TreeEnsemble, float32_threshold
+from crcen.models.members.tree_arrays import TreeEnsemble, TreeWalk, float32_threshold
 
 RNG = np.random.default_rng(0)
 
@@ -95,6 +95,19 @@ def test_few_rows_many_rows_and_single_outputs_agree(n_classes):
     np.testing.assert_array_equal(trees.logits(X[:1]), logits[:1])
     for k in range(n_classes):
         np.testing.assert_array_equal(trees.column(k).logits(X)[:, 0], logits[:, k])
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("n", [1, 7, 1500])
+def test_walk_of_several_ensembles_equals_each_of_them(n_classes, n):
+    task = task_of(*draw(n_classes))
+    ensembles = [lightgbm_model(task)[1], forest._forest(task, np.arange(len(task.X)), 8, 3)]
+    X = new_rows(ensembles[0])
+    for found, one in zip(TreeWalk(ensembles).logits(X[:n]), ensembles, strict=True):
+        np.testing.assert_array_equal(found, one.logits(X)[:n])
+        reached = leaves_by_hand(one, X[:n])
+        outputs = [one.value[reached[:, one.output == k]].sum(axis=1) for k in np.unique(one.output)]
+        np.testing.assert_allclose(found[:, -1], one.baseline[-1] + outputs[-1][:, -1], atol=1e-12)
 
 
 def test_float32_thresholds_compare_as_single_precision_does():

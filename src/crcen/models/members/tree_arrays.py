@@ -1,8 +1,9 @@
 """Trees of any library as plain arrays: predictions need NumPy alone."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ Index = NDArray[np.int32]
 
 TreeArrays: TypeAlias = dict[str, NDArray[Any]]  # nodes of one tree, by field of `TreeEnsemble`
 
-_MANY_ROWS = 2048  # from here on, splitting the rows of each node is faster than moving all rows level by level
+MANY_ROWS = 2048  # from here on, splitting the rows of each node is faster than moving all rows level by level
 _CELLS_AT_ONCE = 2**17  # of the (rows, trees) matrix of current nodes: fits into the cache
 _CELLS_OF_MANY = 2**22
 
@@ -76,13 +77,31 @@ class TreeEnsemble:
 
     def logits(self, X: Array) -> Array:
         """Natural logits of the rows of X, float64 (n, C)."""
-        logits, width = np.tile(self.baseline, (len(X), 1)), self.value.shape[1]
-        columns = [(k, np.flatnonzero(self.output == k)) for k in np.unique(self.output).tolist()]
-        for start, leaves in self._leaves(X):
-            part = logits[start : start + len(leaves)]
-            for k, own in columns:
-                mine = leaves if len(columns) == 1 else leaves[:, own]
-                part[:, k : k + width] += self.value.take(mine, axis=0).sum(axis=1)
+        if len(X) < MANY_ROWS:
+            return tree_walk(self, [self]).logits(X)[0]
+        self.check_width(X)
+        at_once = max(1, _CELLS_OF_MANY // max(self.n_trees, 1))
+        parts = [np.asarray(X[i : i + at_once], dtype=np.float64) for i in range(0, len(X), at_once)]
+        outputs = self.trees_of_outputs()
+        return np.concatenate([self.sum_leaves(self._leaves_of_many(part), outputs) for part in parts])
+
+    def check_width(self, X: Array) -> None:
+        """Refuse rows with another number of columns."""
+        if X.shape[1] != self.n_features:
+            raise ValueError(f"rows have {X.shape[1]} columns, and these trees were grown on {self.n_features}")
+
+    def trees_of_outputs(self) -> list[tuple[int, Index | slice]]:
+        """First output column, and the numbers of the trees whose values are added from there."""
+        columns = np.unique(self.output).tolist()
+        if len(columns) == 1:
+            return [(columns[0], slice(None))]
+        return [(k, np.flatnonzero(self.output == k).astype(np.int32)) for k in columns]
+
+    def sum_leaves(self, leaves: NDArray[np.integer], outputs: list[tuple[int, Index | slice]]) -> Array:
+        """Logits of rows from the leaf nodes that they reach, (rows, trees); ``outputs`` are `trees_of_outputs`."""
+        logits, width = np.tile(self.baseline, (len(leaves), 1)), self.value.shape[1]
+        for k, own in outputs:
+            logits[:, k : k + width] += self.value.take(leaves[:, own], axis=0).sum(axis=1)
         return logits
 
     def arrays(self) -> dict[str, Any]:
@@ -112,31 +131,6 @@ class TreeEnsemble:
             trees or [_constant_tree()], [0] * max(1, len(own)), self.baseline[[k]], self.n_features
         )
 
-    def _leaves(self, X: Array) -> Iterator[tuple[int, Index]]:
-        """(first row, leaf nodes (rows, trees)) of one block of rows after another."""
-        if X.shape[1] != self.n_features:
-            raise ValueError(f"rows have {X.shape[1]} columns, and these trees were grown on {self.n_features}")
-        is_many = len(X) >= _MANY_ROWS
-        find = self._leaves_of_many if is_many else self._leaves_of_few
-        at_once = max(1, (_CELLS_OF_MANY if is_many else _CELLS_AT_ONCE) // max(self.n_trees, 1))
-        for start in range(0, len(X), at_once):
-            yield start, find(np.asarray(X[start : start + at_once], dtype=np.float64))
-
-    def _leaves_of_few(self, X: Array) -> Index:
-        """All rows and trees go down one level at a time; for one row `take` costs half of what indexing does."""
-        rows = np.ascontiguousarray(X)
-        has_missing = bool(np.isnan(rows).any())
-        flat, first = rows.ravel(), (np.arange(len(rows)) * rows.shape[1])[:, None]
-        at = np.repeat(self.roots[None], len(rows), axis=0)
-        for _ in range(self.depth):
-            place = self.feature.take(at)
-            cells = flat.take(place if len(rows) == 1 else place + first)
-            goes_left = cells <= self.threshold.take(at)
-            if has_missing:
-                goes_left |= np.isnan(cells) & self.missing_left.take(at)
-            at = np.where(goes_left, self.left.take(at), self.right.take(at))
-        return at
-
     def _leaves_of_many(self, X: Array) -> Index:
         """Tree after tree, the rows of a node are split among its children."""
         columns = np.asfortranarray(X).T
@@ -158,6 +152,82 @@ class TreeEnsemble:
                 waiting.append((int(self.left[node]), rows[goes_left]))
                 waiting.append((int(self.right[node]), rows[~goes_left]))
         return np.ascontiguousarray(leaves.T)
+
+
+class TreeWalk:
+    """The trees of several ensembles side by side, for few rows: one step moves every row down a level of every tree.
+
+    Siblings are neighbours, so that the next node is the left child plus 1 for the right one. Deep trees come first, so
+    that a step leaves out the trees that have ended.
+    """
+
+    def __init__(self, ensembles: Sequence[TreeEnsemble]) -> None:
+        starts = np.cumsum([0, *(len(one.left) for one in ensembles)])
+        left, right, roots = (
+            np.concatenate([getattr(one, name) + start for one, start in zip(ensembles, starts, strict=False)])
+            for name in ("left", "right", "roots")
+        )
+        order, at, tree = [roots], roots, np.arange(len(roots))
+        depth = np.zeros(len(roots), dtype=np.intp)
+        while len(inner := np.flatnonzero(left[at] != at)):
+            tree = np.repeat(tree[inner], 2)
+            at = np.stack([left[at[inner]], right[at[inner]]], axis=1).ravel()
+            depth[tree] = len(order)
+            order.append(at)
+        self._node = np.concatenate(order)
+        place = np.empty(len(left), dtype=np.intp)
+        place[self._node] = np.arange(len(self._node))
+        self._left = place[left[self._node]]
+        self._feature = np.concatenate([one.feature for one in ensembles])[self._node].astype(np.intp)
+        self._threshold = np.concatenate([one.threshold for one in ensembles])[self._node]
+        goes_left = np.concatenate([one.missing_left for one in ensembles]) | (left == np.arange(len(left)))
+        self._missing_right = ~goes_left[self._node]
+        self._roots = np.argsort(-depth, kind="stable")  # nodes begin with the roots
+        self._n_walking = [int((depth > level).sum()) for level in range(len(order) - 1)]
+        own = np.split(np.argsort(self._roots), np.cumsum([one.n_trees for one in ensembles])[:-1])
+        self._parts = [
+            (one, int(start), trees, one.trees_of_outputs())
+            for one, start, trees in zip(ensembles, starts, own, strict=False)
+        ]
+
+    def logits(self, X: Array) -> list[Array]:
+        """Natural logits of the rows of X by each ensemble, float64 (n, C)."""
+        for one, *_ in self._parts:
+            one.check_width(X)
+        at_once = max(1, _CELLS_AT_ONCE // max(len(self._roots), 1))
+        blocks = [np.ascontiguousarray(X[i : i + at_once], dtype=np.float64) for i in range(0, len(X), at_once)]
+        found = []
+        for leaves in map(self._leaves, blocks):
+            found.append(
+                [one.sum_leaves(leaves[trees].T - start, outputs) for one, start, trees, outputs in self._parts]
+            )
+        return found[0] if len(found) == 1 else [np.concatenate(parts) for parts in zip(*found, strict=True)]
+
+    def _leaves(self, rows: Array) -> NDArray[np.intp]:
+        """Node numbers (trees, rows); for one row `take` costs half of what indexing does."""
+        has_missing = bool(np.isnan(rows).any())
+        cells, first = rows.ravel(), np.arange(len(rows)) * rows.shape[1]
+        at = np.repeat(self._roots[:, None], len(rows), axis=1)
+        for n_walking in self._n_walking:
+            now = at[:n_walking]
+            places = self._feature.take(now)
+            values = cells.take(places if len(rows) == 1 else places + first)
+            goes_right: Bools = values > self._threshold.take(now)
+            if has_missing:
+                goes_right |= np.isnan(values) & self._missing_right.take(now)
+            np.add(self._left.take(now), goes_right, out=now)
+        return self._node.take(at)
+
+
+_WALKS: WeakKeyDictionary[object, TreeWalk] = WeakKeyDictionary()
+
+
+def tree_walk(owner: object, ensembles: Sequence[TreeEnsemble]) -> TreeWalk:
+    """The walk of ensembles; made once for the object that owns them."""
+    found = _WALKS.get(owner)
+    if found is None:
+        found = _WALKS[owner] = TreeWalk(ensembles)
+    return found
 
 
 def float32_threshold(border: NDArray[np.generic]) -> Array:
