@@ -12,7 +12,7 @@ import warnings
 from sklearn.datasets import make_classification
 
 from crcen import CommitteeClassifier, CRCENClassifier
-from crcen.commands.learners import unfitted_learner
+from crcen.commands.fit import unfitted_learner
 
 PROCESSORS = 2
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import crcen
-from crcen.commands.learners import QUICK
+from crcen.commands.fit import QUICK
 
 COSTS = ";fine;worn out;3;look\nfine;;1;1;0,2\nworn out;5;;1;0,2\n3;40;9;;0,2\n"
 

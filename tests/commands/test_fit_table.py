@@ -20,8 +20,7 @@ from crcen import (
     InvalidParameter,
     fit_table,
 )
-from crcen.commands.fit import AlarmShares
-from crcen.commands.learners import folds_of, times_or_clusters
+from crcen.commands.fit import AlarmShares, folds_of, times_or_clusters
 from crcen.exceptions import DataUnavailable
 from crcen.theory.decision import sigmoid
 
@@ -332,7 +331,7 @@ class TestSeveralClasses:
         assert fit.model.classes_.tolist() == ["brøken", "fine", "worn out"]
         counts = frame["state"].value_counts()
         assert f"3 classes of state: fine {counts['fine']}, worn out {counts['worn out']}, brøken" in fit.details()
-        assert "1 rows without a value of state were left out" in str(fit)
+        assert "1 row without a value of state was left out" in str(fit)
         assert fit.n_rows == fit.n_validated == fit.quality.counts.table.sum() == 239
         chosen = (fit.model.estimator_.oof_proba_ * fit.model.weighting_.weights).argmax(axis=1)
         np.testing.assert_array_equal(fit.quality.counts.table.sum(axis=0), np.bincount(chosen, minlength=3))

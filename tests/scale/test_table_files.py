@@ -244,8 +244,8 @@ def test_a_target_of_several_values_with_a_positive_one(rows, tmp_path, crcen_co
     options = ("--target", "label", "--engine", "stream", "--epochs", "1", "--hold-out", "0", "--out", model)
     code, said, _ = crcen_command("fit", tmp_path / "rows.csv", *options, "--positive", names[2])
     assert code == 0
-    values = ", ".join(map(str, sorted(names)))
-    assert f"label has 3 values ({values}): {names[2]} is the positive class, all others are" in said
+    others = ", ".join(map(str, sorted(names[:2])))
+    assert f"label has 3 values: {names[2]} is the positive class, all others are the negative one ({others})" in said
     weighting = crcen.load(model).weighting_
     assert (weighting.n_pos, weighting.n_neg) == ((label == 2).sum(), (label != 2).sum())
     code, said, _ = crcen_command("evaluate", model, tmp_path / "rows.csv", "--json")
@@ -258,9 +258,9 @@ def test_a_target_of_several_values_with_a_positive_one(rows, tmp_path, crcen_co
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda rows: rows.assign(label="ok"), "must have 2 to 50 different values: got one, ok"),
-        (lambda rows: rows.assign(label=np.arange(N) % 51), "must have 2 to 50 different values: got 51 (0, 1, 2"),
-        (lambda rows: rows.assign(label=np.arange(N) + 0.5), "must have 2 to 50 different values: got 900"),
+        (lambda rows: rows.assign(label="ok"), "must have two different values: got one, ok"),
+        (lambda rows: rows.assign(label=np.arange(N) % 51), "must have at most 50 different values: got 51 (0, 1, 2"),
+        (lambda rows: rows.assign(label=np.arange(N) + 0.5), "must have at most 50 different values: got 900"),
         (lambda rows: rows[["row", "constant", "label"]], "no column is left to learn from"),
         (lambda rows: rows[["label"]], "no column but label"),
     ],

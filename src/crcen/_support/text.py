@@ -33,6 +33,16 @@ def listed(items: Iterable[object], most: int = 8, longest: int | None = None) -
     return ", ".join(shown) + (f" and {len(texts) - most} more" if len(texts) > most else "")
 
 
+def plural(number: float, noun: str) -> str:
+    """A number with its noun, in the plural unless it is 1.
+
+    >>> plural(1, "row"), plural(2000, "row"), plural(0.5, "false alarm")
+    ('1 row', '2,000 rows', '0.5 false alarms')
+    """
+    shown = f"{number:,}" if isinstance(number, int) else f"{number:,.6g}"
+    return f"{shown} {noun}" if shown == "1" else f"{shown} {noun}s"
+
+
 def printable(text: str) -> str:
     r"""The text with control characters and direction marks replaced by question marks, whitespace by spaces.
 

@@ -77,8 +77,8 @@ def _fit(
     given["fingerprint"] = not no_fingerprint
     if engine == "table":
         return library("fit_table")(effort=effort or "standard", **given)
-    if learner == "trees":
-        raise typer.BadParameter(f"--learner trees is for tables in memory, not for --engine {engine}.")
+    if learner in ("trees", "forest"):
+        raise typer.BadParameter(f"--learner {learner} is for tables in memory, not for --engine {engine}.")
     from crcen.commands.prices import stated_weighting
 
     stated, costs, target = given.pop("weighting"), given.pop("costs"), given["target"]
@@ -150,8 +150,8 @@ add_command(
         "old_groups": _OLD_GROUPS,
         "time": option(str, "Validate on rows that are later by this column."),
         "learner": option(
-            choice("committee", "networks", "trees"),
-            "What is searched; default a committee of networks and trees.",
+            choice("committee", "networks", "trees", "forest"),
+            "What is searched; default a committee of all of them.",
         ),
         "time_limit": option(float, "Seconds; steps that cannot finish are not started."),
         "effort": option(

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from crcen import InvalidParameter
 from crcen._support.text import listed
 from crcen._support.values import attributes, json_value, label_key
-from crcen.commands.rules import Label, RowRule
+from crcen.commands.inputs import Label
+from crcen.commands.rules import RowRule
 from crcen.theory.intervals import LEVEL, Interval, effective_size
 from crcen.theory.rows import Array, Bools, Index, ShownInOneLine
 from crcen.theory.selective import audit_draws, audit_probabilities, audit_scores, audited_cost, recall_bounds

@@ -19,11 +19,11 @@ from crcen.commands.inputs import GROUP_CHECK, Data, FittedModel, group_lines, g
 from crcen.commands.prices import Costs, Weighting, price_values, prices_around, step_lines, step_values
 from crcen.commands.quality import (
     METRICS,
-    Measured,
     RowMetrics,
     confusion_of,
     count_sentence,
     count_values,
+    measured_text,
     of_no_use,
     too_good,
 )
@@ -48,7 +48,7 @@ from crcen.tables.options import ReadOptions
 from crcen.tables.profile import Difference
 from crcen.theory.expense import ClassStep, judge_class_steps
 from crcen.theory.groups import GroupComparison, compare_groups
-from crcen.theory.intervals import LEVEL
+from crcen.theory.intervals import LEVEL, Interval
 from crcen.theory.key_equation import EquationTest, judge_equations
 from crcen.theory.limits import FEWEST_OF_A_CLASS, fitted_model_noise, judge_class_shares
 from crcen.theory.metrics import ConfusionCounts, Quality, log_losses, measure_quality
@@ -73,7 +73,7 @@ class TableEvaluation(Shown):
     labels: tuple[Label, ...]
     price: Price
     quality: Quality  # decisions at the price, their cost, recall and precision of each class
-    metrics: dict[str, Measured]
+    metrics: dict[str, Interval]
     equation: EquationTest  # key equations at the weights of training
     # Cost of catches between half the price, the price and twice the price; for more classes the steps of each weight.
     expense: ExpenseCurve | tuple[ClassStep, ...]
@@ -136,7 +136,7 @@ class TableEvaluation(Shown):
         return {"right": round(right), "wrong": round(float(table.sum()) - right - actions), "actions": round(actions)}
 
     def __str__(self) -> str:
-        metrics = (f"  {METRICS[name].title:<24} {one}" for name, one in self.metrics.items())
+        metrics = (f"  {METRICS[name].title:<24} {measured_text(one)}" for name, one in self.metrics.items())
         lines = [
             *self._head(),
             *["", "Metrics (95 % interval)", *metrics, "", *self.equation.lines(), ""],
@@ -297,13 +297,13 @@ def evaluate_table(
             notes.append(f"{int((~is_possible).sum()):,} rows without a label had no chance of an audit: left out")
         parts = (scored.y[is_possible], p_all[is_possible], every[is_possible], e[is_possible])
         audited = AuditedRows.of(replace(rule, price=price), matrix.costs, *parts, confidence=confidence)
-        metrics["cost_per_1000"] = Measured(*audited.cost_per_1000)
+        metrics["cost_per_1000"] = audited.cost_per_1000
         notes += audited.notes
     quality = measure_quality(y, p, matrix, w, together, actions=every[known])
     if audited is not None:  # intervals of the labelled rows do not know of positives that no audit found
         quality = quality.with_recall_lows(audited.recall_lows)
         if column is not None:
-            metrics["recall"] = replace(metrics["recall"], low=quality.recalls[column].low)
+            metrics["recall"] = metrics["recall"]._replace(low=quality.recalls[column].low)
     error: TrainingError | None = getattr(model, "training_error_", None)
     unmeasured = fitted_model_noise(w, trained, getattr(model, "profile_", None))
     if not stratified and was_stratified(source, target):

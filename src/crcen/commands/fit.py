@@ -1,4 +1,4 @@
-"""fit_table: from a table with a target column to a validated model, and how it does on held-out rows."""
+"""fit_table: from a table with a target column to a validated model with evidence on held-out rows."""
 
 from __future__ import annotations
 
@@ -14,129 +14,93 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import StratifiedGroupKFold
 
-from crcen import (
-    CommitteeClassifier,
-    CRCENClassifierCV,
-    ExpenseCurve,
-    InvalidParameter,
-    TableClassifier,
-    export_onnx,
-    save,
-    write_report,
-)
+import crcen
+from crcen import CommitteeClassifier, CRCENClassifierCV, InvalidInput, InvalidParameter, TableClassifier, TimeSplit
 from crcen._support.extras import renamed
 from crcen._support.files import check_writable
 from crcen._support.progress import busy, logged
-from crcen._support.text import listed
-from crcen._support.values import json_value
+from crcen._support.text import listed, plural
+from crcen._support.values import attributes, json_value
+from crcen.commands import inputs, prices
 from crcen.commands.export import check_exportable
-from crcen.commands.inputs import (
-    Data,
-    FittedModel,
-    Rows,
-    Source,
-    audit_probabilities,
-    check_column,
-    labels_as,
-    model_of,
-    quiet_decision,
-    rows_of,
-    source_of,
-    weights_of,
-    why_positive,
-)
-from crcen.commands.learners import (
-    folds_of,
-    goal_in_rows,
-    learner_lines,
-    learner_values,
-    measure_training_error,
-    shift_line,
-    times_or_clusters,
-    unfitted_learner,
-)
-from crcen.commands.prices import (
-    Costs,
-    Weighting,
-    average_price,
-    own_costs,
-    price_values,
-    prices_around,
-    stated_weighting,
-    step_lines,
-    step_values,
-)
-from crcen.commands.quality import METRICS, Measured, RowMetrics, count_sentence, count_values, of_no_use, too_good
-from crcen.commands.rules import Label
+from crcen.commands.inputs import Data, FittedModel, Label, Rows
+from crcen.commands.prices import Costs, Weighting
+from crcen.commands.quality import METRICS, RowMetrics, count_sentence, count_values, measured_text, of_no_use, too_good
+from crcen.exceptions import TrainingFailed
 from crcen.tables.leaks import Signs, find_signs
 from crcen.tables.options import ReadOptions
 from crcen.theory.goals import ThresholdGoal
+from crcen.theory.intervals import Interval
 from crcen.theory.limits import is_nearly_separated
 from crcen.theory.metrics import ConfusionCounts, Quality, measure_quality
 from crcen.theory.residual_test import TrainingError
-from crcen.theory.rows import Array, Bools, ShownInOneLine, effective_rows
+from crcen.theory.rows import Array, Bools, Index, ShownInOneLine, effective_rows
 from crcen.theory.selective import clipped_weights, label_selection
 
 if TYPE_CHECKING:
     import pandas as pd
 
+Learner = CRCENClassifierCV | CommitteeClassifier
 
+LEARNERS, EFFORTS = ("committee", "networks", "trees", "forest"), ("quick", "standard", "best")
+# One setting instead of a search.
+QUICK: dict[str, Any] = {"hidden": (16,), "l2": 1e-2, "encoding": "standard", "n_members": 1, "max_epochs": 10}
+_MANY = 10_000  # rows above which a search of networks has fewer settings
 _FIT_SHARE = 0.7  # of a time limit, for members of a committee
-_FEW = 10  # rows of a class
+_FEW = 10  # rows of a class: too few for reliable figures, and for refits on halves of the rows
+_MOST_REFIT_ROWS = 5_000
 _MOST_UNEVEN = 100.0  # ratio of balanced weights that is pointed out
 # Shares of alarms that differ by both: a refit on more rows is another model, so some difference is expected.
 _FACTOR, _Z = 1.5, 4.0
+# Columns with a role of their own are no inputs.
+_ROLES = {
+    "audit_probability": "states how rows were chosen for a label",
+    "clusters": "keeps rows of a cluster together",
+    "time": "orders rows in time",
+    "weight": "states how much rows count",
+}
 
 
 @dataclass(frozen=True)
 class AlarmShares:
-    """Shares of alarms among training rows."""
+    """Alarms per 1,000 rows: of rows held out once by the folds' models and by the saved model, and of all rows."""
 
-    folds: float  # of rows held out once, by the models of the folds
-    saved: float  # of the same rows, by the saved model
-    training: float  # of all rows, by the saved model
-    z: float  # rows on which only one of the two alarms, as a difference in standard deviations
+    folds: float
+    saved: float
+    training: float
+    differ: bool  # the first two, beyond noise
 
     @classmethod
     def of(cls, by_folds: Bools, by_model: Bools, was_held_out: Bools) -> AlarmShares:
         """Count alarms of the folds' models (held-out rows in order) and of the saved model (all rows)."""
         same = by_model[was_held_out]
-        only_folds, only_model = int((by_folds & ~same).sum()), int((same & ~by_folds).sum())
-        z = (only_model - only_folds) / math.sqrt(max(1, only_model + only_folds))
-        return cls(float(by_folds.mean()), float(same.mean()), float(by_model.mean()), z)
-
-    @property
-    def differ(self) -> bool:
-        """Whether the two differ beyond noise."""
-        low, high = sorted((self.folds, self.saved))
-        return abs(self.z) > _Z and high > _FACTOR * low
+        z = (int(same.sum()) - int(by_folds.sum())) / math.sqrt(max(1, int((by_folds != same).sum())))
+        folds, saved, training = (float(alarms.mean()) for alarms in (by_folds, same, by_model))
+        return cls(folds, saved, training, abs(z) > _Z and max(folds, saved) > _FACTOR * min(folds, saved))
 
     @property
     def notes(self) -> list[str]:
         """A sentence where they differ."""
-        if not self.differ:
-            return []
-        return [
-            f"the saved model raises {_per_1000(self.saved)} alarms per 1,000 held-out rows, and the models of the "
-            f"folds raised {_per_1000(self.folds)}: the figures above are those of the folds; evaluate the saved model "
-            "on new labelled rows before relying on it"
-        ]
+        sentence = (
+            f"the saved model raises {1000.0 * self.saved:,.4g} alarms per 1,000 held-out rows, and the models of the "
+            f"folds raised {1000.0 * self.folds:,.4g}: the figures above are those of the folds; evaluate the saved "
+            "model on new labelled rows before relying on it"
+        )
+        return [sentence] if self.differ else []
 
     def __str__(self) -> str:
         return (
-            f"alarms per 1,000 rows    {_per_1000(self.folds)} by the folds' models, {_per_1000(self.saved)} by the "
-            f"saved model on the same rows, {_per_1000(self.training)} on all its rows"
+            f"alarms per 1,000 rows    {1000.0 * self.folds:,.4g} by the folds' models, {1000.0 * self.saved:,.4g} by "
+            f"the saved model on the same rows, {1000.0 * self.training:,.4g} on all its rows"
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {"folds": self.folds, "saved_model": self.saved, "training": self.training, "differ": self.differ}
-
-
-def _per_1000(share: float) -> str:
-    return f"{1000.0 * share:,.4g}"
+        return attributes(self, "folds saved_model=saved training differ")
 
 
 @dataclass(frozen=True)
@@ -154,40 +118,33 @@ class Selection:
     @classmethod
     def by_model(cls, model: FittedModel | str | Path, frame: pd.DataFrame, labelled: Bools) -> Selection:
         """Compare rows with and without a label by the decisions of the model that selected them."""
-        alarms, scores = quiet_decision(model_of(model), frame)
+        alarms, scores = inputs.quiet_decision(inputs.model_of(model), frame)
         found = label_selection(labelled, scores, alarms)
         alarm, quiet = json_value([found.alarm_share, found.quiet_share])
         return cls(int(labelled.sum()), found.n_missing, alarm_share=alarm, quiet_share=quiet)
 
-    @classmethod
-    def by_probability(cls, weights: Array, column: str, cut: float, n_unlabelled: int) -> Selection:
-        """Rows that count 1 / probability."""
-        largest = None if math.isinf(cut) else cut
-        return cls(len(weights), n_unlabelled, column, largest, effective_rows(weights))
-
     @property
     def notes(self) -> list[str]:
         """Sentences for the user."""
+        alarm, quiet = 100.0 * (self.alarm_share or 0.0), 100.0 * (self.quiet_share or 0.0)
         if self.column is not None:
-            if self.largest_weight is None:
-                return []
-            return [
-                f"weights of 1 / {self.column} were cut at {self.largest_weight:.4g}, so that {self.n_labelled:,} rows "
-                f"carry as much information as {self.effective_rows:,.0f} equally weighted ones; figures are biased "
-                "towards rows that were likely to be chosen"
-            ]
+            sentence = (
+                f"weights of 1 / {self.column} were cut at {self.largest_weight or 0.0:.4g}, so that "
+                f"{self.n_labelled:,} rows carry as much information as {self.effective_rows:,.0f} equally weighted "
+                "ones; figures are biased towards rows that were likely to be chosen"
+            )
+            return [] if self.largest_weight is None else [sentence]
         if not self.n_unlabelled:
             return ["every row has a label, so the earlier model selected none of them"]
-        quiet, alarm = self.quiet_share or 0.0, self.alarm_share or 0.0
         if quiet < 0.01 * alarm:
             return [
-                f"labels exist only where the earlier model raised an alarm ({100.0 * alarm:.3g} % of alarms, "
-                f"{100.0 * quiet:.2g} % of other rows): nothing can be learned about rows without an alarm, and the "
-                "probabilities of such rows are extrapolated; draw audits with crcen predict --audit (CRC011)"
+                f"labels exist only where the earlier model raised an alarm ({alarm:.3g} % of alarms, {quiet:.2g} % of "
+                "other rows): nothing can be learned about rows without an alarm, and the probabilities of such rows "
+                "are extrapolated; draw audits with crcen predict --audit (CRC011)"
             ]
         return [
-            f"{100.0 * alarm:.3g} % of the alarms of the earlier model have a label, and {100.0 * quiet:.3g} % of "
-            "other rows; record the probability of each and use --audited, since rows count equally here"
+            f"{alarm:.3g} % of the alarms of the earlier model have a label, and {quiet:.3g} % of other rows; record "
+            "the probability of each and use --audited, since rows count equally here"
         ]
 
 
@@ -195,9 +152,9 @@ class PositiveClass(NamedTuple):
     """Held-out rows of two classes, seen from the positive one; ``average_price`` is expected, not observed."""
 
     counts: ConfusionCounts
-    metrics: dict[str, Measured]
+    metrics: dict[str, Interval]
     average_price: float
-    expense: ExpenseCurve
+    expense: crcen.ExpenseCurve
     alarms: AlarmShares
 
 
@@ -215,24 +172,19 @@ class FittedTable(ShownInOneLine):
     def _model_values(self, n_rows: float) -> dict[str, Any]:
         model, labels = self.model, self.model.classes_.tolist()
         return {
-            "data": self.data,
-            "target": self.target,
+            **attributes(self, "data target seconds notes path"),
             "classes": json_value(labels),
             "rows": {"all": n_rows, "by_class": model.weighting_.counts.tolist()},
-            "price": price_values(model.weighting_, labels) or {},
+            "price": prices.price_values(model.weighting_, labels) or {},
             "columns": [column.describe() for column in model.columns_],
-            "dropped": [{"name": one.name, "reason": one.reason} for one in model.dropped_],
+            "dropped": [attributes(one, "name reason") for one in model.dropped_],
             "n_encoded": len(model.encoded_names_),
-            "seconds": self.seconds,
-            "notes": list(self.notes),
-            "path": None if self.path is None else str(self.path),
         }
 
     def _class_counts(self) -> str:
         """Rows of each class, the rarest last."""
         counts, labels = self.model.weighting_.counts, self.model.classes_.tolist()
-        order = np.argsort(-counts, kind="stable")
-        shown = listed((f"{labels[k]} {counts[k]:,.6g}" for k in order), most=12)
+        shown = listed((f"{labels[k]} {counts[k]:,.6g}" for k in np.argsort(-counts, kind="stable")), most=12)
         return f"{len(labels)} classes of {self.target}: {shown}"
 
     def _column_lines(self) -> list[str]:
@@ -280,39 +232,40 @@ class TableFit(FittedTable):
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; the same keys for any number of classes."""
         model, positive, error, values = self.model, self.positive, self.training_error, self._model_values(self.n_rows)
-        out_of_fold = self.quality.to_dict()
+        out_of_fold, equation = self.quality.to_dict(), model.estimator_.oof_key_equation_
         if positive is not None:
             values["price"] |= {
                 "average_price": json_value(positive.average_price),
-                "expense": step_values(positive.expense),
+                "expense": prices.step_values(positive.expense),
                 "alarm_shares": positive.alarms.to_dict(),
             }
             own = {name: json_value(one.value) for name, one in positive.metrics.items() if name != "cost_per_1000"}
             out_of_fold |= {"counts": count_values(positive.counts), **own}
+        residual = equation.residual if np.ndim(equation.lhs) == 0 else equation.residuals
+        sides = {"left": equation.lhs, "right": equation.rhs, "shift": model.estimator_.oof_shift_}
         return {
             **values,
             "columns_read": [*map(str, model.feature_names_in_), self.target],
             "columns_used": [column.name for column in model.columns_],
             "goal": None if self.goal is None else str(self.goal),
-            **learner_values(model.estimator_),
+            **_learner_values(model.estimator_),
             "validation": {"how": self.validation, "rows": self.n_validated},
-            "key_equation": self._equation(),
+            "key_equation": json_value(sides | {"residual": residual}),
             "out_of_fold": out_of_fold,
             "training_error": None if error is None else error.sizes.tolist() if positive is None else error.size,
             **self.signs.to_dict(),
             "selection": None if self.selection is None else asdict(self.selection),
-            "onnx": None if self.onnx is None else str(self.onnx),
-            "report": None if self.report is None else str(self.report),
+            **attributes(self, "onnx report"),
         }
 
     def __str__(self) -> str:
         cost, quality = self.quality.cost.scaled(1000.0), self.quality
         by_weight = "" if math.isclose(self.model.weighting_.counts.sum(), self.n_rows) else " by weight"
-        where = f"{self.data}, {self.n_validated:,} rows held out of training{by_weight}"
+        where = f"{self.data}, {plural(self.n_validated, 'row')} held out of training{by_weight}"
         if self.positive is not None:
             lines = [f"{where}: {count_sentence(self.positive.counts)} ({self.target} = {self.model.pos_label_})"]
             lines += [] if self.goal is None else [f"Goal: {self.goal}, met by the price below"]
-            unit = f" if one miss = {self.model.weighting_.cost_ratio:.6g} false alarms"
+            unit = f" if one miss = {plural(self.model.weighting_.cost_ratio, 'false alarm')}"
         else:
             lines, unit = [f"{where}:", *self._class_lines()], ""
         lines.append(
@@ -334,11 +287,11 @@ class TableFit(FittedTable):
         lines = [
             f"Rows      {self.n_rows:,}: {self._class_counts()}",
             *self._column_lines(),
-            *learner_lines(self.model.estimator_, self.validation),
+            *_learner_lines(self.model.estimator_, self.validation),
             "",
             *self._price_lines(),
             "",
-            f"On {self.n_validated:,} rows held out of training",
+            f"On {plural(self.n_validated, 'row')} held out of training",
         ]
         if positive is None:
             lines += [f"  {line}" if line else "" for line in self.quality.lines()]
@@ -346,41 +299,34 @@ class TableFit(FittedTable):
             lines += self._positive_lines(positive)
         lines += [] if error is None else [f"  model error              {error}"]
         if positive is not None:
-            lines += ["Cost per extra catch: observed and expected", *step_lines(positive.expense)]
+            lines += ["Cost per extra catch: observed and expected", *prices.step_lines(positive.expense)]
         return "\n".join(lines)
 
     def _positive_lines(self, positive: PositiveClass) -> list[str]:
-        estimator, average = self.model.estimator_, "false_alarms_per_catch"
-        equation, found = estimator.oof_key_equation_, positive.metrics[average]
+        estimator, average, metrics = self.model.estimator_, "false_alarms_per_catch", positive.metrics
+        equation, found = estimator.oof_key_equation_, metrics[average]
         expected = "" if math.isnan(positive.average_price) else f" ({positive.average_price:.4g} expected)"
-        price = f"{self.model.weighting_.cost_ratio:.6g}"
-        caught = "nothing was caught" if math.isnan(found.value) else f"{found} on average{expected}"
-        named = [name for name in positive.metrics if name not in (average, "alarms_per_1000")]
+        caught = "nothing was caught" if math.isnan(found.value) else f"{measured_text(found)} on average{expected}"
+        named = [name for name in metrics if name not in (average, "alarms_per_1000")]
         return [
-            *(f"  {METRICS[name].title:<24} {positive.metrics[name]}" for name in named),
+            *(f"  {METRICS[name].title:<24} {measured_text(metrics[name])}" for name in named),
             f"  {positive.alarms}",
-            f"  {METRICS[average].title:<24} {caught}; {price} for the last catch",
+            f"  {METRICS[average].title:<24} {caught}; {self.model.weighting_.cost_ratio:.6g} for the last catch",
             f"  key equation             left side {equation.lhs:.4g}, right side {equation.rhs:.4g} "
-            f"({shift_line(estimator)})",
+            f"({_shift_line(estimator)})",
         ]
 
     def _class_lines(self) -> list[str]:
         """Found rows and false alarms of each class, and rows given to other actions."""
         table, labels = self.quality.counts.table, [str(label) for label in self.quality.names]
-        width = max(map(len, labels))
-        lines = [
-            f"  {label:<{width}}  found {table[k, k]:,.6g} of {table[k].sum():,.6g}, "
-            f"{table[:, k].sum() - table[k, k]:,.6g} false alarms"
-            for k, label in enumerate(labels[: len(table)])
-        ]
-        others = list(enumerate(labels))[len(table) :]
-        return [*lines, *(f"  {label:<{width}}  {table[:, k].sum():,.6g} rows" for k, label in others)]
-
-    def _equation(self) -> dict[str, Any]:
-        """Both sides, residual and shift: numbers for two classes, lists for more."""
-        equation, shift = self.model.estimator_.oof_key_equation_, self.model.estimator_.oof_shift_
-        residual = equation.residual if np.ndim(equation.lhs) == 0 else equation.residuals
-        return json_value({"left": equation.lhs, "right": equation.rhs, "shift": shift, "residual": residual})
+        width, lines = max(map(len, labels)), []
+        for k, label in enumerate(labels):
+            line = plural(float(table[:, k].sum()), "row")
+            if k < len(table):
+                false_alarms = plural(float(table[:, k].sum() - table[k, k]), "false alarm")
+                line = f"found {table[k, k]:,.6g} of {table[k].sum():,.6g}, {false_alarms}"
+            lines.append(f"  {label:<{width}}  {line}")
+        return lines
 
     @property
     def training_error(self) -> TrainingError | None:
@@ -427,6 +373,8 @@ def fit_table(
 ) -> TableFit:
     """Fit a table of mixed columns: what `crcen fit` does.
 
+    Columns of weights, audit probabilities, clusters and times are not inputs.
+
     Parameters
     ----------
     data : data frame, str or Path
@@ -436,31 +384,27 @@ def fit_table(
     positive : label, optional
         The value to find; by default the rarer of two, and all classes if there are more. All others are ``"not …"``.
     weighting : as in CRCENClassifier, default="balanced"
-        What a miss is worth, or a goal that out-of-fold rows turn into a price: ``RecallAtLeast(0.9)``,
-        ``PrecisionAtLeast(0.5)``, ``Capacity(200)`` for as many rows as there are here, ``Capacity(20, per="day")``
-        with ``time``. For more than two classes ``"balanced"``, ``None``, or a dict with a weight for each.
+        What a miss is worth, or a goal that out-of-fold rows turn into a price, such as ``RecallAtLeast(0.9)`` or
+        ``Capacity(20, per="day")`` with ``time``. For more than two classes ``None`` or a dict with a weight for each.
     costs : CostMatrix, data frame, str or Path, optional
-        Cost of each decision for each true class instead of a weighting; also a spreadsheet with a row for each true
-        class and a column for each decision. Columns that are no class, such as "review", are actions.
+        Cost of each decision (columns) for each true class (rows), also as a spreadsheet; other columns are actions.
     drop, keep, categorical : sequence of str
         Columns to leave out, to use although they look like identifiers, to take as categories; see `TableClassifier`.
     weight : str, optional
         Column of sample weights, such as survey weights; out-of-fold figures are then sums of weights.
     audit_probability : str, optional
         Column with the probability that a row was chosen for a label, as `crcen.predict_table` writes it. Rows count
-        1 / probability; large weights are cut if the effective sample size would fall below half. Rows without a label
-        are unlabelled, not negative.
+        1 / probability; large weights are cut if the effective sample size would fall below half.
     selected_by : fitted classifier, str or Path, optional
         The earlier model whose alarms were checked, if no probabilities were recorded.
     clusters : str, optional
         Column whose equal values (a customer, a patient) are never on both sides of a validation split.
     time : str, optional
-        Column of dates or numbers by which validation rows come later than training rows. This column, and those of
-        weights, audit probabilities and clusters, are not inputs.
+        Column of dates or numbers by which validation rows come later than training rows.
     n_splits : int, default=4
         Validation folds; fewer if a class has fewer rows.
-    learner : {"committee", "networks", "trees"}, optional
-        What is searched: by default a `CommitteeClassifier` of networks and boosted trees, or one of these alone.
+    learner : {"committee", "networks", "trees", "forest"}, optional
+        What is searched: by default a `CommitteeClassifier`, or one of its members alone.
     effort : {"quick", "standard", "best"}, default="standard"
         ``"quick"``: one network without a search. ``"best"``: more settings, several seeds and repeated folds.
     time_limit : float, optional
@@ -468,8 +412,8 @@ def fit_table(
     estimator : CRCENClassifierCV or CommitteeClassifier, optional
         A search of one's own; its weighting, positive class, folds and seed are set here.
     n_refits : int, optional
-        Refits on halves of the rows that measure the model's error (`crcen.training_error`), kept with the model for
-        later evaluations. By default 6, and 0 with ``effort="quick"``.
+        Refits on halves of the rows that measure the model's error (`crcen.training_error`) for later evaluations. By
+        default 6, and 0 with ``effort="quick"``.
     fingerprint : bool, default=True
         Keep truncated hashes of the training rows, so that `report` and `evaluate` recognise a file of them.
     random_state : int, default=0
@@ -479,8 +423,7 @@ def fit_table(
     verbose : int, default=0
         1 shows a progress bar on a terminal.
     out, onnx, report : str or Path, optional
-        Where to save the model, its ONNX graph, and the report of `write_report` on out-of-fold rows. Columns that
-        ONNX does not support are rejected before the fit.
+        Where to save the model, its ONNX graph, and the report of `write_report` on out-of-fold rows.
 
     Returns
     -------
@@ -498,28 +441,30 @@ def fit_table(
     for place in (out, report):
         if place is not None:
             check_writable(place, data)
-    source = source_of(data, read)
+    source = inputs.source_of(data, read)
     if audit_probability is not None and selected_by is not None:
         raise InvalidParameter("audit_probability= states how rows were chosen: leave out selected_by=.")
-    roles = _roles(source, target, clusters=clusters, time=time, weight=weight, audit_probability=audit_probability)
+    named = {"clusters": clusters, "time": time, "weight": weight, "audit_probability": audit_probability}
+    roles = {name: _ROLES[role] for role, name in inputs.role_columns(source, target, named).items()}
     with busy("reading the table", visible=bool(verbose)):
         frame = source.numbered()
-        check_column(target, source.columns, "the target", source.name)
+        inputs.check_column(target, source.columns, "the target", source.name)
         labelled = frame[target].notna().to_numpy()
         if audit_probability is not None:
-            frame[audit_probability] = audit_probabilities(frame, audit_probability, labelled)
+            frame[audit_probability] = inputs.audit_probabilities(frame, audit_probability, labelled)
         selection = None if selected_by is None else Selection.by_model(selected_by, frame, labelled)
         is_audited = audit_probability is not None or selected_by is not None
-        rows = rows_of(source, target, positive, tuple(roles), frame=frame, is_audited=is_audited)
+        rows = inputs.rows_of(source, target, positive, tuple(roles), frame=frame, is_audited=is_audited)
     reasons = {**dict.fromkeys([drop] if isinstance(drop, str) else drop, "asked for"), **roles}
     reasons.pop(target, None)
-    weights = None if weight is None else weights_of(rows.frame[weight], "weight")
+    weights = None if weight is None else inputs.weights_of(rows.frame[weight], "weight")
     if audit_probability is not None:
         inverse, cut = clipped_weights(1.0 / rows.frame[audit_probability].to_numpy(dtype=np.float64))
         weights = inverse if weights is None else inverse * weights
-        selection = Selection.by_probability(weights, audit_probability, cut, int((~labelled).sum()))
+        largest, missing = None if math.isinf(cut) else cut, int((~labelled).sum())
+        selection = Selection(len(weights), missing, audit_probability, largest, effective_rows(weights))
     y = rows.y.to_numpy()
-    weighting = goal_in_rows(stated_weighting(weighting, costs, np.unique(y).tolist(), target), rows, time)
+    weighting = _goal_in_rows(prices.stated_weighting(weighting, costs, np.unique(y).tolist(), target), rows, time)
     folds, how = folds_of(rows, clusters, time, n_splits, random_state)
     search = unfitted_learner(learner, estimator, time_limit, len(y), effort)
     if time_limit is not None:  # the rest is for encoding, refits and files
@@ -527,14 +472,8 @@ def fit_table(
     search.set_params(
         weighting=weighting, pos_label=rows.positive, cv=folds, random_state=random_state, verbose=verbose
     )
-    model = TableClassifier(
-        estimator=search,
-        drop=reasons,
-        keep=keep,
-        categorical=categorical,
-        fingerprint=fingerprint,
-        random_state=random_state,
-    )
+    how_read: dict[str, Any] = {"keep": keep, "categorical": categorical, "fingerprint": fingerprint}
+    model = TableClassifier(estimator=search, drop=reasons, random_state=random_state, **how_read)
     model.learn_columns(rows.frame)
     if onnx is not None:
         check_exportable(model, onnx, data)
@@ -542,41 +481,37 @@ def fit_table(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         model.fit_encoded(rows.frame, encoded, rows.y, weights, groups=times_or_clusters(rows, clusters, time))
-    if weight is not None:
-        model.weight_name_ = weight
-    if clusters is not None:
-        model.clusters_name_ = clusters
-    if source.options.to_remember:
-        model.read_ = source.options.to_remember
+    inputs.remember(model, source, clusters, weight)
     n_refits = (0 if effort == "quick" else 6) if n_refits is None else n_refits
-    until = None if time_limit is None else start + 0.95 * time_limit
-    measure_training_error(model, encoded.X, y, weights, n_refits, random_state, verbose, until)
-    numbers = labels_as(rows.y, model.classes_, target)
+    until = math.inf if time_limit is None else start + 0.95 * time_limit
+    with busy("measuring the model's error", visible=bool(verbose)):
+        _measure_training_error(model, encoded.X, y, weights, n_refits, random_state, until)
+    numbers = inputs.labels_as(rows.y, model.classes_, target)
     signs = find_signs(model.columns_, rows.frame, numbers, model.classes_.tolist(), model.dropped_)
     if signs.leaks:
         model.leaks_ = [" and ".join(one.columns) for one in signs.leaks]
     p, seen, seen_from_positive = _held_out(model, y, weights, encoded.X)
     held_out = None if weights is None else weights[seen]
-    quality = measure_quality(numbers[seen], p, own_costs(model), held_out)
+    quality = measure_quality(numbers[seen], p, prices.own_costs(model), held_out)
     notes = [
         *signs.notes,
         *([] if selection is None else selection.notes),
         *rows.notes,
         *model.notes_,
-        *dict.fromkeys(str(one.message).rstrip(".") for one in caught),
+        *(str(one.message).rstrip(".") for one in caught),
+        *getattr(model.estimator_, "notes_", []),
+        *_rare_notes(model, numbers),
+        *getattr(model.estimator_, "search_notes_", []),
+        *(_class_notes(model, quality) if seen_from_positive is None else _positive_notes(seen_from_positive)),
+        *(_why_positive(rows, model, weight) if seen_from_positive is not None and positive is None else []),
     ]
-    notes += [note for note in getattr(model.estimator_, "notes_", []) if note not in notes]
-    notes += [*_rare_notes(model, numbers), *getattr(model.estimator_, "search_notes_", [])]
-    if seen_from_positive is None:
-        notes += _class_notes(model, quality)
-    else:
-        notes += _positive_notes(seen_from_positive)
-        notes += _why_positive(rows, model, weight) if positive is None else []
     if report is not None:  # by the probabilities of the models that did not see the rows
         frame = rows.frame[[column.name for column in model.columns_]][seen].reset_index(drop=True)
         column = model.weighting_.positive
         own = p if column is None else p[:, column]
-        write_report(model, frame, y[seen], report, out_of_fold=own, data_name=source.name, sample_weight=held_out)
+        crcen.write_report(
+            model, frame, y[seen], report, out_of_fold=own, data_name=source.name, sample_weight=held_out
+        )
     return TableFit(
         model=model,
         data=source.name,
@@ -589,29 +524,172 @@ def fit_table(
         signs=signs,
         selection=selection,
         seconds=clock.perf_counter() - start,
-        notes=tuple(notes),
-        path=None if out is None else save(model, out),
-        onnx=None if onnx is None else export_onnx(model, onnx).path,
+        notes=tuple(dict.fromkeys(notes)),
+        path=None if out is None else crcen.save(model, out),
+        onnx=None if onnx is None else crcen.export_onnx(model, onnx).path,
         report=None if report is None else Path(report),
     )
 
 
-def _roles(source: Source, target: str, **columns: str | None) -> dict[str, str]:
-    """Columns with a role of their own, which are no inputs, and why."""
-    reasons = {
-        "audit_probability": "states how rows were chosen for a label",
-        "clusters": "keeps rows of a cluster together",
-        "time": "orders rows in time",
-        "weight": "states how much rows count",
-    }
-    found = {}
-    for option, name in columns.items():
-        if name is None:
+# -- learners --------------------------------------------------------------------------------------------------------
+
+
+def unfitted_learner(
+    learner: str | None, estimator: Learner | None, time_limit: float | None, n_rows: int, effort: str = "standard"
+) -> Learner:
+    """The estimator for a learner and an effort, or a copy of the given one; many rows are searched more cheaply."""
+    is_own, has_limit = estimator is not None, time_limit is not None
+    for is_wrong, message in (
+        (effort not in EFFORTS, f"effort must be one of {', '.join(EFFORTS)}: got {effort!r}."),
+        (
+            effort != "standard" and (is_own or learner == "networks" or (effort == "quick" and learner)),
+            f"effort={effort!r} must go without a learner of its own: quick is one network, best a committee or trees.",
+        ),
+        (learner not in (None, *LEARNERS), f"learner must be one of {', '.join(LEARNERS)}: got {learner!r}."),
+        (
+            has_limit and (is_own or learner == "networks"),
+            "time_limit must go with the learner trees or committee: a search of networks has none.",
+        ),
+        (has_limit and not (time_limit or 0) > 0, f"time_limit must be a number of seconds above 0: got {time_limit}."),
+        (is_own and learner, f"learner must be left out where an estimator is given: got {learner!r}."),
+        (
+            is_own and not isinstance(estimator, Learner),
+            f"estimator must be a CRCENClassifierCV or a CommitteeClassifier: got {type(estimator).__name__}.",
+        ),
+    ):
+        if is_wrong:
+            raise InvalidParameter(message)
+    if estimator is not None:
+        return clone(estimator)
+    if learner == "networks" and n_rows > _MANY:  # where settings differ less and cost more
+        encoding, search = crcen.Inputs(bins=8), crcen.Search(widen=True)
+        return CRCENClassifierCV(hidden=(64,), l2=(1e-3, 1e-2, 1e-1), n_members=2, encoding=encoding, search=search)
+    if learner == "networks":
+        return CRCENClassifierCV()
+    if effort == "quick" and time_limit is None:
+        return CRCENClassifierCV(**QUICK)
+    members = None if learner in (None, "committee") else (learner,)
+    return CommitteeClassifier(members=members, effort=effort, time_limit=time_limit)
+
+
+def _learner_lines(fitted: Learner, validation: str) -> list[str]:
+    """The chosen settings: a line for networks, a leaderboard for a committee."""
+    if isinstance(fitted, CommitteeClassifier):
+        weights = ", ".join(f"{one.name} {one.weight:.3g}" for one in fitted.leaderboard_[:-1])
+        title = "committee" if len(fitted.leaderboard_) > 2 else fitted.leaderboard_[0].name
+        return [
+            f"{title.capitalize():<9} weights of log-odds: {weights}; all below by {validation}",
+            f"  {'':<20} {'weight':>6}  {'log loss':>9}  {'average precision':>17}  {'ROC AUC':>8}  {'time':>9}",
+            *(f"  {one}" for one in fitted.leaderboard_),
+            *(f"  {one.name}: {line}" for one in fitted.leaderboard_ for line in one.settings),
+        ]
+    lines: list[str] = []
+    for chosen in fitted.best_settings_:
+        hidden = "-".join(map(str, chosen["hidden"])) or "none"
+        lines.append(
+            f"{'' if lines else 'Network':<9} {fitted.n_members} × hidden units {hidden}, {chosen['encoding']} inputs, "
+            f"l2 {chosen['l2']:g}, {chosen['epochs'] or fitted.n_iter_} epochs"
+        )
+    return [*lines[:-1], f"{lines[-1]}, chosen by {validation}"]
+
+
+def _learner_values(fitted: Learner) -> dict[str, Any]:
+    """The same as plain values; a committee has a ``leaderboard``, networks have ``network``, their best setting."""
+    if isinstance(fitted, CommitteeClassifier):
+        lines = [json_value(one) for one in fitted.leaderboard_]
+        learner = "committee" if len(lines) > 2 else lines[0]["name"]
+        return {"learner": learner, "network": None, "networks": [], "leaderboard": lines}
+    names = ("hidden", "l2", "encoding", "epochs")
+    networks = [
+        {**{name: json_value(chosen[name]) for name in names}, "members": fitted.n_members}
+        for chosen in fitted.best_settings_
+    ]
+    return {"learner": "networks", "network": networks[0], "networks": networks, "leaderboard": []}
+
+
+def _shift_line(estimator: Learner) -> str:
+    """The shift of the log-odds that solves the key equation of held-out rows, for two classes."""
+    if isinstance(getattr(estimator, "weighting", None), ThresholdGoal):
+        return "log-odds not shifted to solve it: the price is where the goal is met"
+    balance = crcen.Calibration.of(getattr(estimator, "calibration", "out_of_fold")).balance
+    if balance in ("auto", "oof") and estimator.oof_shift_ == 0.0:
+        return "log-odds not shifted to solve it: later rows differ in both directions"
+    return f"log-odds then shifted by {estimator.oof_shift_:+.3f} to solve it"
+
+
+# -- validation ------------------------------------------------------------------------------------------------------
+
+
+def folds_of(
+    rows: Rows, clusters: str | None, time: str | None, n_splits: int, seed: int
+) -> tuple[int | TimeSplit | StratifiedGroupKFold, str]:
+    """The splitter of the search, and what to call it."""
+    if isinstance(n_splits, bool) or not isinstance(n_splits, int) or n_splits < 2:
+        raise InvalidParameter(f"n_splits must be a whole number of at least 2: got {n_splits!r}.")
+    sizes = np.unique(rows.y, return_counts=True)[1]
+    # Of several classes those with fewer rows than folds are held out in some of them.
+    rarest = int(sizes.min() if len(sizes) == 2 or clusters is not None or time is not None else sizes.max())
+    if time is not None:
+        count = _folds_over_time(rows, time, max(1, min(n_splits, rarest - 1)))
+        return TimeSplit(count), f"{plural(count, 'fold')} of later rows by {time}"
+    if clusters is None:
+        count = min(n_splits, rarest)
+        return count, f"{count} stratified folds"
+    count = min(n_splits, max(rarest, 2), rows.frame[clusters].nunique())
+    if count < 2:
+        raise InvalidInput(f"clusters must have at least two different values: {clusters} has one.")
+    return StratifiedGroupKFold(count, shuffle=True, random_state=seed), f"{count} folds that keep {clusters} together"
+
+
+def _folds_over_time(rows: Rows, time: str, most: int) -> int:
+    """As many folds as the moments of the rows allow: there may be few, as with a column of years."""
+    when = inputs.times_of(rows.frame[time], time)
+    for count in range(most, 1, -1):
+        try:
+            list(TimeSplit(count).split(None, rows.y, when))
+        except InvalidInput:
             continue
-        if name == target:
-            raise InvalidParameter(f"{option} must be another column than the target: got {name!r} for both.")
-        found[check_column(name, source.columns, option, source.name)] = reasons[option]
-    return found
+        return count
+    return 1
+
+
+def times_or_clusters(rows: Rows, clusters: str | None, time: str | None) -> NDArray[Any] | None:
+    """What keeps rows together or in order for the splitter, or None."""
+    if clusters is not None:
+        return inputs.cluster_numbers(rows.frame[clusters])
+    return None if time is None else inputs.times_of(rows.frame[time], time)
+
+
+def _goal_in_rows(weighting: Weighting, rows: Rows, time: str | None) -> Weighting:
+    """A capacity for a day or a week converted to these rows; any other weighting unchanged."""
+    if not isinstance(weighting, ThresholdGoal) or weighting.period is None:
+        return weighting
+    if time is None:
+        raise InvalidParameter(f"{weighting} needs time=, the column of dates from which rows per day are counted.")
+    return weighting.over_days(inputs.dates_of(rows.frame[time], time).astype("datetime64[D]").astype(np.int64))
+
+
+def _measure_training_error(
+    model: TableClassifier, X: Array, y: NDArray[Any], weights: Array | None, n_refits: int, seed: int, until: float
+) -> None:
+    """Keep the error of a model's mean log-odds, from refits, as ``training_error_``, unless rows or time are few."""
+    if isinstance(n_refits, bool) or not isinstance(n_refits, int) or n_refits < 0 or n_refits in (1, 2):
+        raise InvalidParameter(f"n_refits must be 0, or a whole number of at least 3: got {n_refits!r}.")
+    price, estimator, start = model.weighting_, model.estimator_, clock.perf_counter()
+    fewest = float(price.counts.min() if price.positive is None else price.n_pos)
+    if not n_refits or fewest < _FEW or start > until:
+        return
+    try:
+        if math.isfinite(until) and hasattr(estimator, "refit_on"):  # one refit is timed
+            some = np.random.default_rng(0).permutation(len(y))[: min(len(y) // 2, _MOST_REFIT_ROWS)]
+            estimator.refit_on(X[some], y[some])
+        now = clock.perf_counter()
+        if now + n_refits * (now - start) <= until:
+            model.training_error_ = crcen.training_error(
+                estimator, X, y, sample_weight=weights, n_fits=n_refits, random_state=seed
+            )
+    except (InvalidInput, TrainingFailed):  # a part of the rows lacks one class, or leaves no network
+        return
 
 
 def _held_out(
@@ -623,20 +701,23 @@ def _held_out(
         p = estimator.oof_proba_
         seen = np.isfinite(p).all(axis=1)
         return p[seen], seen, None
-    expense = ExpenseCurve.from_cv(estimator, y, prices_around(price), sample_weight=weights)
+    expense = crcen.ExpenseCurve.from_cv(estimator, y, prices.prices_around(price), sample_weight=weights)
     rows = expense.rows
     assert rows is not None  # a curve of moved thresholds has its rows
     seen = np.isfinite(estimator.oof_decision_function_)
     alarms = price.decide(rows.p)
     shares = AlarmShares.of(alarms, np.asarray(estimator.predict(encoded) == model.pos_label_), seen)
-    average = average_price(rows.p[alarms], rows.weights[alarms])
+    average = prices.average_price(rows.p[alarms], rows.weights[alarms])
     both = np.column_stack([1.0 - rows.p, rows.p] if price.positive == 1 else [rows.p, 1.0 - rows.p])
     numbers = np.where(rows.target, price.positive, 1 - price.positive)
     scored = RowMetrics(numbers, both, price, rows.weights)
     return both, seen, PositiveClass(scored.confusion, scored.measured(), average, expense, shares)
 
 
-def _rare_notes(model: TableClassifier, numbers: NDArray[np.int64]) -> list[str]:
+# -- notes -----------------------------------------------------------------------------------------------------------
+
+
+def _rare_notes(model: TableClassifier, numbers: Index) -> list[str]:
     """A note on classes with too few rows: the positive one, or any of several."""
     counts, positive = np.bincount(numbers, minlength=len(model.classes_)), model.weighting_.positive
     some = range(len(counts)) if positive is None else [positive]
@@ -677,4 +758,4 @@ def _why_positive(rows: Rows, model: TableClassifier, weight: str | None) -> lis
     rarer, by_rows = model.pos_label_, counts.index[1]
     if weight is not None and counts.iloc[0] != counts.iloc[1] and by_rows != rarer:
         return [f"{rarer} is the positive class because it is rarer by {weight}; by rows {by_rows} is: use --positive"]
-    return why_positive(rarer, float(counts[rarer] / counts.sum()))
+    return inputs.why_positive(rarer, float(counts[rarer] / counts.sum()))

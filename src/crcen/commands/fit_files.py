@@ -23,11 +23,10 @@ from sklearn.base import clone
 from crcen._support.files import check_writable, exclusive_lock
 from crcen._support.progress import progress_bar
 from crcen._support.text import listed
-from crcen._support.values import json_value, label_key, plain_labels, rest_of
+from crcen._support.values import json_value
 from crcen.commands.evaluate import TableEvaluation, evaluate_table
 from crcen.commands.fit import FittedTable
-from crcen.commands.inputs import MOST_CLASSES, Data, check_column
-from crcen.commands.rules import Label
+from crcen.commands.inputs import Data, Label, check_column, class_labels, missing_note, remember
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.files.model_file import save
 from crcen.models.classifier import CRCENClassifier
@@ -199,7 +198,7 @@ def fit_files(
     survey = TableSurvey(names, target, frozenset(categorical), seed, SAMPLE_ROWS)
     with progress_bar("reading the table", visible=bool(verbose)) as show:
         survey_table(table, survey, show)
-    labels, positive, notes = _labels(survey, data, positive)
+    labels, positive, notes = class_labels(survey.labels, target, positive, table.name)
     if callable(weighting):
         weighting = weighting(sorted(set(labels.values())))
     learned = learn_columns(
@@ -208,7 +207,7 @@ def fit_files(
     notes = [*table.notes, *notes]
     notes += [f"{name} was the index of a pandas data frame and is left out" for name in index if name in dropped]
     if survey.n_unlabelled:
-        notes.append(f"{survey.n_unlabelled:,} rows without a value of {target} were left out")
+        notes.append(missing_note(survey.n_unlabelled, target))
     settings: dict[str, Any] = {
         "epochs": epochs,
         "pos_label": positive,
@@ -243,13 +242,13 @@ def fit_files(
                 X = _encoded(learned.used, stacking)
                 n_rows = survey.n_rows - held_out.n_rows
                 memory = free_memory(torch.device("cpu")) // 2 if memory is None else memory
-                class_labels = network.ensemble_.labels
-                plan = plan_trees(encoded_sample, class_labels, n_rows, memory, seed=seed, threads=usable_cores())
+                own = network.ensemble_.labels
+                plan = plan_trees(encoded_sample, own, n_rows, memory, seed=seed, threads=usable_cores())
                 notes.append(
                     f"trees use {round(plan.share * n_rows):,} of {n_rows:,} training rows x {len(plan.limits)} "
                     f"columns in {plan.n_bytes / 1e6:,.0f} MB of memory"
                 )
-                grown = _grown_trees(plan, source, (X, class_labels.target(y)), storage, verbose)
+                grown = _grown_trees(plan, source, (X, own.target(y)), storage, verbose)
                 estimator = stack_members(network, grown.ensemble(plan), grown, X, y, seed)
     model = TableClassifier(
         estimator=clone(estimator),
@@ -266,15 +265,12 @@ def fit_files(
     model.columns_ = learned.used
     model.dropped_ = [*(DroppedColumn(name, reason) for name, reason in dropped.items()), *learned.dropped]
     model._take(estimator, target)
-    if clusters is not None:
-        model.clusters_name_ = clusters
     encoded = model.encode(sample)
     model.background_ = typical_table(model.columns_, encoded.X)
     model.profile_ = profile_of(model.columns_, sample, encoded, training_scores(estimator, encoded.X))
     if fingerprint:
         model.fingerprint_ = hashes.fingerprint()
-    if table.options.to_remember:
-        model.read_ = table.options.to_remember
+    remember(model, table, clusters)
     evidence = _evidence(model, held_out, labels, target, notes)
     return FilesFit(
         model=model,
@@ -382,33 +378,6 @@ def _left_out(
     }
     reasons.pop(target, None)
     return reasons
-
-
-def _labels(
-    survey: TableSurvey, data: Data, positive: Label | None
-) -> tuple[dict[Any, Label], Label | None, list[str]]:
-    """What cells of the target stand for; the positive one of two where it was named; what was done to them."""
-    target, labels = survey.target, plain_labels(survey.labels)
-    classes, notes = sorted(set(labels.values())), []
-    if not classes:
-        raise InvalidInput(f"{data} has no row with a value of {target}.")
-    if positive is not None:
-        found = [label for label in classes if label_key(label) == label_key(positive)]
-        if not found:
-            raise InvalidInput(f"positive must be a value of {target}, {listed(classes)}: got {positive!r}.")
-        positive = found[0]
-    if len(classes) > 2 and positive is not None:
-        labels = {cell: str(label) if label == positive else rest_of(positive) for cell, label in labels.items()}
-        positive = str(positive)
-        notes.append(
-            f"{target} has {len(classes)} values ({listed(classes)}): {positive} is the positive class, all others are "
-            "the negative one"
-        )
-    elif not 2 <= len(classes) <= MOST_CLASSES:
-        got = f"one, {classes[0]}" if len(classes) == 1 else f"{len(classes)} ({listed(classes)})"
-        advice = "rows of another one are needed." if len(classes) == 1 else "name the one to find with positive=."
-        raise InvalidInput(f"the target {target} must have 2 to {MOST_CLASSES} different values: got {got}; {advice}")
-    return labels, positive, notes
 
 
 def _alone(storage: str | Path | None) -> AbstractContextManager[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import InvalidInput, InvalidParameter, load
-from crcen._support.text import closest, listed
+from crcen._support.text import closest, listed, plural
 from crcen._support.values import label_key, plain_labels, rest_of
 from crcen.tables.columns import as_dates, as_text
 from crcen.tables.leaks import Duplicates
@@ -37,6 +37,7 @@ _MOST_GROUP_COLUMNS = 10
 _MOST_VALUES, _PARTS = 20, 5
 
 Source = Table
+Label: TypeAlias = bool | int | str
 # A data frame, a file, or several; `open_table` says what else.
 Data: TypeAlias = object
 
@@ -69,6 +70,23 @@ def check_column(name: str, columns: tuple[str, ...], what: str, where: str) -> 
     close = closest(name, columns)
     meant = f"did you mean {close}?" if close else f"it has {_listed(columns)}."
     raise InvalidInput(f"{what} must be a column of {where}: got {name!r}; {meant}")
+
+
+def role_columns(source: Source, target: str | None, named: Mapping[str, str | None]) -> dict[str, str]:
+    """Columns that parameters name, by parameter; each must be there and not be the target."""
+    for what, name in named.items():
+        if name is not None and name == target:
+            raise InvalidParameter(f"{what} must be another column than the target: got {name!r} for both.")
+    return {
+        what: check_column(name, source.columns, what, source.name) for what, name in named.items() if name is not None
+    }
+
+
+def remember(model: Any, source: Source, clusters: str | None, weight: str | None = None) -> None:
+    """Keep on a fitted model how its table was read, and which columns had clusters and weights."""
+    for name, value in (("weight_name_", weight), ("clusters_name_", clusters), ("read_", source.options.to_remember)):
+        if value:
+            setattr(model, name, value)
 
 
 def _listed(names: Sequence[Any]) -> str:
@@ -106,46 +124,73 @@ def rows_of(
     for name in (target, *required):
         known = frame[name].notna()
         if not known.all():
-            done = "are unlabelled: neither negative nor used" if is_audited and name == target else "were left out"
-            notes.append(f"{int((~known).sum()):,} rows without a value of {name} {done}")
-            if name == target:
-                notes += _lost_class(source, target)
+            notes.append(missing_note(int((~known).sum()), name, is_unlabelled=is_audited and name == target))
+            n_words = source.marks[(target, "None")] if name == target else 0
+            if n_words:
+                notes.append(
+                    f'"None" stands in {plural(n_words, "cell")} of {target} and is read as missing: write another '
+                    "word if it is a class"
+                )
             frame = frame[known]
-    if not len(frame):
-        raise InvalidInput(f"{source.name} has no row with a value of {target}.")
-    y = _labels(frame[target], target)
-    notes += _merged_codes(frame[target], target)
-    classes = np.unique(y)
-    _check_spelling(classes.tolist(), target)
-    if positive is not None:
-        found = [label for label in classes if label_key(label) == label_key(positive)]
-        if not found:
-            raise InvalidInput(f"positive must be a value of {target}, {_listed(classes.tolist())}: got {positive!r}.")
-        positive = found[0]
-        if len(classes) > 2:
-            y, positive = np.where(y == positive, str(positive), rest_of(positive)), str(positive)
-            others = [label for label in classes.tolist() if str(label) != positive]
-            notes.append(
-                f"{target} has {len(classes)} values: {positive} is the positive class, all others are the negative "
-                f"one ({_listed(others)})"
-            )
+    labels, positive, found = class_labels(_distinct(frame[target], target), target, positive, source.name)
+    # Of more than two each row holds its own string: as an array of strings all would be as wide as the longest.
+    is_many_texts = len({*labels.values()}) > 2 and any(isinstance(label, str) for label in labels.values())
+    y = np.array([labels[cell] for cell in frame[target]], dtype=object if is_many_texts else None)
     classes, counts = np.unique(y, return_counts=True)
-    if len(classes) > MOST_CLASSES:
-        raise InvalidInput(
-            f"the target {target} must have at most {MOST_CLASSES} different values: got {len(classes):,} "
-            f"({_listed(classes.tolist())}); name the one to find with positive=, or put them into fewer "
-            f"classes, numbers into bands."
-        )
-    if len(classes) < 2:
-        got = f"got one, {classes[0]}; rows of the other one are needed."
-        raise InvalidInput(f"the target {target} must have two different values: {got}")
     if counts.min() < 2 and len(classes) == 2:  # of more classes one with a single row is trained on in every fold
-        rare = classes[np.argmin(counts)]
         raise InvalidInput(
             f"the target {target} needs at least 2 rows of each value, one to learn from and one to check with: got 1 "
-            f"of {_listed([rare])}."
+            f"of {_listed([classes[np.argmin(counts)]])}."
         )
-    return Rows(frame.drop(columns=target), pd.Series(y, name=target), positive, notes)
+    return Rows(frame.drop(columns=target), pd.Series(y, name=target), positive, [*notes, *found])
+
+
+def missing_note(n_rows: int, column: str, *, is_unlabelled: bool = False) -> str:
+    """A note on rows without a value of a column."""
+    verb = ("is" if n_rows == 1 else "are") if is_unlabelled else ("was" if n_rows == 1 else "were")
+    done = "unlabelled: neither negative nor used" if is_unlabelled else "left out"
+    return f"{plural(n_rows, 'row')} without a value of {column} {verb} {done}"
+
+
+def class_labels(
+    cells: Iterable[Any], target: str, positive: Any, where: str
+) -> tuple[dict[Any, Label], Label | None, list[str]]:
+    """The label of each different cell of a target, the positive one as it is spelt there, and notes."""
+    labels, notes = plain_labels(cells), []
+    spelt: dict[str, str] = {}
+    for text in (str(cell).strip() for cell in labels):
+        if text.isdecimal() and spelt.setdefault(label_key(text), text) != text:
+            notes = [f"{target} has {spelt[label_key(text)]} and {text}, taken as one value since they are one number"]
+    classes, by_key = sorted(set(labels.values())), dict[str, Any]()
+    for label in classes:
+        other = by_key.setdefault(label_key(label), label)
+        if other != label:
+            raise InvalidInput(
+                f"the target {target} has {_listed([other])} and {_listed([label])}, which differ in capital letters "
+                f"alone: write them alike."
+            )
+    if not classes:
+        raise InvalidInput(f"{where} has no row with a value of {target}.")
+    if positive is not None and label_key(positive) not in by_key:
+        raise InvalidInput(f"positive must be a value of {target}, {_listed(classes)}: got {positive!r}.")
+    positive = None if positive is None else by_key[label_key(positive)]
+    if positive is not None and len(classes) > 2:
+        others, rest, positive = [one for one in classes if one != positive], rest_of(positive), str(positive)
+        labels = {cell: positive if str(label) == positive else rest for cell, label in labels.items()}
+        notes.append(
+            f"{target} has {len(classes)} values: {positive} is the positive class, all others are the negative "
+            f"one ({_listed(others)})"
+        )
+    elif len(classes) > MOST_CLASSES:
+        raise InvalidInput(
+            f"the target {target} must have at most {MOST_CLASSES} different values: got {len(classes):,} "
+            f"({_listed(classes)}); name the one to find with positive=, or put them into fewer classes, numbers into "
+            f"bands."
+        )
+    elif len(classes) < 2:
+        got = f"got one, {classes[0]}; rows of the other one are needed."
+        raise InvalidInput(f"the target {target} must have two different values: {got}")
+    return labels, positive, notes
 
 
 def duplicate_lines(found: Duplicates) -> list[str]:
@@ -166,48 +211,11 @@ def why_positive(label: Any, share: float) -> list[str]:
     ]
 
 
-def _check_spelling(labels: list[Any], target: str) -> None:
-    """Reject labels that would be equal as text."""
-    seen: dict[str, Any] = {}
-    for label in labels:
-        other = seen.setdefault(label_key(label), label)
-        if other != label:
-            raise InvalidInput(
-                f"the target {target} has {_listed([other])} and {_listed([label])}, which differ in capital letters "
-                f"alone: write them alike."
-            )
-
-
-def _lost_class(source: Source, target: str) -> list[str]:
-    """A note where the word None stands in the target of a text file: it may be a class, and is read as missing."""
-    n = source.marks[(target, "None")]
-    said = f'"None" stands in {n} cells of {target} and is read as missing: write another word if it is a class'
-    return [said] if n else []
-
-
-def _merged_codes(cells: pd.Series, target: str) -> list[str]:
-    """A note on values such as 01 and 1, which may be two codes and are one number."""
-    spelt: dict[Any, str] = {}
-    for cell in _distinct(cells, target):
-        text = str(cell).strip()
-        if text.isdecimal() and spelt.setdefault(label_key(text), text) != text:
-            return [f"{target} has {spelt[label_key(text)]} and {text}, taken as one value since they are one number"]
-    return []
-
-
 def _distinct(cells: pd.Series, target: str) -> Any:
     try:
         return cells.unique()
     except TypeError as error:  # not hashable
         raise InvalidInput(f"the target {target} must hold single values: it holds lists or records.") from error
-
-
-def _labels(cells: pd.Series, target: str) -> NDArray[Any]:
-    """Labels as one array of bool, int or str."""
-    found = plain_labels(_distinct(cells, target))
-    # Of more than two each row holds its own string: as an array of strings all would be as wide as the longest.
-    is_many_texts = len(set(found.values())) > 2 and any(isinstance(label, str) for label in found.values())
-    return np.array([found[cell] for cell in cells], dtype=object if is_many_texts else None)
 
 
 def labels_as(cells: pd.Series, classes: NDArray[Any], target: str) -> Index:
@@ -280,17 +288,20 @@ def numbers_of(cells: pd.Series) -> Array:
 
 def amounts_of(cells: pd.Series, what: str) -> Array:
     """Amounts in a column, also as text such as ``€ 3,000``; an error of the parameter ``what`` for other cells."""
-    import pandas as pd
-
     numbers = numbers_of(cells)
     wrong = ~np.isfinite(numbers) | (numbers < 0.0)
     if wrong.any():
-        first = cells.iloc[int(np.flatnonzero(wrong)[0])]
-        shown = "a missing cell" if pd.isna(first) else repr(first)
-        raise InvalidInput(
-            f"{what} must name a column of numbers from 0 on: {cells.name} holds {shown} in {int(wrong.sum())} rows."
-        )
+        held = f"{cells.name} holds {_first(cells, wrong)} in {plural(int(wrong.sum()), 'row')}."
+        raise InvalidInput(f"{what} must name a column of numbers from 0 on: {held}")
     return numbers
+
+
+def _first(cells: pd.Series, wrong: Bools) -> str:
+    """The first of some cells, for an error."""
+    import pandas as pd
+
+    cell = cells.iloc[int(np.argmax(wrong))]
+    return "a missing cell" if pd.isna(cell) else repr(cell)
 
 
 def weights_of(cells: pd.Series, what: str) -> Array:
@@ -305,16 +316,11 @@ def audit_probabilities(frame: pd.DataFrame, column: str, is_labelled: Bools) ->
     """The probability with which each row was chosen for a label; must lie in (0, 1] for rows with a label."""
     import pandas as pd
 
-    cells = frame[column]
-    found = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    wrong = np.flatnonzero(is_labelled & ~((found > 0.0) & (found <= 1.0)))
-    if wrong.size:
-        cell = cells.iloc[wrong[0]]
-        got = "a missing cell" if pd.isna(cell) else repr(cell)
-        raise InvalidInput(
-            f"audit_probability must be above 0 and at most 1 in rows with a label: {column} has {got} in row "
-            f"{wrong[0] + 1:,}."
-        )
+    found = pd.to_numeric(frame[column], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    wrong = is_labelled & ~((found > 0.0) & (found <= 1.0))
+    if wrong.any():
+        held = f"{column} has {_first(frame[column], wrong)} in row {np.argmax(wrong) + 1:,}."
+        raise InvalidInput(f"audit_probability must be above 0 and at most 1 in rows with a label: {held}")
     return found
 
 

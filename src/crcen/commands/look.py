@@ -19,6 +19,7 @@ from crcen._support.values import json_value
 from crcen.commands.inputs import (
     MOST_CLASSES,
     Data,
+    Label,
     Source,
     audit_probabilities,
     check_column,
@@ -27,7 +28,6 @@ from crcen.commands.inputs import (
     source_of,
     why_positive,
 )
-from crcen.commands.rules import Label
 from crcen.tables.columns import Column, NumberColumn, as_numbers, as_text, is_text
 from crcen.tables.leaks import Signs, find_signs
 from crcen.tables.notation import placeholder_words, sentinels

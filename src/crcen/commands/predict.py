@@ -16,11 +16,10 @@ from crcen._support.files import check_writable
 from crcen._support.progress import counted, logged
 from crcen._support.values import attributes
 from crcen.commands.audits import AUDIT_COLUMNS, AUDIT_RULES, Audits, cell_hashes, default_number, draw_audits, row_keys
-from crcen.commands.inputs import Data, FittedModel, Source, check_column, model_of, source_of
+from crcen.commands.inputs import Data, FittedModel, Label, Source, check_column, model_of, source_of
 from crcen.commands.prices import Costs, Weighting, price_values
 from crcen.commands.rules import (
     ClassShares,
-    Label,
     Prevalence,
     ReviewPrices,
     RowRule,

@@ -6,40 +6,25 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from crcen._support.values import attributes
+from crcen._support.text import plural
 from crcen.theory.curves import ThresholdCurve, average_precision, roc_area
-from crcen.theory.intervals import LEVEL, auc_interval, cost_interval, share_interval
+from crcen.theory.intervals import LEVEL, UNKNOWN, Interval, auc_interval, cost_interval, share_interval
 from crcen.theory.limits import is_nearly_separated
 from crcen.theory.metrics import ConfusionCounts, DecisionCounts, log_losses, percentile_interval, row_draws
 from crcen.theory.price import Price
-from crcen.theory.rows import Array, Bools, Index
+from crcen.theory.rows import Array, Bools, Clusters, Index
 
 Limits = tuple[float, float]
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A metric with its 95 % interval; NaN if it needs resamples and has none, or too many of them have no value."""
-
-    value: float
-    low: float = math.nan
-    high: float = math.nan
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, None for what does not exist."""
-        return attributes(self, "value low high")
-
-    def __str__(self) -> str:
-        if math.isnan(self.value):
-            return "none"
-        if math.isnan(self.low):
-            return f"{self.value:.4g}"
-        return f"{self.value:<9.4g} ({self.low:.4g} to {self.high:.4g})"
+def measured_text(one: Interval) -> str:
+    """A metric with its interval, if it has one."""
+    if math.isnan(one.value):
+        return "none"
+    return f"{one.value:.4g}" if math.isnan(one.low) else f"{one.value:<9.4g} ({one.low:.4g} to {one.high:.4g})"
 
 
 @dataclass(frozen=True)
@@ -151,7 +136,7 @@ class RowMetrics:
         price: Price,
         weights: Array | None = None,
         *,
-        clusters: NDArray[Any] | None = None,
+        clusters: Clusters | None = None,
     ) -> None:
         self.y, self.p, self.column = np.asarray(y, dtype=np.int64), p, price.positive
         self.actions = np.asarray(price.decide(p), dtype=np.int64)
@@ -211,7 +196,7 @@ class RowMetrics:
 
     def measured(
         self, n_resamples: int = 0, random_state: int = 0, progress: Callable[[int], None] = lambda done: None
-    ) -> dict[str, Measured]:
+    ) -> dict[str, Interval]:
         """Every metric in the order of `METRICS`; without resamples those without a closed form have no interval."""
         found, metrics = self.values(), self.metrics
         limits = {name: one.limits(self) for name, one in metrics.items() if one.limits is not None}
@@ -228,7 +213,7 @@ class RowMetrics:
                         values.append(metrics[name].value(sample))
                     progress(1)
             limits |= {name: percentile_interval(np.array(values), LEVEL) for name, values in drawn.items()}
-        return {name: Measured(value, *limits.get(name, ())) for name, value in found.items()}
+        return {name: Interval(value, *limits.get(name, UNKNOWN[1:])) for name, value in found.items()}
 
 
 def confusion_of(counts: DecisionCounts, positive: int | None) -> ConfusionCounts:
@@ -255,7 +240,7 @@ def count_sentence(counts: ConfusionCounts) -> str:
     named = count_values(counts)
     if not named["alarms"]:
         return f"no alarm: found 0 of {named['positives']:,}"
-    return f"found {named['found']:,} of {named['positives']:,}, {named['false_alarms']:,} false alarms"
+    return f"found {named['found']:,} of {named['positives']:,}, {plural(named['false_alarms'], 'false alarm')}"
 
 
 def too_good(roc_auc: float, suspects: str = "a column that is filled in after the event") -> list[str]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from crcen import CostMatrix, CostRatio, InvalidInput, InvalidParameter, Review
 from crcen._support.values import attributes, json_value, label_key
 from crcen.commands.inputs import FittedModel, Source, amounts_of, check_column, dates_of
+from crcen.commands.inputs import Label as Label
 from crcen.commands.prices import Costs, Weighting, decision_price
 from crcen.decisions.choose import ChosenWeighting, choose_on
 from crcen.tables.fingerprint import Recognition
@@ -26,7 +27,6 @@ from crcen.theory.rows import Array, Bools, Index, ShownInOneLine
 if TYPE_CHECKING:
     import pandas as pd
 
-Label: TypeAlias = bool | int | str
 # How a user states class shares, and two prices for a review.
 Prevalence: TypeAlias = float | str | Mapping[Any, float] | None
 ReviewPrices: TypeAlias = Review | Sequence[float] | None

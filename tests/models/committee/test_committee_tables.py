@@ -27,7 +27,7 @@ from crcen import (
     report_table,
 )
 from crcen.cli.app import app
-from crcen.commands.learners import unfitted_learner
+from crcen.commands.fit import unfitted_learner
 
 
 def table(n=900, seed=0):
@@ -92,7 +92,7 @@ def test_a_committee_is_searched_unless_another_learner_is_named():
 @pytest.mark.parametrize(
     ("how", "sentence"),
     [
-        ({"learner": "woods"}, "learner must be one of committee, networks, trees: got 'woods'"),
+        ({"learner": "woods"}, "learner must be one of committee, networks, trees, forest: got 'woods'"),
         ({"learner": "networks", "time_limit": 5}, "time_limit must go with the learner trees or committee"),
         ({"learner": "trees", "time_limit": 0}, "time_limit must be a number of seconds above 0"),
         ({"learner": "trees", "estimator": CommitteeClassifier()}, "learner must be left out"),
