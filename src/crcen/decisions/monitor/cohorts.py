@@ -6,18 +6,7 @@ from datetime import date
 import numpy as np
 from scipy.special import pdtr
 
-from crcen.decisions.monitor.state import (
-    count_of,
-    item_of,
-    list_of,
-    number_of,
-    plain_sums,
-    record_of,
-    residual_sums_from,
-    short,
-    sums_from,
-    text_or_none,
-)
+from crcen.decisions.monitor.state import Stored, plain_sums, refuse, short
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.limits import ARRIVAL_TURNS, ARRIVAL_Z
 from crcen.theory.residual_test import ResidualSums
@@ -46,35 +35,29 @@ def check_delay(delay: object) -> int:
 def cohort_numbers(cohort: object, n: int | None = None) -> tuple[Index, bool]:
     """Cohorts as whole numbers, one for each of n rows, and whether they were dates (then: days since 1970)."""
     values = np.asarray(cohort)
-    if values.dtype.kind == "O" and all(isinstance(value, date) for value in values.ravel().tolist()):
-        values = values.astype("datetime64[D]")
-    if values.dtype.kind in "US":
+    is_text = values.dtype.kind in "US"
+    if is_text or (values.dtype.kind == "O" and all(isinstance(value, date) for value in values.ravel().tolist())):
         try:
             values = values.astype("datetime64[D]")
         except ValueError:
-            raise InvalidInput(
-                f"cohort must be dates such as '2024-05-01' or whole numbers, got {cohort!r}", parameter="cohort"
-            ) from None
+            raise _wrong_cohort(f"dates such as '2024-05-01' or whole numbers, got {cohort!r}") from None
     are_dates = values.dtype.kind == "M"
     if are_dates and np.isnat(values).any():
-        raise InvalidInput("cohort must be known for every row, got a missing date", parameter="cohort")
+        raise _wrong_cohort("known for every row, got a missing date")
     if are_dates:
         values = values.astype("datetime64[D]").astype(np.int64)
-    if values.dtype.kind not in "iu":
-        if values.dtype.kind != "f" or not np.isfinite(values).all() or (values != np.round(values)).any():
-            raise InvalidInput(
-                "cohort must be whole numbers, such as that of the week, or dates, and known for every row",
-                parameter="cohort",
-            )
-        values = values.astype(np.int64)
+    is_whole = values.dtype.kind in "iu" or (values.dtype.kind == "f" and np.isfinite(values).all())
+    if not is_whole or (values != np.round(values)).any():
+        raise _wrong_cohort("whole numbers, such as that of the week, or dates, and known for every row")
     if n is not None:
-        if values.ndim == 0:
-            values = np.full(n, values)
+        values = np.full(n, values) if values.ndim == 0 else values
         if values.shape != (n,):
-            raise InvalidInput(
-                f"cohort must have one value for each of the {n} rows, got shape {values.shape}", parameter="cohort"
-            )
+            raise _wrong_cohort(f"one value for each of the {n} rows, got shape {values.shape}")
     return values.astype(np.int64), are_dates
+
+
+def _wrong_cohort(allowed: str) -> InvalidInput:
+    return InvalidInput(f"cohort must be {allowed}", parameter="cohort")
 
 
 @dataclass
@@ -149,24 +132,19 @@ class Cohorts:
         }
 
     @classmethod
-    def from_state(cls, state: object, segments: list[str], n_classes: int) -> "Cohorts":
+    def from_state(cls, state: Stored, segments: list[str], n_classes: int) -> "Cohorts":
         """The inverse of `state`, checked."""
-        present, are_dates = item_of(state, "present"), item_of(state, "are_dates")
+        present, are_dates = state.item("present"), state.item("are_dates")
         if are_dates not in (None, True, False) or (present is None) != (are_dates is None):
-            raise InvalidInput(f"the monitor's state must say whether cohorts are dates, got {are_dates!r}")
-        made = cls(
-            count_of(state, "delay"),
-            None if present is None else count_of(state, "present", -(2.0**53)),
-            are_dates,
-            n_late=count_of(state, "n_late"),
-        )
-        for entry in list_of(state, "held"):
-            pieces = list_of(entry, "sums")
-            names = [text_or_none(piece, "segment") for piece in pieces]
-            if None not in names or not all(name in (None, *segments) for name in names):
-                raise InvalidInput(f"the monitor's state must hold cohorts of its own segments, got {short(names)}")
-            sums = {name: sums_from(piece, "sums", n_classes) for name, piece in zip(names, pieces, strict=True)}
-            made.held[count_of(entry, "cohort", -(2.0**53))] = sums
+            refuse(f"say whether cohorts are dates, got {are_dates!r}")
+        first = None if present is None else state.count("present", -(2.0**53))
+        made = cls(state.count("delay"), first, are_dates, n_late=state.count("n_late"))
+        for entry in state.parts("held"):
+            pieces = {piece.text("segment"): piece for piece in entry.parts("sums")}
+            if None not in pieces or not set(pieces) <= {None, *segments}:
+                refuse(f"hold cohorts of its own segments, got {short(list(pieces))}")
+            sums = {name: piece.sums("sums", n_classes) for name, piece in pieces.items()}
+            made.held[entry.count("cohort", -(2.0**53))] = sums
         return made
 
 
@@ -205,10 +183,10 @@ class ArrivalOrder:
         """Everything, as JSON can hold it."""
         return {"pending": plain_sums(self.pending), "last_z": self.last_z, "turns": self.turns}
 
-    def restore(self, state: object) -> None:
+    def restore(self, state: Stored) -> None:
         """Take what `state` returned, checked."""
-        self.pending = residual_sums_from(state, "pending")
-        self.last_z, self.turns = number_of(state, "last_z"), count_of(state, "turns")
+        self.pending = state.sums_of_one("pending")
+        self.last_z, self.turns = state.number("last_z"), state.count("turns")
 
 
 @dataclass
@@ -238,9 +216,9 @@ class AuditArrival:
         return ""
 
     @classmethod
-    def from_state(cls, state: object) -> "AuditArrival":
+    def from_state(cls, state: Stored) -> "AuditArrival":
         """The inverse of `plain`, checked."""
-        found = record_of(cls, state)
+        found = state.record(cls)
         if found.unit < 1.0 or found.expected < 0.0:
-            raise InvalidInput("the monitor's state must hold audits with a unit from 1 and an expected number from 0")
+            refuse("hold audits with a unit from 1 and an expected number from 0")
         return found

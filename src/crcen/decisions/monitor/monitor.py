@@ -14,17 +14,7 @@ from numpy.typing import ArrayLike
 from crcen._support.files import write_atomic
 from crcen.decisions.monitor.cohorts import ArrivalOrder, AuditArrival, Cohorts, Sums, check_delay, cohort_numbers
 from crcen.decisions.monitor.rows import Batch, WatchedModel, check_audits, labelled_rows, segment_names
-from crcen.decisions.monitor.state import (
-    count_of,
-    item_of,
-    list_of,
-    number_of,
-    numbers_of,
-    plain,
-    short,
-    sums_from,
-    text_or_none,
-)
+from crcen.decisions.monitor.state import Stored, plain, refuse, short
 from crcen.decisions.monitor.track import DriftAlarm, MonitorReading, Track, draw_readings, table_of_readings
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.validation import take_rows
@@ -414,25 +404,26 @@ class KeyEquationMonitor(ShownInOneLine):
     @classmethod
     def from_state(cls, state: object, model: Estimator = None) -> KeyEquationMonitor:
         """Resume from what `state` returned: the next update gives the same as if there had been no break."""
-        kind, version = item_of(state, "format"), item_of(state, "version")
+        stored = Stored(state)
+        kind, version = stored.item("format"), stored.item("version")
         if (kind, version) != (_FORMAT, _VERSION):
             raise InvalidInput(
                 f"the state must be of the format {_FORMAT!r}, version {_VERSION}, got {short(kind)}, version "
                 f"{short(version)}: begin a new one"
             )
-        classes = list_of(state, "classes")
-        if len(classes) < 2 or not all(isinstance(label, str | int | float) for label in classes):
-            raise InvalidInput(f"the monitor's state must hold two classes or more as 'classes', got {short(classes)}")
-        weights = numbers_of(state, "class_weights", len(classes))
+        classes, n_classes = stored.entries("classes"), len(stored.entries("classes"))
+        if n_classes < 2 or not all(isinstance(label, str | int | float) for label in classes):
+            refuse(f"hold two classes or more as 'classes', got {short(classes)}")
+        weights = stored.numbers("class_weights", n_classes)
         has_price = hasattr(model, "weighted_proba") and hasattr(model, "weighting_")
         is_other = model is not None and set(np.asarray(getattr(model, "classes_", ())).tolist()) != set(classes)
         made = cls(
             model,
             weighting=None if has_price or is_other else dict(zip(classes, weights, strict=True)),
-            segments=list_of(state, "segments"),
-            false_alarm_rate=number_of(state, "false_alarm_rate"),
-            tolerance=number_of(state, "tolerance"),
-            drift_scale=number_of(state, "drift_scale"),
+            segments=stored.entries("segments"),
+            false_alarm_rate=stored.number("false_alarm_rate"),
+            tolerance=stored.number("tolerance"),
+            drift_scale=stored.number("drift_scale"),
         )
         own = made._watched
         if list(own.classes) != classes or not np.array_equal(own.price.weights, weights):
@@ -440,24 +431,23 @@ class KeyEquationMonitor(ShownInOneLine):
                 f"the state belongs to a model with the classes {short(classes)} and the weights {short(weights)}, got "
                 f"one with {short(list(own.classes))} and {short(own.price.weights.tolist())}"
             )
-        stored = list_of(state, "tracks")
-        names = [text_or_none(track, "segment") for track in stored]
+        tracks = stored.parts("tracks")
+        names = [track.text("segment") for track in tracks]
         if names != list(made._tracks):
             raise InvalidInput(f"the state must have one track for all rows and for each segment, got {short(names)}")
-        n_classes = len(classes)
-        references = {name: sums_from(track, "reference", n_classes) for name, track in zip(names, stored, strict=True)}
+        references = {name: track.sums("reference", n_classes) for name, track in zip(names, tracks, strict=True)}
         made._tracks = made._make_tracks(references)
-        for name, track in zip(names, stored, strict=True):
+        for name, track in zip(names, tracks, strict=True):
             made._tracks[name].restore(track)
-        made.alarms = [DriftAlarm.from_plain(alarm) for alarm in list_of(state, "alarms")]
-        made.n_batches = count_of(state, "n_batches")
-        made._weight_unit = number_of(state, "weight_unit")
-        held, audits = item_of(state, "cohorts"), item_of(state, "audits")
-        made._cohorts = None if held is None else Cohorts.from_state(held, made.segments, n_classes)
-        made._audits = None if audits is None else AuditArrival.from_state(audits)
-        arrivals = list_of(state, "arrival")
+        made.alarms = [DriftAlarm.from_plain(alarm) for alarm in stored.parts("alarms")]
+        made.n_batches = stored.count("n_batches")
+        made._weight_unit = stored.number("weight_unit")
+        held, audits = stored.item("cohorts"), stored.item("audits")
+        made._cohorts = None if held is None else Cohorts.from_state(Stored(held), made.segments, n_classes)
+        made._audits = None if audits is None else AuditArrival.from_state(Stored(audits))
+        arrivals = stored.parts("arrival")
         if len(arrivals) != len(made._arrivals):
-            raise InvalidInput(f"the monitor's state must hold {len(made._arrivals)} orders of labels as 'arrival'")
+            refuse(f"hold {len(made._arrivals)} orders of labels as 'arrival'")
         for order, kept in zip(made._arrivals, arrivals, strict=True):
             order.restore(kept)
         return made

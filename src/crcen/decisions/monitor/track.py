@@ -7,21 +7,8 @@ import numpy as np
 
 from crcen._support.extras import need
 from crcen.decisions.monitor.drift_tests import DriftTest, Tally
-from crcen.decisions.monitor.state import (
-    arrays_of,
-    count_of,
-    item_of,
-    list_of,
-    numbers_of,
-    numbers_or_nan,
-    plain,
-    plain_sums,
-    plain_value,
-    record_of,
-    short,
-    sums_from,
-)
-from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.decisions.monitor.state import Stored, plain, plain_sums, plain_value, refuse, short
+from crcen.exceptions import InvalidParameter
 from crcen.theory.rows import Array, Axes, Shown
 from crcen.theory.sequential import StreamSums, n_tests
 
@@ -77,14 +64,14 @@ class MonitorReading:
         return {**plain(self), **alone}
 
     @classmethod
-    def from_plain(cls, stored: object, n_classes: int) -> "MonitorReading":
+    def from_plain(cls, stored: Stored, n_classes: int) -> "MonitorReading":
         """The inverse of `plain`, checked."""
         names = ("z_by_class", "z_reference_by_class", "drift_by_class")
-        counts = numbers_of(stored, "counts", n_classes)
+        counts = stored.numbers("counts", n_classes)
         if any(count < 0 or count != int(count) for count in counts):
-            raise InvalidInput(f"the monitor's state must hold whole numbers from 0 as 'counts', got {short(counts)}")
-        values = {name: numbers_or_nan(stored, name, n_tests(n_classes)) for name in names}
-        return record_of(cls, stored, counts=tuple(int(count) for count in counts), **values)
+            refuse(f"hold whole numbers from 0 as 'counts', got {short(counts)}")
+        values = {name: tuple(stored.numbers(name, n_tests(n_classes), or_nan=True)) for name in names}
+        return stored.record(cls, counts=tuple(int(count) for count in counts), **values)
 
 
 @dataclass(frozen=True)
@@ -113,11 +100,10 @@ class DriftAlarm(Shown):
         )
 
     @classmethod
-    def from_plain(cls, stored: object) -> "DriftAlarm":
+    def from_plain(cls, stored: Stored) -> "DriftAlarm":
         """The inverse of `plain`, checked."""
         open_ends = {"drift_low": -math.inf, "drift_high": math.inf}
-        given = {name: end for name, end in open_ends.items() if item_of(stored, name) is None}
-        return record_of(cls, stored, **given)
+        return stored.record(cls, **{name: end for name, end in open_ends.items() if stored.item(name) is None})
 
 
 class Track:
@@ -221,16 +207,16 @@ class Track:
             "history": [plain(reading) for reading in self.history],
         }
 
-    def restore(self, state: object) -> None:
+    def restore(self, state: Stored) -> None:
         """Take what `state` returned, checked; the reference is given to the constructor."""
         n_classes, shapes = len(self.classes), Tally.shapes(len(self.classes))
-        self.sums, self.pending = (sums_from(state, key, n_classes) for key in ("sums", "pending"))
-        starts = list_of(state, "starts")
-        self.test.total = Tally(*arrays_of(state, "total", shapes))
-        self.test.starts = [Tally(*arrays_of(start, "total", shapes)) for start in starts]
-        self.test.start_batches = [count_of(start, "batch") for start in starts]
-        self.test.start_numbers = [count_of(start, "number") for start in starts]
-        self.history = [MonitorReading.from_plain(stored, n_classes) for stored in list_of(state, "history")]
+        self.sums, self.pending = (state.sums(key, n_classes) for key in ("sums", "pending"))
+        starts = state.parts("starts")
+        self.test.total = Tally(*state.arrays("total", shapes))
+        self.test.starts = [Tally(*start.arrays("total", shapes)) for start in starts]
+        self.test.start_batches = [start.count("batch") for start in starts]
+        self.test.start_numbers = [start.count("number") for start in starts]
+        self.history = [MonitorReading.from_plain(stored, n_classes) for stored in state.parts("history")]
 
 
 def thinned(history: list[MonitorReading]) -> list[MonitorReading]:
