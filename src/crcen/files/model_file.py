@@ -424,7 +424,9 @@ def _price_values(price: Any) -> dict[str, object]:
 def _columns(model: Any) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
     """Input columns, and those that are not used."""
     if hasattr(model, "columns_"):
-        return [_without_note(column.describe()) for column in model.columns_], [asdict(one) for one in model.dropped_]
+        # Without notes, which may quote cells.
+        found = [{k: v for k, v in column.describe().items() if k != "note"} for column in model.columns_]
+        return found, [asdict(one) for one in model.dropped_]
     if getattr(model, "steps", None) is None and hasattr(_inner(model), "columns_"):
         return _columns(_inner(model))
     names = getattr(model, "feature_names_in_", None)
@@ -434,11 +436,6 @@ def _columns(model: Any) -> tuple[list[dict[str, object]], list[dict[str, object
     missing = {int(number) for numbers in indicators if numbers is not None for number in numbers}
     kind = "number" if hasattr(model, "ensemble_") else "any"
     return [{"name": str(name), "kind": kind, "has_missing": i in missing} for i, name in enumerate(names)], []
-
-
-def _without_note(description: dict[str, object]) -> dict[str, object]:
-    """A column as the header describes it: notes may quote cells."""
-    return {name: value for name, value in description.items() if name != "note"}
 
 
 def _check_answers(model: Any) -> None:

@@ -125,32 +125,12 @@ def _instance(*names: str) -> Check:
     return lambda value: type(value).__name__ in names and is_known(type(value))
 
 
-def _is_short_text(value: object) -> bool:
-    return value is None or (isinstance(value, str) and len(value) <= _TEXT_LIMIT)
-
-
-def _are_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+def _list_of(check: Check) -> Check:
+    return lambda value: isinstance(value, list) and all(map(check, value))
 
 
 def _is_row_shape(value: object) -> bool:
     return isinstance(value, tuple) and all(map(_integer(1, _WIDTH_LIMIT), value)) and math.prod(value) <= _WIDTH_LIMIT
-
-
-def _is_float_type(value: object) -> bool:
-    return value in (np.float32, np.float64)
-
-
-def _are_named_steps(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(one, tuple) and isinstance(one[0], str) for one in value)
-
-
-def _are_columns(value: object) -> bool:
-    return isinstance(value, list) and all(type(one).__module__ == "crcen.tables.columns" for one in value)
-
-
-def _is_matrix(value: object) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype == np.float64 and value.ndim == 2
 
 
 def _categories_match(state: State) -> bool:
@@ -205,26 +185,28 @@ def _are_trees(state: State) -> bool:
     return not inner[roots].any()
 
 
+_FLOAT_TYPE = _one_of(np.float32, np.float64)
+_NAMED_STEPS = _list_of(lambda one: isinstance(one, tuple) and isinstance(one[0], str))
 # Type -> attribute -> allowed values.
 RULES: dict[str, dict[str, Check]] = {
     "ModuleClassifier": {"module": _one_of(None), "optimizer": _one_of(None), "row_shape_": _is_row_shape},
-    "Pipeline": {"memory": _one_of(None), "steps": _are_named_steps},  # a memory is a folder to write to
-    "ColumnTransformer": {"n_jobs": _one_of(None, 1), "transformers": _are_named_steps},
+    "Pipeline": {"memory": _one_of(None), "steps": _NAMED_STEPS},  # a memory is a folder to write to
+    "ColumnTransformer": {"n_jobs": _one_of(None, 1), "transformers": _NAMED_STEPS},
     "FunctionTransformer": {"func": _one_of(None), "inverse_func": _one_of(None)},
     "OneHotEncoder": {
         "_infrequent_enabled": _one_of(False),
-        "dtype": _is_float_type,
+        "dtype": _FLOAT_TYPE,
         "feature_name_combiner": _one_of("concat"),
     },
-    "OrdinalEncoder": {"_infrequent_enabled": _one_of(False), "dtype": _is_float_type},
-    "DateColumn": {"date_format": _is_short_text},
+    "OrdinalEncoder": {"_infrequent_enabled": _one_of(False), "dtype": _FLOAT_TYPE},
+    "DateColumn": {"date_format": lambda text: text is None or (isinstance(text, str) and len(text) <= _TEXT_LIMIT)},
     "TableClassifier": {
-        "columns_": _are_columns,
+        "columns_": _list_of(lambda one: type(one).__module__ == "crcen.tables.columns"),
         "profile_": _instance("TrainingProfile"),
         "held_out_sums_": _instance("StreamSums"),
-        "background_": _is_matrix,
+        "background_": lambda value: isinstance(value, np.ndarray) and value.dtype == np.float64 and value.ndim == 2,
         "fingerprint_": _instance("Fingerprint"),
-        "leaks_": _are_texts,
+        "leaks_": _list_of(lambda one: isinstance(one, str)),
         "training_error_": _instance("TrainingError"),
     },
 }

@@ -1,7 +1,6 @@
 """The compared methods: one name, one factory of a scikit-learn estimator."""
 
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from typing import Any
 
 from crcen._support.extras import need
@@ -72,30 +71,19 @@ class Method:
 _NEW: dict[str, Any] = {"in_paper": False, "in_table3": False}
 
 
-def _own(path: str, *, is_papers: bool = False, **defaults: Any) -> Make:
-    """Factory of the estimator "module.Class" of this package, imported on first use; with the paper's network."""
+def factory(path: str, *, is_papers: bool = False, **defaults: Any) -> Make:
+    """Factory of the estimator "module.Class", imported on first use; with the paper's network if ``is_papers``."""
 
     def make(**params: Any) -> Any:
-        module, name = path.split(".")
-        found = import_module(f"crcen.paper.{module}")
+        module, _, name = path.rpartition(".")
+        found = need(module, "baselines")
         return getattr(found, name)(**{**(found.PAPER if is_papers else {}), **defaults, **params})
 
     return make
 
 
-def _ensemble(name: str) -> Make:
-    """Factory of an ensemble of imbalanced-learn with its defaults."""
-
-    def make(**params: Any) -> Any:
-        return getattr(need("imblearn.ensemble", "baselines"), name)(**params)
-
-    return make
-
-
-def _adaboost(**params: Any) -> Any:
-    from sklearn.ensemble import AdaBoostClassifier
-
-    return AdaBoostClassifier(**params)
+def _own(path: str, **options: Any) -> Make:
+    return factory(f"crcen.paper.{path}", **options)
 
 
 def _own_method(label: str, summary: str, source: str, path: str, changes: str, *more: Any, **fields: Any) -> Method:
@@ -106,7 +94,8 @@ def _own_method(label: str, summary: str, source: str, path: str, changes: str, 
 
 def _library_method(label: str, summary: str, kind: str, probabilities: str, **fields: Any) -> Method:
     """An ensemble of imbalanced-learn with its defaults."""
-    return Method(label, summary, f"imbalanced-learn's {kind}", _ensemble(kind), "rows vote", probabilities, **fields)
+    make = factory(f"imblearn.ensemble.{kind}")
+    return Method(label, summary, f"imbalanced-learn's {kind}", make, "rows vote", probabilities, **fields)
 
 
 def _resampled(name: str) -> Method:
@@ -157,7 +146,7 @@ METHODS: dict[str, Method] = {
         _own(_PAPER, is_papers=True, n_members=8), "loss vote", training=_BALANCED, in_paper=False),
     "adaboost": Method(
         "AdaBoost", "AdaBoost with stumps", "scikit-learn's AdaBoostClassifier, after Freund and Schapire 1997",
-        _adaboost, "loss vote", "calibrate", **_NEW),
+        factory("sklearn.ensemble.AdaBoostClassifier"), "loss vote", "calibrate", **_NEW),
     "adaboost_threshold": _own_method(
         "AdaBoost, threshold", "plain AdaBoost, calibrated out of fold, decided at 1−λ: the control of adac1 to adac3",
         "Nikolaou and others 2016", "boosting.CalibratedBoostingClassifier", "threshold"),

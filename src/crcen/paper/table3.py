@@ -14,7 +14,7 @@ from crcen._support.extras import need
 from crcen.datasets.dataset import Dataset
 from crcen.exceptions import TrainingFailed
 from crcen.paper import Array, Classifier, Index, Make, Rows, Seed, Settings, Values
-from crcen.paper.methods import make_method
+from crcen.paper.methods import factory, make_method
 from crcen.paper.protocol import OWN_METRIC, Split, each_split, error_sentence, params_of, select, tuning_of
 from crcen.paper.run_folder import RunFolder
 from crcen.paper.tables import Table, published
@@ -23,19 +23,6 @@ METRICS = {"f1": "F1", "g_mean": "Gm"}
 
 
 # -- readings --------------------------------------------------------------------------------------------------------
-
-
-def _rusboost_2019(random_state: Seed = None) -> Classifier:
-    from crcen.paper.boosting import RealRUSBoostClassifier
-
-    return RealRUSBoostClassifier(random_state=random_state)
-
-
-def _balanced_forest_2019(random_state: Seed = None) -> Classifier:
-    """Balanced random forest with the defaults of imbalanced-learn 0.5."""
-    make = need("imblearn.ensemble", "baselines").BalancedRandomForestClassifier
-    fixed = {"n_estimators": 100, "sampling_strategy": "auto", "replacement": False, "bootstrap": True}
-    return make(**fixed, max_features="sqrt", random_state=random_state)
 
 
 def _scikit_learn_mlp(sampler: str | None = None, random_state: Seed = None) -> Classifier:
@@ -49,7 +36,14 @@ def _scikit_learn_mlp(sampler: str | None = None, random_state: Seed = None) -> 
     return need("imblearn.pipeline", "baselines").make_pipeline(rebalance, network)
 
 
-_LIBRARIES_2019: dict[str, Make] = {"rusboost": _rusboost_2019, "balanced_rf": _balanced_forest_2019}
+# RUSBoost by SAMME.R, and the balanced random forest with the defaults of imbalanced-learn 0.5.
+_LIBRARIES_2019: dict[str, Make] = {
+    "rusboost": factory("crcen.paper.boosting.RealRUSBoostClassifier"),
+    "balanced_rf": factory(
+        "imblearn.ensemble.BalancedRandomForestClassifier",
+        n_estimators=100, sampling_strategy="auto", replacement=False, bootstrap=True, max_features="sqrt",
+    ),
+}  # fmt: skip
 # Reading → methods that replace those of the comparison; they are fitted with their defaults, without a search.
 READINGS: dict[str, dict[str, Make]] = {
     "today": {},

@@ -23,7 +23,7 @@ from crcen.tables.fingerprint import Recognition, fingerprint_of, row_hashes
 from crcen.tables.frames import as_frame
 from crcen.tables.profile import held_out_sums, profile_of, training_scores, typical_table
 from crcen.tables.row_cells import ODD_KINDS, as_dicts, encode_dicts
-from crcen.tables.typing import Array, DataFrame, Series
+from crcen.tables.typing import Array, DataFrame
 from crcen.theory.checks import check_row_weights
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.goals import ThresholdGoal
@@ -374,23 +374,17 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def cell_texts(columns: list[Column], frame: DataFrame) -> NDArray[np.object_]:
-    """The cells of each column as they are written, numbers with commas between thousands: (n, columns)."""
-    return np.column_stack([_texts(column, frame[column.name]) for column in columns])
-
-
-def _texts(column: Column, series: Series) -> NDArray[np.object_]:
-    """A number that is written with a currency or unit stays as it is written."""
-    if isinstance(column, NumberColumn) and not (column.affix and is_text(series)):
-        found = spelled(as_numbers(series, column.notation))
-        unknown = np.flatnonzero(found == "missing")
-        if len(unknown):
-            found[unknown] = _written(series.iloc[unknown])
-        return found
-    return _written(series)
-
-
-def _written(series: Series) -> NDArray[np.object_]:
-    return np.array([shortened(str(cell)) for cell in as_text(series).fillna("missing")], dtype=object)
+    """The cells of each column as they are written, (n, columns); plain numbers with commas between thousands."""
+    found = []
+    for column in columns:
+        series = frame[column.name]
+        text = as_text(series).fillna("missing")
+        written = np.array([shortened(str(cell)) for cell in text], dtype=object)
+        if isinstance(column, NumberColumn) and not (column.affix and is_text(series)):
+            numbers = spelled(as_numbers(series, column.notation))
+            written = np.where(numbers == "missing", written, numbers)
+        found.append(written)
+    return np.column_stack(found)
 
 
 class PricedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

@@ -258,18 +258,14 @@ def _check_sheet(path: str | None, number: int, file: DataFile, notes: list[str]
             lengths = _string_lengths(archive, strings)
             copied = n_shared * int(lengths.max(initial=0))
             if copied > _BASE_MEMORY:  # too rough: by the strings that are used
-                copied = sum(_used(block, lengths) for block in _blocks(archive, sheet))
+                places = (np.array(_SHARED.findall(block), dtype=np.int64) for block in _blocks(archive, sheet))
+                copied = sum(int(lengths[one[one < len(lengths)]].sum()) for one in places)
         total = sum(part.file_size for part in archive.infolist())
         _check_memory(name, n_cells, n_rows, width, copied, total)
     if n_hidden:
         notes.append(f"hidden rows of {file.short} were read too ({n_hidden:,})")
     if n_empty:
         notes.append(f"{n_empty:,} formulas of {file.short} have no stored value and are missing: save it in Excel")
-
-
-def _used(block: bytes, lengths: Index) -> int:
-    places = np.array(_SHARED.findall(block), dtype=np.int64)
-    return int(lengths[places[places < len(lengths)]].sum())
 
 
 def _string_lengths(archive: zipfile.ZipFile, part: str) -> Index:

@@ -208,9 +208,11 @@ def _bucket(hashes: Hashes, n_buckets: int) -> Index:
 
 def _parts(column: Column, frame: DataFrame, encoded: Array) -> list[Hashes]:
     """What a row holds in a column, as integers."""
+    import pandas as pd
+
     if column.kind == "text":
         # Of the text itself: its components hold only what occurs in several rows.
-        return [_of_text(frame[column.name])]
+        return [pd.util.hash_array(as_text(frame[column.name]).fillna("\0").to_numpy(dtype=object), categorize=True)]
     if column.kind == "category":
         return [np.where(encoded.any(axis=1), encoded.argmax(axis=1), -1).astype(np.int64).view(np.uint64)]
     return [_of_numbers(values) for values in encoded.T]
@@ -240,12 +242,6 @@ def _of_numbers(values: Array) -> Hashes:
     is_next = np.abs(digits) >= 10.0**_DIGITS  # 9.999999 is 10.0000
     digits, exponent = np.where(is_next, digits / 10.0, digits), np.where(is_next, exponent + 1, exponent)
     return (digits.astype(np.int64) * 1024 + exponent.astype(np.int64)).view(np.uint64)
-
-
-def _of_text(cells: Series) -> Hashes:
-    import pandas as pd
-
-    return pd.util.hash_array(as_text(cells).fillna("\0").to_numpy(dtype=object), categorize=True)
 
 
 def chance_of_more(count: int, n: int, count_before: int, n_before: int) -> float:
