@@ -26,7 +26,6 @@ from crcen.commands.declare import (
     Declaration,
     ScoredRows,
     declaration_of_model,
-    file_digest,
     new_to_model,
     note_lines,
     read_declaration,
@@ -35,6 +34,7 @@ from crcen.commands.declare import (
 )
 from crcen.commands.inputs import Data, FittedModel, Source, model_of, source_of, target_of
 from crcen.commands.prices import own_costs
+from crcen.commands.records import file_digest, json_text, read_json
 from crcen.report.certificate import certificate_page
 from crcen.tables.fingerprint import RowDigest
 from crcen.tables.options import ReadOptions
@@ -161,11 +161,11 @@ def certify(
         entry = {"date": content["date"], "declaration": declared.digest, "rows": found.digest.rows}
         entry |= {"verdict": content["verdict"], "certificate": content["digest"]}
         records = {"format": _RECORD_FORMAT, "certifications": [*everything, entry]}
-        write_atomic(record, json.dumps(records, indent=1) + "\n")
+        write_atomic(record, json_text(records))
         if out is not None and page is not None:
             write_atomic(out, page)
         if json_out is not None:
-            write_atomic(json_out, _canonical(content))
+            write_atomic(json_out, json_text(content))
     return Certificate(content, tuple(outputs))
 
 
@@ -189,12 +189,11 @@ def _records(path: Path) -> list[dict[str, str]]:
     if not path.exists():
         return []
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        found = content["certifications"]
-        if content["format"] != _RECORD_FORMAT or not all({"date", "declaration", "rows"} <= set(one) for one in found):
-            raise KeyError("format")
+        found = read_json(path, _RECORD_FORMAT, None, "the record of earlier certifications")["certifications"]
+        if not all({"date", "declaration", "rows"} <= set(one) for one in found):
+            raise KeyError("date")
         return list(found)
-    except (OSError, KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"{path} is damaged, the record of earlier certifications: restore it.") from error
 
 
@@ -299,13 +298,8 @@ def _calibration(scored: ScoredClasses) -> list[dict[str, Any]]:
     return found
 
 
-def _canonical(content: Mapping[str, Any]) -> str:
-    """The one text of a certificate: other bytes are a change."""
-    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
 def _payload(content: Mapping[str, Any]) -> bytes:
-    return _canonical({name: one for name, one in content.items() if name not in ("digest", "signature")}).encode()
+    return json_text({name: one for name, one in content.items() if name not in ("digest", "signature")}).encode()
 
 
 def _sealed(content: dict[str, Any], key: Any) -> dict[str, Any]:
@@ -431,18 +425,11 @@ def verify(
     read : ReadOptions, optional
         How the table is read; with ``model`` by default as its training table was.
     """
-    try:
-        raw = Path(certificate).read_bytes()
-    except OSError as error:
-        raise InvalidInput(f"the certificate {certificate} cannot be read: {error.strerror}.") from error
-    try:
-        content = json.loads(raw)
-        keys = ("digest", "signature", "signed_by", "model", "data", "declaration", "verdict")
-        if content["format"] != FORMAT or content["version"] != VERSION or any(key not in content for key in keys):
-            raise KeyError("format")
-        is_canonical = _canonical(content).encode() == raw
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"{certificate} is not a certificate that crcen certify wrote.") from error
+    content = read_json(certificate, FORMAT, VERSION, "a certificate that crcen certify wrote")
+    keys = {"digest", "signature", "signed_by", "model", "data", "declaration", "verdict"}
+    if not keys <= {*content}:
+        raise InvalidInput(f"{certificate} is not a certificate that crcen certify wrote.")
+    is_canonical = json_text(content).encode(errors="surrogatepass") == Path(certificate).read_bytes()
     is_same = is_canonical and hashlib.sha256(_payload(content)).hexdigest() == content["digest"]
     checks = [("content", is_same, "unchanged since it was written" if is_same else "changed after it was written")]
     checks.append(_signature_check(content, public_key))

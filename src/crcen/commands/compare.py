@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import Alpha, InvalidInput, InvalidParameter
-from crcen._support.files import check_writable, exclusive_lock, write_atomic
+from crcen._support.files import check_writable, write_atomic
 from crcen._support.progress import logged
 from crcen._support.text import listed
-from crcen._support.values import json_value, label_key, rest_of
+from crcen._support.values import json_value, label_key, plain_label, rest_of
 from crcen.commands.declare import (
     check_confidence,
-    file_digest,
     input_columns,
     new_to_model,
     note_lines,
@@ -38,8 +36,8 @@ from crcen.commands.inputs import (
     source_of,
     target_of,
 )
-from crcen.commands.monitor import model_digest
 from crcen.commands.prices import Costs, Weighting, decision_price, own_costs, plain_price
+from crcen.commands.records import json_text, model_digest, read_json, state_lock
 from crcen.commands.rules import Label
 from crcen.commands.scoring import CHUNK_ROWS, score_table
 from crcen.tables.fingerprint import RowDigest
@@ -55,7 +53,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-_FORMAT, _VERSION = "crcen comparison", 2
+_FORMAT, _VERSION = "crcen comparison", 3
 _MOST_GROUPS, _SHOWN_ROWS, _FEWEST_REPEATED = 20, 20, 20
 _MISSING_P = 0.001  # labels are missing depending on the score
 _VERDICTS = {1: "new", -1: "old", 0: "undecided"}
@@ -325,7 +323,7 @@ def compare_models(
         source = source_of(data, read, models[0])
         sides = (("old", old), ("new", new))
         shown = tuple(Path(one).name if isinstance(one, str | Path) else side for side, one in sides)
-        digests = tuple(file_digest(one) if isinstance(one, str | Path) else model_digest(one) for one in (old, new))
+        digests = tuple(map(model_digest, models))
     elif old is not None or new is not None:
         raise InvalidParameter("probabilities of both models are in the table: leave the models out.")
     else:
@@ -338,8 +336,8 @@ def compare_models(
     names = group_columns(groups, source, target)
     if audit_probability is not None:
         check_column(audit_probability, source.columns, "audit_probability", source.name)
-    with nullcontext() if state is None else exclusive_lock(state, instead="name another state"):
-        evidence = None if state is None else _read_state(Path(state), pair, confidence)
+    with state_lock(state):
+        evidence = _read_state(state, pair, confidence)
         if evidence is not None and evidence.decided_after is not None:
             note = f"the comparison was decided after {evidence.decided_after:,} rows: these rows were not used"
             return _result(evidence, pair, confidence, [note], None)
@@ -352,7 +350,7 @@ def compare_models(
             evidence.decided_after = evidence.rows
         if state is not None:
             content = {"format": _FORMAT, "version": _VERSION, **pair.identity(confidence), **evidence.state()}
-            write_atomic(state, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+            write_atomic(state, json_text(content))
     return _result(evidence, pair, confidence, rows.notes, rows)
 
 
@@ -428,14 +426,15 @@ def _class_column(text: str) -> tuple[str, str]:
 
 def _positive(source: Source, target: str, positive: Label | None) -> Label:
     """The positive class, as stated or 1 of 0 and 1."""
-    found = {label_key(cell) for chunk in source.chunks(columns=[target]) for cell in chunk[target].dropna().unique()}
+    cells = (cell for chunk in source.chunks(columns=[target]) for cell in chunk[target].dropna().unique())
+    found = {label_key(cell): str(plain_label(cell)) for cell in cells}
     if positive is not None and (label_key(positive) in found or len(found) < 2):
         return positive
     for labels, label in () if positive is not None else (({"0", "1"}, 1), ({"false", "true"}, True)):
-        if found <= labels:
+        if {*found} <= labels:
             return label
     raise InvalidParameter(
-        f"positive must name the positive class of {target}, which has {listed(sorted(found))}"
+        f"positive must name the positive class of {target}, which has {listed(sorted(found.values()))}"
         f"{'' if positive is None else f': got {positive}'}.",
         parameter="positive",
     )
@@ -510,22 +509,17 @@ def _write_changes(out: str | Path, source: Source, pair: _Pair, rows: _Rows) ->
             writer.write(chunk[changed].assign(decision_old=names[old[changed]], decision_new=names[new[changed]]))
 
 
-def _read_state(path: Path, pair: _Pair, confidence: float) -> _Evidence | None:
-    if not path.exists():
+def _read_state(state: str | Path | None, pair: _Pair, confidence: float) -> _Evidence | None:
+    if state is None or not Path(state).exists():
         return None
-    try:
-        state = json.loads(path.read_text(encoding="utf-8"))
-        if state["format"] != _FORMAT or state["version"] != _VERSION:
-            raise KeyError("format")
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"{path} is not the state of a comparison: name another file.") from error
+    content = read_json(state, _FORMAT, _VERSION, "the state of a comparison")
     for name, value in pair.identity(confidence).items():
-        if state.get(name) != value:
-            raise InvalidInput(f"{path} is the state of a comparison with another {name}: begin another one.")
+        if content.get(name) != value:
+            raise InvalidInput(f"{state} is the state of a comparison with another {name}: begin another one.")
     try:
-        return _Evidence.from_state(state, pair)
+        return _Evidence.from_state(content, pair)
     except (KeyError, TypeError, ValueError) as error:
-        raise InvalidInput(f"{path} is damaged: begin another comparison.") from error
+        raise InvalidInput(f"{state} is damaged: begin another comparison.") from error
 
 
 def _result(

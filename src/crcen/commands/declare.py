@@ -33,6 +33,7 @@ from crcen.commands.inputs import (
     source_of,
 )
 from crcen.commands.prices import own_costs
+from crcen.commands.records import file_digest
 from crcen.commands.scoring import RowWatch, score_table
 from crcen.tables.fingerprint import RowDigest
 from crcen.tables.options import ReadOptions
@@ -81,15 +82,6 @@ class Declaration:
         empty = [name for name in FIELDS if not self.content["description"][name]]
         lines += [f"Empty fields: {listed(empty)}."] if empty else []
         return "\n".join([*lines, f"Digest sha256:{self.digest}"])
-
-
-def file_digest(path: str | Path) -> str:
-    """SHA-256 of a file."""
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be read: {error.strerror}.") from error
 
 
 def check_confidence(confidence: float) -> None:

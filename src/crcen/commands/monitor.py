@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import base64
-import hashlib
-import json
 import math
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
@@ -17,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import InvalidInput, InvalidParameter, KeyEquationMonitor, TableClassifier
-from crcen._support.files import check_writable, exclusive_lock, write_atomic
+from crcen import InvalidInput, InvalidParameter, KeyEquationMonitor
+from crcen._support.files import check_writable, write_atomic
 from crcen._support.progress import logged
 from crcen._support.text import listed
 from crcen._support.values import attributes, json_value
 from crcen.commands.declare import DeclaredWatch, declaration_of_model
 from crcen.commands.inputs import Data, FittedModel, group_columns, weight_notes
 from crcen.commands.prices import Costs, Weighting, price_values
+from crcen.commands.records import json_text, model_digest, read_json, state_lock
 from crcen.commands.rules import Label, RowRule, rule_of
 from crcen.commands.scoring import Hashes, Judging, ScoredTable
 from crcen.decisions.monitor.track import DriftAlarm, MonitorReading
@@ -42,13 +40,12 @@ from crcen.theory.rows import Array, Bools, Index, Shown
 if TYPE_CHECKING:
     import pandas as pd
 
-_FORMAT, _VERSION = "crcen watch", 2
+_FORMAT, _VERSION = "crcen watch", 3
 # Calls whose results are kept, and labelled rows whose hashes are; the evidence itself needs only sums.
 _MOST_CALLS, _MOST_HASHES = 400, 1_000_000
 # Rows with an earlier twin are replays if fewer twins than this share are expected by chance.
 _MOST_TWINS = 0.05
-# Seconds that a call waits for another one that writes the same state.
-_LOCK_SECONDS = 120.0
+_LOCK_SECONDS = 120.0  # that a call waits for another one that writes the same state
 _SHOWN_CALLS = 60  # on the page
 
 
@@ -286,15 +283,13 @@ def monitor_table(
         if place is not None:
             check_writable(place, model, data, declaration)
     stated = None if declaration is None else declaration_of_model(declaration, model)
-    partial = {"delay": delay, "cohort": cohort, "audit_probability": audit_probability, "weight": weight}
-    partial["clusters"] = clusters
-    if stated is not None and any(value is not None for value in partial.values()):
-        wrong = ", ".join(name for name, value in partial.items() if value is not None)
+    roles = {"weight": weight, "clusters": clusters, "cohort": cohort, "audit_probability": audit_probability}
+    wrong = ", ".join(name for name, value in {"delay": delay, **roles}.items() if value is not None)
+    if stated is not None and wrong:
         raise InvalidParameter(
             f"declaration must be left out with {wrong}: declared criteria need independent rows that all have labels.",
             parameter="declaration",
         )
-    roles = {"weight": weight, "clusters": clusters, "cohort": cohort, "audit_probability": audit_probability}
     judging = Judging.of(model, data, read, weighting, costs, target=target, roles=roles, needs_price=True)
     fitted, source, rule = judging.model, judging.source, judging.rule
     if stated is not None and judging.target is not None:
@@ -309,7 +304,7 @@ def monitor_table(
     scored = judging.score(verbose, keeps_hashes=True)
     actions, _ = rule.decide(scored.p)
     own, e, n_alarms = _row_values(scored, fitted), scored.audit_probabilities, int(rule.alarms(actions).sum())
-    with _locked(state):
+    with state_lock(state, _LOCK_SECONDS):
         kept = _read_or_new(state, fitted, float(rate), delay)
         _check_cohorts(kept, delay, cohort, now)
         rows, notes = _new_rows(kept, scored, source.name)
@@ -354,24 +349,19 @@ def monitor_table(
         if page is not None:
             write_atomic(page, _page(watch, kept))
         if state is not None:
-            write_atomic(state, kept.text())
+            write_atomic(state, json_text(kept.to_dict()))
     return watch
 
 
-@contextmanager
-def _locked(state: str | Path | None) -> Iterator[None]:
-    """Hold the lock of a state, if there is one."""
-    if state is None:
-        yield
-    else:
-        with exclusive_lock(state, instead="use another state", seconds=_LOCK_SECONDS):
-            yield
-
-
 def _read_or_new(state: str | Path | None, model: FittedModel, rate: float, delay: int | None) -> MonitorState:
+    """The state in a file, or one before any row: labels are compared with rows held out of training, if any."""
     if state is not None and Path(state).exists():
         return read_state(Path(state), model)
-    return new_state(model, rate, delay)
+    monitor = KeyEquationMonitor(model, false_alarm_rate=(1.0 - WATCHED_COLUMNS_PART) * rate, delay=delay)
+    sums = getattr(model, "held_out_sums_", None)
+    if sums is not None:
+        monitor.use_reference(sums)
+    return MonitorState(model_digest(model), rate, monitor)
 
 
 def _row_values(scored: ScoredTable, model: FittedModel) -> dict[str, NDArray[Any]]:
@@ -558,118 +548,44 @@ class MonitorState:
         """Calls with the hashes of their labelled rows."""
         return [(call, _hashes_from(call["row_hashes"])) for call in self.history]
 
-    def text(self) -> str:
-        """The state as JSON."""
-        state = {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "model": self.model,
-            "false_alarm_rate": self.false_alarm_rate,
-            "n_calls": self.n_calls,
-            "labels": self.monitor.state(),
-            "history": self.history,
-            "declared": self.declared,
-        }
-        return json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        values = {name: one for name, one in vars(self).items() if name != "monitor"}
+        return {"format": _FORMAT, "version": _VERSION, **values, "labels": self.monitor.state()}
 
 
 def _hashes_from(text: str) -> Hashes:
     return np.frombuffer(base64.b64decode(text, validate=True), dtype="<u4").astype(np.uint32)
 
 
-def new_state(model: FittedModel, false_alarm_rate: float, delay: int | None = None) -> MonitorState:
-    """The state before any row: labels will be compared with rows held out of training, if the model has such."""
-    monitor = KeyEquationMonitor(model, false_alarm_rate=(1.0 - WATCHED_COLUMNS_PART) * false_alarm_rate, delay=delay)
-    sums = getattr(model, "held_out_sums_", None)
-    if sums is not None:
-        monitor.use_reference(sums)
-    return MonitorState(model_digest(model), false_alarm_rate, monitor)
-
-
 def read_state(path: Path, model: FittedModel) -> MonitorState:
     """The state in a file; one of another model, or another file, is an error."""
-    try:
-        state = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"{path} is no state of a watch, since it is no JSON: name another file.") from error
-    if not isinstance(state, dict) or state.get("format") != _FORMAT:
-        raise InvalidInput(f"{path} is no state of a watch: name another file, which is made where it is not there.")
-    if state.get("version") != _VERSION:
-        raise InvalidInput(f"{path} is a watch of version {state.get('version')!r}, and this crcen reads {_VERSION}.")
+    state = read_json(path, _FORMAT, _VERSION, "the state of a watch")
     if state.get("model") != model_digest(model):
         raise InvalidInput(
             f"{path} is the watch of another model: after a new fit begin a new one, with another name for the state."
         )
-    damage = _damage(state.get("false_alarm_rate"), state.get("n_calls"), state.get("history"))
-    if damage:
-        raise InvalidInput(f"{path} is a damaged state of a watch ({damage}): begin a new one.")
     try:
-        monitor = KeyEquationMonitor.from_state(state.get("labels"), model)
-    except InvalidInput as error:
+        _check_state(**{name: state[name] for name in ("false_alarm_rate", "n_calls", "history")})
+        monitor = KeyEquationMonitor.from_state(state["labels"], model)
+    except (InvalidInput, KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"{path} is a damaged state of a watch ({error}): begin a new one.") from error
     parts = (state["n_calls"], state["history"], state.get("declared"))
     return MonitorState(state["model"], state["false_alarm_rate"], monitor, *parts)
 
 
-def _damage(rate: Any, n_calls: Any, history: Any) -> str:
-    """What is wrong with the values of a state; empty if nothing is."""
-    if not (isinstance(rate, float) and 0.0 < rate < 1.0):
-        return f"false_alarm_rate must lie between 0 and 1, got {rate!r}"
-    if not isinstance(history, list) or not all(isinstance(call, dict) for call in history):
-        return "history must be a list of calls"
-    if isinstance(n_calls, bool) or not isinstance(n_calls, int) or n_calls < len(history):
-        return f"n_calls must be a whole number of at least {len(history)}, got {n_calls!r}"
+def _check_state(false_alarm_rate: Any, n_calls: Any, history: Any) -> None:
+    """Reject values that later calls and the page cannot use."""
+    if not 0.0 < false_alarm_rate < 1.0 or type(n_calls) is not int or n_calls < len(history):
+        raise ValueError(f"false_alarm_rate is {false_alarm_rate!r}, n_calls is {n_calls!r}")
     for call in history:
-        for name in ("call", "rows", "labelled"):
-            value = call.get(name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                return f"{name} of a call must be a whole number from 0, got {value!r}"
+        if any(type(call[name]) is not int or call[name] < 0 for name in ("call", "rows", "labelled")):
+            raise ValueError("call, rows and labelled of a call must be whole numbers from 0")
         lost = {"when", "unlike", "alarm_share", "is_alarm"} - {*call}
-        expected = call.get("expected")
-        if lost or not isinstance(expected, dict) or not {"precision", "recall", "cost_per_1000"} <= {*expected}:
-            return f"a call lacks {min(lost, default='expected')}"
-        try:
-            _hashes_from(call["row_hashes"])
-        except (KeyError, TypeError, ValueError):
-            return "row_hashes of a call must be base64 text"
-    return ""
-
-
-def model_digest(model: FittedModel) -> str:
-    """A digest of a fitted model: its price, its columns and the numbers that it answers from."""
-    digest = hashlib.blake2b(digest_size=16)
-    inner: Any = model.estimator_ if isinstance(model, TableClassifier) else model
-    names = [column.name for column in model.columns_] if isinstance(model, TableClassifier) else []
-    price = model.weighting_
-    weight = price.weights.tolist() if price.positive is None else price.lam
-    digest.update(json.dumps([type(inner).__name__, names, weight], ensure_ascii=False).encode())
-    ensemble = getattr(inner, "ensemble_", None)
-    if ensemble is None:
-        rows = getattr(model, "background_", None)
-        answers = inner.predict_proba(np.zeros((1, inner.n_features_in_)) if rows is None else rows)
-        _take(digest, np.round(np.asarray(answers, dtype=np.float64), 9))
-        return digest.hexdigest()
-    for part in (*[member.arrays() for member in ensemble.members], ensemble.probability_map, ensemble.shift):
-        _take(digest, part)
-    _take(digest, ensemble.member_weights)
-    return digest.hexdigest()
-
-
-def _take(digest: Any, value: Any) -> None:
-    """Take plain values and arrays into a digest, in a fixed order."""
-    if isinstance(value, dict):
-        for name in sorted(value):
-            digest.update(name.encode())
-            _take(digest, value[name])
-    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        for one in value:
-            _take(digest, one)
-    elif isinstance(value, np.ndarray):
-        digest.update(np.ascontiguousarray(value).tobytes())
-    elif isinstance(value, float) and not math.isfinite(value):
-        digest.update(b"none")
-    else:
-        digest.update(repr(value).encode())
+        lost |= {"precision", "recall", "cost_per_1000"} - {*call["expected"]}
+        if lost:
+            raise ValueError(f"a call lacks {min(lost)}")
+        _hashes_from(call["row_hashes"])
 
 
 # -- page ------------------------------------------------------------------------------------------------------------

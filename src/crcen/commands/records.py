@@ -1,0 +1,70 @@
+"""JSON files that commands keep between calls: states and certificates, their lock, and digests of models."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crcen import InvalidInput, TableClassifier
+from crcen._support.files import exclusive_lock
+from crcen.commands.inputs import FittedModel
+from crcen.files.payload import pack
+
+
+def state_lock(state: str | Path | None, seconds: float = 0.0) -> AbstractContextManager[None]:
+    """Hold the lock of a state, if there is one; ``seconds`` is how long to wait for another call."""
+    return nullcontext() if state is None else exclusive_lock(state, instead="use another state", seconds=seconds)
+
+
+def json_text(content: Mapping[str, Any]) -> str:
+    """The one text of a content."""
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def read_json(path: str | Path, form: str, version: int | None, what: str) -> dict[str, Any]:
+    """The content of a file of a format; an error states what the file should have been."""
+    try:
+        content = json.loads(Path(path).read_bytes(), parse_constant=_reject_constant)
+    except OSError as error:
+        raise InvalidInput(f"{path}, {what}, cannot be read: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{path} is not {what}, since it is no JSON: name another file.") from error
+    if not isinstance(content, dict) or content.get("format") != form:
+        raise InvalidInput(f"{path} is not {what}: name another file.")
+    if content.get("version") != version:
+        raise InvalidInput(f"{path} is not {what} of version {version}: it has {content.get('version')!r}.")
+    return content
+
+
+def _reject_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no value of JSON")
+
+
+def file_digest(path: str | Path) -> str:
+    """SHA-256 of a file."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def model_digest(model: FittedModel) -> str:
+    """A digest of a fitted model: its price, its columns and the numbers that it answers from."""
+    inner: Any = model.estimator_ if isinstance(model, TableClassifier) else model
+    names = [column.name for column in model.columns_] if isinstance(model, TableClassifier) else []
+    ensemble, weights = getattr(inner, "ensemble_", None), model.weighting_.weights
+    if ensemble is None:
+        rows = getattr(model, "background_", None)
+        answers = inner.predict_proba(np.zeros((1, inner.n_features_in_)) if rows is None else rows)
+        numbers: list[Any] = [np.round(np.asarray(answers, dtype=np.float64), 9)]
+    else:
+        numbers = [[one.arrays() for one in ensemble.members], ensemble.probability_map, ensemble.shift]
+        numbers.append(ensemble.member_weights)
+    return hashlib.sha256(b"".join(pack([type(inner).__name__, names, weights, numbers]))).hexdigest()
