@@ -171,7 +171,7 @@ def test_what_cannot_be_compared_is_refused_and_nothing_is_written(tmp_path):
     refused("needs the class counts", weighting="balanced")
     refused("needs the class counts", weighting=crcen.Alpha(2))
     refused("positive must name", positive=None)
-    refused("which has Ok and Worn: got lost", frame.assign(state=frame.state.str.title()), positive="lost")
+    refused("which has Ok, Worn: got lost", frame.assign(state=frame.state.str.title()), positive="lost")
     refused("between 0 and 1", frame.assign(old_worn=2.0))
     refused("must be a column", probability_old="nothing")
     refused("named together", probability_old=None)
