@@ -332,7 +332,7 @@ def _piecewise_linear(graph: Graph, X: Value, knots: Array, scores: Array) -> Va
 
 
 def _tree_logit(graph: Graph, trees: Any, X: Value) -> Value:
-    """The logit of boosted trees, (rows,), or (rows, K).
+    """The logit of trees, (rows,), or (rows, K).
 
     The tree operator compares in double precision, but its answers are single. So it is asked for the number of the
     leaf that a row ends in, one answer a tree, which single precision holds exactly; the leaves' values are looked up
@@ -377,7 +377,11 @@ def _tree_logit(graph: Graph, trees: Any, X: Value) -> Value:
     else:
         belongs = (trees.output[:, None] == np.arange(n_outputs)).astype(np.float64)
         total = graph.apply("MatMul", values, belongs)
-    return total + (trees.baseline if n_outputs > 1 else trees.baseline[0])
+    total = total + (trees.baseline if n_outputs > 1 else trees.baseline[0])
+    if not trees.has_shares:
+        return total
+    logs = graph.apply("Log", total)
+    return logs if n_outputs > 1 else logs - graph.apply("Log", -total + trees.share_of_both)
 
 
 # -- answers ---------------------------------------------------------------------------------------------------------

@@ -176,6 +176,7 @@ def _are_trees(state: State) -> bool:
         and bool(np.isfinite(baseline).all() and output.dtype == np.int32 and output.shape == roots.shape)
         and bool((output >= 0).all() and (output + value.shape[1] <= len(baseline)).all())
         and _integer(0, _DEPTH_LIMIT)(depth)
+        and (state["has_shares"] is False or bool((value >= 0.0).all() and (baseline > 0.0).all()))
     )
     if not is_valid:
         return False

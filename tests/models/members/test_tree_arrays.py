@@ -134,27 +134,27 @@ def leaves_by_hand(trees: TreeEnsemble, X):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_forest_leaves_hold_the_shrunk_class_shares_of_their_rows(n_classes):
+def test_forest_logits_are_those_of_the_mean_class_shares_of_leaves(n_classes):
     X, target = draw(n_classes, n=300)
     weights = RNG.integers(1, 4, len(X)).astype(float)
     weights /= weights.mean()
     trees = forest._forest(task_of(X, target, weights), np.arange(len(X)), 8, 3)
-    leaves = leaves_by_hand(trees, X)
-    share = np.bincount(target, weights) / weights.sum()
-    total = np.zeros((len(X), n_classes))
-    for own in leaves.T:
+    shares = np.full((len(X), n_classes), 0.5 / len(X))
+    for own in leaves_by_hand(trees, X).T:
         for leaf in np.unique(own):
             inside = own == leaf
-            assert inside.sum() >= 2
-            total[inside] += np.log(np.bincount(target[inside], weights[inside], n_classes) + 2 * share) / 8
-    expected = np.column_stack([np.zeros(len(X)), total[:, 1] - total[:, 0]]) if n_classes == 2 else total
-    np.testing.assert_allclose(trees.logits(X), expected, atol=1e-9)
+            counts = np.bincount(target[inside], weights[inside], n_classes)
+            shares[inside] += counts / counts.sum() / 8
+    np.testing.assert_allclose(trees.logits(X), np.log(shares), atol=1e-9)
+    if n_classes == 2:
+        odds = np.log(shares[:, [1]] / shares[:, [0]])
+        np.testing.assert_allclose(trees.column(1).logits(X), odds, atol=1e-9)
 
 
 def test_forest_tells_values_apart_that_single_precision_does_not():
     X = np.array([[1e300 + 1e290 * (i % 2), 1.0 + 1e-12 * (i % 2)] for i in range(200)])
     target = np.arange(200) % 2
-    p = forest._forest(task_of(X, target), np.arange(200), 25, 0).logits(X)[:, 1]
+    p = forest._forest(task_of(X, target), np.arange(200), 25, 0).column(1).logits(X)[:, 0]
     assert p[target == 1].min() > 2 > -2 > p[target == 0].max()
 
 

@@ -1,7 +1,8 @@
 """A forest of extremely randomised trees (scikit-learn): no search, little time, errors unlike those of boosting.
 
-Columns are cut into bins first, so that random cuts are spread over the rows and not over the range of values. A leaf
-answers with the log-odds of its rows, shrunk towards those of all rows; the forest is the mean over its trees.
+Columns are cut into bins first, so that random cuts are spread over the rows and not over the range of values. The
+forest's class shares are the mean over the leaves that a row falls into, as in scikit-learn. Half a row is added to
+each class, so that the logits are finite.
 """
 
 from collections.abc import Sequence
@@ -18,8 +19,7 @@ from crcen.training.network import Member
 _TREES = 100
 # With a time limit: trees to measure the time by, and the fewest that are worth it.
 _TRIAL = {"trial": 4, "fewest": 25}
-_LEAVES, _LEAF_ROWS, _MAX_DEPTH = 256, 2, 32
-_PRIOR_ROWS = 2.0  # rows with the class shares of all rows that are added to each leaf
+_LEAVES, _MAX_DEPTH = 1000, 32
 _MAX_CUTS = 254
 _MAX_ROWS = 60_000  # above, a forest takes as long as boosted trees, which are better there
 
@@ -60,26 +60,20 @@ def _forest(task: MemberTask, rows: Index, n_trees: int, seed: int) -> TreeEnsem
     model = ExtraTreesClassifier(
         n_trees,
         max_leaf_nodes=_LEAVES,
-        min_samples_leaf=_LEAF_ROWS,
         max_depth=_MAX_DEPTH,
         n_jobs=task.threads,
         random_state=seed % 2**32,
     )
     model.fit(_bins(X, cuts), target, sample_weight=weights)
-    share = np.bincount(target, weights, task.n_classes) / weights.sum()
-    # A class without rows here gets half a row's share.
-    prior = _PRIOR_ROWS * np.maximum(share, 0.5 / (1.0 + len(target)))
     known = np.asarray(model.classes_, dtype=np.int64)
-    trees = [_tree(one.tree_, cuts, known, prior, n_trees) for one in model.estimators_]
-    baseline = np.zeros(task.n_classes)
-    return TreeEnsemble.join(trees, [int(task.n_classes == 2)] * len(trees), baseline, X.shape[1])
+    trees = [_tree(one.tree_, cuts, known, task.n_classes, n_trees) for one in model.estimators_]
+    baseline = np.full(task.n_classes, 0.5 / len(target))
+    return TreeEnsemble.join(trees, [0] * len(trees), baseline, X.shape[1], has_shares=True)
 
 
-def _tree(tree: Estimator, cuts: Sequence[Array], known: Index, prior: Array, n_trees: int) -> TreeArrays:
-    share = tree.value[:, 0, :] / tree.value[:, 0, :].sum(axis=1, keepdims=True)
-    rows = np.zeros((tree.node_count, len(prior)))
-    rows[:, known] = share * tree.weighted_n_node_samples[:, None]
-    logits = np.log(rows + prior) / n_trees
+def _tree(tree: Estimator, cuts: Sequence[Array], known: Index, n_classes: int, n_trees: int) -> TreeArrays:
+    share = np.zeros((tree.node_count, n_classes))
+    share[:, known] = tree.value[:, 0, :] / tree.value[:, 0, :].sum(axis=1, keepdims=True)
     inner = tree.children_left >= 0
     threshold = np.zeros(tree.node_count)
     # A bin at or below a cut of bins is a value at or below the cut of values; the last bin holds missing values.
@@ -93,7 +87,7 @@ def _tree(tree: Estimator, cuts: Sequence[Array], known: Index, prior: Array, n_
         "missing_left": np.zeros(tree.node_count, dtype=bool),
         "left": tree.children_left,
         "right": tree.children_right,
-        "value": logits[:, 1:] - logits[:, :1] if len(prior) == 2 else logits,
+        "value": share / n_trees,
     }
 
 

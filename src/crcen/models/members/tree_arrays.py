@@ -15,17 +15,19 @@ Index = NDArray[np.int32]
 TreeArrays: TypeAlias = dict[str, NDArray[Any]]  # nodes of one tree, by field of `TreeEnsemble`
 
 MANY_ROWS = 2048  # from here on, splitting the rows of each node is faster than moving all rows level by level
+_ROWS_PER_NODE = 5  # and at least so many rows per node of a tree
 _CELLS_AT_ONCE = 2**17  # of the (rows, trees) matrix of current nodes: fits into the cache
 _CELLS_OF_MANY = 2**22
 
 
 @dataclass(frozen=True, eq=False)
 class TreeEnsemble:
-    """An additive model of binary trees with C output logits.
+    """Binary trees with C outputs.
 
     A row starts at the root of every tree. It goes left at a node if its value is at most the threshold, or if the
-    value is missing and ``missing_left`` is set. A leaf is its own child. The logits are the baseline plus the values
-    of all leaves reached.
+    value is missing and ``missing_left`` is set. A leaf is its own child. The outputs are the baseline plus the values
+    of all leaves reached. They are logits or, with ``has_shares``, class shares whose logarithms are the logits; a
+    single share is that of the positive class.
     """
 
     feature: Index  # one entry per node, the trees one after another; children are node numbers
@@ -39,10 +41,16 @@ class TreeEnsemble:
     depth: int  # steps from a root to the deepest leaf
     baseline: Array  # logits before the first tree
     n_features: int  # columns of the rows
+    has_shares: bool = False
 
     @classmethod
     def join(
-        cls, trees: Sequence[TreeArrays], output: Sequence[int], baseline: Array, n_features: int
+        cls,
+        trees: Sequence[TreeArrays],
+        output: Sequence[int],
+        baseline: Array,
+        n_features: int,
+        has_shares: bool = False,
     ) -> "TreeEnsemble":
         """Trees with node numbers of their own, parents before children and −1 for the children of leaves.
 
@@ -68,6 +76,7 @@ class TreeEnsemble:
             depth=_depth(roots, left, right),
             baseline=np.asarray(baseline, dtype=np.float64),
             n_features=n_features,
+            has_shares=has_shares,
         )
 
     @property
@@ -77,7 +86,7 @@ class TreeEnsemble:
 
     def logits(self, X: Array) -> Array:
         """Natural logits of the rows of X, float64 (n, C)."""
-        if len(X) < MANY_ROWS:
+        if len(X) < max(MANY_ROWS, _ROWS_PER_NODE * len(self.left) // self.n_trees):
             return tree_walk(self, [self]).logits(X)[0]
         self.check_width(X)
         at_once = max(1, _CELLS_OF_MANY // max(self.n_trees, 1))
@@ -99,10 +108,17 @@ class TreeEnsemble:
 
     def sum_leaves(self, leaves: NDArray[np.integer], outputs: list[tuple[int, Index | slice]]) -> Array:
         """Logits of rows from the leaf nodes that they reach, (rows, trees); ``outputs`` are `trees_of_outputs`."""
-        logits, width = np.tile(self.baseline, (len(leaves), 1)), self.value.shape[1]
+        total, width = np.tile(self.baseline, (len(leaves), 1)), self.value.shape[1]
         for k, own in outputs:
-            logits[:, k : k + width] += self.value.take(leaves[:, own], axis=0).sum(axis=1)
-        return logits
+            total[:, k : k + width] += self.value.take(leaves[:, own], axis=0).sum(axis=1)
+        if not self.has_shares:
+            return total
+        return np.asarray(np.log(total) - np.log(self.share_of_both - total) if total.shape[1] == 1 else np.log(total))
+
+    @property
+    def share_of_both(self) -> float:
+        """Sum of the shares of two classes where only that of the positive class is kept."""
+        return 1.0 + 2.0 * float(self.baseline[0])
 
     def arrays(self) -> dict[str, Any]:
         """Its state as plain values and arrays."""
@@ -127,8 +143,9 @@ class TreeEnsemble:
                     "value": self.value[nodes, k - self.output[tree]],
                 }
             )
+        output = [0] * max(1, len(own))
         return TreeEnsemble.join(
-            trees or [_constant_tree()], [0] * max(1, len(own)), self.baseline[[k]], self.n_features
+            trees or [_constant_tree()], output, self.baseline[[k]], self.n_features, self.has_shares
         )
 
     def _leaves_of_many(self, X: Array) -> Index:

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import permutations
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -168,8 +168,8 @@ def shapley_of_ensemble(
     labels, state = ensemble.labels, ensemble.probability_map
     is_affine = state.ndim == 1
     scaled = [*zip(ensemble.members, (weights * (state[0] if is_affine else 1.0)).tolist(), strict=True)]
-    trees = [(one, weight) for one, weight in scaled if isinstance(one, TreeEnsemble) and is_affine]
-    walked = [(one, weight) for one, weight in scaled if not (isinstance(one, TreeEnsemble) and is_affine)]
+    trees = [(one, weight) for one, weight in scaled if is_affine and _is_sum_of_trees(one)]
+    walked = [(one, weight) for one, weight in scaled if not (is_affine and _is_sum_of_trees(one))]
     outer = None
     if not is_affine:  # a map of binary log-odds that is no line
         shift = labels.margin(ensemble.shift - ensemble.weighting.log_weights)
@@ -198,6 +198,11 @@ def shapley_of_function(
         walks = partial(FunctionWalks, _margin(logits, pair), blocks, 1.0)
         values[rows], errors[rows] = _sampled_values([walks], X[rows], background, len(blocks), seed, 1, None)
     return _adding_up(values, errors, logits(X), logits(background), pairs)
+
+
+def _is_sum_of_trees(member: Member) -> TypeGuard[TreeEnsemble]:
+    """Whether the member's logits are a sum over its trees, so that its values can be computed exactly."""
+    return isinstance(member, TreeEnsemble) and not member.has_shares
 
 
 def _values_of_trees(
