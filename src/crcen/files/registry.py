@@ -237,16 +237,22 @@ def is_known(kind: type) -> bool:
     return find_type(name) is kind
 
 
+def _is_record(kind: type) -> bool:
+    """Whether the fields of a dataclass are all of its state: not of an estimator, which has fitted attributes."""
+    return is_dataclass(kind) and not hasattr(kind, "get_params")
+
+
 def state_of(value: object) -> dict[str, object]:
     """The attributes that define an object of a listed type."""
-    if is_dataclass(value):
-        return {name: getattr(value, name) for name in _stored_fields(value.__class__)}
+    kind: typing.Any = type(value)
+    if _is_record(kind):
+        return {name: getattr(value, name) for name in _stored_fields(kind)}
     return dict(vars(value))
 
 
 def create(kind: type, state: State) -> object:
     """An object with this state, which passed `check_state`."""
-    if is_dataclass(kind):
+    if _is_record(kind):
         return kind(**state)
     found: object = object.__new__(kind)
     vars(found).update(state)
@@ -257,7 +263,7 @@ def check_state(kind: type, state: State) -> None:
     """Reject attributes that objects of a type do not have, and values that are not allowed, by `InvalidState`."""
     name = kind.__name__
     hints: dict[str, object] = {}
-    if is_dataclass(kind):
+    if _is_record(kind):
         needed = allowed = set(_stored_fields(kind))
         hints = _hints(kind)
     else:

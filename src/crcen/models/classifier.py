@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import field, replace
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,7 +34,7 @@ from crcen.models.fitting import (
     usable,
 )
 from crcen.models.incremental import IncrementalFit
-from crcen.models.options import OUT_OF_FOLD, Calibration, GroupedParameters, reject_foreign_parameters
+from crcen.models.options import OUT_OF_FOLD, Calibration, GroupedParameters, estimator
 from crcen.models.probability import PROBABILITIES, probability_folds
 from crcen.models.schedule_cut import Train, is_cut, train_to_cut
 from crcen.models.search.folds import Fold
@@ -52,6 +54,7 @@ from crcen.training.recipe import ONE_AGAINST_ALL, Inputs, Recipe, Schedule
 _FEWEST_FOR_FOLDS = 3
 
 
+@estimator
 class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedParameters):  # type: ignore[misc]
     """Neural networks for rare events, decided at a stated price.
 
@@ -146,40 +149,23 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
     True
     """
 
-    losses: tuple[str, ...] = ("cross_entropy", ONE_AGAINST_ALL)  # of a schedule
-    is_control = False  # whether the training weight stays what it is after training, too
-    can_cut = True  # whether folds may choose the number of epochs
-    _column_scales: bool | str = "auto"  # unless told
+    losses: ClassVar[tuple[str, ...]] = ("cross_entropy", ONE_AGAINST_ALL)  # of a schedule
+    is_control: ClassVar[bool] = False  # whether decisions keep the training weights
+    can_cut: ClassVar[bool] = True  # whether folds may choose the number of epochs
+    _column_scales: ClassVar[bool | str] = "auto"  # where `Inputs` leaves them open
 
-    @reject_foreign_parameters
-    def __init__(
-        self,
-        weighting: WeightingLike | ThresholdGoal = "balanced",
-        *,
-        hidden: object = (64, 32),
-        l2: float = 1e-3,
-        n_members: int = 4,
-        max_epochs: int | None = None,
-        schedule: Schedule | None = None,
-        encoding: str | Inputs = "auto",
-        calibration: str | Calibration | None = "out_of_fold",
-        pos_label: object = None,
-        device: str = "auto",
-        random_state: Seed = None,
-        verbose: int = 0,
-    ) -> None:
-        self.weighting = weighting
-        self.hidden = hidden
-        self.l2 = l2
-        self.n_members = n_members
-        self.max_epochs = max_epochs
-        self.schedule = schedule
-        self.encoding = encoding
-        self.calibration = calibration
-        self.pos_label = pos_label
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
+    weighting: WeightingLike | ThresholdGoal = field(default="balanced", kw_only=False)
+    hidden: object = (64, 32)
+    l2: float = 1e-3
+    n_members: int = 4
+    max_epochs: int | None = None
+    schedule: Schedule | None = None
+    encoding: str | Sequence[str] | Inputs = "auto"
+    calibration: str | Calibration | None = "out_of_fold"
+    pos_label: object = None
+    device: str = "auto"
+    random_state: Seed = None
+    verbose: int = 0
 
     def fit(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> CRCENClassifier:
         """Train on rows X with labels y.

@@ -12,7 +12,7 @@ from sklearn.utils import Tags
 
 from crcen.exceptions import InvalidParameter
 from crcen.models.classifier import CRCENClassifier
-from crcen.models.options import Calibration, reject_foreign_parameters
+from crcen.models.options import Calibration, estimator
 from crcen.models.schedule_cut import Train
 from crcen.models.validation import Seed
 from crcen.theory.goals import ThresholdGoal
@@ -22,6 +22,7 @@ from crcen.training.parameters import group
 from crcen.training.recipe import Inputs, Recipe, Schedule
 
 
+@estimator
 class ModuleClassifier(CRCENClassifier):
     """A PyTorch module as a classifier for rare events: rows of any shape, two classes or more.
 
@@ -73,7 +74,6 @@ class ModuleClassifier(CRCENClassifier):
     takes_any_shape = True  # of rows
     can_cut = False  # an optimizer of their own has no schedule to cut
 
-    @reject_foreign_parameters
     def __init__(
         self,
         module: object = None,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cache, wraps
-from inspect import get_annotations, signature, unwrap
-from typing import Any, ParamSpec, Self, get_args
+from inspect import get_annotations, signature
+from typing import Any, Self, TypeVar, dataclass_transform, get_args
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -83,15 +84,11 @@ class Calibration(Checked):
         return self.balance == AUTO and self.probability in (AUTO, "shift")
 
     def settled(self, *, has_folds: bool = True) -> tuple[bool | str, str]:
-        """``balance`` and ``probability`` with ``"auto"`` decided.
-
-        A map is fitted if the bias is solved for out of fold as well: with ``balance=True`` the key equation is exact
-        on the training rows, and a map would change that.
-        """
+        """``balance`` and ``probability`` with ``"auto"`` decided."""
         balance, probability = self.balance, self.probability
         if balance == AUTO:
             balance = OUT_OF_FOLD if has_folds else True
-        if probability == AUTO:
+        if probability == AUTO:  # a map would change the key equation, which balance=True makes exact
             probability = "temperature" if isinstance(balance, str) and has_folds else "shift"
         return balance, probability
 
@@ -133,7 +130,7 @@ class Search(Checked):
     memory_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what has no meaning."""
+        """Validate."""
         bound = self.memory_bytes
         self._set(
             n_settings=number("n_settings", self.n_settings, low=1, integer=True),
@@ -144,16 +141,11 @@ class Search(Checked):
             memory_bytes=None if bound is None else number("memory_bytes", bound, low=1, integer=True),
         )
 
-    @property
-    def drops_settings(self) -> bool:
-        """Whether settings may end early."""
-        return self.halving and not self.one_standard_error
-
 
 # -- groups in set_params, and hints -----------------------------------------------------------------------------------
 
 
-_Given = ParamSpec("_Given")
+_Kind = TypeVar("_Kind", bound=type)
 
 # Name of scikit-learn's networks, or of an earlier version, and what to write instead.
 HINTS = {
@@ -169,15 +161,19 @@ HINTS = {
 }
 
 
-def reject_foreign_parameters(initialise: Callable[_Given, None]) -> Callable[_Given, None]:
-    """Make an ``__init__`` reject names of other libraries, and parameters of a group; its signature stays."""
+@dataclass_transform(kw_only_default=True)
+def estimator(kind: _Kind) -> _Kind:
+    """Make a class an estimator: its annotated parameters form ``__init__``, which rejects names of other libraries."""
+    made: Any = kind if "__init__" in vars(kind) else dataclass(eq=False, repr=False, kw_only=True)(kind)
+    initialise = made.__init__
 
     @wraps(initialise)
-    def checked(*args: _Given.args, **kwargs: _Given.kwargs) -> None:
-        _reject(args[0], kwargs)
-        initialise(*args, **kwargs)
+    def checked(self: Estimator, *args: object, **kwargs: object) -> None:
+        _reject(self, kwargs)
+        initialise(self, *args, **kwargs)
 
-    return checked
+    made.__init__ = checked
+    return kind
 
 
 class GroupedParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -187,7 +183,7 @@ class GroupedParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn ha
         """Parameters of this estimator by name; ``deep`` adds those of its groups, as ``schedule__learning_rate``."""
         found: dict[str, Any] = super().get_params(deep=deep)
         if deep:
-            for name, kind in _groups(unwrap(type(self).__init__)):
+            for name, kind in _groups(self).items():
                 try:
                     group = _as_group(found[name], kind)
                 except InvalidParameter:  # `fit` rejects it
@@ -196,36 +192,18 @@ class GroupedParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn ha
         return found
 
     def set_params(self, **params: object) -> Self:
-        """Set parameters of this estimator, as in scikit-learn.
-
-        Parameters
-        ----------
-        **params
-            Parameters by name; those of a group as ``schedule=Schedule(learning_rate=0.02)`` or
-            ``schedule__learning_rate=0.02``.
-
-        Returns
-        -------
-        self
-        """
+        """Set parameters by name, as in scikit-learn; those of a group also as ``schedule__learning_rate=0.02``."""
         _reject(self, params)
-        kinds = dict(_groups(unwrap(type(self).__init__)))
-        own: dict[str, object] = {}
-        nested: dict[str, dict[str, object]] = {}
-        for key, value in params.items():
+        kinds, nested = _groups(self), dict[str, dict[str, object]]()
+        for key in [key for key in params if "__" in key and key.partition("__")[0] in kinds]:
             name, _, field = key.partition("__")
-            if field and name in kinds:
-                nested.setdefault(name, {})[field] = value
-            else:
-                own[key] = value
-        super().set_params(**own)
+            nested.setdefault(name, {})[field] = params.pop(key)
+        super().set_params(**params)
         for name, values in nested.items():
-            kind = kinds[name]
-            unknown = sorted(set(values) - {field.name for field in fields(kind)})
-            if unknown:
-                allowed = ", ".join(field.name for field in fields(kind))
-                raise ValueError(f"{kind.__name__} has no parameter {unknown[0]!r}: use one of {allowed}.")
-            setattr(self, name, replace(_as_group(getattr(self, name), kind), **values))
+            allowed = [field.name for field in fields(kinds[name])]
+            for field in sorted(set(values).difference(allowed)):
+                raise ValueError(f"{kinds[name].__name__} has no parameter {field!r}: use one of {', '.join(allowed)}.")
+            setattr(self, name, replace(_as_group(getattr(self, name), kinds[name]), **values))
         return self
 
 
@@ -239,38 +217,32 @@ def _as_group(value: Any, kind: Any) -> Any:
 
 
 def _reject(estimator: Estimator, given: Iterable[str]) -> None:
-    own = signature(type(estimator).__init__).parameters
-    for name in given:
-        instead = None if name in own else _places(unwrap(type(estimator).__init__)).get(name)
-        if instead:
-            raise TypeError(f"{type(estimator).__name__} has no parameter {name!r}: use {instead}.")
+    """Raise an error for names of other libraries and parameters of a group; it says what to write instead."""
+    kind: Any = type(estimator)
+    foreign = [name for name in given if name not in signature(kind.__init__).parameters]
+    if foreign:
+        held = [(field.name, name, group) for name, group in _groups(estimator).items() for field in fields(group)]
+        instead = HINTS | {field: f"{name}={group.__name__}({field}=…)" for field, name, group in held}
+        for name in foreign:
+            if name in instead:
+                raise TypeError(f"{kind.__name__} has no parameter {name!r}: use {instead[name]}.")
+
+
+def _groups(estimator: Estimator) -> dict[str, Any]:
+    """Parameters of an estimator that take a group, with its class."""
+    kind: Any = type(estimator)
+    return _groups_of(kind)
 
 
 @cache
-def _groups(initialise: Callable[..., None]) -> tuple[tuple[str, Any], ...]:
-    """Parameters of a constructor that take a group, with its class."""
-    return tuple(
-        (name, kind)
-        for name, annotation in _annotations(initialise).items()
-        for kind in get_args(annotation)
-        if isinstance(kind, type) and issubclass(kind, Checked)
-    )
-
-
-@cache
-def _places(initialise: Callable[..., None]) -> dict[str, str]:
-    """What to write instead of a name: the group among a constructor's parameters that holds it, or a hint."""
-    held = {
-        field.name: f"{name}={kind.__name__}({field.name}=…)"
-        for name, kind in _groups(initialise)
-        for field in fields(kind)
+def _groups_of(kind: Any) -> dict[str, Any]:
+    hints: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        with suppress(NameError):  # a subclass may name types that its module lacks
+            hints |= get_annotations(base, eval_str=True)
+    return {
+        name: group
+        for name in signature(kind.__init__).parameters
+        for group in get_args(hints.get(name))
+        if isinstance(group, type) and issubclass(group, Checked)
     }
-    return HINTS | held
-
-
-def _annotations(initialise: Callable[..., None]) -> dict[str, Any]:
-    """Annotations as types, also if a module keeps them as text; none if a subclass names types it lacks."""
-    try:
-        return get_annotations(initialise, eval_str=True)
-    except NameError:
-        return {}

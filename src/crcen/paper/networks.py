@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
@@ -16,11 +17,11 @@ from crcen._support.extras import need
 from crcen.exceptions import InvalidInput
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitted import transactional_fit
-from crcen.models.options import Calibration, GroupedParameters, reject_foreign_parameters
+from crcen.models.options import Calibration, GroupedParameters, estimator
 from crcen.models.validation import check_choice, check_labels, check_number, check_rows
 from crcen.paper import Array, Bools, Index, Labelled, Seed, Values
 from crcen.theory.labels import Labels
-from crcen.theory.price import CostRatio, Price, WeightingLike
+from crcen.theory.price import CostRatio, Price
 from crcen.training.recipe import Inputs, Schedule
 
 # The paper's network: one standardised hidden layer, trained at the price, balanced on the training rows.
@@ -29,6 +30,7 @@ _SAMPLERS = {"smote": "SMOTE", "adasyn": "ADASYN"}
 _MAX_PAIRS_AT_ONCE = 2**17  # in prediction
 
 
+@estimator
 class CSMLPClassifier(CRCENClassifier):
     """Networks trained on class-weighted squared error with targets ±1 (Castro and Braga 2013).
 
@@ -42,37 +44,11 @@ class CSMLPClassifier(CRCENClassifier):
     losses = ("squared_error",)
     _column_scales = False
 
-    @reject_foreign_parameters
-    def __init__(
-        self,
-        weighting: WeightingLike = "balanced",
-        *,
-        hidden: object = (32,),
-        l2: float = 1e-4,
-        n_members: int = 1,
-        max_epochs: int | None = None,
-        schedule: Schedule | None = None,
-        encoding: str | Inputs = "standard",
-        calibration: str | Calibration | None = None,
-        pos_label: object = None,
-        device: str = "auto",
-        random_state: Seed = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            weighting,
-            hidden=hidden,
-            l2=l2,
-            n_members=n_members,
-            max_epochs=max_epochs,
-            schedule=schedule,
-            encoding=encoding,
-            calibration=calibration,
-            pos_label=pos_label,
-            device=device,
-            random_state=random_state,
-            verbose=verbose,
-        )
+    hidden: object = (32,)
+    l2: float = 1e-4
+    n_members: int = 1
+    encoding: str | Sequence[str] | Inputs = "standard"
+    calibration: str | Calibration | None = None
 
 
 class MovedThresholdClassifier(CRCENClassifier):
@@ -90,6 +66,7 @@ class MovedThresholdClassifier(CRCENClassifier):
         return price.replace(None)
 
 
+@estimator
 class ResampledClassifier(ClassifierMixin, GroupedParameters):  # type: ignore[misc]
     """Standardise, oversample the minority class to a ratio of 1:1, train a plain network (λ = ½), decide at ½.
 
@@ -103,27 +80,14 @@ class ResampledClassifier(ClassifierMixin, GroupedParameters):  # type: ignore[m
         As in `CRCENClassifier`.
     """
 
-    @reject_foreign_parameters
-    def __init__(
-        self,
-        sampler: str = "smote",
-        *,
-        hidden: object = (32,),
-        l2: float = 1e-4,
-        max_epochs: int | None = None,
-        schedule: Schedule | None = None,
-        n_members: int = 1,
-        device: str = "auto",
-        random_state: Seed = None,
-    ) -> None:
-        self.sampler = sampler
-        self.hidden = hidden
-        self.l2 = l2
-        self.max_epochs = max_epochs
-        self.schedule = schedule
-        self.n_members = n_members
-        self.device = device
-        self.random_state = random_state
+    sampler: str = field(default="smote", kw_only=False)
+    hidden: object = (32,)
+    l2: float = 1e-4
+    max_epochs: int | None = None
+    schedule: Schedule | None = None
+    n_members: int = 1
+    device: str = "auto"
+    random_state: Seed = None
 
     def resample(self, X: Array, y: Labelled) -> tuple[Array, Labelled]:
         """Rows and labels after rebalancing, in the units of X."""

@@ -7,6 +7,7 @@ workers carry it. Values that depend on the data (``"auto"``, ``None``) are set 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -147,7 +148,7 @@ class Inputs(Checked):
         ``False`` uses the inputs unchanged, whatever the encoding.
     """
 
-    encoding: str | tuple[str, ...] = "auto"
+    encoding: str | Sequence[str] = "auto"
     bins: int = 12
     missing: str = "error"
     column_scales: bool | str | None = None

@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import joblib
 import numpy as np
@@ -45,6 +45,7 @@ from crcen.training.network import Member
 _REPEATS = 4  # fits of every member with the most effort, each with a seed and folds of its own
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Networks and boosted trees that decide together at a stated price.
 
@@ -101,30 +102,16 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
     >>> print(clf.leaderboard_[0])  # doctest: +SKIP
     """
 
-    def __init__(
-        self,
-        weighting: WeightingLike | ThresholdGoal = "balanced",
-        *,
-        members: str | Sequence[str | Estimator] | None = None,
-        effort: str = "standard",
-        cv: Splitter = 4,
-        time_limit: float | None = None,
-        n_jobs: int | None = None,
-        pos_label: object = None,
-        device: str = "auto",
-        random_state: Seed = None,
-        verbose: int = 0,
-    ) -> None:
-        self.weighting = weighting
-        self.members = members
-        self.effort = effort
-        self.cv = cv
-        self.time_limit = time_limit
-        self.n_jobs = n_jobs
-        self.pos_label = pos_label
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
+    weighting: WeightingLike | ThresholdGoal = field(default="balanced", kw_only=False)
+    members: str | Sequence[str | Estimator] | None = None
+    effort: str = "standard"
+    cv: Splitter = 4
+    time_limit: float | None = None
+    n_jobs: int | None = None
+    pos_label: object = None
+    device: str = "auto"
+    random_state: Seed = None
+    verbose: int = 0
 
     takes_missing = True  # trees and networks both learn from missing values
 

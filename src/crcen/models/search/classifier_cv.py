@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,7 +30,7 @@ from crcen.models.fitting import (
     solved_at_price,
     usable,
 )
-from crcen.models.options import AUTO, OUT_OF_FOLD, Calibration, Search, reject_foreign_parameters
+from crcen.models.options import AUTO, OUT_OF_FOLD, Search, estimator
 from crcen.models.probability import PROBABILITIES
 from crcen.models.search.folds import checked_folds
 from crcen.models.search.grid import (
@@ -54,20 +53,21 @@ from crcen.models.search.run import (
     refit_settings,
     widened,
 )
-from crcen.models.validation import Seed, check_classes, check_rows, check_weights
+from crcen.models.validation import check_classes, check_rows, check_weights
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
 from crcen.theory.labels import Labels
-from crcen.theory.price import WeightingLike, is_price_of_two
+from crcen.theory.price import is_price_of_two
 from crcen.theory.rows import Array, Rows, Splitter
 from crcen.training.engines import trainer_on
 from crcen.training.parameters import group
-from crcen.training.recipe import Inputs, Recipe, Schedule
+from crcen.training.recipe import Inputs, Recipe
 
 _HIDDEN, _L2, _ENCODINGS = [(64,), (64, 32)], (1e-4, 1e-3, 1e-2, 1e-1), ("standard", "steps")
 
 
+@estimator
 class CRCENClassifierCV(CRCENClassifier):
     """CRCEN networks with cross-validated hidden units, penalty, epochs and, if several are given, weighting.
 
@@ -119,41 +119,11 @@ class CRCENClassifierCV(CRCENClassifier):
         Folds, scoring, seconds of search and refit.
     """
 
-    @reject_foreign_parameters
-    def __init__(
-        self,
-        weighting: WeightingLike | ThresholdGoal = "balanced",
-        *,
-        hidden: object = None,
-        l2: Any = _L2,
-        n_members: int = 4,
-        cv: Splitter = 4,
-        search: Search | None = None,
-        max_epochs: int | None = None,
-        schedule: Schedule | None = None,
-        encoding: str | Sequence[str] | Inputs = _ENCODINGS,
-        calibration: str | Calibration | None = "out_of_fold",
-        pos_label: object = None,
-        device: str = "auto",
-        random_state: Seed = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            weighting,
-            hidden=hidden,
-            l2=l2,
-            n_members=n_members,
-            max_epochs=max_epochs,
-            schedule=schedule,
-            encoding=encoding,  # type: ignore[arg-type]  # several are searched
-            calibration=calibration,
-            pos_label=pos_label,
-            device=device,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.cv = cv
-        self.search = search
+    hidden: object = None
+    l2: float | Sequence[float] = _L2  # type: ignore[assignment]  # several are searched
+    encoding: str | Sequence[str] | Inputs = _ENCODINGS
+    cv: Splitter = 4
+    search: Search | None = None
 
     def fit(
         self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
@@ -185,7 +155,7 @@ class CRCENClassifierCV(CRCENClassifier):
             train = trainer_on(search.engine, X, rows.engine_target, len(classes), **how)
             run = SearchRun(rows, scoring, seed, train, search.memory_bytes)
             first = part_of(progress, 0.0, 0.5)
-            if search.drops_settings:
+            if search.halving and not search.one_standard_error:
                 outcomes = run.screened(settings, progress=first)
             else:
                 outcomes = run.outcomes(settings, halving=False, progress=first)
@@ -230,7 +200,7 @@ class CRCENClassifierCV(CRCENClassifier):
             )
         hidden = _HIDDEN if self.hidden is None else self.hidden
         hidden = hidden if isinstance(hidden, list) else [hidden]
-        l2 = list(self.l2) if isinstance(self.l2, list | tuple | np.ndarray) else [self.l2]
+        l2 = list(np.atleast_1d(np.array(self.l2, dtype=object)))
         inputs = self._inputs()
         given = _ENCODINGS if inputs.encoding == "auto" and isinstance(self.encoding, Inputs) else inputs.encoding
         encodings = list(given) if isinstance(given, tuple) else [given]
