@@ -15,7 +15,7 @@ from sklearn.svm import LinearSVC
 
 import crcen
 from crcen.exceptions import DataUnavailable
-from crcen.theory.class_means import class_means
+from crcen.theory.key_equation import class_means
 
 HOSTILE = '</script><script>window.hacked=1</script><img src=x onerror="window.hacked=2">'
 

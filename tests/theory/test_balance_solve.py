@@ -12,14 +12,7 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 from crcen.exceptions import InvalidInput
-from crcen.theory.balance import (
-    BalanceRows,
-    balance_shift,
-    class_shifts,
-    relative_residual,
-    solve_balance,
-    solve_shift,
-)
+from crcen.theory.balance import BalanceRows, balance_shift, class_shifts, relative_residual, solve_balance, solve_shift
 from crcen.theory.decision import softmax
 from crcen.theory.price import Alpha, CostRatio, Lam, Price
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.class_means import (
+from crcen.theory.key_equation import (
     MeanBounds,
     class_means,
     copies_per_positive,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score
 
-from crcen import InvalidParameter
+from crcen import InvalidInput, InvalidParameter
 from crcen.theory.curves import DecisionCurves, ThresholdCurve, average_precision, roc_area
 
 
@@ -100,5 +100,5 @@ def test_prices_must_be_prices(rows):
     y, p, _ = rows
     with pytest.raises(InvalidParameter, match="above 0"):
         DecisionCurves(y, p).net_benefit([0.0, 1.0])
-    with pytest.raises(InvalidParameter, match="one value for each"):
+    with pytest.raises(InvalidInput, match="one value for each"):
         DecisionCurves(y, p[:5])

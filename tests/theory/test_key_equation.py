@@ -15,9 +15,9 @@ from scipy.stats import binom, kstest, norm
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.balance import class_shifts
-from crcen.theory.class_means import class_means
 from crcen.theory.decision import softmax, weighted_probability
 from crcen.theory.key_equation import (
+    class_means,
     judge_equations,
     key_equation,
     key_equation_of_logits,

@@ -13,17 +13,7 @@ from hypothesis import strategies as st
 from crcen import CostMatrix
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.labels import Labels
-from crcen.theory.price import (
-    Alpha,
-    Budget,
-    CostRatio,
-    Lam,
-    Price,
-    alpha_of,
-    as_spec,
-    cost_ratio_of,
-    resolve,
-)
+from crcen.theory.price import Alpha, Budget, CostRatio, Lam, Price, alpha_of, as_spec, cost_ratio_of, resolve
 
 SPECS = [Lam, Alpha, CostRatio, Budget]
 prices = st.floats(1e-3, 1e3)

@@ -11,19 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.decisions.expense_curve import CurveRows, ExpenseCurve, has_held_out_rows, out_of_fold_posterior
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.checks import check_probabilities, check_row_weights, class_totals
+from crcen.theory.checks import check_clusters, check_probabilities, check_row_weights, class_totals
 from crcen.theory.goals import RowsByProbability, ThresholdGoal, price_of_threshold
 from crcen.theory.intervals import share_interval
 from crcen.theory.labels import Labels
-from crcen.theory.metrics import (
-    ConfusionCounts,
-    DecisionCounts,
-    confusion_counts,
-    decision_counts,
-    percentile_interval,
-)
+from crcen.theory.metrics import ConfusionCounts, DecisionCounts, confusion_counts, decision_counts, percentile_interval
 from crcen.theory.price import CostRatio, positive_number
-from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, Shown, as_numpy, in_one_line
+from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, ShownInOneLine, as_numpy
 
 Interval = tuple[float, float]
 
@@ -31,8 +25,8 @@ _SWEEPS = 1000
 _LARGEST = 60.0  # of log weights: beyond that the other classes are never decided
 
 
-@dataclass(frozen=True)
-class ChosenWeighting(Shown):
+@dataclass(frozen=True, repr=False)
+class ChosenWeighting(ShownInOneLine):
     """The price that meets a goal, and the expected results."""
 
     weighting: CostRatio  # to train at, or to give to `crcen.decide` with the natural posterior
@@ -67,8 +61,6 @@ class ChosenWeighting(Shown):
             for name, three in values.items()
         }
         return {"goal": self.target, "confidence": self.confidence, "threshold": self.threshold, **plain}
-
-    __repr__ = in_one_line
 
     def __str__(self) -> str:
         def line(name: str, value: float, interval: Interval) -> str:
@@ -193,9 +185,7 @@ def choose_on(
 ) -> ChosenWeighting:
     """`choose_weighting` on rows whose probabilities are known."""
     weights = weights / weights.mean()  # their unit has no meaning
-    groups = None if clusters is None else np.asarray(as_numpy(clusters))
-    if groups is not None and groups.shape != target.shape:
-        raise InvalidParameter(f"clusters must have one value for each of the {target.size} rows, got {groups.shape}")
+    groups = check_clusters(clusters, target.size)
     if rate is not None:
         rate = positive_number(rate, "rate")
     if not isinstance(goal, ThresholdGoal):

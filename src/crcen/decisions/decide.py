@@ -16,7 +16,7 @@ from crcen.theory.goals import ThresholdGoal
 from crcen.theory.labels import Labels
 from crcen.theory.metrics import ConfusionCounts, DecisionCounts, confusion_counts, decision_counts
 from crcen.theory.price import Alpha, CostRatio, Goal, Price, WeightingLike, as_spec, cost_ratio_of, resolve
-from crcen.theory.rows import Array, Estimator, Index, Rows, Shown, in_one_line
+from crcen.theory.rows import Array, Estimator, Index, Rows, ShownInOneLine
 
 
 def _positive_column(p: ArrayLike) -> Array:
@@ -102,8 +102,8 @@ def decide(
     return _cost_matrix(price, n_pos, n_neg).decide(_positive_column(p))
 
 
-@dataclass(frozen=True, eq=False)
-class DecisionSummary(Shown):
+@dataclass(frozen=True, eq=False, repr=False)
+class DecisionSummary(ShownInOneLine):
     """Decisions at a price: expected by the probabilities and, if labels are known, realised."""
 
     names: tuple[object, ...]  # possible decisions: "no alarm" and "alarm", or the classes and further actions
@@ -162,8 +162,6 @@ class DecisionSummary(Shown):
         if self.marginal_price is None:
             raise AttributeError("decisions between classes or actions have no alarms: see n_decided and expected.")
         return 1
-
-    __repr__ = in_one_line
 
     def __str__(self) -> str:
         if self.marginal_price is not None:

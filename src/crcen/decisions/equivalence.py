@@ -15,11 +15,11 @@ from crcen.models.search.weight_path import path_logits
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.metrics import bootstrap_sums, percentile_interval
 from crcen.theory.price import Price, WeightingLike
-from crcen.theory.rows import Estimator, Rows, Shown, Splitter, in_one_line
+from crcen.theory.rows import Estimator, Rows, ShownInOneLine, Splitter
 
 
-@dataclass(frozen=True)
-class EquivalenceReport(Shown):
+@dataclass(frozen=True, repr=False)
+class EquivalenceReport(ShownInOneLine):
     """Two ways to decide at one price, on rows that neither was trained on; costs in false alarms for 1,000 rows."""
 
     weighting: Price
@@ -40,8 +40,6 @@ class EquivalenceReport(Shown):
         if high < 0.0:
             return "trained cheaper"
         return "cut cheaper" if low > 0.0 else "no difference shown"
-
-    __repr__ = in_one_line
 
     def __str__(self) -> str:
         low, high = self.difference_interval

@@ -16,26 +16,14 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.fitted import FittedEnsemble
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.search.weight_path import path_logits
-from crcen.theory.checks import check_binary_target, check_probabilities, check_row_weights, class_totals
+from crcen.theory.checks import check_binary_rows, check_row_weights, class_totals
 from crcen.theory.decision import sigmoid, weighted_probability
 from crcen.theory.expense import ExpenseStep, ExpenseTable, expense_table
 from crcen.theory.key_equation import KeyEquation, key_equation, key_equation_of_logits
 from crcen.theory.labels import Labels
 from crcen.theory.metrics import ConfusionCounts, bootstrap_sums, confusion_counts, percentile_interval
 from crcen.theory.price import Alpha, Price, WeightingLike, resolve
-from crcen.theory.rows import (
-    Array,
-    Axes,
-    Bools,
-    DataFrame,
-    Estimator,
-    Index,
-    Rows,
-    Shown,
-    Splitter,
-    as_numpy,
-    in_one_line,
-)
+from crcen.theory.rows import Array, Axes, Bools, DataFrame, Estimator, Index, Rows, ShownInOneLine, Splitter, as_numpy
 
 if TYPE_CHECKING:
     from crcen.report.displays import ExpenseCurveDisplay
@@ -92,8 +80,8 @@ class CurveStep:
         return wrong if self.kind == "threshold" else f"{wrong}, or the ranking changed from one network to the next"
 
 
-@dataclass(frozen=True, eq=False)
-class ExpenseCurve(Shown):
+@dataclass(frozen=True, eq=False, repr=False)
+class ExpenseCurve(ShownInOneLine):
     """Counts along a path of weights, the expense of every step, its bracket, its interval and a verdict.
 
     Make one with `from_predictions` (one model's threshold moves: a step outside its bracket is about the
@@ -138,9 +126,7 @@ class ExpenseCurve(Shown):
         level, n_resamples, random_state
             Of the bootstrap.
         """
-        target, chance = check_binary_target(y), check_probabilities(p, "p")
-        if chance.shape != target.shape:
-            raise InvalidInput(f"p must be (n,) with one posterior for each of {target.size} rows, got {chance.shape}")
+        target, chance = check_binary_rows(y, p, "p")
         weights = check_row_weights(sample_weight, target.size)
         totals = class_totals(target, weights)
         path = tuple(resolve(weighting, *totals) for weighting in _path(weightings))
@@ -321,8 +307,6 @@ class ExpenseCurve(Shown):
         from crcen.report.displays import ExpenseCurveDisplay
 
         return ExpenseCurveDisplay(self).plot(ax=ax)
-
-    __repr__ = in_one_line
 
     def __str__(self) -> str:
         lines = [f"Expense: {self.description} ({self.source})"]

@@ -10,11 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.exceptions import InvalidInput
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.parallel import parallel_fits
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.validation import check_weights, count_rows, take_rows
+from crcen.theory.checks import check_clusters, check_whole_number
 from crcen.theory.labels import Labels
 from crcen.theory.price import CostRatio, Price, WeightingLike
 from crcen.theory.residual_test import TrainingError, pair_sums, quadratic_form, sums_of_columns
@@ -85,8 +86,7 @@ def training_error(
     if classes.ndim != 1 or len(classes) < 2:
         raise InvalidInput(f"model must be a fitted classifier of two classes or more, got {type(model).__name__}")
     for name, number, least in (("n_fits", n_fits, 3), ("max_rows", max_rows, 10)):
-        if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < least:
-            raise InvalidParameter(f"{name} must be a whole number of at least {least}, got {number!r}")
+        check_whole_number(number, name, least)
     labels = np.asarray(as_numpy(y))
     if labels.ndim != 1 or not np.isin(labels, classes).all():
         raise InvalidInput(f"y must hold the model's labels {classes.tolist()}, one for each training row")
@@ -97,11 +97,8 @@ def training_error(
     size = min(int(_SHARE * len(labels)), int(max_rows))
     sizes = np.ones(len(labels)) if weights is None else weights
     of_all = size / (len(labels) - size)
-    groups = None
-    if clusters is not None:
-        groups = np.unique(np.asarray(as_numpy(clusters)), return_inverse=True)[1].ravel()
-        if len(groups) != len(labels):
-            raise InvalidInput(f"clusters must have one value for each of the {len(labels)} rows, got {len(groups)}")
+    related = check_clusters(clusters, len(labels))
+    groups = None if related is None else np.unique(related, return_inverse=True)[1].ravel()
     parts = [_part_with_all(labels, size, rng, len(classes), groups) for _ in range(int(n_fits))]
     own = Labels.of_model(model) if len(classes) == 2 else Labels(classes)
     numbers = own.encode(labels)

@@ -16,9 +16,8 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.report.curves import ReliabilityGroup, reliability_groups
 from crcen.report.evidence import gather
 from crcen.theory.checks import check_binary_target, check_probabilities, check_row_weights, class_totals
-from crcen.theory.class_means import means_by_law
 from crcen.theory.curves import DecisionCurves
-from crcen.theory.key_equation import KeyEquation, key_equation
+from crcen.theory.key_equation import KeyEquation, key_equation, means_by_law
 from crcen.theory.labels import Labels
 from crcen.theory.price import CostRatio, WeightingLike, resolve
 from crcen.theory.rows import Array, Axes, Estimator, Rows

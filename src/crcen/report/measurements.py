@@ -25,11 +25,10 @@ from crcen.report.curves import (
 )
 from crcen.report.evidence import Evidence, kept_by
 from crcen.theory.checks import check_class_probabilities, check_probabilities
-from crcen.theory.class_means import means_by_law
 from crcen.theory.curves import DecisionCurves, ThresholdCurve, average_precision, roc_area
 from crcen.theory.decision import weighted_probability
 from crcen.theory.intervals import Interval, share_interval
-from crcen.theory.key_equation import KeyEquation
+from crcen.theory.key_equation import KeyEquation, means_by_law
 from crcen.theory.limits import EXPENSE_Z, LEAST_VARIANCE
 from crcen.theory.metrics import Quality, log_losses, measure_quality
 from crcen.theory.price import CostRatio

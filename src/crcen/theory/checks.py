@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crcen.exceptions import InvalidInput
-from crcen.theory.rows import Array, as_numpy
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.rows import Array, Clusters, as_numpy
 
 # Rounding of types that NumPy does not have: half the distance of two neighbours at 1.
 _ROUNDING = {"torch.bfloat16": 2.0**-8, "torch.float16": 2.0**-11}
@@ -120,3 +120,28 @@ def class_totals(positive: NDArray[np.bool_], weights: Array) -> tuple[float, fl
             raise InvalidInput(f"both classes must have rows of positive weight, got {got}")
         totals.append(total)
     return totals[0], totals[1]
+
+
+def check_binary_rows(y: ArrayLike, p: ArrayLike, name: str = "q") -> tuple[NDArray[np.bool_], Array]:
+    """0/1 or bool labels, and probabilities of the positive class, one for each of them."""
+    positive, chances = check_binary_target(y), check_probabilities(p, name)
+    if chances.shape != positive.shape:
+        raise InvalidInput(
+            f"{name} must have one value for each of the {positive.size} rows, got shape {chances.shape}"
+        )
+    return positive, chances
+
+
+def check_clusters(clusters: ArrayLike | None, n: int) -> Clusters | None:
+    """The cluster of each of n rows; None without clusters."""
+    found = None if clusters is None else np.asarray(as_numpy(clusters))
+    if found is not None and found.shape != (n,):
+        raise InvalidInput(f"clusters must have one value for each of the {n} rows, got {found.shape}")
+    return found
+
+
+def check_whole_number(value: object, name: str, least: int) -> int:
+    """A whole number, not below a limit."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InvalidParameter(f"{name} must be a whole number of at least {least}, got {value!r}", parameter=name)
+    return int(value)

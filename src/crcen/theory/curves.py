@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidParameter
-from crcen.theory.checks import check_binary_target, check_probabilities, check_row_weights, class_totals
+from crcen.theory.checks import check_binary_rows, check_row_weights, class_totals
 from crcen.theory.rows import Array
 
 
@@ -66,9 +66,7 @@ class DecisionCurves:
     """Labelled rows (0/1, both classes present) with natural probabilities, and every curve of them."""
 
     def __init__(self, y: ArrayLike, p: ArrayLike, sample_weight: ArrayLike | None = None) -> None:
-        target, chance = check_binary_target(y), check_probabilities(p, "p")
-        if chance.shape != target.shape:
-            raise InvalidParameter(f"p must have one value for each of {target.size} rows, got shape {chance.shape}")
+        target, chance = check_binary_rows(y, p, "p")
         weights = check_row_weights(sample_weight, target.size)
         self.n_pos, self.n_neg = class_totals(target, weights)
         curve = ThresholdCurve(target, chance)

@@ -16,7 +16,7 @@ from crcen.theory.checks import check_not_negative
 from crcen.theory.limits import EXPENSE_Z, LEAST_VARIANCE
 from crcen.theory.price import Budget, CostRatio, Lam, Price, as_spec, cost_ratio_of
 from crcen.theory.residual_test import two_sided
-from crcen.theory.rows import Array, Shown, in_one_line
+from crcen.theory.rows import Array, ShownInOneLine
 
 PricedWeighting: TypeAlias = Price | Lam | CostRatio | Budget
 
@@ -78,8 +78,8 @@ class ExpenseStep:
         return "above" if self.expense > self.bracket_high * (1.0 + _ROUNDING) else "inside"
 
 
-@dataclass(frozen=True)
-class ExpenseTable(Shown):
+@dataclass(frozen=True, repr=False)
+class ExpenseTable(ShownInOneLine):
     """The steps of a path of weights, in order; each starts where the one before it ends."""
 
     steps: tuple[ExpenseStep, ...]
@@ -105,8 +105,6 @@ class ExpenseTable(Shown):
             {"start": str(step.start), "end": str(step.end), **{name: getattr(step, name) for name in (*names, *rest)}}
             for step in self.steps
         ]
-
-    __repr__ = in_one_line
 
     def __str__(self) -> str:
         lines = [f"{'cost ratio':>21}  {'FN':>15}  {'FP':>15}  {'expense':>9}  verdict"]

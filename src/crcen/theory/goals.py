@@ -17,7 +17,7 @@ from crcen.theory.curves import ThresholdCurve
 from crcen.theory.exact_tests import fewest_rows, one_per_cluster, precision_cut
 from crcen.theory.metrics import row_draws
 from crcen.theory.price import Goal, positive_number
-from crcen.theory.rows import Array, Bools, Index, Shown, in_one_line, plain
+from crcen.theory.rows import Array, Bools, Index, ShownInOneLine, plain
 
 Totals = tuple[Array, Array]
 
@@ -456,8 +456,8 @@ class Review(Goal):
         return ReviewedRows(self, answers, caught, float(middle.sum()), missed, c, saved)
 
 
-@dataclass(frozen=True, eq=False)
-class MetGoal(Shown):
+@dataclass(frozen=True, eq=False, repr=False)
+class MetGoal(ShownInOneLine):
     """A goal met on rows, as their probabilities expect it; prints itself."""
 
     goal: ThresholdGoal
@@ -518,8 +518,6 @@ class MetGoal(Shown):
             "ties": {"rows": tied, "alarms": taken},
         }
 
-    __repr__ = in_one_line
-
     def __str__(self) -> str:
         over = f" over {self.n_periods:,} {self.goal.period}s" if self.n_periods > 1 else ""
         (low, high), (least, most) = self.price, self.thresholds
@@ -536,8 +534,8 @@ class MetGoal(Shown):
         return "\n".join(lines + ([f"  {self.tie_sentence}"] if self.tie_sentence else []))
 
 
-@dataclass(frozen=True, eq=False)
-class ReviewedRows(Shown):
+@dataclass(frozen=True, eq=False, repr=False)
+class ReviewedRows(ShownInOneLine):
     """Rows in three: alarm, review, no alarm; and what the review saves, as probabilities expect it; prints itself."""
 
     review: Review
@@ -577,8 +575,6 @@ class ReviewedRows(Shown):
             "saved": self.saved,
             "break_even": plain(self.break_even),
         }
-
-    __repr__ = in_one_line
 
     def __str__(self) -> str:
         counts, worth = self.counts, ""

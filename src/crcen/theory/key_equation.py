@@ -13,17 +13,18 @@ from numpy.typing import ArrayLike
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.checks import (
-    check_binary_target,
+    check_binary_rows,
     check_class_numbers,
     check_class_probabilities,
+    check_clusters,
+    check_not_negative,
     check_probabilities,
     check_row_weights,
     class_totals,
 )
-from crcen.theory.class_means import means_by_law
 from crcen.theory.decision import sigmoid, softmax
 from crcen.theory.limits import EQUATION_P, fitted_noise
-from crcen.theory.price import Price, WeightingLike, resolve, resolved
+from crcen.theory.price import Price, WeightingLike, alpha_of, cost_ratio_of, resolve, resolved
 from crcen.theory.residual_test import (
     FEWEST_TO_TEST,
     JointResidualSums,
@@ -36,7 +37,19 @@ from crcen.theory.residual_test import (
     sums_of_columns,
     two_sided,
 )
-from crcen.theory.rows import Array, Bools, Index, Shown, as_numpy, effective_rows, in_one_line, p_text, plain, short
+from crcen.theory.rows import (
+    Array,
+    Bools,
+    FloatOrArray,
+    Index,
+    Shown,
+    ShownInOneLine,
+    as_numpy,
+    effective_rows,
+    p_text,
+    plain,
+    short,
+)
 from crcen.theory.tail import ResidualTest, holm, is_lopsided, residual_test, residual_values, variance_of
 
 _OUT_OF_FOLD = "folds share their training rows, so errors cancel out of fold; test on rows that no fold has seen"
@@ -44,11 +57,12 @@ _TOO_FEW = f"fewer than {FEWEST_TO_TEST} rows of a class are too few to test"
 # Sides of a key equation whose logarithms differ by less look alike.
 _SIDES_ALIKE = 0.2
 _PAIRS_SHOWN = 5
+_ROUNDING = 1e-12  # of probabilities
 _NO_TEST = JointTest.none(0, "")
 
 
-@dataclass(frozen=True, eq=False)
-class KeyEquation(Shown):
+@dataclass(frozen=True, eq=False, repr=False)
+class KeyEquation(ShownInOneLine):
     """The key equation on some rows."""
 
     weighting: Price  # its counts are those of the training rows if it came resolved
@@ -195,8 +209,9 @@ class KeyEquation(Shown):
     def _between(self) -> Array:
         return self.flows * (1.0 - np.eye(self.n_classes))
 
-    def _table(self) -> str:
-        names = [str(label) for label in range(self.n_classes)]
+    def table(self, labels: Sequence[object] | None = None) -> str:
+        """A line for each class."""
+        names = [str(label) for label in (labels if labels is not None else range(self.n_classes))]
         width = max(5, *map(len, names))
         lines = [f"{'class':<{width}}  {'flows out':>12}  {'flows in':>12}  {'residual':>10}  {'mean output':>11}"]
         for k, name in enumerate(names):
@@ -207,11 +222,9 @@ class KeyEquation(Shown):
         of_rows = [f"of {self.rows}"] if self.rows else []
         return "\n".join([*of_rows, *lines, f"equations  {self.equations}", f"pairs      {self.pairs}"])
 
-    __repr__ = in_one_line
-
     def __str__(self) -> str:
         if self.n_classes > 2:
-            return self._table()
+            return self.table()
         test = f"not available: {self.z_reason}" if self.z_reason else f"z = {self.z:.3f}, p-value {self.p_value:.3g}"
         return "\n".join(
             [
@@ -273,9 +286,7 @@ def key_equation(
     if np.ndim(as_numpy(q)) == 2:
         columns = check_class_probabilities(q, len(np.asarray(as_numpy(y))))
         return _evaluate(check_class_numbers(y, columns.shape[1]), columns, *how)
-    positive, outputs = check_binary_target(y), check_probabilities(q)
-    if outputs.shape != positive.shape:
-        raise InvalidInput(f"q must have one value for each of the {positive.size} rows, got shape {outputs.shape}")
+    positive, outputs = check_binary_rows(y, q)
     return _evaluate_binary(positive, outputs, 1.0 - outputs, *how)
 
 
@@ -286,12 +297,8 @@ def key_equation_of_logits(
     outputs = np.asarray(as_numpy(logits), dtype=np.float64)
     if outputs.ndim == 2:
         return key_equation(y, softmax(outputs), weighting, sample_weight)
-    positive = check_binary_target(y)
-    if outputs.shape != positive.shape:
-        raise InvalidInput(f"logits must have one value for each of the {positive.size} rows, got {outputs.shape}")
-    return _evaluate_binary(
-        positive, check_probabilities(sigmoid(outputs)), sigmoid(-outputs), weighting, sample_weight
-    )
+    positive, q = check_binary_rows(y, sigmoid(outputs), "logits")
+    return _evaluate_binary(positive, q, sigmoid(-outputs), weighting, sample_weight)
 
 
 def _evaluate_binary(
@@ -377,11 +384,9 @@ class RowTests:
             own = self._sums.slope[k]
             parts = ((self.error.covariance, self.error.degrees), (self.error.least, math.inf))
             uncertainty = [(float(own @ part @ own), degrees) for part, degrees in parts]
-        groups = None if self.clusters is None else np.asarray(as_numpy(self.clusters))
-        if groups is not None and groups.shape != self.y.shape:
-            raise InvalidInput(f"clusters must have one value for each of the {self.y.size} rows, got {groups.shape}")
+        related = check_clusters(self.clusters, self.y.size)
         return residual_test(
-            *(values, self._p, self.y), uncertainty=uncertainty, clusters=groups, is_stratified=self.is_stratified
+            *(values, self._p, self.y), uncertainty=uncertainty, clusters=related, is_stratified=self.is_stratified
         )
 
     def of_two(self, k: int) -> tuple[float, JointTest]:
@@ -687,3 +692,105 @@ def judge_equations(
         factor = float(np.mean(spread[known] / np.diag(variance)[known])) if known.any() else 1.0
     equation = KeyEquation(trained, flows, joint, joint_pairs, np.full(n_classes, np.nan))
     return EquationTest(equation, joint, math.nan, classes, tuple(pairs), joint_pairs, factor)
+
+
+# -- the paper's analysis of class means and recall --------------------------------------------------------------------
+
+
+def _probability(values: Array, what: str) -> FloatOrArray:
+    """Values in [0, 1] up to rounding; anything further out is an error about `what`."""
+    is_inside = (values >= -_ROUNDING) & (values <= 1.0 + _ROUNDING)
+    if not is_inside.all():
+        outside = values[~is_inside].ravel()[0]
+        raise InvalidInput(f"{what} must lie in [0, 1], but the key equation gives {outside:.6g}")
+    inside = np.clip(values, 0.0, 1.0)
+    return float(inside) if inside.ndim == 0 else inside
+
+
+def means_by_law(discrimination: float, alpha: float) -> tuple[float, float]:
+    """Class means by the general-λ law, (1 + rD) / (1 + r) and (1 − D) / (1 + r), r = 1/α; possibly outside [0, 1]."""
+    return (alpha + discrimination) / (1.0 + alpha), alpha * (1.0 - discrimination) / (1.0 + alpha)
+
+
+def class_means(discrimination: float, weighting: WeightingLike) -> tuple[float, float]:
+    """Both class means (positives, negatives) of a network from its discrimination: the general-λ law.
+
+    With r = 1/α: (1 + rD) / (1 + r) and (1 − D) / (1 + r). The key equation alone promises no accuracy, as a constant
+    output satisfies it (D = 0); together with D it determines the class means.
+
+    Parameters
+    ----------
+    discrimination : float
+        D = mean_pos − mean_neg, in [−1, 1]; an error if it is so negative that a class mean would leave [0, 1].
+    weighting : Price, Alpha or "balanced"
+        What gives α.
+    """
+    alpha = alpha_of(weighting)
+    if not -1.0 <= discrimination <= 1.0:
+        raise InvalidInput(f"discrimination is a difference of probabilities in [-1, 1], got {discrimination}")
+    described = f" at discrimination {discrimination:g} and α = {alpha:g}"
+    pos, neg = (
+        float(_probability(np.asarray(mean), f"{name}{described}"))
+        for name, mean in zip(("mean_pos", "mean_neg"), means_by_law(discrimination, alpha), strict=True)
+    )
+    return pos, neg
+
+
+def mean_pos_given(mean_neg: ArrayLike, weighting: WeightingLike) -> FloatOrArray:
+    """Mean output on positives from that on negatives, 1 − mean_neg / α; an error if it leaves [0, 1]."""
+    alpha = alpha_of(weighting)
+    given = check_probabilities(mean_neg, "mean_neg")
+    with np.errstate(over="ignore"):  # a tiny α is refused by the check that follows
+        implied = np.asarray(1.0 - given / alpha)
+    return _probability(implied, f"mean_pos at α = {alpha:g}")
+
+
+def mean_neg_given(mean_pos: ArrayLike, weighting: WeightingLike) -> FloatOrArray:
+    """Mean output on negatives from that on positives, α · (1 − mean_pos); an error if it leaves [0, 1]."""
+    alpha = alpha_of(weighting)
+    given = check_probabilities(mean_pos, "mean_pos")
+    return _probability(np.asarray(alpha * (1.0 - given)), f"mean_neg at α = {alpha:g}")
+
+
+@dataclass(frozen=True)
+class MeanBounds:
+    """Bounds of the class means by the key equation alone: a lower one for positives, an upper one for negatives."""
+
+    min_mean_pos: float
+    max_mean_neg: float
+
+
+def mean_bounds(weighting: WeightingLike) -> MeanBounds:
+    """Bounds for any network that satisfies the key equation: mean_pos ≥ 1 − 1/α and mean_neg ≤ α."""
+    alpha = alpha_of(weighting)
+    return MeanBounds(min_mean_pos=max(0.0, 1.0 - 1.0 / alpha), max_mean_neg=min(1.0, alpha))
+
+
+def _cantelli(distance: Array, variance: ArrayLike, name: str) -> FloatOrArray:
+    """Lower bound of the share of values within `distance` of their mean on one side: d² / (v + d²) for d > 0."""
+    spread = check_not_negative(variance, name)
+    squared = np.maximum(distance, 0.0) ** 2
+    total = np.asarray(squared + spread)
+    bound = np.divide(squared, total, out=np.zeros(total.shape), where=total > 0.0)
+    return float(bound) if bound.ndim == 0 else bound
+
+
+def recall_bound(mean_pos: ArrayLike, var_pos: ArrayLike, threshold: ArrayLike = 0.5) -> FloatOrArray:
+    """Lower bound of recall by Cantelli's inequality, 1 − v / (v + (mean − threshold)²).
+
+    From mean and population variance of the positives' weighted probabilities, with an alarm above the threshold; 0,
+    nothing promised, if the mean is not above it.
+    """
+    distance = check_probabilities(mean_pos, "mean_pos") - check_probabilities(threshold, "threshold")
+    return _cantelli(distance, var_pos, "var_pos")
+
+
+def specificity_bound(mean_neg: ArrayLike, var_neg: ArrayLike, threshold: ArrayLike = 0.5) -> FloatOrArray:
+    """The same for specificity: 1 − v / (v + (threshold − mean)²), 0 if the mean is not below the threshold."""
+    distance = check_probabilities(threshold, "threshold") - check_probabilities(mean_neg, "mean_neg")
+    return _cantelli(distance, var_neg, "var_neg")
+
+
+def copies_per_positive(weighting: WeightingLike) -> float:
+    """Copies of each minority row, itself included, that would replace the weights: λ / (1 − λ)."""
+    return cost_ratio_of(weighting)

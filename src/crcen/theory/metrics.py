@@ -11,11 +11,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.checks import check_binary_target, check_class_numbers, check_not_negative, check_row_weights
+from crcen.theory.checks import (
+    check_binary_target,
+    check_class_numbers,
+    check_not_negative,
+    check_row_weights,
+    check_whole_number,
+)
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.curves import ThresholdCurve, average_precision
 from crcen.theory.intervals import UNKNOWN, Interval, auc_interval, cost_interval, normal_interval, share_interval
-from crcen.theory.rows import Array, Bools, FloatOrArray, Index, as_numpy, decision_table, plain, short
+from crcen.theory.rows import Array, Bools, EqualByArrays, FloatOrArray, Index, as_numpy, decision_table, plain, short
 
 # A probability of exactly 0 would make the log loss infinite.
 _SMALLEST = 1e-15
@@ -37,7 +43,7 @@ def _ratio(part: FloatOrArray, rest: FloatOrArray, empty: float) -> FloatOrArray
 
 
 @dataclass(frozen=True, eq=False)
-class ConfusionCounts:
+class ConfusionCounts(EqualByArrays):
     """The four cells of the confusion matrix, numbers or arrays (models,); weighted counts allowed, not negative."""
 
     tp: FloatOrArray  # true positives, and so on
@@ -53,13 +59,6 @@ class ConfusionCounts:
             object.__setattr__(self, cell.name, _scalar(counts))
         if len(set(shapes.values())) > 1:
             raise InvalidInput(f"tp, fp, fn and tn must have one shape, got {shapes}")
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ConfusionCounts):
-            return NotImplemented
-        return all(np.array_equal(getattr(self, cell.name), getattr(other, cell.name)) for cell in fields(self))
-
-    __hash__ = None  # type: ignore[assignment]  # cells may be arrays
 
     @property
     def recall(self) -> FloatOrArray:
@@ -407,13 +406,8 @@ def expected_shares(p: Array, alarms: Bools) -> ExpectedShares:
 
 def row_draws(counts: Index, n_resamples: int, generator: np.random.Generator) -> Iterator[Index]:
     """How often each kind of row, ``counts`` of them, is in a bootstrap resample, (some resamples, kinds) at a time."""
-    if isinstance(n_resamples, bool) or not isinstance(n_resamples, int | np.integer) or n_resamples < 1:
-        raise InvalidParameter(
-            f"n_resamples must be a whole number of at least 1, got {n_resamples!r}", parameter="n_resamples"
-        )
-    n_rows = int(counts.sum())
-    chunk = max(1, _CHUNK_BYTES // (8 * len(counts)))
-    is_rows = bool((counts == 1).all())
+    n_resamples, n_rows = check_whole_number(n_resamples, "n_resamples", 1), int(counts.sum())
+    chunk, is_rows = max(1, _CHUNK_BYTES // (8 * len(counts))), bool((counts == 1).all())
     for start in range(0, n_resamples, chunk):
         size = min(chunk, n_resamples - start)
         if is_rows:  # the same distribution, drawn row by row, which is faster for so many kinds

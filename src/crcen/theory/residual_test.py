@@ -12,15 +12,9 @@ from numpy.typing import ArrayLike
 from scipy.special import chdtrc, fdtrc
 
 from crcen.exceptions import InvalidInput
-from crcen.theory.checks import (
-    check_binary_target,
-    check_class_numbers,
-    check_class_probabilities,
-    check_probabilities,
-    check_row_weights,
-)
+from crcen.theory.checks import check_binary_rows, check_class_numbers, check_class_probabilities, check_row_weights
 from crcen.theory.price import Price, WeightingLike, cost_ratio_of
-from crcen.theory.rows import Array, Index, Shown, p_text, plain
+from crcen.theory.rows import Array, EqualByArrays, Index, Shown, p_text, plain
 
 # With fewer rows of a class among new rows the residual is not nearly normal.
 FEWEST_TO_TEST = 20
@@ -97,7 +91,7 @@ def joint_pair_test(
 
 
 @dataclass(frozen=True, eq=False)
-class TrainingError:
+class TrainingError(EqualByArrays):
     """Uncertainty of a fitted model's mean log-odds that its finite training set leaves."""
 
     covariance: Array  # (K, K), over training sets, of the mean log-odds of all classes as the residuals weigh them
@@ -127,15 +121,6 @@ class TrainingError:
     def __str__(self) -> str:
         sizes = ", ".join(f"{size:.2g}" for size in ([self.size] if len(self.least) == 2 else self.sizes))
         return f"standard deviation of the mean log-odds: {sizes} (uncertainty from the training rows)"
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, TrainingError):
-            return NotImplemented
-        parts = ((self.covariance, other.covariance), (self.least, other.least))
-        numbers = (self.degrees, self.pairs) == (other.degrees, other.pairs)
-        return numbers and all(np.array_equal(mine, theirs) for mine, theirs in parts)
-
-    __hash__ = None  # type: ignore[assignment]  # arrays
 
     @property
     def log_odds(self) -> float:
@@ -276,9 +261,7 @@ def residual_sums(
     y: ArrayLike, q: ArrayLike, weighting: WeightingLike, sample_weight: ArrayLike | None = None
 ) -> ResidualSums:
     """Sums of the residual test of two classes, from 0/1 or bool labels and weighted probabilities q (n,)."""
-    positive, outputs = check_binary_target(y), check_probabilities(q)
-    if outputs.shape != positive.shape:
-        raise InvalidInput(f"q must have one value for each of the {positive.size} rows, got shape {outputs.shape}")
+    positive, outputs = check_binary_rows(y, q)
     cost = cost_ratio_of(weighting)
     weights, columns = np.array([1.0, cost]) / (1.0 + cost), np.stack([1.0 - outputs, outputs], axis=1)
     sizes = check_row_weights(sample_weight, positive.size)

@@ -33,6 +33,15 @@ def as_numpy(values: Any) -> Any:
     return np.asarray(found)
 
 
+class EqualByArrays:
+    """A dataclass with arrays, which is equal to another one with equal values."""
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(map(np.array_equal, vars(self).values(), vars(other).values()))
+
+
 class Shown:
     """A result that a notebook shows as `print` does."""
 

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.decisions.monitor.cohorts import Sums
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.checks import check_binary_target, check_probabilities, check_row_weights
+from crcen.theory.checks import check_binary_target, check_clusters, check_probabilities, check_row_weights
 from crcen.theory.decision import sigmoid
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price, WeightingLike, cost_ratio_of, resolved
@@ -148,11 +148,7 @@ class Batch:
         self.numbers, self.q = numbers, q
         self.weights = check_row_weights(weights, numbers.size)
         self.segments = None if segments is None else row_segments(segments, numbers.size)
-        self.clusters = None if clusters is None else np.asarray(as_numpy(clusters))
-        if self.clusters is not None and self.clusters.shape != numbers.shape:
-            raise InvalidInput(
-                f"clusters must have one value for each of the {numbers.size} rows, got {self.clusters.shape}"
-            )
+        self.clusters = check_clusters(clusters, numbers.size)
 
     def sums(self, price: Price, unit: float, rows: Bools | None = None) -> Sums:
         """Sums over all rows (or those given), under None, and over the rows of each segment."""
