@@ -354,6 +354,16 @@ class TestSeveralClasses:
         expected = fit.model.estimator_.oof_proba_ @ costs.costs
         np.testing.assert_allclose(-fit.model.estimator_.oof_decision_function_, expected)
         assert "look" in str(fit)
+        # A further action is an alarm, right where the row is not of the default class.
+        found = crcen.predict_table(fit.path, states(60, seed=1))
+        decided, p = found.frame["decision"], fit.model.predict_proba(states(60, seed=1))
+        of = {"brøken": p[:, 0], "fine": 0.0 * p[:, 1], "worn out": p[:, 2], "look": 1.0 - p[:, 1]}
+        values = found.to_dict()
+        assert {"look", "fine"} <= {*decided}
+        assert values["alarms"] == (decided != "fine").sum() == 60 - values["decided"]["fine"]
+        assert values["expected_catches"] == pytest.approx(sum(of[name][i] for i, name in enumerate(decided)))
+        audited = crcen.predict_table(fit.path, states(60, seed=1), audit=5, default_action="look").to_dict()
+        assert audited["alarms"] == (decided != "look").sum() == 60 - audited["audit"]["quiet_rows"]
 
     def test_weights_by_name_are_the_same_as_their_costs(self):
         weights = {"FINE": 1, "worn out": 5, "brøken": 40}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,22 +87,20 @@ def row_keys(hashes: Keys) -> Keys:
     return np.asarray(hashes + rank * np.uint64(0x9E3779B97F4A7C15), dtype=np.uint64)
 
 
-def default_number(rule: RowRule, default_action: Label | None) -> int:
-    """Number of the decision that is no alarm: the one that was named, or that of the rule."""
+def with_default(rule: RowRule, default_action: Label | None) -> RowRule:
+    """The rule with the decision that is no alarm, if it was named."""
     if default_action is None:
-        return rule.default
+        return rule
     keys = [label_key(name) for name in rule.names]
     if rule.price.positive is not None or label_key(default_action) not in keys:
         allowed = "left out for a model that finds one class" if rule.positive else f"one of {listed(rule.names)}"
         raise InvalidParameter(f"default_action must be {allowed}: got {default_action!r}.")
-    return keys.index(label_key(default_action))
+    return replace(rule, quiet=keys.index(label_key(default_action)))
 
 
-def draw_audits(
-    audit: Any, audit_rule: str, rule: RowRule, default: int, p: Array, actions: Index, keys: Keys, seed: int
-) -> Audits:
+def draw_audits(audit: Any, audit_rule: str, rule: RowRule, p: Array, actions: Index, keys: Keys, seed: int) -> Audits:
     """Draw rows without an alarm, independently, with known probabilities; a seed and a row's key fix its draw."""
-    quiet = np.asarray(actions == default)
+    quiet = np.asarray(actions == rule.default)
     n_quiet = int(quiet.sum())
     expected = n_audits(audit, n_quiet)
     scores = audit_scores(p, rule.price.weights) if audit_rule == "neyman" else np.ones(len(p))

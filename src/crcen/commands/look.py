@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from crcen import InvalidInput, InvalidParameter, TableClassifier
 from crcen._support.progress import busy, logged
-from crcen._support.text import listed
+from crcen._support.text import listed, plural
 from crcen._support.values import json_value
 from crcen.commands.inputs import (
     MOST_CLASSES,
@@ -29,12 +29,11 @@ from crcen.commands.inputs import (
     why_positive,
 )
 from crcen.tables.columns import Column, NumberColumn, as_numbers, as_text, is_text
-from crcen.tables.leaks import Signs, find_signs
+from crcen.tables.leaks import Cells, Signs, cells_of, find_signs, separations
 from crcen.tables.notation import placeholder_words, sentinels
 from crcen.tables.options import ReadOptions
-from crcen.theory.curves import ThresholdCurve, roc_area
 from crcen.theory.intervals import Interval, share_interval
-from crcen.theory.limits import FEWEST_OF_A_CLASS, FEWEST_POSITIVES, LEAK_AREA
+from crcen.theory.limits import FEWEST_POSITIVES, LEAK_AREA
 from crcen.theory.rows import Array, Shown
 
 if TYPE_CHECKING:
@@ -42,11 +41,9 @@ if TYPE_CHECKING:
 
 
 # Rows that single columns are ranked on, and examples of cells that are shown.
-_MOST_ROWS, _EXAMPLES, _LONGEST = 50_000, 3, 24
+_MOST_ROWS, _EXAMPLES, _LONGEST = 20_000, 3, 24
 # Rows from which kinds, values and examples of columns are learned.
 _MOST_DESCRIBED = 200_000
-# Of several classes, the commonest that columns are compared with.
-_MOST_RANKED = 10
 
 
 @dataclass(frozen=True)
@@ -126,7 +123,8 @@ class TableLook(Shown):
         return f"<TableLook of {self.data}: {self.n_rows:,} rows, {len(self.columns)} columns, {left_out} left out>"
 
     def __str__(self) -> str:
-        lines = [f"{self.data}: {self.n_rows:,} rows, {len(self.columns)} columns" + self._labels(), ""]
+        size = f"{plural(self.n_rows, 'row')}, {plural(len(self.columns), 'column')}"
+        lines = [f"{self.data}: {size}{self._labels()}", ""]
         width = min(32, max([6, *(len(one.name) for one in self.columns)]))
         has_area = any(not math.isnan(one.area) for one in self.columns)
         head = f"{'column':<{width}}  {'kind':<9} {'missing':>8} {'values':>8}" + (f" {'area':>6}" if has_area else "")
@@ -256,13 +254,12 @@ def _placeholders(
 
 
 class _Rows(NamedTuple):
-    """Rows without the target; the class of each by its place in ``counts``, and the classes to rank columns for."""
+    """Rows without the target; the class of each by its place in ``counts``, and weights if audited."""
 
     frame: pd.DataFrame
     counts: dict[Any, int]
     notes: list[str]
     numbers: NDArray[np.int64] | None = None
-    ranked: Sequence[int] = ()
     weights: Array | None = None
     shares: Mapping[Any, Interval] = {}
 
@@ -281,8 +278,8 @@ def _rows(source: Source, target: str | None, positive: Any, audited: str | None
     values = frame[target].dropna().astype(str).value_counts()
     if positive is None and not 2 <= len(values) <= MOST_CLASSES:
         notes.append(
-            f"{target} has {len(values):,} value{'s' if len(values) != 1 else ''}, and classes are 2 to "
-            f"{MOST_CLASSES}: name the one to find with --positive, so that columns can be compared with it"
+            f"{target} has {plural(len(values), 'value')}, and classes are 2 to {MOST_CLASSES}: name the one to find "
+            "with --positive, so that columns can be compared with it"
         )
         known = frame[frame[target].notna()].drop(columns=target)
         return _Rows(known, dict(values.sort_values(kind="stable").items()), notes)
@@ -294,13 +291,10 @@ def _rows(source: Source, target: str | None, positive: Any, audited: str | None
     order = np.argsort(sizes, kind="stable")  # the rarest first
     counts = {names[i]: int(sizes[i]) for i in order}
     place = np.argsort(order)
-    if len(names) > 2:
-        wanted, ranked = list(counts), [len(names) - 1 - i for i in range(min(len(names), _MOST_RANKED))]
-    else:
-        wanted = [next(iter(counts)) if rows.positive is None else rows.positive]
-        ranked = [list(counts).index(wanted[0])]
-        share = counts[wanted[0]] / len(rows.y)
-        rows.notes.extend(why_positive(wanted[0], share) if positive is None else [])
+    wanted = list(counts)
+    if len(names) == 2:
+        wanted = [wanted[0] if rows.positive is None else rows.positive]
+        rows.notes.extend(why_positive(wanted[0], counts[wanted[0]] / len(rows.y)) if positive is None else [])
     few = [f"{label} ({counts[label]})" for label in wanted if counts[label] < FEWEST_POSITIVES]
     if few:
         rows.notes.append(
@@ -308,10 +302,10 @@ def _rows(source: Source, target: str | None, positive: Any, audited: str | None
             "points or wider"
         )
     if audited is None:
-        return _Rows(rows.frame, counts, rows.notes, place[numbers], ranked)
+        return _Rows(rows.frame, counts, rows.notes, place[numbers])
     weights = 1.0 / rows.frame[audited].to_numpy(dtype=np.float64)
     shares = {names[i]: share_interval(numbers == i, weights) for i in order}
-    return _Rows(rows.frame, counts, rows.notes, place[numbers], ranked, weights, shares)
+    return _Rows(rows.frame, counts, rows.notes, place[numbers], weights, shares)
 
 
 def _columns(
@@ -358,41 +352,20 @@ def _short(text: str) -> str:
 
 
 def _areas(reader: TableClassifier, rows: _Rows, seed: int) -> dict[str, float]:
-    """Area under the ROC curve of each column alone, in the better direction; the largest over the ranked classes."""
-    numbers, sizes = rows.numbers, list(rows.counts.values())
-    usable = [k for k in rows.ranked if min(sizes[k], sum(sizes) - sizes[k]) >= FEWEST_OF_A_CLASS]
-    if numbers is None or not reader.columns_ or not usable:
+    """Area under the ROC curve of each column alone, in the better direction; the largest over the classes."""
+    numbers, frame, weights, sizes = rows.numbers, rows.frame, rows.weights, list(rows.counts.values())
+    if numbers is None or not reader.columns_:
         return {}
-    rng, frame = np.random.default_rng(seed), rows.frame
-    weights = np.ones(len(frame)) if rows.weights is None else rows.weights
     if len(frame) > _MOST_ROWS:  # rows of rare classes as far as there is room
-        chosen, room = [], _MOST_ROWS
+        rng, chosen, room = np.random.default_rng(seed), [], _MOST_ROWS
         for k, size in enumerate(sizes):  # the rarest first
             own = min(size, room // (len(sizes) - k))
             chosen.append(rng.choice(np.flatnonzero(numbers == k), own, replace=False))
             room -= own
         some = np.sort(np.concatenate(chosen))
-        frame, numbers, weights = frame.iloc[some], numbers[some], weights[some]
-    X, start, found = reader.encode(frame).X, 0, {}
-    halves = rng.permutation(len(numbers)) % 2 == 0
+        frame, numbers, weights = frame.iloc[some], numbers[some], None if weights is None else weights[some]
+    cells = {column.name: [cells_of(column, frame[column.name])] for column in reader.columns_}
     for column in reader.columns_:
-        part = X[:, start : start + len(column.encoded_names)]
-        start += len(column.encoded_names)
-        areas = [0.5]
-        for k in usable:
-            y = numbers == k
-            rankings = [_shares(part.argmax(axis=1), y, halves)] if column.kind == "category" else list(part.T)
-            areas += [float(roc_area(*ThresholdCurve(y, scores).totals(weights))) for scores in rankings]
-        found[column.name] = max(max(area, 1.0 - area) for area in areas)
-    return found
-
-
-def _shares(codes: NDArray[np.int64], y: NDArray[np.bool_], halves: NDArray[np.bool_]) -> Array:
-    """Each row's share of positives among the rows of the other half with the same value."""
-    scores = np.empty(len(y))
-    for half in (halves, ~halves):
-        size = np.bincount(codes[~half], minlength=codes.max() + 1)
-        positive = np.bincount(codes[~half], y[~half], minlength=codes.max() + 1)
-        shares = np.divide(positive, size, out=np.full(len(size), y.mean()), where=size > 0)
-        scores[half] = shares[codes[half]]
-    return scores
+        if column.kind in ("text", "date"):
+            cells[column.name] += [Cells("number", part) for part in column.encode(frame[column.name]).values.T]
+    return {one.name: one.area for one in separations(cells, numbers, weights, seed)}

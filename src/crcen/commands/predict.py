@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from crcen import InvalidInput, InvalidParameter
 from crcen._support.files import check_writable
 from crcen._support.progress import counted, logged
+from crcen._support.text import plural
 from crcen._support.values import attributes
-from crcen.commands.audits import AUDIT_COLUMNS, AUDIT_RULES, Audits, cell_hashes, default_number, draw_audits, row_keys
+from crcen.commands.audits import AUDIT_COLUMNS, AUDIT_RULES, Audits, cell_hashes, draw_audits, row_keys, with_default
 from crcen.commands.inputs import Data, FittedModel, Label, Source, check_column, model_of, source_of
 from crcen.commands.prices import Costs, Weighting, price_values
 from crcen.commands.rules import (
@@ -55,7 +56,7 @@ _RISK = "\0risk"
 class RowReasons:
     """Reasons of alarms, or of the decision for each row if the model has no positive class; ``number`` of each row."""
 
-    model: FittedModel
+    model: Any  # with `reasons`
     number: int
     background: Data | None = None
     read: ReadOptions | None = None
@@ -75,33 +76,23 @@ class RowReasons:
             if len(frame) > _MOST_BACKGROUND:
                 frame = frame.sample(_MOST_BACKGROUND, random_state=0)
             self.background = model_rows(self.model, frame, set())
-
-    @property
-    def _is_binary(self) -> bool:
-        return self.model.weighting_.positive is not None
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the columns."""
-        first = [_REASONS_FOR] if self.number and not self._is_binary else []
-        return [*first, *(f"reason_{i + 1}" for i in range(self.number))]
+        self.positive = self.model.weighting_.positive
+        first = [_REASONS_FOR] if self.number and self.positive is None else []
+        self.names = [*first, *(f"reason_{i + 1}" for i in range(self.number))]
 
     def columns(self, chunk: pd.DataFrame, p: Array, chosen: Index, ignored: set[str]) -> dict[str, NDArray[Any]]:
         """The columns for a chunk with probabilities (n, K) and decisions; empty texts where a row is no alarm."""
         found = {name: np.full(len(p), "", dtype=object) for name in self.names}
-        if not self.number:
+        rows = np.ones(len(p), dtype=bool) if self.positive is None else chosen == self.positive
+        if not self.number or not rows.any():
             return found
-        positive, of = self.model.weighting_.positive, {}
-        rows = np.ones(len(p), dtype=bool) if positive is None else chosen == positive
-        if not rows.any():
-            return found
-        if positive is None:  # of another action than a class the most probable class is explained
+        of = {}
+        if self.positive is None:  # of another action than a class the most probable class is explained
             of["classes"] = self.model.classes_[np.where(chosen < p.shape[1], chosen, p.argmax(axis=1))]
-        explained: Any = self.model
-        reasons = explained.reasons(model_rows(self.model, chunk[rows], ignored), background=self.background, **of)
+        reasons = self.model.reasons(model_rows(self.model, chunk[rows], ignored), background=self.background, **of)
         self.n_rows += len(reasons)
         self.standard_error = max(self.standard_error, reasons.standard_error)
-        if positive is None:
+        if self.positive is None:
             pairs = zip(reasons.classes, reasons.rivals, strict=True)
             found[_REASONS_FOR][:] = [f"{one} rather than {other}" for one, other in pairs]
         else:
@@ -113,24 +104,18 @@ class RowReasons:
     @property
     def summary(self) -> dict[str, Any] | None:
         """Rows explained, the mean log-odds that they are compared with, and the largest standard error."""
-        if not self.number:
-            return None
-        base = None if np.isnan(self.base) else self.base
-        return {"rows": self.n_rows, "base_log_odds": base, "standard_error": self.standard_error}
+        return attributes(self, "rows=n_rows base_log_odds=base standard_error") if self.number else None
 
     @property
     def lines(self) -> list[str]:
         """The same in words; empty without reasons."""
-        if not self.number:
-            return []
-        if not self.n_rows:
-            return ["No row is an alarm, so there are no reasons"]
+        if not self.number or not self.n_rows:
+            return ["No row is an alarm, so there are no reasons"] if self.number else []
         exact = f"standard error at most {self.standard_error:.2g}" if self.standard_error else "exact"
-        if not self._is_binary:
-            return [f"Reasons of {self.n_rows:,} rows, in log-odds of a class against the likeliest other one: {exact}"]
-        return [
-            f"Reasons of {self.n_rows:,} alarms, in log-odds, against rows with {self.base:.2f} in the mean: {exact}"
-        ]
+        of, scale = "row", "log-odds of a class against the likeliest other one"
+        if self.positive is not None:
+            of, scale = "alarm", f"log-odds, against rows with {self.base:.2f} in the mean"
+        return [f"Reasons of {plural(self.n_rows, of)}, in {scale}: {exact}"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -138,7 +123,7 @@ class TablePredictions(ShownInOneLine):
     """Decisions on the rows of a table; prints itself."""
 
     n_rows: int
-    n_alarms: int  # rows decided for another class than the default
+    n_alarms: int  # rows with another decision than the default
     labels: tuple[Label, ...]
     positive: Label | None
     decided: dict[Label, int]  # rows with each decision
@@ -182,7 +167,7 @@ class TablePredictions(ShownInOneLine):
 
     def _by_alarm(self) -> list[str]:
         """Two classes: alarms."""
-        first = f"{self.n_rows:,} rows, {self.n_alarms:,} of them {self.positive}"
+        first = f"{plural(self.n_rows, 'row')}, {self.n_alarms:,} of them {self.positive}"
         lines = [first]
         if self.goal is not None or self.review is not None:
             lines += str(self.goal if self.goal is not None else self.review).split("\n")
@@ -190,7 +175,7 @@ class TablePredictions(ShownInOneLine):
             lines = [f"{first} by what each row costs"]
         else:
             lines = [
-                f"{first} at a price of {self.price.cost_ratio:.6g} false alarms per catch (probability above "
+                f"{first} at a price of {plural(self.price.cost_ratio, 'false alarm')} per catch (probability above "
                 f"{self.price.threshold:.6g})"
             ]
         if self.chosen is not None:
@@ -205,7 +190,7 @@ class TablePredictions(ShownInOneLine):
     def _by_class(self) -> list[str]:
         """More classes or actions: a line for each decision."""
         lines = [
-            f"{self.n_rows:,} rows, decided between {len(self.expected)} classes",
+            f"{plural(self.n_rows, 'row')}, decided between {len(self.expected)} classes",
             f"  {'':24}   decided  expected",
         ]
         for label, count in self.decided.items():
@@ -254,24 +239,22 @@ def predict_table(
     data : data frame, str or Path
         Rows to score. Columns of training must be there, in any order; others are ignored and counted.
     out : str or Path, optional
-        Where to write the answers: .csv, .tsv, .parquet, .xlsx, or a table such as ``sqlite:///scores.db#scores``. The
-        rows then need constant memory, except with ``sort``; goals and ``prevalence="auto"`` need 8 bytes for each row
-        and class. Without it they are in ``.frame``.
+        Where to write the answers: .csv, .tsv, .parquet, .xlsx, or a table such as ``sqlite:///scores.db#scores``, in
+        constant memory except with ``sort``, goals and ``prevalence="auto"``. Without it they are in ``.frame``.
     weighting : Budget, CostRatio, Lam, Alpha, "balanced", float, dict, Capacity, RecallAtLeast or PrecisionAtLeast
-        Another price than that of training, or an operating goal; probabilities do not change. A goal is met on these
-        rows as their probabilities expect it, or on ``held_out``. A dict has a weight for each class.
+        Another price than that of training, or a goal that is met on these rows as their probabilities expect it, or
+        on ``held_out``; probabilities do not change. A dict has a weight for each class.
     held_out : data frame, str or Path, optional
         Labelled rows that the model did not see, on which the price of a goal is chosen; a guarantee needs them.
     review : Review or (low, high), optional
         Two prices between which the decision is "review".
     cost_column, alarm_cost : str and float, optional
-        Column with the cost of a miss of that row, in the unit of the cost of a false alarm (1 by default): each row
-        then has its own price.
+        Column with the cost of a miss of that row, in the unit of the cost of a false alarm (1 by default).
     time : str, optional
         Column of dates, for ``Capacity(20, per="day")``.
     prevalence : float, dict of label to share, or "auto", optional
-        Class shares of these rows if they differ from training; a number is the share of positives. Probabilities are
-        moved to them, which is right if rows of each class are still like those of training. "auto" estimates them.
+        Class shares of these rows if they differ from training (a number: of positives), to which probabilities are
+        moved: right if rows of each class are still like those of training. "auto" estimates them.
     audit : float or str, optional
         Draw rows without an alarm to be checked: their expected number, or a share of them such as "2%". Columns
         ``audit`` (1 for alarms and drawn rows) and ``audit_probability`` (1 for alarms) are added.
@@ -280,8 +263,8 @@ def predict_table(
     default_action : label, optional
         The decision that is no alarm, for audits by a model of several classes; by default its most frequent class.
     clusters : str, optional
-        Column of rows that belong together: the comparison with training rows allows for it, and a guarantee of
-        ``held_out``, which must have it too, counts one positive of each.
+        Column of rows that belong together: the comparison with training rows and a guarantee of ``held_out``, which
+        must have it too, allow for it.
     random_state : int, default=0
         Seed of the draws: the same seed and row give the same draw.
     id, all_columns : str or list of str, and bool
@@ -293,7 +276,7 @@ def predict_table(
     append : bool, default=False
         Add to an existing table of a database.
     reasons : int, default=0
-        Columns ``reason_1`` and so on: for each alarm the columns that raised or lowered its log-odds most. For more
+        Columns ``reason_1`` and so on: for each alarm the columns that raised or lowered its log-odds most; for more
         than two classes for every row, with ``reasons_for``: the decided class rather than the likeliest other one.
     background : data frame, str or Path, optional
         Rows that reasons compare alarms with; by default typical rows of the model.
@@ -330,7 +313,7 @@ def predict_table(
         raise InvalidParameter(f"audit_rule must be neyman or uniform, and go with audit=: got {audit_rule!r}.")
     if audit is None and default_action is not None:
         raise InvalidParameter("default_action must go with audit=.")
-    default = default_number(rule, default_action)
+    rule = with_default(rule, default_action)
     if clusters is not None:
         check_column(clusters, source.columns, "clusters", source.name)
     ids = _copied(id, all_columns, source, (*names, *why.names, *(AUDIT_COLUMNS if audit is not None else ())))
@@ -344,7 +327,7 @@ def predict_table(
         met = None if rule.goal is None else rule.goal.meet(rule.chance(moved), times)
         if audit is not None:
             every = rule.decide(moved, cells)[0] if met is None else rule.numbers(met.alarms)
-            audits = draw_audits(audit, audit_rule, rule, default, moved, every, keys, random_state)
+            audits = draw_audits(audit, audit_rule, rule, moved, every, keys, random_state)
         chunks = _again(source, p_all, chunk_rows)
     n_rows, n_alarms, catches, cost = 0, 0, 0.0, 0.0
     decided, expected, reviewed = np.zeros(len(rule.names), dtype=np.int64), np.zeros(len(rule.labels)), []
@@ -364,8 +347,7 @@ def predict_table(
                 drawn = (audits.drawn[rows].astype(np.int64), audits.probabilities[rows])
                 piece = piece.assign(**dict(zip(AUDIT_COLUMNS, drawn, strict=True)))
             piece = piece.assign(**why.columns(chunk, p, actions, ignored))
-            alarms = rule.alarms(actions)
-            n_alarms, catches = n_alarms + int(alarms.sum()), catches + float(p[alarms, actions[alarms]].sum())
+            n_alarms, catches = n_alarms + int(rule.alarms(actions).sum()), catches + rule.catches(p, actions)
             n_rows, cost, expected = n_rows + len(p), cost + float(own_cost.sum()), expected + p.sum(axis=0)
             decided += np.bincount(actions, minlength=len(decided))
             if rule.review is not None:

@@ -6,8 +6,7 @@ import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
 # How a user states prices and goals, and costs of decisions.
 Weighting: TypeAlias = WeightingLike | ThresholdGoal
 Costs: TypeAlias = "CostMatrix | pd.DataFrame | str | Path | None"
+
+_MOST_BYTES = 2**20  # of a file of costs
 
 
 def plain_price(price: float) -> float:
@@ -182,181 +183,130 @@ def _by_label(weighting: Mapping[Any, Any], classes: Sequence[Any], target: str)
     return found
 
 
-_SEPARATORS = (";", "\t", "|", ",")
-_EXCEL = (".xlsx", ".xlsm")
-_MOST_BYTES = 2**20
-
-
-@dataclass(frozen=True)
-class CostTable:
-    """The cells of a table of costs: names of decisions in the first row, of classes in the first column."""
-
-    name: str  # of the file
-    cells: tuple[tuple[str, ...], ...]  # row by row, all as long
-    first_row: int = 1  # in the file
-
-    def for_classes(self, classes: Sequence[Any]) -> CostMatrix:
-        """The costs for these classes, in their order; columns that are no class are actions; errors name the cell."""
-        heads = [self._named(cell, (0, j), "decision") for j, cell in enumerate(self.cells[0]) if j]
-        sides = [self._named(row[0], (i, 0), "class") for i, row in enumerate(self.cells) if i]
-        by_key = {label_key(label): label for label in classes}
-        rows, columns = self._placed(sides, by_key, "row"), self._placed(heads, by_key, "column")
-        for i, side in enumerate(sides, 1):
-            if label_key(side) not in by_key:
-                meant = closest(side, [str(label) for label in classes])
-                hint = f"did you mean {meant}?" if meant else f"the classes are {listed(classes)}."
-                raise InvalidInput(f"{self._at(i, 0)} must name a class: got {side!r}; {hint}")
-        actions = [j for j, head in enumerate(heads, 1) if label_key(head) not in by_key]
-        order = [*(columns[key] for key in by_key), *actions]
-        values = np.array([[self._cost(rows[key], j, key) for j in order] for key in by_key])
-        return CostMatrix(values, labels=list(classes), actions=[heads[j - 1] for j in actions])
-
-    def _named(self, cell: str, place: tuple[int, int], what: str) -> str:
-        if not cell:
-            raise InvalidInput(f"{self._at(*place)} must name a {what}: it is empty.")
-        return cell
-
-    def _placed(self, names: list[str], by_key: dict[str, Any], what: str) -> dict[str, int]:
-        """Where each class stands among the names of rows or columns."""
-        found: dict[str, int] = {}
-        for number, name in enumerate(names, 1):
-            key = label_key(name)
-            if key in found:
-                place = (number, 0) if what == "row" else (0, number)
-                raise InvalidInput(f"{self._at(*place)} names {name} a second time: each {what} must be its own.")
-            found[key] = number
-        absent = [label for key, label in by_key.items() if key not in found]
-        if absent:
-            strange = [name for name in names if label_key(name) not in by_key]
-            meant = closest(str(absent[0]), strange)
-            hint = f"; did you mean the {what} {meant}?" if meant else f"; it has {listed(names)}."
-            raise InvalidInput(f"{self.name} must have a {what} for every class: none is called {absent[0]}{hint}")
-        return found
-
-    def _cost(self, i: int, j: int, key: str) -> float:
-        cell = self.cells[i][j]
-        if not cell or is_missing_mark(cell):
-            if label_key(self.cells[0][j]) == key:
-                return 0.0  # people leave the diagonal empty: a right decision costs nothing
-            raise InvalidInput(f"{self._at(i, j)}, {self._meaning(i, j)}, has no cost: write a number, 0 for none.")
-        value = self._numbers.get(cell, math.nan)
-        if not math.isfinite(value):
-            raise InvalidInput(f"{self._at(i, j)}, {self._meaning(i, j)}, must be a number: got {cell!r}.")
-        if value < 0.0:
-            raise InvalidInput(
-                f"{self._at(i, j)}, {self._meaning(i, j)}, must be 0 or more: got {cell}; write a gain as a smaller "
-                f"cost than those beside it."
-            )
-        return value
-
-    @cached_property
-    def _numbers(self) -> dict[str, float]:
-        """Every cost by its text, all read as one column of numbers is: decimal commas, thousands, currencies."""
-        import pandas as pd
-
-        texts = [text for row in self.cells[1:] for text in row[1:] if text and not is_missing_mark(text)]
-        reading = read_numbers(pd.Series(texts, dtype="str"))
-        return {} if reading is None else dict(zip(texts, reading.values.tolist(), strict=True))
-
-    def _at(self, i: int, j: int) -> str:
-        return f"cell {_letters(j)}{i + self.first_row} of {self.name}"
-
-    def _meaning(self, i: int, j: int) -> str:
-        return f"{self.cells[0][j]} decided where {self.cells[i][0]} is true"
-
-
 def costs_from(given: Any, classes: Sequence[Any]) -> CostMatrix:
     """Costs for some classes from a `CostMatrix`, a data frame with the classes as its index, or a file."""
-    if isinstance(given, CostMatrix):
-        if given.labels is None:
-            return given.for_classes(classes)
-        by_key = {label_key(label): label for label in classes}
-        if all(label_key(label) in by_key for label in given.labels) and given.n_classes == len(classes):
-            spelt = [by_key[label_key(label)] for label in given.labels]  # 1 and "1" are one label
-            return CostMatrix(given.costs, labels=spelt, actions=given.actions).for_classes(classes)
-        return given.for_classes(classes)
-    return cost_table_of(given).for_classes(classes)
+    if not isinstance(given, CostMatrix):
+        return _costs_of_cells(*_cells_of(given), classes)
+    by_key = {label_key(label): label for label in classes}
+    if given.labels is not None and {label_key(label) for label in given.labels} == set(by_key):
+        spelt = [by_key[label_key(label)] for label in given.labels]  # 1 and "1" are one label
+        given = CostMatrix(given.costs, labels=spelt, actions=given.actions)
+    return given.for_classes(classes)
 
 
-def cost_table_of(given: Any) -> CostTable:
-    """The cells of a data frame or a file: CSV with commas, semicolons or tabulators, or Excel."""
+def _cells_of(given: Any) -> tuple[str, list[list[str]], int]:
+    """The name of a table of costs, its cells as text without empty rows and columns at the ends, and its first row."""
+    name, grid = "the costs", given.to_pandas() if hasattr(given, "to_pandas") else given
     if isinstance(given, str | Path):
-        path = Path(given)
-        grid = _workbook(path) if path.suffix.lower() in _EXCEL else _text(path)
-        return _table(path.name, grid)
-    if hasattr(given, "to_pandas"):
-        given = given.to_pandas()
-    if not hasattr(given, "iloc"):
-        raise InvalidParameter(
-            f"costs must be a CostMatrix, a data frame or the path of a file: got {type(given).__name__}."
-        )
-    rows = [
-        ["", *given.columns],
-        *([label, *cells] for label, cells in zip(given.index, given.to_numpy(), strict=True)),
-    ]
-    return _table("the costs", rows)
-
-
-def _table(name: str, grid: Sequence[Sequence[Any]]) -> CostTable:
-    """Cells without spaces around them, empty rows and columns at the ends left out."""
+        name, grid = Path(given).name, _grid(Path(given))
+    elif hasattr(grid, "iloc"):
+        cells = zip(grid.index, grid.to_numpy(), strict=True)
+        grid = [["", *grid.columns], *([label, *row] for label, row in cells)]
+    else:
+        kind = type(given).__name__
+        raise InvalidParameter(f"costs must be a CostMatrix, a data frame or the path of a file: got {kind}.")
     texts = [["" if cell is None or cell != cell else str(cell).strip() for cell in row] for row in grid]
-    while texts and not any(texts[-1]):
-        texts.pop()
-    first = next((i for i, row in enumerate(texts) if any(row)), 0)
-    texts = texts[first:]
+    used = [i for i, row in enumerate(texts) if any(row)]
+    texts = texts[used[0] : used[-1] + 1] if used else []
     width = max((j + 1 for row in texts for j, cell in enumerate(row) if cell), default=0)
     if len(texts) < 3 or width < 3:
         raise InvalidInput(
             f"{name} must be a table of costs: a first line with what can be decided, then a line for each true class, "
             f"its name first; got {len(texts)} lines and {width} columns."
         )
-    return CostTable(name, tuple(tuple((row + [""] * width)[:width]) for row in texts), first + 1)
+    return name, [(row + [""] * width)[:width] for row in texts], used[0] + 1
 
 
-def _text(path: Path) -> list[list[str]]:
+def _costs_of_cells(name: str, cells: list[list[str]], first_row: int, classes: Sequence[Any]) -> CostMatrix:
+    """The costs for classes, in their order; columns that are no class are actions; errors name the cell."""
+    import pandas as pd
+
+    by_key = {label_key(label): label for label in classes}
+
+    def at(i: int, j: int) -> str:
+        return f"cell {_letters(j)}{i + first_row} of {name}"
+
+    def places(names: list[str], what: str, named: str) -> dict[str, int]:
+        """Number of the row or column of each name, from 1."""
+        found: dict[str, int] = {}
+        for number, one in enumerate(names, 1):
+            place = at(number, 0) if what == "row" else at(0, number)
+            if not one:
+                raise InvalidInput(f"{place} must name a {named}: it is empty.")
+            if found.setdefault(label_key(one), number) != number:
+                raise InvalidInput(f"{place} names {one} a second time: each {what} must be its own.")
+        absent = [label for key, label in by_key.items() if key not in found]
+        if absent:
+            meant = closest(str(absent[0]), [one for one in names if label_key(one) not in by_key])
+            hint = f"did you mean the {what} {meant}?" if meant else f"it has {listed(names)}."
+            raise InvalidInput(f"{name} must have a {what} for every class: none is called {absent[0]}; {hint}")
+        return found
+
+    heads, sides = cells[0][1:], [row[0] for row in cells[1:]]
+    rows, columns = places(sides, "row", "class"), places(heads, "column", "decision")
+    for key, i in rows.items():
+        if key not in by_key:
+            meant = closest(sides[i - 1], [str(label) for label in classes])
+            hint = f"did you mean {meant}?" if meant else f"the classes are {listed(classes)}."
+            raise InvalidInput(f"{at(i, 0)} must name a class: got {sides[i - 1]!r}; {hint}")
+    # All cells are read as one column of numbers is: decimal commas, thousands, currencies.
+    texts = [text for row in cells[1:] for text in row[1:] if text and not is_missing_mark(text)]
+    reading = read_numbers(pd.Series(texts, dtype="str"))
+    numbers = {} if reading is None else dict(zip(texts, reading.values.tolist(), strict=True))
+
+    def cost(i: int, j: int, key: str) -> float:
+        cell, where = cells[i][j], f"{at(i, j)}, {cells[0][j]} decided where {cells[i][0]} is true,"
+        if not cell or is_missing_mark(cell):
+            if label_key(cells[0][j]) == key:
+                return 0.0  # people leave the diagonal empty: a right decision costs nothing
+            raise InvalidInput(f"{where} has no cost: write a number, 0 for none.")
+        value = numbers.get(cell, math.nan)
+        if not math.isfinite(value):
+            raise InvalidInput(f"{where} must be a number: got {cell!r}.")
+        if value < 0.0:
+            raise InvalidInput(
+                f"{where} must be 0 or more: got {cell}; write a gain as a smaller cost than the others."
+            )
+        return value
+
+    actions = [j for key, j in columns.items() if key not in by_key]
+    order = [*(columns[key] for key in by_key), *actions]
+    values = np.array([[cost(rows[key], j, key) for j in order] for key in by_key])
+    return CostMatrix(values, labels=list(classes), actions=[heads[j - 1] for j in actions])
+
+
+def _grid(path: Path) -> Sequence[Sequence[Any]]:
+    """The cells of a file: CSV with commas, semicolons, tabulators or bars, or Excel."""
+    openpyxl = need("openpyxl", "excel") if path.suffix.lower() in (".xlsx", ".xlsm") else None
     try:
+        if openpyxl is not None:
+            with closing(openpyxl.load_workbook(path, read_only=True, data_only=True)) as book:
+                return list(book.worksheets[0].iter_rows(values_only=True, max_row=200, max_col=200))
         with open(path, "rb") as file:
             raw = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise DataUnavailable(f"{path} cannot be read: {error.strerror}.") from error
+    except Exception as error:  # openpyxl raises whatever its parsers do
+        reason = " ".join(str(error).split())[:120]
+        raise DataUnavailable(f"{path} cannot be read as an Excel workbook: {reason}; save it as .xlsx.") from error
     if len(raw) > _MOST_BYTES:
         raise InvalidInput(f"{path.name} must be a small table of costs: it is larger than 1 MiB.")
-    text = _decoded(raw)
+    try:
+        text = raw.decode("utf-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig")
+    except UnicodeDecodeError:
+        text = raw.decode("latin-1")
     if "\0" in text:
         raise InvalidInput(f"{path.name} is no text table of costs: save it as .csv or .xlsx.")
-    best = max(_SEPARATORS, key=lambda mark: _fit(text, mark))
-    return list(csv.reader(io.StringIO(text), delimiter=best))
 
+    def cut(mark: str) -> list[list[str]]:
+        return list(csv.reader(io.StringIO(text), delimiter=mark))
 
-def _decoded(raw: bytes) -> str:
-    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return raw.decode("utf-16", errors="replace")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return raw.decode("latin-1")
+    def fit(mark: str) -> tuple[bool, int]:
+        """Lines of one width, more than one cell each; then cells of the first line."""
+        rows = [row for row in cut(mark) if any(cell.strip() for cell in row)]
+        return len({len(row) for row in rows}) == 1 and len(rows[0]) > 1, len(rows[0]) if rows else 0
 
-
-def _fit(text: str, mark: str) -> tuple[bool, int]:
-    """How well a separator cuts a text: lines of one width, more than one cell each; then cells of the first line."""
-    rows = [row for row in csv.reader(io.StringIO(text), delimiter=mark) if any(cell.strip() for cell in row)]
-    widths = {len(row) for row in rows}
-    return len(widths) == 1 and widths != {1}, len(rows[0]) if rows else 0
-
-
-def _workbook(path: Path) -> list[list[Any]]:
-    openpyxl = need("openpyxl", "excel")
-    try:
-        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-    except OSError as error:
-        raise DataUnavailable(f"{path} cannot be read: {error.strerror}.") from error
-    except Exception as error:  # openpyxl raises whatever its parsers do
-        said = " ".join(str(error).split())[:120]
-        raise DataUnavailable(f"{path} cannot be read as an Excel workbook: {said}; save it again as .xlsx.") from error
-    try:
-        return [list(row) for row in book.worksheets[0].iter_rows(values_only=True, max_row=200, max_col=200)]
-    finally:
-        book.close()
+    return cut(max((";", "\t", "|", ","), key=fit))
 
 
 def _letters(j: int) -> str:

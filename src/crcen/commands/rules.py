@@ -63,6 +63,7 @@ class RowRule:
     cost_column: str | None = None  # with the cost of a miss of each row
     alarm_cost: float = 1.0  # in the same unit
     time: str | None = None  # column of dates, for a capacity of a day or a week
+    quiet: int | None = None  # number of the decision that was stated to be no alarm
 
     @property
     def costs(self) -> CostMatrix:
@@ -82,18 +83,26 @@ class RowRule:
 
     @property
     def default(self) -> int:
-        """The decision without an alarm: the negative class, or the most frequent class of training."""
+        """The decision without an alarm: as stated, the negative class, or the most frequent class of training."""
+        return self._usual if self.quiet is None else self.quiet
+
+    @property
+    def _usual(self) -> int:
         return int(np.argmax(self.price.counts)) if self.price.positive is None else 1 - self.price.positive
 
     def alarms(self, chosen: Index) -> Bools:
-        """Rows decided for another class than the default."""
-        return np.asarray((chosen != self.default) & (chosen < len(self.labels)))
+        """Rows with another decision than the default; a review at two prices is no alarm."""
+        return np.asarray(chosen != self.default if self.review is None else chosen == 1 - self.default)
+
+    def catches(self, p: Array, chosen: Index) -> float:
+        """Alarms that are expected to be right; a further action is right where the row is not of the default class."""
+        rows = np.flatnonzero(self.alarms(chosen))
+        right = np.column_stack([p, *[self.chance(p)] * len(self.costs.actions)])
+        return float(right[rows, chosen[rows]].sum())
 
     def chance(self, p: Array) -> Array:
-        """Probability that a row is not of the default class, (n,): of the positive class if there is one."""
-        if self.price.positive is not None:
-            return p[:, self.price.positive]
-        return np.asarray(1.0 - p[:, self.default])
+        """Probability of the positive class, (n,), or of another class than the most frequent one of training."""
+        return p[:, self.price.positive] if self.price.positive is not None else np.asarray(1.0 - p[:, self._usual])
 
     def when(self, chunk: pd.DataFrame) -> NDArray[np.datetime64] | None:
         """Dates of a chunk's rows, if the goal depends on them."""
