@@ -26,7 +26,7 @@ from crcen._support.text import listed
 from crcen._support.values import json_value
 from crcen.commands.evaluate import TableEvaluation, evaluate_table
 from crcen.commands.fit import FittedTable
-from crcen.commands.inputs import Data, Label, check_column, class_labels, missing_note, remember
+from crcen.commands.inputs import Data, Label, check_column, class_labels, missing_note, remember, role_columns
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.files.model_file import save
 from crcen.models.classifier import CRCENClassifier
@@ -148,11 +148,10 @@ def fit_files(
     ----------
     data : str, Path, list of them, or data frame
         Anything that `crcen.tables.reading.open_table` takes, also databases and lazy frames.
-    target, positive, drop, keep, categorical, clusters, fingerprint, verbose, out, read
+    target, positive, drop, keep, categorical, clusters, fingerprint, random_state, verbose, out, read
         As in `crcen.fit_table`.
     engine : {"stream", "ray"}
-        In this process (`crcen.fit_stream`), or on a Ray cluster (`crcen.fit_ray`). Columns are learned and encoded in
-        this process either way.
+        In this process (`crcen.fit_stream`), or on a Ray cluster (`crcen.fit_ray`), after columns are encoded here.
     weighting
         As in `crcen.CRCENClassifier`, or a function that makes one from the list of labels.
     hold_out : float, default=0.05
@@ -165,10 +164,7 @@ def fit_files(
     epochs, workers : int
         Passes of the network over the rows; with Ray, how many workers train.
     storage : str or Path, optional
-        A folder for checkpoints and scratch files: called again with the same data and settings, the fit goes on from
-        there. With Ray every machine must see it.
-    random_state : int or None
-        Seed.
+        A folder for checkpoints, from which the same call continues, and scratch files; with Ray all machines see it.
     **parameters
         Any other parameter of `crcen.fit_stream` or `crcen.fit_ray`, including those of the network.
 
@@ -184,12 +180,12 @@ def fit_files(
         check_writable(out, data)
     start = time.perf_counter()
     table = open_table(data, read)
-    for what, column in (("the target", target), ("clusters", clusters)):
-        if column is not None:
-            check_column(column, table.columns, what, table.name)
+    check_column(target, table.columns, "the target", table.name)
+    role_columns(table, target, {"clusters": clusters})
     seed = int(random_state or 0)
     index = index_columns(table.schema) if table.kind == "parquet" else []
-    dropped = _left_out(table, target, drop, keep, categorical, index)
+    named: dict[str, Any] = {"drop": tuple(drop), "keep": tuple(keep), "categorical": tuple(categorical)}
+    dropped = _left_out(table, target, named, index)
     if clusters is not None:
         dropped[clusters] = "keeps rows of a cluster together"
     names = tuple(name for name in table.columns if name != target and name not in dropped)
@@ -208,13 +204,7 @@ def fit_files(
     notes += [f"{name} was the index of a pandas data frame and is left out" for name in index if name in dropped]
     if survey.n_unlabelled:
         notes.append(missing_note(survey.n_unlabelled, target))
-    settings: dict[str, Any] = {
-        "epochs": epochs,
-        "pos_label": positive,
-        "random_state": random_state,
-        "verbose": verbose,
-        **parameters,
-    }
+    settings = {"epochs": epochs, "pos_label": positive, "random_state": random_state, "verbose": verbose, **parameters}
     sample = survey.sample.frame
     encoded_sample = _encoded(learned.used, sample)
     hashes = FingerprintOfAll(learned.used, sample, encoded_sample)
@@ -250,14 +240,7 @@ def fit_files(
                 )
                 grown = _grown_trees(plan, source, (X, own.target(y)), storage, verbose)
                 estimator = stack_members(network, grown.ensemble(plan), grown, X, y, seed)
-    model = TableClassifier(
-        estimator=clone(estimator),
-        drop=tuple(drop),
-        keep=tuple(keep),
-        categorical=tuple(categorical),
-        fingerprint=fingerprint,
-        random_state=random_state,
-    )
+    model = TableClassifier(estimator=clone(estimator), fingerprint=fingerprint, random_state=random_state, **named)
     if hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_  # it sees encoded columns, which come as an array
     model.feature_names_in_ = np.array([name for name in table.columns if name != target], dtype=object)
@@ -289,17 +272,20 @@ def fit_files(
 def _checked_learner(learner: str | None, hold_out: float, memory: int | None) -> str:
     """The learner; shares and sizes that are not possible are rejected."""
     is_share = isinstance(hold_out, int | float) and not isinstance(hold_out, bool) and 0.0 <= hold_out <= 0.5
-    if not is_share:
-        raise InvalidParameter(f"hold_out must be a share between 0 and 0.5, such as 0.05 or 5%: got {hold_out!r}.")
-    if learner not in (None, *LEARNERS):
-        raise InvalidParameter(f"learner must be one of {', '.join(LEARNERS)} for files: got {learner!r}.")
-    if learner == "committee" and not hold_out:
-        raise InvalidParameter("a committee is combined on held-out rows: got hold_out=0.")
     found = learner or ("committee" if hold_out else "networks")
-    if memory is not None and found == "networks":
-        raise InvalidParameter("memory must go with the trees of a committee: got learner='networks'.")
-    if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int) or memory < 1):
-        raise InvalidParameter(f"memory must be a number of bytes above 0: got {memory!r}.")
+    is_size = memory is None or (isinstance(memory, int) and not isinstance(memory, bool) and memory >= 1)
+    for is_right, message in (
+        (is_share, f"hold_out must be a share between 0 and 0.5, such as 0.05 or 5%: got {hold_out!r}."),
+        (found in LEARNERS, f"learner must be one of {', '.join(LEARNERS)} for files: got {learner!r}."),
+        (found == "networks" or hold_out, "a committee is combined on held-out rows: got hold_out=0."),
+        (
+            memory is None or found == "committee",
+            "memory must go with the trees of a committee: got learner='networks'.",
+        ),
+        (is_size, f"memory must be a number of bytes above 0: got {memory!r}."),
+    ):
+        if not is_right:
+            raise InvalidParameter(message)
     return found
 
 
@@ -358,23 +344,16 @@ def _columns_of_type(table: Table, is_type: Callable[[Any], bool]) -> list[str]:
     return [] if table.schema is None else [one.name for one in table.schema if is_type(one.type)]
 
 
-def _left_out(
-    table: Table,
-    target: str,
-    drop: Sequence[str],
-    keep: Sequence[str],
-    categorical: Sequence[str],
-    index: Sequence[str],
-) -> dict[str, str]:
-    """Columns that are left out unread, and why."""
-    for what, names in (("drop", drop), ("keep", keep), ("categorical", categorical)):
+def _left_out(table: Table, target: str, named: Mapping[str, Sequence[str]], index: Sequence[str]) -> dict[str, str]:
+    """Columns that are left out unread, and why; ``named`` are those to drop, to keep and to take as categories."""
+    for what, names in named.items():
         for name in names:
             check_column(name, table.columns, what, table.name)
-    index = [name for name in index if name not in {*keep, *categorical}]
+    index = [name for name in index if name not in {*named["keep"], *named["categorical"]}]
     reasons = {
         **dict.fromkeys(_columns_of_type(table, pa.types.is_nested), "holds lists or records, not single values"),
         **dict.fromkeys(index, "the index of a pandas data frame"),
-        **dict.fromkeys(drop, "asked for"),
+        **dict.fromkeys(named["drop"], "asked for"),
     }
     reasons.pop(target, None)
     return reasons
@@ -423,9 +402,9 @@ def _rows(
         yield source
         return
     if storage is not None and "://" in str(storage):
+        kept = "since its encoded rows are kept there"
         raise InvalidParameter(
-            f"storage must be a folder for a table that is not all numbers, since its encoded rows are kept there: got "
-            f"{str(storage)!r}."
+            f"storage must be a folder for a table that is not all numbers, {kept}: got {storage!r}."
         )
 
     def use(frame: pd.DataFrame, X: NDArray[np.float64], number: int) -> NDArray[np.bool_]:

@@ -14,19 +14,19 @@ from numpy.typing import NDArray
 
 from crcen import InvalidInput, InvalidParameter, TableClassifier
 from crcen._support.progress import counted
-from crcen._support.text import missing_columns
+from crcen._support.text import missing_columns, plural
 from crcen.commands.inputs import (
     Data,
     FittedModel,
     Source,
     amounts_of,
     audit_probabilities,
-    check_column,
     cluster_numbers,
     group_columns,
     labels_as,
     model_of,
     numbers_of,
+    role_columns,
     source_of,
     target_of,
 )
@@ -55,13 +55,14 @@ _KINDS = {
 
 def model_rows(model: FittedModel, frame: pd.DataFrame, ignored: set[str]) -> Any:
     """The columns of a table that a model takes, of a type that it takes; one sentence if columns are missing."""
-    is_table, names = isinstance(model, TableClassifier), getattr(model, "feature_names_in_", None)
-    names = [column.name for column in model.columns_] if isinstance(model, TableClassifier) else names
+    names = getattr(model, "feature_names_in_", None)
+    if isinstance(model, TableClassifier):
+        names = [column.name for column in model.columns_]
     names = [name for name in frame.columns if name not in ignored] if names is None else list(names)
     absent = [name for name in names if name not in frame.columns]
     if absent:
         raise missing_columns(absent, len(names), frame.columns)
-    if is_table:
+    if isinstance(model, TableClassifier):
         return frame[names]
     numbers = frame[names].apply(_as_numbers)
     return numbers if hasattr(model, "feature_names_in_") else numbers.to_numpy()
@@ -151,9 +152,8 @@ class RowWatch:
         if self._rows is None and hasattr(self._model, "columns_"):
             notes.append("this model keeps no profile of its training rows, so that these were not compared with them")
         for kind, counts in self._cells.items():
-            if counts:
-                named = ", ".join(f"{name} {number:,}" for name, number in counts.items())
-                notes.append(f"{_KINDS[kind]}: {named} rows")
+            named = ", ".join(f"{name} {plural(number, 'row')}" for name, number in counts.items())
+            notes += [f"{_KINDS[kind]}: {named}"] if counts else []
         if self._extra:
             shown = ", ".join(self._extra[:5]) + (" and more" if len(self._extra) > 5 else "")
             notes.append(f"columns that training did not have were ignored: {len(self._extra)} ({shown})")
@@ -295,19 +295,13 @@ class Judging:
         fitted = model_of(model)
         source = source_of(data, read, fitted, is_strict=is_strict)
         own = str(getattr(fitted, "target_name_", "") or "")
-        label = (
-            target_of(target, fitted, source) if needs_target or target is not None or own in source.columns else None
-        )
+        has_target = needs_target or target is not None or own in source.columns
+        label = target_of(target, fitted, source) if has_target else None
         rule = rule_of(fitted, source, weighting, costs, **how)
         if needs_price and rule.goal is not None:
             raise InvalidParameter(f"{rule.goal} is no price: state a price.")
         compared = group_columns(groups, source, label)
-        named = {
-            what: check_column(name, source.columns, what, source.name)
-            for what, name in (roles or {}).items()
-            if name is not None
-        }
-        return cls(fitted, source, label, rule, named, compared)
+        return cls(fitted, source, label, rule, role_columns(source, None, roles or {}), compared)
 
     def score(self, verbose: int = 0, *, reads_labels: bool = True, **how: bool) -> ScoredTable:
         """Score all rows, with or without labels; ``how`` is ``recognises`` and ``keeps_hashes`` of `RowWatch`."""
@@ -335,9 +329,7 @@ def score_table(
     watch = RowWatch(model, recognises=recognises) if watch is None else watch
     names = list(dict.fromkeys(columns))
     ignored = {*names} if target is None else {target, *names}
-    numbers: list[Index] = []
-    scores: list[Array] = []
-    kept: list[pd.DataFrame] = []
+    numbers, scores, kept = [], [], []
     repeating: list[str] | None = None if watch.clusters is None else []
     with counted("rows", source.n_rows, visible=bool(verbose)) as done:
         for chunk, p in scored_chunks(model, source, watch, ignored):
@@ -352,10 +344,8 @@ def score_table(
             kept.append(chunk[names])
             repeating = _repeating_notes(model, chunk, ignored) if repeating is None else repeating
             done(len(p))
-    frame = pd.concat(kept, ignore_index=True)
-    found = {name: frame[name] for name in names}
-    notes = [*source.notes, *watch.notes, *(repeating or [])]
-    return ScoredTable(np.concatenate(numbers), np.concatenate(scores), watch, found, notes)
+    frame, notes = pd.concat(kept, ignore_index=True), [*source.notes, *watch.notes, *(repeating or [])]
+    return ScoredTable(np.concatenate(numbers), np.concatenate(scores), watch, {n: frame[n] for n in names}, notes)
 
 
 def _repeating_notes(model: FittedModel, frame: pd.DataFrame, ignored: set[str]) -> list[str]:

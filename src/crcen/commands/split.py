@@ -19,8 +19,8 @@ from crcen import InvalidInput, InvalidParameter
 from crcen._support.extras import renamed
 from crcen._support.files import atomic_file, write_atomic
 from crcen._support.progress import busy, logged
-from crcen._support.text import listed
-from crcen.commands.inputs import MOST_CLASSES, Data, check_column, duplicate_lines, times_of
+from crcen._support.text import listed, plural
+from crcen.commands.inputs import MOST_CLASSES, Data, check_column, duplicate_lines, role_columns, times_of
 from crcen.tables.identifiers import why_codes, why_numbering
 from crcen.tables.leaks import FINE_SHARE, Duplicates
 from crcen.tables.locations import format_of_name
@@ -84,7 +84,7 @@ class TableSplit(ShownInOneLine):
     def __str__(self) -> str:
         def line(path: Path, n: int, which: int) -> str:
             shown = listed((f"{two[which]:,} {label}" for label, two in self.counts.items()), most=12)
-            return f"  {path}: {n:,} rows ({self.target}: {shown})"
+            return f"  {path}: {plural(n, 'row')} ({self.target}: {shown})"
 
         evaluation = self.option if self.option.startswith(" --clusters") else ""
         evaluation += " --stratified" if self.is_stratified else ""
@@ -155,11 +155,7 @@ def split_table(
         raise InvalidParameter("clusters= and time= are two ways to split: give one of them.")
     table = open_table(data, read)
     check_column(target, table.columns, "the target", table.name)
-    for option, name in {"clusters": clusters, "time": time}.items():
-        if name is not None and name == target:
-            raise InvalidParameter(f"{option} must be another column than the target: got {name!r} for both.")
-        if name is not None:
-            check_column(name, table.columns, option, table.name)
+    role_columns(table, target, {"clusters": clusters, "time": time})
     train, kept = _places(table, None if folder is None else Path(folder))
     pieces: Iterable[pd.DataFrame] | None = None
     with busy("reading the table", visible=bool(verbose)):
@@ -169,12 +165,11 @@ def split_table(
     codes, labels = survey.codes, [*survey.labels, "no value"]
     rarest = int(np.bincount(codes, minlength=len(labels))[:-1].min())
     is_stratified = time is None and test * rarest < _ENOUGH_TEST_ROWS
-    if clusters is not None:
-        is_test, how = _by_clusters(survey, test, random_state, clusters, target, is_stratified)
-    elif time is not None:
-        is_test, how = _by_time(survey, test, time, target)
+    if time is not None:
+        is_test, how = _latest(survey.cells, test, time)
     else:
-        is_test, how = _by_label(survey, test, random_state, target, is_stratified)
+        is_test, how = _drawn(survey, test, random_state, clusters, target, is_stratified)
+    _check_labels(survey, is_test, target, "time" if time else "clusters" if clusters else "test")
     with busy("writing both files", visible=bool(verbose)):
         _write(table, pieces, is_test, train, kept)
     by_file = [np.bincount(codes[part], minlength=len(labels)).tolist() for part in (~is_test, is_test)]
@@ -304,70 +299,63 @@ def _hashes(frame: pd.DataFrame) -> NDArray[np.uint64]:
         return pd.util.hash_pandas_object(frame.astype(str), index=False).to_numpy()
 
 
-def _by_label(survey: _Survey, test: float, seed: int, target: str, is_stratified: bool) -> tuple[Bools, str]:
-    codes, labels = survey.codes, survey.labels
-    rng, is_test = np.random.default_rng(seed), np.zeros(len(codes), dtype=bool)
-    if not is_stratified:
-        is_test[rng.choice(len(codes), round(test * len(codes)), replace=False)] = True
-        _check_labels(codes, labels, is_test, target, "test")
-        return is_test, f"at random, {_percent(is_test)} test rows"
-    for code in range(len(labels) + 1):
-        rows = np.flatnonzero(codes == code)
-        if code < len(labels) and len(rows) < 2:
-            raise InvalidInput(
-                f"the target {target} needs at least 2 rows of each value, one for each file: got 1 of {labels[code]}."
-            )
-        n = round(test * len(rows))
-        n = min(max(n, 1), len(rows) - 1) if code < len(labels) else n
-        is_test[rng.choice(rows, n, replace=False)] = True
-    return is_test, f"at random, {_percent(is_test)} test rows, each value of {target} in the same share"
-
-
-def _by_clusters(
-    survey: _Survey, test: float, seed: int, clusters: str, target: str, is_stratified: bool
+def _drawn(
+    survey: _Survey, test: float, seed: int, clusters: str | None, target: str, is_stratified: bool
 ) -> tuple[Bools, str]:
+    """Test rows at random, whole clusters if there are such, and how they were chosen."""
     import pandas as pd
     from sklearn.model_selection import StratifiedGroupKFold
 
-    codes = survey.codes
+    codes, labels, rng = survey.codes, survey.labels, np.random.default_rng(seed)
+    is_test = np.zeros(len(codes), dtype=bool)
+    if clusters is None and not is_stratified:
+        is_test[rng.choice(len(codes), round(test * len(codes)), replace=False)] = True
+        return is_test, f"at random, {_percent(is_test)} test rows"
+    if clusters is None:
+        for code in range(len(labels) + 1):
+            rows = np.flatnonzero(codes == code)
+            if code < len(labels) and len(rows) < 2:
+                raise InvalidInput(
+                    f"the target {target} needs at least 2 rows of each value, one for each file: got 1 of "
+                    f"{labels[code]}."
+                )
+            n = round(test * len(rows))
+            n = min(max(n, 1), len(rows) - 1) if code < len(labels) else n
+            is_test[rng.choice(rows, n, replace=False)] = True
+        return is_test, f"at random, {_percent(is_test)} test rows, each value of {target} in the same share"
     members, names = pd.factorize(survey.cells, use_na_sentinel=False)
     if len(names) < 2:
         raise InvalidInput(f"clusters must have at least two different values: {clusters} has one.")
     if is_stratified:
         parts = max(2, round(1.0 / min(test, 1.0 - test)))
         splitter = StratifiedGroupKFold(min(parts, len(names)), shuffle=True, random_state=seed)
-        is_test = np.zeros(len(codes), dtype=bool)
         is_test[next(splitter.split(codes, codes, members))[1]] = True
         is_test = ~is_test if test > 0.5 else is_test
     else:
-        order = np.random.default_rng(seed).permutation(len(names))
+        order = rng.permutation(len(names))
         ends = np.cumsum(np.bincount(members)[order])
         n_test = min(max(int(np.abs(ends - test * len(codes)).argmin()) + 1, 1), len(names) - 1)
         is_test = np.isin(members, order[:n_test])
-    _check_labels(codes, survey.labels, is_test, target, "clusters")
     alike = f", values of {target} in about the same shares" if is_stratified else ""
     return is_test, f"by {clusters}, each of its values in one file, {_percent(is_test)} test rows{alike}"
 
 
-def _by_time(survey: _Survey, test: float, time: str, target: str) -> tuple[Bools, str]:
-    cells = survey.cells
+def _latest(cells: Any, test: float, time: str) -> tuple[Bools, str]:
+    """The latest rows, and how they were chosen."""
     if cells.isna().any():
-        raise InvalidInput(
-            f"time must have a value in each row: {time} lacks {int(cells.isna().sum())}; fill them or drop the rows."
-        )
+        n_missing = int(cells.isna().sum())
+        raise InvalidInput(f"time must have a value in each row: {time} lacks {n_missing}; fill them or drop the rows.")
     when = times_of(cells, time)
     order = np.sort(when)
-    first = order[min(len(order) - 1, round((1.0 - test) * len(order)))]
-    is_test = when >= first
+    is_test = when >= order[min(len(order) - 1, round((1.0 - test) * len(order)))]
     if is_test.all():
         raise InvalidInput(f"time must have different values: {time} puts all these rows at one moment.")
-    _check_labels(survey.codes, survey.labels, is_test, target, "time")
     return is_test, f"by {time}, the latest {_percent(is_test)} are test rows"
 
 
-def _check_labels(codes: Index, labels: list[str], is_test: Bools, target: str, option: str) -> None:
+def _check_labels(survey: _Survey, is_test: Bools, target: str, option: str) -> None:
     for part, name in ((~is_test, "training"), (is_test, "test")):
-        absent = [label for i, label in enumerate(labels) if not (codes[part] == i).any()]
+        absent = [label for i, label in enumerate(survey.labels) if not (survey.codes[part] == i).any()]
         if absent:
             raise InvalidInput(
                 f"{option}= leaves no {name} row of {target} = {absent[0]}: try another share with test=, or another "
@@ -380,30 +368,23 @@ def _percent(is_test: Bools) -> str:
 
 
 def _write(table: Table, pieces: Iterable[pd.DataFrame] | None, is_test: Bools, train: Path, test: Path) -> None:
-    """Both files in one pass, in the format of the table."""
-    with ExitStack() as opened:
-        if table.kind == "parquet" and table.file is not None and not table.options.to_remember:
-            _write_parquet(Path(table.file.path), is_test, train, test, opened)
-            return
-        writers = [opened.enter_context(TableWriter(place)) for place in (train, test)]
-        start = 0
-        for chunk in table.chunks(_CHUNK_ROWS) if pieces is None else pieces:
-            chosen = is_test[start : start + len(chunk)]
-            start += len(chunk)
-            for writer, rows in zip(writers, (~chosen, chosen), strict=True):
-                writer.write(chunk[rows])
-
-
-def _write_parquet(path: Path, is_test: Bools, train: Path, test: Path, opened: ExitStack) -> None:
+    """Both files in one pass, in the format of the table; Parquet keeps its types."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    parquet = opened.enter_context(pq.ParquetFile(path))
-    places = [opened.enter_context(atomic_file(place)) for place in (train, test)]
-    writers = [opened.enter_context(pq.ParquetWriter(place, parquet.schema_arrow)) for place in places]
-    start = 0
-    for batch in parquet.iter_batches(_CHUNK_ROWS):
-        chosen = is_test[start : start + len(batch)]
-        start += len(batch)
-        for writer, rows in zip(writers, (~chosen, chosen), strict=True):
-            writer.write_batch(batch.filter(pa.array(rows)))
+    with ExitStack() as opened:
+        chunks: Iterable[Any] = table.chunks(_CHUNK_ROWS) if pieces is None else pieces
+        is_parquet = table.kind == "parquet" and table.file is not None and not table.options.to_remember
+        if is_parquet and table.file is not None:
+            parquet = opened.enter_context(pq.ParquetFile(table.file.path))
+            chunks = parquet.iter_batches(_CHUNK_ROWS)
+            places = [opened.enter_context(atomic_file(place)) for place in (train, test)]
+            writers = [opened.enter_context(pq.ParquetWriter(place, parquet.schema_arrow)) for place in places]
+        else:
+            writers = [opened.enter_context(TableWriter(place)) for place in (train, test)]
+        start = 0
+        for chunk in chunks:
+            chosen = is_test[start : start + len(chunk)]
+            start += len(chunk)
+            for writer, rows in zip(writers, (~chosen, chosen), strict=True):
+                writer.write(chunk.filter(pa.array(rows)) if is_parquet else chunk[rows])
