@@ -76,22 +76,6 @@ def test_a_file_loads_as_the_catalogue_says(entry, data_home):
     assert ("reconstruction" in loaded.source) == (entry.name == "scene")
 
 
-def test_the_papers_table_2():
-    table = {entry.paper_name: entry for entry in catalog() if entry.paper_name}
-    published = {
-        "Abalone": (4177, 10, 9.7),
-        "Coil": (9822, 85, 16),
-        "Satimage": (6435, 36, 9.3),
-        "Scene": (2407, 294, 13),
-        "Solar": (1389, 32, 19),
-        "UScrime": (1994, 100, 12),
-    }
-    assert table.keys() == published.keys()
-    for name, (n_samples, n_features, ratio) in published.items():
-        assert (table[name].n_samples, table[name].n_features) == (n_samples, n_features)
-        assert table[name].imbalance_ratio == pytest.approx(ratio, abs=0.5)
-
-
 def test_names_are_found_in_any_case_and_unknown_ones_refused():
     given = {"ABALONE_19": "abalone_19", "UScrime": "us_crime", "Coil": "coil_2000", " Scene ": "scene"}
     assert {name: find(name).name for name in given} == given

@@ -234,15 +234,11 @@ def test_arrays_and_polars_frames():
         model.predict(X[:, :1])
     with pytest.raises(InvalidInput, match="rows and columns"):
         model.predict(NUMBERS)
+    with pytest.raises(InvalidInput, match="duplicate column name in the data frame: a"):
+        TableClassifier(estimator=SMALL).fit(pd.DataFrame(X, columns=["a", "a"]), labels())
     frame = pl.DataFrame({"x": NUMBERS, "c": ["a", "b", "c"] * 20})
     other = TableClassifier(estimator=SMALL).fit(frame, labels())
     np.testing.assert_array_equal(other.predict(frame), other.predict(frame.to_pandas()))
-
-
-def test_double_names_are_refused():
-    frame = pd.DataFrame(np.column_stack([NUMBERS, NUMBERS]), columns=["a", "a"])
-    with pytest.raises(InvalidInput, match="duplicate column name in the data frame: a"):
-        TableClassifier(estimator=SMALL).fit(frame, labels())
 
 
 def test_a_failed_fit_leaves_nothing_half_fitted():

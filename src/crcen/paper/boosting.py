@@ -1,5 +1,7 @@
 """Compared methods by boosting: AdaC1 to AdaC3, calibrated AdaBoost, RUSBoost by SAMME.R, BalanceCascade."""
 
+from __future__ import annotations
+
 from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass
 from typing import Self

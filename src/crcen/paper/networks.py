@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from crcen._support.extras import need
 from crcen.exceptions import InvalidInput
 from crcen.models.classifier import CRCENClassifier
-from crcen.models.fitted import transactional_fit
 from crcen.models.options import Calibration, GroupedParameters, estimator
 from crcen.models.validation import check_choice, check_labels, check_number, check_rows
 from crcen.paper import Array, Bools, Index, Labelled, Seed, Values
+from crcen.paper.boosting import SignedScoreClassifier
 from crcen.theory.labels import Labels
 from crcen.theory.price import CostRatio, Price
 from crcen.training.recipe import Inputs, Schedule
@@ -67,7 +67,7 @@ class MovedThresholdClassifier(CRCENClassifier):
 
 
 @estimator
-class ResampledClassifier(ClassifierMixin, GroupedParameters):  # type: ignore[misc]
+class ResampledClassifier(SignedScoreClassifier, GroupedParameters):
     """Standardise, oversample the minority class to a ratio of 1:1, train a plain network (λ = ½), decide at ½.
 
     Neighbours are searched among standardised rows.
@@ -101,39 +101,21 @@ class ResampledClassifier(ClassifierMixin, GroupedParameters):  # type: ignore[m
             raise InvalidInput(f"{self.sampler} cannot rebalance these rows: {error}") from error
         return scaler.inverse_transform(rows), labels
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Rebalance and train."""
-        with transactional_fit(self):
-            checked, own = check_rows(self, X, y, reset=True)
-            self.classes_ = check_labels(own)
-            names = ("hidden", "l2", "max_epochs", "schedule", "n_members", "device", "random_state")
-            given = {name: getattr(self, name) for name in names}
-            positive = Labels.from_rows(self.classes_, own, np.ones(len(own))).positive
-            rows, labels = self.resample(checked, own)
-            self.network_ = CRCENClassifier(None, **{**PAPER, **given}, pos_label=positive).fit(rows, labels)
-        return self
+    def _learn(self, X: Array, is_pos: Bools) -> None:
+        names = ("hidden", "l2", "max_epochs", "schedule", "n_members", "device", "random_state")
+        given = {name: getattr(self, name) for name in names}
+        rows, target = self.resample(X, is_pos.astype(np.int64))
+        self.network_ = CRCENClassifier(None, **{**PAPER, **given}, pos_label=1).fit(rows, target)
 
-    def decision_function(self, X: ArrayLike) -> Array:
-        """Logit of ``classes_[1]`` among rebalanced rows."""
-        check_is_fitted(self)
-        return np.asarray(self.network_.decision_function(check_rows(self, X, reset=False)))
-
-    def predict(self, X: ArrayLike) -> Labelled:
-        """The class with probability above ½ among rebalanced rows."""
-        is_last = self.decision_function(X) > 0
-        return np.asarray(self.classes_[is_last.astype(int)])
+    def _score(self, X: Array) -> Array:
+        """Logit among rebalanced rows."""
+        return np.asarray(self.network_.decision_function(X))
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Probabilities among rebalanced rows, which are not natural."""
         check_is_fitted(self)
-        return np.asarray(self.network_.predict_proba(check_rows(self, X, reset=False)))
-
-    def __sklearn_tags__(self) -> Tags:
-        """Binary."""
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        tags.input_tags.sparse = True
-        return tags
+        p = self.network_.predict_proba(check_rows(self, X, reset=False))
+        return Labels(self.classes_, self.pos_label_).in_order(p)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
