@@ -16,7 +16,6 @@ add_command(
     "Declare acceptance criteria of a model before the labels of the test rows are used.",
     "declare",
     {
-        "model": None,
         "require": option(
             list[str],
             "Criterion: recall >= 0.8, precision[CLASS] >= 0.5, cost per 1000 <= 400, key equation, drift, groups; may "
@@ -32,7 +31,7 @@ add_command(
             Path, "TOML or JSON file with purpose, population, sampling, oversight, limitations and responsible."
         ),
     },
-    "target read",
+    "model target read",
     panel=_PANEL,
     examples=(
         'declare model.crcen --require "recall >= 0.8" --require "cost per 1000 <= 400" --require "key equation" '
@@ -45,14 +44,13 @@ add_command(
     "certify",
     {
         "declaration": argument(Path, "File that `crcen declare` wrote."),
-        "data": None,
         "model": option(Path, "File of the declared model.", default=...),
         "out": option(Path, "The printable HTML page to write.", default=Path("certificate.html")),
         "json_out": option(Path, "The JSON file to write.", default=Path("certificate.json")),
         "sign": option(Path, "Ed25519 private key, of `crcen keygen`."),
         "again": option(bool, "Certify on the same rows once more; the certificate states it."),
     },
-    "read",
+    "data read",
     panel=_PANEL,
     examples=(
         "certify declaration.toml test.csv --model model.crcen --out certificate.html --json-out certificate.json "

@@ -28,7 +28,8 @@ add_command(
     "export",
     "Write a model as one ONNX graph, checked against the model before it is written.",
     _export,
-    {"model": None, "onnx": option(Path, "The ONNX file to write.", default=...)},
+    {"onnx": option(Path, "The ONNX file to write.", default=...)},
+    "model",
     examples=("export model.crcen --onnx model.onnx",),
 )
 add_command(

@@ -15,8 +15,6 @@ add_command(
     "Write a probability and a decision for every row, in constant memory; a price here needs no new training.",
     "predict_table",
     {
-        "model": None,
-        "data": None,
         "out": option(
             str,
             "Where to write the answers: .csv, .tsv, .parquet, .xlsx, or sqlite:///scores.db#scores.",
@@ -28,11 +26,9 @@ add_command(
         ),
         "time": _goal(str, "Column of dates, for --capacity 20/day."),
         "audit": option(str, "Draw rows without an alarm for a check: their number, or a share.", metavar="N|P%"),
-        "audit_rule": None,
         "default_action": option(
             str, "Decision that is no alarm, for --audit of several classes; default the commonest class."
         ),
-        "random_state": None,
         "id": option(list[str], "Column to carry over; may be repeated."),
         "all_columns": option(bool, "Carry over every column."),
         "sort": option(bool, "Highest risk first; needs memory for all rows."),
@@ -41,7 +37,8 @@ add_command(
         "reasons": option(int, "Reasons for each alarm: columns that raised or lowered it most.", default=0, min=0),
         "background": option(str, "File of rows that --reasons compares with; default typical rows."),
     },
-    "price goal guarantee weighting review cost_column alarm_cost prevalence clusters read",
+    "model data audit_rule random_state price goal guarantee weighting review cost_column alarm_cost prevalence "
+    "clusters read",
     examples=(
         "predict model.crcen new.csv --out scored.parquet --id customer",
         "predict model.crcen new.csv.gz --out scored.csv --budget 10 --reasons 3",
@@ -54,8 +51,6 @@ add_command(
     "Judge a model on labelled rows it has not seen: metrics with intervals, key equation, price of catches.",
     "evaluate_table",
     {
-        "model": None,
-        "data": None,
         "stratified": option(bool, "The class counts of these rows were fixed when they were drawn."),
         "fail_on": _gate(
             str, "Checks of the report that must not warn, such as CRC003,CRC007, or any: else exit with 3."
@@ -66,8 +61,8 @@ add_command(
             int, "Bootstrap resamples; 0 omits intervals without a closed form.", "--resamples", default=500, min=0
         ),
     },
-    "target price goal guarantee weighting review cost_column alarm_cost prevalence weight clusters audit_probability "
-    "groups read",
+    "model data target price goal guarantee weighting review cost_column alarm_cost prevalence weight clusters "
+    "audit_probability groups read",
     examples=(
         "evaluate model.crcen test.csv --budget 10 --json",
         "evaluate model.crcen test.csv --fail-on CRC003,CRC007 --min-recall 0.7",
@@ -106,18 +101,14 @@ add_command(
     "Say how many labels or audits are needed, from rows without labels.",
     "plan_table",
     {
-        "model": None,
-        "data": None,
         "drift": option(float, "Drift in log-odds that the labels must detect; default 0.3 without another goal."),
         "recall_bound": option(float, "Lower bound on recall that labels or audits must establish."),
         "cost_width": option(float, "Width of the interval of the cost per 1,000 rows."),
         "power": option(float, "Probability of reaching the goal.", default=0.8),
         "level": option(float, "Level of the test of drift.", default=0.05),
         "confidence": option(float, "Of the bound on recall and of the interval.", default=0.95),
-        "audit_rule": None,
-        "random_state": None,
     },
-    "price weighting prevalence read",
+    "model data audit_rule random_state price weighting prevalence read",
     examples=(
         "plan model.crcen rows.csv --drift 0.3 --power 0.8",
         "plan model.crcen rows.csv --recall-bound 0.8",
@@ -129,8 +120,6 @@ add_command(
     "Watch a model at work: exit code 0 when quiet, 3 on an alarm. Labels are used where there are any.",
     "monitor_table",
     {
-        "model": None,
-        "data": None,
         "state": option(Path, "JSON file that carries the watch from call to call; made if it does not exist."),
         "when": option(str, "What to call these rows; default the name of the file."),
         "page": option(Path, "HTML page to write, with the running evidence."),
@@ -150,7 +139,7 @@ add_command(
         ),
         "old_error_rate": renamed("--error-rate", "--false-alarm-rate"),
     },
-    "target weight clusters audit_probability price weighting read",
+    "model data target weight clusters audit_probability price weighting read",
     examples=(
         "monitor model.crcen today.csv --state watch.json",
         "monitor model.crcen may.parquet --state watch.json --when 2024-05 --page watch.html",

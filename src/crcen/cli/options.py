@@ -160,7 +160,7 @@ def add_command(
     name: str,
     about: str,
     function: str | Callable[..., Any],
-    parameters: Mapping[str, Named | None],
+    parameters: Mapping[str, Named],
     shared: str = "",
     *,
     examples: tuple[str, ...] = (),
@@ -178,10 +178,10 @@ def add_command(
     function : str or callable
         What it calls: a function of `crcen` by name, or one that takes the parameters and returns a result to print.
     parameters : mapping of str to option or argument
-        Its own parameters; None for one that several commands share.
+        Its own parameters.
     shared : str
-        Shared options, or sets of them. The function gets parameters of the library: ``read`` of "read"; ``weighting``
-        of "price", "goal", "guarantee" and "weighting", which also gives ``costs``.
+        Shared parameters, or sets of them. The function gets parameters of the library: ``read`` of "read";
+        ``weighting`` of "price", "goal", "guarantee" and "weighting", which also gives ``costs``.
     examples : tuple of str
         Shown below the help, without the name of the program.
     panel : str, optional
@@ -194,9 +194,9 @@ def add_command(
         What is said after Ctrl-C.
     """
     sets = shared.split()
-    makers = {key: make or _SINGLE[key] for key, make in parameters.items()}
-    options = {key: make for one in sets for key, make in _SETS.get(one, {one: _SINGLE.get(one)}).items() if make}
-    signature = [make(key) for key, make in (makers | options).items()]
+    options = {key: make for one in sets for key, make in (_SETS.get(one) or {one: _SINGLE[one]}).items()}
+    signature = [make(key) for key, make in ({**parameters} | options).items()]
+    signature.sort(key=lambda one: isinstance(one.annotation.__metadata__[0], typer.models.OptionInfo))
     if has_json:
         signature.append(option(bool, "Print JSON instead of text.", "--json")("as_json"))
 
@@ -204,9 +204,9 @@ def add_command(
         if given.get("details") and given["as_json"]:
             raise typer.BadParameter("--json has all details: leave out --details.")
         given = {key: value.value if isinstance(value, StrEnum) else value for key, value in given.items()}
-        own = {key: given[key] for key in makers if not key.startswith("old_")}
-        if isinstance(own.get("data"), list) and len(own["data"]) == 1:
-            own["data"] = own["data"][0]
+        if isinstance(given.get("data"), list) and len(given["data"]) == 1:
+            given["data"] = given["data"][0]
+        own = {key: given[key] for key in parameters if not key.startswith("old_")}
         try:
             call = library(function) if isinstance(function, str) else function
             result = call(**own, **_parameters({key: given[key] for key in options}, sets))

@@ -104,11 +104,10 @@ add_command(
     "Look at a table before a fit: kinds, gaps, ids, leaks, and what would be done with each column.",
     "look_at_table",
     {
-        "data": None,
         "target": option(str, "Column with the label: columns that determine it by themselves are named."),
         "old_category": _OLD_CATEGORY,
     },
-    "columns audit_probability read",
+    "data columns audit_probability read",
     examples=("look data.csv --target fraud",),
 )
 add_command(
@@ -116,16 +115,14 @@ add_command(
     "Split a file into training rows and test rows.",
     _split,
     {
-        "data": None,
         "target": _TARGET,
         "test": option(float, "Share of test rows, between 0 and 1.", default=0.25),
         "clusters": option(str, "Keep equal values of this column in one file."),
         "old_groups": _OLD_GROUPS,
         "time": option(str, "Use the latest rows by this column as test rows."),
         "folder": option(Path, "Where to write; default the folder of the data."),
-        "random_state": None,
     },
-    "read",
+    "data random_state read",
     examples=(
         "split data.csv --target fraud",
         "split visits.parquet --target readmitted --clusters patient --test 0.3",
@@ -139,7 +136,6 @@ add_command(
     """,
     _fit,
     {
-        "data": None,
         "target": _TARGET,
         "out": option(Path, "Where to save the model.", default=Path("model.crcen")),
         "onnx": option(Path, "Where to write it as an ONNX graph too."),
@@ -159,7 +155,6 @@ add_command(
         ),
         "quick": option(bool, "The same as --effort quick."),
         "no_fingerprint": option(bool, "Store no hashes of training rows in the model."),
-        "random_state": None,
         "details": option(bool, "Print columns, learner, price and every metric too."),
         "engine": _large(
             choice("table", "stream", "ray"), "stream: files larger than memory; ray: on a cluster.", default="table"
@@ -170,7 +165,7 @@ add_command(
         "memory": _large(str, "Memory for the rows of the trees, such as 4GB."),
         "storage": _large(str, "Folder for checkpoints and scratch files."),
     },
-    "columns price goal weighting weight audit_probability read",
+    "data random_state columns price goal weighting weight audit_probability read",
     examples=(
         "fit train.csv --target fraud --budget 20 --out model.crcen",
         "fit visits.parquet --target readmitted --positive yes --clusters patient --drop name",

@@ -261,13 +261,12 @@ def evaluate_table(
     TableEvaluation
         Metrics with intervals, the key equations tested, the expense around the price.
     """
-    codes, least = _codes_of(fail_on), _least_shares(min_recall, min_precision)
+    codes, least = _codes_of(fail_on, groups), _least_shares(min_recall, min_precision)
     roles = {"weight": weight, "clusters": clusters, "cost_column": cost_column, "audit_probability": audit_probability}
     how: dict[str, Any] = {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost, "is_labelled": True}
     named: dict[str, Any] = {"target": target, "needs_target": True, "roles": roles, "groups": groups}
     judging = Judging.of(model, data, read, weighting, costs, **named, **how)
     model, source, rule, target = judging.model, judging.source, judging.rule, str(judging.target)
-    _check_groups(judging.groups, fail_on)
     scored = judging.score(verbose, recognises=True)
     known, column = scored.is_labelled, rule.price.positive
     y, together, e = scored.y[known], scored.clusters, scored.audit_probabilities
@@ -438,8 +437,8 @@ def _action_notes(quality: Quality) -> list[str]:
     ]
 
 
-def _codes_of(fail_on: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Codes of checks from a list of them or a text with commas; "any" is all."""
+def _codes_of(fail_on: str | Sequence[str] | None, groups: str | Sequence[str]) -> tuple[str, ...]:
+    """Codes of checks from a list of them or a text with commas; "any" is all, and groups are compared if named."""
     if not fail_on:
         return ()
     given = fail_on.split(",") if isinstance(fail_on, str) else list(fail_on)
@@ -452,16 +451,11 @@ def _codes_of(fail_on: str | Sequence[str] | None) -> tuple[str, ...]:
             f"fail_on must name checks of the report, {_CODES[0]} to {_CODES[-1]}, or any: got {', '.join(unknown)}.",
             parameter="fail_on",
         )
-    return tuple(codes)
-
-
-def _check_groups(names: Sequence[str], fail_on: str | Sequence[str]) -> None:
-    """Reject a condition on groups if none were named."""
-    asked = fail_on.upper() if isinstance(fail_on, str) else " ".join(map(str, fail_on or ())).upper()
-    if GROUP_CHECK in asked and not names:
+    if GROUP_CHECK in codes and not groups:
         raise InvalidParameter(
             f"fail_on={GROUP_CHECK} compares groups: name their columns with groups=.", parameter=("fail_on", "groups")
         )
+    return tuple(codes)
 
 
 def _least_shares(min_recall: float | None, min_precision: float | None) -> dict[str, float]:

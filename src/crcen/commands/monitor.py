@@ -455,15 +455,11 @@ def _new_rows(kept: MonitorState, scored: ScoredTable, name: str) -> tuple[Index
 
 def _matched(own: Hashes, earlier: Hashes) -> Bools:
     """Rows with a partner among earlier rows; each of these is the partner of one row."""
-    order = np.argsort(own, kind="stable")
-    ordered = own[order]
-    first = np.searchsorted(ordered, ordered, side="left")
-    rank = np.arange(len(own)) - first  # among equal rows
-    sorted_earlier = np.sort(earlier)
-    available = np.searchsorted(sorted_earlier, ordered, "right") - np.searchsorted(sorted_earlier, ordered, "left")
-    found = np.zeros(len(own), dtype=bool)
-    found[order] = rank < available
-    return found
+    import pandas as pd
+
+    rows = pd.Series(own)
+    available = rows.map(pd.Series(earlier).value_counts()).fillna(0)
+    return np.asarray(rows.groupby(rows).cumcount() < available)
 
 
 # -- cohorts -------------------------------------------------------------------------------------------------------

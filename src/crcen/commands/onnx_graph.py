@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -24,6 +24,10 @@ _EPOCH = 719_468.0
 _CARRIED = ("number", "boolean", "category", "date")
 
 
+def _operation(name: str) -> Callable[[Value, Operand], Value]:
+    return lambda value, other: value.graph.apply(name, value, other)
+
+
 @dataclass(frozen=True, eq=False)
 class Value:
     """A result in a graph; arithmetic adds operations to the graph."""
@@ -31,17 +35,7 @@ class Value:
     graph: Graph
     name: str
 
-    def __add__(self, other: Operand) -> Value:
-        return self.graph.apply("Add", self, other)
-
-    def __sub__(self, other: Operand) -> Value:
-        return self.graph.apply("Sub", self, other)
-
-    def __mul__(self, other: Operand) -> Value:
-        return self.graph.apply("Mul", self, other)
-
-    def __truediv__(self, other: Operand) -> Value:
-        return self.graph.apply("Div", self, other)
+    __add__, __sub__, __mul__, __truediv__ = map(_operation, ("Add", "Sub", "Mul", "Div"))
 
     def __neg__(self) -> Value:
         return self.graph.apply("Neg", self)
