@@ -8,19 +8,8 @@ import pytest
 
 import crcen
 
-COMMANDS = (
-    "reproduce",
-    "datasets",
-    "methods",
-    "split",
-    "fit",
-    "predict",
-    "evaluate",
-    "report",
-    "export",
-    "info",
-    "demo",
-)
+COMMANDS = "look split fit predict evaluate report plan monitor declare certify verify keygen compare export info demo "
+COMMANDS += "datasets methods reproduce"
 
 
 def sentence(err):
@@ -39,11 +28,11 @@ def test_version(crcen_command):
 def test_help_names_every_command(crcen_command, flag):
     code, out, err = crcen_command(flag)
     assert (code, err) == (0, "")
-    for command in COMMANDS:
+    for command in COMMANDS.split():
         assert command in out
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", COMMANDS.split())
 def test_every_command_has_help_with_an_example(crcen_command, command):
     code, out, err = crcen_command(command, "--help")
     assert (code, err) == (0, "")
@@ -60,18 +49,37 @@ def test_no_arguments_show_the_help(crcen_command):
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["reproduce", "table4"], "table4"),
-        (["reproduce", "table1", "--scoring", "accuracy"], "accuracy"),
-        (["reproduce", "table1", "--selection", "never"], "never"),
-        (["reproduce", "table1", "--nothing"], "--nothing"),
-        (["predict"], "predict"),
-        (["methods", "more"], "more"),
+        ("reproduce table4", "table4"),
+        ("reproduce table1 --scoring accuracy", "accuracy"),
+        ("reproduce table1 --selection never", "never"),
+        ("reproduce table1 --nothing", "--nothing"),
+        ("predict", "predict"),
+        ("methods more", "more"),
+        ("fit a.csv", "--target"),
+        ("fit a.csv --target y --budget 5 --alpha 1", "names of one number"),
+        ("fit a.csv --target y --clusters a --time b", "two ways to validate"),
+        ("fit a.csv --target y --groups a", "use --clusters a"),
+        ("split a.csv --target y --groups a", "use --clusters a"),
+        ("fit a.csv --target y --budget five", "--budget"),
+        ("fit a.csv --target y --seed -1", "--seed"),
+        ("fit a.csv --target y --details --json", "leave out --details"),
+        ("predict m.crcen a.csv", "--out"),
+        ("evaluate m.crcen", "data"),
+        ("evaluate m.crcen a.csv --resamples -1", "resamples"),
+        ("monitor m.crcen a.csv --error-rate 0.1", "use --false-alarm-rate 0.1"),
+        ("export m.crcen", "--onnx"),
+        ("fit a.csv --target y --epochs 3", "--epochs is for --engine stream or --engine ray"),
+        ("fit a.csv --target y --workers 3", "--workers is for --engine ray"),
+        ("fit a.csv --target y --storage there", "--storage is for --engine stream or --engine ray"),
+        ("fit a.csv --target y --engine stream --workers 3", "--workers is for --engine ray"),
+        ("fit a.csv --target y --engine stream --quick", "--effort is for tables in memory"),
+        ("fit a.csv --target y --engine ray --time x", "--time is for tables in memory"),
     ],
 )
 def test_usage_errors_exit_with_2(crcen_command, arguments, named):
-    code, out, err = crcen_command(*arguments)
+    code, out, err = crcen_command(*arguments.split())
     assert (code, out) == (2, "")
-    assert named in err
+    assert named.lower() in " ".join(err.replace("│", " ").split()).lower()
 
 
 def test_methods_are_all_listed_with_their_source(crcen_command):
@@ -129,18 +137,9 @@ def test_choices_reach_the_run(crcen_command, tmp_path, monkeypatch):
     options += ["--engine", "ray", "--methods", "crcen,mlp", "--reading", "2019"]
     code, _, err = crcen_command("reproduce", "figure1", *options)
     assert (code, err) == (1, "crcen: enough seen.\n")
-    assert {name: str(value) for name, value in given.items()} == {
-        "artefact": "figure1",
-        "quick": "True",
-        "out": str(tmp_path),
-        "data_home": str(tmp_path),
-        "selection": "per_split",
-        "scoring": "f1",
-        "config": "None",
-        "engine": "ray",
-        "methods": "crcen,mlp",
-        "reading": "2019",
-    }
+    choices = {"selection": "per_split", "scoring": "f1", "engine": "ray", "methods": "crcen,mlp", "reading": "2019"}
+    places = {"out": tmp_path, "data_home": tmp_path, "config": None}
+    assert given == {"artefact": "figure1", "quick": True, **places, **choices}
 
 
 def test_the_commands_choices_are_the_functions(crcen_command):

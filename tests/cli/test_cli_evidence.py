@@ -136,10 +136,3 @@ def test_compare_prints_the_verdict_first_and_continues(crcen_command, home, tmp
     assert found["rows"] == 600
     code, _, err = crcen_command(*call, "--state", tmp_path / "s.json")
     assert code == (1 if found["verdict"] == "undecided" else 0)
-
-
-@pytest.mark.parametrize("command", ["declare", "certify", "verify", "keygen", "compare"])
-def test_help_has_an_example(crcen_command, command):
-    code, out, _ = crcen_command(command, "--help")
-    assert code == 0
-    assert f"crcen {command}" in out.split("Example")[1]

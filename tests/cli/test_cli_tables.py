@@ -69,28 +69,6 @@ def test_three_commands_from_a_file_to_a_report(crcen_command, folder, tmp_path)
     assert sorted(os.listdir(tmp_path)) == ["m.crcen", "report.html", "scored.csv"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["fit", "a.csv"], "--target"),
-        (["fit", "a.csv", "--target", "y", "--budget", "5", "--alpha", "1"], "names of one number"),
-        (["fit", "a.csv", "--target", "y", "--clusters", "a", "--time", "b"], "two ways to validate"),
-        (["fit", "a.csv", "--target", "y", "--groups", "a"], "use --clusters a"),
-        (["split", "a.csv", "--target", "y", "--groups", "a"], "use --clusters a"),
-        (["fit", "a.csv", "--target", "y", "--budget", "five"], "--budget"),
-        (["fit", "a.csv", "--target", "y", "--seed", "-1"], "--seed"),
-        (["predict", "m.crcen", "a.csv"], "--out"),
-        (["evaluate", "m.crcen"], "data"),
-        (["evaluate", "m.crcen", "a.csv", "--resamples", "-1"], "resamples"),
-        (["export", "m.crcen"], "--onnx"),
-    ],
-)
-def test_usage_errors_exit_with_2(crcen_command, arguments, named):
-    code, out, err = crcen_command(*arguments)
-    assert (code, out) == (2, "")
-    assert named.lower() in err.lower()
-
-
 def content(kind):
     frame = draw(60, 0)
     return {

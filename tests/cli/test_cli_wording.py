@@ -79,23 +79,6 @@ def test_refusals_name_options(crcen_command, places, tmp_path, monkeypatch, arg
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--epochs", "3"], "--epochs is for --engine stream or --engine ray"),
-        (["--workers", "3"], "--workers is for --engine ray"),
-        (["--storage", "there"], "--storage is for --engine stream or --engine ray"),
-        (["--engine", "stream", "--workers", "3"], "--workers is for --engine ray"),
-        (["--engine", "stream", "--quick"], "--effort is for tables in memory"),
-        (["--engine", "ray", "--time", "x"], "--time is for tables in memory"),
-    ],
-)
-def test_options_that_do_nothing_are_refused(crcen_command, places, options, said):
-    code, out, err = crcen_command("fit", places / "a.csv", "--target", "bad", *options)
-    assert (code, out) == (2, "")
-    assert said in " ".join(err.replace("│", " ").split())
-
-
-@pytest.mark.parametrize(
     ("sentence", "said"),
     [
         ("this model does not know its target column; name it with target=.", "with --target."),

@@ -151,7 +151,11 @@ class TestWatch:
         assert run("monitor", coarse[0].sample(frac=1.0, random_state=1), "--state", tmp_path / "watch.json")[0] == 1
 
     @pytest.mark.parametrize(
-        ("name", "value"), [("n_calls", -1), ("n_calls", 0), ("n_calls", True), ("n_calls", 1.5), ("history", [{}])]
+        ("name", "value"),
+        [
+            *(("n_calls", value) for value in (-1, 0, True, 1.5, None)),
+            *[("history", [{}]), ("history", None), ("false_alarm_rate", None), ("labels", None)],
+        ],
     )
     def test_invalid_counts_are_one_sentence(self, run, tmp_path, name, value):
         state = tmp_path / "watch.json"

@@ -34,9 +34,15 @@ Y = np.where(X[:, 0] + X[:, 1] / 40 + 0.5 * RNG.normal(size=300) > 1.1, "bad", "
 NEW = RNG.normal(size=(100, 3)) * [2, 50, 1]
 
 
-def answers(path, feeds):
+def checked(model, path, feeds, rows, tolerance=1e-9):
+    """Probabilities of an exported graph, which must be those of the model, as its decisions must."""
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return session.run(["probabilities", "decision"], feeds)
+    probabilities, decision = session.run(["probabilities", "decision"], feeds)
+    np.testing.assert_allclose(probabilities, model.predict_proba(rows), atol=tolerance)
+    expected = model.predict(rows)
+    expected = expected.astype(int) if expected.dtype == bool else expected
+    assert decision.astype(str).tolist() == expected.astype(str).tolist()
+    return probabilities
 
 
 @pytest.mark.parametrize(
@@ -59,9 +65,7 @@ def test_a_classifier_of_numbers(tmp_path, options):
         Budget(4), **grouped(**{"hidden": (4,), "max_epochs": 3, "random_state": 0, **options})
     ).fit(X, Y)
     done = export_onnx(model, tmp_path / "m.onnx")
-    probabilities, decision = answers(done.path, {"X": NEW})
-    np.testing.assert_allclose(probabilities, model.predict_proba(NEW), atol=1e-9)
-    assert decision.tolist() == model.predict(NEW).tolist()
+    checked(model, done.path, {"X": NEW}, NEW)
     assert done.largest_difference <= 1e-9
 
 
@@ -74,17 +78,14 @@ def test_missing_cells(tmp_path, encoding, lacking):
     new[RNG.random(new.shape) < 0.3] = np.nan
     how = {"encoding": encoding, "missing": "indicator", "hidden": (4,), "max_epochs": 3, "random_state": 0}
     model = CRCENClassifier(Budget(4), **grouped(**how)).fit(gaps, Y)
-    probabilities, decision = answers(export_onnx(model, tmp_path / "m.onnx").path, {"X": new})
-    np.testing.assert_allclose(probabilities, model.predict_proba(new), atol=1e-12)
-    assert decision.tolist() == model.predict(new).tolist()
+    checked(model, export_onnx(model, tmp_path / "m.onnx").path, {"X": new}, new, 1e-12)
 
 
 @pytest.mark.parametrize("labels", [[0, 1], [False, True]])
 def test_labels_that_are_no_text(tmp_path, labels):
     y = np.array(labels)[(Y == "bad").astype(int)]
     model = CSMLPClassifier(hidden=(3,), max_epochs=2, random_state=0).fit(X, y)
-    _, decision = answers(export_onnx(model, tmp_path / "m.onnx").path, {"X": NEW})
-    np.testing.assert_array_equal(decision, model.predict(NEW).astype(int))
+    checked(model, export_onnx(model, tmp_path / "m.onnx").path, {"X": NEW}, NEW)
 
 
 @pytest.fixture(scope="module")
@@ -118,9 +119,7 @@ def test_a_table_with_gaps_and_categories(tmp_path, table):
     new.loc[:2, "size"] = [1e9, -1e9, np.inf]
     feeds = {name: new[name].to_numpy(dtype=np.float64)[:, None] for name in ("x", "size", "new")}
     feeds |= {name: new[name].astype(object).fillna("").to_numpy(dtype=object)[:, None] for name in ("country", "shop")}
-    probabilities, decision = answers(done.path, feeds)
-    np.testing.assert_allclose(probabilities, model.predict_proba(new), atol=1e-9)
-    assert decision.tolist() == model.predict(new).tolist()
+    checked(model, done.path, feeds, new)
     properties = {one.key: one.value for one in onnx.load(done.path).metadata_props}
     assert json.loads(properties["classes"]) == ["bad", "good"]
     assert float(properties["cost_ratio"]) == pytest.approx(4)
@@ -164,9 +163,7 @@ def test_a_table_with_dates(tmp_path, table, lacks):
     seconds = (new["when"] - pd.Timestamp("1970-01-01")).dt.total_seconds()
     feeds = {"x": new["x"].to_numpy()[:, None], "when": seconds.to_numpy()[:, None]}
     feeds["country"] = new["country"].astype(object).fillna("").to_numpy(dtype=object)[:, None]
-    probabilities, decision = answers(done.path, feeds)
-    np.testing.assert_allclose(probabilities, model.predict_proba(new), atol=1e-9)
-    assert decision.tolist() == model.predict(new).tolist()
+    probabilities = checked(model, done.path, feeds, new)
     assert model.predict_proba(new.assign(when=pd.NaT))[0, 0] != pytest.approx(probabilities[0, 0])
 
 
@@ -225,10 +222,7 @@ LIGHT3 = {"hidden": (4,), "max_epochs": 3, "n_members": 2, "random_state": 0}
 def test_the_graph_of_several_classes(model, labels, tmp_path):
     fitted = model.fit(X3, labels)
     export = crcen.export_onnx(fitted, tmp_path / "model.onnx")
-    session = onnxruntime.InferenceSession(str(export.path), providers=["CPUExecutionProvider"])
-    p, decision = session.run(["probabilities", "decision"], {"X": X3})
-    np.testing.assert_allclose(p, fitted.predict_proba(X3), atol=1e-9)
-    np.testing.assert_array_equal(decision.astype(str), fitted.predict(X3).astype(str))
+    checked(fitted, export.path, {"X": X3}, X3)
     properties = {one.key: one.value for one in onnx.load(str(export.path)).metadata_props}
     assert json.loads(properties["classes"]) == np.unique(labels).tolist()
     assert len(json.loads(properties["class_weights"])) == 3

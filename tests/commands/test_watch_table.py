@@ -187,16 +187,6 @@ def test_a_file_that_is_no_state_is_refused_and_stays(model, tmp_path, content):
     assert state.read_text() == content
 
 
-def test_damaged_states_end_in_a_sentence(model, tmp_path):
-    state = tmp_path / "watch.json"
-    monitor_table(model, rows(200, 3), state=state)
-    whole = json.loads(state.read_text())
-    for name in ("false_alarm_rate", "n_calls", "history", "labels"):
-        state.write_text(json.dumps({**whole, name: None}))
-        with pytest.raises(InvalidInput):
-            monitor_table(model, rows(50, 4), state=state)
-
-
 def test_a_streamed_or_plain_model_is_watched_too(tmp_path):
     frame, y = table(800, 1)
     plain = CRCENClassifier(Budget(4), **QUICK).fit(frame[["balance"]].to_numpy(), y)
