@@ -128,7 +128,7 @@ def test_the_command_has_these_options_and_refuses_what_does_not_fit(model, tmp_
     for options, sentence in (
         (
             ("--delay", "3", "--cohort", "scored"),
-            "--delay cannot be changed in a watch that was started with a delay of 2",
+            "--delay must not change in a watch that was started with a delay of 2",
         ),
         ((), "--cohort must name the column of days or weeks"),
         (("--cohort", "state"), "--cohort must be dates such as 2024-05-01 or whole numbers"),
