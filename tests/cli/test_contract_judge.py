@@ -46,7 +46,6 @@ def home(request, tmp_path_factory):
     (folder / "costs.csv").write_text(COSTS[k])
     rows = crcen.predict_table(model, test, audit="30%", id=list(test)).frame
     rows.loc[rows["audit"] == 0, "state"] = None
-    rows.drop(columns=["decision", "audit", *[c for c in rows if c == "probability" or c.startswith("probability_")]])
     rows[[*test, "audit_probability"]].to_csv(folder / "audited.csv", index=False)
     return folder, k
 
