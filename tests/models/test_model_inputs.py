@@ -25,6 +25,7 @@ from crcen import (
 )
 from crcen.models import validation
 from crcen.models.options import HINTS
+from crcen.theory.decision import log_softmax
 from grouped_settings import grouped
 
 QUICK = {"hidden": (4,), "max_epochs": 3, "random_state": 0}
@@ -178,6 +179,6 @@ def test_logarithms_of_probabilities(labels):
     model = CRCENClassifier(Budget(3), **grouped(**QUICK)).fit(coded, np.where(y, labels[1], labels[0]))
     np.testing.assert_allclose(np.exp(model.predict_log_proba(coded)), model.predict_proba(coded), rtol=1e-12)
     labels = model.ensemble_.labels
-    far, column = model.ensemble_.log_posterior(labels.columns([-2000.0, 800.0])), labels.column
+    far, column = log_softmax(labels.columns([-2000.0, 800.0])), labels.column
     np.testing.assert_allclose(far[:, column], [-2000.0, 0.0], atol=1e-300)
     np.testing.assert_allclose(far[:, 1 - column], [0.0, -800.0], atol=1e-300)

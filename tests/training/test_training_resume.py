@@ -246,7 +246,7 @@ class TestState:
         # Adam's first step is the rate times the gradient's sign; the output bias starts at the classes' log odds.
         weights, biases = initial_parameters(3, (5,), "relu", 0)
         biases[-1][:] = np.log(0.7 * np.sum(Y == 1)) - np.log(0.3 * np.sum(Y == 0))
-        start = np.concatenate([part.ravel() for part in (*weights, *biases)])
+        start = np.concatenate([part.ravel() for pair in zip(weights, biases, strict=True) for part in pair])
         rate = np.median(np.abs(parameters - start))
         large = np.abs(first) > 1e-4
         assert large.sum() > 20

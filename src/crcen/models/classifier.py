@@ -245,10 +245,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
     def _on_folds(
         self, recipe: Recipe, trained: Price, seed: int, rows: FitRows
     ) -> tuple[bool | str, str, list[Fold], list[TrainingJob], str]:
-        """Balance and probability map settled, folds and jobs on them, and of which rows the key equation is.
-
-        If the calibration is left to the data and they have too few rows for folds, there are none.
-        """
+        """Balance and probability map settled, folds and jobs on them, and of which rows the key equation is."""
         calibration = Calibration.of(self.calibration)
         is_open, (balance, probability) = calibration.is_open, calibration.settled(has_folds=not self.is_control)
         if isinstance(self.weighting, ThresholdGoal):  # met out of fold
@@ -269,10 +266,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
         return balance, probability, folds, jobs, OUT_OF_FOLD_ROWS if balance == OUT_OF_FOLD else TRAINING_ROWS
 
     def recipe(self) -> Recipe:
-        """How networks are trained by these parameters, all of which are checked.
-
-        What was left to the data is settled in ``fit``; ``recipe_`` is that of the fitted networks.
-        """
+        """How networks are trained by these parameters, all of which are checked."""
         # What is solved out of fold was balanced on its own rows first.
         return self._recipe(self.hidden, self.l2, self._inputs().encoding, bool(self._calibration().balance))
 

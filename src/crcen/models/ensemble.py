@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from crcen.models.members.tree_arrays import MANY_ROWS, TreeEnsemble, tree_walk
 from crcen.models.probability import apply_map, identity_map, is_identity, moved_map
-from crcen.theory.decision import log_softmax, sigmoid, softmax
+from crcen.theory.decision import sigmoid, softmax
 from crcen.theory.key_equation import KeyEquation, key_equation_of_logits
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price
@@ -110,14 +110,6 @@ class Ensemble:
         p, is_alarm = sigmoid(log_odds), self.labels.margin(weighted) > 0
         p = np.where(is_alarm, np.maximum(p, np.nextafter(max(thresholds), 1.0)), np.minimum(p, min(thresholds)))
         return self.labels.in_order(np.column_stack([sigmoid(-log_odds), p]))
-
-    def log_posterior(self, natural: Array) -> Array:
-        """Logarithms of natural probabilities; finite where a probability would round to 0."""
-        return log_softmax(natural)
-
-    def weighted_posterior(self, weighted: Array) -> Array:
-        """Probabilities under the weighting, (n, K) in the order of the classes."""
-        return softmax(weighted)
 
     def key_equation(self, logits: Array, target: Index, weights: Array) -> KeyEquation:
         """The key equation of rows with these shifted averages and class numbers."""

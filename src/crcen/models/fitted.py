@@ -16,6 +16,7 @@ from crcen.models.ensemble import Ensemble
 from crcen.models.reasons.reasons import Reasons, explain_rows, spelled
 from crcen.models.validation import check_rows
 from crcen.theory.cost_matrix import CostMatrix
+from crcen.theory.decision import log_softmax, softmax
 from crcen.theory.key_equation import KeyEquation
 from crcen.theory.price import Price
 from crcen.theory.rows import Array, Estimator, Rows
@@ -95,12 +96,12 @@ class FittedEnsemble:
     def predict_log_proba(self, X: Rows) -> Array:
         """Logarithm of `predict_proba`; finite where that would round to 0."""
         natural, _ = self._logits(X)
-        return self.ensemble_.log_posterior(natural)
+        return log_softmax(natural)
 
     def weighted_proba(self, X: Rows) -> Array:
         """The paper's q: probabilities under the weighting, in the shape of `predict_proba`."""
         _, weighted = self._logits(X)
-        return self.ensemble_.weighted_posterior(weighted)
+        return softmax(weighted)
 
     def reasons(
         self, X: Rows, *, background: Rows = None, classes: ArrayLike | None = None, random_state: int = 0

@@ -238,10 +238,7 @@ def _is_one_against_all(networks: object) -> bool:
 
 
 def held_out_shifts(logits: Array, rows: FitRows, price: Price) -> Array:
-    """The balance solve on out-of-fold rows, (K,).
-
-    Where folds leave rows out, as those over time do, the shift that folds agree on, for each class.
-    """
+    """The balance solve on out-of-fold rows, (K,)."""
     seen = seen_rows(logits)
     pooled = solved_shifts(rows.target[seen], logits[seen], price, rows.weights[seen])
     if seen.all():
@@ -316,10 +313,7 @@ def at_goal(ensemble: Ensemble, goal: ThresholdGoal, natural: Array, rows: FitRo
 
 
 def move_to_goal(model: Estimator, rows: FitRows) -> None:
-    """Have a fitted search or committee decide at the price that meets its ``weighting``, where that is a goal.
-
-    Its out-of-fold decisions are then at that price; ``oof_key_equation_`` stays at λ = ½, what was trained at.
-    """
+    """Have a fitted search or committee decide at the price that meets its ``weighting``, where that is a goal."""
     if not isinstance(model.weighting, ThresholdGoal):
         return
     ensemble, labels = model.ensemble_, rows.labels

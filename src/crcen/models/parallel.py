@@ -1,7 +1,4 @@
-"""Parallel fits, each on one thread: a small one cannot use several cores by itself.
-
-A fit has the same bits on any number of threads (see `crcen.training.engine`), so each has those of a fit alone.
-"""
+"""Parallel fits, each on one thread: a small one cannot use several cores by itself."""
 
 import warnings
 from collections.abc import Callable, Sequence

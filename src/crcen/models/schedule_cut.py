@@ -1,9 +1,4 @@
-"""The number of epochs with the lowest loss on held-out rows, one number for all folds.
-
-Folds are trained in parts of the schedule, and end where held-out rows have gained nothing for long. Networks on all
-rows take as many epochs; where an epoch of a fold is one or two batches, as many steps, because the level of a network
-depends on their number.
-"""
+"""The number of epochs with the lowest loss on held-out rows, one number for all folds."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -12,7 +12,7 @@ from sklearn.utils.validation import _check_sample_weight, _check_y, _num_sample
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.rows import Array, Estimator, Rows, as_numpy
-from crcen.training.parameters import choice, flag, number
+from crcen.training.parameters import choice, number
 
 Seed: TypeAlias = int | np.random.RandomState | None
 
@@ -33,11 +33,6 @@ def check_number(
 def check_choice(owner: object, name: str, allowed: tuple[Any, ...]) -> None:
     """One of a few values."""
     choice(f"{name} of {type(owner).__name__}", getattr(owner, name), allowed)
-
-
-def check_flag(owner: object, name: str) -> None:
-    """A bool."""
-    flag(f"{name} of {type(owner).__name__}", getattr(owner, name))
 
 
 def _column_names(estimator: Estimator, X: Rows, n_columns: int) -> list[str]:

@@ -1,9 +1,4 @@
-"""Work on a GPU: transfers, encoded rows, fitted encodings and float64 logits.
-
-Encodings are fitted here only for rows of equal weight: columns are sorted and counted on the GPU, and trees grow on
-the host. Counts do not depend on the order of summation, so the steps equal those of the host exactly; means and
-standard deviations agree up to rounding.
-"""
+"""Work on a GPU: transfers, encoded rows, fitted encodings and float64 logits."""
 
 from collections.abc import Sequence
 

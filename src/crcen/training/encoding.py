@@ -92,12 +92,7 @@ def raw(n_features: int) -> InputEncoding:
 
 
 def column_layout(X: Array, kind: str, bins: int) -> Index | None:
-    """The source column of each encoded column: every column once, then its bins.
-
-    The layout sets the number of inputs of every network trained on X. It therefore uses all rows, but only the number
-    of distinct values of each column: a column with two values needs no bins, one with few values one bin per gap.
-    Tables with many columns get fewer bins per column, about 2,000 in all.
-    """
+    """The source column of each encoded column: every column once, then its bins."""
     if kind not in WITH_RAMPS:
         return None
     return layout_of(np.array([len(np.unique(column[~np.isnan(column)])) for column in X.T]), kind, bins)
@@ -185,10 +180,7 @@ def _fitted(
 
 
 def standardization(X: Array, sample_weight: Array) -> tuple[Array, Array]:
-    """Weighted means and standard deviations of the observed cells; a constant column gets scale 1.
-
-    Columns are divided by their largest magnitude first, so that values near the end of float64 do not overflow.
-    """
+    """Weighted means and standard deviations of the observed cells; a constant column gets scale 1."""
     used = sample_weight > 0
     if not used.all():
         X, sample_weight = X[used], sample_weight[used]
@@ -268,10 +260,7 @@ def _ramps(
     sample_weight: Array,
     plain: InputEncoding,
 ) -> InputEncoding:
-    """The standardised columns, then for each bin (x − left)/(right − left) clipped to [0, 1], minus its mean.
-
-    A bin without rows is encoded as zeros.
-    """
+    """The standardised columns, then for each bin (x − left)/(right − left) clipped to [0, 1], minus its mean."""
     labels, places = np.flatnonzero(np.bincount(y)), ramp_places(columns, X.shape[1])
 
     def cells(column: int) -> tuple[Index, Array, Array]:
@@ -395,10 +384,7 @@ def candidates_of(
 
 
 def tree_splits(columns: Sequence[Candidates], leaves_at_most: Sequence[int]) -> list[Index]:
-    """For each column the candidates after which its tree splits, in order; the largest Gini gain is split first.
-
-    The trees of all columns grow together: one call per leaf and column would take longer than sorting the columns.
-    """
+    """For each column the candidates after which its tree splits, in order; the largest Gini gain is split first."""
     grown = [i for i, own in enumerate(columns) if len(own.left)]
     found: list[Index] = [np.empty(0, dtype=np.int64)] * len(columns)
     if not grown:

@@ -109,12 +109,9 @@ class FittedModule:
         return module
 
     def logits(self, X: NDArray[np.generic]) -> Array:
-        """Weighted logits of rows, float64 (n,), or (n, C) for C classes, on one torch thread.
-
-        One thread, because a forked process does not inherit the thread pool and would wait for it forever.
-        """
+        """Weighted logits of rows, float64 (n,), or (n, C) for C classes, on one torch thread."""
         module, inputs = self._own(), as_tensor(X)
-        with torch.no_grad(), THREADS.set(1):
+        with torch.no_grad(), THREADS.set(1):  # a forked process would wait forever for a thread pool
             parts = [logits_of(module, part, self.n_outputs).double().numpy() for part in torch.split(inputs, _ROWS)]
         found = np.concatenate(parts) + self.shift
         return found[:, 0] if self.n_outputs == 1 else found

@@ -1,8 +1,4 @@
-"""Recipe: how networks are trained. Every training parameter is declared, validated and documented here.
-
-Estimators build a `Recipe` from their parameters, a search derives others with `Recipe.replace`, and jobs, streams and
-workers carry it. Values that depend on the data (``"auto"``, ``None``) are set by `Recipe.settled`.
-"""
+"""Recipe: how networks are trained. Every training parameter is declared, validated and documented here."""
 
 from __future__ import annotations
 

@@ -64,13 +64,10 @@ def fill_batch(rows: EpochRows, i: int) -> None:
 
 @dataclass(frozen=True)
 class BatchIndex:
-    """Row numbers of the batches of an epoch, (groups or 1, batches, rows of a batch) each.
+    """Row numbers of the batches of an epoch, (groups or 1, batches, rows of a batch) each."""
 
-    ``rows`` are numbers in the table, ``positions`` in the pool (one past its end for padding).
-    """
-
-    rows: Tensor
-    positions: Tensor
+    rows: Tensor  # numbers in the table
+    positions: Tensor  # numbers in the pool; one past its end for padding
 
     def part(self, batches: slice) -> "BatchIndex":
         """Some of the batches, as views."""
@@ -192,13 +189,10 @@ class TrainingData:
 
 
 def _allocate(n_rows: int, n_columns: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Memory for encoded rows; on a CPU separate pages that return to the system as soon as they are free.
-
-    Memory freed to the C library may stay with the process: folds that are encoded one after another would then need as
-    much as all of them together.
-    """
+    """Memory for encoded rows; on a CPU separate pages that return to the system as soon as they are free."""
     if device.type != "cpu" or os.name != "posix":
         return torch.empty(n_rows, n_columns, dtype=dtype, device=device)
+    # Memory freed to the C library may stay with the process, and folds would need as much as all of them together.
     pages = mmap(-1, n_rows * n_columns * dtype.itemsize, access=ACCESS_COPY)  # a forked process gets its own
     return torch.frombuffer(pages, dtype=dtype).view(n_rows, n_columns)
 

@@ -427,7 +427,7 @@ class LBFGS:
         self.stack, self.objective, self.tol = stack, objective, tol
         self.penalty = stack.spread(objective.l2)
         self.batches = [(x.clone(), y, objective.row_weights(y, base)) for x, y, base in feed.in_order(_CHUNK_ROWS)]
-        self.columns = self._columns()
+        self.columns = stack.places()[0][0].flatten(0, 1)  # (N, P): a stack for L-BFGS has one shape
         self._start()
 
     def _start(self) -> None:
@@ -435,16 +435,6 @@ class LBFGS:
         self.value, self.gradient = self._evaluate(self.point)
         self.history = _History(self.memory)
         self.idle = torch.zeros_like(self.value, dtype=torch.int64)
-
-    def _columns(self) -> Tensor:
-        """Positions of each network's parameters in the flat vector; a stack for L-BFGS has one shape."""
-        stack = self.stack
-        layers = stack.views(torch.arange(stack.flat.numel(), device=stack.device))
-        groups, models = stack.n_groups, stack.n_models
-        parts = [layers.first.view(groups, stack.n_features + 1, models, -1).transpose(1, 2)]
-        if not stack.is_linear:
-            parts += [*layers.inner[0], layers.out_weight, layers.out_bias]
-        return torch.cat([part.reshape(groups * models, -1) for part in parts], dim=1)
 
     def _evaluate(self, point: Tensor) -> tuple[Tensor, Tensor]:
         """Objective (N,) and gradient (N, P) at a point."""
@@ -455,8 +445,8 @@ class LBFGS:
         for x, y, weights in self.batches:
             total += stack.loss_and_gradient(x, y, weights, add=True)
         penalised = self.penalty * stack.flat
-        value = total + 0.5 * stack.per_model(penalised * stack.flat)
-        return value.flatten(), stack.grad.add_(penalised)[self.columns]
+        value = total.flatten() + 0.5 * (penalised * stack.flat)[self.columns].sum(1)
+        return value, stack.grad.add_(penalised)[self.columns]
 
     def step(self) -> Tensor:
         """One direction and its line search; networks that have converged do not move."""

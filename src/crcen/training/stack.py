@@ -47,11 +47,7 @@ _GOLDEN, _MIX_1, _MIX_2 = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644E
 
 
 def uniform(seeds: Tensor, count: int) -> Tensor:
-    """``count`` numbers in [−1, 1) for every seed, float64 (*seeds.shape, count), the same on any device.
-
-    A counter-based generator (the output function of splitmix64): thousands of networks are initialised at once, and
-    each gets the numbers that it would get alone.
-    """
+    """``count`` numbers in [−1, 1) for every seed, float64 (*seeds.shape, count), the same on any device."""
     counters = torch.arange(1, count + 1, device=seeds.device) * _GOLDEN
     bits = _mix(_mix(seeds + _GOLDEN)[..., None] + counters)
     return _shifted(bits, 11).double() * 2.0**-52 - 1.0
@@ -201,20 +197,10 @@ class Stack:
         """A block's scales as (G, F, K, 1)."""
         return scales[:, :, _models(block), None]
 
-    def _block_outputs(self, layers: Layers) -> Iterator[tuple[BlockShape, list[Tensor], Tensor, Tensor]]:
-        """Of each block with hidden layers: inner layers, output weights (G, K, H, C) and biases (G, K, C)."""
-        biases = layers.out_bias.view(self.n_groups, self.n_models, self.n_outputs)
-        parts = zip(self._blocks, layers.inner, self._out_weights(layers.out_weight), strict=True)
-        for block, inner, weight in parts:
-            yield block, inner, weight, biases[:, _models(block)]
-
     # -- networks in and out -----------------------------------------------------------------------------------------
 
     def initialise(self, seeds: Tensor, output_bias: Tensor) -> None:
-        """Glorot-uniform weights and biases from the seed of each network (G, M), given output biases (G, M[, C]).
-
-        A network without hidden layer starts at zero: its objective is convex. Scales start at one.
-        """
+        """Glorot-uniform weights and biases from the seed of each network (G, M), given output biases (G, M[, C])."""
         self.own.scales.fill_(1.0 / _SCALE_SPEED)
         gain = 24.0 if self.design.activation == "sigmoid" else 6.0
         for block, (weights, biases) in zip(self._blocks, self.layers(self.flat), strict=True):
@@ -235,18 +221,19 @@ class Stack:
 
     def layers(self, flat: Tensor) -> list[tuple[list[Tensor], list[Tensor]]]:
         """For each block its weights (G, K, in, out) and biases (G, K, out) by layer, as views of ``flat``."""
-        layers = self.views(flat)
-        found = []
+        layers, found = self.views(flat), []
         for block in self._blocks:
             shape = (self.n_groups, self.n_features + 1, block.size, block.units)
             columns = layers.first[:, :, _columns(block)].view(shape).transpose(1, 2)
             found.append(([columns[:, :, :-1]], [columns[:, :, -1]]))
         if not self.is_linear:
-            for (weights, biases), (_, inner, out_weight, out_bias) in zip(
-                found, self._block_outputs(layers), strict=True
+            outputs = layers.out_bias.view(self.n_groups, self.n_models, self.n_outputs)
+            last = self._out_weights(layers.out_weight)
+            for (weights, biases), models, inner, out_weight in zip(
+                found, self.models, layers.inner, last, strict=True
             ):
                 weights += [*inner[::2], out_weight]
-                biases += [*(bias[:, :, 0] for bias in inner[1::2]), out_bias]
+                biases += [*(bias[:, :, 0] for bias in inner[1::2]), outputs[:, models]]
         return found
 
     def set_network(self, group: int, model: int, weights: Sequence[Array], biases: Sequence[Array]) -> None:
@@ -269,25 +256,23 @@ class Stack:
 
     def vectors(self, flat: Tensor) -> list[Tensor]:
         """For each block a copy of the parameters of its networks, (G, K, parameters of a network)."""
-        return [
-            torch.cat([part.reshape(self.n_groups, block.size, -1) for part in parts], dim=2)
-            for block, parts in zip(self._blocks, self._parts(flat), strict=True)
-        ]
+        return [flat[places] for places, _ in self.places()]
 
     def load(self, flat: Tensor, vectors: Sequence[Tensor]) -> None:
         """Write the output of `vectors` to ``flat``."""
-        for parts, values in zip(self._parts(flat), vectors, strict=True):
-            start = 0
-            for part in parts:
-                size = prod(part.shape[2:])
-                part.copy_(values[..., start : start + size].view(part.shape))
-                start += size
+        for (places, _), values in zip(self.places(), vectors, strict=True):
+            flat[places] = values
 
-    def _parts(self, flat: Tensor) -> Iterator[list[Tensor]]:
-        """All parameters of each block's networks, (G, K, …) each, as views of ``flat``."""
-        scales = self.views(flat).scales.transpose(1, 2)
-        for block, (weights, biases) in zip(self._blocks, self.layers(flat), strict=True):
-            yield [*weights, *biases, scales[:, _models(block)]] if self.is_scaled else [*weights, *biases]
+    def places(self) -> list[tuple[Tensor, Tensor]]:
+        """For each block where its networks' parameters are in a flat vector, (G, K, P), and which are biases, (P,)."""
+        positions, found = torch.arange(self.flat.numel(), device=self.device), []
+        scales = self.views(positions).scales.transpose(1, 2)
+        for block, (weights, biases) in zip(self._blocks, self.layers(positions), strict=True):
+            layers = [part for pair in zip(weights, biases, strict=True) for part in pair]
+            parts = [part.reshape(self.n_groups, block.size, -1) for part in (*layers, scales[:, _models(block)])]
+            is_bias = [torch.full_like(part[0, 0], i % 2, dtype=torch.bool) for i, part in enumerate(parts)]
+            found.append((torch.cat(parts, 2), torch.cat(is_bias)))
+        return found
 
     def penalties(self, l2: Tensor) -> Tensor:
         """The penalty of every parameter, zero for biases, from that of every network (G, M)."""
@@ -298,33 +283,14 @@ class Stack:
     def spread(self, per_model: Tensor, *, biases: bool = False) -> Tensor:
         """A value per network (G, M) as a vector over the flat parameters; zero for biases unless requested."""
         flat = torch.zeros_like(self.flat, dtype=per_model.dtype)
-        layers = self.views(flat)
-        for block in self._blocks:
-            rows = slice(None) if biases else slice(None, -1)
-            own = per_model[:, _models(block)].repeat_interleave(block.units, dim=1)
-            layers.first[:, rows, _columns(block)] = own[:, None, :]
-        for block, inner, out_weight, out_bias in [] if self.is_linear else self._block_outputs(layers):
-            values = per_model[:, _models(block)]
-            for tensor in inner if biases else inner[::2]:
-                tensor.copy_(values[:, :, None, None].expand_as(tensor))
-            out_weight.copy_(values[:, :, None, None].expand_as(out_weight))
-            if biases:
-                out_bias.copy_(values[:, :, None].expand_as(out_bias))
-        layers.scales.copy_(per_model[:, None].expand_as(layers.scales))
+        for models, (places, is_bias) in zip(self.models, self.places(), strict=True):
+            own = places if biases else places[..., ~is_bias]
+            flat[own] = per_model[:, models, None].expand_as(own)
         return flat
 
     def per_model(self, values: Tensor) -> Tensor:
         """Sums of a vector over the flat parameters by network: (G, M)."""
-        layers = self.views(values)
-        sums = []
-        for block in self._blocks:
-            own = layers.first[:, :, _columns(block)].sum(1).view(self.n_groups, block.size, block.units)
-            sums.append(own.sum(-1))
-        for i, (_, inner, out_weight, out_bias) in enumerate([] if self.is_linear else self._block_outputs(layers)):
-            for tensor in inner:
-                sums[i] = sums[i] + tensor.sum((2, 3))
-            sums[i] = sums[i] + out_weight.sum((2, 3)) + out_bias.sum(-1)
-        return torch.cat(sums, dim=1) + layers.scales.sum(1)
+        return torch.cat([values[places].sum(-1) for places, _ in self.places()], dim=1)
 
     # -- a batch ---------------------------------------------------------------------------------------------------
 

@@ -79,10 +79,7 @@ class StackRun:
         return stack
 
     def _prior(self) -> Array:
-        """Initial output biases (G, M, outputs), from the weighted class shares.
-
-        Log-odds for one output and for one against all, otherwise logarithms with mean 0.
-        """
+        """Initial output biases (G, M, outputs), from the weighted class shares."""
         logs = np.log(self.class_sums)
         if self.example.n_outputs == 1:
             return np.asarray(logs[..., 1:] - logs[..., :1])
@@ -293,10 +290,7 @@ class StackRun:
     def _balance(
         self, g: int, models: slice, weights: list[Array], biases: list[Array], finite: NDArray[np.bool_]
     ) -> tuple[Array, Array]:
-        """Shifts of the output biases (K, outputs) and residuals after them (K,), for a block of a group.
-
-        Networks that are not balanced have shift 0 and, to save the pass over all rows, no residual.
-        """
+        """Shifts of the output biases (K, outputs) and residuals after them (K,), for a block of a group."""
         lead, data = self.leads[g], self.data
         shifts, residuals = np.zeros((len(finite), lead.n_outputs)), np.full(len(finite), np.nan)
         wanted = np.flatnonzero(finite & np.array([job.balance for job in self.jobs[g][models]]))

@@ -16,10 +16,7 @@ import torch
 
 
 class ThreadCount:
-    """Torch's number of threads. Every Python thread has its own; a new one starts with the value set last.
-
-    Each fit restores, in its own thread, the value that the first of several concurrent fits found.
-    """
+    """Torch's number of threads. Every Python thread has its own; a new one starts with the value set last."""
 
     def __init__(self) -> None:
         self._lock, self._users, self._before = Lock(), 0, 1

@@ -156,10 +156,7 @@ def leaderboard(
     row_weights: Array,
     classes: Sequence[int] | None,
 ) -> list[MemberScore]:
-    """A line for each member, and one for the committee, whose logits are ``crossed``.
-
-    ``classes`` are those whose average precision and area under the curve are averaged; None for all.
-    """
+    """A line for each member, and one for the committee, whose logits are ``crossed``."""
 
     def judged(logits: Array) -> tuple[float, float, float]:
         from sklearn.metrics import average_precision_score, roc_auc_score

@@ -257,10 +257,7 @@ def _trials(task: MemberTask, data: Dataset, settings: Sequence[TreeSetting], fo
 
 
 def _race(task: MemberTask, trials: list[_Trial], rounds: Sequence[tuple[int, float]]) -> list[_Trial]:
-    """Trials that ran to their end, best first: after each round the worse ones stop.
-
-    With a time limit a step begins only if it and the fits on all rows can finish.
-    """
+    """Trials that ran to their end, best first: after each round the worse ones stop."""
     if task.clock.is_limited:
         trials = _affordable(task, trials)
     running, done, before = list(trials), list[_Trial](), 0

@@ -52,10 +52,7 @@ class TreeEnsemble:
         n_features: int,
         has_shares: bool = False,
     ) -> "TreeEnsemble":
-        """Trees with node numbers of their own, parents before children and −1 for the children of leaves.
-
-        Each has the arrays ``feature``, ``threshold``, ``missing_left``, ``left``, ``right`` and ``value``.
-        """
+        """Trees with node numbers of their own, parents before children and −1 for the children of leaves."""
         sizes = np.array([len(one["left"]) for one in trees])
         roots = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         whole = {name: np.concatenate([one[name] for one in trees]) for name in trees[0]}

@@ -81,7 +81,7 @@ def checked_folds(
         with warnings.catch_warnings():
             if n_classes > 2:  # `_with_every_class` warns
                 warnings.filterwarnings("ignore", "The least populated class", UserWarning)
-            folds = [(_positions(a), _positions(b)) for a, b in splitter.split(X, y, groups)]
+            folds = [(row_numbers(a), row_numbers(b)) for a, b in splitter.split(X, y, groups)]
     except ValueError as error:
         raise InvalidInput(f"cross-validation by {cv!r} cannot split these rows: {error}") from error
     if is_default and n_classes > 2:
@@ -135,7 +135,7 @@ def early_stopping_split(target: NDArray[np.generic], used: Index, validation_fr
     return np.sort(own), np.sort(watched)
 
 
-def _positions(rows: ArrayLike) -> Index:
+def row_numbers(rows: ArrayLike) -> Index:
     """Row numbers in order, also from a mask."""
     found = np.asarray(rows)
     return np.flatnonzero(found) if found.dtype == bool else np.sort(found)

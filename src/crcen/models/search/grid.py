@@ -48,10 +48,7 @@ def to_price(rows: FitRows, setting: Setting, own: Index | None = None) -> Array
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """A setting's fold scores at the epoch chosen for it, and its out-of-fold logits there.
-
-    A setting that halving dropped keeps the scores of its short schedule and may not win by them.
-    """
+    """A setting's fold scores at the epoch chosen for it, and its out-of-fold logits there."""
 
     setting: Setting
     epochs: int | None
@@ -201,10 +198,7 @@ def held_out_score(scoring: Scoring, logits: Array, rows: FitRows, held_out: Ind
 def score_table(
     params: list[dict[str, Any]], epochs: NDArray[np.generic], is_dropped: Bools, scores: Array
 ) -> dict[str, Any]:
-    """The table of a search in the form of scikit-learn's; ``scores`` is (settings, folds).
-
-    Settings that were dropped rank behind the others, and those without a score last of all.
-    """
+    """The table of a search in the form of scikit-learn's; ``scores`` is (settings, folds)."""
     table: dict[str, Any] = {}
     for name in params[0]:
         are_floats = all(isinstance(setting[name], float) for setting in params)

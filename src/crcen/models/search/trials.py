@@ -1,8 +1,4 @@
-"""The settings of a search, trained on every fold in parts of the schedule, with the hopeless ones left behind.
-
-Between two parts every setting is scored on its out-of-fold rows. All folds of a setting go on or stop together, by the
-scores of all folds. So no network stops by the scores of its own fold alone.
-"""
+"""The settings of a search, trained on every fold in parts of the schedule, with the hopeless ones left behind."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence

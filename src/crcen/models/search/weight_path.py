@@ -14,6 +14,7 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitting import FitRows, assemble, base_seed, member_jobs, usable
 from crcen.models.options import AT_PRICE, Calibration
+from crcen.models.search.folds import row_numbers
 from crcen.models.validation import check_labels, check_rows, check_weights
 from crcen.theory.checks import class_totals
 from crcen.theory.labels import Labels
@@ -68,7 +69,7 @@ def path_logits(
     totals = class_totals(target, weights)
     path = tuple(resolve(weighting, *totals) for weighting in weightings)
     if splits is not None:
-        splits = [(_positions(rows), _positions(held_out)) for rows, held_out in splits]
+        splits = [(row_numbers(rows), row_numbers(held_out)) for rows, held_out in splits]
         parts = [(rows, _take(X, held_out)) for rows, held_out in splits]
     else:
         parts = [(np.arange(len(y)), X_test)]
@@ -94,12 +95,6 @@ def _asked(X_test: Rows, y_test: ArrayLike | None, y: NDArray[np.generic]) -> ND
     if unknown:
         raise InvalidInput(f"y_test must hold the labels of y: got {sorted(unknown)!r} besides.")
     return labels
-
-
-def _positions(rows: ArrayLike) -> Index:
-    """Row numbers, also from a mask."""
-    found = np.asarray(rows)
-    return np.flatnonzero(found) if found.dtype == bool else found.astype(np.int64)
 
 
 def _take(X: Rows, rows: Index) -> Rows:
