@@ -72,8 +72,6 @@ def test_three_commands_from_a_file_to_a_report(crcen_command, folder, tmp_path)
 def content(kind):
     frame = draw(60, 0)
     return {
-        "three rows": "x,bad\n1,yes\n2,no\n3,no\n",
-        "one class": frame.assign(bad="no").to_csv(index=False),
         "no target": frame.drop(columns="bad").to_csv(index=False),
         "double names": "x,x,bad\n1,2,yes\n",
         "empty": "",
@@ -85,8 +83,6 @@ def content(kind):
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("three rows", "at least 2 rows of each value"),
-        ("one class", "must have two different values: got one, no"),
         ("no target", "the target must be a column of a.csv: got 'bad'"),
         ("double names", "use --rename-duplicates."),
         ("empty", "is empty"),

@@ -110,14 +110,6 @@ def test_time_validates_on_later_rows(mixed_table, small_search, kind):
     assert "when" not in [column.name for column in fit.model.columns_]
 
 
-def test_rows_without_a_label_are_left_out_and_counted(mixed_table, small_search):
-    frame = mixed_table(300)
-    frame.loc[:9, "bad"] = None
-    fit = fit_table(frame, target="bad", estimator=small_search)
-    assert fit.n_rows == 290
-    assert "10 rows without a value of bad were left out" in fit.notes
-
-
 @pytest.mark.parametrize(
     ("labels", "positive", "found"),
     [
@@ -170,10 +162,7 @@ def test_one_in_five_thousand():
         (lambda f: f.assign(bad=np.arange(len(f)) % 60), {}, "at most 50 different values: got 60 (0, 1, 2, 3"),
         (lambda f: f.assign(bad=f["bad"].mask(f.index % 7 == 0, "YES")), {}, "differ in capital letters alone"),
         (lambda f: f.assign(bad=None), {}, "no row with a value of bad"),
-        (lambda f: f, {"target": "Bad"}, "got 'Bad'; did you mean bad?"),
-        (lambda f: f, {"target": "nowhere"}, "it has id, amount"),
         (lambda f: f, {"positive": "maybe"}, "positive must be a value of bad, no, yes: got 'maybe'"),
-        (lambda f: f, {"clusters": "no_such"}, "clusters must be a column"),
         (lambda f: f.assign(g=1), {"clusters": "g"}, "g has one"),
         (lambda f: f, {"time": "country"}, "numbers or dates of one format: country holds other values"),
         (lambda f: f[["id", "bad"]], {}, "no column is left to learn from"),

@@ -36,6 +36,9 @@ def test_answers_are_those_of_the_model(fitted, new):
     np.testing.assert_array_equal(found.frame["probability"], fitted.model.predict_proba(new)[:, 1])
     np.testing.assert_array_equal(found.frame["decision"], fitted.model.predict(new))
     assert found.n_alarms == (fitted.model.predict(new) == "yes").sum()
+    plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert (plain["rows"], plain["alarms"], plain["price"]["positive"]) == (250, found.n_alarms, "yes")
+    assert plain["expected_catches"] + plain["expected_false_alarms"] == pytest.approx(found.n_alarms)
 
 
 @pytest.mark.parametrize("name", ["new.csv", "new.tsv", "new.parquet", "new.csv.gz"])
@@ -81,19 +84,20 @@ def test_missing_columns_are_named_and_nothing_is_written(fitted, new, tmp_path)
     assert os.listdir(tmp_path) == []
 
 
-def test_refusals(fitted, new, tmp_path):
-    with pytest.raises(InvalidInput, match="id must be a column"):
-        predict_table(fitted.model, new, id="number")
-    with pytest.raises(InvalidInput, match="has no rows"):
-        predict_table(fitted.model, new.iloc[:0])
-    with pytest.raises(InvalidParameter, match="chunk_rows"):
-        predict_table(fitted.model, new, chunk_rows=0)
-    with pytest.raises(InvalidParameter, match="must not be called decision"):
-        predict_table(fitted.model, new.assign(decision=1), id="decision")
-    with pytest.raises(InvalidParameter, match="must be fitted"):
-        predict_table(CRCENClassifier(), new)
-    with pytest.raises(DataUnavailable, match="is not there"):
-        predict_table(tmp_path / "no.crcen", new)
+@pytest.mark.parametrize(
+    ("model", "change", "options", "error", "said"),
+    [
+        (None, lambda new: new, {"id": "number"}, InvalidInput, "id must be a column"),
+        (None, lambda new: new.iloc[:0], {}, InvalidInput, "has no rows"),
+        (None, lambda new: new, {"chunk_rows": 0}, InvalidParameter, "chunk_rows"),
+        (None, lambda new: new.assign(decision=1), {"id": "decision"}, InvalidParameter, "must not be called decision"),
+        (CRCENClassifier(), lambda new: new, {}, InvalidParameter, "must be fitted"),
+        ("no.crcen", lambda new: new, {}, DataUnavailable, "is not there"),
+    ],
+)
+def test_refusals(fitted, new, model, change, options, error, said):
+    with pytest.raises(error, match=said):
+        predict_table(fitted.model if model is None else model, change(new), **options)
 
 
 def test_a_plain_classifier_takes_a_table_of_numbers(new, tmp_path):
@@ -106,14 +110,6 @@ def test_a_plain_classifier_takes_a_table_of_numbers(new, tmp_path):
         np.testing.assert_allclose(predict_table(model, data).frame["probability"], model.predict_proba(X)[:, 1])
     with pytest.raises(InvalidInput, match="column amount holds other values"):
         predict_table(model, numbers.assign(amount="x"))
-
-
-def test_plain_values_and_words(fitted, new):
-    found = predict_table(fitted.model, new)
-    plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert (plain["rows"], plain["alarms"], plain["price"]["positive"]) == (250, found.n_alarms, "yes")
-    assert plain["expected_catches"] + plain["expected_false_alarms"] == pytest.approx(found.n_alarms)
-    assert "250 rows" in str(found)
 
 
 def test_memory_does_not_grow_with_the_rows(model_file, new, tmp_path, monkeypatch):

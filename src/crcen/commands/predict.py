@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -289,6 +289,8 @@ def predict_table(
         Counts and notes, and the rows or their place: ``probability`` of the positive class (for more classes
         ``probability_LABEL`` of each) and ``decision``.
     """
+    import pandas as pd
+
     if isinstance(chunk_rows, bool) or not isinstance(chunk_rows, int) or chunk_rows < 1:
         raise InvalidParameter(f"chunk_rows must be a whole number of at least 1: got {chunk_rows!r}.")
     if out is not None and not is_database(out):
@@ -321,10 +323,12 @@ def predict_table(
     chunks = scored_chunks(model, source, watch, ignored, chunk_rows)
     met = audits = None
     if rule.goal is not None or audit is not None or (shares is not None and shares.is_estimated):
-        p_all, times, cells, keys = _all_rows(chunks, rule, source, target, audit is not None, verbose)
+        needed = [name for name in (rule.time, rule.cost_column) if name is not None]
+        with counted("rows", source.n_rows, visible=bool(verbose)) as done:
+            p_all, cells, keys = _all_rows(chunks, needed, target, audit is not None, done)
         shares = ClassShares.of(prevalence, model, p_all)
         moved = p_all if shares is None else shares.moved(p_all)
-        met = None if rule.goal is None else rule.goal.meet(rule.chance(moved), times)
+        met = None if rule.goal is None else rule.goal.meet(rule.chance(moved), rule.when(cells))
         if audit is not None:
             every = rule.decide(moved, cells)[0] if met is None else rule.numbers(met.alarms)
             audits = draw_audits(audit, audit_rule, rule, moved, every, keys, random_state)
@@ -359,7 +363,9 @@ def predict_table(
             else:
                 writer.write(piece)
             done(len(p))
-        frame = _joined(pieces, sort) if pieces else None
+        frame = pd.concat(pieces, ignore_index=True) if pieces else None
+        if sort and frame is not None:
+            frame = frame.sort_values(_RISK, ascending=False, kind="stable", ignore_index=True).drop(columns=_RISK)
         if writer is not None and frame is not None:
             writer.write(frame)
     is_one_price = met is None and rule.review is None and cost_column is None and shares is None
@@ -442,31 +448,22 @@ def _copied(id: str | Sequence[str] | None, all_columns: bool, source: Source, t
 
 def _all_rows(
     chunks: Iterator[tuple[pd.DataFrame, Array]],
-    rule: RowRule,
-    source: Source,
+    names: list[str],
     target: str,
     is_audited: bool,
-    verbose: int,
-) -> tuple[Array, NDArray[np.datetime64] | None, pd.DataFrame | None, NDArray[np.uint64]]:
-    """Probabilities of all rows; times, costs of rows and keys of rows if the decisions or the audits need them."""
+    done: Callable[[int], object],
+) -> tuple[Array, pd.DataFrame, NDArray[np.uint64]]:
+    """Probabilities of all rows, the named columns, and keys of rows if audits need them."""
     import pandas as pd
 
-    scores: list[Array] = []
-    times: list[Any] = []
-    cells: list[pd.DataFrame] = []
-    keys: list[NDArray[np.uint64]] = []
-    with counted("rows", source.n_rows, visible=bool(verbose)) as done:
-        for chunk, p in chunks:
-            scores.append(p)
-            times.append(rule.when(chunk))
-            if is_audited:
-                keys.append(cell_hashes(chunk.drop(columns=target, errors="ignore")))
-            if rule.cost_column is not None:
-                cells.append(chunk[[rule.cost_column]])
-            done(len(p))
-    costs = pd.concat(cells, ignore_index=True) if cells else None
-    own = row_keys(np.concatenate(keys)) if keys else np.empty(0, dtype=np.uint64)
-    return np.concatenate(scores), None if rule.time is None else np.concatenate(times), costs, own
+    scores, cells, keys = [], [], [np.empty(0, dtype=np.uint64)]
+    for chunk, p in chunks:
+        scores.append(p)
+        cells.append(chunk[names])
+        if is_audited:
+            keys.append(cell_hashes(chunk.drop(columns=target, errors="ignore")))
+        done(len(p))
+    return np.concatenate(scores), pd.concat(cells, ignore_index=True), row_keys(np.concatenate(keys))
 
 
 def _again(source: Source, p: Array, chunk_rows: int) -> Iterator[tuple[pd.DataFrame, Array]]:
@@ -476,15 +473,6 @@ def _again(source: Source, p: Array, chunk_rows: int) -> Iterator[tuple[pd.DataF
         if len(chunk):
             yield chunk, p[start : start + len(chunk)]
             start += len(chunk)
-
-
-def _joined(pieces: list[pd.DataFrame], sort: bool) -> pd.DataFrame:
-    import pandas as pd
-
-    frame = pd.concat(pieces, ignore_index=True)
-    if not sort:
-        return frame
-    return frame.sort_values(_RISK, ascending=False, kind="stable", ignore_index=True).drop(columns=_RISK)
 
 
 def _answer(

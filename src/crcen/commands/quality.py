@@ -45,23 +45,16 @@ class _Sample:
     def confusion(self) -> ConfusionCounts:
         return confusion_of(self.counts, self.rows.column)
 
-    @cached_property
-    def total(self) -> float:
-        return float(self.weights.sum())
-
-    @cached_property
-    def curves(self) -> list[tuple[Array, Array]]:
-        return [curve.totals(self.weights) for curve in self.rows.curves]
-
-    def mean(self, values: Array) -> float:
-        return float(values @ self.weights) / self.total
-
     @property
     def alarm_weight(self) -> float:
         return float(self.confusion.tp + self.confusion.fp)
 
+    def mean(self, values: Array) -> float:
+        return float(np.average(values, weights=self.weights))
+
     def mean_over_classes(self, function: Callable[[Array, Array], float]) -> float:
-        known = [function(*both) for both in self.curves if both[0][-1] > 0.0 and both[1][-1] > 0.0]
+        curves = [curve.totals(self.weights) for curve in self.rows.curves]
+        known = [function(*both) for both in curves if both[0][-1] > 0.0 and both[1][-1] > 0.0]
         return float(np.mean(known)) if known else math.nan
 
 
@@ -108,7 +101,7 @@ METRICS: dict[str, Metric] = {
     "cost_per_1000": Metric("cost per 1,000 rows", lambda s: 1000.0 * s.mean(s.rows.paid), lambda r: r.cost_limits),
     "alarms_per_1000": Metric(
         "alarms per 1,000 rows",
-        lambda s: 1000.0 * s.alarm_weight / s.total,
+        lambda s: 1000.0 * s.alarm_weight / s.weights.sum(),
         lambda r: r.share_limits(r.actions == r.column, scale=1000.0),
         True,
     ),
@@ -125,21 +118,13 @@ class RowMetrics:
     longer, and clusters are resampled.
     """
 
-    y: Index
-    actions: Index
-    column: int | None
-
     def __init__(
-        self,
-        y: Index,
-        p: Array,
-        price: Price,
-        weights: Array | None = None,
-        *,
-        clusters: Clusters | None = None,
+        self, y: Index, p: Array, price: Price, weights: Array | None = None, *, clusters: Clusters | None = None
     ) -> None:
-        self.y, self.p, self.column = np.asarray(y, dtype=np.int64), p, price.positive
-        self.actions = np.asarray(price.decide(p), dtype=np.int64)
+        self.y: Index = np.asarray(y, dtype=np.int64)
+        self.p = p
+        self.column: int | None = price.positive
+        self.actions: Index = np.asarray(price.decide(p), dtype=np.int64)
         self.costs = price.cost_matrix.costs
         self.weights = np.ones(len(p)) if weights is None else weights
         self.clusters = clusters

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from crcen import CostMatrix, CostRatio, InvalidInput, InvalidParameter, Review
 from crcen._support.values import attributes, json_value, label_key
-from crcen.commands.inputs import FittedModel, Source, amounts_of, check_column, dates_of
+from crcen.commands.inputs import FittedModel, Source, amounts_of, dates_of, role_columns
 from crcen.commands.inputs import Label as Label
 from crcen.commands.prices import Costs, Weighting, decision_price
 from crcen.decisions.choose import ChosenWeighting, choose_on
@@ -166,9 +166,7 @@ def rule_of(
             raise InvalidParameter(f"{' and '.join(both)} both decide: give one of them.")
         if cost_column is not None and (weighting is not None or costs is not None):
             raise InvalidParameter("cost_column must go without another price: it is a price for each row.")
-    for what, name in (("cost_column", cost_column), ("time", time)):
-        if name is not None:
-            check_column(name, source.columns, what, source.name)
+    role_columns(source, None, {"cost_column": cost_column, "time": time})
     return RowRule(
         tuple(model.classes_.tolist()),
         model.weighting_ if isinstance(stated, ThresholdGoal) else stated,
