@@ -126,3 +126,18 @@ class TestFingerprint:
         model = load(tmp_path / "m.crcen")
         assert not hasattr(model, "fingerprint_")
         assert model.recognise(frame) is None
+
+
+def test_planted_secrets_are_neither_on_the_page_nor_in_the_monitor_state(crcen_command, tmp_path):
+    frame, y = _planted()
+    frame.assign(target=y).to_csv(tmp_path / "rows.csv", index=False)
+    model, page, state = tmp_path / "m.crcen", tmp_path / "page.html", tmp_path / "watch.json"
+    fit = ("fit", tmp_path / "rows.csv", "--target", "target", "--budget", 5, "--quick", "--drop", "age")
+    assert crcen_command(*fit, "--out", model)[0] == 0
+    assert crcen_command("report", model, tmp_path / "rows.csv", "--out", page)[0] in (0, 3)
+    assert crcen_command("monitor", model, tmp_path / "rows.csv", "--state", state)[0] in (0, 3)
+    for path in (page, state):
+        text = path.read_text(encoding="utf-8")
+        for word in (SECRET_WORD, SECRET_CODE, SECRET_ID, "98765.4", "98,765", SECRET_DATE):
+            assert word not in text, (path.name, word)
+    assert "green" in page.read_text(encoding="utf-8")  # what five rows share is there

@@ -11,7 +11,7 @@ import pytest
 import crcen
 from crcen import Budget, CRCENClassifier, TableClassifier
 from crcen.tables.column_kinds import learn_column
-from crcen.tables.fingerprint import FALSE_MATCH_RATE, MOST_HASHES, fingerprint_of, row_hashes
+from crcen.tables.fingerprint import FALSE_MATCH_RATE, MOST_HASHES, duplicated_class, fingerprint_of, row_hashes
 from crcen.tables.reading import open_table
 
 LINEAR = CRCENClassifier(Budget(3), hidden=(), max_epochs=3, random_state=0)
@@ -162,3 +162,17 @@ def test_few_rows_and_every_combination():
     columns, fingerprint = _fingerprint(rows)
     assert fingerprint.rows.tolist() == [len(rows)] == [120]
     assert _judge(columns, fingerprint, rows[:3]).status == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("rows", "twins", "n_distinct", "wanted"),
+    [
+        ([700, 900], [0, 890], 1007, 1),  # the rarer class oversampled until it is the commonest
+        ([700, 900], [0, 890], 713, None),  # heaps of equal rows
+        ([200, 1800], [14, 1400], 1000, None),  # coarse columns: the common class has more twins
+        ([1800, 200], [0, 180], 1860, 1),
+        ([1000, 1000], [450, 470], 1500, None),
+    ],
+)
+def test_the_class_that_was_duplicated(rows, twins, n_distinct, wanted):
+    assert duplicated_class(np.array(rows), np.array(twins), n_distinct) == wanted

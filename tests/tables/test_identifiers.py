@@ -6,7 +6,7 @@ import pytest
 
 from crcen import TableClassifier
 from crcen.tables.column_kinds import DroppedColumn, learn_column
-from crcen.tables.identifiers import is_nameless_index
+from crcen.tables.identifiers import is_nameless_index, why_repeating
 from crcen.tables.reading import open_table
 
 RNG = np.random.default_rng(5)
@@ -77,3 +77,9 @@ def test_the_index_of_pandas_is_no_input_from_csv_and_parquet(tmp_path):
         model = TableClassifier(random_state=0)
         model._learn(open_table(tmp_path / name).read())
         assert [column.name for column in model.columns_] == ["x"], name
+
+
+@pytest.mark.parametrize(("name", "is_named"), [("patient", True), ("patient_id", True), ("age_in_days", False)])
+def test_small_numbers_repeat_like_an_identifier_by_their_name(name, is_named):
+    found = why_repeating(name, pd.Series(np.random.default_rng(0).integers(1, 200, 400)), "number")
+    assert found.startswith(f"{name} repeats like") if is_named else not found

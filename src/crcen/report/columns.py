@@ -170,6 +170,7 @@ def chosen_rows(evidence: Evidence, most: int, rng: np.random.Generator) -> tupl
 
 # Columns drawn, the most important first; values of each; rows that they are tried on.
 MOST_COLUMNS, MOST_VALUES, _EFFECT_ROWS = 12, 9, 150
+_FEWEST_CELLS = 5  # rows with a category, so that the page does not name that of a single person
 _EDGE = 1e-9
 _LONGEST = 22
 
@@ -276,6 +277,7 @@ def _commonest(evidence: Evidence, number: int) -> _Values | None:
     texts = np.array(["missing" if cell is None or cell != cell else str(cell) for cell in cells], dtype=object)
     names, first, counts = np.unique(texts.astype(str), return_index=True, return_counts=True)
     order = np.argsort(-counts, kind="stable")[:MOST_VALUES]
+    order = order[counts[order] >= _FEWEST_CELLS]
     return _Values(first[order], [_short(str(name)) for name in names[order]], np.arange(float(len(order))), False)
 
 

@@ -33,6 +33,8 @@ _MIDNIGHT = re.compile(r"(\d{4}-\d{2}-\d{2})[T ]00:00:00(?:\.0+)?")
 _MOST_TWINS = 0.9
 # A class is among the most frequent ones if no other has more rows by this factor.
 _MOST_COMMON = 1.2
+# Oversampling repeats a row at most so often.
+_MOST_COPIES = 10.0
 _FEWEST_ROWS, _FEWEST_SEEN, _SMALLEST_EXCESS, _Z = 20, 5, 0.02, 4.5
 
 
@@ -150,30 +152,38 @@ class Fingerprint:
 
     def _shares(self, can: Bools, matches: Bools, numbers: Index, labels: Sequence[object]) -> dict[object, float]:
         """Estimated shares of training rows by class, if duplication of the training rows depends on the label."""
-        if len(labels) != len(self.rows) or duplicated_class(self.rows, self.twins) is None:
-            return {}
+        # Rows share a bucket by chance: as many different ones as leave so many buckets empty.
         rate, n_classes = min(self.false_match_rate, 1.0 - 1e-9), len(labels)
+        own = duplicated_class(self.rows, self.twins, -self.n_buckets * math.log1p(-rate))
+        if len(labels) != len(self.rows) or own is None:
+            return {}
         rows = np.bincount(numbers[can], minlength=n_classes)
         found = np.bincount(numbers[can], matches[can], minlength=n_classes)
         shares = np.clip((found / np.maximum(rows, 1) - rate) / (1.0 - rate), 0.0, 1.0)
         seen = np.rint(shares * rows).astype(np.int64)
-        if duplicated_class(rows, seen) is None:
+        if duplicated_class(rows, seen) != own:
             return {}
         return {label: float(share) for label, share, n in zip(labels, shares, rows, strict=True) if n}
 
 
-def duplicated_class(rows: Index, twins: Index) -> int | None:
+def duplicated_class(rows: Index, twins: Index, n_distinct: float | None = None) -> int | None:
     """The class that was duplicated more than the others, from the rows of each class and those with a twin.
 
-    At least .3 of its rows, and five times the share elsewhere, have a twin; Fisher's exact test has p < 1e-6. The
-    commonest class is left out: oversampling duplicates rare classes.
+    At least .3 of its rows, and five times the share elsewhere, have a twin; Fisher's exact test has p < 1e-6. Rows of
+    the commonest class are equal more often by chance. With ``n_distinct``, the number of different rows, that class
+    also needs a few copies of each row, not one heap, and a share elsewhere far below that of classes of equal density.
     """
     total, n_twins = int(rows.sum()), int(twins.sum())
     for k in np.argsort(-twins / np.maximum(rows, 1)):
         n, found, others = int(rows[k]), int(twins[k]), total - int(rows[k])
-        if not others or n > _MOST_COMMON * np.delete(rows, k).max():
+        if not others:
             continue
         share, rest = found / max(n, 1), (n_twins - found) / others
+        if n_distinct is not None and n > _MOST_COMMON * np.delete(rows, k).max():
+            by_chance = 1.0 - (1.0 - min(share, 0.99)) ** (others / n)
+            n_copied = n_distinct - (total - n_twins)  # different rows that have copies
+            if n_twins > _MOST_COPIES * n_copied or 5.0 * rest > by_chance or by_chance * others < _FEWEST_ROWS:
+                continue
         if share >= 0.3 and share >= 5.0 * rest and chance_of_more(found, n, n_twins - found, others) < 1e-6:
             return int(k)
     return None

@@ -15,6 +15,10 @@ _THINGS = (
 _ID_NAME = re.compile(
     rf"((^|[^a-z])(id|ids|uid|uuid|guid|key|hash|index|rownum|rownames|serial)|({_THINGS})_?(id|no|nr|num))$"
 )
+# Such names alone are those of an identifier that repeats.
+_BEARER_NAME = re.compile(
+    "account|client|customer|employee|household|member|patient|person|respondent|student|subject|user"
+)
 # Time goes up along a file and never repeats, and says something about its rows.
 _TIME_NAME = re.compile(
     r"(^|[^a-z])(ts|t|at|time\w*|date\w*|epoch|unix|year|yr|month|week|day|hour|minute|second|when)s?([^a-z]|$)"
@@ -113,7 +117,8 @@ def why_repeating(name: str, series: Series, kind: str) -> str:
     is_spread = counts[0] <= max(_MOST_COMMON * n, 20)
     if n_values < _FEWEST_IDS or not few <= n / n_values <= many or not is_spread or _TIME_NAME.search(_words(name)):
         return ""
-    if not _ID_NAME.search(_words(name)) and not (kind == "number" and _repeats_beyond_chance(present)):
+    is_named = _ID_NAME.search(_words(name)) or _BEARER_NAME.fullmatch(_words(name))
+    if not is_named and not (kind == "number" and _repeats_beyond_chance(present)):
         return ""
     return (
         f"{name} repeats like a customer or patient ID ({n_values:,} values in {n:,} rows): drop it and use --clusters "

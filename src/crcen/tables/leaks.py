@@ -97,7 +97,7 @@ class Duplicates:
         at = at.ravel()
         rows = np.bincount(numbers, minlength=len(labels))
         twins = np.bincount(numbers, counts[at] > 1, minlength=len(labels)).astype(np.int64)
-        own = duplicated_class(rows, twins)
+        own = duplicated_class(rows, twins, len(both))
         shares = {label: float(m / n) for label, m, n in zip(labels, twins, rows, strict=True) if n}
         crossing = 0
         if is_test is not None:
