@@ -110,6 +110,26 @@ def test_audits_have_the_stated_share(models, tmp_path, name, table, target):
     assert lines(tmp_path / "log.jsonl")[0]["audit_probability"] == e[0]
 
 
+def test_default_action_is_no_alarm(models, tmp_path, crcen_command):
+    log = tmp_path / "log.jsonl"
+    client = client_of(models["state"], log=log, audit=0.1, default_action="broken")
+    rows = records(class_table(400, seed=2).drop(columns="state"))
+    found = client.post("/predict", json=rows).json()["predictions"]
+    assert {one["audit_probability"] == 1.0 for one in found if one["decision"] != "broken"} == {True}
+    assert {one["audit_probability"] for one in found if one["decision"] == "broken"} == {0.1}
+    n_alarms = sum(one["decision"] != "broken" for one in found)
+    assert f'crcen_alarms_total{{model="state"}} {n_alarms}' in client.get("/metrics").text
+    for model, action, sentence in [
+        ("fraud", "no", "--default-action must be left out for a model that finds one class"),
+        ("state", "lost", "--default-action must be one of"),
+    ]:
+        options = ("--log", log, "--audit", "1%", "--default-action", action)
+        code, _, err = crcen_command("serve", models[model], *options)
+        assert (code, sentence in err) == (1, True)
+    code, _, err = crcen_command("serve", models["state"], "--default-action", "worn")
+    assert (code, "must go with --audit" in err) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("name", "table", "target"), [("fraud", binary_table, "fraud"), ("state", class_table, "state")]
 )

@@ -181,14 +181,33 @@ def test_rows_unlike_training_get_notes(client):
     assert many["notes"] == ["country: 1 cell where the value was not seen in training, or was rare"]
 
 
-def test_reasons_are_those_of_predict_table(client, models):
-    frame = binary_table(40, seed=9).drop(columns="fraud").astype({"since": "datetime64[ns]"})
-    wanted = crcen.predict_table(models["fraud"], frame, reasons=2).frame
-    alarm = int(np.flatnonzero(wanted["decision"] == "yes")[0])
+@pytest.mark.parametrize(
+    ("name", "table", "target"), [("fraud", binary_table, "fraud"), ("state", class_table, "state")]
+)
+def test_reasons_are_those_of_predict_table(client, models, name, table, target):
+    frame = table(40, seed=9).drop(columns=target).astype({"since": "datetime64[ns]"})
+    wanted = crcen.predict_table(models[name], frame, reasons=2).frame
+    alarm = int(np.flatnonzero(wanted["decision"].isin(["yes", "broken"]))[0])
     row = {**frame.iloc[alarm].to_dict(), "since": str(frame["since"][alarm].date())}
-    row = {name: None if cell != cell else cell for name, cell in row.items()}
-    _, found = post(client, row, "model=fraud&reasons=2")
+    row = {key: None if cell != cell else cell for key, cell in row.items()}
+    _, found = post(client, row, f"model={name}&reasons=2")
     assert found["reasons"][0] == wanted["reason_1"][alarm]
+    compared = wanted["reasons_for"][alarm] if name == "state" else None
+    assert found.get("reasons_for") == compared
+    if name == "state":  # at another price another class is decided, and explained
+        _, other = post(client, row, "model=state&weighting=fine=1000,worn=1,broken=1")
+        assert (found["decision"], other["decision"]) == ("broken", "fine")
+        _, other = post(client, row, "model=state&reasons=1&weighting=fine=1000,worn=1,broken=1")
+        assert other["reasons_for"].startswith("fine rather than")
+
+
+@pytest.mark.parametrize("n", [1, 80])
+def test_identifiers_are_no_unknown_column(client, n):
+    rows = [{**ROW, "customer": f"c{i}"} for i in range(n)]
+    _, found = post(client, rows, "model=fraud&id=customer")
+    assert [one["id"] for one in found["predictions"]] == [row["customer"] for row in rows]
+    assert "unknown column ignored: customer" not in found["notes"]
+    assert "unknown column ignored: customer" in post(client, rows, "model=fraud")[1]["notes"]
 
 
 MISTAKES = [

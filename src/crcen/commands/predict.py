@@ -93,8 +93,7 @@ class RowReasons:
         self.n_rows += len(reasons)
         self.standard_error = max(self.standard_error, reasons.standard_error)
         if self.positive is None:
-            pairs = zip(reasons.classes, reasons.rivals, strict=True)
-            found[_REASONS_FOR][:] = [f"{one} rather than {other}" for one, other in pairs]
+            found[_REASONS_FOR][:] = reasons.comparisons
         else:
             self.base = reasons.base
         for name, texts in zip(self.names[-self.number :], reasons.columns_of(self.number), strict=True):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.models.members.tree_arrays import MANY_ROWS, TreeEnsemble, tree_walk
+from crcen.models.members.tree_arrays import TreeEnsemble, tree_walk
 from crcen.models.probability import apply_map, identity_map, is_identity, moved_map
 from crcen.theory.decision import sigmoid, softmax
 from crcen.theory.key_equation import KeyEquation, key_equation_of_logits
@@ -56,9 +56,9 @@ class Ensemble:
         return total if self.labels.positive is None else self.labels.columns(total[:, 0])
 
     def _member_logits(self, X: Array) -> list[Array]:
-        """Logits of each member; all trees are walked together where there are few rows."""
+        """Logits of each member; all trees are walked together, which is faster for a single row."""
         trees = [member for member in self.members if isinstance(member, TreeEnsemble)]
-        if len(trees) < 2 or len(X) >= MANY_ROWS:
+        if len(trees) < 2:
             return [member.logits(X) for member in self.members]
         of_trees = iter(tree_walk(self, trees).logits(X))
         return [next(of_trees) if isinstance(member, TreeEnsemble) else member.logits(X) for member in self.members]

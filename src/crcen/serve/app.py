@@ -316,8 +316,7 @@ class Application:
 
         def explain() -> tuple[list[str], str]:
             found = load(project.file("model")).reasons(frame.iloc[[int(text)]])
-            rival = "" if found.rivals is None else f"{found.classes[0]} rather than {found.rivals[0]}"
-            return list(found.sentences(5)[0]), rival
+            return found.sentences(5)[0], "".join(found.comparisons)
 
         sentences, about = await run_in_threadpool(explain)
         command = project.commands.get("score", "") + " --reasons 5"

@@ -128,6 +128,7 @@ def _predictions(labels: list[str]) -> Schema:
         "threshold": threshold,
         "notes": _TEXTS,
         "reasons": _TEXTS,
+        "reasons_for": {"type": "string"},
         "audit": {"type": "boolean"},
         "audit_probability": _SHARE,
     }

@@ -214,8 +214,15 @@ def _check_number(n: int, most_rows: int) -> None:
         raise InvalidInput(f"a request has at most {most_rows:,} rows: got {n:,}; send several requests.")
 
 
-def price_of(model: TableClassifier, options: Mapping[str, object]) -> Price | Goal:
-    """The price or goal that decides the rows of a request; the price of the model if none is stated.
+def model_price(model: TableClassifier) -> Price:
+    """The price of a model, with its costs."""
+    own: Price = model.weighting_
+    costs = getattr(model, "costs_", None)
+    return own if costs is None or own.costs is not None else Price(own.weights, own.counts, costs, own.positive)
+
+
+def price_of(own: Price, labels: list[Any], options: Mapping[str, object]) -> Price | Goal:
+    """The price or goal that decides the rows of a request; the price of the model, ``own``, if none is stated.
 
     Options have at most one price: a number (also as text), ``balanced``, ``capacity``, ``weighting`` (a dict, or
     "fine=1,broken=40") or ``costs`` (a matrix, or a dict with ``costs``, ``labels`` and ``actions``).
@@ -226,22 +233,18 @@ def price_of(model: TableClassifier, options: Mapping[str, object]) -> Price | G
     given = [name for name in _PRICES if options.get(name) is not None and options[name] is not False]
     if len(given) > 1:
         raise InvalidParameter(f"{' and '.join(given)} both state the price: give one of them.")
-    own: Price = model.weighting_
-    costs = getattr(model, "costs_", None)
-    if costs is not None and own.costs is None:
-        own = Price(own.weights, own.counts, costs, own.positive)
     if not given:
         return own
     (name,), value = given, options[given[0]]
     if name == "costs":
-        return own.replace(_costs(value, model.classes_.tolist()))
+        return own.replace(_costs(value, labels))
     if name == "weighting":
-        return own.replace(_weights(value, model.classes_.tolist()))
+        return own.replace(_weights(value, labels))
     if name == "balanced":
         return own.replace("balanced") if _is_true(value, name) else own
     if own.positive is None:
         raise InvalidParameter(
-            f"{name} is for two classes, and this model has {len(model.classes_)}: state costs or weighting."
+            f"{name} is for two classes, and this model has {len(labels)}: state costs or weighting."
         )
     found = Capacity(whole_number(value, name)) if name == "capacity" else _NUMBERS[name](_number(value, name))
     return found if isinstance(found, Goal) else own.replace(found)

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from crcen import InvalidInput, InvalidParameter, TableClassifier, load
 from crcen._support.text import closest, listed
 from crcen._support.values import json_value
-from crcen.serve.requests import Row, shown
+from crcen.commands.audits import with_default
+from crcen.commands.rules import RowRule
+from crcen.serve.requests import Row, model_price, shown
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.price import Goal, Price
 
@@ -55,11 +57,15 @@ class Scored:
         """Label or action of each row."""
         return [self.names[i] for i in self.chosen.tolist()]
 
+    def is_decided(self, name: object) -> NDArray[np.bool_]:
+        """Rows with this decision."""
+        return np.asarray(self.chosen == (self.names.index(name) if name in self.names else -1))
+
 
 class ServedModel:
     """A loaded model file; its name without the extension is the name of the model."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, default_action: str | None = None) -> None:
         self.path, self.name = path, path.name.removesuffix(".crcen")
         try:
             self.version = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
@@ -77,12 +83,10 @@ class ServedModel:
         self.positive: int | None = self.model.weighting_.positive
         self.target: str | None = getattr(self.model, "target_name_", None)
         self._expected = {*map(str, self.model.feature_names_in_), str(self.target)}
-
-    @property
-    def default(self) -> int:
-        """Number of the decision that raises no alarm: the negative class, or the most frequent one."""
-        price: Price = self.model.weighting_
-        return 1 - price.positive if price.positive is not None else int(np.argmax(price.counts))
+        self.price = model_price(self.model)
+        rule = with_default(RowRule(tuple(self.classes), self.price), default_action)
+        # The decision that raises no alarm: the negative class, or by default the most frequent one
+        self.default = rule.names[rule.default]
 
     def metadata(self) -> dict[str, object]:
         """Inputs and outputs for the inference protocol."""
@@ -106,13 +110,14 @@ class ServedModel:
         about = {"name": self.name, "versions": [self.version], "platform": "crcen"}
         return {**about, "inputs": inputs, "outputs": outputs}
 
-    def score(self, rows: Rows, price: Price | Goal) -> Scored:
+    def score(self, rows: Rows, price: Price | Goal, id_column: str | None = None) -> Scored:
         """Decide rows given as dicts, or as a data frame."""
+        expected = self._expected if id_column is None else self._expected | {id_column}
         if isinstance(rows, list) and len(rows) <= FEW_ROWS:
-            X, notes, all_notes = self._few(rows)
+            X, notes, all_notes = self._few(rows, expected)
             n_unlike = sum(map(bool, notes))
         else:
-            X, all_notes, n_unlike = self._many(rows)
+            X, all_notes, n_unlike = self._many(rows, expected)
             notes = [[]] * len(X)
         pieces = [X[i : i + _CHUNK_ROWS] for i in range(0, len(X), _CHUNK_ROWS)]
         p = np.concatenate([self.model.estimator_.predict_proba(piece) for piece in pieces])
@@ -151,14 +156,14 @@ class ServedModel:
         is_one_number = price.positive is not None and (price.costs is None or not price.costs.actions)
         return np.asarray(price.decide(p), dtype=np.int64), price.threshold if is_one_number else None
 
-    def _few(self, rows: Sequence[Row]) -> tuple[Array, list[list[str]], list[str]]:
+    def _few(self, rows: Sequence[Row], expected: set[str]) -> tuple[Array, list[list[str]], list[str]]:
         """Rows read cell by cell."""
         found, notes, unknown = [], [], dict[str, None]()
         for number, row in enumerate(rows, 1):
             if not (row.keys() & self.columns.keys()):
                 raise self._no_column(row, number, len(rows))
             absent = self.columns.keys() - row.keys()
-            extra = row.keys() - self._expected
+            extra = row.keys() - expected
             self._check_spelling(absent, extra)
             for name, cell in row.items():
                 if name in self.columns:
@@ -175,7 +180,7 @@ class ServedModel:
                 notes[-1] += [f"{name}: {shown(cells[name])} {text}" for name in names]
         return np.concatenate(found), notes, [f"unknown column ignored: {name}" for name in unknown]
 
-    def _many(self, rows: Rows) -> tuple[Array, list[str], int]:
+    def _many(self, rows: Rows, expected: set[str]) -> tuple[Array, list[str], int]:
         """Rows read as a data frame."""
         if isinstance(rows, list):
             import pandas as pd
@@ -190,12 +195,12 @@ class ServedModel:
                     for number, cell in enumerate(values, 1):
                         _check_cell(cell, name, number, len(rows))
             frame = pd.DataFrame(cells)
-            unknown = sorted({name for row in rows for name in row} - self._expected)
+            unknown = sorted({name for row in rows for name in row} - expected)
             absent = {name for name in self.columns if not any(name in row for row in rows)}
             self._check_spelling(absent, unknown)
         else:
             frame = rows
-            unknown = [str(name) for name in frame.columns if str(name) not in self._expected]
+            unknown = [str(name) for name in frame.columns if str(name) not in expected]
             absent = set()
         encoded = self.model.encode(frame)
         if encoded.unreadable:
@@ -234,8 +239,8 @@ class ServedModel:
             f"{name} must be {_UNREADABLE.get(kind, f'a {kind}')}{where}: got {shown(cells[name])}; null is missing."
         )
 
-    def reasons(self, rows: Rows, number: int) -> list[list[str]]:
-        """The strongest reasons of every row, in words."""
+    def reasons(self, rows: Rows, number: int, scored: Scored) -> dict[str, list[Any]]:
+        """The strongest reasons of every row in words; for several classes also the two classes that they compare."""
         if not 1 <= number <= 100:
             raise InvalidParameter(f"reasons must be a whole number from 0 to 100: got {number}.")
         if len(rows) > _MOST_EXPLAINED:
@@ -244,7 +249,12 @@ class ServedModel:
             import pandas as pd
 
             rows = pd.DataFrame({name: [row.get(name) for row in rows] for name in self.model.feature_names_in_})
-        return self.model.reasons(rows).sentences(number)
+        if self.positive is not None:
+            return {"reasons": self.model.reasons(rows).sentences(number)}
+        # For another action than a class, the most probable class is explained.
+        numbers = np.where(scored.chosen < len(self.classes), scored.chosen, scored.p.argmax(axis=1))
+        found = self.model.reasons(rows, classes=self.model.classes_[numbers])
+        return {"reasons_for": found.comparisons, "reasons": found.sentences(number)}
 
 
 def _has_infinite(values: list[object]) -> bool:

@@ -56,6 +56,7 @@ class Settings:
     # Share of rows without an alarm that is drawn for audits, and the seed of the draws
     audit: float = 0.0
     seed: int = 0
+    default_action: str | None = None  # decision without an alarm, for several classes
     # Limits of a request; the last one in seconds
     max_bytes: int = 32_000_000
     max_rows: int = 100_000
@@ -80,6 +81,8 @@ class Settings:
             raise InvalidParameter(
                 f"audit must be a share from 0 to 1, such as 1%: got {self.audit:g}.", parameter="audit"
             )
+        if self.default_action is not None and not self.audit:
+            raise InvalidParameter("default_action must go with audit=.", parameter="default_action")
         if (self.log_inputs or self.audit) and self.log is None:
             raise InvalidParameter("log_inputs and audit need log=, the decision log.", parameter=("log_inputs", "log"))
 
@@ -89,7 +92,7 @@ class Service:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        found = [ServedModel(Path(path)) for path in settings.models]
+        found = [ServedModel(Path(path), settings.default_action) for path in settings.models]
         self.models = {one.name: one for one in found}
         if len(self.models) < len(found):
             raise InvalidParameter(f"model files must have different names: got {listed(one.name for one in found)}.")
@@ -197,14 +200,13 @@ class Service:
         self, served: ServedModel, rows: Rows, options: dict[str, object]
     ) -> tuple[Scored, list[str], dict[str, list[Any]]]:
         """Decide rows and record the decisions: the result, identifiers, and further columns of the answer."""
-        price = price_of(served.model, options)
-        ids = self._ids(rows, options.get("id"))
-        scored = served.score(rows, price)
-        more: dict[str, list[Any]] = {}
+        price = price_of(served.price, served.model.classes_.tolist(), options)
+        id_column = self.settings.id if options.get("id") is None else str(options["id"])
+        ids = _ids(rows, id_column)
+        scored = served.score(rows, price, id_column)
         n_reasons = whole_number(options.get("reasons") or 0, "reasons")
-        if n_reasons:
-            more["reasons"] = served.reasons(rows, n_reasons)
-        quiet = scored.chosen == served.default
+        more = served.reasons(rows, n_reasons, scored) if n_reasons else {}
+        quiet = scored.is_decided(served.default)
         audits: dict[str, list[Any]] = {}
         n_audits = 0
         if self.settings.audit:
@@ -229,22 +231,6 @@ class Service:
         counts = {"rows": len(ids), "alarms": int((~quiet).sum()), "unlike": scored.n_unlike, "audits": n_audits}
         self.metrics.add(served.name, **counts)
         return scored, ids, {**more, **audits}
-
-    def _ids(self, rows: Rows, column: object) -> list[str]:
-        name = self.settings.id if column is None else column
-        if name is None:
-            first = uuid.uuid4().hex
-            return [first] if len(rows) == 1 else [f"{first}-{i}" for i in range(len(rows))]
-        if isinstance(rows, list):
-            found = [row.get(str(name)) for row in rows]
-        else:
-            found = rows[name].tolist() if name in rows.columns else [None] * len(rows)
-        for number, one in enumerate(found, 1):
-            if one is None or isinstance(one, list | dict) or one != one:
-                raise InvalidInput(
-                    f"id {str(name)[:60]!r} must be a column with a value in each row: row {number} has none."
-                )
-        return [str(one) for one in found]
 
     def _audit_scale(self, served: ServedModel) -> float | None:
         """What multiplies audit scores so that the expected share holds on training rows; None for equal shares."""
@@ -305,7 +291,8 @@ class Service:
 
     def reload(self) -> list[str]:
         """Replace models whose files have changed; a damaged file raises an error and nothing changes."""
-        found = {name: ServedModel(one.path) for name, one in self.models.items()}
+        default = self.settings.default_action
+        found = {name: ServedModel(one.path, default) for name, one in self.models.items()}
         changed = [name for name, one in found.items() if one.version != self.models[name].version]
         scales = {name: self._audit_scale(one) for name, one in found.items()}
         self.models, self._scales = found, scales
@@ -391,6 +378,21 @@ def _constant(value: object) -> Handler:
         return value
 
     return answer
+
+
+def _ids(rows: Rows, column: str | None) -> list[str]:
+    """Identifiers of rows: those in a column, or new ones."""
+    if column is None:
+        first = uuid.uuid4().hex
+        return [first] if len(rows) == 1 else [f"{first}-{i}" for i in range(len(rows))]
+    if isinstance(rows, list):
+        found = [row.get(column) for row in rows]
+    else:
+        found = rows[column].tolist() if column in rows.columns else [None] * len(rows)
+    for number, one in enumerate(found, 1):
+        if one is None or isinstance(one, list | dict) or one != one:
+            raise InvalidInput(f"id {column[:60]!r} must be a column with a value in each row: row {number} has none.")
+    return [str(one) for one in found]
 
 
 def _price_values(price: Price | Goal) -> dict[str, object]:

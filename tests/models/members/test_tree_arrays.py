@@ -1,5 +1,8 @@
 """Trees as arrays against the predictions of the libraries that grew them."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -157,6 +160,15 @@ def test_forest_tells_values_apart_that_single_precision_does_not():
     target = np.arange(200) % 2
     p = forest._forest(task_of(X, target), np.arange(200), 25, 0).column(1).logits(X)[:, 0]
     assert p[target == 1].min() > 2 > -2 > p[target == 0].max()
+
+
+def test_used_trees_are_freed():
+    _, trees = lightgbm_model(task_of(*draw(2)))
+    assert trees.logits(np.zeros((0, 6))).shape == (0, 2)
+    found = weakref.ref(trees)
+    del trees
+    gc.collect()
+    assert found() is None
 
 
 def test_rows_of_another_width_are_refused():

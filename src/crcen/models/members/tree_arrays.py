@@ -1,7 +1,7 @@
 """Trees of any library as plain arrays: predictions need NumPy alone."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -14,10 +14,7 @@ Index = NDArray[np.int32]
 
 TreeArrays: TypeAlias = dict[str, NDArray[Any]]  # nodes of one tree, by field of `TreeEnsemble`
 
-MANY_ROWS = 2048  # from here on, splitting the rows of each node is faster than moving all rows level by level
-_ROWS_PER_NODE = 5  # and at least so many rows per node of a tree
 _CELLS_AT_ONCE = 2**17  # of the (rows, trees) matrix of current nodes: fits into the cache
-_CELLS_OF_MANY = 2**22
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,13 +80,7 @@ class TreeEnsemble:
 
     def logits(self, X: Array) -> Array:
         """Natural logits of the rows of X, float64 (n, C)."""
-        if len(X) < max(MANY_ROWS, _ROWS_PER_NODE * len(self.left) // self.n_trees):
-            return tree_walk(self, [self]).logits(X)[0]
-        self.check_width(X)
-        at_once = max(1, _CELLS_OF_MANY // max(self.n_trees, 1))
-        parts = [np.asarray(X[i : i + at_once], dtype=np.float64) for i in range(0, len(X), at_once)]
-        outputs = self.trees_of_outputs()
-        return np.concatenate([self.sum_leaves(self._leaves_of_many(part), outputs) for part in parts])
+        return tree_walk(self, [replace(self)]).logits(X)[0]  # of a copy: a walk must not keep its owner alive
 
     def check_width(self, X: Array) -> None:
         """Refuse rows with another number of columns."""
@@ -145,31 +136,9 @@ class TreeEnsemble:
             trees or [_constant_tree()], output, self.baseline[[k]], self.n_features, self.has_shares
         )
 
-    def _leaves_of_many(self, X: Array) -> Index:
-        """Tree after tree, the rows of a node are split among its children."""
-        columns = np.asfortranarray(X).T
-        is_missing: Bools = np.isnan(columns)
-        with_missing = set(np.flatnonzero(is_missing.any(axis=1)).tolist())
-        leaves = np.empty((self.n_trees, len(X)), dtype=np.int32)
-        all_rows = np.arange(len(X), dtype=np.intp)
-        for tree, root in enumerate(self.roots.tolist()):
-            waiting = [(root, all_rows)]
-            while waiting:
-                node, rows = waiting.pop()
-                if self.left[node] == node:
-                    leaves[tree, rows] = node
-                    continue
-                column = int(self.feature[node])
-                goes_left: Bools = columns[column][rows] <= self.threshold[node]
-                if column in with_missing and self.missing_left[node]:
-                    goes_left |= is_missing[column][rows]
-                waiting.append((int(self.left[node]), rows[goes_left]))
-                waiting.append((int(self.right[node]), rows[~goes_left]))
-        return np.ascontiguousarray(leaves.T)
-
 
 class TreeWalk:
-    """The trees of several ensembles side by side, for few rows: one step moves every row down a level of every tree.
+    """The trees of several ensembles side by side: one step moves every row down a level of every tree.
 
     Siblings are neighbours, so that the next node is the left child plus 1 for the right one. Deep trees come first, so
     that a step leaves out the trees that have ended.
@@ -209,7 +178,7 @@ class TreeWalk:
         for one, *_ in self._parts:
             one.check_width(X)
         at_once = max(1, _CELLS_AT_ONCE // max(len(self._roots), 1))
-        blocks = [np.ascontiguousarray(X[i : i + at_once], dtype=np.float64) for i in range(0, len(X), at_once)]
+        blocks = [np.ascontiguousarray(X[i : i + at_once], dtype=np.float64) for i in range(0, max(len(X), 1), at_once)]
         found = []
         for leaves in map(self._leaves, blocks):
             found.append(
@@ -237,7 +206,7 @@ _WALKS: WeakKeyDictionary[object, TreeWalk] = WeakKeyDictionary()
 
 
 def tree_walk(owner: object, ensembles: Sequence[TreeEnsemble]) -> TreeWalk:
-    """The walk of ensembles; made once for the object that owns them."""
+    """The walk of ensembles; made once for the object that owns them, and kept as long as that lives."""
     found = _WALKS.get(owner)
     if found is None:
         found = _WALKS[owner] = TreeWalk(ensembles)

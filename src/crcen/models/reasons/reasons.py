@@ -66,6 +66,13 @@ class Reasons:
         """The largest one."""
         return float(self.errors.max(initial=0.0))
 
+    @property
+    def comparisons(self) -> list[str]:
+        """For several classes which two each row compares, such as "worn rather than fine"; else empty."""
+        if self.classes is None or self.rivals is None:
+            return []
+        return [f"{one} rather than {other}" for one, other in zip(self.classes, self.rivals, strict=True)]
+
     def sentences(self, number: int = 3) -> list[list[str]]:
         """For every row its strongest reasons in words, such as "balance 2,310: +1.4 log-odds".
 
@@ -131,10 +138,8 @@ class Reasons:
         return "\n".join([*lines, *(["  …"] if len(self) > len(shown) else [])])
 
     def _line(self, row: int, reasons: list[str]) -> str:
-        text = "; ".join(reasons)
-        if self.classes is None or self.rivals is None:
-            return text
-        return f"{self.classes[row]} rather than {self.rivals[row]}: {text}"
+        compared = self.comparisons[row : row + 1]
+        return ": ".join([*compared, "; ".join(reasons)])
 
     def _some(self, n: int) -> Reasons:
         """The first ``n`` rows."""
