@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from inspect import signature
 from typing import Any
 
@@ -35,6 +36,7 @@ from crcen.theory.price import Price, is_price_of_two
 _WEIGHTS = ("class_weight", "scale_pos_weight", "is_unbalance", "auto_class_weights", "class_weights")
 
 
+@dataclass(eq=False, repr=False)
 class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier for mixed tables: finds out what each column holds, encodes it, and fits networks on that.
 
@@ -105,24 +107,14 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ['number', 'category']
     """
 
-    def __init__(
-        self,
-        weighting: Any = None,
-        *,
-        estimator: Any = None,
-        drop: Any = (),
-        keep: Any = (),
-        categorical: Any = (),
-        fingerprint: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.weighting = weighting
-        self.estimator = estimator
-        self.drop = drop
-        self.keep = keep
-        self.categorical = categorical
-        self.fingerprint = fingerprint
-        self.random_state = random_state
+    weighting: Any = None
+    _: KW_ONLY
+    estimator: Any = None
+    drop: Any = ()
+    keep: Any = ()
+    categorical: Any = ()
+    fingerprint: bool = True
+    random_state: Any = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> TableClassifier:
         """Learn the columns, then fit the estimator.
