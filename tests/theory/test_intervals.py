@@ -10,12 +10,12 @@ from crcen.theory.intervals import (
     cost_interval,
     cost_p_value,
     design_effect,
-    effective_size,
     expected_cost_interval,
     share_interval,
     share_p_value,
     wilson,
 )
+from crcen.theory.rows import effective_rows
 
 COSTS = {2: np.array([[0, 1.0], [20, 0]]), 3: np.array([[0, 1.0, 2, 0.4], [2, 0, 1, 0.4], [20, 10, 0, 0.4]])}
 
@@ -35,13 +35,13 @@ def test_share_without_rows_is_unknown():
     assert np.isnan(wilson(np.nan, 0)).all()
 
 
-def test_weights_count_by_effective_size():
+def test_weights_count_by_effective_rows():
     rng = np.random.default_rng(0)
     hit, w = rng.random(200) < 0.7, rng.pareto(1.5, 200) + 1
     one, scaled = share_interval(hit, w), share_interval(hit, 3e7 * w)
     np.testing.assert_allclose(one, scaled, rtol=1e-12)
-    assert effective_size(w) == pytest.approx(w.sum() ** 2 / (w**2).sum())
-    np.testing.assert_allclose(one[1:], wilson(one.value, effective_size(w)))
+    assert effective_rows(w) == pytest.approx(w.sum() ** 2 / (w**2).sum())
+    np.testing.assert_allclose(one[1:], wilson(one.value, effective_rows(w)))
     np.testing.assert_allclose(share_interval(hit, np.full(200, 4.0)), share_interval(hit))
 
 

@@ -53,7 +53,6 @@ def test_columns_signs_and_targets_follow_the_positive_class(labels, column):
     np.testing.assert_array_equal(labels.in_order(labels.in_order(pair)), pair)
     assert labels.pair(labels.in_order(pair)[0]) == (0.3, 0.7)
     assert labels.pair(labels.by_class(3.0, 4.0)) == (3.0, 4.0)
-    assert labels.odds(4.0) == (4.0 if column else 0.25)
 
 
 def test_three_classes_have_numbers_and_no_positive_class():

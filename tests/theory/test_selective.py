@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import beta
 
 from crcen.exceptions import InvalidParameter
-from crcen.theory.intervals import effective_size
+from crcen.theory.rows import effective_rows
 from crcen.theory.selective import (
     audit_draws,
     audit_probabilities,
@@ -117,7 +117,7 @@ def test_audited_cost_is_unbiased_and_covers(n_classes):
 def test_weights_are_clipped_to_half_the_effective_rows():
     w = np.r_[np.ones(900), np.full(100, 200.0)]
     clipped, cut = clipped_weights(w)
-    assert effective_size(clipped) == pytest.approx(500)
+    assert effective_rows(clipped) == pytest.approx(500)
     assert clipped.max() == pytest.approx(cut)
     same, cut = clipped_weights(np.ones(10))
     assert (same == 1).all()

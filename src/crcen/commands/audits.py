@@ -14,8 +14,8 @@ from crcen._support.text import listed
 from crcen._support.values import attributes, json_value, label_key
 from crcen.commands.inputs import Label
 from crcen.commands.rules import RowRule
-from crcen.theory.intervals import LEVEL, Interval, effective_size
-from crcen.theory.rows import Array, Bools, Index, ShownInOneLine
+from crcen.theory.intervals import LEVEL, Interval
+from crcen.theory.rows import Array, Bools, Index, ShownInOneLine, effective_rows
 from crcen.theory.selective import audit_draws, audit_probabilities, audit_scores, audited_cost, recall_bounds
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class AuditedRows(ShownInOneLine):
             int(quiet.sum()),
             int((quiet & labelled).sum()),
             int((~quiet & ~labelled).sum()),
-            effective_size(1.0 / e[labelled]),
+            effective_rows(1.0 / e[labelled]),
             recalls,
             missed,
             recall_bounds(y, actions, e, default, len(rule.labels), 0.5 + 0.5 * LEVEL)[0],

@@ -25,10 +25,9 @@ def correct_proba(
 ) -> Array:
     """Natural probabilities from those of a classifier that was trained under class weights or on resampled rows.
 
-    A weight w_k on a class, and a sample whose share of the class is π'_k instead of π_k, multiply what a correct
-    classifier learns for the class by w_k and by π'_k / π_k. This divides the factors out again: Elkan (2001, Theorem
-    2), Saerens, Latinne and Decaestecker (2002); for logistic regression it is the prior correction of King and Zeng
-    (2001), for random under-sampling the formula of Dal Pozzolo et al. (2015).
+    A weight w_k, and a sample with the class share π'_k instead of π_k, multiply what a correct classifier learns for
+    the class by w_k and π'_k / π_k. This divides them out again (Elkan 2001; Saerens, Latinne and Decaestecker 2002;
+    King and Zeng 2001; Dal Pozzolo et al. 2015).
 
     Parameters
     ----------

@@ -43,23 +43,19 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
     estimator : classifier with ``predict_proba``, default=None
         Cloned and fitted; ``None`` is a `sklearn.linear_model.LogisticRegression`.
     weighting : "auto", None, float, Lam, Alpha, CostRatio, Budget, "balanced", dict, default="auto"
-        The class weighting that the estimator applies itself. ``"auto"`` reads it from the estimator's settings:
-        ``class_weight`` of scikit-learn's linear models and histogram boosting and of LightGBM, ``scale_pos_weight``
-        and ``is_unbalance`` of LightGBM, XGBoost and CatBoost, and ``class_weights`` of CatBoost. Uncertain settings
-        raise an error. ``None`` is no weighting; a spec weighs the positive class, a dict or an array all classes.
+        The class weighting that the estimator applies itself. ``"auto"`` reads it from the settings of estimators of
+        scikit-learn, LightGBM, XGBoost and CatBoost; uncertain settings raise an error. ``None`` is no weighting.
     sampling : "auto", None, float, array of shape (K,), or a sampler with ``fit_resample``, default="auto"
-        Resampling of the training rows. ``"auto"`` counts the rows that the samplers of an imbalanced-learn pipeline
-        return, and knows its balanced ensembles; a number is the share of positives among the rows trained on, an array
-        the shares of all classes; a sampler is applied here before the fit. ``None`` is no resampling.
+        ``"auto"`` counts the rows that samplers of an imbalanced-learn pipeline return,
+        and knows its balanced ensembles; a number or an array is the share of positives, or of all classes, trained on;
+        a sampler is applied here before the fit.
     method : {"shift", "balance", "temperature", "isotonic"}, default="shift"
         ``"shift"`` is the exact algebra alone. The others also calibrate on out-of-fold rows (see docs/probabilities):
         use them where a prior shift cannot be right, as for boosted votes (EasyEnsemble, RUSBoost), synthetic rows
         (SMOTE, ADASYN) and class-weighted trees; ``fit`` warns of these.
     price : "training", None, float, Lam, Alpha, CostRatio, Budget, "balanced", dict, CostMatrix, default="training"
-        The price of ``predict``, resolved with the natural counts. ``"training"`` is the weighting that was undone, so
-        that ``predict`` decides as the weighted classifier did; for a classifier of this library it is its own price.
-        If two classes were trained without weights, ``fit`` warns that ``predict`` decides at ½. ``None`` is λ = ½ on
-        purpose.
+        The price of ``predict``, resolved with the natural counts. ``"training"`` is the weighting that was undone (for
+        a classifier of this library its own price), so that decisions stay. ``None`` is λ = ½ on purpose.
     cv : int, splitter or iterable, default=5
         Out-of-fold rows of the calibrating methods.
     pos_label : default=None
@@ -150,8 +146,8 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
     @property
     def odds_factor_(self) -> float:
         """For two classes: the factor that training applied to the odds of the positive class."""
-        labels = self._labels()
-        return float(labels.odds(self.class_factors_[1] / self.class_factors_[0]))
+        pos, neg = self._labels().pair(self.class_factors_)
+        return pos / neg
 
     def predict_proba(self, X: Rows) -> Array:
         """Natural probabilities, (n, K) in the order of ``classes_``."""

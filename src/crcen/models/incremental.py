@@ -128,7 +128,7 @@ def _learn(
     recipe, encoding = _started_recipe(recipe, rows) if before is None else _continued_recipe(recipe, before)
     fitted = None if before is None else _at_training_weight(before, trained)
     trainer = _started_trainer(model, state, recipe, encoding, _output_bias(trained), fitted)
-    class_weights, totals = labels.engine_order(trained.weights), labels.engine_order(state["totals"])
+    class_weights, totals = labels.in_order(trained.weights), labels.in_order(state["totals"])
     trainer.weigh(class_weights, float((class_weights * totals).sum() / totals.sum()))
     _one_pass(trainer, state, encoding, rows)
     ensemble = Ensemble.of(labels, trained, (_trained_networks(trainer, encoding, recipe),)).at_price(price)

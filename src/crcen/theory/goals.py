@@ -97,14 +97,13 @@ class ThresholdGoal(Goal):
 
     def threshold(self, rows: RowsByProbability) -> float:
         """The threshold that meets the goal on labelled rows; an error if none does."""
-        totals = rows.totals
-        cut = int(self.cuts(totals))
-        self._check_cut(cut, rows, totals)
+        cut = int(self.cuts(rows.totals))
+        self._check_cut(cut, rows)
         if rows.scores[cut] <= 0.0:
             raise InvalidParameter(f"no finite price has {self}: it would need an alarm on rows whose probability is 0")
         return rows.threshold(cut)
 
-    def _check_cut(self, cut: int, rows: RowsByProbability, totals: Totals) -> None:
+    def _check_cut(self, cut: int, rows: RowsByProbability) -> None:
         """Refuse a goal that no threshold meets, or every threshold."""
 
     def resampled_prices(self, rows: RowsByProbability, n_resamples: int, random_state: int) -> Array:
@@ -236,9 +235,10 @@ class _AlarmShare(ThresholdGoal):
         tp, fp = totals
         return _last(_quotient(tp + fp, tp[..., -1:] + fp[..., -1:]) <= self.share * (1.0 + 1e-12))
 
-    def _check_cut(self, cut: int, rows: RowsByProbability, totals: Totals) -> None:
+    def _check_cut(self, cut: int, rows: RowsByProbability) -> None:
         if cut < 0:
-            share = (totals[0][0] + totals[1][0]) / (totals[0][-1] + totals[1][-1])
+            alarms = rows.totals[0] + rows.totals[1]
+            share = alarms[0] / alarms[-1]
             raise InvalidParameter(
                 f"no threshold has {self}: {100 * share:.3g} % of the rows share the largest probability, "
                 f"{rows.scores[0]:.4g}, so even the highest threshold raises more alarms"
@@ -365,8 +365,8 @@ class PrecisionAtLeast(_ShareGoal):
             raise InvalidParameter(f"every price has {self}: ask for more, or state a price")
         return rows.threshold(int(np.searchsorted(-rows.scores, -np.sort(p)[::-1][n_alarms - 1], side="left")))
 
-    def _check_cut(self, cut: int, rows: RowsByProbability, totals: Totals) -> None:
-        tp, fp = totals
+    def _check_cut(self, cut: int, rows: RowsByProbability) -> None:
+        tp, fp = rows.totals
         if cut < 0:
             best = np.nanmax(_quotient(tp, tp + fp))
             raise InvalidParameter(f"no threshold has {self}: the best on these rows is {best:.4g}")

@@ -10,7 +10,7 @@ from scipy.special import betaincinv, expit, logit
 from scipy.stats import binom, norm
 from scipy.stats import t as student_t
 
-from crcen.theory.rows import Array, Bools, Clusters, Index, plain
+from crcen.theory.rows import Array, Bools, Clusters, Index, effective_rows, plain
 
 LEVEL = 0.95
 
@@ -72,14 +72,6 @@ def clopper_pearson(count: ArrayLike, size: ArrayLike, level: float = LEVEL) -> 
     return np.where(n > 0.0, low, np.nan), np.where(n > 0.0, high, np.nan)
 
 
-def effective_size(weights: Array) -> float:
-    """Kish's effective sample size (Σw)²/Σw²; 0 if all weights are 0."""
-    if not weights.size or not weights.any():
-        return 0.0
-    unit = weights / weights.max()
-    return float(unit.sum() ** 2 / (unit**2).sum())
-
-
 def design_effect(values: Array, weights: Array, clusters: Clusters | None) -> float:
     """Variance of a weighted mean with clusters over that without, at least 1; the largest possible for equal ones."""
     if clusters is None or not weights.any():
@@ -104,7 +96,7 @@ def share_interval(
 ) -> Interval:
     """Wilson's interval of the (weighted) share of rows with a hit; rows of one cluster may depend on each other."""
     w = np.ones(len(hit)) if weights is None else weights
-    size = effective_size(w)
+    size = effective_rows(w)
     if not size:
         return UNKNOWN
     unit = w / w.max()
@@ -129,7 +121,7 @@ def auc_interval(
     """Area under the ROC curve: DeLong's interval on the logit scale, not shorter than Newcombe's (2006, method 5)."""
     w = np.ones(len(target)) if weights is None else weights
     w_pos, w_neg = np.where(target, w, 0.0), np.where(target, 0.0, w)
-    m, n = effective_size(w_pos), effective_size(w_neg)
+    m, n = effective_rows(w_pos), effective_rows(w_neg)
     if not (m and n):
         return UNKNOWN
     w_pos, w_neg = w_pos / w_pos.sum(), w_neg / w_neg.sum()
@@ -248,7 +240,7 @@ def _cells(
         own = y == k
         weight = float(w[own].sum())
         # A class without rows counts as one that weighs as rows do on average.
-        size = effective_size(w[own]) * total / weight if weight > 0.0 else effective_size(w)
+        size = effective_rows(w[own]) * total / weight if weight > 0.0 else effective_rows(w)
         for cost in np.unique(costs[k, np.unique(actions)]):
             if cost == usual:
                 continue

@@ -153,12 +153,8 @@ class Labels:
         return logits if self.is_last else -logits
 
     def in_order(self, columns: Array) -> Array:
-        """Columns (n, 2) of the negative and the positive class in the order of the classes, and back."""
-        return columns if self.is_last else columns[:, ::-1]
-
-    def engine_order(self, by_class: Array) -> Array:
-        """Numbers (K,) in the order of the classes as networks take them: of two classes the positive one is last."""
-        return by_class if self.positive is None or self.is_last else by_class[::-1]
+        """Columns (…, K) of which the positive class is the last of two, in the order of the classes, and back."""
+        return columns if self.positive is None or self.is_last else columns[..., ::-1]
 
     def pair(self, by_class: Sequence[float] | Array) -> tuple[float, float]:
         """The numbers of the positive and the negative class, of numbers in the order of the classes."""
@@ -167,10 +163,6 @@ class Labels:
     def by_class(self, pos: float, neg: float) -> Array:
         """The inverse of `pair`."""
         return np.array([neg, pos] if self.is_last else [pos, neg], dtype=np.float64)
-
-    def odds(self, factor: float) -> float:
-        """A factor on the odds of the positive class from one on those of ``classes[1]``, and back."""
-        return factor if self.is_last else 1.0 / factor
 
     def resolve(self, weighting: object, counts: ArrayLike) -> Price:
         """Resolve a price (see `crcen.resolve`) with counts in the order of the classes; a dict has labels as keys."""

@@ -93,5 +93,8 @@ def short(name: object) -> str:
 
 
 def effective_rows(weights: Array) -> float:
-    """Number of equally weighted rows that carry as much information as these (Kish 1965); weights are not all 0."""
-    return float(weights.sum() ** 2 / (weights**2).sum())
+    """Kish's effective sample size (Σw)²/Σw²; 0 if all weights are 0."""
+    if not weights.any():
+        return 0.0
+    unit = weights / weights.max()
+    return float(unit.sum() ** 2 / (unit**2).sum())

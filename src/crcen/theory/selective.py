@@ -10,8 +10,8 @@ from scipy.special import chdtri, logsumexp
 from scipy.stats import norm, rankdata
 
 from crcen.exceptions import InvalidParameter
-from crcen.theory.intervals import LEVEL, Interval, clopper_pearson, effective_size
-from crcen.theory.rows import Array, Bools, Index
+from crcen.theory.intervals import LEVEL, Interval, clopper_pearson
+from crcen.theory.rows import Array, Bools, Index, effective_rows
 
 Keys = NDArray[np.uint64]
 
@@ -182,11 +182,11 @@ def _gamma_reach(weights: Array, largest: float, alpha: float) -> tuple[float, f
 
 def clipped_weights(weights: Array, least: float = 0.5) -> tuple[Array, float]:
     """Weights cut so that the effective sample size is at least this share of the rows; and the cut, maybe infinite."""
-    if effective_size(weights) >= least * len(weights):
+    if effective_rows(weights) >= least * len(weights):
         return weights, math.inf
 
     def surplus(cut: float) -> float:
-        return effective_size(np.minimum(weights, cut)) - least * len(weights)
+        return effective_rows(np.minimum(weights, cut)) - least * len(weights)
 
     low = float(weights[weights > 0.0].min())
     if surplus(low) <= 0.0:

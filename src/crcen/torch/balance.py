@@ -73,12 +73,8 @@ def balance_(
 
     Notes
     -----
-    The solve is exact in float64. A float32 bias b is stored with an error of up to 6e-8·|b|, which leaves a residual
-    of at most 1.5e-8·|b|, and the module's float32 arithmetic adds as much times its logits. bfloat16 leaves up to
-    1e-3·|b|: balance a float32 copy.
-
-    A ``DistributedSampler`` repeats a few rows so that all shares have the same length; they count twice here, as in
-    training.
+    The solve is exact in float64; a float32 bias b leaves a residual of at most 1.5e-8·|b|, bfloat16 up to 1e-3·|b|:
+    balance a float32 copy. Rows that a ``DistributedSampler`` repeats count twice, as in training.
     """
     if isinstance(module, nn.parallel.DistributedDataParallel):  # its forward would wait for the other processes
         module, bias = module.module, None if bias is None else bias.removeprefix("module.")

@@ -106,11 +106,8 @@ def _of_price(price: Price) -> Array:
 class ClassWeightedLoss(nn.Module):
     """Cross entropy with class weights, divided by the number of rows.
 
-    ``nn.CrossEntropyLoss(weight=w)`` with its default mean divides by the sum of weights **of each batch**. A batch
-    with a heavy rare row then counts less, and the network is trained at another cost ratio than the stated one: with
-    50 negatives per positive, balanced weights and batches of 32, at .45 of it. Divided by rows, the gradients of
-    batches add up to that of all rows for any batch size. ``nn.BCEWithLogitsLoss(pos_weight=c)`` divides by rows
-    already.
+    ``nn.CrossEntropyLoss(weight=w)`` divides by the sum of weights **of each batch**, which trains at another cost
+    ratio than the stated one: with 50 negatives per positive, balanced weights and batches of 32, at .45 of it.
 
     Parameters
     ----------

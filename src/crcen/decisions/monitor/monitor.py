@@ -29,9 +29,9 @@ _FORMAT, _VERSION = "crcen monitor", 5
 class KeyEquationMonitor(ShownInOneLine):
     """Test the key equation on new rows as their labels arrive, and raise an alarm when the log-odds drift.
 
-    After every batch new rows are compared with reference rows, both with their own error. The chance of *any* false
-    alarm, over all segments and the whole life of the stream, is at most ``false_alarm_rate``. The monitor looks for
-    changes after a quiet time as well as for those from the first row on.
+    New rows are compared with reference rows after every batch. The chance of *any* false alarm, over all segments and
+    the whole life of the stream, is at most ``false_alarm_rate``. Rows or clusters are independent, at the natural
+    class ratio, and arrive independently of their class (see ``delay``). docs/monitor.md derives and measures the test.
 
     Parameters
     ----------
@@ -42,26 +42,21 @@ class KeyEquationMonitor(ShownInOneLine):
         What q was trained under, if the model has no ``weighting_``; None (λ = ½) for natural probabilities. For more
         than two classes a weight for each, as an array or a dict; without a model it gives the number of classes.
     y_reference : array of shape (n,), optional
-        Labels of rows that the model was not fitted on. With a `CRCENClassifierCV` and no ``q_reference`` they are its
-        training labels in the order of `fit`, used with its out-of-fold probabilities. Without them each stream is
-        compared with its own past alone: a model that is wrong from the first row on is not found then.
+        Labels of rows that the model was not fitted on; without ``q_reference`` the training labels of a
+        `CRCENClassifierCV`, for its out-of-fold probabilities. Without them a stream is compared with its own past.
     q_reference : array of shape (n,), or (n, K), optional
         Weighted probabilities of the reference rows, of the positive class or of every class.
     segment_reference, sample_weight_reference, clusters_reference, audit_probability_reference : arrays, optional
         Of the reference rows, (n,); see `update`.
     segments : sequence of str, optional
-        Segments to watch one by one besides all rows; by default those of ``segment_reference``. All rows spend half of
-        the false-alarm rate and the segments an equal share of the other half (Bonferroni).
+        Segments to watch one by one besides all rows, at half of the rate; by default those of ``segment_reference``.
     false_alarm_rate : float, default=0.05
         Chance of any false alarm, ever.
-    tolerance : float, default=0
-        Drift in log-odds that is no reason for an alarm.
-    drift_scale : float, default=0.3
-        Size of drift in log-odds, beyond the tolerance, to which the test is tuned. It detects others too.
+    tolerance, drift_scale : float, default=0 and 0.3
+        Drifts in log-odds that are no reason for an alarm, and to which the test is tuned.
     delay : int, optional
-        Where positives become known later than negatives, or the other way round: how many cohorts must pass before
-        all labels of a cohort are known (days, where cohorts are dates). Rows are then given to `update` with their
-        ``cohort`` and held back until it is complete.
+        Cohorts (days, if they are dates) that must pass before all labels of a cohort are known. Rows are given to
+        `update` with their ``cohort`` and held back until it is complete.
 
     Attributes
     ----------
@@ -69,12 +64,6 @@ class KeyEquationMonitor(ShownInOneLine):
         The first alarm of every test that had one.
     n_batches : int
         Batches so far; with ``delay`` the cohorts that were complete.
-
-    Notes
-    -----
-    Assumptions: independent rows (or clusters) at the natural class ratio, labels whose arrival does not depend on
-    their class (see ``delay``), and reference rows from the time when the model was right. docs/monitor.md derives the
-    test and measures it.
 
     Examples
     --------
@@ -188,12 +177,10 @@ class KeyEquationMonitor(ShownInOneLine):
 
         Parameters
         ----------
-        X : rows as the model takes them, or use q
+        X, q : rows as the model takes them, or their weighted probabilities (n,) or (n, K)
             New rows.
         y : array of shape (n,)
             Their labels, as the model knows them; 0/1 or class numbers without a model. One class alone is fine.
-        q : array of shape (n,), or (n, K), optional
-            Weighted probabilities of the positive class, or of every class, instead of X.
         segment : str or array of shape (n,), optional
             Segment of each row, or of all of them.
         sample_weight : array of shape (n,), optional
@@ -201,15 +188,12 @@ class KeyEquationMonitor(ShownInOneLine):
         clusters : array of shape (n,), optional
             Rows of the same cluster, such as those of one patient, count as one arrival.
         audit_probability : array of shape (n,), optional
-            Probability e with which the label of each row was asked for, 1 for alarms. Rows count with the weight 1/e,
-            scaled by a constant that the first such batch fixes. y may be missing for rows without a label; pass these
-            too, so that the monitor can warn when audits stop arriving.
+            Probability e with which the label of each row was asked for, 1 for alarms. Rows count with the weight 1/e.
+            Pass rows without a label too, so that the monitor can warn when audits stop arriving.
         when : str, optional
             Name of the batch in records, such as "2024-05"; with ``delay`` the cohort is the name.
-        cohort : int, date or array of shape (n,) of them
-            With ``delay``: the day, week or month in which each row was scored, as whole numbers or dates.
-        now : int or date, optional
-            With ``delay``: the present cohort; by default the latest one seen.
+        cohort, now : int, date or array of shape (n,) of them; int or date
+            With ``delay``: when each row was scored, and the present cohort (by default the latest one seen).
 
         Returns
         -------

@@ -93,8 +93,7 @@ class WatchedModel:
         raise InvalidInput(f"q must have one value for each of the {n_rows} rows, got shape {values.shape}{hint}")
 
     def _in_order(self, columns: ArrayLike) -> Array:
-        values = np.asarray(columns, dtype=np.float64)
-        return values if self.labels.n_classes > 2 else self.labels.in_order(values)
+        return self.labels.in_order(np.asarray(columns, dtype=np.float64))
 
     def out_of_fold(self, numbers: Index, sample_weight: ArrayLike | None) -> Array:
         """Out-of-fold q of the training rows of a `CRCENClassifierCV`, whose labels and weights these must be."""

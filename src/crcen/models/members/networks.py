@@ -80,7 +80,7 @@ class Networks(MemberKind):
             plans = _affordable(task, plans, train, run)
         found = _first_in_time(plans, run, train, task)
         natural = [one.oof - rows.resolve(one.outcome.setting.weighting).log_weights for one in found]
-        logits = np.array(natural if rows.labels.positive is None else [rows.labels.in_order(one) for one in natural])
+        logits = np.array([rows.labels.in_order(one) for one in natural])
         kept = best_prefix(logits, task.target, task.weights)
         outcomes = [one.outcome for one in found[:kept]]
         lines = tuple(_line(one.setting.recipe, one.epochs, -one.merit) for one in outcomes)
