@@ -38,11 +38,22 @@ def fitted_on(rare_rows):
 
 @each_labelling
 def test_the_rarer_class_is_positive_and_classes_stay_sorted(fitted_on, labels):
-    model, _, y, rare = fitted_on(labels)
+    model, X, y, rare = fitted_on(labels)
     np.testing.assert_array_equal(model.classes_, np.unique(y))
     assert model.pos_label_ == labels[1]
     assert model.weighting_.n_pos == rare.sum()
     assert model.weighting_.n_neg == (~rare).sum()
+    decision, predicted = model.decision_function(X), model.predict(X)
+    assert (decision.dtype, predicted.dtype) == (np.float64, y.dtype)
+    assert decision.shape == (len(X),)
+    np.testing.assert_array_equal(predicted == model.classes_[1], decision > 0)
+    assert 0 < np.mean(decision > 0) < 1
+    for columns in (model.predict_proba(X), model.weighted_proba(X)):
+        assert columns.shape == (len(X), 2)
+        assert columns.dtype == np.float64
+        np.testing.assert_allclose(columns.sum(axis=1), 1.0, rtol=0, atol=1e-15)
+        for column, label in zip(columns.T, model.classes_, strict=True):
+            assert column[y == label].mean() > column[y != label].mean()
 
 
 @each_labelling
@@ -58,34 +69,10 @@ def test_labels_change_nothing_but_their_names(fitted_on, labels):
 
 
 @each_labelling
-def test_decision_function_follows_the_second_class(fitted_on, labels):
-    model, X, y, _ = fitted_on(labels)
-    decision = model.decision_function(X)
-    assert decision.dtype == np.float64
-    assert decision.shape == (len(X),)
-    predicted = model.predict(X)
-    assert predicted.dtype == y.dtype
-    np.testing.assert_array_equal(predicted == model.classes_[1], decision > 0)
-    assert 0 < np.mean(decision > 0) < 1
-
-
-@each_labelling
 @pytest.mark.parametrize(("scorer", "worthless"), [("roc_auc", 0.5), ("neg_log_loss", -np.log(2))])
 def test_scorers_understand_either_orientation(fitted_on, labels, scorer, worthless):
     model, X, y, _ = fitted_on(labels)
     assert get_scorer(scorer)(model, X, y) > worthless + 0.2
-
-
-@each_labelling
-@pytest.mark.parametrize("method", ["predict_proba", "weighted_proba"])
-def test_both_probabilities_follow_classes(fitted_on, labels, method):
-    model, X, y, _ = fitted_on(labels)
-    columns = getattr(model, method)(X)
-    assert columns.shape == (len(X), 2)
-    assert columns.dtype == np.float64
-    np.testing.assert_allclose(columns.sum(axis=1), 1.0, rtol=0, atol=1e-15)
-    for column, label in zip(columns.T, model.classes_, strict=True):
-        assert column[y == label].mean() > column[y != label].mean()
 
 
 @each_labelling

@@ -1,12 +1,10 @@
 """The frozen input layer against plain definitions, scikit-learn, and copies of rows."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from sklearn.preprocessing import QuantileTransformer, RobustScaler
 from sklearn.tree import DecisionTreeClassifier
-from training_reference import assert_same_result, binary_job
+from training_reference import binary_job
 
 from crcen.training.encoding import ENCODINGS, column_layout, fit_encoding
 from crcen.training.engine import train
@@ -107,35 +105,6 @@ def test_weights_are_copies_and_rows_without_weight_have_no_say(kind):
     weighted = fit_encoding(kind, layout, X, y, k.astype(float))
     copied = fit_encoding(kind, layout, np.repeat(X, k, axis=0), np.repeat(y, k), np.ones(k.sum()))
     np.testing.assert_allclose(weighted(X), copied(X), rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("kind", ENCODINGS)
-@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
-def test_a_stack_of_folds_encodes_each_by_its_own_rows_and_equals_them_alone(kind, solver):
-    X, y = mixed_columns()
-    folds = [np.flatnonzero(np.arange(300) % 3 != fold) for fold in range(3)]
-    common = binary_job(0.8, hidden=(5,), encoding=kind, bins=5, solver=solver, max_epochs=4, seed=3)
-    jobs = [replace(common, rows=RowSets(pool=rows), l2=l2) for rows in folds for l2 in (1e-3, 1e-1)]
-    together = train(X, y, jobs, device="cpu")
-    for job, result in zip(jobs, together, strict=True):
-        assert_same_result(train(X, y, [job], device="cpu")[0], result, rtol=1e-4, atol=1e-5)
-        expected = fit_encoding(kind, column_layout(X, kind, 5), X[job.rows.pool], y[job.rows.pool], np.ones(200))
-        np.testing.assert_array_equal(result.network.encoding(X), expected(X))
-        assert result.residual < 1e-14
-
-
-@pytest.mark.parametrize("kind", ["piecewise", "tree"])
-def test_labels_and_values_of_other_rows_do_not_reach_an_encoding(kind):
-    X, y = mixed_columns()
-    rows = np.arange(200)
-    job = binary_job(0.5, hidden=(4,), rows=RowSets(pool=rows), encoding=kind, max_epochs=2)
-    before = train(X, y, [job], device="cpu")[0].network
-    other_y, other_X = y.copy(), X.copy()
-    other_y[200:] = ~other_y[200:]
-    other_X[200:, :2] *= -3.0
-    after = train(other_X, other_y, [job], device="cpu")[0].network
-    np.testing.assert_array_equal(before.encoding(X), after.encoding(X))
-    np.testing.assert_array_equal(before.logits(X), after.logits(X))
 
 
 def test_a_fold_without_some_values_has_empty_bins_and_trains():

@@ -35,12 +35,6 @@ def test_validation_rows_do_not_enter_the_standardisation():
     )
 
 
-def test_unstandardised_networks_take_inputs_as_they_are():
-    network = train(X, Y, [binary_job(0.5, standardize=False, max_epochs=2)], device="cpu")[0].network
-    assert (network.encoding.mean == 0).all()
-    assert (network.encoding.scale == 1).all()
-
-
 def change(rng, kind, rows):
     other = X.copy()
     out = np.setdiff1d(np.arange(100), rows)
@@ -67,21 +61,16 @@ def test_held_out_rows_do_not_change_a_folds_network(solver, hidden, kind):
     np.testing.assert_allclose(after.shift, before.shift, **tolerance)
 
 
-@pytest.mark.parametrize("hidden", [(), (4,)])
-def test_full_batch_networks_ignore_held_out_labels_too(hidden):
+FULL_BATCH = {"rows": RowSets(own=FOLDS[0]), "solver": "lbfgs", "activation": "tanh", "max_epochs": 10}
+OWN_POOL = {"rows": RowSets(own=FOLDS[0], pool=FOLDS[0]), "max_epochs": 5, "batch_size": 32}
+
+
+@pytest.mark.parametrize(("hidden", "how"), [((), FULL_BATCH), ((4,), FULL_BATCH), ((4,), OWN_POOL)])
+def test_labels_of_held_out_rows_are_ignored_without_shared_batches(hidden, how):
     other = Y.copy()
     out = np.setdiff1d(np.arange(100), FOLDS[0])
     other[out] = 1 - other[out]
-    job = binary_job(0.7, rows=RowSets(own=FOLDS[0]), hidden=hidden, solver="lbfgs", activation="tanh", max_epochs=10)
-    before, after = (train(X, labels, [job], device="cpu")[0] for labels in (Y, other))
-    np.testing.assert_array_equal(flat(after.network), flat(before.network))
-
-
-def test_a_pool_without_held_out_rows_ignores_their_labels_with_adam_too():
-    other = Y.copy()
-    out = np.setdiff1d(np.arange(100), FOLDS[0])
-    other[out] = 1 - other[out]
-    job = binary_job(0.7, rows=RowSets(own=FOLDS[0], pool=FOLDS[0]), max_epochs=5, batch_size=32)
+    job = binary_job(0.7, hidden=hidden, **how)
     before, after = (train(X, labels, [job], device="cpu")[0] for labels in (Y, other))
     np.testing.assert_array_equal(flat(after.network), flat(before.network))
 

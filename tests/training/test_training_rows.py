@@ -116,23 +116,6 @@ def test_groups_of_one_pool_keep_their_own_weights_and_encoding():
             np.testing.assert_allclose(totals, [20.0, 40.0])
 
 
-def test_standardization_is_the_weighted_mean_and_deviation():
-    rng = np.random.default_rng(0)
-    X, s = rng.normal(size=(50, 3)) * [1, 1e-3, 1e4] + [0, 7, -1e5], rng.exponential(size=50)
-    mean, scale = standardization(X, s)
-    np.testing.assert_allclose(mean, np.average(X, axis=0, weights=s), rtol=1e-12)
-    expected = np.sqrt(np.average((X - np.average(X, axis=0, weights=s)) ** 2, axis=0, weights=s))
-    np.testing.assert_allclose(scale, expected, rtol=1e-8)
-
-
-def test_standardization_with_whole_weights_is_that_of_copies():
-    rng = np.random.default_rng(1)
-    X, k = rng.normal(size=(30, 2)), rng.integers(0, 4, size=30)
-    weighted, copied = standardization(X, k.astype(float)), standardization(np.repeat(X, k, axis=0), np.ones(k.sum()))
-    np.testing.assert_allclose(weighted[0], copied[0], rtol=1e-10)
-    np.testing.assert_allclose(weighted[1], copied[1], rtol=1e-10)
-
-
 @pytest.mark.parametrize("value", [0.0, 1.0, 0.1, -1e30, 1e200, 1e-200, 1e-308])
 def test_constant_columns_get_scale_one(value):
     mean, scale = standardization(np.full((37, 1), value), np.random.default_rng(0).exponential(size=37))

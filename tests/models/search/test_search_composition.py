@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from sklearn import config_context
-from sklearn.model_selection import GridSearchCV, GroupKFold, StratifiedKFold, cross_val_score, cross_validate
+from sklearn.model_selection import GridSearchCV, GroupKFold, StratifiedKFold, cross_validate
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -75,14 +75,6 @@ class TestTools:
         found = GridSearchCV(CRCENClassifierCV(**grouped(**LIGHT)), grid, cv=2, scoring="roc_auc").fit(X, y)
         assert found.best_estimator_.best_params_["l2"] in LIGHT["l2"]
         assert np.isfinite(found.cv_results_["mean_test_score"]).all()
-
-    def test_cross_val_score(self, rare_rows):
-        X, y = rare_rows()
-        scores = cross_val_score(CRCENClassifierCV(**grouped(**LIGHT)), X, y, cv=3, scoring="average_precision")
-        assert np.isfinite(scores).all()
-        np.testing.assert_array_equal(
-            scores, cross_val_score(CRCENClassifierCV(**grouped(**LIGHT)), X, y, cv=3, scoring="average_precision")
-        )
 
     def test_pipeline(self, rare_rows):
         X, y = rare_rows()

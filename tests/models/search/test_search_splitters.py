@@ -220,10 +220,3 @@ class TestSampleWeight:
         np.testing.assert_allclose(weighted.oof_decision_function_[copies], repeated.oof_decision_function_, atol=1e-5)
         assert weighted.oof_counts_ == repeated.oof_counts_
         assert weighted.oof_key_equation_.lhs == pytest.approx(repeated.oof_key_equation_.lhs, rel=1e-5)
-
-    def test_no_weight_is_weight_one(self, rare_rows):
-        X, y = rare_rows()
-        one, other = (
-            CRCENClassifierCV(**grouped(cv=3, **GRID)).fit(X, y, sample_weight=s) for s in (None, np.ones(len(y)))
-        )
-        same_search(one, other)
