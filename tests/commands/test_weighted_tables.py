@@ -76,6 +76,34 @@ def test_the_report_judges_the_share_by_weight(model, tmp_path):
     )
 
 
+def test_the_scale_of_weights_changes_no_digit(tmp_path):
+    """Fit, evaluate, report and watch with weights in other units, as the command prints them."""
+    shown = {}
+    for times in (1.0, 1e-6, 1e6):
+        folder = tmp_path / f"{times:g}"
+        folder.mkdir()
+        for name, seed in (("train", 0), ("test", 1)):
+            own = table(900, seed).drop(columns="scored")
+            own["people"] = times * own["people"].astype(float) * np.linspace(0.5, 2.0, len(own))
+            own.to_csv(folder / f"{name}.csv", index=False)
+        model, test, state = (str(folder / name) for name in ("m.crcen", "test.csv", "state.json"))
+        judged = [model, test, "--weight", "people", "--json"]
+        options = ["--target", "state", "--positive", "ill", "--budget", "4", "--weight", "people", "--quick", "--json"]
+        calls = [
+            ["fit", str(folder / "train.csv"), *options, "--out", model],
+            ["evaluate", *judged, "--groups", "x"],
+            ["report", *judged, "--out", str(folder / "r.html")],
+            ["monitor", *judged, "--state", state],
+            ["monitor", *judged[:-1], "--state", state],
+        ]
+        found = [CliRunner().invoke(app, call).output.replace(str(folder), "") for call in calls]
+        own = json.loads(found[0])
+        own.pop("seconds")
+        shown[times] = [own, *found[1:]]
+    assert json.loads(shown[1.0][1])["metrics"]["recall"]["value"] > 0.0
+    assert shown[1.0] == shown[1e-6] == shown[1e6]
+
+
 def test_a_watch_counts_labels_by_weight(model, tmp_path):
     rows = table(4000, 3)
     watch = monitor_table(model, rows, weight="people", state=tmp_path / "a.json")

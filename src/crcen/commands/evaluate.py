@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -88,6 +87,7 @@ class TableEvaluation(Shown):
     row_costs: RowCosts | None = None
     groups: tuple[GroupComparison, ...] = ()
     shares: ClassShares | None = None  # that the probabilities were moved to
+    is_weighted: bool = False  # counts are sums of weights
     audited: AuditedRows | None = None  # bounds, if labels were drawn with known probabilities
 
     @property
@@ -161,7 +161,7 @@ class TableEvaluation(Shown):
         if self.price.positive is None:
             head = f"{self.data}: {self.n_rows:,} rows, {len(self.labels)} classes of {self.target}"
             return [head, "", *self.quality.lines()]
-        by_weight = "" if math.isclose(sum(vars(self.counts).values()), self.n_rows) else ", by weight"
+        by_weight = ", by weight" if self.is_weighted else ""
         return [
             f"{self.data}: {self.n_rows:,} rows, {self.n_pos:,} with {self.target} = {self._positive}",
             f"Price {self.price.cost_ratio:.6g} false alarms per catch: an alarm above probability "
@@ -220,7 +220,7 @@ def evaluate_table(
     costs : CostMatrix, data frame, str or Path, optional
         Other costs of decisions than those of training, as `crcen.fit_table` takes them.
     weight : str, optional
-        Column of sample weights; counts are then sums of weights.
+        Column of sample weights; counts are then sums of weights, 1 on average.
     review : Review or (low, high), optional
         Two prices between which rows go to review: how many, and what that saves, in ``.review``.
     cost_column, alarm_cost : str and float, optional
@@ -275,7 +275,7 @@ def evaluate_table(
     shares = ClassShares.of(prevalence, model, scored.p)
     trained = model.weighting_ if shares is None else shares.price(model.weighting_)
     p_all = scored.p if shares is None else shares.moved(scored.p)
-    p, weights = p_all[known], scored.amounts("weight")
+    p, weights = p_all[known], scored.weights
     if e is not None:
         weights = (1.0 if weights is None else weights) / e[known]
     w = np.ones(len(y)) if weights is None else weights
@@ -366,6 +366,7 @@ def evaluate_table(
         row_costs=by_row,
         groups=compared,
         shares=shares,
+        is_weighted=weights is not None,
         audited=audited,
     )
 

@@ -260,7 +260,9 @@ class TableFit(FittedTable):
 
     def __str__(self) -> str:
         cost, quality = self.quality.cost.scaled(1000.0), self.quality
-        by_weight = "" if math.isclose(self.model.weighting_.counts.sum(), self.n_rows) else " by weight"
+        by_audits = self.selection is not None and self.selection.effective_rows is not None
+        is_weighted = by_audits or getattr(self.model, "weight_name_", None) is not None
+        by_weight = " by weight" if is_weighted else ""
         where = f"{self.data}, {plural(self.n_validated, 'row')} held out of training{by_weight}"
         if self.positive is not None:
             lines = [f"{where}: {count_sentence(self.positive.counts)} ({self.target} = {self.model.pos_label_})"]
@@ -391,7 +393,7 @@ def fit_table(
     drop, keep, categorical : sequence of str
         Columns to leave out, to use although they look like identifiers, to take as categories; see `TableClassifier`.
     weight : str, optional
-        Column of sample weights, such as survey weights; out-of-fold figures are then sums of weights.
+        Column of sample weights, such as survey weights; out-of-fold figures are then sums of weights, 1 on average.
     audit_probability : str, optional
         Column with the probability that a row was chosen for a label, as `crcen.predict_table` writes it. Rows count
         1 / probability; large weights are cut if the effective sample size would fall below half.

@@ -18,6 +18,7 @@ from crcen.tables.leaks import Duplicates
 from crcen.tables.notation import date_format, read_numbers
 from crcen.tables.options import ReadOptions
 from crcen.tables.reading import Table, open_table
+from crcen.theory.checks import in_units
 from crcen.theory.groups import GroupComparison
 from crcen.theory.price import Price
 from crcen.theory.rows import Array, Bools, Index
@@ -305,11 +306,12 @@ def _first(cells: pd.Series, wrong: Bools) -> str:
 
 
 def weights_of(cells: pd.Series, what: str) -> Array:
-    """What rows count, by a column of amounts; not all of them nothing."""
+    """What rows count, by a column of amounts, 1 on average; not all of them nothing."""
     weights = amounts_of(cells, what)
     if not weights.any():
         raise InvalidInput(f"{what} must name a column with numbers above 0: {cells.name} is 0 in every row.")
-    return weights
+    weights = weights / weights.max()
+    return in_units(weights, float(weights.mean()))
 
 
 def audit_probabilities(frame: pd.DataFrame, column: str, is_labelled: Bools) -> Array:

@@ -300,7 +300,7 @@ def monitor_table(
         _check_cohorts(_read_or_new(state, fitted, float(rate), delay), delay, cohort, now)
     scored = judging.score(verbose, keeps_hashes=True)
     actions, _ = rule.decide(scored.p)
-    own, e, n_alarms = _row_values(scored, fitted), scored.audit_probabilities, int(rule.alarms(actions).sum())
+    own, e, n_alarms = _row_values(scored), scored.audit_probabilities, int(rule.alarms(actions).sum())
     with state_lock(state, _LOCK_SECONDS):
         kept = _read_or_new(state, fitted, float(rate), delay)
         _check_cohorts(kept, delay, cohort, now)
@@ -361,12 +361,9 @@ def _read_or_new(state: str | Path | None, model: FittedModel, rate: float, dela
     return MonitorState(model_digest(model), rate, monitor)
 
 
-def _row_values(scored: ScoredTable, model: FittedModel) -> dict[str, NDArray[Any]]:
+def _row_values(scored: ScoredTable) -> dict[str, NDArray[Any]]:
     """Weights, clusters and cohorts of the labelled rows, as `KeyEquationMonitor.update` takes them."""
     weights, clusters, cohort = scored.amounts("weight"), scored.clusters, scored.roles.get("cohort")
-    unit = getattr(getattr(model, "held_out_sums_", None), "weight_unit", None)
-    if unit and weights is None:  # rows without weights count as typical rows of training
-        weights = np.full(int(scored.is_labelled.sum()), float(unit))
     cohorts = None if cohort is None else _cohorts_of(scored.labelled(cohort))
     found = {"sample_weight": weights, "clusters": clusters, "cohort": cohorts}
     return {name: values for name, values in found.items() if values is not None}

@@ -29,6 +29,7 @@ from crcen.commands.inputs import (
     role_columns,
     source_of,
     target_of,
+    weights_of,
 )
 from crcen.commands.prices import Costs, Weighting
 from crcen.commands.rules import RowRule, rule_of
@@ -246,6 +247,11 @@ class ScoredTable:
     def amounts(self, role: str) -> Array | None:
         """The amounts of labelled rows in a role, such as "weight"; None if no column has it."""
         return amounts_of(self.labelled(self.roles[role]), role) if role in self.roles else None
+
+    @property
+    def weights(self) -> Array | None:
+        """The weights of labelled rows, 1 on average; None if no column has them."""
+        return weights_of(self.labelled(self.roles["weight"]), "weight") if "weight" in self.roles else None
 
     @property
     def clusters(self) -> Index | None:

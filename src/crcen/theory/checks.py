@@ -83,6 +83,12 @@ def check_row_weights(sample_weight: ArrayLike | None, n: int) -> Array:
     return weights
 
 
+def in_units(weights: Array, unit: float) -> Array:
+    """Weights over a unit, in 30 binary digits: the same digits for any scale of the weights."""
+    part, power = np.frexp(weights / unit)
+    return np.asarray(np.ldexp(np.round(part * 2.0**30), power - 30))
+
+
 def check_probabilities(q: ArrayLike, name: str = "q") -> Array:
     """Numbers in [0, 1] of any shape, as float64."""
     values = _as_array(q, name).astype(np.float64)

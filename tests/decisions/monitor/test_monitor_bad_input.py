@@ -57,7 +57,7 @@ def refused(monitor, batch, sentence):
         ({"q": np.full((3, 4), 1 / 4), "y": [0, 1]}, "row for each of the 2 labels"),
         ({"q": np.full((2, 4), 1 / 3), "y": [0, 1]}, "each row with the sum 1"),
         ({"q": np.full((2, 4), 1 / 4), "y": [0, 4]}, "only: got 4"),
-        ({"q": np.full((2, 4), 1 / 4), "y": [0, 1], "sample_weight": [1e200, 1]}, "too large"),
+        ({"q": np.full((2, 4), 1 / 4), "y": [0, 1], "sample_weight": [-1, 1]}, "not negative"),
     ],
 )
 def test_bad_batches_of_four_classes_are_refused_and_change_nothing(batch, sentence):

@@ -18,6 +18,7 @@ from crcen.decisions.monitor.state import Stored, plain, refuse, short
 from crcen.decisions.monitor.track import DriftAlarm, MonitorReading, Track, draw_readings, table_of_readings
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.validation import take_rows
+from crcen.theory.checks import in_units
 from crcen.theory.limits import DRIFT_SCALE, FALSE_ALARM_RATE
 from crcen.theory.price import WeightingLike, positive_number
 from crcen.theory.rows import Array, Axes, Bools, Estimator, Rows, ShownInOneLine, as_numpy
@@ -119,7 +120,7 @@ class KeyEquationMonitor(ShownInOneLine):
         self.segments = named if segments is None else segment_names(segments)
         self.alarms: list[DriftAlarm] = []
         self.n_batches = 0
-        self._weight_unit = references[None].weight_unit
+        self._weight_unit = 0.0  # the weight of a typical row, by the first rows of the stream; 0 before any
         self._tracks = self._make_tracks(references)
         self._cohorts = None if delay is None else Cohorts(check_delay(delay))
         self._arrivals = [ArrivalOrder(f"class {label!r}") for label in self._tested]
@@ -150,7 +151,6 @@ class KeyEquationMonitor(ShownInOneLine):
     def use_reference(self, sums: StreamSums) -> None:
         """Compare with rows of which only sums are known, such as those held out of training; before any update."""
         if (sums.counts > 0).sum() > 1:
-            self._weight_unit = sums.weight_unit
             self._tracks = self._make_tracks({None: sums})
 
     @property
@@ -226,6 +226,8 @@ class KeyEquationMonitor(ShownInOneLine):
             return self._take([], words)
         numbers = self._watched.encode(y)
         outputs = self._watched.outputs(X) if q is None else self._watched.columns(q, numbers.size)
+        if sample_weight is None and self._weight_unit:
+            sample_weight = np.full(numbers.size, self._weight_unit)
         batch = Batch(numbers, outputs, sample_weight, segment, clusters)
         if e is not None and is_labelled is not None and audits is not None:
             batch.weights = batch.weights / (e[is_labelled] * audits.unit)
@@ -235,14 +237,15 @@ class KeyEquationMonitor(ShownInOneLine):
                 f"segment must be one of those the monitor was made with ({', '.join(self.segments) or 'none'}), got "
                 f"{unknown[0]!r}: their number shares out the false-alarm rate, so name them all in segments="
             )
+        unit = self._weight_unit or typical_weight(batch.weights)
+        batch.weights = in_units(batch.weights, unit)
         if self._cohorts is None:
-            sums = batch.sums(self._watched.price, self._weight_unit)
-            self._weight_unit, self._audits = sums[None].weight_unit, audits
+            sums = batch.sums(self._watched.price, 1.0)
+            self._weight_unit, self._audits = unit, audits
             return self._take([(when, sums)], words)
         cohorts, are_dates = cohort_numbers(cohort, numbers.size)
         present, late = self._cohorts.present_of(now, cohorts, are_dates), self._cohorts.is_closed(cohorts)
-        unit = self._weight_unit or typical_weight(batch.weights)
-        pieces = {int(one): batch.sums(self._watched.price, unit, cohorts == one) for one in np.unique(cohorts[~late])}
+        pieces = {int(one): batch.sums(self._watched.price, 1.0, cohorts == one) for one in np.unique(cohorts[~late])}
         # From here on nothing can fail.
         self._weight_unit, self._audits = unit, audits
         for one, sums in pieces.items():
