@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from crcen import InvalidParameter
@@ -17,9 +18,6 @@ from crcen.commands.rules import RowRule
 from crcen.theory.intervals import LEVEL, Interval
 from crcen.theory.rows import Array, Bools, Index, ShownInOneLine, effective_rows
 from crcen.theory.selective import audit_draws, audit_probabilities, audit_scores, audited_cost, recall_bounds
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Keys = NDArray[np.uint64]
 
@@ -73,8 +71,6 @@ def n_audits(audit: Any, n_quiet: int) -> float:
 
 def cell_hashes(frame: pd.DataFrame) -> Keys:
     """A hash of the cells of each row."""
-    import pandas as pd
-
     return np.asarray(pd.util.hash_pandas_object(frame.astype(str), index=False), dtype=np.uint64)
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from crcen import Budget, CRCENClassifierCV, load_dataset
 from crcen._support.files import check_writable
 from crcen.commands.evaluate import TableEvaluation, evaluate_table
@@ -52,7 +54,6 @@ def demo(out: str | Path = "report.html", *, estimator: CRCENClassifierCV | None
     estimator, verbose
         As in `fit_table`.
     """
-    import pandas as pd
     from sklearn.model_selection import train_test_split
 
     check_writable(out)

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -40,9 +41,6 @@ from crcen.theory.metrics import ConfusionCounts, Quality, measure_quality
 from crcen.theory.residual_test import TrainingError
 from crcen.theory.rows import Array, Bools, Index, ShownInOneLine, effective_rows
 from crcen.theory.selective import clipped_weights, label_selection
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Learner = CRCENClassifierCV | CommitteeClassifier
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import torch
 from numpy.typing import NDArray
@@ -56,9 +57,6 @@ from crcen.tables.profile import held_out_sums, profile_of, training_scores, typ
 from crcen.tables.reading import Table, open_table
 from crcen.training.planner import free_memory
 from crcen.training.threads import usable_cores
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ENGINES, LEARNERS = ("stream", "ray"), ("committee", "networks")
 _FEWEST_TO_STACK = 10  # held-out rows of each class

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from crcen import InvalidInput, InvalidParameter, load
@@ -22,9 +23,6 @@ from crcen.theory.checks import in_units
 from crcen.theory.groups import GroupComparison
 from crcen.theory.price import Price
 from crcen.theory.rows import Array, Bools, Index
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # A target with more values is rather a number or a name than a class.
 MOST_CLASSES = 50
@@ -117,8 +115,6 @@ def rows_of(
 
     With ``positive`` all other labels become one; without it there may be 2 to `MOST_CLASSES`.
     """
-    import pandas as pd
-
     check_column(target, source.columns, "the target", source.name)
     frame = source.numbered() if frame is None else frame
     notes = source.notes
@@ -267,8 +263,6 @@ def quiet_decision(model: FittedModel, frame: pd.DataFrame) -> tuple[Bools, Arra
 
 def cluster_numbers(cells: pd.Series) -> Index:
     """Clusters of rows as numbers; a missing cell is an error."""
-    import pandas as pd
-
     if cells.isna().any():
         raise InvalidInput(
             f"clusters must be known for every labelled row: {cells.name} is missing in {int(cells.isna().sum())}."
@@ -278,8 +272,6 @@ def cluster_numbers(cells: pd.Series) -> Index:
 
 def numbers_of(cells: pd.Series) -> Array:
     """Numbers in a column, also as text with other decimal marks or a currency; NaN for other cells."""
-    import pandas as pd
-
     numbers = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64)
     if np.isnan(numbers).any():
         reading = read_numbers(cells.astype("string").str.strip())
@@ -299,8 +291,6 @@ def amounts_of(cells: pd.Series, what: str) -> Array:
 
 def _first(cells: pd.Series, wrong: Bools) -> str:
     """The first of some cells, for an error."""
-    import pandas as pd
-
     cell = cells.iloc[int(np.argmax(wrong))]
     return "a missing cell" if pd.isna(cell) else repr(cell)
 
@@ -316,8 +306,6 @@ def weights_of(cells: pd.Series, what: str) -> Array:
 
 def audit_probabilities(frame: pd.DataFrame, column: str, is_labelled: Bools) -> Array:
     """The probability with which each row was chosen for a label; must lie in (0, 1] for rows with a label."""
-    import pandas as pd
-
     found = pd.to_numeric(frame[column], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     wrong = is_labelled & ~((found > 0.0) & (found <= 1.0))
     if wrong.any():
@@ -342,8 +330,6 @@ def weight_notes(model: FittedModel, weight: str | None) -> list[str]:
 
 def times_of(cells: pd.Series, name: str) -> Array:
     """Numbers in the order of a column's times: numbers, or dates of one format; no cell is missing."""
-    import pandas as pd
-
     numbers = cells if pd.api.types.is_datetime64_any_dtype(cells.dtype) else pd.to_numeric(cells, errors="coerce")
     times = numbers if numbers.notna().all() or pd.api.types.is_numeric_dtype(cells.dtype) else _dates(cells, name)
     return times.rank(method="dense").to_numpy(dtype=np.float64)
@@ -351,8 +337,6 @@ def times_of(cells: pd.Series, name: str) -> Array:
 
 def dates_of(cells: pd.Series, name: str) -> NDArray[np.datetime64]:
     """The dates of a column of one format without missing cells, to count by day or week."""
-    import pandas as pd
-
     is_date = pd.api.types.is_datetime64_any_dtype(cells.dtype)
     is_number = not is_date and pd.to_numeric(cells, errors="coerce").notna().all()
     if cells.isna().any() or is_number:
@@ -389,8 +373,6 @@ def group_columns(groups: str | Sequence[str] | None, source: Source, target: st
 
 def group_values(cells: list[pd.Series]) -> NDArray[np.object_]:
     """Cells of a column as text, None where they are missing; numbers of many values in parts of equal size."""
-    import pandas as pd
-
     column = pd.concat(cells, ignore_index=True)
     numbers = pd.to_numeric(column, errors="coerce")
     if bool((numbers.notna() == column.notna()).all()) and numbers.nunique() > _MOST_VALUES:

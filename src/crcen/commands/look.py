@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from shlex import quote
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from crcen import InvalidInput, InvalidParameter, TableClassifier
@@ -35,10 +36,6 @@ from crcen.tables.options import ReadOptions
 from crcen.theory.intervals import Interval, share_interval
 from crcen.theory.limits import FEWEST_POSITIVES, LEAK_AREA
 from crcen.theory.rows import Array, Shown
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 # Rows that single columns are ranked on, and examples of cells that are shown.
 _MOST_ROWS, _EXAMPLES, _LONGEST = 20_000, 3, 24

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from crcen import InvalidInput, InvalidParameter
@@ -38,9 +39,6 @@ from crcen.tables.writing import TableWriter, written_to
 from crcen.theory.goals import MetGoal, ReviewedRows, ThresholdGoal
 from crcen.theory.price import Price
 from crcen.theory.rows import Array, Index, ShownInOneLine
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Characters of a label in the name of its column.
 _LONGEST = 60
@@ -288,8 +286,6 @@ def predict_table(
         Counts and notes, and the rows or their place: ``probability`` of the positive class (for more classes
         ``probability_LABEL`` of each) and ``decision``.
     """
-    import pandas as pd
-
     if isinstance(chunk_rows, bool) or not isinstance(chunk_rows, int) or chunk_rows < 1:
         raise InvalidParameter(f"chunk_rows must be a whole number of at least 1: got {chunk_rows!r}.")
     if out is not None and not is_database(out):
@@ -453,8 +449,6 @@ def _all_rows(
     done: Callable[[int], object],
 ) -> tuple[Array, pd.DataFrame, NDArray[np.uint64]]:
     """Probabilities of all rows, the named columns, and keys of rows if audits need them."""
-    import pandas as pd
-
     scores, cells, keys = [], [], [np.empty(0, dtype=np.uint64)]
     for chunk, p in chunks:
         scores.append(p)
@@ -478,8 +472,6 @@ def _answer(
     rule: RowRule, names: Sequence[str], chunk: pd.DataFrame, p: Array, actions: Index, ids: list[str], n_before: int
 ) -> pd.DataFrame:
     """The copied columns, probabilities and decisions of a chunk."""
-    import pandas as pd
-
     first = {name: chunk[name].to_numpy() for name in ids}
     first = first or {"row": np.arange(n_before + 1, n_before + len(p) + 1)}
     if len(rule.names) == len(rule.labels):

@@ -8,9 +8,10 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+import pandas as pd
 
 from crcen import CostMatrix, CostRatio, ExpenseCurve, Lam
 from crcen._support.extras import need
@@ -23,10 +24,6 @@ from crcen.theory.expense import ClassStep, judge_step
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.price import Price, WeightingLike, is_price_of_two
 from crcen.theory.rows import Array
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 # How a user states prices and goals, and costs of decisions.
 Weighting: TypeAlias = WeightingLike | ThresholdGoal
@@ -219,8 +216,6 @@ def _cells_of(given: Any) -> tuple[str, list[list[str]], int]:
 
 def _costs_of_cells(name: str, cells: list[list[str]], first_row: int, classes: Sequence[Any]) -> CostMatrix:
     """The costs for classes, in their order; columns that are no class are actions; errors name the cell."""
-    import pandas as pd
-
     by_key = {label_key(label): label for label in classes}
 
     def at(i: int, j: int) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from crcen import CostMatrix, CostRatio, InvalidInput, InvalidParameter, Review
@@ -23,9 +24,6 @@ from crcen.theory.prevalence import estimate_shares, shifted_probabilities
 from crcen.theory.price import Price, positive_number
 from crcen.theory.residual_test import TrainingError
 from crcen.theory.rows import Array, Bools, Index, ShownInOneLine
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # How a user states class shares, and two prices for a review.
 Prevalence: TypeAlias = float | str | Mapping[Any, float] | None

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from crcen import InvalidInput, InvalidParameter, TableClassifier
@@ -40,9 +41,6 @@ from crcen.tables.profile import Difference
 from crcen.theory.price import Price
 from crcen.theory.rows import Array, Bools, Index
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 Hashes = NDArray[np.uint32]
 
 CHUNK_ROWS = 50_000
@@ -70,8 +68,6 @@ def model_rows(model: FittedModel, frame: pd.DataFrame, ignored: set[str]) -> An
 
 
 def _as_numbers(cells: pd.Series) -> pd.Series:
-    import pandas as pd
-
     numbers = pd.Series(numbers_of(cells), index=cells.index, name=cells.name)
     if (numbers.isna() & cells.notna()).any():
         raise InvalidInput(f"the model takes numbers: column {cells.name} holds other values.")
@@ -231,8 +227,6 @@ class ScoredTable:
     @property
     def frame(self) -> pd.DataFrame:
         """The kept columns of all rows."""
-        import pandas as pd
-
         return pd.DataFrame(self.columns)
 
     @cached_property
@@ -330,8 +324,6 @@ def score_table(
     watch: RowWatch | None = None,
 ) -> ScoredTable:
     """Score all rows of a table, keep further columns, and give every row to a digest."""
-    import pandas as pd
-
     watch = RowWatch(model, recognises=recognises) if watch is None else watch
     names = list(dict.fromkeys(columns))
     ignored = {*names} if target is None else {target, *names}

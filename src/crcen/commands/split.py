@@ -10,9 +10,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from crcen import InvalidInput, InvalidParameter
@@ -28,9 +29,6 @@ from crcen.tables.options import ReadOptions
 from crcen.tables.reading import Table, open_table
 from crcen.tables.writing import TableWriter
 from crcen.theory.rows import Bools, ShownInOneLine
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Index = NDArray[np.int8]
 
@@ -240,8 +238,6 @@ class _Survey(NamedTuple):
 
 
 def _survey(table: Table, pieces: Iterable[pd.DataFrame] | None, target: str, other: str | None) -> _Survey:
-    import pandas as pd
-
     found: dict[str, int] = {}
     codes, others, hashes, skipped, is_coarse = [], [], [], None, True
     for chunk in table.chunks(_CHUNK_ROWS) if pieces is None else pieces:
@@ -272,8 +268,6 @@ def _survey(table: Table, pieces: Iterable[pd.DataFrame] | None, target: str, ot
 
 def _numbers_rows(name: str, cells: pd.Series) -> bool:
     """Whether a column only numbers or names the rows, so that copies of a row differ in it."""
-    import pandas as pd
-
     present = cells.dropna()
     try:
         n_values = present.nunique()
@@ -289,8 +283,6 @@ def _numbers_rows(name: str, cells: pd.Series) -> bool:
 
 def _hashes(frame: pd.DataFrame) -> NDArray[np.uint64]:
     """A hash of each row; of rows without any column their number, since nothing can be compared."""
-    import pandas as pd
-
     if not frame.shape[1]:
         return np.arange(len(frame), dtype=np.uint64)
     try:
@@ -303,7 +295,6 @@ def _drawn(
     survey: _Survey, test: float, seed: int, clusters: str | None, target: str, is_stratified: bool
 ) -> tuple[Bools, str]:
     """Test rows at random, whole clusters if there are such, and how they were chosen."""
-    import pandas as pd
     from sklearn.model_selection import StratifiedGroupKFold
 
     codes, labels, rng = survey.codes, survey.labels, np.random.default_rng(seed)
