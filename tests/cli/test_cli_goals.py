@@ -102,10 +102,7 @@ def test_an_evaluation_fails_with_3(crcen_command, folder):
     assert "Failed: recall is" in out
     assert crcen_command(*asked, "--min-recall", 0.01, "--fail-on", "CRC008")[0] == 0
     code, _, err = crcen_command(*asked, "--fail-on", "CRC99")
-    assert (code, err) == (
-        1,
-        "crcen: --fail-on must name checks of the report, CRC001 to CRC011, or any: got CRC99.\n",
-    )
+    assert (code, err) == (1, "crcen: --fail-on must name checks of the report, CRC001 to CRC011, or any: got CRC99.\n")
 
 
 def test_a_fit_at_a_goal_says_why_its_equation_was_not_closed(crcen_command, folder, tmp_path):

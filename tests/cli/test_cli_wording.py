@@ -52,10 +52,7 @@ def places(tmp_path_factory):
         ("fit a.csv --target bad --lam 0", "--lam 0.5"),
         ("fit a.csv --target bad --budget -5", "--budget must be a finite number above 0, got -5: did you mean 5"),
         ("fit a.csv --target bad --cost-ratio nan", "--cost-ratio must be a finite number"),
-        (
-            "fit a.csv --target bad --alpha 0",
-            "--alpha must be a finite number above 0, got 0: did you mean a small",
-        ),
+        ("fit a.csv --target bad --alpha 0", "--alpha must be a finite number above 0, got 0: did you mean a small"),
         ("split a.csv --target bad --test 2", "--test must be"),
         ("split a.csv --target bad --folder nowhere", "--folder must be"),
         ("split a.csv --target bad --clusters bad", "--clusters must be another"),

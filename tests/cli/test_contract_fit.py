@@ -193,13 +193,7 @@ def test_fit_and_export(call, home, tmp_path):
         | {"--hold-out": "5%", "--memory": "1GB"},
         RENAMED,
     )
-    in_memory = {
-        "--time": "day",
-        "--weight": "w",
-        "--audited": "e",
-        **places,
-        "--learner": "trees",
-    }
+    in_memory = {"--time": "day", "--weight": "w", "--audited": "e", **places, "--learner": "trees"}
     rejected(call, "fit", alone | stream, in_memory, {})
     used = {*base, *together, *PRICES, *READ, *NOT_FOR_TEXT, *RENAMED, *learner, *stream, *in_memory, *FOR_ALL}
     used |= {name for options in calls for name in options} | {

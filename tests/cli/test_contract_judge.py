@@ -200,6 +200,13 @@ def test_audited_labels(run, home):
         assert (code, err) == (0, ""), out
         assert list(json.loads(out)) == KEYS[name].split()
     rows = pd.read_csv(folder / "audited.csv")
+    rows.assign(audit_probability=rows["audit_probability"].where(rows["state"].notna(), 0.0)).to_csv(
+        folder / "never.csv", index=False
+    )
+    for name in ("evaluate", "report"):
+        notes = json.loads(run(name, ("--audited", "audit_probability"), "never.csv")[1])["notes"]
+        left_out = f"{rows['state'].isna().sum():,} rows without a label had no chance of an audit: left out"
+        assert left_out in notes, name
     rows.loc[rows["state"].notna().idxmax(), "audit_probability"] = 0.0
     rows.to_csv(folder / "wrong.csv", index=False)
     code, _, err = run("evaluate", ("--audited", "audit_probability"), "wrong.csv")

@@ -16,13 +16,10 @@ add_command(
     "predict_table",
     {
         "out": option(
-            str,
-            "Where to write the answers: .csv, .tsv, .parquet, .xlsx, or sqlite:///scores.db#scores.",
-            default=...,
+            str, "Where to write the answers: .csv, .tsv, .parquet, .xlsx, or sqlite:///scores.db#scores.", default=...
         ),
         "held_out": _goal(
-            str,
-            "Labelled rows the model did not see: choose the price of --recall, --precision or --capacity there.",
+            str, "Labelled rows the model did not see: choose the price of --recall, --precision or --capacity there."
         ),
         "time": _goal(str, "Column of dates, for --capacity 20/day."),
         "audit": option(str, "Draw rows without an alarm for a check: their number, or a share.", metavar="N|P%"),

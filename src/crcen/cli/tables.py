@@ -146,8 +146,7 @@ add_command(
         "old_groups": _OLD_GROUPS,
         "time": option(str, "Validate on rows that are later by this column."),
         "learner": option(
-            choice("committee", "networks", "trees", "forest"),
-            "What is searched; default a committee of all of them.",
+            choice("committee", "networks", "trees", "forest"), "What is searched; default a committee of all of them."
         ),
         "time_limit": option(float, "Seconds; steps that cannot finish are not started."),
         "effort": option(

@@ -6,11 +6,7 @@ from collections.abc import Collection
 __all__ = ["in_options", "typed"]
 
 # Parameters whose option has another name; others differ by dashes only.
-_OPTIONS = {
-    "audit_probability": "--audited",
-    "n_resamples": "--resamples",
-    "random_state": "--seed",
-}
+_OPTIONS = {"audit_probability": "--audited", "n_resamples": "--resamples", "random_state": "--seed"}
 # Prices and goals of this call: their representation → what was typed.
 _TYPED: dict[str, str] = {}
 

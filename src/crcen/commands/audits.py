@@ -121,6 +121,7 @@ class AuditedRows(ShownInOneLine):
     recall_lows: Array  # lower ends of 95 % intervals of recall, (K,)
     cost_per_1000: Interval  # doubly robust
     expected_audits: float  # sum of the probabilities of quiet rows
+    n_left_out: int = 0  # unlabelled rows that no audit could have drawn
 
     @classmethod
     def of(
@@ -129,6 +130,8 @@ class AuditedRows(ShownInOneLine):
         """From all rows: class numbers (−1: no label), probabilities, decisions and audit probabilities."""
         if not 0.0 < confidence < 1.0:
             raise InvalidParameter(f"confidence must lie between 0 and 1: got {confidence:g}.")
+        possible = (e > 0.0) & (e <= 1.0)
+        y, p, actions, e = y[possible], p[possible], actions[possible], e[possible]
         default, is_drawn = rule.default, e < 1.0
         if rule.price.positive is None and is_drawn.any():  # predict may have been given another default action
             default = int(np.bincount(actions[is_drawn]).argmax())
@@ -147,6 +150,7 @@ class AuditedRows(ShownInOneLine):
             recall_bounds(y, actions, e, default, len(rule.labels), 0.5 + 0.5 * LEVEL)[0],
             audited_cost(y, actions, p, costs, e, default).scaled(1000.0),
             float(e[quiet].sum()),
+            int((~possible).sum()),
         )
 
     def _by_class(self, values: Array) -> Any:
@@ -173,6 +177,8 @@ class AuditedRows(ShownInOneLine):
     def notes(self) -> list[str]:
         """What limits these results."""
         notes = []
+        if self.n_left_out:
+            notes.append(f"{self.n_left_out:,} rows without a label had no chance of an audit: left out")
         if not self.n_audited:
             notes.append("no row without an alarm has a label: labels of alarms say nothing about the other rows")
         elif self.has_stopped:

@@ -17,14 +17,7 @@ from crcen._support.files import check_writable, write_atomic
 from crcen._support.progress import logged
 from crcen._support.text import listed
 from crcen._support.values import json_value, label_key, plain_label, rest_of
-from crcen.commands.declare import (
-    check_confidence,
-    input_columns,
-    new_to_model,
-    note_lines,
-    restored,
-    stored,
-)
+from crcen.commands.declare import check_confidence, input_columns, new_to_model, note_lines, restored, stored
 from crcen.commands.inputs import (
     Data,
     FittedModel,
@@ -430,7 +423,7 @@ def _positive(source: Source, target: str, positive: Label | None) -> Label:
             return label
     raise InvalidParameter(
         f"positive must name the positive class of {target}, which has {listed(sorted(found.values()))}"
-        f"{'' if positive is None else f': got {positive}'}.",
+        f"{'' if positive is None else f': got {positive}'}."
     )
 
 
@@ -467,7 +460,7 @@ def _unlabelled(labelled: Bools, scores: Array, changed: Bools, target: str) -> 
     if label_selection(labelled, scores, changed).p_value < _MISSING_P:
         raise InvalidInput(
             f"{n_missing:,} rows have no value of {target}, and which ones depends on the score: a comparison of the "
-            "others would be biased; name audit_probability=, the probability that a row was checked.",
+            "others would be biased; name audit_probability=, the probability that a row was checked."
         )
     return [f"{n_missing:,} rows without a value of {target} were left out"]
 

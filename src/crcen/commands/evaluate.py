@@ -291,11 +291,7 @@ def evaluate_table(
         metrics = rows.measured(n_resamples, random_state, done)
     audited = None
     if e is not None:
-        is_possible = (e > 0.0) & (e <= 1.0)
-        if not is_possible.all():
-            notes.append(f"{int((~is_possible).sum()):,} rows without a label had no chance of an audit: left out")
-        parts = (scored.y[is_possible], p_all[is_possible], every[is_possible], e[is_possible])
-        audited = AuditedRows.of(replace(rule, price=price), matrix.costs, *parts, confidence=confidence)
+        audited = AuditedRows.of(replace(rule, price=price), matrix.costs, scored.y, p_all, every, e, confidence)
         metrics["cost_per_1000"] = audited.cost_per_1000
         notes += audited.notes
     quality = measure_quality(y, p, matrix, w, together, actions=every[known])

@@ -160,10 +160,7 @@ def build_graph(model: Any) -> Any:
     names = _answers(graph, estimator, _weighted_logit(graph, estimator, X))
     kind = onnx.TensorProto.STRING if any(isinstance(name, str) for name in names) else onnx.TensorProto.INT64
     n_classes, info = len(estimator.classes_), onnx.helper.make_tensor_value_info
-    outputs = [
-        info("probabilities", onnx.TensorProto.DOUBLE, ["rows", n_classes]),
-        info("decision", kind, ["rows"]),
-    ]
+    outputs = [info("probabilities", onnx.TensorProto.DOUBLE, ["rows", n_classes]), info("decision", kind, ["rows"])]
     proto = onnx.helper.make_graph(graph.nodes, "crcen", graph.inputs, outputs, graph.constants)
     opsets = [onnx.helper.make_opsetid("", _OPSET), onnx.helper.make_opsetid("ai.onnx.ml", _ML_OPSET)]
     return onnx.helper.make_model(proto, opset_imports=opsets, ir_version=_IR, producer_name="crcen")

@@ -185,9 +185,7 @@ def report_table(
         numbers = np.full(len(frame), -1, dtype=np.int64)
         numbers[known] = labels_as(labelled[target], model.classes_, target)
         actions = np.asarray(rule.price.decide(every), dtype=np.int64)
-        possible = (e > 0.0) & (e <= 1.0)
-        parts = (numbers[possible], every[possible], actions[possible], e[possible])
-        audited = AuditedRows.of(rule, rule.costs.costs, *parts, confidence=confidence)
+        audited = AuditedRows.of(rule, rule.costs.costs, numbers, every, actions, e, confidence)
         notes += audited.notes
         options |= {"is_audited": True, "recall_lows": audited.recall_lows}
     if clusters is not None:
