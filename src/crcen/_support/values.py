@@ -60,8 +60,6 @@ def plain_label(cell: Any) -> Any:
         return cell
     if isinstance(cell, numbers.Integral):
         return int(cell)  # a float would be inexact above 2**53
-    if isinstance(cell, numbers.Real) and float(cell).is_integer():
-        return int(float(cell))
     text = str(cell).strip()
     try:
         return int(text)
