@@ -79,11 +79,6 @@ def relative_residual(y: Bools, logits: Array, weights: Array) -> float:
 
 def class_shifts(y: ArrayLike, logits: ArrayLike, class_weights: ArrayLike, sample_weight: ArrayLike | None) -> Array:
     """Shifts (K,), their mean 0, of class numbers y, logits (n, K) and class weights."""
-    found = solve_balance(_rows_of(y, logits, class_weights, sample_weight)).shifts
-    return np.asarray(found - found.mean())
-
-
-def _rows_of(y: ArrayLike, logits: ArrayLike, class_weights: ArrayLike, sample_weight: ArrayLike | None) -> BalanceRows:
     outputs = np.asarray(logits, dtype=np.float64)
     if outputs.ndim != 2 or outputs.shape[1] < 2 or not np.isfinite(outputs).all():
         raise InvalidInput(f"logits must be finite numbers of shape (rows, classes): got shape {outputs.shape}.")
@@ -97,7 +92,8 @@ def _rows_of(y: ArrayLike, logits: ArrayLike, class_weights: ArrayLike, sample_w
     if absent.size:
         raise InvalidInput(f"the balance solve needs rows of every class with weight: class {absent[0]} has none.")
     log_weights = np.log(sizes[used]) + np.log(np.asarray(class_weights, dtype=np.float64))[numbers]
-    return BalanceRows(lambda: [(outputs, numbers, log_weights)], outputs.shape[1])
+    found = solve_balance(BalanceRows(lambda: [(outputs, numbers, log_weights)], outputs.shape[1])).shifts
+    return np.asarray(found - found.mean())
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +117,8 @@ class BalanceRows:
     def flows(self, shifts: Array) -> _Flows:
         """Flows between classes with these shifts."""
         found = [_part_flows(logits + shifts, y, weights) for logits, y, weights in self.parts()]
-        found = found or [_no_flows(self.n_classes)]
+        if not found:
+            found = [np.vstack([np.full((2, self.n_classes), -np.inf), np.zeros((2 * self.n_classes, self.n_classes))])]
         own = _merged(np.stack(found)) if len(found) > 1 else found[0]
         everyone = self.gather(own)
         return _Flows(_merged(everyone) if len(everyone) > 1 else everyone[0])
@@ -159,7 +156,10 @@ def solve_balance(rows: BalanceRows, closed: float = _CLOSED) -> Balance:
             break
         better = _newton(rows, shifts, flows)
         if better is None:
-            swept = _sweep(rows, shifts, flows.jacobian())
+            # Each class, then each set of classes that belong together, in turn against the rest: binary solves.
+            swept = shifts.copy()
+            for inside in _sets(flows.jacobian()):
+                swept[inside] += _set_root(rows, swept, inside, 0.0)
             moved = np.abs((swept - swept[0]) - (shifts - shifts[0])).max()
             shifts, flows = swept, rows.flows(swept)
             if moved <= 1e-15 * max(1.0, np.abs(swept).max()):
@@ -188,10 +188,6 @@ def _part_flows(logits: Array, y: Index, log_weights: Array) -> Array:
     # Into class k: shares of what comes in, times where else those rows might have gone.
     came = np.exp(np.where(own, -np.inf, log_weights[:, None] + log_q - log_in[None]))
     return np.vstack([log_out, log_in, out, came.T @ np.exp(log_q)])
-
-
-def _no_flows(n_classes: int) -> Array:
-    return np.vstack([np.full((2, n_classes), -np.inf), np.zeros((2 * n_classes, n_classes))])
 
 
 def _merged(parts: Array) -> Array:
@@ -237,14 +233,6 @@ def _newton(rows: BalanceRows, shifts: Array, flows: _Flows) -> tuple[Array, _Fl
         if found.gap < flows.gap * (1.0 - 1e-4 * part):
             return trial, found
     return None
-
-
-def _sweep(rows: BalanceRows, shifts: Array, jacobian: Array) -> Array:
-    """Each class, then each set of classes that belong together, in turn against the rest: binary solves."""
-    new = shifts.copy()
-    for inside in _sets(jacobian):
-        new[inside] += _set_root(rows, new, inside, 0.0)
-    return new
 
 
 def _sets(jacobian: Array) -> list[Bools]:
