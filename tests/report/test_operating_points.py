@@ -9,7 +9,7 @@ from known_models import KnownPosterior, draw
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 import crcen
-from crcen.report.curves import WINDOWS, operating_points, price_grid, price_ladder, rounded
+from crcen.report.curves import operating_points, price_grid, price_ladder, rounded
 
 
 @pytest.fixture(params=["plain", "weighted", "ties", "weighted ties"])
@@ -39,22 +39,6 @@ def test_areas_are_scikit_learns(rows):
     assert points.average_precision == pytest.approx(
         average_precision_score(target, p, sample_weight=weights), abs=1e-12
     )
-
-
-def test_the_marginal_step_is_the_narrowest_window_with_five_catches(rows):
-    target, p, weights = rows
-    points, grid = operating_points(target, p, weights), price_grid(5.0, 8.0)
-    middle = grid.index(5.01)
-    per_row = weights.sum() / weights.size
-    for width in WINDOWS:
-        low, high = grid[middle - width], grid[middle + width]
-        flips = (p > 1 / (1 + high)) & ~(p > 1 / (1 + low))
-        if weights[flips & target].sum() >= 5 * per_row:
-            break
-    step = points.marginal(5.01, grid)
-    assert (step.bracket_low, step.bracket_high) == (low, high)
-    assert step.catches == pytest.approx(weights[flips & target].sum())
-    assert step.expense == pytest.approx(weights[flips & ~target].sum() / weights[flips & target].sum())
 
 
 def test_noise_is_zero_inside_and_counts_standard_deviations_outside():

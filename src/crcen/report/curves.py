@@ -29,11 +29,6 @@ def log_odds(p: Array, edge: float) -> Array:
     return np.asarray(logit(np.clip(p, edge, 1.0 - edge)))
 
 
-def threshold_of(price: float) -> float:
-    """The probability above which a row is an alarm at a price."""
-    return 1.0 / (1.0 + price)
-
-
 def rounded(price: float) -> float:
     """A price to three digits, as the page shows and copies it."""
     return float(f"{price:.3g}")
@@ -83,7 +78,7 @@ class OperatingPoints:
 
     def above(self, price: float) -> int:
         """How many of the points are alarms at a price: those above the threshold."""
-        return int(np.searchsorted(-self.score, -threshold_of(price), side="left"))
+        return int(np.searchsorted(-self.score, -1.0 / (1.0 + price), side="left"))
 
     def _sums(self, price: float) -> tuple[float, float, float]:
         k = self.above(price)
@@ -104,18 +99,6 @@ class OperatingPoints:
         """Whether the expense of a step of `path` is chance; ``noise`` as `fitted_model_noise` gives it."""
         start, end = (self._sums(price) for price in (step.bracket_low, step.bracket_high))
         return judge_step(step, noise, end[2] - start[2])
-
-    def marginal(self, price: float, grid: Sequence[float]) -> ExpenseStep:
-        """The expense around a price, over the narrowest window of the grid with a few catches in it."""
-        middle = int(np.argmin(np.abs(np.log(np.asarray(grid)) - math.log(price))))
-        step = None
-        for width in WINDOWS:
-            ends = grid[max(middle - width, 0)], grid[min(middle + width, len(grid) - 1)]
-            step = self.path(ends).steps[0]
-            if step.catches >= self.wanted_catches:
-                break
-        assert step is not None
-        return step
 
     @property
     def roc_auc(self) -> float:

@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from crcen._support.extras import installed_versions
 from crcen._support.files import check_writable, write_atomic
@@ -261,18 +262,6 @@ def _equations(equations: EquationTest, is_out_of_fold: bool) -> Values:
 # -- one class against the rest -----------------------------------------------------------------------------------
 
 
-class _OneClass:
-    """A model without a positive class that answers for one class: its probability, and that of the rest."""
-
-    def __init__(self, model: Estimator, k: int, classes: NDArray[np.generic]) -> None:
-        self._model, self._k, self.classes_, self.pos_label_ = model, k, classes, classes[1]
-
-    def predict_proba(self, X: Rows) -> Array:
-        """Probabilities of the rest and of the class."""
-        p = np.asarray(self._model.predict_proba(X), dtype=np.float64)[:, self._k]
-        return np.column_stack([1.0 - p, p])
-
-
 def _picked(evidence: Evidence) -> list[int]:
     """Classes with a page of their own: those that cost most, if they and others have rows."""
     cost, there = evidence.of(quality_of).cost_by_class, (evidence.counts > 0) & (evidence.counts < evidence.n_rows)
@@ -298,7 +287,7 @@ def one_against_rest(evidence: Evidence, k: int) -> Evidence:
     )
     p = evidence.proba[:, k]
     return Evidence(
-        _OneClass(evidence.model, k, classes),
+        SimpleNamespace(classes_=classes, pos_label_=classes[1]),
         labels,
         (evidence.y == k).astype(np.int64),
         np.column_stack([1.0 - p, p]),
