@@ -111,7 +111,11 @@ def _learn(
     if unknown.any():
         raise InvalidInput(f"y must hold the labels {known.tolist()} only: got {y[unknown].tolist()[0]!r}.")
     going_on = getattr(model, "status_", None) == UNBALANCED
-    state = dict(kept) if going_on else _fresh_state(model, before, len(known))
+    state = dict(kept)
+    if not going_on:
+        totals = np.zeros(len(known)) if before is None else np.array(before.weighting.counts)
+        seed = base_seed(model.random_state)
+        state = {"seed": seed, "totals": totals, "n_rows": float(totals.sum()), "class_counts": None}
     if class_counts is not None:
         state["class_counts"] = _counts(class_counts, known)
     state["totals"] = state["totals"] + [weights[y == label].sum() for label in known]
@@ -131,17 +135,14 @@ def _learn(
     class_weights, totals = labels.in_order(trained.weights), labels.in_order(state["totals"])
     trainer.weigh(class_weights, float((class_weights * totals).sum() / totals.sum()))
     _one_pass(trainer, state, encoding, rows)
-    ensemble = Ensemble.of(labels, trained, (_trained_networks(trainer, encoding, recipe),)).at_price(price)
+    if not trainer.is_finite:
+        raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}, or look for extreme values.")
+    layers, biases = map(tuple, trainer.parameters())
+    group = NetworkGroup(encoding, layers, biases, recipe.activation)
+    ensemble = Ensemble.of(labels, trained, (group,)).at_price(price)
     curve = np.append(model.loss_curve_ if going_on else [], trainer.take_objective())
     write_fit(model, ensemble, recipe, Course(len(curve), curve, UNBALANCED))
     return state | {"trainer": trainer.state()}
-
-
-def _fresh_state(model: Estimator, before: Ensemble | None, n_classes: int) -> dict[str, Any]:
-    """What is remembered between calls; after `fit`, its counts."""
-    totals = np.zeros(n_classes) if before is None else np.array(before.weighting.counts)
-    seed = base_seed(model.random_state)
-    return {"seed": seed, "totals": totals, "n_rows": float(totals.sum()), "class_counts": None}
 
 
 def _counts(class_counts: Mapping[Any, float], classes: NDArray[np.generic]) -> Array:
@@ -261,11 +262,3 @@ def _one_pass(trainer: StreamTrainer, state: dict[str, Any], encoding: InputEnco
     with reproducible_arithmetic():
         for _ in trainer.run(batches[part] for part in cut_evenly(len(order), trainer.shape.recipe.batch_rows)):
             pass
-
-
-def _trained_networks(trainer: StreamTrainer, encoding: InputEncoding, recipe: Recipe) -> NetworkGroup:
-    """The networks as they are now."""
-    if not trainer.is_finite:
-        raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}, or look for extreme values.")
-    layers, biases = trainer.parameters()
-    return NetworkGroup(encoding, tuple(layers), tuple(biases), recipe.activation)

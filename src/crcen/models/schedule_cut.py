@@ -8,11 +8,11 @@ import numpy as np
 from crcen._support.progress import part_of
 from crcen.models.fitting import has_many_rows
 from crcen.models.search.folds import Fold
+from crcen.models.search.trials import Progress
 from crcen.theory.rows import Array, Estimator, Index
 from crcen.training.jobs import TrainingJob, TrainingResult, TrainingState
 from crcen.training.recipe import Recipe, n_batches
 
-Progress = Callable[[float], None]
 Train = Callable[[list[TrainingJob], Progress], list[TrainingResult]]
 States = list[TrainingState | None]
 

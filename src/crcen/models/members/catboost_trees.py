@@ -42,7 +42,8 @@ class CatBoostTrees(MemberKind):
         found = parallel_map(task.threads, lambda fold: _fit(task, *fold, most), task.folds)
         task.progress(0.8)
         grown = min(one.tree_count_ for one in found)
-        losses = np.mean([_held_out_losses(one, grown) for one in found], axis=0)
+        held_out = [next(iter(one.get_evals_result()["validation"].values())) for one in found]
+        losses = np.mean([own[:grown] for own in held_out], axis=0)
         n_trees = int(np.argmin(losses)) + 1
         logits = [_logits(one, task.X[own], n_trees) for one, (_, own) in zip(found, task.folds, strict=True)]
         parts = self.refit(task, [n_trees])
@@ -80,11 +81,6 @@ def _fit(task: MemberTask, rows: Index, held_out: Index | None, n_trees: int) ->
     if held_out is None:
         return model.fit(pools[0])
     return model.fit(pools[0], eval_set=pools[1], use_best_model=False, early_stopping_rounds=_WAIT)
-
-
-def _held_out_losses(model: Estimator, n_trees: int) -> Array:
-    (losses,) = model.get_evals_result()["validation"].values()
-    return np.asarray(losses[:n_trees])
 
 
 def _logits(model: Estimator, X: Array, n_trees: int) -> Array:

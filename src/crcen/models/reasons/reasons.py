@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+import joblib
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -277,7 +277,7 @@ def explain_rows(
         labels = model.ensemble_.labels if hasattr(model, "ensemble_") else Labels.of_model(model)
         pairs = np.full(len(X), labels.column), np.full(len(X), 1 - labels.column)
     if hasattr(model, "ensemble_"):
-        found = shapley_of_ensemble(model.ensemble_, X, Z, blocks, pairs, seed, _cores())
+        found = shapley_of_ensemble(model.ensemble_, X, Z, blocks, pairs, seed, joblib.cpu_count())
     else:
         found = shapley_of_function(_logits_of(model, has_several), X, Z, blocks, pairs, seed)
     if not np.isfinite(found.values).all():
@@ -331,7 +331,3 @@ def _logits_of(model: Estimator, has_several: bool) -> Callable[[Array], Array]:
         return labels.columns(np.log(positive) - np.log1p(-positive))
 
     return logits
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -304,7 +304,9 @@ def _walked(walks: Sequence[Walks], X: Array, orders: Index, outer: Logits | Non
     """Values and errors of a few rows: two rounds, then more for those that need them."""
     n, (n_rounds, n_starts, n_blocks) = len(X), orders.shape
     values, errors = np.empty((2, n, n_blocks))
-    left, done, wanted = np.arange(n), 0, n_rounds if n_blocks <= _FEW_COLUMNS else _first_rounds(n_starts, n_rounds)
+    is_exact = n_blocks <= _FEW_COLUMNS
+    wanted = n_rounds if is_exact else min(max(2, -(-_FIRST_WALKS // n_starts)), n_rounds)
+    left, done = np.arange(n), 0
     # By column, background row and row: sums over rounds.
     first, second = np.zeros((2, n_blocks, n_starts, n))
     while len(left):
@@ -317,7 +319,7 @@ def _walked(walks: Sequence[Walks], X: Array, orders: Index, outer: Logits | Non
         done = wanted
         variance = np.maximum(second - first**2 / done, 0.0) / max(done - 1, 1)
         values[left] = first.mean(axis=1).T / done
-        if n_blocks <= _FEW_COLUMNS:
+        if is_exact:
             errors[left] = 0.0
             break
         errors[left] = np.sqrt(variance.sum(axis=1).T / done) / n_starts
@@ -329,10 +331,6 @@ def _walked(walks: Sequence[Walks], X: Array, orders: Index, outer: Logits | Non
         wanted = int(np.clip(np.ceil(1.1 * needed), done + 1, n_rounds))
         left, first, second = left[again], first[:, :, again], second[:, :, again]
     return values, errors
-
-
-def _first_rounds(n_starts: int, n_rounds: int) -> int:
-    return min(max(2, -(-_FIRST_WALKS // n_starts)), n_rounds)
 
 
 def _steps(walks: Sequence[Walks], ways: Index, n: int, outer: Logits | None) -> Array:

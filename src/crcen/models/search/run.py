@@ -1,7 +1,7 @@
 """The search: settings trained on folds, screened, widened at the border of the grid, chosen and refitted."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,12 +13,10 @@ from crcen.models.clock import OutOfTime
 from crcen.models.fitting import FitRows, engine_logits, fold_members, training_job
 from crcen.models.search.folds import Fold
 from crcen.models.search.grid import LOG_LOSSES, Outcome, Scoring, Setting, held_out_score, log_losses, to_price
-from crcen.models.search.trials import RUNGS, Rungs, Trial, run_trials
+from crcen.models.search.trials import RUNGS, Progress, Rungs, Trial, run_trials
 from crcen.theory.rows import Array, Index
 from crcen.training.engines import Engine, trainer_on_some
 from crcen.training.jobs import RowSets, Status, TrainingJob, TrainingResult
-
-Progress = Callable[[float], None]
 
 # Held-out logits of a search are kept for every epoch while they take no more than this, or than a quarter of the bound
 # on memory; else for every second epoch, every third, and so on.
@@ -48,7 +46,9 @@ class SearchRun:
     ) -> list[Outcome]:
         """Every setting's outcome at its best epoch (L-BFGS: where it ended)."""
         rows, trials = self.rows, []
-        n_held_out = sum(len(test) for _, test in rows.folds)
+        n_held_out, bound = sum(len(test) for _, test in rows.folds), _RECORD_BYTES
+        if self.memory_bytes is not None:
+            bound = min(bound, max(1, self.memory_bytes // 4))
         for setting in settings:
             jobs = []
             for train_rows, held_out in rows.folds:
@@ -56,7 +56,7 @@ class SearchRun:
                 if job.draws_batches:
                     size = 4 * len(settings) * n_held_out * job.max_epochs * job.n_outputs
                     both = replace(job.rows, watched=held_out)
-                    job = job.replace(rows=both, record_every=-(-size // self._record_bytes()))
+                    job = job.replace(rows=both, record_every=-(-size // bound))
                 jobs.append(job)
             trials.append(Trial(setting, jobs))
         halving = halving and self._has_room_for_states(trials)
@@ -125,9 +125,6 @@ class SearchRun:
             return True
         # Those that go on and those they started from are there at a time.
         return 2 * sum(self.train.state_bytes(job) for trial in trials for job in trial.jobs) <= self.memory_bytes // 4
-
-    def _record_bytes(self) -> int:
-        return _RECORD_BYTES if self.memory_bytes is None else min(_RECORD_BYTES, max(1, self.memory_bytes // 4))
 
 
 def choose(outcomes: list[Outcome], *, one_standard_error: bool) -> int:
@@ -299,21 +296,16 @@ def _beyond(best: Outcome, outcomes: Sequence[Outcome], borders: Borders) -> lis
     recipe, found = best.setting.recipe, []
     penalties = _penalties(best, outcomes)
     if borders.l2 and len(penalties) > 1:
-        if recipe.l2 == penalties[0] > 0.0:
-            found.append(recipe.replace(l2=_rounded(penalties[0] ** 2 / penalties[1])))
-        elif recipe.l2 == penalties[-1] and penalties[-2] > 0.0:
-            found.append(recipe.replace(l2=_rounded(penalties[-1] ** 2 / penalties[-2])))
+        ends = (penalties[:2], penalties[:-3:-1])  # the last two of each side, the outer one first
+        for last, before in ends:
+            if recipe.l2 == last and min(last, before) > 0.0:
+                found.append(recipe.replace(l2=float(f"{last**2 / before:.6g}")))
     epochs = recipe.max_epochs
     if borders.epochs and epochs is not None and _is_at_the_end(best):
         longer = min(2 * epochs, _LONGEST_SCHEDULE)
         if longer >= _WORTH_GROWING * epochs:
             found.append(recipe.replace(max_epochs=longer))
     return [replace(best.setting, recipe=one) for one in found]
-
-
-def _rounded(l2: float) -> float:
-    """A penalty as a person would write it."""
-    return float(f"{l2:.6g}")
 
 
 # -- the best settings, refitted ---------------------------------------------------------------------------------------

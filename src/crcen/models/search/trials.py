@@ -14,7 +14,6 @@ from crcen.theory.rows import Array
 from crcen.training.jobs import TrainingJob, TrainingResult, TrainingState
 
 Rungs = Sequence[tuple[float, float]]
-
 Progress = Callable[[float], None]
 
 # After these shares of the schedule, these shares of the settings go on. Chosen on the benchmark's development half.
@@ -40,11 +39,6 @@ class Trial:
         self._latest: list[TrainingResult] = []
         self._states: list[TrainingState | None] = [None] * len(jobs)
         self._records: list[list[NDArray[np.float32]]] = [[] for _ in jobs]
-
-    @property
-    def n_folds(self) -> int:
-        """Number of folds."""
-        return len(self.jobs)
 
     @property
     def schedule(self) -> int:
@@ -77,7 +71,7 @@ class Trial:
 
     def forget(self) -> None:
         """Let go of what only a further part would need."""
-        self._latest, self._states, self._records = [], [None] * self.n_folds, [[] for _ in self.jobs]
+        self._latest, self._states, self._records = [], [None] * len(self.jobs), [[] for _ in self.jobs]
 
     def latest(self, fold: int, X: Array) -> Array:
         """Held-out logits of the last part (records, n[, K]): recorded in training, or one record of the end."""
@@ -135,7 +129,7 @@ def _run_part(
     """Train trials up to an epoch; nothing but the trials keeps what that leaves, so that they can let it go."""
     found = iter(train([job for trial in trials for job in trial.next_jobs(stop)], progress=progress))
     for trial in trials:
-        trial.take([next(found) for _ in range(trial.n_folds)])
+        trial.take([next(found) for _ in trial.jobs])
 
 
 def _going_on(
