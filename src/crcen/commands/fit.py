@@ -170,13 +170,14 @@ class FittedTable(ShownInOneLine):
     def _model_values(self, n_rows: float) -> dict[str, Any]:
         model, labels = self.model, self.model.classes_.tolist()
         return {
-            **attributes(self, "data target seconds notes path"),
+            **attributes(self, "data target"),
             "classes": json_value(labels),
             "rows": {"all": n_rows, "by_class": model.weighting_.counts.tolist()},
             "price": prices.price_values(model.weighting_, labels) or {},
             "columns": [column.describe() for column in model.columns_],
             "dropped": [attributes(one, "name reason") for one in model.dropped_],
             "n_encoded": len(model.encoded_names_),
+            **attributes(self, "seconds notes path"),
         }
 
     def _class_counts(self) -> str:
