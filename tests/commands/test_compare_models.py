@@ -225,3 +225,11 @@ def test_models_are_compared_at_one_price_on_new_rows(mixed_table, model_file, t
     assert (
         crcen.compare_models(model_file, at_ten.model, rows, weighting=Budget(10)).content["price"]["cost_ratio"] == 10
     )
+
+
+def test_rows_that_repeat_like_an_identifier_are_pointed_out():
+    frame = scored(1000, 3)
+    assert not any("independent rows" in note for note in compared(frame).content["notes"])
+    notes = compared(frame.assign(patient_id=np.repeat(np.arange(200), 5))).content["notes"]
+    assert any("patient_id repeats like an identifier, and tests assume independent rows" in one for one in notes)
+    assert any("give one row of each patient_id" in one for one in notes)

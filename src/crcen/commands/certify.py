@@ -219,7 +219,7 @@ def _content(
     actions = [*scored.labels, *own_costs(model).actions]
     counts = np.zeros((len(scored.labels), len(actions)), dtype=np.int64)
     np.add.at(counts, (scored.y, scored.actions), 1)
-    notes = [*stated["rows"]["notes"], *source.notes, *found.watch.notes]
+    notes = [*stated["rows"]["notes"], *source.notes, *found.watch.notes, *found.notes]
     if same:
         notes.append(f"repeated: this declaration was certified on these rows before, on {', '.join(same)}")
     if n_other:

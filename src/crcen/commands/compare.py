@@ -437,7 +437,7 @@ def _rows(pair: _Pair, source: Source, target: str, groups: list[str], audit: st
     for one in (found, other):
         new_to_model(one.watch, "a comparison needs rows that neither model was trained on")
     p_old, y, frame, known = found.p, found.y, found.frame, found.is_labelled
-    notes = [*found.watch.notes, *source.notes]
+    notes = [*found.watch.notes, *source.notes, *found.dependent_rows]
     if not known.any():
         raise InvalidInput(f"{source.name} has no row with a value of {target}.")
     old, new = (np.asarray(pair.price.decide(p), dtype=np.int64) for p in (p_old, other.p))

@@ -128,6 +128,7 @@ class ScoredRows(NamedTuple):
     watch: RowWatch
     digest: RowDigest
     n_labels: int
+    notes: list[str]
 
 
 def input_columns(model: FittedModel, source: Source, target: str) -> list[str]:
@@ -169,7 +170,7 @@ def score_rows(
         error=getattr(model, "training_error_", None),
         noise=fitted_model_noise(np.ones(len(found.p)), price, getattr(model, "profile_", None)),
     )
-    return ScoredRows(scored, found.watch, digest, n_labels)
+    return ScoredRows(scored, found.watch, digest, n_labels, found.dependent_rows)
 
 
 @logged

@@ -218,6 +218,15 @@ class ScoredTable:
     columns: dict[str, pd.Series] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     roles: Mapping[str, str] = field(default_factory=dict)
+    repeating: str | None = None  # column that repeats like an identifier, if no clusters were named
+
+    @property
+    def dependent_rows(self) -> list[str]:
+        """A statement if rows may depend on each other, for tests that take no clusters."""
+        if self.repeating is None:
+            return []
+        name = self.repeating
+        return [f"{name} repeats like an identifier, and tests assume independent rows: give one row of each {name}"]
 
     @cached_property
     def hashes(self) -> Hashes:
@@ -328,7 +337,7 @@ def score_table(
     names = list(dict.fromkeys(columns))
     ignored = {*names} if target is None else {target, *names}
     numbers, scores, kept = [], [], []
-    repeating: list[str] | None = None if watch.clusters is None else []
+    repeating: str | None = None
     with counted("rows", source.n_rows, visible=bool(verbose)) as done:
         for chunk, p in scored_chunks(model, source, watch, ignored):
             y = np.full(len(p), -1, dtype=np.int64)
@@ -340,19 +349,22 @@ def score_table(
             numbers.append(y)
             scores.append(p)
             kept.append(chunk[names])
-            repeating = _repeating_notes(model, chunk, ignored) if repeating is None else repeating
+            if not scores[1:] and watch.clusters is None:
+                repeating = _repeating_column(model, chunk, ignored)
             done(len(p))
-    frame, notes = pd.concat(kept, ignore_index=True), [*source.notes, *watch.notes, *(repeating or [])]
-    return ScoredTable(np.concatenate(numbers), np.concatenate(scores), watch, {n: frame[n] for n in names}, notes)
+    frame, notes = pd.concat(kept, ignore_index=True), [*source.notes, *watch.notes]
+    if repeating is not None:
+        use = f"use --clusters {repeating}"
+        notes.append(f"{repeating} repeats like an identifier, and tests assume independent rows: {use}")
+    parts = {name: frame[name] for name in names}
+    return ScoredTable(np.concatenate(numbers), np.concatenate(scores), watch, parts, notes, repeating=repeating)
 
 
-def _repeating_notes(model: FittedModel, frame: pd.DataFrame, ignored: set[str]) -> list[str]:
-    """A statement if rows may depend on each other: a column with clusters of training, or like an identifier."""
+def _repeating_column(model: FittedModel, frame: pd.DataFrame, ignored: set[str]) -> str | None:
+    """The column by which rows may depend on each other: that of clusters in training, or one like an identifier."""
     name = getattr(model, "clusters_name_", None)
     if name is None or name not in frame.columns:
         kinds = {str(one): "number" if frame[one].dtype.kind in "iuf" else "text" for one in frame.columns}
         names = [one for one, kind in kinds.items() if one not in ignored and why_repeating(one, frame[one], kind)]
         name = names[0] if names else None
-    if name is None:
-        return []
-    return [f"{name} repeats like an identifier, and tests assume independent rows: use --clusters {name}"]
+    return name
