@@ -229,6 +229,7 @@ MISTAKES = [
     ('{"amount": 1' + "0" * 400 + "}", "below 1e300"),
     ('{"amount": 1' + "0" * 9000 + "}", "the body must be JSON"),
     ('{"amount": 1, "country": "\\ud800"}', "UTF-8"),
+    ({**ROW, "member": 1e308}, "member must be true or false: got 1e+308"),
     ({**ROW, "since": "soon"}, "since must be a date: got 'soon'"),
     ({"amuont": 3, "country": "NO"}, "did you mean amount?"),
     ([ROW] * 501, "at most 500 rows: got 501"),

@@ -95,6 +95,8 @@ def run_server(app: ASGIApp, sock: socket.socket, reload: Reload | None = None) 
         limit_concurrency=1000,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
+    if not _LOGGER.handlers:  # the library's own handler discards records
+        _LOGGER.addHandler(logging.StreamHandler())
     gc.collect()
     gc.freeze()  # collections during requests pass over models and libraries
     _Server(config, reload).run([sock])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import InvalidInput, InvalidParameter, TableClassifier, load
+from crcen import CrcenError, InvalidInput, InvalidParameter, TableClassifier, load
 from crcen._support.text import closest, listed
 from crcen._support.values import json_value
 from crcen.commands.audits import with_default
@@ -70,9 +70,9 @@ class ServedModel:
         try:
             self.version = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
             self.model: TableClassifier = load(path)
-        except InvalidInput:
-            raise
         except OSError as error:
+            if isinstance(error, CrcenError):
+                raise
             raise InvalidInput(f"{path} cannot be read: {error.strerror or error}.") from error
         if not hasattr(self.model, "columns_"):
             raise InvalidInput(

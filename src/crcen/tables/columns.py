@@ -96,8 +96,8 @@ def as_text(series: Series) -> Series:
     if isinstance(series.dtype, pd.CategoricalDtype):
         series = series.astype(series.cat.categories.dtype)
     if pd.api.types.is_float_dtype(series.dtype):
-        present = series.dropna()
-        if np.isfinite(present.to_numpy(dtype=np.float64)).all() and (present == present.round()).all():
+        present = series.dropna().to_numpy(dtype=np.float64)
+        if (np.abs(present) < 2.0**63).all() and (present == np.round(present)).all():
             series = series.astype("Int64")
     if series.dtype == object and any(isinstance(cell, bytes) for cell in series):
         series = series.map(lambda cell: cell.decode("utf-8", "replace") if isinstance(cell, bytes) else cell)
