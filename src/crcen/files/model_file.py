@@ -29,7 +29,7 @@ from crcen.files.payload import NotStorable, pack, unpack
 from crcen.files.registry import TYPES, InvalidState, find_type, fits, is_known
 from crcen.theory.rows import Shown, in_one_line
 
-FORMAT = 4
+FORMAT = 5
 _TITLE = "crcen model, format "
 
 # Limits the size of a decompressed payload. Content that compresses better is stored uncompressed.
