@@ -219,7 +219,7 @@ def test_a_table_model_comes_back_whole(table_model, saved):
 def test_the_header_says_what_is_inside_without_loading_it(saved, table_model, monkeypatch):
     monkeypatch.setattr(model_file, "unpack", None)
     info = model_info(saved)
-    assert (info.format, info.model, info.target) == (4, "TableClassifier", "bad")
+    assert (info.format, info.model, info.target) == (5, "TableClassifier", "bad")
     assert (info.positive, info.classes) == ("yes", ["no", "yes"])
     assert [(one["name"], one["kind"]) for one in info.columns][:2] == [("x", "number"), ("c", "category")]
     assert info.dropped == [{"name": "empty", "reason": "every value is missing"}]
@@ -250,7 +250,7 @@ def test_a_truncated_file_is_refused(saved, share):
 
 
 def test_another_format_is_refused_before_anything_else(saved):
-    for number, advice in ((5, "update crcen"), (3, "fit and save the model again")):
+    for number, advice in ((6, "update crcen"), (3, "fit and save the model again")):
         saved.write_bytes(b"crcen model, format %d\nwhatever comes" % number)
         for read in (load, model_info):
             with pytest.raises(DataUnavailable, match=f"has format {number}, and this crcen reads format 5; {advice}"):
