@@ -75,13 +75,6 @@ def _orderly_end() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _options() -> set[str]:
-    """Options of the command that was called."""
-    command: Any = typer.main.get_command(app)
-    called = [command.commands[word] for word in sys.argv[1:2] if word in command.commands]
-    return {option for one in called for parameter in one.params for option in parameter.opts}
-
-
 def run() -> None:
     """Entry point: errors that crcen raises on purpose, and those of files and disks, become one line."""
     try:
@@ -91,5 +84,5 @@ def run() -> None:
         sys.stderr.close()
         sys.exit(0)
     except (CrcenError, OSError) as error:
-        sys.stderr.write(f"crcen: {printable(in_options(error, _options()))}\n")
+        sys.stderr.write(f"crcen: {printable(in_options(error))}\n")
         sys.exit(1)

@@ -1,7 +1,6 @@
 """Error messages with the names of options in place of parameters of the library."""
 
 import re
-from collections.abc import Collection
 
 __all__ = ["in_options", "typed"]
 
@@ -17,24 +16,15 @@ def typed(value: object, option: str) -> object:
     return value
 
 
-def _option(name: str) -> str:
-    return _OPTIONS.get(name, f"--{name.replace('_', '-')}")
-
-
-def in_options(error: Exception, options: Collection[str] = ()) -> str:
-    """The message of an error in one line, with options in place of parameters.
-
-    These are the parameters that the error carries, and those of ``options`` that the message begins with, as in
-    "time must be", or that it names, as in "use time=".
-    """
+def in_options(error: Exception) -> str:
+    """The message of an error in one line, with the options of those parameters that the error carries."""
     text = " ".join(str(error).split())
-    named = [one[1] or one[2] for one in re.finditer(r"^(\w+) must\b|(?<![\w/.'\"-])(\w+)=", text)]
-    named = [name for name in named if _option(name) in options]
-    for name in dict.fromkeys([*getattr(error, "parameters", ()), *named]):
+    for name in getattr(error, "parameters", ()):
+        option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
         if text.startswith(f"{name} "):
-            text = _option(name) + text.removeprefix(name)
-        text = re.sub(rf"(?<![\w/.'\"-]){name}=(?=[\w/~])", f"{_option(name)} ", text)
-        text = re.sub(rf"(?<![\w/.'\"-]){name}=", _option(name), text)
+            text = option + text.removeprefix(name)
+        text = re.sub(rf"(?<![\w/.'\"-]){name}=(?=[\w/~])", f"{option} ", text)
+        text = re.sub(rf"(?<![\w/.'\"-]){name}=", option, text)
     for value, option in _TYPED.items():
         text = text.replace(value, option)
     return text

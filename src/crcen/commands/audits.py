@@ -64,7 +64,8 @@ def n_audits(audit: Any, n_quiet: int) -> float:
     if isinstance(audit, bool) or not (math.isfinite(value) and value > 0.0 and not (is_share and value > 100.0)):
         raise InvalidParameter(
             f"audit must be a number of rows, such as 100, or a share of the rows without an alarm, such as 2%: got "
-            f"{audit!r}."
+            f"{audit!r}.",
+            parameter="audit",
         )
     return value / 100.0 * n_quiet if is_share else min(value, float(n_quiet))
 
@@ -90,7 +91,7 @@ def with_default(rule: RowRule, default_action: Label | None) -> RowRule:
     keys = [label_key(name) for name in rule.names]
     if rule.price.positive is not None or label_key(default_action) not in keys:
         allowed = "left out for a model that finds one class" if rule.positive else f"one of {listed(rule.names)}"
-        raise InvalidParameter(f"default_action must be {allowed}: got {default_action!r}.")
+        raise InvalidParameter(f"default_action must be {allowed}: got {default_action!r}.", parameter="default_action")
     return replace(rule, quiet=keys.index(label_key(default_action)))
 
 
@@ -129,7 +130,7 @@ class AuditedRows(ShownInOneLine):
     ) -> AuditedRows:
         """From all rows: class numbers (−1: no label), probabilities, decisions and audit probabilities."""
         if not 0.0 < confidence < 1.0:
-            raise InvalidParameter(f"confidence must lie between 0 and 1: got {confidence:g}.")
+            raise InvalidParameter(f"confidence must lie between 0 and 1: got {confidence:g}.", parameter="confidence")
         possible = (e > 0.0) & (e <= 1.0)
         y, p, actions, e = y[possible], p[possible], actions[possible], e[possible]
         default, is_drawn = rule.default, e < 1.0

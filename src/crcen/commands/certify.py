@@ -152,7 +152,8 @@ def certify(
         if same and not again:
             raise InvalidInput(
                 f"{declaration} was certified on these rows on {same[-1]}: a second one needs again=, "
-                "and the certificate states it."
+                "and the certificate states it.",
+                parameter="again",
             )
         content = _content(declared, found, fitted, source, same, len(earlier) - len(same), recognition)
         content = _sealed(content, key)

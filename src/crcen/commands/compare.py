@@ -310,7 +310,8 @@ def compare_models(
     if probability_old is None or probability_new is None:
         if old is None or new is None:
             raise InvalidParameter(
-                "a comparison needs two models, or the columns probability_old= and probability_new=."
+                "a comparison needs two models, or the columns probability_old= and probability_new=.",
+                parameter=("probability_old", "probability_new"),
             )
         models: tuple[Any, Any] = (model_of(old), model_of(new))
         source = source_of(data, read, models[0])
@@ -362,10 +363,13 @@ def _common_price(first: FittedModel, second: FittedModel, weighting: Weighting,
         stated = "other costs each"
         if ratios[0].positive is not None:
             stated = f"{ratios[0].cost_ratio:.4g} and {ratios[1].cost_ratio:.4g} false alarms for a miss"
-        raise InvalidInput(f"the models were fitted at different prices ({stated}): state one price for both.")
+        raise InvalidInput(
+            f"the models were fitted at different prices ({stated}): state one price for both.",
+            parameter=("weighting", "costs"),
+        )
     price = decision_price(weighting, costs, first)
     if not isinstance(price, Price):
-        raise InvalidParameter(f"{price} is no price: state a price for both.")
+        raise InvalidParameter(f"{price} is no price: state a price for both.", parameter="weighting")
     if price.positive is not None:
         return price
     return replace(price, costs=price.cost_matrix.for_classes(classes))
@@ -374,10 +378,12 @@ def _common_price(first: FittedModel, second: FittedModel, weighting: Weighting,
 def _check_price(weighting: Weighting, costs: Costs) -> None:
     """Reject prices that need class counts, which a table of probabilities does not state."""
     if weighting is None and costs is None:
-        raise InvalidParameter("a comparison of probabilities needs a price: state what a miss is worth, or costs=.")
+        raise InvalidParameter(
+            "a comparison of probabilities needs a price: state what a miss is worth, or costs=.", parameter="costs"
+        )
     if isinstance(weighting, Alpha) or (isinstance(weighting, str) and weighting == "balanced" and costs is None):
         raise InvalidParameter(
-            f"{weighting} needs the class counts of training: state what a miss is worth, or costs=."
+            f"{weighting} needs the class counts of training: state what a miss is worth, or costs=.", parameter="costs"
         )
 
 
@@ -386,7 +392,7 @@ def _columns(
 ) -> tuple[_ProbabilityColumns, _ProbabilityColumns]:
     """Two columns, or sets of columns, of probabilities."""
     if target is None:
-        raise InvalidParameter("target must name the column with the labels.")
+        raise InvalidParameter("target must name the column with the labels.", parameter="target")
     check_column(target, source.columns, "target", source.name)
     both = [[one] if isinstance(one, str) else [str(name) for name in one] for one in given]
     if all(len(one) == 1 for one in both):
@@ -423,7 +429,8 @@ def _positive(source: Source, target: str, positive: Label | None) -> Label:
             return label
     raise InvalidParameter(
         f"positive must name the positive class of {target}, which has {listed(sorted(found.values()))}"
-        f"{'' if positive is None else f': got {positive}'}."
+        f"{'' if positive is None else f': got {positive}'}.",
+        parameter="positive",
     )
 
 
@@ -460,7 +467,8 @@ def _unlabelled(labelled: Bools, scores: Array, changed: Bools, target: str) -> 
     if label_selection(labelled, scores, changed).p_value < _MISSING_P:
         raise InvalidInput(
             f"{n_missing:,} rows have no value of {target}, and which ones depends on the score: a comparison of the "
-            "others would be biased; name audit_probability=, the probability that a row was checked."
+            "others would be biased; name audit_probability=, the probability that a row was checked.",
+            parameter="audit_probability",
         )
     return [f"{n_missing:,} rows without a value of {target} were left out"]
 
@@ -481,7 +489,7 @@ def _add(evidence: _Evidence, pair: _Pair, rows: _Rows, name: str, audit: str | 
     evidence.batches.append(rows.digest)
     evidence.add(pair, used)
     if len(evidence.groups()) > 10 * _MOST_GROUPS:
-        raise InvalidInput("groups must have few values: all calls together have too many.")
+        raise InvalidInput("groups must have few values: all calls together have too many.", parameter="groups")
 
 
 def _write_changes(out: str | Path, source: Source, pair: _Pair, rows: _Rows) -> None:

@@ -87,7 +87,9 @@ class Declaration:
 def check_confidence(confidence: float) -> None:
     """Reject a confidence outside [0.5, 1)."""
     if not (isinstance(confidence, float | int) and 0.5 <= confidence < 1.0):
-        raise InvalidParameter(f"confidence must be at least 0.5 and below 1: got {confidence!r}.")
+        raise InvalidParameter(
+            f"confidence must be at least 0.5 and below 1: got {confidence!r}.", parameter="confidence"
+        )
 
 
 def note_lines(notes: Sequence[str]) -> list[str]:
@@ -221,13 +223,13 @@ def declare(
     fitted, model_sha = model_of(model), file_digest(model)
     target = target or getattr(fitted, "target_name_", None)
     if target is None:
-        raise InvalidParameter("this model does not know its target column; name it with target=.")
+        raise InvalidParameter("this model does not know its target column; name it with target=.", parameter="target")
     classes, price = fitted.classes_.tolist(), fitted.weighting_
     texts = [require] if isinstance(require, str) else list(require)
     criteria = parse_criteria(texts, classes, price.positive)
     names = [groups] if isinstance(groups, str) else [str(name) for name in groups]
     if any(one.metric == "groups" for one in criteria) and not names:
-        raise InvalidParameter("the criterion 'groups' needs groups=, the columns to compare.")
+        raise InvalidParameter("the criterion 'groups' needs groups=, the columns to compare.", parameter="groups")
     fields = _description(description)
     check_writable(out, model, rows, description)
     scored, rows_content = None, {"are_declared": False, "sha256": "", "file": "", "number": 0, "notes": [_ANY_ROWS]}

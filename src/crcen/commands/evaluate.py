@@ -445,10 +445,13 @@ def _codes_of(fail_on: str | Sequence[str] | None, groups: str | Sequence[str]) 
     unknown = [code for code in codes if code not in _CODES]
     if unknown:
         raise InvalidParameter(
-            f"fail_on must name checks of the report, {_CODES[0]} to {_CODES[-1]}, or any: got {', '.join(unknown)}."
+            f"fail_on must name checks of the report, {_CODES[0]} to {_CODES[-1]}, or any: got {', '.join(unknown)}.",
+            parameter="fail_on",
         )
     if GROUP_CHECK in codes and not groups:
-        raise InvalidParameter(f"fail_on={GROUP_CHECK} compares groups: name their columns with groups=.")
+        raise InvalidParameter(
+            f"fail_on={GROUP_CHECK} compares groups: name their columns with groups=.", parameter=("fail_on", "groups")
+        )
     return tuple(codes)
 
 
@@ -458,7 +461,9 @@ def _least_shares(min_recall: float | None, min_precision: float | None) -> dict
     found = {name: least for name, least in asked.items() if least is not None}
     for name, least in found.items():
         if not 0.0 < least <= 1.0:
-            raise InvalidParameter(f"min_{name} must be a share above 0 and at most 1: got {least:g}.")
+            raise InvalidParameter(
+                f"min_{name} must be a share above 0 and at most 1: got {least:g}.", parameter=f"min_{name}"
+            )
     return found
 
 

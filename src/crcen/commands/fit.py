@@ -438,13 +438,18 @@ def fit_table(
     """
     start = clock.perf_counter()
     if clusters is not None and time is not None:
-        raise InvalidParameter("clusters= and time= are two ways to validate: give one of them.")
+        raise InvalidParameter(
+            "clusters= and time= are two ways to validate: give one of them.", parameter=("clusters", "time")
+        )
     for place in (out, report):
         if place is not None:
             check_writable(place, data)
     source = inputs.source_of(data, read)
     if audit_probability is not None and selected_by is not None:
-        raise InvalidParameter("audit_probability= states how rows were chosen: leave out selected_by=.")
+        raise InvalidParameter(
+            "audit_probability= states how rows were chosen: leave out selected_by=.",
+            parameter=("audit_probability", "selected_by"),
+        )
     named = {"clusters": clusters, "time": time, "weight": weight, "audit_probability": audit_probability}
     roles = {name: _ROLES[role] for role, name in inputs.role_columns(source, target, named).items()}
     with busy("reading the table", visible=bool(verbose)):
@@ -540,26 +545,37 @@ def unfitted_learner(
 ) -> Learner:
     """The estimator for a learner and an effort, or a copy of the given one; many rows are searched more cheaply."""
     is_own, has_limit = estimator is not None, time_limit is not None
-    for is_wrong, message in (
-        (effort not in EFFORTS, f"effort must be one of {', '.join(EFFORTS)}: got {effort!r}."),
+    for is_wrong, parameter, message in (
+        (effort not in EFFORTS, "effort", f"effort must be one of {', '.join(EFFORTS)}: got {effort!r}."),
         (
             effort != "standard" and (is_own or learner == "networks" or (effort == "quick" and learner)),
+            "effort",
             f"effort={effort!r} must go without a learner of its own: quick is one network, best a committee or trees.",
         ),
-        (learner not in (None, *LEARNERS), f"learner must be one of {', '.join(LEARNERS)}: got {learner!r}."),
+        (
+            learner not in (None, *LEARNERS),
+            "learner",
+            f"learner must be one of {', '.join(LEARNERS)}: got {learner!r}.",
+        ),
         (
             has_limit and (is_own or learner == "networks"),
+            "time_limit",
             "time_limit must go with the learner trees or committee: a search of networks has none.",
         ),
-        (has_limit and not (time_limit or 0) > 0, f"time_limit must be a number of seconds above 0: got {time_limit}."),
-        (is_own and learner, f"learner must be left out where an estimator is given: got {learner!r}."),
+        (
+            has_limit and not (time_limit or 0) > 0,
+            "time_limit",
+            f"time_limit must be a number of seconds above 0: got {time_limit}.",
+        ),
+        (is_own and learner, "learner", f"learner must be left out where an estimator is given: got {learner!r}."),
         (
             is_own and not isinstance(estimator, Learner),
+            "estimator",
             f"estimator must be a CRCENClassifierCV or a CommitteeClassifier: got {type(estimator).__name__}.",
         ),
     ):
         if is_wrong:
-            raise InvalidParameter(message)
+            raise InvalidParameter(message, parameter=parameter)
     if estimator is not None:
         return clone(estimator)
     if learner == "networks" and n_rows > _MANY:  # where settings differ less and cost more
@@ -638,7 +654,9 @@ def folds_of(
         return count, f"{count} stratified folds"
     count = min(n_splits, max(rarest, 2), rows.frame[clusters].nunique())
     if count < 2:
-        raise InvalidInput(f"clusters must have at least two different values: {clusters} has one.")
+        raise InvalidInput(
+            f"clusters must have at least two different values: {clusters} has one.", parameter="clusters"
+        )
     return StratifiedGroupKFold(count, shuffle=True, random_state=seed), f"{count} folds that keep {clusters} together"
 
 
@@ -666,7 +684,9 @@ def _goal_in_rows(weighting: Weighting, rows: Rows, time: str | None) -> Weighti
     if not isinstance(weighting, ThresholdGoal) or weighting.period is None:
         return weighting
     if time is None:
-        raise InvalidParameter(f"{weighting} needs time=, the column of dates from which rows per day are counted.")
+        raise InvalidParameter(
+            f"{weighting} needs time=, the column of dates from which rows per day are counted.", parameter="time"
+        )
     return weighting.over_days(inputs.dates_of(rows.frame[time], time).astype("datetime64[D]").astype(np.int64))
 
 

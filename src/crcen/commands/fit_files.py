@@ -172,7 +172,7 @@ def fit_files(
         The model and its evidence on held-out rows.
     """
     if engine not in ENGINES:
-        raise InvalidParameter(f"engine must be one of {', '.join(ENGINES)}: got {engine!r}.")
+        raise InvalidParameter(f"engine must be one of {', '.join(ENGINES)}: got {engine!r}.", parameter="engine")
     learner = _checked_learner(learner, hold_out, memory)
     if out is not None:
         check_writable(out, data)
@@ -272,18 +272,19 @@ def _checked_learner(learner: str | None, hold_out: float, memory: int | None) -
     is_share = isinstance(hold_out, int | float) and not isinstance(hold_out, bool) and 0.0 <= hold_out <= 0.5
     found = learner or ("committee" if hold_out else "networks")
     is_size = memory is None or (isinstance(memory, int) and not isinstance(memory, bool) and memory >= 1)
-    for is_right, message in (
-        (is_share, f"hold_out must be a share between 0 and 0.5, such as 0.05 or 5%: got {hold_out!r}."),
-        (found in LEARNERS, f"learner must be one of {', '.join(LEARNERS)} for files: got {learner!r}."),
-        (found == "networks" or hold_out, "a committee is combined on held-out rows: got hold_out=0."),
+    for is_right, parameter, message in (
+        (is_share, "hold_out", f"hold_out must be a share between 0 and 0.5, such as 0.05 or 5%: got {hold_out!r}."),
+        (found in LEARNERS, "learner", f"learner must be one of {', '.join(LEARNERS)} for files: got {learner!r}."),
+        (found == "networks" or hold_out, "hold_out", "a committee is combined on held-out rows: got hold_out=0."),
         (
             memory is None or found == "committee",
+            ("memory", "learner"),
             "memory must go with the trees of a committee: got learner='networks'.",
         ),
-        (is_size, f"memory must be a number of bytes above 0: got {memory!r}."),
+        (is_size, "memory", f"memory must be a number of bytes above 0: got {memory!r}."),
     ):
         if not is_right:
-            raise InvalidParameter(message)
+            raise InvalidParameter(message, parameter=parameter)
     return found
 
 
@@ -402,7 +403,8 @@ def _rows(
     if storage is not None and "://" in str(storage):
         kept = "since its encoded rows are kept there"
         raise InvalidParameter(
-            f"storage must be a folder for a table that is not all numbers, {kept}: got {storage!r}."
+            f"storage must be a folder for a table that is not all numbers, {kept}: got {storage!r}.",
+            parameter="storage",
         )
 
     def use(frame: pd.DataFrame, X: NDArray[np.float64], number: int) -> NDArray[np.bool_]:

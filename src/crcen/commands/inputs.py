@@ -68,14 +68,18 @@ def check_column(name: str, columns: tuple[str, ...], what: str, where: str) -> 
         return name
     close = closest(name, columns)
     meant = f"did you mean {close}?" if close else f"it has {_listed(columns)}."
-    raise InvalidInput(f"{what} must be a column of {where}: got {name!r}; {meant}")
+    raise InvalidInput(
+        f"{what} must be a column of {where}: got {name!r}; {meant}", parameter=what if what.isidentifier() else ()
+    )
 
 
 def role_columns(source: Source, target: str | None, named: Mapping[str, str | None]) -> dict[str, str]:
     """Columns that parameters name, by parameter; each must be there and not be the target."""
     for what, name in named.items():
         if name is not None and name == target:
-            raise InvalidParameter(f"{what} must be another column than the target: got {name!r} for both.")
+            raise InvalidParameter(
+                f"{what} must be another column than the target: got {name!r} for both.", parameter=what
+            )
     return {
         what: check_column(name, source.columns, what, source.name) for what, name in named.items() if name is not None
     }
@@ -169,7 +173,9 @@ def class_labels(
     if not classes:
         raise InvalidInput(f"{where} has no row with a value of {target}.")
     if positive is not None and label_key(positive) not in by_key:
-        raise InvalidInput(f"positive must be a value of {target}, {_listed(classes)}: got {positive!r}.")
+        raise InvalidInput(
+            f"positive must be a value of {target}, {_listed(classes)}: got {positive!r}.", parameter="positive"
+        )
     positive = None if positive is None else by_key[label_key(positive)]
     if positive is not None and len(classes) > 2:
         others, rest, positive = [one for one in classes if one != positive], rest_of(positive), str(positive)
@@ -182,7 +188,8 @@ def class_labels(
         raise InvalidInput(
             f"the target {target} must have at most {MOST_CLASSES} different values: got {len(classes):,} "
             f"({_listed(classes)}); name the one to find with positive=, or put them into fewer classes, numbers into "
-            f"bands."
+            f"bands.",
+            parameter="positive",
         )
     elif len(classes) < 2:
         got = f"got one, {classes[0]}; rows of the other one are needed."
@@ -242,7 +249,7 @@ def target_of(target: str | None, model: FittedModel, source: Source) -> str:
     """The target column: the one named, or that of training."""
     name = target if target is not None else getattr(model, "target_name_", None)
     if name is None:
-        raise InvalidParameter("this model does not know its target column; name it with target=.")
+        raise InvalidParameter("this model does not know its target column; name it with target=.", parameter="target")
     check_column(name, source.columns, "the target", source.name)
     columns = getattr(model, "columns_", None)
     inputs = getattr(model, "feature_names_in_", ()) if columns is None else [column.name for column in columns]
@@ -265,7 +272,8 @@ def cluster_numbers(cells: pd.Series) -> Index:
     """Clusters of rows as numbers; a missing cell is an error."""
     if cells.isna().any():
         raise InvalidInput(
-            f"clusters must be known for every labelled row: {cells.name} is missing in {int(cells.isna().sum())}."
+            f"clusters must be known for every labelled row: {cells.name} is missing in {int(cells.isna().sum())}.",
+            parameter="clusters",
         )
     return np.asarray(pd.factorize(cells)[0], dtype=np.int64)
 
@@ -285,7 +293,7 @@ def amounts_of(cells: pd.Series, what: str) -> Array:
     wrong = ~np.isfinite(numbers) | (numbers < 0.0)
     if wrong.any():
         held = f"{cells.name} holds {_first(cells, wrong)} in {plural(int(wrong.sum()), 'row')}."
-        raise InvalidInput(f"{what} must name a column of numbers from 0 on: {held}")
+        raise InvalidInput(f"{what} must name a column of numbers from 0 on: {held}", parameter=what)
     return numbers
 
 
@@ -299,7 +307,9 @@ def weights_of(cells: pd.Series, what: str) -> Array:
     """What rows count, by a column of amounts, 1 on average; not all of them nothing."""
     weights = amounts_of(cells, what)
     if not weights.any():
-        raise InvalidInput(f"{what} must name a column with numbers above 0: {cells.name} is 0 in every row.")
+        raise InvalidInput(
+            f"{what} must name a column with numbers above 0: {cells.name} is 0 in every row.", parameter=what
+        )
     weights = weights / weights.max()
     return in_units(weights, float(weights.mean()))
 
@@ -310,7 +320,10 @@ def audit_probabilities(frame: pd.DataFrame, column: str, is_labelled: Bools) ->
     wrong = is_labelled & ~((found > 0.0) & (found <= 1.0))
     if wrong.any():
         held = f"{column} has {_first(frame[column], wrong)} in row {np.argmax(wrong) + 1:,}."
-        raise InvalidInput(f"audit_probability must be above 0 and at most 1 in rows with a label: {held}")
+        raise InvalidInput(
+            f"audit_probability must be above 0 and at most 1 in rows with a label: {held}",
+            parameter="audit_probability",
+        )
     return found
 
 
@@ -341,7 +354,9 @@ def dates_of(cells: pd.Series, name: str) -> NDArray[np.datetime64]:
     is_number = not is_date and pd.to_numeric(cells, errors="coerce").notna().all()
     if cells.isna().any() or is_number:
         held = "missing cells" if cells.isna().any() else "numbers"
-        raise InvalidInput(f"time must name a column of dates to count by day or week: {name} holds {held}.")
+        raise InvalidInput(
+            f"time must name a column of dates to count by day or week: {name} holds {held}.", parameter="time"
+        )
     dates = cells if is_date else _dates(cells, name)
     if getattr(dates.dt, "tz", None) is not None:
         dates = dates.dt.tz_localize(None)
@@ -352,7 +367,9 @@ def _dates(cells: pd.Series, name: str) -> pd.Series:
     text = as_text(cells)
     form = None if text.isna().any() else date_format(text)
     if form is None:
-        raise InvalidInput(f"time must name a column of numbers or dates of one format: {name} holds other values.")
+        raise InvalidInput(
+            f"time must name a column of numbers or dates of one format: {name} holds other values.", parameter="time"
+        )
     return as_dates(text, form)
 
 
@@ -365,9 +382,11 @@ def group_columns(groups: str | Sequence[str] | None, source: Source, target: st
     for name in names:
         check_column(name, source.columns, "groups", source.name)
         if name == target:
-            raise InvalidInput(f"groups must not be the target: got {name}.")
+            raise InvalidInput(f"groups must not be the target: got {name}.", parameter="groups")
     if len(names) > _MOST_GROUP_COLUMNS:
-        raise InvalidParameter(f"groups must be at most {_MOST_GROUP_COLUMNS} columns: got {len(names)}.")
+        raise InvalidParameter(
+            f"groups must be at most {_MOST_GROUP_COLUMNS} columns: got {len(names)}.", parameter="groups"
+        )
     return names
 
 

@@ -264,7 +264,9 @@ class _Rows(NamedTuple):
 def _rows(source: Source, target: str | None, positive: Any, audited: str | None) -> _Rows:
     if audited is not None:
         if target is None or target == audited:
-            raise InvalidParameter(f"audit_probability= needs target=, another column: got {target!r}.")
+            raise InvalidParameter(
+                f"audit_probability= needs target=, another column: got {target!r}.", parameter=("audit_probability",)
+            )
         check_column(audited, source.columns, "audit_probability", source.name)
     frame, notes = source.numbered(), source.notes
     if target is None:

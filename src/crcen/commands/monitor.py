@@ -276,7 +276,9 @@ def monitor_table(
     """
     rate = false_alarm_rate
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0.0 < rate < 1.0:
-        raise InvalidParameter(f"false_alarm_rate must lie between 0 and 1: got {rate!r}.")
+        raise InvalidParameter(
+            f"false_alarm_rate must lie between 0 and 1: got {rate!r}.", parameter="false_alarm_rate"
+        )
     for place in (state, page):
         if place is not None:
             check_writable(place, model, data, declaration)
@@ -285,7 +287,8 @@ def monitor_table(
     wrong = ", ".join(name for name, value in {"delay": delay, **roles}.items() if value is not None)
     if stated is not None and wrong:
         raise InvalidParameter(
-            f"declaration must be left out with {wrong}: declared criteria need independent rows that all have labels."
+            f"declaration must be left out with {wrong}: declared criteria need independent rows that all have labels.",
+            parameter="declaration",
         )
     judging = Judging.of(model, data, read, weighting, costs, target=target, roles=roles, needs_price=True)
     fitted, source, rule = judging.model, judging.source, judging.rule
@@ -464,11 +467,18 @@ def _check_cohorts(kept: MonitorState, delay: int | None, cohort: str | None, no
     own = kept.monitor.delay
     if delay is not None and delay != own:
         begun = "without a delay" if own is None else f"with a delay of {own}"
-        raise InvalidParameter(f"delay must not change in a watch that was started {begun}: got {delay}.")
+        raise InvalidParameter(
+            f"delay must not change in a watch that was started {begun}: got {delay}.", parameter="delay"
+        )
     if own is not None and cohort is None:
-        raise InvalidParameter("cohort must name the column of days or weeks, since this watch holds labels back.")
+        raise InvalidParameter(
+            "cohort must name the column of days or weeks, since this watch holds labels back.", parameter="cohort"
+        )
     if own is None and (cohort is not None or now is not None):
-        raise InvalidParameter("cohort= and now= need delay=, which says how long labels are held back.")
+        raise InvalidParameter(
+            "cohort= and now= need delay=, which says how long labels are held back.",
+            parameter=("cohort", "now", "delay"),
+        )
 
 
 def _cohorts_of(column: pd.Series) -> NDArray[Any]:
@@ -476,7 +486,9 @@ def _cohorts_of(column: pd.Series) -> NDArray[Any]:
     import pandas as pd
 
     if column.isna().any():
-        raise InvalidInput(f"cohort must be known for every labelled row: {column.name} is missing in some.")
+        raise InvalidInput(
+            f"cohort must be known for every labelled row: {column.name} is missing in some.", parameter="cohort"
+        )
     numbers = pd.to_numeric(column, errors="coerce")
     if not numbers.isna().any() and column.dtype.kind != "M":
         return np.asarray(numbers)
@@ -484,7 +496,8 @@ def _cohorts_of(column: pd.Series) -> NDArray[Any]:
         return pd.to_datetime(column, format="ISO8601").to_numpy().astype("datetime64[D]")
     except (ValueError, TypeError) as error:
         raise InvalidInput(
-            f"cohort must be dates such as 2024-05-01 or whole numbers: {column.name} holds {column.iloc[0]!r}."
+            f"cohort must be dates such as 2024-05-01 or whole numbers: {column.name} holds {column.iloc[0]!r}.",
+            parameter="cohort",
         ) from error
 
 

@@ -150,10 +150,10 @@ def plan_table(
         ``n_labels`` and ``audits``.
     """
     if audit_rule not in AUDIT_RULES:
-        raise InvalidParameter(f"audit_rule must be neyman or uniform: got {audit_rule!r}.")
+        raise InvalidParameter(f"audit_rule must be neyman or uniform: got {audit_rule!r}.", parameter="audit_rule")
     for name, value in (("power", power), ("level", level), ("confidence", confidence), ("recall_bound", recall_bound)):
         if value is not None and not 0.0 < value < 1.0:
-            raise InvalidParameter(f"{name} must lie between 0 and 1: got {value:g}.")
+            raise InvalidParameter(f"{name} must lie between 0 and 1: got {value:g}.", parameter=name)
     judging = Judging.of(model, data, read, weighting, costs, needs_price=True)
     fitted, rule = judging.model, judging.rule
     asked = {"drift": drift, "recall_bound": recall_bound, "cost_width": cost_width}

@@ -64,9 +64,13 @@ class RowReasons:
 
     def __post_init__(self) -> None:
         if isinstance(self.number, bool) or not isinstance(self.number, int) or not 0 <= self.number <= _MOST_REASONS:
-            raise InvalidParameter(f"reasons must be a whole number from 0 to {_MOST_REASONS}: got {self.number!r}.")
+            raise InvalidParameter(
+                f"reasons must be a whole number from 0 to {_MOST_REASONS}: got {self.number!r}.", parameter="reasons"
+            )
         if self.background is not None and not self.number:
-            raise InvalidParameter("background must go with reasons=, which states how many.")
+            raise InvalidParameter(
+                "background must go with reasons=, which states how many.", parameter=("background", "reasons")
+            )
         if self.number and not hasattr(self.model, "reasons"):
             raise InvalidParameter(f"a {type(self.model).__name__} gives no reasons; models that crcen fit writes do.")
         if self.background is not None:
@@ -298,7 +302,8 @@ def predict_table(
     if held_out is not None:
         if prevalence is not None:
             raise InvalidParameter(
-                "held_out= and prevalence= do not go together: held-out rows have a share of their own."
+                "held_out= and prevalence= do not go together: held-out rows have a share of their own.",
+                parameter=("held_out", "prevalence"),
             )
         chosen, chosen_notes = _chosen_on(model, held_out, read, weighting, clusters, verbose)
         weighting = chosen.weighting
@@ -307,9 +312,12 @@ def predict_table(
     shares, why = ClassShares.of(prevalence, model), RowReasons(model, reasons, background, read)
     names, target = answer_columns(rule), str(getattr(model, "target_name_", ""))
     if audit_rule not in AUDIT_RULES or (audit is None and audit_rule != "neyman"):
-        raise InvalidParameter(f"audit_rule must be neyman or uniform, and go with audit=: got {audit_rule!r}.")
+        raise InvalidParameter(
+            f"audit_rule must be neyman or uniform, and go with audit=: got {audit_rule!r}.",
+            parameter=("audit_rule", "audit"),
+        )
     if audit is None and default_action is not None:
-        raise InvalidParameter("default_action must go with audit=.")
+        raise InvalidParameter("default_action must go with audit=.", parameter=("default_action", "audit"))
     rule = with_default(rule, default_action)
     if clusters is not None:
         check_column(clusters, source.columns, "clusters", source.name)
@@ -410,7 +418,8 @@ def _chosen_on(
     """The price of a goal on labelled rows that the model did not see, and notes if it saw them."""
     if not isinstance(goal, ThresholdGoal):
         raise InvalidParameter(
-            "held_out must go with a recall, a precision or a capacity: a price needs no other rows."
+            "held_out must go with a recall, a precision or a capacity: a price needs no other rows.",
+            parameter="held_out",
         )
     if goal.period is not None:
         raise InvalidParameter(f"{goal} is counted among the rows to score: leave held_out out.")
@@ -437,7 +446,9 @@ def _copied(id: str | Sequence[str] | None, all_columns: bool, source: Source, t
         ids = [*ids, *(name for name in source.columns if name not in ids)]
     for name in ids:
         if name in taken:
-            raise InvalidParameter(f"id must not be called {name}: that column is for the model's answer; rename it.")
+            raise InvalidParameter(
+                f"id must not be called {name}: that column is for the model's answer; rename it.", parameter="id"
+            )
     return ids
 
 

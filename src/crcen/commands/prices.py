@@ -105,11 +105,15 @@ def stated_weighting(weighting: Weighting, costs: Costs, classes: Sequence[Any],
     if isinstance(weighting, str) and weighting == "none":
         weighting = None
     if costs is not None and not (weighting is None or (isinstance(weighting, str) and weighting == "balanced")):
-        raise InvalidParameter(f"costs= and {weighting!r} both say what mistakes are worth: give one of them.")
+        raise InvalidParameter(
+            f"costs= and {weighting!r} both say what mistakes are worth: give one of them.", parameter="costs"
+        )
     if costs is not None or isinstance(weighting, CostMatrix):
         found = costs_from(weighting if costs is None else costs, classes)
         if found.n_rows is None and (np.ptp(found.costs, axis=1) == 0.0).all():
-            raise InvalidParameter("costs must differ between decisions: whatever is decided costs the same by these.")
+            raise InvalidParameter(
+                "costs must differ between decisions: whatever is decided costs the same by these.", parameter="costs"
+            )
         weights = found.class_weights()
         if len(classes) == 2 and weights is not None:  # a price of two classes, which all tools for two understand
             return dict(zip(classes, weights.tolist(), strict=True))
@@ -119,7 +123,8 @@ def stated_weighting(weighting: Weighting, costs: Costs, classes: Sequence[Any],
     if len(classes) > 2 and (isinstance(weighting, ThresholdGoal) or is_price_of_two(weighting)):
         raise InvalidParameter(
             f"{weighting!r} is for two classes, and {target} has {len(classes)}: state costs=, or weights of the "
-            f"classes, or name one class to find with positive=."
+            f"classes, or name one class to find with positive=.",
+            parameter=("costs", "positive"),
         )
     return weighting
 
@@ -139,7 +144,8 @@ def decision_price(weighting: Weighting, costs: Costs, model: FittedModel) -> Pr
     if isinstance(found, CostMatrix):
         raise InvalidParameter(
             "these costs have actions of their own, and this model was fitted for a price of two classes: fit it with "
-            "costs=, or use review=."
+            "costs=, or use review=.",
+            parameter=("costs", "review"),
         )
     if isinstance(found, list):  # with a cost ratio of full precision
         found = CostRatio(found[trained.positive] / found[1 - trained.positive])
@@ -201,7 +207,9 @@ def _cells_of(given: Any) -> tuple[str, list[list[str]], int]:
         grid = [["", *grid.columns], *([label, *row] for label, row in cells)]
     else:
         kind = type(given).__name__
-        raise InvalidParameter(f"costs must be a CostMatrix, a data frame or the path of a file: got {kind}.")
+        raise InvalidParameter(
+            f"costs must be a CostMatrix, a data frame or the path of a file: got {kind}.", parameter="costs"
+        )
     texts = [["" if cell is None or cell != cell else str(cell).strip() for cell in row] for row in grid]
     used = [i for i, row in enumerate(texts) if any(row)]
     texts = texts[used[0] : used[-1] + 1] if used else []

@@ -46,7 +46,8 @@ def reject_without_positive(model: FittedModel, options: Mapping[str, Any]) -> N
         if value is not None:
             raise InvalidParameter(
                 f"{name} must be left out: it is for a model that finds one class, and this one tells "
-                f"{len(model.classes_)} apart; {_INSTEAD.get(name, 'to find one of them, fit with positive=')}."
+                f"{len(model.classes_)} apart; {_INSTEAD.get(name, 'to find one of them, fit with positive=')}.",
+                parameter=(name, "positive"),
             )
 
 
@@ -148,22 +149,29 @@ def rule_of(
     goal = stated if isinstance(stated, ThresholdGoal) else None
     if goal is not None and goal.confidence is not None and not is_labelled:
         raise InvalidParameter(
-            "a guarantee needs labelled rows that the model did not see: name their file with held_out=."
+            "a guarantee needs labelled rows that the model did not see: name their file with held_out=.",
+            parameter="held_out",
         )
     is_by_time = goal is not None and goal.period is not None
     if is_by_time and time is None and not is_labelled:
-        raise InvalidParameter(f"{goal} needs time=, the column that says when rows came in.")
+        raise InvalidParameter(f"{goal} needs time=, the column that says when rows came in.", parameter="time")
     if time is not None and not is_by_time:
-        raise InvalidParameter("time must go with a capacity for a day or a week: here nothing depends on it.")
+        raise InvalidParameter(
+            "time must go with a capacity for a day or a week: here nothing depends on it.", parameter="time"
+        )
     if alarm_cost is not None and cost_column is None:
-        raise InvalidParameter("alarm_cost must go with cost_column=, whose unit it is in.")
+        raise InvalidParameter(
+            "alarm_cost must go with cost_column=, whose unit it is in.", parameter=("alarm_cost", "cost_column")
+        )
     if not is_labelled:
         given = [name for name in ("review", "cost_column") if options[name] is not None]
         if len(given) > 1 or (given and goal is not None):
             both = given if goal is None else [*given, str(goal)]
             raise InvalidParameter(f"{' and '.join(both)} both decide: give one of them.")
         if cost_column is not None and (weighting is not None or costs is not None):
-            raise InvalidParameter("cost_column must go without another price: it is a price for each row.")
+            raise InvalidParameter(
+                "cost_column must go without another price: it is a price for each row.", parameter="cost_column"
+            )
     role_columns(source, None, {"cost_column": cost_column, "time": time})
     return RowRule(
         tuple(model.classes_.tolist()),
@@ -226,13 +234,16 @@ class ClassShares:
         elif price.positive is None:
             raise InvalidParameter(
                 f"prevalence must be auto or a share for each of the {len(labels)} classes, such as "
-                f"{labels[0]}=0.2: got {prevalence!r}."
+                f"{labels[0]}=0.2: got {prevalence!r}.",
+                parameter="prevalence",
             )
         else:
             own = positive_number(prevalence, "prevalence")
             if own >= 1.0:
                 hint = f": did you mean {own / 100:g}?" if 1.0 < own < 100.0 else "."
-                raise InvalidParameter(f"prevalence must be a share between 0 and 1: got {own:g}{hint}")
+                raise InvalidParameter(
+                    f"prevalence must be a share between 0 and 1: got {own:g}{hint}", parameter="prevalence"
+                )
             shares = np.where(np.arange(2) == price.positive, own, 1.0 - own)
         return cls(labels, tuple(Interval(float(one), math.nan, math.nan) for one in shares), trained, False)
 
@@ -297,11 +308,14 @@ def _shares_by_label(given: Mapping[Any, float], labels: tuple[Label, ...]) -> A
     if set(by_key) != set(keys) or not all(0.0 < share < 1.0 for share in by_key.values()):
         raise InvalidParameter(
             f"prevalence must have a share between 0 and 1 for each of {', '.join(map(str, labels))}: got "
-            f"{dict(given)}."
+            f"{dict(given)}.",
+            parameter="prevalence",
         )
     shares = np.array([by_key[key] for key in keys])
     if abs(shares.sum() - 1.0) > 0.01:
-        raise InvalidParameter(f"prevalence must have shares that sum to 1: got {shares.sum():g}.")
+        raise InvalidParameter(
+            f"prevalence must have shares that sum to 1: got {shares.sum():g}.", parameter="prevalence"
+        )
     return np.asarray(shares / shares.sum())
 
 

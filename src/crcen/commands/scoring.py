@@ -308,7 +308,7 @@ class Judging:
         label = target_of(target, fitted, source) if has_target else None
         rule = rule_of(fitted, source, weighting, costs, **how)
         if needs_price and rule.goal is not None:
-            raise InvalidParameter(f"{rule.goal} is no price: state a price.")
+            raise InvalidParameter(f"{rule.goal} is no price: state a price.", parameter="weighting")
         compared = group_columns(groups, source, label)
         return cls(fitted, source, label, rule, role_columns(source, None, roles or {}), compared)
 

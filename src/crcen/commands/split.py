@@ -148,9 +148,11 @@ def split_table(
     >>> print(split_table("visits.csv", target="readmitted", clusters="patient"))  # doctest: +SKIP
     """
     if isinstance(test, bool) or not isinstance(test, float | int) or not 0.0 < test < 1.0:
-        raise InvalidParameter(f"test must be a share between 0 and 1: got {test!r}.")
+        raise InvalidParameter(f"test must be a share between 0 and 1: got {test!r}.", parameter="test")
     if clusters is not None and time is not None:
-        raise InvalidParameter("clusters= and time= are two ways to split: give one of them.")
+        raise InvalidParameter(
+            "clusters= and time= are two ways to split: give one of them.", parameter=("clusters", "time")
+        )
     table = open_table(data, read)
     check_column(target, table.columns, "the target", table.name)
     role_columns(table, target, {"clusters": clusters, "time": time})
@@ -219,11 +221,13 @@ def _places(table: Table, folder: Path | None) -> tuple[Path, Path]:
     if folder is None:
         folder = Path() if table.file is None else Path(table.file.path).parent
     if not folder.is_dir():
-        raise InvalidParameter(f"folder must be an existing folder: got {folder}.")
+        raise InvalidParameter(f"folder must be an existing folder: got {folder}.", parameter="folder")
     places = folder / f"{stem}_train{endings}", folder / f"{stem}_test{endings}"
     for place in (*places, _record(places[1])):
         if place.exists():
-            raise InvalidParameter(f"{place} exists, and split does not replace files: move it, or use folder=.")
+            raise InvalidParameter(
+                f"{place} exists, and split does not replace files: move it, or use folder=.", parameter="folder"
+            )
     return places
 
 
@@ -316,7 +320,9 @@ def _drawn(
         return is_test, f"at random, {_percent(is_test)} test rows, each value of {target} in the same share"
     members, names = pd.factorize(survey.cells, use_na_sentinel=False)
     if len(names) < 2:
-        raise InvalidInput(f"clusters must have at least two different values: {clusters} has one.")
+        raise InvalidInput(
+            f"clusters must have at least two different values: {clusters} has one.", parameter="clusters"
+        )
     if is_stratified:
         parts = max(2, round(1.0 / min(test, 1.0 - test)))
         splitter = StratifiedGroupKFold(min(parts, len(names)), shuffle=True, random_state=seed)
@@ -335,12 +341,17 @@ def _latest(cells: Any, test: float, time: str) -> tuple[Bools, str]:
     """The latest rows, and how they were chosen."""
     if cells.isna().any():
         n_missing = int(cells.isna().sum())
-        raise InvalidInput(f"time must have a value in each row: {time} lacks {n_missing}; fill them or drop the rows.")
+        raise InvalidInput(
+            f"time must have a value in each row: {time} lacks {n_missing}; fill them or drop the rows.",
+            parameter="time",
+        )
     when = times_of(cells, time)
     order = np.sort(when)
     is_test = when >= order[min(len(order) - 1, round((1.0 - test) * len(order)))]
     if is_test.all():
-        raise InvalidInput(f"time must have different values: {time} puts all these rows at one moment.")
+        raise InvalidInput(
+            f"time must have different values: {time} puts all these rows at one moment.", parameter="time"
+        )
     return is_test, f"by {time}, the latest {_percent(is_test)} are test rows"
 
 
@@ -350,7 +361,8 @@ def _check_labels(survey: _Survey, is_test: Bools, target: str, option: str) -> 
         if absent:
             raise InvalidInput(
                 f"{option}= leaves no {name} row of {target} = {absent[0]}: try another share with test=, or another "
-                "column."
+                "column.",
+                parameter=(option, "test"),
             )
 
 
