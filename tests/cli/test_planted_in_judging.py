@@ -100,12 +100,47 @@ def test_a_clean_report_says_no_warnings_and_lists_the_checks(run, tmp_path):
     assert "1,500 rows: no warnings; tested without a warning: CRC001, CRC002" in out
 
 
-def test_repeated_rows_without_clusters_are_stated(run):
+@pytest.mark.parametrize("command", ["evaluate", "report"])
+def test_repeated_rows_without_clusters_are_stated(run, tmp_path, command):
     rows = draw(900, 7)
     rows["patient_id"] = 10_000 + np.arange(900) // 3
-    assert "patient_id repeats like an identifier, and tests assume independent rows" in run("evaluate", rows)[1]
-    out = run("evaluate", rows, "--clusters", "patient_id", "--json")[1]
-    assert not any("independent" in note for note in json.loads(out)["notes"])
+    options = ("--out", tmp_path / "r.html") if command == "report" else ()
+    found = [json.loads(run(command, rows, "--json", *options, *by)[1]) for by in ((), ("--clusters", "patient_id"))]
+    stated = "patient_id repeats like an identifier, and tests assume independent rows: use --clusters patient_id"
+    assert [stated in one["notes"] for one in found] == [True, False]
+
+
+def test_clusters_of_unlabelled_rows_are_used_and_the_use_is_stated(run, tmp_path):
+    """Every row five times: the prevalence is known no better than from the rows once."""
+    once = draw(300, 21).assign(who=np.arange(300))
+    rows = pd.concat([once] * 5, ignore_index=True)
+    out = tmp_path / "out.csv"
+
+    def share(table, *by):
+        found = json.loads(run("predict", table, "--out", out, "--prevalence", "auto", "--json", *by)[1])
+        one = found["prevalence"]["shares"]["yes"]
+        return one["high"] - one["low"], found["notes"]
+
+    alone, naive, together = share(once)[0], share(rows)[0], share(rows, "--clusters", "who")
+    assert naive < 0.6 * alone
+    assert together[0] == pytest.approx(alone, rel=0.05)
+    assert (
+        "clusters change no answer: of each who at most one row was compared with the training rows; the "
+        + ("interval of the prevalence allows for dependent rows")
+        in together[1]
+    )
+    stated = run("predict", rows, "--out", out, "--prevalence", "0.3", "--clusters", "who")[1]
+    assert "clusters change no answer: of each who at most one row was compared with the training rows" in stated
+
+
+def test_report_and_evaluate_state_the_same_intervals(run, tmp_path):
+    rows, page = draw(900, 22), tmp_path / "r.html"
+    found = json.loads(run("evaluate", rows, "--json", "--resamples", 0)[1])
+    run("report", rows, "--out", page)
+    text = " ".join(page.read_text(encoding="utf-8").split())
+    area, cost = found["metrics"]["roc_auc"], found["cost_per_1000"]
+    assert f"{area['value']:.4g} (95 % interval {area['low']:.4g} to {area['high']:.4g})" in text
+    assert f"per 1,000 rows (95 % interval {cost['low']:.3g} to {cost['high']:.3g})" in text
 
 
 @pytest.mark.parametrize("k", [2, 3])

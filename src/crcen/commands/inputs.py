@@ -31,7 +31,7 @@ _NEARLY_BALANCED = 0.35  # share of the rarer class
 _LONGEST = 60
 # The check of the report that compares groups.
 GROUP_CHECK = "CRC010"
-_MOST_GROUP_COLUMNS = 10
+_MOST_GROUP_COLUMNS = 50
 # Numeric columns with more values than this are cut into this number of equal groups.
 _MOST_VALUES, _PARTS = 20, 5
 

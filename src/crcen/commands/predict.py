@@ -264,8 +264,8 @@ def predict_table(
     default_action : label, optional
         The decision that is no alarm, for audits by a model of several classes; by default its most frequent class.
     clusters : str, optional
-        Column of rows that belong together: the comparison with training rows and a guarantee of ``held_out``, which
-        must have it too, allow for it.
+        Column of rows that belong together: the comparison with training rows, the interval of ``prevalence="auto"``
+        and a guarantee of ``held_out``, which must have it too, allow for it. Answers do not change.
     random_state : int, default=0
         Seed of the draws: the same seed and row give the same draw.
     id, all_columns : str or list of str, and bool
@@ -326,10 +326,10 @@ def predict_table(
     chunks = scored_chunks(model, source, watch, ignored, chunk_rows)
     met = audits = None
     if rule.goal is not None or audit is not None or (shares is not None and shares.is_estimated):
-        needed = [name for name in (rule.time, rule.cost_column) if name is not None]
+        needed = [name for name in (rule.time, rule.cost_column, clusters) if name is not None]
         with counted("rows", source.n_rows, visible=bool(verbose)) as done:
             p_all, cells, keys = _all_rows(chunks, needed, target, audit is not None, done)
-        shares = ClassShares.of(prevalence, model, p_all)
+        shares = ClassShares.of(prevalence, model, p_all, None if clusters is None else cells[clusters])
         moved = p_all if shares is None else shares.moved(p_all)
         met = None if rule.goal is None else rule.goal.meet(rule.chance(moved), rule.when(cells))
         if audit is not None:
@@ -383,7 +383,7 @@ def predict_table(
         expected_cost=cost,
         expected_catches=catches,
         price=None if cost_column is not None else price,
-        notes=(*source.notes, *watch.notes, *chosen_notes),
+        notes=(*source.notes, *watch.notes, *chosen_notes, *_cluster_notes(clusters, shares, chosen)),
         unlike=watch.unlike(n_alarms if is_one_price else None, rule.price),
         frame=None if frame is None or out is not None else source.like_input(frame),
         path=written_to(out),
@@ -435,6 +435,18 @@ def _chosen_on(
     recognition = scored.watch.recognition(is_labelled=known)
     chosen = chosen_price(goal, positive, scored.p[known][:, column], None, recognition, name, scored.clusters)
     return chosen, [f"held-out rows of {name}: {note}" for note in (recognition.notes if recognition else ())]
+
+
+def _cluster_notes(name: str | None, shares: ClassShares | None, chosen: ChosenWeighting | None) -> list[str]:
+    """What clusters were used for, as they change no answer."""
+    if name is None:
+        return []
+    uses = [f"of each {name} at most one row was compared with the training rows"]
+    if shares is not None and shares.is_estimated:
+        uses.append("the interval of the prevalence allows for dependent rows")
+    if chosen is not None:
+        uses.append("intervals and guarantees on held-out rows allow for dependent rows")
+    return [f"clusters change no answer: {'; '.join(uses)}"]
 
 
 def _copied(id: str | Sequence[str] | None, all_columns: bool, source: Source, taken: tuple[str, ...]) -> list[str]:

@@ -33,7 +33,7 @@ from crcen.commands.inputs import (
 )
 from crcen.commands.prices import Costs, Weighting
 from crcen.commands.rules import ClassShares, JudgedReview, Prevalence, ReviewPrices, judge_review
-from crcen.commands.scoring import Judging, model_rows, score_frame
+from crcen.commands.scoring import Judging, model_rows, repeating_column, score_frame, use_clusters
 from crcen.commands.split import was_stratified
 from crcen.report.checks import Finding, selection_of
 from crcen.tables.options import ReadOptions
@@ -175,7 +175,10 @@ def report_table(
     X, y = labelled_rows(model, source, target, aside, frame)
     labelled, every = frame[known].reset_index(drop=True), score_frame(model, frame, {target, *aside})
     weights = None if weight is None else weights_of(labelled[weight], "weight")
-    shares, audited, asked = ClassShares.of(prevalence, model, every), None, model
+    together = None if clusters is None else frame[clusters]
+    if together is None and (repeating := repeating_column(model, frame, {target, *aside})) is not None:
+        notes.append(use_clusters(repeating))
+    shares, audited, asked = ClassShares.of(prevalence, model, every, together), None, model
     if shares is not None:
         every, asked = shares.moved(every), shares.applied_to(model)
     options["selection"] = selection_of(asked, known, every)
@@ -188,8 +191,8 @@ def report_table(
         audited = AuditedRows.of(rule, rule.costs.costs, numbers, every, actions, e, confidence)
         notes += audited.notes
         options |= {"is_audited": True, "recall_lows": audited.recall_lows}
-    if clusters is not None:
-        options["clusters"] = cluster_numbers(labelled[clusters])
+    if together is not None:
+        options["clusters"] = cluster_numbers(together[known])
     if was_stratified(source, target):
         options["is_stratified"] = True
         notes.append("crcen split fixed the class counts of these rows; the test of the key equation allows for that")

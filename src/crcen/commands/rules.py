@@ -217,8 +217,10 @@ class ClassShares:
     is_estimated: bool
 
     @classmethod
-    def of(cls, prevalence: Prevalence, model: FittedModel, p: Array | None = None) -> ClassShares | None:
-        """From what was stated: None, a share of positives, a dict of label to share, or "auto" with all rows' p."""
+    def of(
+        cls, prevalence: Prevalence, model: FittedModel, p: Array | None = None, clusters: pd.Series | None = None
+    ) -> ClassShares | None:
+        """From what was stated: None, a share of positives, a dict of label to share, or "auto" with p of all rows."""
         if prevalence is None:
             return None
         labels, price = tuple(model.classes_.tolist()), model.weighting_
@@ -228,7 +230,9 @@ class ClassShares:
                 return cls(labels, (), trained, True)
             error = getattr(model, "training_error_", None)
             uncertainty = error.sizes if isinstance(error, TrainingError) else None
-            return cls(labels, estimate_shares(p, trained, uncertainty=uncertainty), trained, True)
+            together = None if clusters is None else pd.factorize(clusters, use_na_sentinel=False)[0]
+            found = estimate_shares(p, trained, uncertainty=uncertainty, clusters=together)
+            return cls(labels, found, trained, True)
         if isinstance(prevalence, Mapping):
             shares = _shares_by_label(prevalence, labels)
         elif price.positive is None:

@@ -350,17 +350,21 @@ def score_table(
             scores.append(p)
             kept.append(chunk[names])
             if not scores[1:] and watch.clusters is None:
-                repeating = _repeating_column(model, chunk, ignored)
+                repeating = repeating_column(model, chunk, ignored)
             done(len(p))
     frame, notes = pd.concat(kept, ignore_index=True), [*source.notes, *watch.notes]
     if repeating is not None:
-        use = f"use --clusters {repeating}"
-        notes.append(f"{repeating} repeats like an identifier, and tests assume independent rows: {use}")
+        notes.append(use_clusters(repeating))
     parts = {name: frame[name] for name in names}
     return ScoredTable(np.concatenate(numbers), np.concatenate(scores), watch, parts, notes, repeating=repeating)
 
 
-def _repeating_column(model: FittedModel, frame: pd.DataFrame, ignored: set[str]) -> str | None:
+def use_clusters(name: str) -> str:
+    """The note on a column that repeats like an identifier, for commands with --clusters."""
+    return f"{name} repeats like an identifier, and tests assume independent rows: use --clusters {name}"
+
+
+def repeating_column(model: FittedModel, frame: pd.DataFrame, ignored: set[str]) -> str | None:
     """The column by which rows may depend on each other: that of clusters in training, or one like an identifier."""
     name = getattr(model, "clusters_name_", None)
     if name is None or name not in frame.columns:

@@ -27,7 +27,7 @@ from crcen.report.evidence import Evidence, kept_by
 from crcen.theory.checks import check_class_probabilities, check_probabilities
 from crcen.theory.curves import DecisionCurves, ThresholdCurve, average_precision, roc_area
 from crcen.theory.decision import weighted_probability
-from crcen.theory.intervals import Interval, share_interval
+from crcen.theory.intervals import Interval, auc_interval, cost_interval, share_interval
 from crcen.theory.key_equation import KeyEquation, means_by_law
 from crcen.theory.limits import EXPENSE_Z, LEAST_VARIANCE
 from crcen.theory.metrics import Quality, log_losses, measure_quality
@@ -244,6 +244,7 @@ def _quality(evidence: Evidence, points: OperatingPoints, price: float) -> Value
     alarms, alarms_raised = counts.tp + counts.fp, evidence.p > 1.0 / (1.0 + price)
     base = np.full(evidence.n_rows, points.n_pos / total)
     recall, lows = _share(evidence, alarms_raised, target), evidence.recall_lows
+    paid = np.array([[0.0, 1.0], [price, 0.0]])
     low = recall.low if lows is None else float(np.fmin(recall.low, lows[evidence.price.positive]))
     return {
         "price": price,
@@ -260,6 +261,12 @@ def _quality(evidence: Evidence, points: OperatingPoints, price: float) -> Value
         "false_alarms_per_catch": counts.fp / counts.tp if counts.tp else math.nan,
         "average_precision": points.average_precision,
         "roc_auc": points.roc_auc,
+        "roc_auc_interval": auc_interval(target, evidence.p, weights, evidence.clusters)[1:],
+        "cost_interval": None
+        if lows is not None
+        else cost_interval(
+            target.astype(np.int64), alarms_raised.astype(np.int64), paid, weights, evidence.clusters
+        ).scaled(1000.0)[1:],
         "log_loss": float(np.average(log_losses(target, evidence.p), weights=weights)),
         "base_log_loss": float(np.average(log_losses(target, base), weights=weights)),
         "brier": float(np.average((target - evidence.p) ** 2, weights=weights)),

@@ -78,9 +78,11 @@ def _worth(rows: Values, quality: Values) -> str:
     habit = "raising no alarm" if price * rows["n_pos"] <= rows["n_neg"] else "raising an alarm for every row"
     saved = 1.0 - with_model / without
     verb = f"saves {percent(saved)} of" if saved >= 0.0 else f"costs {percent(-saved)} more than"
+    limits = quality["cost_interval"]
+    likely = "" if limits is None else f" (95 % interval {digits(limits[0])} to {digits(limits[1])})"
     return (
         f"Counting a miss as {_alarms(price)}, its errors cost {_alarms(1000.0 * with_model / total)} per "
-        f"1,000 rows. That {verb} the cost of {habit}, the better of the two policies without a model."
+        f"1,000 rows{likely}. That {verb} the cost of {habit}, the better of the two policies without a model."
     )
 
 

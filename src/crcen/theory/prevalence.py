@@ -7,8 +7,8 @@ from scipy.optimize import brentq
 from scipy.stats import chi2
 
 from crcen.exceptions import InvalidInput
-from crcen.theory.intervals import LEVEL, Interval
-from crcen.theory.rows import Array
+from crcen.theory.intervals import LEVEL, Interval, design_effect
+from crcen.theory.rows import Array, Clusters
 
 _MOST_STEPS = 2_000
 
@@ -20,27 +20,33 @@ def shifted_probabilities(p: Array, trained: Array, shares: Array) -> Array:
 
 
 def estimate_shares(
-    p: Array, trained: Array, *, level: float = LEVEL, uncertainty: Array | None = None
+    p: Array,
+    trained: Array,
+    *,
+    level: float = LEVEL,
+    uncertainty: Array | None = None,
+    clusters: Clusters | None = None,
 ) -> tuple[Interval, ...]:
     """Maximum-likelihood class shares of rows without labels under label shift, with likelihood-ratio intervals.
 
     By EM (Saerens, Latinne and Decaestecker 2002) from calibrated probabilities (n, K). ``uncertainty`` (K,) is the
-    model's own error in log-odds, which makes the intervals longer.
+    model's own error in log-odds, which makes the intervals longer. So do ``clusters`` of rows that depend on each
+    other: by the design effect of the score of a share.
     """
     if p.ndim != 2 or len(p) < 1 or trained.shape != (p.shape[1],) or not (trained > 0.0).all():
         raise InvalidInput(f"shares need probabilities (n, K) and K shares above 0, got {p.shape} and {trained.shape}")
     ratio, n_classes = p / (trained / trained.sum()), p.shape[1]
     shares, top = _maximise(ratio, trained / trained.sum())
-    drop = float(chi2.ppf(level, 1)) / 2.0
-    found = []
+    posterior, found = shifted_probabilities(p, trained / trained.sum(), np.maximum(shares, 1e-12)), []
     for k in range(n_classes):
+        drop = float(chi2.ppf(level, 1)) / 2.0 * design_effect(posterior[:, k], np.ones(len(p)), clusters)
         ends = []
         for outer in (0.0, 1.0):
             if abs(shares[k] - outer) < 1e-9:
                 ends.append(outer)
                 continue
 
-            def surplus(value: float, k: int = k) -> float:
+            def surplus(value: float, k: int = k, drop: float = drop) -> float:
                 return _profile(ratio, shares, k, value) - top + drop
 
             edge = 1e-9 if outer == 0.0 else 1.0 - 1e-9
