@@ -200,6 +200,37 @@ class TestWatch:
         assert (code, len(err.splitlines())) == (1, 1)
         assert "is a damaged state of a watch" in err
 
+    @pytest.mark.parametrize(
+        ("place", "value"),
+        [
+            *((("history", 0, "call"), value) for value in (0, 7)),
+            *((("history", 0, name), value) for name in ("rows", "labelled") for value in (-5, 10**7, "many", None)),
+            *((("history", 0, "held"), value) for value in (-5, "many", None)),
+            *((("history", 0, "decided", "yes"), value) for value in (-5, 10**7, "many")),
+            *((("history", 0, "decided"), value) for value in ([], 3, "many")),
+            *((("history", 0, "alarm_share"), value) for value in ("many", [], 10**400)),
+            *((("history", 0, "expected", "precision", "low"), value) for value in ("many", [])),
+            *((("labels", "tracks", 0, "history", 0, name), 10**7) for name in ("n_rows", "batch")),
+            (("labels", "tracks", 0, "history", 0, "counts", 0), 10**7),
+            (("n_calls",), 10**7),
+        ],
+    )
+    def test_invalid_counts_of_a_call_are_one_sentence(self, run, tmp_path, place, value):
+        state = tmp_path / "watch.json"
+        run("monitor", draw(200, 12), "--state", state)
+        stored = json.loads(state.read_text())
+        inside = stored
+        for key in place[:-1]:
+            inside = inside[key]
+        assert place[-1] in inside or isinstance(inside, list)
+        inside[place[-1]] = value
+        state.write_text(json.dumps(stored))
+        before = state.read_bytes()
+        code, _, err = run("monitor", draw(200, 13), "--state", state, "--page", tmp_path / "page.html")
+        assert (code, len(err.splitlines())) == (1, 1)
+        assert "is a damaged state of a watch" in err
+        assert state.read_bytes() == before
+
     def test_four_processes_lose_no_update(self, home, tmp_path):
         running = []
         for number in range(4):

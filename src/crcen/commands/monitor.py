@@ -561,7 +561,7 @@ def read_state(path: Path, model: FittedModel) -> MonitorState:
     try:
         _check_state(**{name: state[name] for name in ("false_alarm_rate", "n_calls", "history")})
         monitor = KeyEquationMonitor.from_state(state["labels"], model)
-    except (InvalidInput, KeyError, TypeError, ValueError) as error:
+    except (InvalidInput, KeyError, TypeError, ValueError, OverflowError) as error:
         raise InvalidInput(f"{path} is a damaged state of a watch ({error}): begin a new one.") from error
     parts = (state["n_calls"], state["history"], state.get("declared"))
     return MonitorState(state["model"], state["false_alarm_rate"], monitor, *parts)
@@ -571,14 +571,23 @@ def _check_state(false_alarm_rate: Any, n_calls: Any, history: Any) -> None:
     """Reject values that later calls and the page cannot use."""
     if not 0.0 < false_alarm_rate < 1.0 or type(n_calls) is not int or n_calls < len(history):
         raise ValueError(f"false_alarm_rate is {false_alarm_rate!r}, n_calls is {n_calls!r}")
-    for call in history:
-        if any(type(call[name]) is not int or call[name] < 0 for name in ("call", "rows", "labelled")):
-            raise ValueError("call, rows and labelled of a call must be whole numbers from 0")
+    for number, call in enumerate(history, n_calls - len(history) + 1):
+        decided = [*dict(call["decided"]).values()]
+        counts = [*(call[name] for name in ("rows", "labelled", "held")), *decided]
+        if any(type(count) is not int or count < 0 for count in counts):
+            raise ValueError(f"rows, labelled, held and decided of call {number} must be whole numbers from 0")
+        if call["call"] != number or call["labelled"] > call["rows"] or sum(decided) > call["rows"]:
+            raise ValueError(f"the counts of call {number} contradict each other")
         lost = {"when", "unlike", "alarm_share", "is_alarm"} - {*call}
-        lost |= {"precision", "recall", "cost_per_1000"} - {*call["expected"]}
         if lost:
             raise ValueError(f"a call lacks {min(lost)}")
+        figures = [call["expected"][name] for name in ("precision", "recall", "cost_per_1000")]
+        values = [one[end] for one in figures if one is not None for end in ("value", "low", "high")]
+        if not all(value is None or math.isfinite(value) for value in [call["alarm_share"], *values]):
+            raise ValueError(f"alarm_share and expected of call {number} must be finite numbers")
         _hashes_from(call["row_hashes"])
+    if not history and n_calls:
+        raise ValueError(f"n_calls is {n_calls!r}, but no call is in history")
 
 
 # -- page ------------------------------------------------------------------------------------------------------------

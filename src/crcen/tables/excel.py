@@ -202,7 +202,10 @@ def _checked_archive(path: str, name: str) -> str | None:
                 if part.filename.lower().endswith((".xml", ".rels")):
                     for block in _blocks(archive, part.filename):  # to its end, so that its sizes are checked
                         if b"<!DOCTYPE" in block or b"<!ENTITY" in block:
-                            raise InvalidInput(f"{name} is not safe to read: {part.filename} defines entities.")
+                            raise InvalidInput(
+                                f"{name} is not safe to read: {part.filename} defines entities; save it again, or as "
+                                f"CSV."
+                            )
             if "content.xml" in archive.namelist():
                 _check_open_document(archive, name)
                 return None
@@ -241,7 +244,10 @@ def _check_sheet(path: str | None, number: int, file: DataFile, notes: list[str]
         for block in _blocks(archive, sheet):
             found = _CELL.findall(block)
             if len(found) != len(_CELL_START.findall(block)):
-                raise InvalidInput(f"{name} is not safe to read: {sheet} has cells that are not written as usual.")
+                raise InvalidInput(
+                    f"{name} is not safe to read: {sheet} has cells that are not written as usual; save it again, or "
+                    f"as CSV."
+                )
             filled = [one for one in found if not one[2]]
             n_cells += len(filled)
             has_places = has_places and all(one[0] for one in filled)

@@ -428,6 +428,9 @@ class KeyEquationMonitor(ShownInOneLine):
             made._tracks[name].restore(track)
         made.alarms = [DriftAlarm.from_plain(alarm) for alarm in stored.parts("alarms")]
         made.n_batches = stored.count("n_batches")
+        batches = [one.batch for track in made._tracks.values() for one in track.history]
+        if max(batches, default=0) > made.n_batches:
+            refuse(f"hold readings of its {made.n_batches} batches, got one of batch {max(batches)}")
         made._weight_unit = stored.number("weight_unit")
         held, audits = stored.item("cohorts"), stored.item("audits")
         made._cohorts = None if held is None else Cohorts.from_state(Stored(held), made.segments, n_classes)

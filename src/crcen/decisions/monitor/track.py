@@ -70,6 +70,8 @@ class MonitorReading:
         counts = stored.numbers("counts", n_classes)
         if any(count < 0 or count != int(count) for count in counts):
             refuse(f"hold whole numbers from 0 as 'counts', got {short(counts)}")
+        if sum(counts) != stored.number("n_rows"):
+            refuse(f"hold 'counts' that sum to the rows, got {short(counts)}")
         values = {name: tuple(stored.numbers(name, n_tests(n_classes), or_nan=True)) for name in names}
         return stored.record(cls, counts=tuple(int(count) for count in counts), **values)
 
