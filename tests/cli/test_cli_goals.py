@@ -78,6 +78,17 @@ def test_a_guarantee_from_a_file_of_labelled_rows(predict, folder):
     assert "needs at least 299 positive rows" in err
 
 
+@pytest.mark.parametrize(("option", "value"), [("precision", 0.5), ("recall", 0.8), ("capacity", 20)])
+def test_a_goal_without_a_confidence_says_how_often_it_is_missed(crcen_command, folder, option, value):
+    command = ("evaluate", folder / "model.crcen", folder / "test.csv", "--resamples", 20, f"--{option}", value)
+    is_floor, sentence = option != "capacity", f"new rows miss this {option} in 50 to "
+    assert (sentence in crcen_command(*command)[1]) is is_floor
+    stated = json.loads(crcen_command(*command, "--json")[1])["chosen"]["misses"]
+    assert stated.startswith(sentence) if is_floor else stated is None
+    if option == "recall":
+        assert sentence not in crcen_command(*command, "--confidence", 0.8)[1]
+
+
 def test_a_fit_takes_a_goal_and_writes_its_report(crcen_command, folder, tmp_path):
     out = (tmp_path / "m.crcen", tmp_path / "r.html")
     code, said, err = crcen_command(

@@ -45,6 +45,7 @@ class ChosenWeighting(ShownInOneLine):
     level: float
     rate: float | None = None  # rows a day
     confidence: float | None = None  # of a guarantee
+    misses: str = ""  # how often new rows miss the goal
 
     @property
     def average_price(self) -> float:
@@ -60,7 +61,8 @@ class ChosenWeighting(ShownInOneLine):
             name: dict(zip(("value", "low", "high"), (v if math.isfinite(v) else None for v in three), strict=True))
             for name, three in values.items()
         }
-        return {"goal": self.target, "confidence": self.confidence, "threshold": self.threshold, **plain}
+        stated = {"goal": self.target, "confidence": self.confidence, "misses": self.misses or None}
+        return {**stated, "threshold": self.threshold, **plain}
 
     def __str__(self) -> str:
         def line(name: str, value: float, interval: Interval) -> str:
@@ -83,6 +85,7 @@ class ChosenWeighting(ShownInOneLine):
         brackets = f"  in brackets: {100 * self.level:g} % intervals"
         if self.confidence is None:
             lines.append(f"{brackets}; those of the last catch are of the choice itself")
+            lines += [f"  {self.misses}"] if self.misses else []
         else:
             lines += [brackets, "  guaranteed for this very model on new rows like these; a refit voids it"]
         return "\n".join(lines)
@@ -219,6 +222,7 @@ def choose_on(
         level=level,
         rate=rate,
         confidence=goal.confidence,
+        misses=goal.misses if goal.confidence is None else "",
         **intervals,
     )
 
