@@ -286,9 +286,11 @@ def _numbers(before: ColumnProfile, tally: _Tally, level: float) -> Difference |
     distance = float(np.abs(tally.at_most / n - before.below / n_before).max())
     is_far = distance >= UNLIKE_DISTANCE and kolmogorov_smirnov(distance, n, n_before) < level
     mean, name = (tally.total + tally.excess) / n, before.name
-    if (is_outside or is_far) and before.kind == "number" and _scale(mean, before.mean):
-        ratio = _scale(mean, before.mean)
-        message = f"{name} is {ratio:.3g} times as large as in training (mean {mean:.4g} here, {before.mean:.4g} there)"
+    ratio = _scale(mean, before.mean)
+    if (is_outside or is_far) and before.kind == "number" and ratio is not None:
+        times = f"{ratio:,.0f}" if ratio >= 1000.0 else f"{ratio:.3g}"
+        means = [f"{one:,.0f}" if 1e4 <= abs(one) < 1e15 else f"{one:.4g}" for one in (mean, before.mean)]
+        message = f"{name} is {times} times as large as in training (mean {means[0]} here, {means[1]} there)"
         return Difference(name, "scale", mean, before.mean, f"{message}: is it in the same unit?")
     if is_outside:
         low, high = (_shown(edge, before.kind) for edge in (before.edges[0], before.edges[-1]))
