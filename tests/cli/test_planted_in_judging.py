@@ -204,7 +204,8 @@ class TestWatch:
         ("place", "value"),
         [
             *((("history", 0, "call"), value) for value in (0, 7)),
-            *((("history", 0, name), value) for name in ("rows", "labelled") for value in (-5, 10**7, "many", None)),
+            *((("history", 0, name), value) for name in ("rows", "labelled") for value in (-5, "many", None)),
+            (("history", 0, "labelled"), 10**7),
             *((("history", 0, "held"), value) for value in (-5, "many", None)),
             *((("history", 0, "decided", "yes"), value) for value in (-5, 10**7, "many")),
             *((("history", 0, "decided"), value) for value in ([], 3, "many")),

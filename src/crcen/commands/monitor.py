@@ -561,7 +561,7 @@ def read_state(path: Path, model: FittedModel) -> MonitorState:
     try:
         _check_state(**{name: state[name] for name in ("false_alarm_rate", "n_calls", "history")})
         monitor = KeyEquationMonitor.from_state(state["labels"], model)
-    except (InvalidInput, KeyError, TypeError, ValueError, OverflowError) as error:
+    except (InvalidInput, AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise InvalidInput(f"{path} is a damaged state of a watch ({error}): begin a new one.") from error
     parts = (state["n_calls"], state["history"], state.get("declared"))
     return MonitorState(state["model"], state["false_alarm_rate"], monitor, *parts)
@@ -572,7 +572,7 @@ def _check_state(false_alarm_rate: Any, n_calls: Any, history: Any) -> None:
     if not 0.0 < false_alarm_rate < 1.0 or type(n_calls) is not int or n_calls < len(history):
         raise ValueError(f"false_alarm_rate is {false_alarm_rate!r}, n_calls is {n_calls!r}")
     for number, call in enumerate(history, n_calls - len(history) + 1):
-        decided = [*dict(call["decided"]).values()]
+        decided = [*call["decided"].values()]
         counts = [*(call[name] for name in ("rows", "labelled", "held")), *decided]
         if any(type(count) is not int or count < 0 for count in counts):
             raise ValueError(f"rows, labelled, held and decided of call {number} must be whole numbers from 0")
