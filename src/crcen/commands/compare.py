@@ -485,7 +485,8 @@ def _add(evidence: _Evidence, pair: _Pair, rows: _Rows, name: str, audit: str | 
         raise InvalidInput(f"the rows of {name} are already part of this comparison: name other rows.")
     for column, cells in used.groups.items():
         if len(set(cells)) > _MOST_GROUPS:
-            raise InvalidInput(f"groups must have at most {_MOST_GROUPS} values: {column} has {len(set(cells))}.")
+            held = f"{column} has {len(set(cells))}"
+            raise InvalidInput(f"groups must have at most {_MOST_GROUPS} values: {held}.", parameter="groups")
     evidence.batches.append(rows.digest)
     evidence.add(pair, used)
     if len(evidence.groups()) > 10 * _MOST_GROUPS:

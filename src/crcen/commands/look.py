@@ -265,7 +265,8 @@ def _rows(source: Source, target: str | None, positive: Any, audited: str | None
     if audited is not None:
         if target is None or target == audited:
             raise InvalidParameter(
-                f"audit_probability= needs target=, another column: got {target!r}.", parameter=("audit_probability",)
+                f"audit_probability= needs target=, another column: got {target!r}.",
+                parameter=("audit_probability", "target"),
             )
         check_column(audited, source.columns, "audit_probability", source.name)
     frame, notes = source.numbered(), source.notes

@@ -93,7 +93,7 @@ def plan_trees(
         raise InvalidParameter(
             f"memory must have room for {2 * SETTING.leaf_rows} rows of {n_bytes // max(1, n_rows)} bytes: got "
             f"{memory_bytes:,} bytes; give more, or use learner='networks'.",
-            parameter="memory",
+            parameter=("memory", "learner"),
         )
     return replace(plan, share=share, n_bytes=int(share * n_bytes))
 

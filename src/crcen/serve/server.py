@@ -82,7 +82,7 @@ class Settings:
                 f"audit must be a share from 0 to 1, such as 1%: got {self.audit:g}.", parameter="audit"
             )
         if self.default_action is not None and not self.audit:
-            raise InvalidParameter("default_action must go with audit=.", parameter="default_action")
+            raise InvalidParameter("default_action must go with audit=.", parameter=("default_action", "audit"))
         if (self.log_inputs or self.audit) and self.log is None:
             raise InvalidParameter("log_inputs and audit need log=, the decision log.", parameter=("log_inputs", "log"))
 
