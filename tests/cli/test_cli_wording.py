@@ -60,6 +60,7 @@ def places(tmp_path_factory):
         ("predict m.crcen lacks.csv --out {home}/s.csv", "lacks"),
         ("predict m.crcen a.csv --out {home}/s.ods", ".csv, .tsv, .parquet or .xlsx"),
         ("evaluate n.crcen a.csv", "--target"),
+        ("plan m.crcen a.csv --drift 0", "--drift must be"),
         ("report n.crcen a.csv --out {home}/r.html", "--target"),
         ("evaluate m.crcen a.csv --target kind", "that of training was bad"),
     ],

@@ -175,6 +175,7 @@ def test_what_cannot_be_compared_is_refused_and_nothing_is_written(tmp_path):
     refused("between 0 and 1", frame.assign(old_worn=2.0))
     refused("must be a column", probability_old="nothing")
     refused("named together", probability_old=None)
+    refused("positive must go with columns", probability_old=None, probability_new=None)
     refused("confidence must be", confidence=1.0)
     refused("no row with a value", frame.assign(state=None))
     compared(frame, state=state)

@@ -308,6 +308,11 @@ def compare_models(
             parameter=("probability_old", "probability_new"),
         )
     if probability_old is None or probability_new is None:
+        if positive is not None:
+            raise InvalidParameter(
+                f"positive must go with columns of probabilities, since models know theirs: got {positive!r}.",
+                parameter="positive",
+            )
         if old is None or new is None:
             raise InvalidParameter(
                 "a comparison needs two models, or the columns probability_old= and probability_new=.",

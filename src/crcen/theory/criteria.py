@@ -72,7 +72,9 @@ def parse_criteria(texts: Sequence[str], classes: Sequence[object], positive: in
     for text in texts:
         one = _parsed(" ".join(str(text).split()), classes, positive)
         if any((one.metric, one.column) == (other.metric, other.column) for other in found):
-            raise InvalidParameter(f"require must state each criterion once: got {one.text!r} again.")
+            raise InvalidParameter(
+                f"require must state each criterion once: got {one.text!r} again.", parameter="require"
+            )
         found.append(one)
     return tuple(found)
 
@@ -83,7 +85,9 @@ def _parsed(text: str, classes: Sequence[object], positive: int | None) -> Crite
         return Criterion(plain_text, text=plain_text)
     share, cost = _SHARE.fullmatch(text), _COST.fullmatch(text)
     if share is None and cost is None:
-        raise InvalidParameter(f"require must be a criterion that has a test ({SYNTAX}): got {text!r}.")
+        raise InvalidParameter(
+            f"require must be a criterion that has a test ({SYNTAX}): got {text!r}.", parameter="require"
+        )
     sign, number = (share[3], share[4]) if share is not None else (cost[2], cost[3])  # type: ignore[index]
     allowed = ("≥", ">=") if share is not None else ("≤", "<=")
     if sign not in allowed:

@@ -35,7 +35,7 @@ def labels_for_drift(
     """Labelled rows with which the residual test finds a drift d: n = 1 / (j[(d / (z_{1−α/2} + z_power))² − σ²])."""
     _share(power, "power"), _share(level, "level")
     if not (math.isfinite(drift) and drift != 0.0):
-        raise InvalidParameter(f"drift must be a finite number other than 0, got {drift:g}")
+        raise InvalidParameter(f"drift must be a finite number other than 0, got {drift:g}", parameter="drift")
     information = _information(p, weights, k)
     room = (drift / float(norm.isf(level / 2.0) + norm.ppf(power))) ** 2 - uncertainty**2
     return math.ceil(1.0 / (information * room)) if room > 0.0 and information > 0.0 else math.inf
