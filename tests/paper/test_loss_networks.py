@@ -1,4 +1,4 @@
-"""Networks with the losses of other papers: learning, stacking, probabilities and the specifics of each."""
+"""Networks with the losses of other papers: learning, probabilities and the specifics of each."""
 
 import pickle
 
@@ -20,7 +20,6 @@ from crcen.paper.loss_networks import (
     MeanSquaredFalseErrorClassifier,
     OneSidedRegressionClassifier,
     _WeightedSquaredError,
-    fit_together,
 )
 
 ALL = [
@@ -61,27 +60,6 @@ def test_network_learns_repeats_and_pickles(model, n_classes):
     np.testing.assert_array_equal(clone(model).set_params(**LIGHT).fit(X, y).predict_proba(X), p)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict_proba(X), p)
     assert fitted.decision_function(X).shape == ((400,) if n_classes == 2 else (400, 3))
-
-
-@named(
-    [
-        OneSidedRegressionClassifier(),
-        LearnedCostClassifier(),
-        ClassRectificationClassifier(),
-        FocalClassifier(),
-        MeanSquaredFalseErrorClassifier(),
-        EmbeddedNeighboursClassifier(cluster_size=60),
-    ]
-)
-def test_network_of_a_stack_ends_as_it_does_alone(model):
-    X, y = table(2)
-    light = {**LIGHT, "max_epochs": 3}
-    stack = [clone(model).set_params(**light | {"hidden": (h,), "l2": l2}) for h in (4, 8) for l2 in (1e-4, 0.3)]
-    fit_together(stack, X, y)
-    for fitted in stack:
-        alone = clone(fitted).fit(X, y)
-        np.testing.assert_allclose(fitted.decision_function(X), alone.decision_function(X), atol=2e-4)
-    assert len({fitted.decision_function(X[:1]).tobytes() for fitted in stack}) == 4
 
 
 def test_failed_fit_leaves_the_last_one_unchanged():

@@ -1,11 +1,9 @@
 """Networks trained by the losses of other papers: SOSR, CoSen, CRL, LMLE, MSFE, focal, LDAM and others.
 
-`LossNetwork` prepares rows and answers; a subclass states its loss. `train_stack` is the only training loop: networks
-of one shape on the same rows are trained as one stack.
+`LossNetwork` prepares rows, trains and answers; a subclass states its loss.
 """
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -47,9 +45,6 @@ class LossNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes.
     """
 
-    _loss_is_of_rows = True  # the loss is a mean over independent rows: one call serves a whole stack
-    _can_stack = True
-
     hidden: object = (32,)
     l2: float = 1e-4
     max_epochs: int | None = None
@@ -89,34 +84,53 @@ class LossNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Train on rows X with labels y of two classes or more."""
         with transactional_fit(self):
-            inputs, classes, seed = self._prepare(X, y)
-            train_stack([self], inputs, self._targets(inputs, classes), [seed])
-            self._complete(inputs, classes)
+            rows, labels = check_rows(self, X, y, reset=True)
+            self.classes_ = check_classes(labels)
+            classes = np.searchsorted(self.classes_, labels).astype(np.int64)
+            self.counts_ = np.bincount(classes).astype(np.float64)
+            self.mean_, spread = rows.mean(axis=0), rows.std(axis=0)
+            self.scale_ = np.where(spread > 0, spread, 1.0)
+            self._rng = check_random_state(self.random_state)
+            self._seed = int(self._rng.randint(2**31 - 1))
+            inputs = self._inputs(rows)
+            self._train(inputs, self._targets(inputs, classes))
+            self._finish(inputs, classes)
+            del self._rng, self._seed
+            worth = self._decides_at()
+            if worth is not None:
+                rare = int(self.counts_[1] <= self.counts_[0]) if len(self.counts_) == 2 else None
+                self.weighting_ = Price(np.asarray(worth, dtype=np.float64), self.counts_, None, rare)
+                if rare is not None:
+                    self.pos_label_ = self.classes_[rare]
         return self
 
-    def _prepare(self, X: ArrayLike, y: ArrayLike) -> tuple[Inputs32, Index, int]:
-        """Inputs, class numbers and a seed."""
-        rows, labels = check_rows(self, X, y, reset=True)
-        self.classes_ = check_classes(labels)
-        classes = np.searchsorted(self.classes_, labels).astype(np.int64)
-        self.counts_ = np.bincount(classes).astype(np.float64)
-        self.mean_, spread = rows.mean(axis=0), rows.std(axis=0)
-        self.scale_ = np.where(spread > 0, spread, 1.0)
-        self._rng = check_random_state(self.random_state)
-        self._seed = int(self._rng.randint(2**31 - 1))
-        return self._inputs(rows), classes, self._seed
-
-    def _complete(self, inputs: Inputs32, classes: Index) -> None:
-        self._finish(inputs, classes)
-        del self._rng, self._seed
-        worth, counts = self._decides_at(), self.counts_
-        if worth is None:
-            return
-        worth = np.asarray(worth, dtype=np.float64)
-        rare = int(counts[1] <= counts[0]) if len(counts) == 2 else None
-        self.weighting_ = Price(worth, counts, None, rare)
-        if rare is not None:
-            self.pos_label_ = self.classes_[rare]
+    def _train(self, X: Inputs32, target: Index) -> None:
+        """Adam with a one-cycle learning rate; sets ``module_``."""
+        schedule = group("schedule", self.schedule, Schedule, "learning_rate=0.02").in_batches()
+        own = {"l2": self.l2, "max_epochs": self.max_epochs, "encoding": "standard"}
+        recipe = Recipe.of(schedule, Inputs(standardize=False), hidden=(), balance=False, **own).settled(len(X))
+        rate, epochs, device = recipe.learning_rate, int(recipe.max_epochs or 0), find_device(self.device)
+        shuffle = np.random.default_rng(np.random.SeedSequence([self._seed, self._seed]))
+        count = n_batches(len(X), recipe.batch_rows)
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.manual_seed(self._seed)
+            net = _network(X.shape[1], layer_sizes("hidden", self.hidden), self._n_outputs()).to(device)
+            loss = self._loss().to(device)
+            inputs, targets = torch.from_numpy(X).to(device), torch.from_numpy(target).to(device)
+            optimizer = torch.optim.Adam(net.parameters(), lr=rate)
+            matrices = [weights for weights in net.parameters() if weights.ndim == 2]
+            for epoch in range(epochs):
+                for number, part in enumerate(np.array_split(shuffle.permutation(len(X)), count)):
+                    optimizer.param_groups[0]["lr"] = rate * one_cycle((epoch * count + number + 1) / (count * epochs))
+                    rows = torch.from_numpy(part).to(device)
+                    squares = torch.stack([weights.square().sum() for weights in matrices]).sum()
+                    objective = loss(net(inputs[rows]), targets[rows]) * (count * len(part) / len(X))
+                    optimizer.zero_grad()
+                    (objective + 0.5 * recipe.l2 * squares).backward()
+                    optimizer.step()
+                with torch.no_grad():
+                    self._after_epoch(net, loss, inputs, targets)
+        self.module_ = net.cpu().eval()
 
     def _inputs(self, X: Array) -> Inputs32:
         return np.asarray((X - self.mean_) / self.scale_, dtype=np.float32)
@@ -142,114 +156,6 @@ class LossNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         logits = self._logits(self._outputs(X))
         parts = np.exp(logits - logits.max(axis=1, keepdims=True))
         return parts / parts.sum(axis=1, keepdims=True)
-
-
-# -- training --------------------------------------------------------------------------------------------------------
-
-
-def fit_together(models: Sequence[LossNetwork], X: ArrayLike, y: ArrayLike) -> None:
-    """Fit networks of one class on the same rows; those with the same hidden layers as one stack.
-
-    They may differ in ``hidden``, ``l2`` and ``random_state``. A stack draws its batches by the seed of its first
-    network; a network with that seed ends as it does alone, up to rounding.
-    """
-    if not models[0]._can_stack:
-        for model in models:
-            model.fit(X, y)
-        return
-    for hidden in dict.fromkeys(layer_sizes("hidden", model.hidden) for model in models):
-        stack = [model for model in models if layer_sizes("hidden", model.hidden) == hidden]
-        prepared = [model._prepare(X, y) for model in stack]
-        inputs, classes, _ = prepared[0]
-        train_stack(stack, inputs, classes, [seed for _, _, seed in prepared])
-        for model in stack:
-            model._complete(inputs, classes)
-
-
-def train_stack(models: Sequence[LossNetwork], X: Inputs32, target: Index, seeds: Sequence[int]) -> None:
-    """Train networks of one shape on the same rows; set ``module_``."""
-    first = models[0]
-    recipes = [_recipe(model).settled(len(X)) for model in models]
-    rate, epochs = recipes[0].learning_rate, int(recipes[0].max_epochs or 0)
-    device = find_device(first.device)
-    nets, own_losses = [], []
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        for model, seed in zip(models, seeds, strict=True):
-            torch.manual_seed(seed)
-            nets.append(_network(X.shape[1], layer_sizes("hidden", model.hidden), model._n_outputs()).to(device))
-            own_losses.append(model._loss().to(device))
-        torch.manual_seed(seeds[0])
-        stack = _Stack(nets, [recipe.l2 for recipe in recipes]).to(device)
-        inputs, targets = torch.from_numpy(X).to(device), torch.from_numpy(target).to(device)
-        optimizer = torch.optim.Adam(stack.parameters(), lr=rate)
-        shuffle = np.random.default_rng(np.random.SeedSequence([seeds[0], seeds[0]]))
-        count = n_batches(len(X), recipes[0].batch_rows)
-        for epoch in range(epochs):
-            for number, part in enumerate(np.array_split(shuffle.permutation(len(X)), count)):
-                optimizer.param_groups[0]["lr"] = rate * one_cycle((epoch * count + number + 1) / (count * epochs))
-                rows = torch.from_numpy(part).to(device)
-                outputs, own = stack(inputs[rows]), targets[rows]
-                if first._loss_is_of_rows:
-                    total = len(models) * own_losses[0](outputs.flatten(0, 1), own.repeat(len(models)))
-                else:
-                    total = sum(loss(out, own) for loss, out in zip(own_losses, outputs, strict=True))
-                objective = total * (count * len(part) / len(X)) + stack.penalty()
-                optimizer.zero_grad()
-                objective.backward()
-                optimizer.step()
-            stack.hand_back(nets)
-            for model, net, loss in zip(models, nets, own_losses, strict=True):
-                with torch.no_grad():
-                    model._after_epoch(net, loss, inputs, targets)
-    for model, net in zip(models, nets, strict=True):
-        model.module_ = net.cpu().eval()
-
-
-def _recipe(model: LossNetwork) -> Recipe:
-    """The checked settings of a network."""
-    schedule = group("schedule", model.schedule, Schedule, "learning_rate=0.02").in_batches()
-    own = {"l2": model.l2, "max_epochs": model.max_epochs, "encoding": "standard"}
-    return Recipe.of(schedule, Inputs(standardize=False), hidden=(), balance=False, **own)
-
-
-class _Stack(nn.Module):
-    """Networks of one shape as a few tensors; outputs are (network, row, output)."""
-
-    l2: Tensor
-
-    def __init__(self, nets: Sequence[nn.Module], penalties: Sequence[float]) -> None:
-        super().__init__()
-        layers = [_linear_layers(net) for net in nets]
-        self.weights = nn.ParameterList(
-            torch.stack([layer.weight.detach().T for layer in same]) for same in zip(*layers, strict=True)
-        )
-        self.biases = nn.ParameterList(
-            torch.stack([layer.bias.detach()[None] for layer in same]) for same in zip(*layers, strict=True)
-        )
-        self.register_buffer("l2", torch.tensor(penalties, dtype=torch.float32))
-
-    def forward(self, rows: Tensor) -> Tensor:
-        hidden = rows.expand(len(self.l2), *rows.shape)
-        for number, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            hidden = torch.baddbmm(bias, hidden.relu() if number else hidden, weight)
-        return hidden
-
-    def penalty(self) -> Tensor:
-        """Σ ½·l2·‖W‖² over the networks."""
-        squares = torch.stack([weight.square().sum(dim=(1, 2)) for weight in self.weights]).sum(dim=0)
-        return 0.5 * (self.l2 * squares).sum()
-
-    @torch.no_grad()
-    def hand_back(self, nets: Sequence[nn.Module]) -> None:
-        """Copy the parameters into the modules that they came from."""
-        for number, net in enumerate(nets):
-            for layer, weight, bias in zip(_linear_layers(net), self.weights, self.biases, strict=True):
-                layer.weight.copy_(weight[number].T)
-                layer.bias.copy_(bias[number, 0])
-
-
-def _linear_layers(net: nn.Module) -> list[nn.Linear]:
-    return [layer for layer in net.modules() if isinstance(layer, nn.Linear)]
 
 
 def _network(n_inputs: int, hidden: tuple[int, ...], n_outputs: int) -> nn.Sequential:
@@ -342,8 +248,6 @@ class MeanSquaredFalseErrorClassifier(LossNetwork):
 
     Wang, Liu, Wu, Cao, Meng, Kennedy, "Training deep neural networks on imbalanced data sets", IJCNN 2016.
     """
-
-    _loss_is_of_rows = False  # each network has its own weights
 
     def _loss(self) -> nn.Module:
         loss = _WeightedSquaredError(len(self.counts_))
@@ -450,7 +354,6 @@ class LearnedCostClassifier(LossNetwork):
     Chosen here: μ = 0 and σ = 1, a step of .1, at most 1,000 rows for separability.
     """
 
-    _loss_is_of_rows = False  # each network learns its own costs
     _why_no_posterior = "learns costs inside its softmax, which no known map takes out"
 
     def _loss(self) -> nn.Module:
@@ -481,7 +384,6 @@ class ClassRectificationClassifier(LossNetwork):
     See `crcen.paper.losses.ClassRectificationLoss`. The outputs are no posterior: calibrate them.
     """
 
-    _loss_is_of_rows = False  # triplets are of one network
     _why_no_posterior = "adds triplets to cross entropy, which no known map takes out"
 
     def _loss(self) -> nn.Module:
@@ -506,8 +408,6 @@ class EmbeddedNeighboursClassifier(LossNetwork):
     """
 
     _why_no_posterior = "decides by distances to neighbours, which are no probabilities"
-    _loss_is_of_rows = False
-    _can_stack = False  # each network has its own clusters
 
     n_dimensions: int = 16
     cluster_size: int = 200

@@ -1,11 +1,12 @@
 """The paper's protocol: stratified splits, and a cross-validated search of each method's settings.
 
-Methods whose networks the engine trains are searched as stacks; the others are fitted one by one (or as stacks of
-`crcen.paper.loss_networks`) on the same folds, with as many settings and the same score.
+Methods whose networks the engine trains are searched as stacks; the others are fitted one by one on the same folds,
+with as many settings and the same score.
 """
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -241,36 +242,15 @@ def fold_scores(
     count = min(int(settings["search_networks"]), tuning.networks or int(settings["search_networks"]))
     scores = np.full((len(metrics), len(grid), len(folds), count), -np.inf)
     for fold, (train, held_out) in enumerate(folds):
-        models = {
-            (i, network): method.make(
-                **params_of(tuning, setting, settings, settings["seed"] + network), **tuning.lighter
-            )
-            for i, setting in enumerate(grid)
-            for network in range(count)
-        }
         price = _price("balanced", y[train])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the row of the final fit reports limits on rows
-            for (i, network), model in _fitted(models, X[train], y[train]).items():
+        for i, network in np.ndindex(len(grid), count):
+            params = params_of(tuning, grid[i], settings, settings["seed"] + network)
+            with warnings.catch_warnings(), suppress(ValueError, TrainingFailed):  # a price or shape it cannot use
+                warnings.simplefilter("ignore")  # the row of the final fit reports limits on rows
+                model = method.make(**params, **tuning.lighter).fit(X[train], y[train])
                 own = [_model_score(model, tuning, X[held_out], y[held_out], price, metric) for metric in metrics]
                 scores[:, i, fold, network] = own
     return scores
-
-
-def _fitted(models: Mapping[tuple[int, int], Classifier], X: Array, y: Index) -> dict[tuple[int, int], Classifier]:
-    """The models that could be fitted; networks with their own loss as stacks."""
-    from crcen.paper.loss_networks import LossNetwork, fit_together
-
-    if all(isinstance(model, LossNetwork) for model in models.values()):
-        fit_together(list(models.values()), X, y)
-        return dict(models)
-    done = {}
-    for key, model in models.items():
-        try:
-            done[key] = model.fit(X, y)
-        except (ValueError, TrainingFailed):  # a price or a shape that the method cannot use
-            continue
-    return done
 
 
 def _model_score(model: Classifier, tuning: Tuning, X: Array, y: Index, price: Price, scoring: str) -> float:
