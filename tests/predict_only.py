@@ -9,8 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
+from smoke import mixed_table
 
 
 def command(*arguments, fails=False):
@@ -23,30 +22,13 @@ def command(*arguments, fails=False):
     return done.stdout + done.stderr
 
 
-def table(n):
-    """Numbers, categories, dates, text and missing cells."""
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame(
-        {
-            "amount": rng.gamma(2, 50, n).round(2),
-            "country": rng.choice(["NL", "NO", "DE"], n),
-            "day": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 365, n), unit="D"),
-            "note": rng.choice(["paid by card late", "paid by bank", "cash refund asked", "card refund"], n),
-        }
-    )
-    chance = 0.02 + 0.15 * (frame["country"] == "NO") + 0.15 * (frame["amount"] > 200)
-    frame["fraud"] = np.where(rng.random(n) < chance, "yes", "no")
-    frame["amount"] = frame["amount"].mask(rng.random(n) < 0.1)
-    return frame
-
-
 def main():
     """Fit or check."""
     folder = Path(sys.argv[-1])
     model, rows, scored = folder / "model.crcen", folder / "rows.csv", folder / "scored.csv"
     if "--fit" in sys.argv:
         folder.mkdir(parents=True, exist_ok=True)
-        table(400).to_csv(rows, index=False)
+        mixed_table(400, 0).to_csv(rows, index=False)
         command("fit", rows, "--target", "fraud", "--budget", "5", "--time-limit", "20", "--out", model)
         command("predict", model, rows, "--out", scored)
         return

@@ -17,8 +17,6 @@ from pathlib import Path
 
 import numpy as np
 
-from crcen.paper.methods import make_method
-
 
 def versions() -> None:
     """Print every installed version that the package states a bound for."""
@@ -108,6 +106,7 @@ def onnx(folder: Path) -> None:
 def baselines(folder: Path) -> None:
     """A method to compare with, by way of imbalanced-learn."""
     import crcen
+    from crcen.paper.methods import make_method
 
     dataset = crcen.load_dataset("abalone")
     make_method("adasyn").fit(dataset.X[:1500], dataset.y[:1500])

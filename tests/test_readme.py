@@ -57,62 +57,6 @@ def test_commands_of_the_readme_exist(word):
     assert done.stdout.strip()
 
 
-PAGE = """\
-# A page
-
-```python
-x = 1
-```
-
-<!-- skip -->
-```python
-raise RuntimeError
-```
-
-```console
-$ crcen reproduce table1 --out runs
-$ pip install crcen
-written to runs
-```
-
-```python
-assert x == 1
-y = x + 1
-```
-
-```pycon
->>> no
-```
-
-```python
->>> y
-2
-```
-"""
-
-
-def test_blocks_are_found_with_their_lines():
-    assert blocks(PAGE, "python", may_skip=True) == [
-        (4, "x = 1\n"),
-        (19, "assert x == 1\ny = x + 1\n"),
-        (28, ">>> y\n2\n"),
-    ]
-    assert len(blocks(PAGE, "python", may_skip=False)) == 4
-    assert commands(PAGE) == ["reproduce"]
-
-
-def test_blocks_share_one_namespace_and_name_their_line():
-    namespace = {}
-    for line, code in blocks(PAGE, "python", may_skip=True):
-        run(code, line, "page.md", namespace)
-    assert namespace["y"] == 2
-    with pytest.raises(ZeroDivisionError) as caught:
-        run("1 / 0\n", 7, "page.md", {})
-    assert caught.traceback[-1].lineno == 6  # counted from 0
-    with pytest.raises(AssertionError):
-        run(">>> 1\n2\n", 1, "page.md", {})
-
-
 def test_result_blocks_are_up_to_date():
     """Tables in the README and docs are the files of results/, word for word."""
     script = ROOT / "scripts" / "fill_pages.py"

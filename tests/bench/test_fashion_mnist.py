@@ -1,8 +1,6 @@
 """The benchmark of imbalanced images: what it draws and measures, and a small run of it."""
 
 import gzip
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,23 +21,6 @@ def test_classes_thin_out_by_the_stated_ratio():
     rows, y = images.training_rows("rare", labels, 0, 1.0)
     assert torch.bincount(y).tolist() == [30_000, 300]
     assert torch.equal(labels[rows] == 6, y.bool())
-
-
-def test_an_augmented_image_is_a_moved_one():
-    shapes = torch.zeros(40, 28, 28, dtype=torch.uint8)
-    shapes[:, 5:9, 10:12] = 7  # left of the middle
-    moved = images.augmented(shapes, torch.Generator().manual_seed(0))
-    assert (moved.long().sum((1, 2)) == 7 * 8).all()
-    tops, lefts = [], []
-    for one in moved:
-        down, right = torch.nonzero(one, as_tuple=True)
-        assert int(down.max() - down.min()) == 3
-        assert int(right.max() - right.min()) == 1
-        tops.append(int(down.min()))
-        lefts.append(int(right.min()))
-    assert set(tops) == {3, 4, 5, 6, 7}
-    assert set(lefts) <= {8, 9, 10, 11, 12, 14, 15, 16, 17, 18}
-    assert {left > 12 for left in lefts} == {True, False}
 
 
 def test_true_posteriors_are_right_under_every_weight():
@@ -90,19 +71,3 @@ def test_a_run_prints_what_it_measured_and_goes_on(tmp_path, capsys):
     assert "tail 50, 1 seeds" in first
     images.main([*arguments, "--methods", images.PLAIN])
     assert images.load(out) == rows
-
-
-@pytest.mark.skipif(
-    not (
-        Path(os.environ.get("FASHION_MNIST", "/usr/share/datasets/fashion-mnist")) / "train-labels-idx1-ubyte.gz"
-    ).exists(),
-    reason="no Fashion-MNIST: Debian's dataset-fashion-mnist, or FASHION_MNIST names its folder",
-)
-def test_on_the_images_themselves(tmp_path):
-    out = tmp_path / "rows.jsonl"
-    images.main(["--out", str(out), "--quick", "--tasks", "rare", "--methods", images.PLAIN, "weights n^-1"])
-    rows = {row["method"]: row for row in images.load(out)}
-    for row in rows.values():
-        assert 0 < row["log loss"] < 1
-    # At these sizes the network knows little: the solve alone brings its mean right on new images.
-    assert rows["weights n^-1, balanced"]["key"] < rows[images.PLAIN]["key"]

@@ -1,14 +1,8 @@
 """The benchmark of rare topics: it reads the files of Debian's weka, and runs on made stories."""
 
-import os
-from pathlib import Path
-
 import numpy as np
-import pytest
 
 from bench.choices import reuters_text as text
-
-FOLDER = Path(os.environ.get("WEKA_EXAMPLES", "/usr/share/doc/weka/examples"))
 
 
 def made(folder):
@@ -41,8 +35,3 @@ def test_a_small_run_prints_a_line_for_each_model(tmp_path, capsys):
     assert sum(line.startswith("counted words") for line in lines) == 6
     assert sum(line.startswith("embeddings") for line in lines) == 6
     assert (tmp_path / "out.txt").read_text().splitlines() == lines
-
-
-@pytest.mark.skipif(not FOLDER.exists(), reason="no stories: Debian's weka, or WEKA_EXAMPLES names its folder")
-def test_the_files_of_the_package():
-    assert [int(text.read(FOLDER, topic, "train")[1].sum()) for topic in text.TOPICS] == [45, 103]

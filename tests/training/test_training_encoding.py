@@ -6,7 +6,7 @@ from sklearn.preprocessing import QuantileTransformer, RobustScaler
 from sklearn.tree import DecisionTreeClassifier
 from training_reference import binary_job
 
-from crcen.training.encoding import ENCODINGS, column_layout, fit_encoding
+from crcen.training.encoding import column_layout, fit_encoding
 from crcen.training.engine import train
 from crcen.training.jobs import RowSets
 
@@ -95,16 +95,6 @@ def test_tree_edges_are_those_of_a_small_decision_tree():
     left = encoding.mean[places] + encoding.low[places] * widths
     found = left[1 : 1 + len(splits)]
     assert np.abs(found[:, None] - splits[None]).min(axis=0)[np.abs(splits - 1.5).argmin()] < 0.05
-
-
-@pytest.mark.parametrize("kind", ENCODINGS)
-def test_weights_are_copies_and_rows_without_weight_have_no_say(kind):
-    X, y = mixed_columns()
-    k = np.random.default_rng(2).integers(0, 4, len(X))
-    layout = column_layout(X, kind, 4)
-    weighted = fit_encoding(kind, layout, X, y, k.astype(float))
-    copied = fit_encoding(kind, layout, np.repeat(X, k, axis=0), np.repeat(y, k), np.ones(k.sum()))
-    np.testing.assert_allclose(weighted(X), copied(X), rtol=1e-9, atol=1e-9)
 
 
 def test_a_fold_without_some_values_has_empty_bins_and_trains():

@@ -1,14 +1,11 @@
 import itertools
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-import torch
 from training_reference import (
     assert_same_result,
     binary_job,
     data_gradients,
-    flat,
     little_memory,
     plain_logits,
     plain_loss,
@@ -25,26 +22,6 @@ FAST = {"max_epochs": 4, "hidden": (4,), "batch_size": 20}
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("bad", [X[:-1], X[:, 0], X[None], np.empty((0, 3))], ids=["short", "1-D", "3-D", "empty"])
-def test_x_that_does_not_go_with_y_is_refused(bad):
-    with pytest.raises(InvalidInput, match="X must be"):
-        train(bad, Y, [binary_job(0.5)], device="cpu")
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_x_that_is_not_finite_is_refused(value):
-    bad = X.copy()
-    bad[3, 1] = value
-    with pytest.raises(InvalidInput, match="finite"):
-        train(bad, Y, [binary_job(0.5)], device="cpu")
-
-
-@pytest.mark.parametrize("y", [Y * 2, Y * 2 - 1, Y.astype(str), Y[:, None]], ids=["0/2", "-1/1", "text", "2-D"])
-def test_targets_other_than_zero_and_one_are_refused(y):
-    with pytest.raises(InvalidInput, match="y must"):
-        train(X, y, [binary_job(0.5)], device="cpu")
 
 
 @pytest.mark.parametrize("solver", ["adam", "lbfgs"])
@@ -66,16 +43,6 @@ def test_a_class_without_weight_in_a_jobs_rows_is_refused(label, rows):
     s = np.where(own & (label == Y), 0.0, 1.0)
     with pytest.raises(InvalidInput, match="every class"):
         train(X, Y, [binary_job(0.5, rows=RowSets(own=rows))], sample_weight=s, device="cpu")
-
-
-@pytest.mark.parametrize("s", [np.ones(79), -np.ones(80), np.full(80, np.nan)], ids=["short", "negative", "NaN"])
-def test_bad_sample_weights_are_refused(s):
-    with pytest.raises(InvalidInput, match="sample_weight"):
-        train(X, Y, [binary_job(0.5)], sample_weight=s, device="cpu")
-
-
-def test_no_jobs_no_results():
-    assert train(X, Y, [], device="cpu") == []
 
 
 # -- status ------------------------------------------------------------------------------------------------------------
@@ -119,18 +86,6 @@ def test_a_line_search_that_fails_is_not_convergence(size):
         assert result.loss_curve[-1] < optimum.loss_curve[-1] + 1e-3
 
 
-@pytest.mark.parametrize("hidden", [(), (4,), (4, 3)])
-def test_an_absurd_rate_diverges_and_says_so(hidden):
-    jobs = [binary_job(0.5, hidden=hidden, learning_rate=1e30), binary_job(0.5, hidden=hidden)]
-    bad, good = train(X, Y, jobs, device="cpu")
-    assert bad.status is Status.DIVERGED
-    assert not bad.status.is_finite
-    assert bad.network is None
-    assert np.isnan(bad.residual)
-    assert good.status is Status.COMPLETED
-    assert np.isfinite(flat(good.network)).all()
-
-
 WATCHED = {"rows": RowSets(own=np.arange(60), watched=np.arange(60, 80))}
 FULL_BATCH = {"activation": "tanh", "solver": "lbfgs"}
 
@@ -145,18 +100,13 @@ def test_a_network_that_diverges_leaves_its_stack_alone(hidden, how):
     jobs = [binary_job(lam, l2=l2, **common) for lam, l2 in ((0.2, 1e-2), (0.5, too_large), (0.9, 1e-2))]
     results = train(X, Y, jobs, device="cpu")
     assert results[1].status is Status.DIVERGED
+    assert not results[1].status.is_finite
     assert results[1].network is None
     for i in (0, 2):
         assert_same_result(results[i], train(X, Y, [jobs[i]], device="cpu")[0], rtol=1e-3, atol=1e-4)
 
 
 # -- awkward data ------------------------------------------------------------------------------------------------------
-
-
-def test_a_wild_new_row_gets_a_finite_logit():
-    network = train(X, Y, [binary_job(0.7, **FAST)], device="cpu")[0].network
-    assert np.isfinite(network.logits(np.full((1, 3), 1.7e308))).all()
-    assert np.isfinite(network.logits(np.full((1, 3), -1.7e308))).all()
 
 
 def test_columns_far_from_zero_keep_their_digits_in_float32():
@@ -170,15 +120,6 @@ def test_unstandardised_overflow_is_divergence_and_never_silent():
     result = train(X * 1e200, Y, [binary_job(0.5, standardize=False, **FAST)], device="cpu")[0]
     assert result.status is Status.DIVERGED
     assert result.network is None
-
-
-@pytest.mark.parametrize("as_type", [bool, np.int8, np.float64, list])
-def test_targets_of_any_type_mean_the_same(as_type):
-    y = Y.tolist() if as_type is list else Y.astype(as_type)
-    job = binary_job(0.5, **FAST)
-    np.testing.assert_array_equal(
-        flat(train(X, y, [job], device="cpu")[0].network), flat(train(X, Y, [job], device="cpu")[0].network)
-    )
 
 
 # -- progress ----------------------------------------------------------------------------------------------------------
@@ -199,38 +140,6 @@ def test_progress_rises_to_one(is_tight):
     assert all(b >= a for a, b in itertools.pairwise(shares))
     assert shares[-1] == 1.0
     assert max(shares) <= 1.0
-
-
-def test_fits_at_the_same_time_leave_torchs_threads_as_they_were():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        with ThreadPoolExecutor(2) as pool:
-            jobs = [binary_job(0.5, hidden=(4,), max_epochs=30, seed=seed) for seed in range(2)]
-            list(pool.map(lambda job: train(X, Y, [job], device="cpu"), jobs * 4))
-        assert torch.get_num_threads() == 2
-        with ThreadPoolExecutor(1) as pool:
-            assert pool.submit(torch.get_num_threads).result() == 2
-    finally:
-        torch.set_num_threads(before)
-
-
-@pytest.mark.parametrize("scale", [1e-45, 1e39])
-def test_only_ratios_of_sample_weights_count(scale):
-    job = binary_job(0.7, hidden=(4,), max_epochs=3)
-    plain, scaled = (train(X, Y, [job], sample_weight=np.full(len(Y), w), device="cpu")[0] for w in (1.0, scale))
-    np.testing.assert_allclose(scaled.network.logits(X), plain.network.logits(X), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["own", "pool", "watched", "balanced"])
-def test_a_mask_is_not_a_list_of_rows(name):
-    with pytest.raises(InvalidParameter, match=f"{name} must hold row numbers: got bool values"):
-        RowSets(**{name: np.ones(len(Y), dtype=bool)})
-
-
-def test_rows_are_named_by_what_they_are_for():
-    with pytest.raises(InvalidParameter, match=r"rows must be RowSets.*: got ndarray"):
-        binary_job(0.5, rows=np.arange(9))
 
 
 def test_a_bound_that_one_network_exceeds_is_refused():

@@ -88,41 +88,6 @@ def test_networks_that_converge_early_wait_for_nobody():
         assert_same_result(result, train(X, Y, [job], device="cpu")[0], rtol=1e-8, atol=1e-8)
 
 
-def test_linear_networks_on_one_batch_do_not_depend_on_company_either():
-    # Their start is stationary in the bias, so the first Adam steps there are made of rounding.
-    jobs = [
-        binary_job(lam, hidden=(), rows=RowSets(own=rows), max_epochs=6, batch_size=1000)
-        for lam in (0.05, 0.5, 0.9)
-        for rows in (None, *folds(96))
-    ]
-    for job, result in zip(jobs, train(X, Y, jobs, device="cpu"), strict=True):
-        assert_same_result(result, train(X, Y, [job], device="cpu")[0], rtol=2e-4, atol=2e-5)
-
-
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_company_of_another_kind_changes_nothing(solver):
-    common, tolerance = SOLVERS[solver]
-    job = binary_job(0.7, **common)
-    company = [
-        binary_job(0.7, **(common | {"max_epochs": 3})),
-        binary_job(0.7, **(common | {"activation": "gelu"})),
-        binary_job(0.7, **common, loss="squared_error"),
-        binary_job(0.7, **common, standardize=False),
-        binary_job(0.7, **(common | {"solver": "lbfgs" if solver == "adam" else "adam"})),
-        binary_job(0.7, **(common | {"batch_size": 32}), learning_rate=0.1),
-    ]
-    alone = train(X, Y, [job], device="cpu")[0]
-    together = train(X, Y, [*company[:3], job, *company[3:]], device="cpu")[3]
-    assert_same_result(together, alone, **tolerance)
-
-
-def test_repeated_jobs_have_one_answer():
-    jobs = [binary_job(0.7, max_epochs=4)] * 3
-    first, *rest = train(X, Y, jobs, device="cpu")
-    for other in rest:
-        assert_same_result(first, other, rtol=1e-5, atol=1e-6)
-
-
 # -- the solvers against others' ---------------------------------------------------------------------------------------
 
 
@@ -164,23 +129,9 @@ def test_adam_on_one_batch_is_torchs_adam_with_the_one_cycle_rate(hidden, activa
     assert result.n_iter == epochs
 
 
-def logistic_regression(Z, y, weights, l2):
-    """C Σ w ℓ + ½‖β‖² over C Σ w is this project's objective with l2 = 1/(C Σ w)."""
-    model = LogisticRegression(C=1.0 / (l2 * weights.sum()), solver="newton-cholesky", tol=1e-12, max_iter=1000)
-    return model.fit(Z, y, sample_weight=weights)
-
-
 def assert_is_logistic_regression(network, model, rtol=1e-6):
     np.testing.assert_allclose(network.weights[0][:, 0], model.coef_[0], rtol=rtol, atol=rtol)
     np.testing.assert_allclose(network.biases[0], model.intercept_, rtol=rtol, atol=rtol)
-
-
-def test_adam_comes_near_logistic_regression():
-    Z = (X - X.mean(0)) / X.std(0)
-    job = binary_job(0.8, l2=0.01, hidden=(), max_epochs=200, batch_size=1000, learning_rate=0.1)
-    assert_is_logistic_regression(
-        train(X, Y, [job], device="cpu")[0].network, logistic_regression(Z, Y, row_weights(Y, 0.8), 0.01), rtol=1e-3
-    )
 
 
 def test_castro_inverse_frequency_cross_entropy_is_alpha_one():

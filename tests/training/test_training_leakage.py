@@ -28,13 +28,6 @@ def test_each_fold_is_standardised_by_its_own_rows(solver, weighted):
         assert np.abs(mean - np.average(X, axis=0, weights=s)).max() > 1e-3
 
 
-def test_validation_rows_do_not_enter_the_standardisation():
-    job = binary_job(0.5, rows=RowSets(own=FOLDS[0], watched=np.setdiff1d(np.arange(100), FOLDS[0])), max_epochs=2)
-    np.testing.assert_allclose(
-        train(X, Y, [job], device="cpu")[0].network.encoding.mean, X[FOLDS[0]].mean(0), rtol=1e-12
-    )
-
-
 def change(rng, kind, rows):
     other = X.copy()
     out = np.setdiff1d(np.arange(100), rows)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from scipy.special import expit, log_softmax, softmax
+from scipy.special import log_softmax, softmax
 from sklearn.linear_model import LogisticRegression
 from training_reference import binary_job
 
@@ -98,10 +98,11 @@ def test_without_the_solve_biases_are_left_alone(rows):
     np.testing.assert_allclose(plain.network.logits(X) + solved.shift, solved.network.logits(X), atol=1e-12)
 
 
-def test_stacked_equals_alone(rows):
+@pytest.mark.parametrize("loss", ["cross_entropy", "one_against_all"])
+def test_stacked_equals_alone(rows, loss):
     X, y, s = rows
     jobs = [
-        job(hidden=hidden, seed=i, max_epochs=4, l2=l2, rows=RowSets(pool=pool))
+        job(loss=loss, hidden=hidden, seed=i, max_epochs=4, l2=l2, rows=RowSets(pool=pool))
         for i, (hidden, l2, pool) in enumerate(
             [((8,), 1e-3, None), ((8,), 1e-2, None), ((5,), 1e-3, None), ((8,), 1e-3, np.arange(300))]
         )
@@ -186,36 +187,6 @@ def test_one_against_all_is_a_binary_network_for_each_class(rows):
         np.testing.assert_allclose(found.network.outputs(X)[:, k], alone.network.logits(X), atol=2e-5)
 
 
-@pytest.mark.parametrize("hidden", [(), (6,)])
-def test_one_against_all_has_the_deterministic_equations_of_each_class(rows, hidden):
-    """Li, Li, Pan and Zhu (2020): each class has the key equation of two classes by itself, which fixes a ratio of
-    class means; softmax has K − 1 equations between the classes and fixes none."""
-    X, y, s = rows
-    (found,) = train(X, y, [job(loss="one_against_all", hidden=hidden, l2=1e-3, seed=1)], sample_weight=s)
-    assert found.residual <= 1e-12
-    q, w = expit(found.network.outputs(X)), np.array(WEIGHTS)
-    mass = w[y] * s
-    for k in range(N_CLASSES):
-        own, rest = y == k, y != k
-        missed, alarmed = mass[own] @ (1 - q[own, k]), mass[rest] @ q[rest, k]
-        assert missed == pytest.approx(alarmed, rel=1e-9)
-        # The ratio of the means of errors is that of the weights of both sides.
-        means = np.average(1 - q[own, k], weights=mass[own]), np.average(q[rest, k], weights=mass[rest])
-        assert means[0] / means[1] == pytest.approx(mass[rest].sum() / mass[own].sum(), rel=1e-9)
-    # Softmax keeps what flows out equal to what flows in, and its q sum to one; sigmoids come near that by themselves.
-    assert np.abs(q.sum(axis=1) - 1).mean() < 0.5
-
-
 def test_one_against_all_needs_an_output_for_each_class():
     with pytest.raises(InvalidParameter, match="needs one output per class"):
         binary_job(0.5, loss="one_against_all")
-
-
-def test_one_against_all_trains_in_stacks_and_streams_of_adam(rows):
-    X, y, s = rows
-    jobs = [job(loss="one_against_all", hidden=(5,), seed=seed) for seed in range(2)] + [job(hidden=(5,), seed=0)]
-    together = train(X, y, jobs, sample_weight=s)
-    for one, result in zip(jobs, together, strict=True):
-        (alone,) = train(X, y, [one], sample_weight=s)
-        np.testing.assert_allclose(alone.network.logits(X), result.network.logits(X), rtol=1e-4, atol=1e-4)
-    assert np.abs(together[0].network.logits(X) - together[2].network.logits(X)).max() > 0.1

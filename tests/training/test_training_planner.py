@@ -9,7 +9,7 @@ from training_reference import assert_same_result, binary_job, problem
 from crcen.training import engine
 from crcen.training.engine import train
 from crcen.training.jobs import RowSets
-from crcen.training.planner import free_memory, halves, pieces, plan
+from crcen.training.planner import pieces, plan
 
 N, F = 400, 6
 CPU = torch.device("cpu")
@@ -71,12 +71,6 @@ def test_a_bound_splits_no_more_than_it_must():
     assert len(plan(jobs, N, inputs, 1)) == len(jobs)
 
 
-def test_a_network_larger_than_the_bound_is_planned_alone():
-    (stack,) = plan([binary_job(0.5, hidden=(4096, 4096))], N, inputs, 1000)
-    assert stack.groups == ((0,),)
-    assert stack.n_bytes > 1000
-
-
 def test_bytes_cover_the_parameters_and_their_copies():
     # Adam at the very least: parameters, gradient and two moments in float32.
     (stack,) = plan([binary_job(0.5, hidden=(64, 64))] * 3, N, inputs, 2**40)
@@ -94,16 +88,6 @@ def test_bytes_of_full_batch_networks_cover_the_largest_of_their_row_lists():
         for stack in plan(jobs, n, inputs, 2**50):
             longest = max(len(jobs[p].rows.own) for group in stack.groups for p in group)
             assert stack.n_bytes >= 8 * len(stack.groups) * longest * (F + 1)
-
-
-def test_jobs_that_differ_in_weight_penalty_or_seed_share_a_group():
-    jobs = [
-        binary_job(lam, l2=l2, seed=seed, rows=RowSets(own=FOLDS[0].copy()))
-        for lam, l2, seed in itertools.product((0.1, 0.9), (0.0, 0.1), (0, 1))
-    ]
-    (stack,) = plan(jobs, N, inputs, 2**40)
-    assert len(stack.groups) == 1
-    assert sorted(stack.groups[0]) == list(range(8))
 
 
 def test_hidden_sizes_and_folds_share_a_stack():
@@ -153,15 +137,6 @@ def test_what_a_group_has_in_common_separates_groups(other):
     job = binary_job(0.5)
     (stack,) = plan([job, replace(job, **other)], N, inputs, 2**40)
     assert stack.groups == ((0,), (1,))
-
-
-def test_halves_part_groups_first_and_then_networks():
-    assert halves(((0, 1), (2, 3), (4, 5))) == [((0, 1),), ((2, 3), (4, 5))]
-    assert halves(((0, 1, 2),)) == [((0,),), ((1, 2),)]
-
-
-def test_free_memory_is_a_sane_number_of_bytes():
-    assert 2**20 < free_memory(torch.device("cpu")) < 2**50
 
 
 # -- falling back to smaller stacks ------------------------------------------------------------------------------------
@@ -226,15 +201,6 @@ def test_progress_stays_monotone_when_a_stack_is_split(small_memory):
     train(X, Y, SMALL, device="cpu", progress=shares.append)
     assert all(b >= a for a, b in itertools.pairwise(shares))
     assert shares[-1] == 1.0
-
-
-def test_a_single_network_that_does_not_fit_is_an_error(monkeypatch):
-    def run(self, report):
-        raise MemoryError
-
-    monkeypatch.setattr(engine.StackRun, "run", run)
-    with pytest.raises(MemoryError):
-        train(X, Y, SMALL[:1], device="cpu")
 
 
 def test_other_errors_are_not_taken_for_lack_of_memory(monkeypatch):

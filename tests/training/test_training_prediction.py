@@ -117,16 +117,6 @@ def test_a_loaded_model_predicts_without_torch_the_same_bits_on_any_number_of_th
     assert run_python(code, files, OMP_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=threads) == "False\n"
 
 
-def test_what_predicts_is_imported_without_torch():
-    code = """
-import sys
-from crcen import CRCENClassifier, CRCENClassifierCV, CSMLPClassifier, TableClassifier, decide, load
-CRCENClassifierCV().get_params()
-print("torch" in sys.modules)
-"""
-    assert run_python(code) == "False\n"
-
-
 WITHOUT_TORCH = """
 import sys
 class Blocked:

@@ -109,6 +109,13 @@ def test_batches_grow_with_the_rows_and_the_rate_by_the_root():
     assert many.settled(17_000) == many
 
 
+@pytest.mark.parametrize(("n_rows", "epochs"), [(1_000, 30), (17_000, 30), (64_000, 8), (1_000_000, 5)])
+def test_default_passes(n_rows, epochs):
+    assert Recipe(hidden=(4,)).settled(n_rows).max_epochs == epochs
+    assert Recipe(hidden=(4,), max_epochs=12).settled(n_rows).max_epochs == 12
+    assert Recipe(hidden=()).settled(n_rows).max_epochs == 500
+
+
 def test_a_race_on_fewer_rows_takes_steps_as_few_rows_have_them():
     race = Recipe(hidden=(4,), l2=1e-3).settled(20_000).on_fewer_rows(4.0)
     assert (race.batch_size, race.l2) == (128, 4e-3)

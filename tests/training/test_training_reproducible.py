@@ -10,14 +10,12 @@ import pytest
 import torch
 from training_reference import binary_job
 
-from crcen import CRCENClassifier, Schedule
 from crcen.training import engine, solvers
 from crcen.training.engine import train
 from crcen.training.jobs import RowSets
 from crcen.training.recipe import Recipe
 from crcen.training.stream import Batch, StreamShape, StreamTrainer
 from crcen.training.threads import _container_cores, reproducible_arithmetic, usable_cores
-from grouped_settings import grouped
 
 # Fits whose sums could be shared out: by torch, by BLAS (dot products from 10,000 rows on), or by cutting stacks.
 FITS = """
@@ -123,25 +121,6 @@ def many_steps():
     return X, X[:, 0] + rng.normal(size=400) > 1.5
 
 
-def test_numbers_that_decay_become_denormal_where_nothing_is_done_about_it():
-    with torch.no_grad():
-        values = torch.full((8,), 1.0)
-        for _ in range(420):
-            values *= 0.81
-    assert n_denormal(values.numpy()) == 8
-
-
-def test_no_parameter_of_a_fit_is_denormal(flushing):
-    X, y = many_steps()
-    model = CRCENClassifier(
-        None,
-        **grouped(l2=1e-2, max_epochs=30, n_members=2, balance=False, schedule=Schedule(batch_size=4), random_state=0),
-    ).fit(X, y)
-    assert sum(n_denormal(layer) for layer in (*model.coefs_, *model.intercepts_)) == 0
-    assert sum(n_denormal(layer.astype(np.float32)) for layer in model.coefs_) == 0
-    assert (model.coefs_[0] == 0).mean() > 0.1
-
-
 @pytest.fixture(params=["flushed by the processor", "never there"])
 def flushing(request, monkeypatch):
     """Not every system keeps the processor's switch, so numbers must not come that far by themselves."""
@@ -204,11 +183,6 @@ class TestArithmetic:
             assert self.half_of_the_smallest() == 0
         finally:
             torch.set_flush_denormal(False)
-
-    def test_a_fit_leaves_it_alone(self):
-        X, y = many_steps()
-        CRCENClassifier(hidden=(3,), max_epochs=1, random_state=0).fit(X, y)
-        assert self.half_of_the_smallest() > 0
 
 
 class TestCores:

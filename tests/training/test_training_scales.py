@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
-from training_reference import binary_job, flat, problem
+from training_reference import binary_job, problem
 
 import crcen
 from crcen import Inputs
 from crcen.exceptions import InvalidParameter
 from crcen.training.engine import train
-from crcen.training.jobs import RowSets
 from crcen.training.stack import Stack, gradient_of
 from grouped_settings import grouped
 
@@ -25,7 +24,6 @@ SHAPES = {
     "mixed depths": [(3,), (4, 2)],
 }
 X, Y = problem(n=130, n_features=3)
-JOB = binary_job(0.7, hidden=(5,), l2=1e-3, max_epochs=9, batch_size=32, learning_rate=0.05, column_scales=True)
 
 
 def scaled_stack(shapes, activation, seed=0):
@@ -52,16 +50,6 @@ def test_gradient_is_that_of_finite_differences(shapes, activation):
             losses.append(float(stack.loss_and_gradient(x, y, weight).sum()))
         stack.flat[i] += step
         assert (losses[0] - losses[1]) / (2 * step) == pytest.approx(float(found[i]), rel=1e-6, abs=1e-8)
-
-
-def test_gradient_adds_up():
-    stack, x, y, weight = scaled_stack(SHAPES["widths"], "tanh")
-    stack.loss_and_gradient(x, y, weight)
-    whole = stack.grad.clone()
-    stack.grad.fill_(torch.nan)
-    stack.loss_and_gradient(x[:, :3], y[:, :3], weight[:, :3])
-    stack.loss_and_gradient(x[:, 3:], y[:, 3:], weight[:, 3:], add=True)
-    torch.testing.assert_close(stack.grad, whole, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES.keys())
@@ -127,54 +115,8 @@ def test_columns_of_no_use_are_left_out(hidden):
     assert 2 * shares[0] < shares[1]
 
 
-STACKS = {
-    "one": [JOB],
-    "widths": [replace(JOB, hidden=hidden) for hidden in ((7,), (3,), (3,))],
-    "depths": [replace(JOB, hidden=hidden) for hidden in ((7,), (4, 4))],
-    "steps": [replace(JOB, encoding="steps", l2=l2) for l2 in (1e-3, 1e-1)],
-}
-
-
-@pytest.mark.parametrize("name", STACKS)
-def test_going_on_is_bit_by_bit(name):
-    jobs = STACKS[name]
-    whole = train(X, Y, jobs, device="cpu")
-    part = train(X, Y, [replace(job, stop_epoch=4, leaves_state=True) for job in jobs], device="cpu")
-    rest = train(X, Y, [replace(j, start=r.state) for j, r in zip(jobs, part, strict=True)], device="cpu")
-    for one, other in zip(whole, rest, strict=True):
-        np.testing.assert_array_equal(flat(one.network), flat(other.network))
-
-
-def test_early_stopping_keeps_the_scales_of_the_best_epoch():
-    job = replace(
-        JOB,
-        rows=RowSets(own=np.arange(90), pool=np.arange(90), watched=np.arange(90, 130)),
-        max_epochs=60,
-        balance=False,
-    )
-    result = train(X, Y, [job], device="cpu")[0]
-    best = int(np.argmin(result.val_loss_curve)) + 1
-    cut = replace(job, rows=replace(job.rows, watched=None), stop_epoch=best)
-    np.testing.assert_array_equal(flat(result.network), flat(train(X, Y, [cut], device="cpu")[0].network))
-
-
 class TestClassifier:
     quick: ClassVar = {"hidden": (4,), "n_members": 1, "max_epochs": 3, "random_state": 0, "solver": "adam"}
-
-    @pytest.mark.parametrize(
-        ("given", "expected"),
-        [
-            ({"encoding": "steps", "column_scales": "auto"}, True),
-            ({"encoding": "standard", "column_scales": "auto"}, False),
-            ({"encoding": "standard", "column_scales": True}, True),
-            ({"encoding": "steps", "column_scales": False}, False),
-            ({"encoding": "steps", "column_scales": "auto", "solver": "lbfgs"}, False),
-        ],
-    )
-    @pytest.mark.parametrize("kind", [crcen.CRCENClassifier, crcen.CRCENClassifierCV])
-    def test_auto(self, kind, given, expected):
-        model = kind(**grouped(**{**self.quick, "l2": 0.01, **given})).fit(X, Y)
-        assert model.column_scales_ is expected
 
     def test_default(self):
         quick = {**self.quick, "l2": 0.01, "encoding": "steps"}
@@ -191,12 +133,6 @@ class TestClassifier:
         model = crcen.CRCENClassifier(**grouped(**self.quick, encoding="standard", column_scales=True)).fit(X, Y)
         assert model.column_scales_
         assert not model.set_params(encoding=Inputs(column_scales="auto")).partial_fit(X, Y).column_scales_
-
-    def test_inputs_as_they_are_have_none(self):
-        model = crcen.CRCENClassifier(
-            **grouped(**self.quick, encoding="steps", standardize=False, column_scales="auto")
-        )
-        assert not model.fit(X, Y).column_scales_
 
     def test_columns_that_are_left_out_are_stationary(self):
         model = crcen.CRCENClassifier(

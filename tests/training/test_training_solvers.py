@@ -1,68 +1,24 @@
 """Solvers: their properties, Adam's step against the paper, compiled epochs and captured graphs against plain steps."""
 
-import ast
 import gc
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from pathlib import Path
 from threading import Barrier
 
 import numpy as np
 import pytest
 import torch
-from training_reference import ACTIVATION_NAMES, binary_job, flat, problem
+from training_reference import ACTIVATION_NAMES, flat, problem
 
-import crcen
 from crcen.training import solvers
 from crcen.training.engine import train
 from crcen.training.jobs import RowSets, Status, TrainingJob
-from crcen.training.recipe import ADAM, LBFGS, SOLVERS, Recipe, Schedule
-from crcen.training.rows import TrainingData, float_type
 from crcen.training.solvers import AdamState, CapturedGraph, adam_epoch, adam_factors, take_captured_step, take_step
-from crcen.training.stack_run import StackRun
 
-PACKAGE = Path(crcen.__file__).parent
 X, Y = problem(n=130, n_features=3)
 SHAPES = ((4,), (6,), (3, 2), ())
-
-
-def test_solver_names_are_not_compared_anywhere():
-    found = []
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Compare):
-                texts = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
-                found += [f"{path.name}:{node.lineno}" for text in texts if text in SOLVERS]
-    assert found == []
-
-
-@pytest.mark.parametrize("kind", SOLVERS.values(), ids=SOLVERS)
-def test_a_solver_has_the_properties_of_its_kind(kind):
-    data = TrainingData(X, Y, np.ones(len(Y)), 2, torch.device("cpu"))
-    jobs = [binary_job(0.6, solver=kind.name, hidden=(3,), max_epochs=4, batch_size=20)]
-    run = StackRun(((0,),), jobs, data)
-    solver = run.solver()
-    before = [part.clone() for part in solver.state()]
-    assert all(part.dtype == float_type(kind) and part.element_size() == kind.itemsize for part in before)
-    assert torch.equal(before[0], run.stack.flat)
-    loss = solver.step()
-    assert loss.shape == solver.converged().shape == (1, 1)
-    assert not torch.equal(solver.state()[0], before[0])
-    solver.restore(before)
-    assert torch.equal(run.stack.flat, before[0])
-    jobs = [jobs[0].replace(shuffle_seed=seed) for seed in (0, 1)]
-    one, other = (train(X, Y, [job], device="cpu")[0].network.weights[0] for job in jobs)
-    assert np.array_equal(one, other) is not kind.draws_batches
-
-
-def test_a_recipe_without_solver_has_a_default():
-    assert Recipe(hidden=(4,)).solver_kind is ADAM
-    assert Recipe(hidden=()).solver_kind is LBFGS
-    assert Recipe(hidden=(), solver=ADAM.name).solver_kind is ADAM
-    assert Recipe(hidden=()).in_batches().draws_batches
-    assert [Schedule(solver=name).needs_all_rows for name in ("auto", *SOLVERS)] == [False, False, True]
 
 
 def captured(state, rate, step):

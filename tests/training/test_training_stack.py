@@ -108,23 +108,6 @@ def test_gradient_forgets_what_was_there(name):
     np.testing.assert_array_equal(stack.grad.numpy(), whole.numpy())
 
 
-@pytest.mark.parametrize("loss", sorted(LOSSES))
-@pytest.mark.parametrize(("name", "activation"), [("depth 0", "relu"), ("mixed", "tanh"), ("depth 4", "gelu")])
-def test_gradient_matches_central_differences(name, activation, loss):
-    stack, _, x, y, weight = make(SHAPES[name], activation, loss)
-    stack.loss_and_gradient(x, y, weight)
-    gradient = stack.grad.clone()
-    rng, step = np.random.default_rng(0), 1e-5
-    for position in rng.choice(stack.flat.numel(), size=min(25, stack.flat.numel()), replace=False):
-        ends = []
-        for sign in (1, -1):
-            stack.flat[position] += sign * step
-            ends.append(stack.loss_and_gradient(x, y, weight).sum().item())
-            stack.flat[position] -= sign * step
-        numeric = (ends[0] - ends[1]) / (2 * step)
-        np.testing.assert_allclose(gradient[position].item(), numeric, rtol=1e-5, atol=1e-7)
-
-
 def test_a_row_without_weight_changes_nothing():
     stack, _, x, y, weight = make(SHAPES["mixed"], "relu", "cross_entropy")
     weight[:, -1] = 0.0
@@ -148,42 +131,6 @@ def test_set_and_get_networks_round_trip():
         n_parameters = sum(part.size for weights, biases in networks.values() for part in (*weights, *biases))
         assert stack.flat.numel() == padded_size(n_parameters, stack.device)
         assert not stack.flat[n_parameters:].any()
-
-
-def test_networks_handed_out_are_copies():
-    stack, networks, *_ = make(SHAPES["mixed"], "relu", "cross_entropy")
-    taken = list(networks_of(stack, stack.flat))
-    stack.flat.zero_()
-    for group, model, weights, _ in taken:
-        np.testing.assert_array_equal(weights[0], networks[group, model][0][0])
-
-
-@pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES.keys())
-def test_spread_puts_each_networks_value_on_its_own_parameters(shapes):
-    stack, networks, *_ = make(shapes, "relu", "cross_entropy", n_groups=3)
-    values = torch.arange(1, 3 * len(shapes) + 1, dtype=torch.float64).view(3, -1)
-    for biases_too in (False, True):
-        for group, model, weights, biases in networks_of(stack, stack.spread(values, biases=biases_too)):
-            own = values[group, model].item()
-            assert all((part == own).all() for part in weights)
-            assert all((part == (own if biases_too else 0.0)).all() for part in biases)
-    mask = stack.spread(values > 2, biases=True)
-    assert mask.dtype == torch.bool
-    kept = sum(p.size for (g, m), parts in networks.items() if values[g, m] > 2 for side in parts for p in side)
-    assert int(mask.sum()) == kept
-
-
-@pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES.keys())
-def test_per_model_sums_each_networks_own_parameters(shapes):
-    stack, networks, *_ = make(shapes, "relu", "cross_entropy", n_groups=3)
-    sums = stack.per_model(stack.flat**2)
-    assert sums.shape == (3, len(shapes))
-    for (group, model), (weights, biases) in networks.items():
-        expected = sum((part**2).sum() for part in (*weights, *biases))
-        np.testing.assert_allclose(sums[group, model].item(), expected, rtol=1e-12)
-    weights_only = stack.per_model(stack.spread(torch.ones(3, len(shapes)).double()) * stack.flat**2)
-    for (group, model), (weights, _) in networks.items():
-        np.testing.assert_allclose(weights_only[group, model].item(), sum((w**2).sum() for w in weights), rtol=1e-12)
 
 
 @pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES.keys())

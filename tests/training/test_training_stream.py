@@ -7,7 +7,6 @@ import pytest
 import torch
 from training_reference import initial_parameters, torch_logits, torch_row_loss
 
-from crcen.theory.balance import BalanceRows, solve_balance, solve_shift
 from crcen.training import stream
 from crcen.training.encoding import column_layout, fit_encoding
 from crcen.training.recipe import Recipe
@@ -193,18 +192,3 @@ def test_cut_evenly_covers_every_row_once(n):
     parts = cut_evenly(n, 16)
     assert [i for part in parts for i in range(n)[part]] == list(range(n))
     assert all(part.stop - part.start <= 16 for part in parts)
-
-
-def test_the_balance_solve_in_parts_is_the_solve_on_all_rows():
-    logits = RNG.normal(0, 30, size=500)  # many saturated
-    y = RNG.random(500) < 0.1
-    weights = RNG.uniform(0.1, 3.0, size=500)
-    parts = [*np.array_split(np.arange(500), 7), np.flatnonzero(~y)[:0]]  # the last one has no rows
-    rows = BalanceRows(
-        lambda: [
-            (np.column_stack([np.zeros(len(part)), logits[part]]), y[part].astype(np.int64), np.log(weights[part]))
-            for part in parts
-        ],
-        2,
-    )
-    assert solve_balance(rows).shifts[1] == pytest.approx(solve_shift(y, logits, weights), abs=1e-12)

@@ -9,7 +9,7 @@ import torch
 from training_reference import binary_job
 
 import crcen.training.engine
-from crcen import CRCENClassifierCV, balance_shift
+from crcen import CRCENClassifierCV
 from crcen.training.engine import train
 from crcen.training.threads import THREADS, reproducible_arithmetic
 from grouped_settings import grouped
@@ -28,11 +28,6 @@ class TestOneThread:
         with THREADS.set(1):
             assert torch.get_num_threads() == 1
             assert THREADS.get() == 3  # what others may have afterwards
-        assert torch.get_num_threads() == 3
-
-    def test_what_was_found_is_put_back_after_an_error(self):
-        with pytest.raises(KeyError), reproducible_arithmetic():
-            raise KeyError
         assert torch.get_num_threads() == 3
 
     def test_nested(self):
@@ -82,11 +77,6 @@ class TestCallers:
         assert len(found) == 2
         assert get_ident() not in {thread for thread, _ in found}
         assert [count for _, count in found] == [1, 1]
-        assert torch.get_num_threads() == 3
-
-    def test_the_balance_solve(self):
-        y = np.arange(20) % 4 == 0
-        balance_shift(y, np.linspace(-1.0, 1.0, 20), "balanced")
         assert torch.get_num_threads() == 3
 
     @pytest.mark.parametrize("fails", [False, True])
