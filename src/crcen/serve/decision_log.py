@@ -3,9 +3,9 @@
 import fcntl
 import json
 import os
-import threading
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
@@ -31,20 +31,17 @@ _MOST_ROWS = 100_000
 
 
 class DecisionLog:
-    """Lines of JSON that begin with ``id`` and ``time``.
+    """Lines of JSON that begin with ``id`` and ``time``, shared by several processes.
 
-    Each batch of lines is one write at the end of the file under a lock, so that a killed process leaves complete lines
-    and several processes share one file. A line that a full disk cut is removed at the next start. Beyond
-    ``most_bytes`` the file is renamed to ``NAME.TIME.jsonl``, and a new one is begun.
+    Each batch of lines is one write under a lock, so that a killed process leaves complete lines. A line that a full
+    disk cut is removed at the next start. Beyond ``most_bytes`` the file is renamed to ``NAME.TIME.jsonl``.
     """
 
     def __init__(self, path: Path, most_bytes: int) -> None:
         self.path, self.most_bytes = path, most_bytes
-        self._guard, self._file, self._pid = threading.Lock(), -1, -1
         try:
-            with self._guard:
-                self._open()
-                self._locked(self._repair)
+            with self._locked() as file:
+                _remove_cut_line(file)
         except OSError as error:
             raise DataUnavailable(f"{path} cannot be written: {error.strerror}.") from error
 
@@ -56,9 +53,40 @@ class DecisionLog:
             for one, entry in zip(ids, entries, strict=True)
         ]
         data = ("\n".join(lines) + "\n").encode()
-        with self._guard:
-            self._open()
-            self._locked(lambda: self._append(data))
+        while not self._append(data):
+            pass  # the file was renamed
+
+    def _append(self, data: bytes) -> bool:
+        """Write to the end of the file, or rename a full file."""
+        with self._locked() as file:
+            size = os.fstat(file).st_size
+            if size and size + len(data) > self.most_bytes:
+                stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+                os.rename(self.path, self.path.with_name(f"{self.path.stem}.{stamp}{self.path.suffix}"))
+                return False
+            if os.write(file, data) < len(data):
+                os.ftruncate(file, size)
+                raise DataUnavailable(f"{self.path} cannot be written: no space left.")
+            return True
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        """The open file, while no other thread or process writes to it or renames it."""
+        while True:
+            file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                if self._is_current(file):
+                    yield file
+                    return
+            finally:
+                os.close(file)  # releases the lock
+
+    def _is_current(self, file: int) -> bool:
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(file))
+        except FileNotFoundError:
+            return False
 
     def find(self, ids: Iterable[str]) -> tuple[dict[str, Entry], set[str]]:
         """The latest decision of each identifier, and the identifiers that have a label."""
@@ -96,60 +124,17 @@ class DecisionLog:
             with path.open(encoding="utf-8") as file:
                 yield from file
 
-    def _open(self) -> None:
-        """Open the file in this process, and again after another process has renamed it."""
-        if self._pid == os.getpid():
-            try:
-                if os.stat(self.path).st_ino == os.fstat(self._file).st_ino:
-                    return
-            except FileNotFoundError:
-                pass
-            os.close(self._file)
-        self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._pid = os.getpid()
 
-    def _locked(self, work: Callable[[], object]) -> None:
-        """Work while no other process writes or renames the file."""
-        while True:
-            fcntl.flock(self._file, fcntl.LOCK_EX)
-            before = self._file
-            try:
-                if os.path.exists(self.path) and os.stat(self.path).st_ino == os.fstat(self._file).st_ino:
-                    work()
-                    return
-            finally:
-                if self._file == before:
-                    fcntl.flock(self._file, fcntl.LOCK_UN)
-            self._open()
-
-    def _append(self, data: bytes) -> None:
-        size = os.fstat(self._file).st_size
-        if size and size + len(data) > self.most_bytes:
-            stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
-            os.rename(self.path, self.path.with_name(f"{self.path.stem}.{stamp}{self.path.suffix}"))
-            os.close(self._file)  # releases the lock
-            self._pid = -1
-            self._open()
-            self._locked(lambda: os.write(self._file, data))
-            return
-        written = os.write(self._file, data)
-        if written < len(data):
-            os.ftruncate(self._file, size)
-            raise DataUnavailable(f"{self.path} cannot be written: no space left.")
-
-    def _repair(self) -> None:
-        """Remove a line that was cut."""
-        size = os.fstat(self._file).st_size
-        end = size
-        while end:
-            start = max(0, end - 65_536)
-            found = os.pread(self._file, end - start, start).rfind(b"\n")
-            if found >= 0:
-                end = start + found + 1
-                break
-            end = start
-        if end < size:
-            os.ftruncate(self._file, end)
+def _remove_cut_line(file: int) -> None:
+    size = end = os.fstat(file).st_size
+    while end:
+        start = max(0, end - 65_536)
+        found = os.pread(file, end - start, start).rfind(b"\n") + 1
+        end = start + found
+        if found:
+            break
+    if end < size:
+        os.ftruncate(file, end)
 
 
 class LabelledRows:
@@ -188,44 +173,45 @@ class LabelledRows:
             chosen = {one: entry for one, entry in usable.items() if entry.get("audit", True)}
             found: Entry = {
                 "labels": len(chosen),
-                "unknown": len([one for one in pairs if one not in decisions]),
-                "repeated": len([one for one in pairs if one in labelled]),
+                "unknown": len(pairs.keys() - decisions),
+                "repeated": len(pairs.keys() & labelled),
                 "not_drawn": len(usable) - len(chosen),
-                "other_version": len([one for one in decisions if one not in labelled and one not in usable]),
+                "other_version": len(decisions.keys() - labelled - usable.keys()),
                 "monitor": None,
             }
             if chosen:
                 labels = {one: known[label_key(pairs[one])] for one in chosen}
-                found["monitor"] = (self._compare_rows if self._has_inputs else self._compare_labels)(
-                    served, chosen, labels
-                )
+                found["monitor"] = self._compare(served, chosen, labels)
+                write_atomic(self._place(served, "last.json"), json.dumps(found["monitor"], default=str))
                 self._log.write(chosen, [{"version": served.version, "label": pairs[one]} for one in chosen])
         return found
 
-    def _compare_rows(self, served: ServedModel, entries: dict[str, Entry], labels: dict[str, object]) -> Entry:
-        """Give all rows of the period to the monitor: those without a label keep the columns representative."""
+    def _compare(self, served: ServedModel, entries: dict[str, Entry], labels: dict[str, object]) -> Entry:
+        """Give all rows of the period to the monitor: those without a label keep the rows representative."""
+        times = sorted(str(entry["time"]) for entry in entries.values())
+        entries = {**self._log.decisions_between(times[0], times[-1], served.version), **entries}
+        if not self._has_inputs:
+            return self._compare_labels(served, entries, labels, times[-1][:10])
         import pandas as pd
 
-        entries, when = self._period(served, entries)
         entries = {one: entry for one, entry in entries.items() if "inputs" in entry}
+        target, audit = served.target or "label", _audit_probabilities(entries)
         names = list(map(str, served.model.feature_names_in_))
         frame = pd.DataFrame({name: [entry["inputs"].get(name) for entry in entries.values()] for name in names})
-        target, audit = served.target or "label", None
         frame[target] = [labels.get(one) for one in entries]
-        if all(_AUDIT in entry for entry in entries.values()):
-            frame[_AUDIT] = [entry[_AUDIT] for entry in entries.values()]
-            audit = _AUDIT
         return monitor_table(
             served.model,
-            frame,
+            frame if audit is None else frame.assign(**{_AUDIT: audit}),
             state=self._place(served, "json"),
             page=self._place(served, "html"),
             target=target,
-            when=when,
-            audit_probability=audit,
+            when=times[-1][:10],
+            audit_probability=None if audit is None else _AUDIT,
         ).to_dict()
 
-    def _compare_labels(self, served: ServedModel, entries: dict[str, Entry], labels: dict[str, object]) -> Entry:
+    def _compare_labels(
+        self, served: ServedModel, entries: dict[str, Entry], labels: dict[str, object], when: str
+    ) -> Entry:
         """Test labels against logged probabilities; the columns are not known."""
         place = self._place(served, "labels.json")
         if place.exists():
@@ -234,34 +220,27 @@ class LabelledRows:
             monitor = KeyEquationMonitor(served.model)
             if getattr(served.model, "held_out_sums_", None) is not None:
                 monitor.use_reference(served.model.held_out_sums_)
-        everything, when = self._period(served, entries)
-        p = np.array([_columns(served, entry["probability"]) for entry in everything.values()])
-        y = np.array([labels.get(one) for one in everything], dtype=object)
-        known, notes = np.array([one in labels for one in everything]), [_NO_COLUMNS]
-        if all(_AUDIT in entry for entry in everything.values()):
-            options: Entry = {_AUDIT: [entry[_AUDIT] for entry in everything.values()]}
-        else:
+        p = np.array([_columns(served, entry["probability"]) for entry in entries.values()])
+        y = np.array([labels.get(one) for one in entries], dtype=object)
+        known, notes = np.array([one in labels for one in entries]), [_NO_COLUMNS]
+        audit = _audit_probabilities(entries)
+        if audit is None:
             if not known.all() and selection_of(served.model, known, p).is_alarms_only:
                 notes.append("labels only where the model alarmed: nothing is known about the other rows")
-            p, y, options = p[known], np.array(y[known].tolist()), {}
+            p, y = p[known], np.array(y[known].tolist())
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            monitor.update(q=served.model.weighting_.weighted(p), y=y, when=when, **options)
+            monitor.update(q=served.model.weighting_.weighted(p), y=y, when=when, audit_probability=audit)
         monitor.to_json(place)
         write_atomic(self._place(served, "html"), _page(f"<pre>{escape(str(monitor))}</pre>"))
         return {
-            "rows": len(everything),
+            "rows": len(entries),
             "labelled": len(labels),
             "is_alarm": bool(monitor.alarms),
             "drift_alarms": [{**json_value(alarm), "sentence": str(alarm)} for alarm in monitor.alarms],
             "labels": monitor.history[None][-1].to_dict(),
             "notes": [*notes, *(str(one.message) for one in caught)],
         }
-
-    def _period(self, served: ServedModel, entries: dict[str, Entry]) -> tuple[dict[str, Entry], str]:
-        """The decisions of the same time, and their last day."""
-        times = sorted(str(entry["time"]) for entry in entries.values())
-        return {**self._log.decisions_between(times[0], times[-1], served.version), **entries}, times[-1][:10]
 
     def _place(self, served: ServedModel, kind: str) -> Path:
         return self._log.path.with_name(f"{self._log.path.stem}-{served.name}-{served.version}.monitor.{kind}")
@@ -275,22 +254,24 @@ class LabelledRows:
 
     def gauges(self, models: Iterable[ServedModel]) -> dict[str, dict[str, float]]:
         """Whether the monitor raised an alarm, the drift of the log-odds, and columns unlike training."""
-        found: dict[str, dict[str, float]] = {"monitor_alarm": {}, "monitor_drift": {}, "monitor_unlike_columns": {}}
+        found: dict[str, dict[str, float]] = {}
         for served in models:
-            try:
-                if self._has_inputs:
-                    last = json.loads(self._place(served, "json").read_text(encoding="utf-8"))["history"][-1]
-                    is_alarm, drift = last["is_alarm"], (last.get("labels") or {}).get("drift")
-                    found["monitor_unlike_columns"][served.name] = float(len(last["unlike"]))
-                else:
-                    monitor = KeyEquationMonitor.from_json(self._place(served, "labels.json"), served.model)
-                    is_alarm, drift = bool(monitor.alarms), monitor.history[None][-1].to_dict()["drift"]
-            except (FileNotFoundError, IndexError):
-                continue
-            found["monitor_alarm"][served.name] = float(is_alarm)
-            if isinstance(drift, int | float):
-                found["monitor_drift"][served.name] = float(drift)
-        return {name: values for name, values in found.items() if values}
+            place = self._place(served, "last.json")
+            if place.exists():
+                last = json.loads(place.read_text(encoding="utf-8"))
+                found.setdefault("monitor_alarm", {})[served.name] = float(last["is_alarm"])
+                drift = (last["labels"] or {}).get("drift")
+                if isinstance(drift, int | float):
+                    found.setdefault("monitor_drift", {})[served.name] = float(drift)
+                if "unlike" in last:
+                    found.setdefault("monitor_unlike_columns", {})[served.name] = float(len(last["unlike"]))
+        return found
+
+
+def _audit_probabilities(entries: dict[str, Entry]) -> list[float] | None:
+    """Those of all rows, if all have one."""
+    found = [entry[_AUDIT] for entry in entries.values() if _AUDIT in entry]
+    return found if len(found) == len(entries) else None
 
 
 def _page(content: str) -> str:
@@ -308,15 +289,15 @@ def _columns(served: ServedModel, probability: float | dict[str, float]) -> list
 
 def _pairs(body: object) -> dict[str, object]:
     """Labels by identifier."""
-    if isinstance(body, dict) and set(body) != {"id", "label"}:
-        body = [{"id": one, "label": label} for one, label in body.items()]
-    given: Collection[object] = body if isinstance(body, list) else [body] if isinstance(body, dict) else ()
-    if not given:
+    if isinstance(body, dict):
+        is_one = set(body) == {"id", "label"}
+        body = [body] if is_one else [{"id": one, "label": label} for one, label in body.items()]
+    if not isinstance(body, list) or not body:
         raise InvalidInput("labels must be a list of objects with id and label, or an object of labels by id.")
     found: dict[str, object] = {}
-    for number, one in enumerate(given, 1):
-        is_whole = isinstance(one, dict) and set(one) == {"id", "label"} and isinstance(one["id"], str | int)
-        if not isinstance(one, dict) or not is_whole or isinstance(one["label"], list | dict | type(None)):
+    for number, one in enumerate(body, 1):
+        is_pair = isinstance(one, dict) and set(one) == {"id", "label"} and isinstance(one["id"], str | int)
+        if not is_pair or isinstance(one["label"], list | dict | type(None)):
             raise InvalidInput(f"label {number} must be an object with id and label.")
         found[str(one["id"])] = one["label"]
     return found

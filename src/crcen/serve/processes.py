@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing.context import SpawnProcess
@@ -33,38 +33,34 @@ _GRACE_SECONDS = 10
 _SHORTEST_LIFE = 1.0
 
 
+@contextmanager
+def _signals(handlers: Mapping[signal.Signals, Callable[[int, FrameType | None], object]]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 class _Server(uvicorn.Server):
     """A server that reloads on SIGHUP, and ends with status 0 on SIGTERM and SIGINT."""
 
-    def __init__(self, config: uvicorn.Config, reload: Reload | None = None) -> None:
-        super().__init__(config)
-        self._reload = reload
+    reload: Reload | None = None
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
+        loop = asyncio.get_running_loop()
+        hup = {signal.SIGHUP: lambda *_: loop.call_soon_threadsafe(loop.run_in_executor, None, self._try_reload)}
+        with _signals({**dict.fromkeys(_ENDS, self.handle_exit), **({} if self.reload is None else hup)}):
             yield
-            return
-        handlers: dict[int, Callable[[int, FrameType | None], object]] = {
-            signal.SIGINT: self.handle_exit,
-            signal.SIGTERM: self.handle_exit,
-        }
-        if self._reload is not None and hasattr(signal, "SIGHUP"):
-            loop, reload = asyncio.get_running_loop(), self._reload
-            handlers[signal.SIGHUP] = lambda *_: loop.call_soon_threadsafe(loop.run_in_executor, None, _tried, reload)
-        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+
+    def _try_reload(self) -> None:
+        assert self.reload is not None
         try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
-def _tried(reload: Reload) -> None:
-    try:
-        _LOGGER.warning("models reloaded, changed: %s", ", ".join(reload()) or "none")
-    except CrcenError as error:
-        _LOGGER.error("models were not reloaded, the old ones stay: %s", error)
+            _LOGGER.warning("models reloaded, changed: %s", ", ".join(self.reload()) or "none")
+        except CrcenError as error:
+            _LOGGER.error("models were not reloaded, the old ones stay: %s", error)
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
@@ -99,30 +95,29 @@ def run_server(app: ASGIApp, sock: socket.socket, reload: Reload | None = None) 
         _LOGGER.addHandler(logging.StreamHandler())
     gc.collect()
     gc.freeze()  # collections during requests pass over models and libraries
-    _Server(config, reload).run([sock])
+    server = _Server(config)
+    server.reload = reload
+    server.run([sock])
 
 
 def serve(settings: Settings, port: int, workers: int = 1, started: Callable[[str], None] = lambda _: None) -> None:
     """Serve models until a signal ends it; port 0 takes a free one, and ``started`` is called with the address."""
-    sock = bound_socket(settings.host, port)
     shown = f"[{settings.host}]" if ":" in settings.host else settings.host
-    address = f"http://{shown}:{sock.getsockname()[1]}"
-    with sock:
-        if workers == 1:
-            service = Service(settings)
+    with bound_socket(settings.host, port) as sock, tempfile.TemporaryDirectory(prefix="crcen-serve-") as folder:
+        address = f"http://{shown}:{sock.getsockname()[1]}"
+        if workers > 1:
+            settings = replace(settings, metrics=Path(folder) / "metrics", workers=workers)
+        service = Service(settings)  # creates shared counters, and refuses what workers would refuse
+        if workers > 1:
+            _supervise(settings, sock, lambda: started(address))
+        else:
             started(address)
             run_server(service.asgi, sock, service.reload)
-            return
-        with tempfile.TemporaryDirectory(prefix="crcen-serve-") as folder:
-            settings = replace(settings, metrics=Path(folder) / "metrics", workers=workers)
-            Service(settings)  # creates the shared counters, and refuses what workers would refuse
-            _supervise(settings, sock, lambda: started(address))
 
 
 def _work(settings: Settings, sock: socket.socket) -> None:
     """A worker process; it ends with its parent."""
-    if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server handles it
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server handles it
     parent = os.getppid()
 
     def watch() -> None:
@@ -138,40 +133,32 @@ def _work(settings: Settings, sock: socket.socket) -> None:
 def _supervise(settings: Settings, sock: socket.socket, started: Callable[[], None]) -> None:
     """Start workers, start them again if they die, and pass signals on."""
     context = multiprocessing.get_context("spawn")
-    signals: list[int] = []
-    handled = [*_ENDS, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
-    before = {number: signal.signal(number, lambda number, _: signals.append(number)) for number in handled}
+    workers: list[tuple[SpawnProcess, float]] = []
+    ended: list[int] = []
 
-    def start(i: int) -> SpawnProcess:
+    def start(i: int) -> tuple[SpawnProcess, float]:
         found = context.Process(target=_work, args=(replace(settings, worker=i), sock), daemon=True)
         found.start()
-        return found
+        return found, time.monotonic()
 
-    processes = [start(i) for i in range(settings.workers)]
-    births = [time.monotonic()] * settings.workers
-    started()
-    try:
-        while True:
+    def reload(*caught: object) -> None:
+        for worker, _ in workers:
+            if worker.pid is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(worker.pid, signal.SIGHUP)
+
+    with _signals({**dict.fromkeys(_ENDS, lambda number, _: ended.append(number)), signal.SIGHUP: reload}):
+        workers += [start(i) for i in range(settings.workers)]
+        started()
+        while not ended:
             time.sleep(0.1)
-            while signals:
-                number = signals.pop(0)
-                if number in _ENDS:
-                    return
-                for one in processes:
-                    with suppress(OSError):
-                        os.kill(one.pid or 0, number)
-            for i, one in enumerate(processes):
-                if not one.is_alive() and time.monotonic() - births[i] > _SHORTEST_LIFE:
-                    sys.stderr.write(f"crcen: worker {i} ended with status {one.exitcode} and is started again\n")
-                    processes[i], births[i] = start(i), time.monotonic()
-    finally:
-        for one in processes:
-            if one.is_alive():
-                one.terminate()
+            for i, (worker, birth) in enumerate(workers):
+                if not worker.is_alive() and time.monotonic() - birth > _SHORTEST_LIFE:
+                    sys.stderr.write(f"crcen: worker {i} ended with status {worker.exitcode} and is started again\n")
+                    workers[i] = start(i)
+        for worker, _ in workers:
+            worker.terminate()
         end = time.monotonic() + _GRACE_SECONDS + 5
-        for one in processes:
-            one.join(max(0.1, end - time.monotonic()))
-            if one.is_alive():
-                one.kill()
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for worker, _ in workers:
+            worker.join(max(0.1, end - time.monotonic()))
+            worker.kill()

@@ -1,14 +1,11 @@
 """Content of requests: rows as JSON, CSV or tensors of the Open Inference Protocol v2, and the price that decides."""
 
-from __future__ import annotations
-
 import json
 import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -26,17 +23,13 @@ from crcen import (
     RecallAtLeast,
     TableClassifier,
 )
-from crcen._support.text import listed
-from crcen._support.values import label_key
+from crcen._support.values import json_value
+from crcen.commands.prices import costs_from, stated_weighting
 from crcen.tables.reading import open_table
 from crcen.theory.price import Goal, Price
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    Rows: TypeAlias = list["Row"] | pd.DataFrame
-
-Row = dict[str, Any]  # cells of any kind, as JSON has them
+Row = dict[str, object]  # cells as JSON has them
+Options = dict[str, object]
 
 _NUMPY = {
     **{f"INT{bits}": f"<i{bits // 8}" for bits in (8, 16, 32, 64)},
@@ -55,15 +48,6 @@ _NUMBERS: dict[str, Callable[[float], object]] = {
 _PRICES = (*_NUMBERS, "capacity", "balanced", "weighting", "costs")
 # Everything that may be set for one request.
 OPTIONS = (*_PRICES, "model", "id", "reasons")
-
-
-@dataclass(frozen=True, eq=False)
-class RequestRows:
-    """Rows as dicts or as a data frame, the options in the body, and whether the body was one row instead of a list."""
-
-    rows: Rows
-    options: dict[str, object] = field(default_factory=dict)
-    is_single: bool = False
 
 
 def json_body(body: bytes) -> object:
@@ -85,42 +69,42 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON; null is missing")
 
 
-def json_rows(body: bytes, most_rows: int) -> RequestRows:
-    """One row as an object, a list of rows, or an object with ``rows`` and options."""
+def json_rows(body: bytes, most_rows: int) -> tuple[list[Row], Options, bool]:
+    """Rows, options, and whether the body is one row instead of a list of rows or an object with ``rows``."""
     found = json_body(body)
-    options: dict[str, object] = {}
+    options: Options = {}
     if isinstance(found, dict) and isinstance(found.get("rows"), list):
         options = {name: value for name, value in found.items() if name != "rows"}
         found = found["rows"]
     if isinstance(found, dict):
-        return RequestRows([found], is_single=True)
+        return [found], options, True
     if not isinstance(found, list):
         raise InvalidInput(f"the body must be a row (object) or a list of rows: got {type(found).__name__}.")
-    if not found:
-        raise InvalidInput("the list of rows must have at least one row: got an empty list.")
-    _check_number(len(found), most_rows)
+    _check_number(len(found), most_rows, "an empty list")
     for number, row in enumerate(found, 1):
         if not isinstance(row, dict):
             raise InvalidInput(f"each row must be an object of columns: row {number} is a {type(row).__name__}.")
-    return RequestRows(found, options)
+    return found, options, False
 
 
-def csv_rows(body: bytes, model: TableClassifier, most_rows: int) -> RequestRows:
-    """A text table, read as `crcen predict` reads one."""
+def csv_rows(body: bytes, model: TableClassifier, most_rows: int) -> list[Row]:
+    """The rows of a text table, read as `crcen predict` reads one."""
     if not body.strip():
         raise InvalidInput("the CSV body must have a line of column names and at least one row: got nothing.")
     with tempfile.TemporaryDirectory(prefix="crcen-serve-") as folder:
         path = Path(folder) / "body.csv"
         path.write_bytes(body)
         frame = open_table(path, ReadOptions().with_training(model)).read()
-    if not len(frame):
-        raise InvalidInput("the CSV body must have at least one row: got column names alone.")
-    _check_number(len(frame), most_rows)
-    return RequestRows(frame)
+    _check_number(len(frame), most_rows, "column names alone")
+    return _rows({str(name): json_value(frame[name].tolist()) for name in frame.columns})
 
 
-def tensor_rows(body: bytes, header_length: str | None, most_rows: int) -> tuple[RequestRows, dict[str, object]]:
-    """Rows of an inference request, one input for each column; the request itself too.
+def _rows(columns: Mapping[str, Sequence[object]]) -> list[Row]:
+    return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+
+
+def tensor_rows(body: bytes, header_length: str | None, most_rows: int) -> tuple[list[Row], Options, dict[str, object]]:
+    """Rows, options and JSON of an inference request, with one input for each column.
 
     The body is JSON, followed by the data of binary tensors if there is a header length.
     """
@@ -146,36 +130,32 @@ def tensor_rows(body: bytes, header_length: str | None, most_rows: int) -> tuple
     lengths = {len(cells) for cells in columns.values()}
     if len(lengths) > 1:
         raise InvalidInput(f"all inputs must have the same number of rows: got {sorted(lengths)[:5]}.")
-    (n,) = lengths
-    if not n:
-        raise InvalidInput("inputs must have at least one row: got an empty tensor.")
-    _check_number(n, most_rows)
-    rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+    _check_number(lengths.pop(), most_rows, "an empty tensor")
     # Parameters of clients that are not options of crcen are ignored, as the protocol requires.
-    return RequestRows(rows, {name: value for name, value in parameters.items() if name in OPTIONS}), request
+    return _rows(columns), {name: value for name, value in parameters.items() if name in OPTIONS}, request
 
 
-def _cells(tensor: Mapping[str, Any], binary: bytes) -> tuple[list[object], bytes]:
+def _cells(tensor: dict[str, object], binary: bytes) -> tuple[list[object], bytes]:
     """The cells of a tensor, and the binary data that is left."""
-    name, datatype = tensor["name"][:60], tensor.get("datatype")
+    name, datatype = str(tensor["name"])[:60], str(tensor.get("datatype"))
     if datatype != "BYTES" and datatype not in _NUMPY:
-        raise InvalidInput(f"datatype of {name} must be BYTES or one of {', '.join(_NUMPY)}: got {str(datatype)[:60]}.")
+        raise InvalidInput(f"datatype of {name} must be BYTES or one of {', '.join(_NUMPY)}: got {datatype[:60]}.")
     shape = tensor.get("shape")
-    is_list = isinstance(shape, list) and all(type(one) is int and one >= 0 for one in shape)
-    if shape is None or not is_list or math.prod(shape[1:]) != 1:
+    is_list = isinstance(shape, list) and shape and all(type(one) is int and one >= 0 for one in shape)
+    if not isinstance(shape, list) or not is_list or math.prod(shape[1:]) != 1:
         raise InvalidInput(f"shape of {name} must be [rows] or [rows, 1]: got {str(shape)[:60]}.")
     parameters = tensor.get("parameters")
     size = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
     if size is not None:
         if type(size) is not int or not 0 <= size <= len(binary):
             raise InvalidInput(f"binary_data_size of {name} must fit the body: got {str(size)[:60]}.")
-        cells, binary = _from_binary(binary[:size], str(datatype), name), binary[size:]
+        cells, binary = _from_binary(binary[:size], datatype, name), binary[size:]
     else:
         data = tensor.get("data")
         if not isinstance(data, list):
             raise InvalidInput(f"data of {name} must be a list of values: got {type(data).__name__}.")
         cells = [one[0] if isinstance(one, list) and len(one) == 1 and len(shape) > 1 else one for one in data]
-    if not shape or len(cells) != shape[0]:
+    if len(cells) != shape[0]:
         raise InvalidInput(f"data of {name} must have as many values as its shape {shape}: got {len(cells)}.")
     return cells, binary
 
@@ -209,19 +189,15 @@ def tensor_bytes(cells: Sequence[object], datatype: str) -> bytes:
     return b"".join(len(text).to_bytes(4, "little") + text for text in texts)
 
 
-def _check_number(n: int, most_rows: int) -> None:
+def _check_number(n: int, most_rows: int, none: str) -> None:
+    if not n:
+        raise InvalidInput(f"a request must have at least one row: got {none}.")
     if n > most_rows:
-        raise InvalidInput(f"a request has at most {most_rows:,} rows: got {n:,}; send several requests.")
+        limit = "1 row" if most_rows == 1 else f"{most_rows:,} rows"
+        raise InvalidInput(f"a request has at most {limit}: got {n:,}; send several requests.")
 
 
-def model_price(model: TableClassifier) -> Price:
-    """The price of a model, with its costs."""
-    own: Price = model.weighting_
-    costs = getattr(model, "costs_", None)
-    return own if costs is None or own.costs is not None else Price(own.weights, own.counts, costs, own.positive)
-
-
-def price_of(own: Price, labels: list[Any], options: Mapping[str, object]) -> Price | Goal:
+def price_of(own: Price, labels: list[object], options: Options) -> Price | Goal:
     """The price or goal that decides the rows of a request; the price of the model, ``own``, if none is stated.
 
     Options have at most one price: a number (also as text), ``balanced``, ``capacity``, ``weighting`` (a dict, or
@@ -241,7 +217,10 @@ def price_of(own: Price, labels: list[Any], options: Mapping[str, object]) -> Pr
     if name == "weighting":
         return own.replace(_weights(value, labels))
     if name == "balanced":
-        return own.replace("balanced") if _is_true(value, name) else own
+        text = str(value).lower()
+        if text not in ("true", "1", "yes", "", "false", "0", "no"):
+            raise InvalidParameter(f"balanced must be true or false: got {shown(value)}.")
+        return own.replace("balanced") if text in ("true", "1", "yes", "") else own
     if own.positive is None:
         raise InvalidParameter(
             f"{name} is for two classes, and this model has {len(labels)}: state costs or weighting."
@@ -256,13 +235,6 @@ def whole_number(value: object, name: str) -> int:
     if not number.is_integer() or abs(number) > 2**31:
         raise InvalidParameter(f"{name} must be a whole number: got {shown(value)}.")
     return int(number)
-
-
-def _is_true(value: object, name: str) -> bool:
-    text = str(value).lower()
-    if text not in ("true", "1", "yes", "false", "0", "no", ""):
-        raise InvalidParameter(f"{name} must be true or false: got {shown(value)}.")
-    return text in ("true", "1", "yes", "")
 
 
 def _number(value: object, name: str) -> float:
@@ -280,32 +252,28 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 
-def _weights(value: object, labels: list[Any]) -> list[float]:
+def _weights(value: object, labels: list[object]) -> list[float]:
     """A weight for each class, in their order."""
     if isinstance(value, str):
         value = dict(part.rpartition("=")[::2] for part in value.split(","))
     if not isinstance(value, Mapping):
         raise InvalidParameter(f"weighting must have a weight for each class: got {shown(value)}.")
-    found = {label_key(label): weight for label, weight in value.items()}
-    wanted = [label_key(label) for label in labels]
-    if set(found) != set(wanted):
-        raise InvalidParameter(f"weighting must have a weight for each of {listed(labels)}: got {shown(value)}.")
-    return [_number(found[key], "each weight") for key in wanted]
+    weights = {label: _number(weight, f"the weight of {shown(label)}") for label, weight in value.items()}
+    found: dict[object, float] = stated_weighting(weights, None, labels, "the target")
+    return [found[label] for label in labels]
 
 
-def _costs(value: object, labels: list[Any]) -> CostMatrix:
+def _costs(value: object, labels: list[object]) -> CostMatrix:
     """Costs in the order of the classes."""
     stated: Mapping[str, Any] = value if isinstance(value, Mapping) else {"costs": value}
     if set(stated) - {"costs", "labels", "actions"} or not isinstance(stated.get("costs"), list):
         raise InvalidParameter(
             f"costs must be a matrix, or an object with costs, labels and actions: got {shown(value)}."
         )
-    keys = {label_key(label): label for label in labels}
     try:
-        spelt = [keys.get(label_key(name), name) for name in stated.get("labels") or labels]
-        found = CostMatrix(stated["costs"], labels=spelt, actions=[str(one) for one in stated.get("actions") or ()])
+        actions = [str(one) for one in stated.get("actions") or ()]
+        return costs_from(CostMatrix(stated["costs"], labels=stated.get("labels") or labels, actions=actions), labels)
     except InvalidParameter:
         raise
     except (TypeError, ValueError, OverflowError):
         raise InvalidParameter(f"costs must be a matrix of numbers: got {shown(value)}.") from None
-    return found.for_classes(labels)

@@ -1,17 +1,15 @@
 """The inference server: routes, limits, decision log, audits, labels and reload."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 import signal
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +22,20 @@ from crcen._support.text import listed
 from crcen.serve.decision_log import DecisionLog, LabelledRows
 from crcen.serve.http import LOOPBACK, Endpoint, Guard, Handler, Metrics, is_loopback, json_response, routed
 from crcen.serve.openapi import openapi
-from crcen.serve.requests import csv_rows, json_body, json_rows, price_of, tensor_bytes, tensor_rows, whole_number
+from crcen.serve.requests import (
+    Options,
+    Row,
+    csv_rows,
+    json_body,
+    json_rows,
+    price_of,
+    tensor_bytes,
+    tensor_rows,
+    whole_number,
+)
 from crcen.serve.served_model import FEW_ROWS, Scored, ServedModel
 from crcen.theory.price import Goal, Price
 from crcen.theory.selective import AUDIT_FLOOR, audit_draws, audit_probabilities, audit_scores
-
-if TYPE_CHECKING:
-    from crcen.serve.requests import Rows
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
@@ -136,20 +141,19 @@ class Service:
         return await self._run(lambda: self._predict(body, is_csv, query), len(body) + _SMALL_BODY * is_csv)
 
     def _predict(self, body: bytes, is_csv: bool, query: dict[str, str]) -> dict[str, object]:
-        given = None if is_csv else json_rows(body, self.settings.max_rows)
-        options: dict[str, object] = {**({} if given is None else given.options), **query}
-        served = self._model(options.get("model"))
-        if given is None:
-            given = csv_rows(body, served.model, self.settings.max_rows)
-        elif "rows" in served.columns and given.options:
+        rows, options, is_single = ([], {}, False) if is_csv else json_rows(body, self.settings.max_rows)
+        served = self._model({**options, **query}.get("model"))
+        if is_csv:
+            rows = csv_rows(body, served.model, self.settings.max_rows)
+        elif "rows" in served.columns and options:
             raise InvalidInput("this model has a column named rows: send a row, or a list of rows.")
-        scored, ids, more = self._scored(served, given.rows, options)
-        columns = {"id": ids, "probability": served.probabilities(scored), "decision": scored.decisions, **more}
-        if len(ids) <= FEW_ROWS:
+        scored, columns = self._scored(served, rows, {**options, **query})
+        columns = {"probability": served.probabilities(scored), "decision": scored.decisions, **columns}
+        if len(rows) <= FEW_ROWS:
             columns["notes"] = scored.notes
-        predictions = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+        predictions = _by_row(columns)
         about = {"model": served.name, "version": served.version, "threshold": scored.threshold}
-        if given.is_single:
+        if is_single:
             return {**predictions[0], **about, "notes": scored.notes[0] + scored.all_notes}
         return {**about, "predictions": predictions, "notes": scored.all_notes}
 
@@ -160,25 +164,21 @@ class Service:
         return await self._run(lambda: self._infer(body, length, served), len(body))
 
     def _infer(self, body: bytes, length: str | None, served: ServedModel) -> Response:
-        given, request = tensor_rows(body, length, self.settings.max_rows)
-        scored, ids, more = self._scored(served, given.rows, {**given.options, "model": None})
+        rows, options, request = tensor_rows(body, length, self.settings.max_rows)
+        scored, more = self._scored(served, rows, {**options, "model": None})
         texts = {
             name: ["; ".join(cell) if isinstance(cell, list) else cell for cell in cells]
             for name, cells in {**more, "notes": scored.notes}.items()
         }
-        columns: dict[str, list[Any]] = {
-            "probability": (scored.p if served.positive is None else scored.p[:, served.positive]).ravel().tolist(),
-            "decision": [str(one) for one in scored.decisions],
-            **texts,
-            "id": ids,
-        }
-        shapes = {"probability": [len(ids)] if served.positive is not None else [len(ids), len(served.classes)]}
+        p = scored.p if served.positive is None else scored.p[:, served.positive]
+        decisions = [str(one) for one in scored.decisions]
+        columns: dict[str, Sequence[object]] = {"probability": p.ravel().tolist(), "decision": decisions, **texts}
         kinds = {"probability": "FP64", "audit": "BOOL", "audit_probability": "FP64"}
         outputs: list[dict[str, object]] = []
         binary = b""
         for name, is_binary in _wanted_outputs(request, list(columns)).items():
             kind = kinds.get(name, "BYTES")
-            output = {"name": name, "datatype": kind, "shape": shapes.get(name, [len(ids)])}
+            output = {"name": name, "datatype": kind, "shape": list(p.shape) if name == "probability" else [len(p)]}
             if is_binary:
                 data = tensor_bytes(columns[name], kind)
                 outputs.append({**output, "parameters": {"binary_data_size": len(data)}})
@@ -197,17 +197,18 @@ class Service:
         return Response(text + binary, headers=headers, media_type="application/octet-stream")
 
     def _scored(
-        self, served: ServedModel, rows: Rows, options: dict[str, object]
-    ) -> tuple[Scored, list[str], dict[str, list[Any]]]:
-        """Decide rows and record the decisions: the result, identifiers, and further columns of the answer."""
+        self, served: ServedModel, rows: Sequence[Row], options: Options
+    ) -> tuple[Scored, dict[str, Sequence[object]]]:
+        """Decide rows and record the decisions: the result, and further columns of the answer."""
         price = price_of(served.price, served.model.classes_.tolist(), options)
         id_column = self.settings.id if options.get("id") is None else str(options["id"])
         ids = _ids(rows, id_column)
         scored = served.score(rows, price, id_column)
-        n_reasons = whole_number(options.get("reasons") or 0, "reasons")
-        more = served.reasons(rows, n_reasons, scored) if n_reasons else {}
-        quiet = scored.is_decided(served.default)
-        audits: dict[str, list[Any]] = {}
+        more: dict[str, Sequence[object]] = {"id": ids}
+        if n_reasons := whole_number(options.get("reasons") or 0, "reasons"):
+            more |= served.reasons(rows, n_reasons, scored)
+        quiet = scored.chosen == (scored.names.index(served.default) if served.default in scored.names else -1)
+        audits: dict[str, Sequence[object]] = {}
         n_audits = 0
         if self.settings.audit:
             e = self._audit_probabilities(served, scored.p, quiet)
@@ -216,21 +217,16 @@ class Service:
             n_audits = int((drawn & quiet).sum())
             audits = {"audit": drawn.tolist(), "audit_probability": e.tolist()}
         if self.log is not None:
-            has_inputs = self.settings.log_inputs
-            columns = {
-                "probability": served.probabilities(scored),
-                "decision": scored.decisions,
-                "inputs" if has_inputs else "input_hash": (served.plain_rows if has_inputs else served.input_hashes)(
-                    rows
-                ),
-                **audits,
-            }
+            columns = {"probability": served.probabilities(scored), "decision": scored.decisions}
+            if self.settings.log_inputs:
+                columns["inputs"] = served.plain_rows(rows)
+            else:
+                columns["input_hash"] = served.input_hashes(rows)
             about = {"model": served.name, "version": served.version, "price": _price_values(price)}
-            entries = (dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True))
-            self.log.write(ids, [{**about, **entry} for entry in entries])
-        counts = {"rows": len(ids), "alarms": int((~quiet).sum()), "unlike": scored.n_unlike, "audits": n_audits}
-        self.metrics.add(served.name, **counts)
-        return scored, ids, {**more, **audits}
+            self.log.write(ids, [{**about, **entry} for entry in _by_row({**columns, **audits})])
+        n_alarms = len(rows) - int(quiet.sum())
+        self.metrics.add(served.name, rows=len(rows), alarms=n_alarms, unlike=scored.n_unlike, audits=n_audits)
+        return scored, {**more, **audits}
 
     def _audit_scale(self, served: ServedModel) -> float | None:
         """What multiplies audit scores so that the expected share holds on training rows; None for equal shares."""
@@ -380,19 +376,19 @@ def _constant(value: object) -> Handler:
     return answer
 
 
-def _ids(rows: Rows, column: str | None) -> list[str]:
+def _by_row(columns: Mapping[str, Iterable[object]]) -> list[Row]:
+    return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+
+
+def _ids(rows: Sequence[Row], column: str | None) -> list[str]:
     """Identifiers of rows: those in a column, or new ones."""
     if column is None:
         first = uuid.uuid4().hex
         return [first] if len(rows) == 1 else [f"{first}-{i}" for i in range(len(rows))]
-    if isinstance(rows, list):
-        found = [row.get(column) for row in rows]
-    else:
-        found = rows[column].tolist() if column in rows.columns else [None] * len(rows)
-    for number, one in enumerate(found, 1):
-        if one is None or isinstance(one, list | dict) or one != one:
+    for number, row in enumerate(rows, 1):
+        if row.get(column) is None or isinstance(row[column], list | dict):
             raise InvalidInput(f"id {column[:60]!r} must be a column with a value in each row: row {number} has none.")
-    return [str(one) for one in found]
+    return [str(row[column]) for row in rows]
 
 
 def _price_values(price: Price | Goal) -> dict[str, object]:
