@@ -21,7 +21,7 @@ from crcen import (
     evaluate_table,
     key_equation,
 )
-from crcen.commands.quality import METRICS, RowMetrics
+from crcen.report.quality import METRICS, RowMetrics
 from crcen.theory.decision import weighted_probability
 from crcen.theory.price import Price
 

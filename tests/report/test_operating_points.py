@@ -1,4 +1,4 @@
-"""Counts at prices against decisions made row by row, areas against scikit-learn, noise against simulation."""
+"""Counts at prices against decisions made row by row, noise against simulation."""
 
 import math
 from itertools import pairwise
@@ -6,7 +6,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from known_models import KnownPosterior, draw
-from sklearn.metrics import average_precision_score, roc_auc_score
 
 import crcen
 from crcen.report.curves import operating_points, price_grid, price_ladder, rounded
@@ -30,15 +29,6 @@ def test_counts_are_those_of_decisions_at_the_price(rows, price):
     wanted = crcen.confusion_counts(target, crcen.decide(p, crcen.Budget(price)), weights)
     for cell in ("tp", "fp", "fn", "tn"):
         assert getattr(counts, cell) == pytest.approx(getattr(wanted, cell), abs=1e-9)
-
-
-def test_areas_are_scikit_learns(rows):
-    target, p, weights = rows
-    points = operating_points(target, p, weights)
-    assert points.roc_auc == pytest.approx(roc_auc_score(target, p, sample_weight=weights), abs=1e-12)
-    assert points.average_precision == pytest.approx(
-        average_precision_score(target, p, sample_weight=weights), abs=1e-12
-    )
 
 
 def test_noise_is_zero_inside_and_counts_standard_deviations_outside():

@@ -5,7 +5,10 @@ import numbers
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import PurePath
-from typing import Any
+from typing import Any, TypeAlias
+
+# Plain values, ready for JSON.
+Values: TypeAlias = dict[str, Any]
 
 
 def json_value(value: Any, *, shorten: bool = False) -> Any:

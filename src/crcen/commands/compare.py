@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,8 @@ from crcen import Alpha, InvalidInput, InvalidParameter
 from crcen._support.files import check_writable, write_atomic
 from crcen._support.progress import logged
 from crcen._support.text import listed
-from crcen._support.values import json_value, label_key, plain_label, rest_of
-from crcen.commands.declare import check_confidence, input_columns, new_to_model, note_lines, restored, stored
+from crcen._support.values import Values, json_value, label_key, plain_label, rest_of
+from crcen.commands.declare import check_confidence, input_columns, new_to_model, note_lines
 from crcen.commands.inputs import (
     Data,
     FittedModel,
@@ -30,7 +30,7 @@ from crcen.commands.inputs import (
     target_of,
 )
 from crcen.commands.prices import Costs, Weighting, decision_price, own_costs, plain_price
-from crcen.commands.records import json_text, model_digest, read_json, state_lock
+from crcen.commands.records import Sequences, json_text, model_digest, read_json, state_lock
 from crcen.commands.rules import Label
 from crcen.commands.scoring import CHUNK_ROWS, score_table
 from crcen.tables.fingerprint import RowDigest
@@ -38,7 +38,7 @@ from crcen.tables.options import ReadOptions
 from crcen.tables.writing import TableWriter
 from crcen.theory.intervals import UNKNOWN, Interval
 from crcen.theory.price import Price
-from crcen.theory.rows import Array, Bools, Index, plain
+from crcen.theory.rows import Array, Bools, Estimator, Index, ShownInOneLine, plain
 from crcen.theory.selective import label_selection
 from crcen.theory.sequential import ConfidenceSequence
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-_FORMAT, _VERSION = "crcen comparison", 3
+_FORMAT, _VERSION = "crcen comparison", 4
 _MOST_GROUPS, _SHOWN_ROWS, _FEWEST_REPEATED = 20, 20, 20
 _MISSING_P = 0.001  # labels are missing depending on the score
 _VERDICTS = {1: "new", -1: "old", 0: "undecided"}
@@ -79,27 +79,24 @@ class _Pair:
 
     names: tuple[str, ...]
     digests: tuple[str, ...]
-    models: tuple[Any, Any]
+    models: tuple[Estimator, Estimator]
     price: Price
-
-    @property
-    def labels(self) -> list[Any]:
-        return list(self.models[0].classes_.tolist())
 
     @property
     def costs(self) -> Array:
         return np.asarray(self.price.cost_matrix.costs, dtype=np.float64)
 
     @property
-    def actions(self) -> list[Any]:
-        return json_value([*self.labels, *self.price.cost_matrix.actions])
+    def actions(self) -> list[Label]:
+        """Possible decisions, the classes first."""
+        return list(json_value([*self.models[0].classes_, *self.price.cost_matrix.actions]))
 
-    def identity(self, confidence: float) -> dict[str, Any]:
+    def identity(self, confidence: float) -> Values:
         """What a state must have been begun with."""
         return {
             "old model": self.digests[0],
             "new model": self.digests[1],
-            "class list": [str(label) for label in self.labels],
+            "class list": [str(label) for label in self.models[0].classes_.tolist()],
             "price": self.costs.tolist(),
             "confidence": float(confidence),
         }
@@ -112,89 +109,72 @@ class _Rows(NamedTuple):
     old: Index
     new: Index
     weights: Array
+    used: Bools  # rows with a label; all rows of audited labels
     groups: dict[str, NDArray[np.object_]]
     least_audit: float
     digest: str
     notes: list[str]
 
-    def labelled(self) -> _Rows:
-        """The rows with a label."""
-        use = self.y >= 0
-        groups = {name: cells[use] for name, cells in self.groups.items()}
-        weights = self.weights[use]
-        return self._replace(y=self.y[use], old=self.old[use], new=self.new[use], weights=weights, groups=groups)
-
 
 @dataclass
 class _Evidence:
-    """What is kept between calls: totals by class and decision, and distinct paired differences with their counts."""
+    """What is kept between calls: totals by class and decision, changed decisions, and sequences of differences."""
 
     least_audit: float
-    totals: Array
+    totals: Array  # weights of rows by model, class and decision, (2, K, A)
+    changes: Array  # rows and their saving by old and new decision, (2, A, A)
     rows: int = 0
-    tests: dict[str, ConfidenceSequence] = field(default_factory=dict)
-    changes: dict[str, list[float]] = field(default_factory=dict)
+    tests: Sequences = field(default_factory=Sequences)
     batches: list[str] = field(default_factory=list)
     decided_after: int | None = None
 
     @classmethod
     def new(cls, pair: _Pair, least_audit: float) -> _Evidence:
-        found = cls(least_audit, np.zeros((2, *pair.costs.shape)))
-        reach = float(np.ptp(pair.costs, axis=1).max()) / least_audit
-        found.tests["cost"] = ConfidenceSequence(-reach, reach)
-        return found
+        n_actions = pair.costs.shape[1]
+        return cls(least_audit, np.zeros((2, *pair.costs.shape)), np.zeros((2, n_actions, n_actions)))
 
-    def state(self) -> dict[str, Any]:
-        tests = {name: stored(one) for name, one in self.tests.items()}
-        return {**vars(self), "totals": self.totals.tolist(), "tests": tests}
+    def state(self) -> Values:
+        arrays = {"totals": self.totals.tolist(), "changes": self.changes.tolist()}
+        return {**vars(self), **arrays, "tests": self.tests.state()}
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any], pair: _Pair) -> _Evidence:
+    def from_state(cls, state: Values, pair: _Pair) -> _Evidence:
         found = cls.new(pair, float(state["least_audit"]))
         found.totals = np.asarray(state["totals"], dtype=np.float64).reshape(found.totals.shape)
-        found.rows, found.decided_after = state["rows"], state["decided_after"]
-        found.changes, found.batches = dict(state["changes"]), list(state["batches"])
-        found.tests |= {name: restored(found._empty(name), one) for name, one in state["tests"].items()}
+        found.changes = np.asarray(state["changes"], dtype=np.float64).reshape(found.changes.shape)
+        found.rows, found.decided_after, found.batches = state["rows"], state["decided_after"], list(state["batches"])
+        found.tests = Sequences.from_state(state["tests"])
         return found
 
     def groups(self) -> list[tuple[str, ConfidenceSequence]]:
         """Tests of groups with their keys, in the order in which they were first seen."""
         return [(name, one) for name, one in self.tests.items() if name.startswith("[")]
 
-    def _empty(self, name: str) -> ConfidenceSequence:
-        """Differences of decisions for a class lie between −1 and 1, those of costs in the range of the costs."""
-        if name.startswith("class "):
-            return ConfidenceSequence(-1.0, 1.0)
-        return replace(self.tests["cost"], values=np.empty(0), counts=np.empty(0))
-
-    def _add_test(self, name: str, values: Array) -> None:
-        self.tests[name] = self.tests.get(name, self._empty(name)).add(values)
-
     def add(self, pair: _Pair, rows: _Rows) -> None:
-        """Add rows; those without a label have the difference 0."""
-        y, old, new, known = np.maximum(rows.y, 0), rows.old, rows.new, rows.y >= 0
-        difference = np.where(known, (pair.costs[y, old] - pair.costs[y, new]) * rows.weights, 0.0)
+        """Add the used rows; those without a label have the difference 0."""
+        use, reach = rows.used, float(np.ptp(pair.costs, axis=1).max()) / self.least_audit
+        y, old, new, weights = rows.y[use], rows.old[use], rows.new[use], rows.weights[use]
+        known = y >= 0
+        difference = np.where(known, (pair.costs[y, old] - pair.costs[y, new]) * weights, 0.0)
         self.rows += len(y)
-        self._add_test("cost", difference)
+        self.tests.put("cost", difference, -reach, reach)
         for total, decided in zip(self.totals, (old, new), strict=True):
-            np.add.at(total, (y[known], decided[known]), rows.weights[known])
-        for k in range(len(pair.labels)):
+            np.add.at(total, (y[known], decided[known]), weights[known])
+        np.add.at(self.changes[0], (old, new), 1.0)
+        np.add.at(self.changes[1], (old, new), difference)
+        for k in range(len(pair.costs)):
             own = (new == k).astype(np.float64) - (old == k)
-            self._add_test(f"class recall {k}", own[known & (y == k)])
-            self._add_test(f"class false {k}", own[known & (y != k)])
-        for column, values in rows.groups.items():
+            self.tests.put(f"recall {k}", own[known & (y == k)], -1.0, 1.0)
+            self.tests.put(f"false {k}", own[known & (y != k)], -1.0, 1.0)
+        for column, cells in rows.groups.items():
+            values = cells[use]
             for value in dict.fromkeys(values):
-                self._add_test(json.dumps([column, value], ensure_ascii=False), difference[values == value])
-        pairs, which = np.unique(np.stack([old, new], axis=1), axis=0, return_inverse=True)
-        for number, (i, j) in enumerate(pairs.tolist()):
-            if i != j:
-                own = difference[which.ravel() == number]
-                before = self.changes.get(f"{i} {j}", [0, 0.0])
-                self.changes[f"{i} {j}"] = [before[0] + len(own), before[1] + float(own.sum())]
+                key = json.dumps([column, value], ensure_ascii=False)
+                self.tests.put(key, difference[values == value], -reach, reach)
 
 
-@dataclass(frozen=True, eq=False)
-class ModelComparison:
+@dataclass(frozen=True, eq=False, repr=False)
+class ModelComparison(ShownInOneLine):
     """Two models on the same rows; prints itself.
 
     ``verdict`` is wrong with a probability of at most 1 − confidence, however often it is asked.
@@ -202,14 +182,11 @@ class ModelComparison:
 
     verdict: str  # the cheaper model at the price: new, old or undecided
     saving: Interval  # cost of the old minus that of the new model, per 1,000 rows, with a confidence sequence
-    content: dict[str, Any]  # all figures as plain values
+    content: Values  # all figures as plain values
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Values:
         """Plain values, ready for JSON."""
         return self.content
-
-    def __repr__(self) -> str:
-        return f"<ModelComparison: {self.verdict}, saving per 1,000 rows {self.saving}>"
 
     def __str__(self) -> str:
         one, saving, cost = self.content, self.saving, self.content["cost_per_1000"]
@@ -318,7 +295,7 @@ def compare_models(
                 "a comparison needs two models, or the columns probability_old= and probability_new=.",
                 parameter=("probability_old", "probability_new"),
             )
-        models: tuple[Any, Any] = (model_of(old), model_of(new))
+        models: tuple[Estimator, Estimator] = (model_of(old), model_of(new))
         source = source_of(data, read, models[0])
         sides = (("old", old), ("new", new))
         shown = tuple(Path(one).name if isinstance(one, str | Path) else side for side, one in sides)
@@ -453,16 +430,16 @@ def _rows(pair: _Pair, source: Source, target: str, groups: list[str], audit: st
     if not known.any():
         raise InvalidInput(f"{source.name} has no row with a value of {target}.")
     old, new = (np.asarray(pair.price.decide(p), dtype=np.int64) for p in (p_old, other.p))
-    weights, least = np.ones(len(y)), 1.0
+    weights, used, least = np.ones(len(y)), known, 1.0
     if audit is None:
         notes = [*notes, *_unlabelled(known, p_old[:, pair.price.positive or 0], old != new, target)]
     else:
         e = audit_probabilities(frame, audit, known)
-        weights = np.where(known, 1.0 / np.where(known, e, 1.0), 0.0)
+        weights, used = np.where(known, 1.0 / np.where(known, e, 1.0), 0.0), np.ones_like(known)
         least = float(e[(e > 0.0) & (e <= 1.0)].min(initial=1.0))
     texts = {name: frame[name].astype(object).map(str).where(frame[name].notna(), "missing") for name in groups}
     by_group = {name: cells.to_numpy(dtype=object) for name, cells in texts.items()}
-    return _Rows(y, old, new, weights, by_group, least, digest.rows, notes)
+    return _Rows(y, old, new, weights, used, by_group, least, digest.rows, notes)
 
 
 def _unlabelled(labelled: Bools, scores: Array, changed: Bools, target: str) -> list[str]:
@@ -485,15 +462,15 @@ def _add(evidence: _Evidence, pair: _Pair, rows: _Rows, name: str, audit: str | 
             f"{audit or 'audit_probability'} must not fall below that of the first rows, {evidence.least_audit:.4g}: "
             f"got {rows.least_audit:.4g}; begin another state."
         )
-    used = rows if audit is not None else rows.labelled()
-    if rows.digest in evidence.batches and len(used.y) >= _FEWEST_REPEATED:
+    if rows.digest in evidence.batches and rows.used.sum() >= _FEWEST_REPEATED:
         raise InvalidInput(f"the rows of {name} are already part of this comparison: name other rows.")
-    for column, cells in used.groups.items():
-        if len(set(cells)) > _MOST_GROUPS:
-            held = f"{column} has {len(set(cells))}"
+    for column, cells in rows.groups.items():
+        n_values = len(set(cells[rows.used]))
+        if n_values > _MOST_GROUPS:
+            held = f"{column} has {n_values}"
             raise InvalidInput(f"groups must have at most {_MOST_GROUPS} values: {held}.", parameter="groups")
     evidence.batches.append(rows.digest)
-    evidence.add(pair, used)
+    evidence.add(pair, rows)
     if len(evidence.groups()) > 10 * _MOST_GROUPS:
         raise InvalidInput("groups must have few values: all calls together have too many.", parameter="groups")
 
@@ -529,10 +506,12 @@ def _result(
     verdict = _VERDICTS[cost.decides(alpha)]
     saving = Interval(cost.mean, *cost.interval(alpha)).scaled(1000.0)
     mean_cost = (evidence.totals * pair.costs).sum(axis=(1, 2)) / evidence.rows * 1000.0
-    changed = []
-    for key, (n_rows, saved) in sorted(evidence.changes.items(), key=lambda one: -one[1][0]):
-        i, j = map(int, key.split())
-        changed.append({"old": actions[i], "new": actions[j], "rows": int(n_rows), "saving": saved})
+    changed = [
+        {"old": actions[i], "new": actions[j], "rows": int(evidence.changes[0, i, j]), "saving": saved}
+        for (i, j), saved in np.ndenumerate(evidence.changes[1])
+        if i != j and evidence.changes[0, i, j]
+    ]
+    changed.sort(key=lambda one: -one["rows"])
     examples = []
     if rows is not None:
         for i in np.flatnonzero(rows.old != rows.new)[:_SHOWN_ROWS].tolist():
@@ -564,7 +543,7 @@ def _result(
                 "recall": _class_figures(evidence, "recall", k, alpha),
                 "false_alarm_share": _class_figures(evidence, "false", k, alpha),
             }
-            for k in (range(len(pair.labels)) if price.positive is None else [price.positive])
+            for k in (range(len(pair.costs)) if price.positive is None else [price.positive])
         ],
         "changed": {"rows": sum(one["rows"] for one in changed), "by_decision": changed, "examples": examples},
         "groups": groups,
@@ -576,13 +555,13 @@ def _result(
     return ModelComparison(verdict, saving, content)
 
 
-def _class_figures(evidence: _Evidence, name: str, k: int, alpha: float) -> dict[str, Any]:
+def _class_figures(evidence: _Evidence, name: str, k: int, alpha: float) -> Values:
     """Recall, or share of other rows decided for the class, of both models and their difference."""
     own = np.arange(evidence.totals.shape[1]) == k
     tables = evidence.totals[:, own if name == "recall" else ~own]
     with np.errstate(invalid="ignore"):
         old, new = tables[:, :, k].sum(axis=1) / tables.sum(axis=(1, 2))
-    test, ends = evidence.tests[f"class {name} {k}"], (math.nan, math.nan)
+    test, ends = evidence.tests[f"{name} {k}"], (math.nan, math.nan)
     if test.n_values and evidence.least_audit == 1.0:  # shares of unequally weighted rows have no such interval
         ends = test.interval(alpha)
     return {"old": plain(old), "new": plain(new), "difference": Interval(float(new - old), *ends).to_dict()}

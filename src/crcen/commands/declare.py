@@ -21,7 +21,7 @@ from crcen._support.extras import installed_versions
 from crcen._support.files import check_writable, write_atomic
 from crcen._support.progress import logged
 from crcen._support.text import closest, listed
-from crcen._support.values import json_value
+from crcen._support.values import Values, json_value
 from crcen.commands.inputs import (
     Data,
     FittedModel,
@@ -33,13 +33,13 @@ from crcen.commands.inputs import (
     source_of,
 )
 from crcen.commands.prices import own_costs
-from crcen.commands.records import file_digest
+from crcen.commands.records import Sequences, file_digest
 from crcen.commands.scoring import RowWatch, score_table
 from crcen.tables.fingerprint import RowDigest
 from crcen.tables.options import ReadOptions
 from crcen.theory.criteria import TESTS, Criterion, ScoredClasses, labels_needed, parse_criteria
 from crcen.theory.limits import fitted_model_noise
-from crcen.theory.rows import Array, Bools, Index, plain
+from crcen.theory.rows import Array, Index, plain
 from crcen.theory.sequential import ConfidenceSequence
 
 FORMAT, VERSION = "crcen declaration", 1
@@ -57,10 +57,10 @@ class Declaration:
 
     path: Path
     digest: str  # SHA-256 of the content
-    content: dict[str, Any]
+    content: Values
     criteria: tuple[Criterion, ...]  # in the order in which they were stated
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Values:
         """Plain values, ready for JSON."""
         return {"path": str(self.path), "digest": self.digest, **self.content}
 
@@ -100,19 +100,6 @@ def note_lines(notes: Sequence[str]) -> list[str]:
 def versions() -> dict[str, str]:
     """Versions of crcen and of the packages that results depend on."""
     return {"crcen": __version__, **installed_versions(_PACKAGES)}
-
-
-def stored(one: ConfidenceSequence) -> list[list[float]]:
-    """Values and counts of a confidence sequence, ready for JSON."""
-    return [one.values.tolist(), one.counts.tolist()]
-
-
-def restored(start: ConfidenceSequence, state: Sequence[Sequence[float]]) -> ConfidenceSequence:
-    """A confidence sequence from its values and counts, after a start without any."""
-    values, counts = (np.asarray(one, dtype=np.float64) for one in state)
-    if values.shape != counts.shape or values.ndim != 1 or not (counts > 0.0).all():
-        raise ValueError("values and counts of a sequence must be lists of equal length, with counts above 0")
-    return replace(start.add(values), counts=counts) if len(values) else start
 
 
 def new_to_model(watch: RowWatch, need: str) -> Any:
@@ -259,7 +246,7 @@ def declare(
     return Declaration(Path(out), digest, content, criteria)
 
 
-def _rows_content(found: ScoredRows, source: Source, target: str) -> dict[str, Any]:
+def _rows_content(found: ScoredRows, source: Source, target: str) -> Values:
     note = f"the file contained {found.n_labels:,} values of {target}, so that labels were available at this time"
     return {
         "are_declared": True,
@@ -283,8 +270,8 @@ def _price_text(model: FittedModel) -> str:
 
 def _criterion_content(
     one: Criterion, scored: ScoredClasses | None, criteria: Sequence[Criterion], confidence: float
-) -> dict[str, Any]:
-    content: dict[str, Any] = {"criterion": one.text, "test": TESTS[one.metric]}
+) -> Values:
+    content: Values = {"criterion": one.text, "test": TESTS[one.metric]}
     if scored is None:
         return {**content, "plan": "labels needed: known only with the rows"}
     parts = scored.parts()
@@ -401,88 +388,71 @@ class DeclaredWatch:
 
     declared: Declaration
     costs: Array
-    tests: dict[str, dict[str, ConfidenceSequence]] = field(default_factory=dict)
+    tests: dict[str, Sequences] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
 
     @classmethod
-    def from_state(cls, declared: Declaration, costs: Array, state: Any) -> DeclaredWatch:
+    def from_state(cls, declared: Declaration, costs: Array, state: Mapping[str, Any] | None) -> DeclaredWatch:
         """With the tests of earlier calls, if there are any."""
-        found = cls(declared, costs)
         if state is None:
-            return found
+            return cls(declared, costs)
         try:
-            if state["digest"] != declared.digest:
-                raise InvalidInput("this watch was begun with another declaration: begin a new one.")
-            by_text = {one.text: one for one in declared.criteria}
-            for text, groups in state["tests"].items():
-                start = found._empty(by_text[text])
-                found.tests[text] = {name: restored(start, one) for name, one in groups.items()}
-            found.broken = [str(one) for one in state["broken"]]
-        except (KeyError, TypeError, ValueError) as error:
-            if isinstance(error, InvalidInput):
-                raise
+            if state["digest"] == declared.digest:
+                tests = {str(text): Sequences.from_state(groups) for text, groups in state["tests"].items()}
+                return cls(declared, costs, tests, [str(one) for one in state["broken"]])
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InvalidInput(
                 "the declared criteria in the state of this watch are damaged: begin a new one."
             ) from error
-        return found
+        raise InvalidInput("this watch was begun with another declaration: begin a new one.")
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> Values:
         """Plain values that `from_state` takes."""
-        tests = {text: {name: stored(one) for name, one in groups.items()} for text, groups in self.tests.items()}
+        tests = {text: groups.state() for text, groups in self.tests.items()}
         return {"digest": self.declared.digest, "tests": tests, "broken": self.broken}
 
-    def _empty(self, one: Criterion) -> ConfidenceSequence:
-        if one.metric == "cost":
-            return ConfidenceSequence(float(self.costs.min()), float(self.costs.max()))
-        return ConfidenceSequence(0.0, 1.0)
-
-    def add(self, y: Index, actions: Index, groups: Mapping[str, NDArray[Any]]) -> None:
+    def add(self, y: Index, actions: Index, groups: Mapping[str, NDArray[np.object_]]) -> None:
         """Add labelled rows with their decisions and groups."""
         for one in self.declared.criteria:
             if not one.has_threshold:
                 continue
-            values = self.costs[y, actions] if one.metric == "cost" else (y == actions).astype(np.float64)
-            among = np.ones(len(y), dtype=np.bool_)
-            if one.metric != "cost":
+            ends, values, among = (0.0, 1.0), (y == actions).astype(np.float64), np.ones(len(y), dtype=np.bool_)
+            if one.metric == "cost":
+                ends, values = (float(self.costs.min()), float(self.costs.max())), self.costs[y, actions]
+            else:
                 among = (y if one.metric == "recall" else actions) == one.column
-            tests = self.tests.setdefault(one.text, {_ALL: self._empty(one)})
-            parts: dict[str, Bools] = {_ALL: among}
+            tests = self.tests.setdefault(one.text, Sequences())
+            tests.put(_ALL, values[among], *ends)
             for column, names in groups.items():
                 for name in dict.fromkeys(names):
                     key = f"{column} = {name}"
                     if key not in tests and sum(other.startswith(f"{column} = ") for other in tests) >= _MOST_GROUPS:
                         key = f"{column} = {_OTHERS}"
-                    tests.setdefault(key, self._empty(one))
-                    own = among & (names == name)
-                    parts[key] = own | parts[key] if key in parts else own
-            for key, rows in parts.items():
-                tests[key] = tests[key].add(values[rows])
+                    tests.put(key, values[among & (names == name)], *ends)
             self._judge(one, tests)
 
     def _judge(self, one: Criterion, tests: Mapping[str, ConfidenceSequence]) -> None:
-        n_thresholds = sum(other.has_threshold for other in self.declared.criteria)
-        alpha = (1.0 - self.declared.content["confidence"]) / n_thresholds
+        stated = self.declared.content
+        alpha = (1.0 - stated["confidence"]) / sum(other.has_threshold for other in self.declared.criteria)
+        alpha *= 0.5 if stated["groups"] else 1.0
         for number, (key, test) in enumerate(tests.items()):
-            share = 1.0 if not self.declared.content["groups"] else 0.5
-            level = alpha * share / (1.0 if number == 0 else number * (number + 1))
-            side = 1 if one.metric == "cost" else -1
+            level = alpha / (number * (number + 1) or 1)
             mean = min(max(one.threshold, test.low), test.high)
-            if not test.n_values or test.log_capital(mean, side) < math.log(1.0 / level):
-                continue
+            side = 1 if one.metric == "cost" else -1
             start = f"{one.text} no longer holds in {key}: "
-            if not any(text.startswith(start) for text in self.broken):
+            is_known = any(text.startswith(start) for text in self.broken)
+            if not is_known and test.n_values and test.log_capital(mean, side) >= math.log(1.0 / level):
                 self.broken.append(f"{start}{test.mean * one.per:.4g} on {test.n_values:,} rows that count")
 
-    def results(self, n_differences: int, n_drifts: int) -> list[dict[str, Any]]:
+    def results(self, n_differences: int, n_drifts: int) -> list[Values]:
         """Each declared criterion with its state; the key equation and drift are those of the watch itself."""
         found = []
         for one in self.declared.criteria:
-            test = self.tests.get(one.text, {}).get(_ALL)
+            test = self.tests.get(one.text, Sequences()).get(_ALL)
             alarms = [text for text in self.broken if text.startswith(f"{one.text} no longer")]
             own = {"key equation": n_drifts, "drift": n_differences}.get(one.metric, len(alarms))
             verdict = "not watched" if one.metric == "groups" else "no longer holds" if own else "no alarm"
-            estimate = None if test is None else plain(test.mean * one.per)
-            rows = 0 if test is None else test.n_values
+            estimate, rows = (None, 0) if test is None else (plain(test.mean * one.per), test.n_values)
             found.append(
                 {"criterion": one.text, "verdict": verdict, "estimate": estimate, "rows": rows, "alarms": alarms}
             )

@@ -16,16 +16,6 @@ from crcen._support.values import attributes, json_value
 from crcen.commands.audits import BOUNDS, AuditedRows
 from crcen.commands.inputs import GROUP_CHECK, Data, FittedModel, group_lines, group_values, weight_notes
 from crcen.commands.prices import Costs, Weighting, price_values, prices_around, step_lines, step_values
-from crcen.commands.quality import (
-    METRICS,
-    RowMetrics,
-    confusion_of,
-    count_sentence,
-    count_values,
-    measured_text,
-    of_no_use,
-    too_good,
-)
 from crcen.commands.report import labelled_rows
 from crcen.commands.rules import (
     ClassShares,
@@ -42,6 +32,16 @@ from crcen.commands.split import was_stratified
 from crcen.decisions.choose import ChosenWeighting
 from crcen.report.checks import CHECKS, Finding, examine, selection_of
 from crcen.report.evidence import evidence_of, gather
+from crcen.report.quality import (
+    METRICS,
+    RowMetrics,
+    confusion_of,
+    count_sentence,
+    count_values,
+    measured_text,
+    of_no_use,
+    too_good,
+)
 from crcen.tables.fingerprint import Recognition
 from crcen.tables.options import ReadOptions
 from crcen.tables.profile import Difference

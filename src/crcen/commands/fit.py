@@ -30,8 +30,8 @@ from crcen.commands import inputs, prices
 from crcen.commands.export import check_exportable
 from crcen.commands.inputs import Data, FittedModel, Label, Rows
 from crcen.commands.prices import Costs, Weighting
-from crcen.commands.quality import METRICS, RowMetrics, count_sentence, count_values, measured_text, of_no_use, too_good
 from crcen.exceptions import TrainingFailed
+from crcen.report.quality import METRICS, RowMetrics, count_sentence, count_values, measured_text, of_no_use, too_good
 from crcen.tables.leaks import Signs, find_signs
 from crcen.tables.options import ReadOptions
 from crcen.theory.goals import ThresholdGoal

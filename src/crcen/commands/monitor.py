@@ -40,7 +40,7 @@ from crcen.theory.rows import Array, Bools, Index, Shown
 if TYPE_CHECKING:
     import pandas as pd
 
-_FORMAT, _VERSION = "crcen watch", 3
+_FORMAT, _VERSION = "crcen watch", 4
 # Calls whose results are kept, and labelled rows whose hashes are; the evidence itself needs only sums.
 _MOST_CALLS, _MOST_HASHES = 400, 1_000_000
 # Rows with an earlier twin are replays if fewer twins than this share are expected by chance.

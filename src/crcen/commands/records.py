@@ -6,15 +6,19 @@ import hashlib
 import json
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from crcen import InvalidInput, TableClassifier
 from crcen._support.files import exclusive_lock
+from crcen._support.values import Values
 from crcen.commands.inputs import FittedModel
 from crcen.files.payload import pack
+from crcen.theory.sequential import ConfidenceSequence
 
 
 def state_lock(state: str | Path | None, seconds: float = 0.0) -> AbstractContextManager[None]:
@@ -22,12 +26,12 @@ def state_lock(state: str | Path | None, seconds: float = 0.0) -> AbstractContex
     return nullcontext() if state is None else exclusive_lock(state, instead="use another state", seconds=seconds)
 
 
-def json_text(content: Mapping[str, Any]) -> str:
+def json_text(content: Mapping[str, object]) -> str:
     """The one text of a content."""
     return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def read_json(path: str | Path, form: str, version: int | None, what: str) -> dict[str, Any]:
+def read_json(path: str | Path, form: str, version: int | None, what: str) -> Values:
     """The content of a file of a format; an error states what the file should have been."""
     try:
         content = json.loads(Path(path).read_bytes(), parse_constant=_reject_constant)
@@ -42,7 +46,7 @@ def read_json(path: str | Path, form: str, version: int | None, what: str) -> di
     return content
 
 
-def _reject_constant(text: str) -> Any:
+def _reject_constant(text: str) -> None:
     raise ValueError(f"{text} is no value of JSON")
 
 
@@ -68,3 +72,26 @@ def model_digest(model: FittedModel) -> str:
         numbers = [[one.arrays() for one in ensemble.members], ensemble.probability_map, ensemble.shift]
         numbers.append(ensemble.member_weights)
     return hashlib.sha256(b"".join(pack([type(inner).__name__, names, weights, numbers]))).hexdigest()
+
+
+class Sequences(dict[str, ConfidenceSequence]):
+    """Confidence sequences of means by name, which a state keeps between calls."""
+
+    def put(self, name: str, values: ArrayLike, low: float, high: float) -> None:
+        """Add values to the sequence of a name; a new one has this range."""
+        self[name] = self.get(name, ConfidenceSequence(low, high)).add(values)
+
+    def state(self) -> Values:
+        """Range, values and counts of each sequence."""
+        return {name: [one.low, one.high, one.values.tolist(), one.counts.tolist()] for name, one in self.items()}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Sequences:
+        """The sequences of a state; ValueError or TypeError if it is damaged."""
+        found = cls()
+        for name, (low, high, values, counts) in state.items():
+            one = ConfidenceSequence(float(low), float(high)).add(values)
+            found[name] = replace(one, counts=np.asarray(counts, dtype=np.float64))
+            if found[name].counts.shape != one.values.shape or not (found[name].counts > 0.0).all():
+                raise ValueError("a sequence needs a count above 0 for each different value")
+        return found

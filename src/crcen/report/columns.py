@@ -10,6 +10,7 @@ import numpy as np
 
 from crcen.report.curves import log_odds
 from crcen.report.evidence import Evidence
+from crcen.report.quality import share_log_loss
 from crcen.tables.columns import as_text
 from crcen.tables.leaks import Cells, Leak, Separation, cells_of, find_leaks, separations
 from crcen.theory.metrics import log_losses
@@ -135,7 +136,7 @@ def _shuffled(evidence: Evidence, columns: Sequence[int], budget: int) -> Import
     answer, y = evidence.answers(rows), evidence.y[rows]
     # The model itself is shuffled, so it is compared with its own answers.
     own = answer(0, rows) if evidence.is_out_of_fold and evidence.columns else evidence.proba[rows]
-    before, shares = log_losses(y, own), np.bincount(y, weights) / weights.sum()
+    before = log_losses(y, own)
     n_repeats = max(1, min(MOST_REPEATS, budget // (n_columns * len(rows))))
     orders = [rng.permutation(rows) for _ in range(n_repeats)]
     found, total = [], float(weights.sum())
@@ -145,8 +146,7 @@ def _shuffled(evidence: Evidence, columns: Sequence[int], budget: int) -> Import
         half = 1.96 * float(np.sqrt(np.sum(weights**2 * (increase - mean) ** 2))) / total
         found.append(ColumnImportance(evidence.columns[number], mean, mean - half, mean + half))
     found.sort(key=lambda one: -one.increase)
-    base = float(-(shares[shares > 0.0] @ np.log(shares[shares > 0.0])))
-    loss = float(weights @ before) / total
+    loss, base = float(weights @ before) / total, share_log_loss(np.bincount(y, weights))
     return Importances(tuple(found), len(rows), n_repeats, loss, base, len(found))
 
 

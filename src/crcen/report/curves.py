@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import logit
 
 from crcen.report.evidence import Evidence
-from crcen.theory.curves import DecisionCurves, ThresholdCurve, average_precision, roc_area
+from crcen.theory.curves import DecisionCurves, ThresholdCurve
 from crcen.theory.expense import ExpenseStep, ExpenseTable, StepTest, expense_table, judge_step
 from crcen.theory.intervals import share_interval
 from crcen.theory.metrics import ConfusionCounts
@@ -99,16 +99,6 @@ class OperatingPoints:
         """Whether the expense of a step of `path` is chance; ``noise`` as `fitted_model_noise` gives it."""
         start, end = (self._sums(price) for price in (step.bracket_low, step.bracket_high))
         return judge_step(step, noise, end[2] - start[2])
-
-    @property
-    def roc_auc(self) -> float:
-        """Area under the ROC curve."""
-        return roc_area(self.tp, self.fp)
-
-    @property
-    def average_precision(self) -> float:
-        """Precision averaged over the catches."""
-        return average_precision(self.tp, self.fp)
 
     @property
     def wanted_catches(self) -> float:

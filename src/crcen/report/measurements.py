@@ -3,12 +3,11 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crcen._support.values import json_value
+from crcen._support.values import Values, json_value
 from crcen.exceptions import InvalidInput
 from crcen.report.columns import chosen_rows
 from crcen.report.curves import (
@@ -24,18 +23,15 @@ from crcen.report.curves import (
     typed_prices,
 )
 from crcen.report.evidence import Evidence, kept_by
+from crcen.report.quality import RowMetrics, share_log_loss
 from crcen.theory.checks import check_class_probabilities, check_probabilities
-from crcen.theory.curves import DecisionCurves, ThresholdCurve, average_precision, roc_area
+from crcen.theory.curves import DecisionCurves
 from crcen.theory.decision import weighted_probability
-from crcen.theory.intervals import Interval, auc_interval, cost_interval, share_interval
 from crcen.theory.key_equation import KeyEquation, means_by_law
 from crcen.theory.limits import EXPENSE_Z, LEAST_VARIANCE
-from crcen.theory.metrics import Quality, log_losses, measure_quality
+from crcen.theory.metrics import Quality, measure_quality
 from crcen.theory.price import CostRatio
-from crcen.theory.rows import Array, Bools, Index
-
-# Values that JSON can hold.
-Values = dict[str, Any]
+from crcen.theory.rows import Array, Index
 
 MOST_POINTS = 2000
 # What the script draws; the other measurements are in the text.
@@ -58,7 +54,7 @@ def measure(evidence: Evidence, models: Sequence[Values] = (), most_points: int 
     found: Values = json_value(
         {
             "rows": _rows(evidence),
-            "quality": _quality(evidence, points, price),
+            "quality": _quality(evidence),
             "explorer": _explorer(evidence, points, price, most_points),
             "ladder": _ladder(evidence, points, price),
             "reliability": [asdict(group) for group in evidence.of(reliability)[evidence.labels.column]],
@@ -145,18 +141,28 @@ def compare(evidence: Evidence, others: Mapping[str, ArrayLike], name: str) -> l
     """
     if not others:
         return []
-    found = []
-    first = _row_costs(evidence, evidence.proba)
-    for label, given in [(name, evidence.p if evidence.has_positive else evidence.proba), *others.items()]:
-        proba = _compared_probabilities(evidence, given, label)
-        more = _row_costs(evidence, proba) - first
-        total = float(evidence.weights.sum())
-        mean = float(evidence.weights @ more) / total
-        half = 1.96 * float(np.sqrt(np.sum(evidence.weights**2 * (more - mean) ** 2))) / total
-        paired = {"more_per_1000": 1000.0 * mean, "interval": [1000.0 * (mean - half), 1000.0 * (mean + half)]}
-        metrics = _price_metrics(evidence, proba) if evidence.has_positive else _cost_metrics(evidence, proba)
-        found.append({"name": label, **metrics, **paired})
+    found, weights, total = [], evidence.weights, float(evidence.weights.sum())
+    price = evidence.price if evidence.has_positive else evidence.price.replace(evidence.cost_matrix)
+    first = RowMetrics(evidence.y, evidence.proba, price, weights).paid
+    for label, given in [(name, None), *others.items()]:
+        proba = evidence.proba if given is None else _compared_probabilities(evidence, given, label)
+        rows = RowMetrics(evidence.y, proba, price, weights)
+        more = rows.paid - first
+        mean = float(weights @ more) / total
+        half = 1.96 * float(np.sqrt(np.sum(weights**2 * (more - mean) ** 2))) / total
+        one = {"name": label, **rows.values(), "more_per_1000": 1000.0 * mean}
+        one["interval"] = [1000.0 * (mean - half), 1000.0 * (mean + half)]
+        found.append(one | (_alarm_values(rows, price.cost_ratio) if evidence.has_positive else {}))
     return found
+
+
+def _alarm_values(rows: RowMetrics, price: float) -> Values:
+    """Alarms and net benefit of a model with a positive class."""
+    curves, counts = DecisionCurves(rows.y == rows.column, rows.p[:, rows.column], rows.weights), rows.confusion
+    ends = price_grid(price, curves.n_neg / curves.n_pos)
+    benefit = curves.net_benefit(np.geomspace(ends[0], ends[-1], _COMPARED_POINTS))
+    found = {"found": counts.tp, "alarms": counts.tp + counts.fp}
+    return {**found, "net_benefit": {"price": benefit.x, "model": benefit.model}}
 
 
 def _compared_probabilities(evidence: Evidence, given: ArrayLike, name: str) -> Array:
@@ -167,47 +173,6 @@ def _compared_probabilities(evidence: Evidence, given: ArrayLike, name: str) -> 
     if p.shape != evidence.y.shape:
         raise InvalidInput(f"{name} must give one probability for each of {evidence.n_rows} rows, got {p.shape}")
     return evidence.labels.in_order(np.column_stack([1.0 - p, p]))
-
-
-def _row_costs(evidence: Evidence, proba: Array) -> Array:
-    """Cost of the decision on each row; with a positive class in false alarms."""
-    if not evidence.has_positive:
-        return np.asarray(evidence.cost_matrix.costs[evidence.y, evidence.cost_matrix.choose(proba)])
-    alarms = evidence.price.decide(proba[:, evidence.labels.column])
-    return np.where(evidence.target, evidence.price.cost_ratio * ~alarms, 1.0 * alarms)
-
-
-def _cost_metrics(evidence: Evidence, proba: Array) -> Values:
-    quality = measure_quality(evidence.y, proba, evidence.cost_matrix, evidence.weights)
-    areas = [one.value for one in quality.areas if not math.isnan(one.value)]
-    return {
-        "average_precision": float(np.nanmean(quality.average_precisions)),
-        "roc_auc": float(np.mean(areas)) if areas else math.nan,
-        "log_loss": quality.log_loss,
-        "balanced_accuracy": quality.counts.balanced_accuracy,
-        "accuracy": quality.counts.accuracy,
-        "cost_per_1000": 1000.0 * quality.cost.value,
-    }
-
-
-def _price_metrics(evidence: Evidence, proba: Array) -> Values:
-    target, weights, p = evidence.target, evidence.weights, proba[:, evidence.labels.column]
-    price, total = evidence.price.cost_ratio, float(weights.sum())
-    tp, fp = ThresholdCurve(target, p).totals(weights)
-    curves = DecisionCurves(target, p, weights)
-    ends = price_grid(price, curves.n_neg / curves.n_pos)
-    benefit = curves.net_benefit(np.geomspace(ends[0], ends[-1], _COMPARED_POINTS))
-    caught, alarmed = (float(one[0]) for one in curves.counts_above(np.array([evidence.price.threshold])))
-    return {
-        "average_precision": average_precision(tp, fp),
-        "roc_auc": roc_area(tp, fp),
-        "log_loss": float(np.average(log_losses(target, p), weights=weights)),
-        "brier": float(np.average((target - p) ** 2, weights=weights)),
-        "found": caught,
-        "alarms": caught + alarmed,
-        "cost_per_1000": 1000.0 * (price * (curves.n_pos - caught) + alarmed) / total,
-        "net_benefit": {"price": benefit.x, "model": benefit.model},
-    }
 
 
 # -- a positive class ---------------------------------------------------------------------------------------------
@@ -228,48 +193,25 @@ def _rows(evidence: Evidence) -> Values:
     }
 
 
-def _share(evidence: Evidence, hit: Bools, among: Bools) -> Interval:
-    """Share of hits among some rows."""
-    clusters = None if evidence.clusters is None else evidence.clusters[among]
-    return share_interval(hit[among], evidence.weights[among], clusters)
-
-
-def _quality(evidence: Evidence, points: OperatingPoints, price: float) -> Values:
-    target, weights, counts, total = (
-        evidence.target,
-        evidence.weights,
-        points.counts(price),
-        points.n_pos + points.n_neg,
-    )
-    alarms, alarms_raised = counts.tp + counts.fp, evidence.p > 1.0 / (1.0 + price)
-    base = np.full(evidence.n_rows, points.n_pos / total)
-    recall, lows = _share(evidence, alarms_raised, target), evidence.recall_lows
-    paid = np.array([[0.0, 1.0], [price, 0.0]])
-    low = recall.low if lows is None else float(np.fmin(recall.low, lows[evidence.price.positive]))
+def _quality(evidence: Evidence) -> Values:
+    rows = RowMetrics(evidence.y, evidence.proba, evidence.price, evidence.weights, clusters=evidence.clusters)
+    metrics, counts, lows = rows.measured(), rows.confusion, evidence.recall_lows
+    limits = {name: one[1:] for name, one in metrics.items()}
+    if lows is not None:
+        limits["recall"] = float(np.fmin(limits["recall"][0], lows[evidence.labels.column])), limits["recall"][1]
     return {
-        "price": price,
+        **{name: one.value for name, one in metrics.items()},
+        "price": evidence.price.cost_ratio,
         "threshold": evidence.price.threshold,
         "has_price": evidence.has_price,
         "tp": counts.tp,
         "fp": counts.fp,
         "fn": counts.fn,
-        "recall": counts.recall,
-        "recall_interval": (low, recall.high),
-        "precision": counts.precision if alarms else math.nan,
-        "precision_interval": _share(evidence, target, alarms_raised)[1:],
-        "alarms_per_1000": 1000.0 * alarms / total,
-        "false_alarms_per_catch": counts.fp / counts.tp if counts.tp else math.nan,
-        "average_precision": points.average_precision,
-        "roc_auc": points.roc_auc,
-        "roc_auc_interval": auc_interval(target, evidence.p, weights, evidence.clusters)[1:],
-        "cost_interval": None
-        if lows is not None
-        else cost_interval(
-            target.astype(np.int64), alarms_raised.astype(np.int64), paid, weights, evidence.clusters
-        ).scaled(1000.0)[1:],
-        "log_loss": float(np.average(log_losses(target, evidence.p), weights=weights)),
-        "base_log_loss": float(np.average(log_losses(target, base), weights=weights)),
-        "brier": float(np.average((target - evidence.p) ** 2, weights=weights)),
+        "recall_interval": limits["recall"],
+        "precision_interval": limits["precision"],
+        "roc_auc_interval": limits["roc_auc"],
+        "cost_interval": None if lows is not None else limits["cost_per_1000"],
+        "base_log_loss": share_log_loss(evidence.totals),
     }
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import entr
 
 from crcen._support.text import plural
 from crcen.theory.curves import ThresholdCurve, average_precision, roc_area
@@ -235,10 +237,14 @@ def too_good(roc_auc: float, suspects: str = "a column that is filled in after t
     return [f"the classes are separated almost without an error (ROC AUC {roc_auc:.5g}): look for {suspects} (CRC005)"]
 
 
+def share_log_loss(class_weights: ArrayLike) -> float:
+    """Log loss of the class shares alone, given the weight of the rows of each class."""
+    return float(entr(np.asarray(class_weights) / np.sum(class_weights)).sum())
+
+
 def of_no_use(log_loss: float, class_weights: Sequence[float], where: str = "") -> list[str]:
     """A note if probabilities are no better than the class shares, given the weight of the rows of each class."""
-    total = float(sum(class_weights))
-    by_share = -sum(part / total * math.log(part / total) for part in class_weights if part > 0.0)
+    by_share = share_log_loss(class_weights)
     if not log_loss >= by_share:
         return []
     return [
