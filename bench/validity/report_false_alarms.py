@@ -17,7 +17,8 @@ from sklearn.model_selection import train_test_split
 
 import crcen
 from crcen.exceptions import DataUnavailable
-from crcen.report.checks import check_model
+from crcen.report.checks import examine
+from crcen.report.evidence import gather
 from crcen.theory.decision import sigmoid
 
 # What asks whether figures are too good to be true; the others judge the small network, not the table.
@@ -80,7 +81,7 @@ def fitted_models(fits: int, rows: int, models: list[str]) -> None:
             y = (rng.random(2 * rows) < sigmoid(-2.5 + 1.5 * X[:, 0])).astype(int)
             model = make(seed).fit(X[:rows], y[:rows])
             model.training_error_ = crcen.training_error(model, X[:rows], y[:rows], n_fits=6, random_state=seed)
-            findings = check_model(model, X[rows:], y[rows:])
+            findings = examine(gather(model, X[rows:], y[rows:]))
             warned.update(finding.code for finding in findings if finding.status == "warning")
         print(f"\n{fits} {name} fitted on {rows:,} rows and judged on as many: {sum(warned.values())} warnings")
         print("\n".join(f"{one.code}  {warned[one.code]:>3}  {one.title}" for one in findings), flush=True)

@@ -11,7 +11,7 @@ from scipy.stats import binom, ks_2samp
 
 import crcen
 import papers_training
-from crcen.report.checks import CHECKS, check_model, group_chance, score_distance
+from crcen.report.checks import CHECKS, examine, group_chance, score_distance
 from crcen.report.curves import reliability_groups
 from crcen.report.evidence import gather
 from crcen.theory.decision import weighted_probability
@@ -19,7 +19,7 @@ from crcen.theory.residual_test import TrainingError
 
 
 def findings(model, X, y, sample_weight=None):
-    return {one.code: one for one in check_model(model, X, y, sample_weight)}
+    return {one.code: one for one in examine(gather(model, X, y, sample_weight))}
 
 
 def warned(*arguments):

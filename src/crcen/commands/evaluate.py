@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from crcen import ExpenseCurve, InvalidInput, InvalidParameter
 from crcen._support.progress import counted, logged
 from crcen._support.text import listed
-from crcen._support.values import attributes, json_value
+from crcen._support.values import Values, attributes, json_value
 from crcen.commands.audits import BOUNDS, AuditedRows
 from crcen.commands.inputs import GROUP_CHECK, Data, FittedModel, group_lines, group_values, weight_notes
 from crcen.commands.prices import Costs, Weighting, price_values, prices_around, step_lines, step_values
@@ -31,7 +30,7 @@ from crcen.commands.scoring import Judging, unlike_lines
 from crcen.commands.split import was_stratified
 from crcen.decisions.choose import ChosenWeighting
 from crcen.report.checks import CHECKS, Finding, examine, selection_of
-from crcen.report.evidence import evidence_of, gather
+from crcen.report.evidence import compared_groups, evidence_of, gather
 from crcen.report.quality import (
     METRICS,
     RowMetrics,
@@ -40,22 +39,19 @@ from crcen.report.quality import (
     count_values,
     measured_text,
     of_no_use,
-    too_good,
 )
 from crcen.tables.fingerprint import Recognition
 from crcen.tables.options import ReadOptions
 from crcen.tables.profile import Difference
 from crcen.theory.expense import ClassStep, judge_class_steps
-from crcen.theory.groups import GroupComparison, compare_groups
+from crcen.theory.groups import GroupComparison
 from crcen.theory.intervals import LEVEL, Interval
-from crcen.theory.key_equation import EquationTest, judge_equations
-from crcen.theory.limits import FEWEST_OF_A_CLASS, fitted_model_noise, judge_class_shares
+from crcen.theory.key_equation import EquationTest
+from crcen.theory.limits import FEWEST_OF_A_CLASS, judge_class_shares
 from crcen.theory.metrics import ConfusionCounts, Quality, log_losses, measure_quality
 from crcen.theory.prevalence import shifted_probabilities
 from crcen.theory.price import Price
-from crcen.theory.residual_test import TrainingError, residual_sums
 from crcen.theory.rows import Array, Index, Shown
-from crcen.theory.tail import residual_effect
 
 _CODES = tuple(sorted(CHECKS))
 # Checks that need every column of the rows.
@@ -114,7 +110,7 @@ class TableEvaluation(Shown):
             raise AttributeError("several classes have no positive one.")
         return self.rows_by_class[self.price.positive]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Values:
         """Plain values, ready for JSON."""
         bounds = {name: None if self.audited is None else getattr(self.audited, name) for name in BOUNDS}
         return {
@@ -144,7 +140,7 @@ class TableEvaluation(Shown):
             *([] if isinstance(self.expense, tuple) else step_lines(self.expense, self.noise)),
             *([] if self.audited is None else [str(self.audited)]),
             *([] if self.shares is None else [self.shares.line(self._positive)]),
-            *(f"{one.code}  {one.title}: {one.measured}." for one in self.warnings if one.code != GROUP_CHECK),
+            *(f"{one.code}  {one.sentence}" for one in self.warnings if one.code != GROUP_CHECK),
             *group_lines(self.groups),
             *(f"Note: {note}." for note in self.notes),
             *unlike_lines(self.unlike),
@@ -263,8 +259,8 @@ def evaluate_table(
     """
     codes, least = _codes_of(fail_on, groups), _least_shares(min_recall, min_precision)
     roles = {"weight": weight, "clusters": clusters, "cost_column": cost_column, "audit_probability": audit_probability}
-    how: dict[str, Any] = {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost, "is_labelled": True}
-    named: dict[str, Any] = {"target": target, "needs_target": True, "roles": roles, "groups": groups}
+    how: Values = {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost, "is_labelled": True}
+    named: Values = {"target": target, "needs_target": True, "roles": roles, "groups": groups}
     judging = Judging.of(model, data, read, weighting, costs, **named, **how)
     model, source, rule, target = judging.model, judging.source, judging.rule, str(judging.target)
     scored = judging.score(verbose, recognises=True)
@@ -286,9 +282,8 @@ def evaluate_table(
         price = model.weighting_.replace(chosen.weighting)
     matrix = price.cost_matrix.for_classes(rule.labels)
     every = np.asarray(price.decide(p_all), dtype=np.int64)
-    rows = RowMetrics(y, p, price, weights, clusters=together)
     with counted("resamples", n_resamples, visible=bool(verbose)) as done:
-        metrics = rows.measured(n_resamples, random_state, done)
+        metrics = RowMetrics(y, p, price, weights, clusters=together).measured(n_resamples, random_state, done)
     audited = None
     if e is not None:
         audited = AuditedRows.of(replace(rule, price=price), matrix.costs, scored.y, p_all, every, e, confidence)
@@ -299,45 +294,40 @@ def evaluate_table(
         quality = quality.with_recall_lows(audited.recall_lows)
         if column is not None:
             metrics["recall"] = metrics["recall"]._replace(low=quality.recalls[column].low)
-    error: TrainingError | None = getattr(model, "training_error_", None)
-    unmeasured = fitted_model_noise(w, trained, getattr(model, "profile_", None))
     if not stratified and was_stratified(source, target):
         stratified = True
         notes.append("crcen split fixed the class counts of these rows; the test of the key equation allows for that")
-    drawn: dict[str, Any] = {"clusters": together, "is_stratified": stratified}
-    equation = judge_equations(y, p, trained, rule.labels, w, noise=unmeasured, error=error, **drawn)
-    noise = equation.noise
+    seen: Values = {
+        "known_rows": recognition,
+        "is_audited": e is not None,
+        "selection": selection_of(model, known, p_all),
+    }
+    seen |= {"clusters": together, "is_stratified": stratified, "costs": matrix if column is None else None}
+    asked, of_columns = model if shares is None else shares.applied_to(model), _OF_COLUMNS & {*codes}
+    if of_columns:  # all columns are read only if these checks are asked for
+        X, labels = labelled_rows(model, source, target, judging.roles.values())
+        evidence = gather(asked, X, labels, weights, **seen)
+    else:
+        evidence = evidence_of(asked, y, p, weights, **seen)
+    evidence = replace(evidence, proba=p, price=trained)
     expense: ExpenseCurve | tuple[ClassStep, ...]
     judged = by_row = None
-    effect = residual_effect(y, p, w, together)
     if column is None:
-        expense = judge_class_steps(y, p, trained, w, noise * effect)
+        expense = judge_class_steps(y, p, trained, w, evidence.step_noise)
     else:
-        own = (y == column, p[:, column])
-        if error is not None:
-            noise = error.noise(residual_sums(own[0], trained.weighted(own[1]), trained, weights))
-        around = prices_around(price)
+        own, around = (y == column, p[:, column]), prices_around(price)
         expense = ExpenseCurve.from_predictions(*own, around, sample_weight=weights, random_state=random_state)
         judged = judge_review(*own, rule.review, price.cost_ratio, weights)
         misses = scored.amounts("cost_column")
         by_row = None if misses is None else RowCosts.of(*own, misses, rule.alarm_cost, price, weights)
     values = {name: group_values([scored.labelled(name)]) for name in judging.groups}
-    among: dict[str, Any] = {"labels": rule.labels, "noise": noise, "clusters": together}
-    compared = compare_groups(values, y, p, price, trained, weights, **among)
-    seen: dict[str, Any] = {"known_rows": recognition, "is_audited": e is not None, **drawn}
-    seen |= {"selection": selection_of(model, known, p_all)} | ({"costs": matrix} if column is None else {})
-    asked, of_columns = model if shares is None else shares.applied_to(model), _OF_COLUMNS & {*codes}
-    if of_columns:  # all columns are read only if these checks are asked for
-        X, labels = labelled_rows(model, source, target, judging.roles.values())
-        evidence = replace(gather(asked, X, labels, weights, **seen), proba=p)
-    else:
-        evidence = evidence_of(asked, y, p, weights, **seen)
-    findings = examine(replace(evidence, price=trained, groups=compared), {*CHECKS} - _OF_COLUMNS | of_columns)
+    compared = compared_groups(evidence, values, price)
+    findings = examine(replace(evidence, groups=compared), {*CHECKS} - _OF_COLUMNS | of_columns)
     notes = [
         *(recognition.notes if recognition else ()),
         *notes,
         *weight_notes(model, weight),
-        *_warnings(y, p, w, rows, trained, rule.labels, together),
+        *_warnings(y, p, w, column, trained, rule.labels, together),
         *_action_notes(quality),
     ]
     n_alarms = int((every == column).sum()) if column is not None and chosen is None and shares is None else None
@@ -349,9 +339,9 @@ def evaluate_table(
         price=price,
         quality=quality,
         metrics=metrics,
-        equation=equation,
+        equation=evidence.equations,
         expense=expense,
-        noise=noise * effect,
+        noise=evidence.step_noise,
         notes=tuple(notes),
         unlike=scored.watch.unlike(n_alarms, price),
         recognition=recognition,
@@ -392,27 +382,23 @@ def _missing_labels(y: Index, labels: tuple[Label, ...], target: str, is_audited
 
 
 def _warnings(
-    y: Index, p: Array, w: Array, rows: RowMetrics, trained: Price, labels: tuple[Label, ...], clusters: Index | None
+    y: Index, p: Array, w: Array, column: int | None, trained: Price, labels: tuple[Label, ...], clusters: Index | None
 ) -> list[str]:
-    """Notes on moved class shares (CRC004), classes without an error (CRC005), and a useless model."""
+    """Notes on moved class shares (CRC004) and a useless model."""
     counts, before, totals = np.bincount(y, minlength=len(labels)), trained.counts, np.bincount(y, w, len(labels))
     here, tests = totals / totals.sum(), judge_class_shares(y, w, before, clusters)
-    watched = range(len(labels)) if rows.column is None else [rows.column]
+    watched = range(len(labels)) if column is None else [column]
     moved = [k for k in watched if 0.0 < here[k] < 1.0 and tests[k].has_moved]
     notes = []
     if moved:
         shown = ", ".join(f"{labels[k]} {tests[k].share:.3g} here and {tests[k].before:.3g} in training" for k in moved)
-        stated = f"{here[rows.column]:.3g}" if rows.column is not None else "auto"
+        stated = "auto" if column is None else f"{here[column]:.3g}"
         notes.append(
             f"prevalence shift: {shown}, more than chance allows; probabilities, tests and prices are at the share of "
             f"training: use --prevalence {stated} (CRC004)"
         )
     if int((counts >= FEWEST_OF_A_CLASS).sum()) < 2:
         return notes
-    if rows.column is not None:
-        notes += too_good(
-            rows.values()["roc_auc"], "a column that is filled in after the event, or rows that were in training"
-        )
     losses = {"": float(w @ log_losses(y, p) / w.sum())}
     if moved:
         at_shares = shifted_probabilities(p, before / before.sum(), np.maximum(here, 1e-12))

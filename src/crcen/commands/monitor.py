@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import math
 import warnings
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
@@ -18,7 +17,7 @@ from crcen import InvalidInput, InvalidParameter, KeyEquationMonitor
 from crcen._support.files import check_writable, write_atomic
 from crcen._support.progress import logged
 from crcen._support.text import listed
-from crcen._support.values import attributes, json_value
+from crcen._support.values import Values, attributes, json_value
 from crcen.commands.declare import DeclaredWatch, declaration_of_model
 from crcen.commands.inputs import Data, FittedModel, group_columns, weight_notes
 from crcen.commands.prices import Costs, Weighting, price_values
@@ -26,9 +25,9 @@ from crcen.commands.records import json_text, model_digest, read_json, state_loc
 from crcen.commands.rules import Label, RowRule, rule_of
 from crcen.commands.scoring import Hashes, Judging, ScoredTable
 from crcen.decisions.monitor.track import DriftAlarm, MonitorReading
-from crcen.report.charts import round_ticks
+from crcen.report.charts import call_chart
 from crcen.report.checks import selection_of
-from crcen.report.rendering import asset, environment, policy
+from crcen.report.rendering import asset, rendered
 from crcen.tables.options import ReadOptions
 from crcen.tables.profile import Difference
 from crcen.theory.decision import sigmoid
@@ -69,7 +68,7 @@ class ExpectedFigures(Shown):
         counts = tuple(expected_shares(p[:, k], actions == k) for k in classes)
         return cls(tuple(rule.labels[k] for k in classes), counts, cost)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Values:
         """Plain values, ready for JSON; precision and recall are those of the positive class."""
         by_class = [
             {"label": json_value(label), "precision": one.precision.to_dict(), "recall": one.recall.to_dict()}
@@ -100,14 +99,14 @@ class TableWatch(Shown):
     path: Path | None = None  # of the state
     page: Path | None = None
     n_held: int = 0  # labelled rows that wait until their cohort is complete
-    declared: tuple[dict[str, Any], ...] = ()  # declared criteria, and whether each of them still holds
+    declared: tuple[Values, ...] = ()  # declared criteria, and whether each of them still holds
 
     @property
     def is_alarm(self) -> bool:
         """Whether rows are unlike those of training, labels raised an alarm, or a declared criterion is broken."""
         return bool(self.unlike or self.alarms or any(one["alarms"] for one in self.declared))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Values:
         """Plain values, ready for JSON."""
         return {
             **attributes(self, "data call is_alarm rows=n_rows labelled=n_labelled held=n_held"),
@@ -311,12 +310,12 @@ def monitor_table(
         notes += _label_notes(fitted, scored) if e is None else []
         if len(rows):
             among = np.searchsorted(np.flatnonzero(scored.is_labelled), rows)
-            options: dict[str, Any] = {name: values[among] for name, values in own.items()}
+            options: Values = {name: values[among] for name, values in own.items()}
             options |= {"now": _present_cohort(now)} if cohort is not None else {"when": when or source.name}
             notes += weight_notes(fitted, weight)
             notes += _count_labels(kept, scored, rows, options, fitted, e)
         unlike = scored.watch.unlike(n_alarms, rule.price, kept.input_error_rate)
-        declared: tuple[dict[str, Any], ...] = ()
+        declared: tuple[Values, ...] = ()
         if stated is not None:
             own_rule = rule_of(fitted, source, None, None)
             criteria = DeclaredWatch.from_state(stated, np.asarray(own_rule.costs.costs), kept.declared)
@@ -373,7 +372,7 @@ def _row_values(scored: ScoredTable) -> dict[str, NDArray[Any]]:
 
 
 def _count_labels(
-    kept: MonitorState, scored: ScoredTable, rows: Index, options: dict[str, Any], model: FittedModel, e: Array | None
+    kept: MonitorState, scored: ScoredTable, rows: Index, options: Values, model: FittedModel, e: Array | None
 ) -> list[str]:
     """Give labelled rows to the test, with audits also the rows without a label; its warnings as notes."""
     labels = model.classes_.astype(object)[scored.y[rows]]
@@ -517,8 +516,8 @@ class MonitorState:
     false_alarm_rate: float  # from columns and labels, over all calls together
     monitor: KeyEquationMonitor  # the test of labels
     n_calls: int = 0
-    history: list[dict[str, Any]] = field(default_factory=list)  # the latest calls, with hashes of labelled rows
-    declared: dict[str, Any] | None = None  # running tests of declared criteria
+    history: list[Values] = field(default_factory=list)  # the latest calls, with hashes of labelled rows
+    declared: Values | None = None  # running tests of declared criteria
 
     @property
     def input_error_rate(self) -> float:
@@ -526,7 +525,7 @@ class MonitorState:
         k = self.n_calls + 1
         return WATCHED_COLUMNS_PART * self.false_alarm_rate / (k * (k + 1))
 
-    def add(self, call: dict[str, Any], hashes: Hashes) -> None:
+    def add(self, call: Values, hashes: Hashes) -> None:
         """Add the result of a call; the hashes of the oldest rows are dropped beyond a million."""
         self.n_calls += 1
         text = base64.b64encode(np.sort(hashes).astype("<u4").tobytes()).decode()
@@ -537,11 +536,11 @@ class MonitorState:
             if total > _MOST_HASHES:
                 one["row_hashes"] = ""
 
-    def earlier_rows(self) -> list[tuple[dict[str, Any], Hashes]]:
+    def earlier_rows(self) -> list[tuple[Values, Hashes]]:
         """Calls with the hashes of their labelled rows."""
         return [(call, _hashes_from(call["row_hashes"])) for call in self.history]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Values:
         """Plain values, ready for JSON."""
         values = {name: one for name, one in vars(self).items() if name != "monitor"}
         return {"format": _FORMAT, "version": _VERSION, **values, "labels": self.monitor.state()}
@@ -595,61 +594,18 @@ def _check_state(false_alarm_rate: Any, n_calls: Any, history: Any) -> None:
 
 def _page(watch: TableWatch, kept: MonitorState) -> str:
     """A self-contained HTML page with the result of each call and the running evidence."""
-    style, history = asset("report.css") + asset("monitor.css"), kept.history[-_SHOWN_CALLS:]
-    label_rate, readings = kept.monitor.false_alarm_rate, kept.monitor.history[None]
+    history, label_rate = kept.history[-_SHOWN_CALLS:], kept.monitor.false_alarm_rate
+    readings = kept.monitor.history[None]
     points = [(float(one.batch), one.log_evidence / math.log(10.0)) for one in readings]
     title, bar = "evidence of a change, powers of ten", -math.log10(label_rate)
-    evidence = _chart(points, title, "calls with labels", bar=bar) if points else None
+    evidence = call_chart(points, title, "calls with labels", bar=bar) if points else None
     charts = []
     for name in ("precision", "recall", "cost_per_1000"):
         known = [(float(call["call"]), call["expected"][name]) for call in history if call["expected"][name]]
         known = [(call, one) for call, one in known if one["value"] is not None]
         title = f"expected {name.replace('_per_1000', ' per 1,000 rows')}"
         bands = [(call, one["low"], one["high"]) for call, one in known]
-        charts += [_chart([(call, one["value"]) for call, one in known], title, "calls", bands)] if known else []
-    return str(
-        environment()
-        .get_template("monitor.html.j2")
-        .render(
-            watch=watch,
-            word="Alarm" if watch.is_alarm else "Quiet",
-            n_calls=kept.n_calls,
-            history=history,
-            evidence=evidence,
-            label_rate=label_rate,
-            charts=charts,
-            style=style,
-            policy=policy(style),
-        )
-    )
-
-
-def _chart(
-    points: list[tuple[float, float]],
-    title: str,
-    below: str,
-    bands: Sequence[tuple[float, float, float]] = (),
-    bar: float | None = None,
-) -> dict[str, Any]:
-    """Places of a line over calls in a picture of 640 × 220, with a dashed bar or the band of each point."""
-    values = [value for _, value in points] + [end for _, *ends in bands for end in ends]
-    values += [] if bar is None else [bar]
-    pad = 0.06 * (max(values) - min(values)) or 0.5
-    low, high, first, last = min(values) - pad, max(values) + pad, points[0][0], points[-1][0]
-
-    def x(call: float) -> float:
-        return round(60.0 + (0.5 if last == first else (call - first) / (last - first)) * 564.0, 1)
-
-    def y(value: float) -> float:
-        return round(190.0 * (1 - (value - low) / (high - low)) + 6, 1)
-
-    return {
-        "title": title,
-        "below": below,
-        "points": [(x(call), y(value)) for call, value in points],
-        "bands": [(x(call), y(start), y(end)) for call, start, end in bands],
-        "bar": None if bar is None else y(bar),
-        "ticks": [(tick, y(tick)) for tick in round_ticks(low, high)],
-        "first": f"{first:g}",
-        "last": f"{last:g}",
-    }
+        charts += [call_chart([(call, one["value"]) for call, one in known], title, "calls", bands)] if known else []
+    parts = {"watch": watch, "n_calls": kept.n_calls, "history": history, "evidence": evidence, "charts": charts}
+    parts |= {"word": "Alarm" if watch.is_alarm else "Quiet", "label_rate": label_rate}
+    return rendered("monitor.html.j2", parts, asset("report.css") + asset("monitor.css"))

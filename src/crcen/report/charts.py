@@ -2,23 +2,20 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from crcen._support.values import Values
 from crcen.report.columns import ColumnEffect, Importances
 from crcen.report.curves import ReliabilityGroup, log_odds
 from crcen.theory.groups import GroupComparison
 from crcen.theory.intervals import Interval
 
-# Values of one drawing, as the template takes them.
-Drawing = dict[str, Any]
-
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 320.0, 128.0, 38.0, 8.0, 8.0, 26.0
 ROW_HEIGHT, NAME_WIDTH = 20.0, 116.0
 
 
-def effect_charts(effects: Sequence[ColumnEffect]) -> list[Drawing]:
+def effect_charts(effects: Sequence[ColumnEffect]) -> list[Values]:
     """Positions of each drawing; all share one scale of log-odds, so that columns can be compared."""
     if not effects:
         return []
@@ -30,16 +27,16 @@ def effect_charts(effects: Sequence[ColumnEffect]) -> list[Drawing]:
     return [{**vars(one), "width": WIDTH, **drawing} for one, drawing in zip(effects, drawn, strict=True)]
 
 
-def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
+def scale(low: float, high: float, start: float, end: float, digits: int = 1) -> Callable[[float], float]:
     """From values to positions."""
-    return lambda value: round(start + (end - start) * (value - low) / (high - low), 1)
+    return lambda value: round(start + (end - start) * (value - low) / (high - low), digits)
 
 
-def _ordered(one: ColumnEffect, low: float, high: float) -> Drawing:
+def _ordered(one: ColumnEffect, low: float, high: float) -> Values:
     """A line with a band: values to the right, log-odds upwards."""
     first, last = one.points[0], one.points[-1]
-    x = _scale(first.place, last.place if last.place > first.place else first.place + 1.0, LEFT, WIDTH - RIGHT)
-    y = _scale(low, high, HEIGHT - BOTTOM, TOP)
+    x = scale(first.place, last.place if last.place > first.place else first.place + 1.0, LEFT, WIDTH - RIGHT)
+    y = scale(low, high, HEIGHT - BOTTOM, TOP)
     upper = [f"{x(point.place)},{y(point.high)}" for point in one.points]
     lower = [f"{x(point.place)},{y(point.low)}" for point in reversed(one.points)]
     return {
@@ -57,9 +54,9 @@ def _ordered(one: ColumnEffect, low: float, high: float) -> Drawing:
     }
 
 
-def _unordered(one: ColumnEffect, low: float, high: float) -> Drawing:
+def _unordered(one: ColumnEffect, low: float, high: float) -> Values:
     """A dot with a whisker for each value, one below the other."""
-    x, height = _scale(low, high, NAME_WIDTH, WIDTH - RIGHT), TOP + ROW_HEIGHT * len(one.points) + 20.0
+    x, height = scale(low, high, NAME_WIDTH, WIDTH - RIGHT), TOP + ROW_HEIGHT * len(one.points) + 20.0
     rows = [
         {"label": p.label, "y": TOP + ROW_HEIGHT * (i + 0.5), "x": x(p.effect), "from": x(p.low), "to": x(p.high)}
         for i, p in enumerate(one.points)
@@ -84,19 +81,40 @@ def round_ticks(low: float, high: float, wanted: int = 3) -> list[float]:
     return [float(f"{number * step:.6g}") for number in numbers]
 
 
+def call_chart(
+    points: Sequence[tuple[float, float]],
+    title: str,
+    below: str,
+    bands: Sequence[tuple[float, float, float]] = (),
+    bar: float | None = None,
+) -> Values:
+    """Positions of a line over calls in a picture of 640 × 220, with a dashed bar or the band of each point."""
+    values = [value for _, value in points] + [end for _, *ends in bands for end in ends]
+    values += [] if bar is None else [bar]
+    pad = 0.06 * (max(values) - min(values)) or 0.5
+    low, high, first, last = min(values) - pad, max(values) + pad, points[0][0], points[-1][0]
+    x = scale(first, last, 60.0, 624.0) if last > first else scale(first - 1.0, first + 1.0, 60.0, 624.0)
+    y = scale(low, high, 196.0, 6.0)
+    return {
+        "title": title,
+        "below": below,
+        "points": [(x(call), y(value)) for call, value in points],
+        "bands": [(x(call), y(start), y(end)) for call, start, end in bands],
+        "bar": None if bar is None else y(bar),
+        "ticks": [(tick, y(tick)) for tick in round_ticks(low, high)],
+        "first": f"{first:g}",
+        "last": f"{last:g}",
+    }
+
+
 _SHOWN_COLUMNS = 40
 
 
-def importance_bars(importances: Importances) -> list[Drawing]:
+def importance_bars(importances: Importances) -> list[Values]:
     """The first columns with the ends of bar and whiskers, on a scale from 0 to 100."""
     shown = importances.columns[:_SHOWN_COLUMNS]
-    low = min([0.0, *(one.low for one in shown)])
-    high = max([0.0, *(one.high for one in shown)])
-    span = (high - low) or 1.0
-
-    def place(value: float) -> float:
-        return round(100.0 * (value - low) / span, 2)
-
+    low, high = min([0.0, *(one.low for one in shown)]), max([0.0, *(one.high for one in shown)])
+    place = scale(low, high if high > low else low + 1.0, 0.0, 100.0, digits=2)
     return [
         {
             **vars(one),
@@ -119,7 +137,7 @@ _EDGE, _APART = 1e-5, 34.0
 
 def reliability_charts(
     groups: Mapping[int, Sequence[ReliabilityGroup]], names: Sequence[str], counts: Sequence[int], most: int
-) -> list[Drawing]:
+) -> list[Values]:
     """Places of dots, whiskers and ticks for the commonest classes, observed shares against stated probabilities."""
     order = sorted(groups, key=lambda k: -counts[k])[:most]
     return [{"label": names[k], **_chart(groups[k])} for k in sorted(order)]
@@ -129,14 +147,14 @@ def _log_odds(p: float) -> float:
     return float(log_odds(np.array(p), _EDGE))
 
 
-def _chart(groups: Sequence[ReliabilityGroup]) -> Drawing:
+def _chart(groups: Sequence[ReliabilityGroup]) -> Values:
     values = [_log_odds(one) for group in groups for one in (group.mean_p, group.observed) if 0.0 < one < 1.0]
     low, high = min([*values, -1.5]) - 0.5, max([*values, 1.5]) + 0.5
 
     def inside(p: float) -> float:
         return min(max(_log_odds(p), low), high)
 
-    across, up = _scale(low, high, _FRAME_LEFT, _FRAME_RIGHT), _scale(low, high, _FRAME_BOTTOM, _FRAME_TOP)
+    across, up = scale(low, high, _FRAME_LEFT, _FRAME_RIGHT), scale(low, high, _FRAME_BOTTOM, _FRAME_TOP)
 
     def x(p: float) -> float:
         return across(inside(p))
@@ -153,13 +171,13 @@ def _chart(groups: Sequence[ReliabilityGroup]) -> Drawing:
     return {"dots": dots, "ticks": ticks}
 
 
-def group_tables(comparisons: Sequence[GroupComparison], price: float | None) -> list[Drawing]:
+def group_tables(comparisons: Sequence[GroupComparison], price: float | None) -> list[Values]:
     """Figures of each column of groups, with the ends of bars from 0 to 100; ``price`` is that of two classes."""
     found = []
     for one in comparisons:
-        shown: Drawing = {"column": one.column, "sentence": one.sentence, "differs": bool(one.differing)}
+        shown: Values = {"column": one.column, "sentence": one.sentence, "differs": bool(one.differing)}
         if price is not None:
-            bars: list[Drawing] = [
+            bars: list[Values] = [
                 {"recall_bar": _bar(group.recall), "precision_bar": _bar(group.precision)} for group in one.groups
             ]
             shown |= {"overall_recall": one.overall_recall, "price": price}

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.special import kolmogorov
 
 from crcen.report.columns import permutation_importance, pure_cells, single_columns
 from crcen.report.curves import ReliabilityGroup, log_odds, points_of, price_ladder, reliability, reliability_groups
-from crcen.report.evidence import Evidence, gather, kept_by
+from crcen.report.evidence import Evidence, kept_by
 from crcen.tables.leaks import suspects
 from crcen.theory.curves import ThresholdCurve, roc_area
 from crcen.theory.expense import judge_class_steps, outside_chance
@@ -46,7 +44,7 @@ from crcen.theory.limits import (
 from crcen.theory.metrics import log_losses
 from crcen.theory.prevalence import shifted_probabilities
 from crcen.theory.price import Price
-from crcen.theory.rows import Array, Bools, Clusters, Estimator, Rows
+from crcen.theory.rows import Array, Bools, Clusters, Estimator
 from crcen.theory.selective import LabelSelection, label_selection
 from crcen.theory.tail import student_p_value
 
@@ -80,39 +78,26 @@ class Finding:
         return {**asdict(self), "sentence": self.sentence}
 
 
-@dataclass(frozen=True)
-class Check:
-    """A registered check; ``run`` returns whether to warn and what was measured, or None if it does not apply."""
-
-    code: str
-    tested: str
-    title: str
-    limit: str
-    advice: str
-    run: Callable[[Evidence], Outcome | None]
-
-    def __call__(self, evidence: Evidence) -> Finding | None:
-        """The finding; None if the check does not apply."""
-        outcome = self.run(evidence)
-        if outcome is None:
-            return None
-        warns, measured = outcome
-        status = {True: "warning", False: "passed", None: "unknown"}[None if warns is None else bool(warns)]
-        advice = "" if status == "unknown" else self.advice
-        return Finding(self.code, self.title, status, measured, self.limit, advice, self.tested)
-
-
-CHECKS: dict[str, Check] = {}
+# Checks by code; None if a check does not apply.
+CHECKS: dict[str, Callable[[Evidence], Finding | None]] = {}
 
 
 def check(
     code: str, *, tested: str, title: str, limit: str, advice: str
-) -> Callable[[Callable[[Evidence], Outcome | None]], Check]:
-    """Register a check under its code."""
+) -> Callable[[Callable[[Evidence], Outcome | None]], Callable[[Evidence], Finding | None]]:
+    """Register a function that returns whether to warn and what was measured, or None if it does not apply."""
 
-    def register(run: Callable[[Evidence], Outcome | None]) -> Check:
-        CHECKS[code] = Check(code, tested, title, limit, advice, run)
-        return CHECKS[code]
+    def register(run: Callable[[Evidence], Outcome | None]) -> Callable[[Evidence], Finding | None]:
+        def found(evidence: Evidence) -> Finding | None:
+            outcome = run(evidence)
+            if outcome is None:
+                return None
+            warns, measured = outcome
+            status = "unknown" if warns is None else "warning" if warns else "passed"
+            return Finding(code, title, status, measured, limit, "" if warns is None else advice, tested)
+
+        CHECKS[code] = found
+        return found
 
     return register
 
@@ -122,13 +107,6 @@ def examine(evidence: Evidence, codes: Collection[str] | None = None) -> tuple[F
     chosen = sorted(CHECKS) if codes is None else [code for code in sorted(CHECKS) if code in codes]
     found = [CHECKS[code](evidence) for code in chosen]
     return tuple(one for one in found if one is not None)
-
-
-def check_model(
-    model: Estimator, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None, **options: Any
-) -> tuple[Finding, ...]:
-    """The outcome of every check, as `crcen.write_report` shows them; parameters as in `gather`."""
-    return examine(gather(model, X, y, sample_weight, **options))
 
 
 def _listed(parts: Sequence[str], most: int = 4) -> str:

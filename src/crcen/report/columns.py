@@ -32,10 +32,9 @@ def cells_by_column(evidence: Evidence) -> dict[str, list[Cells]]:
         return {name: [_cells(_column(X, number))] for number, name in enumerate(evidence.columns)}
     found = {}
     for column in evidence.model.columns_:
-        block = encoded.columns[column.name].block
         parts = [cells_of(column, pd.Series(_column(X, evidence.columns.index(column.name))))]
         if column.kind in ("text", "date"):
-            parts += [Cells("number", part) for part in encoded.X[:, block].T]
+            parts += [Cells("number", part) for part in encoded.X[:, encoded.blocks[column.name]].T]
         found[column.name] = parts
     return found
 
@@ -250,9 +249,9 @@ def _values(evidence: Evidence, number: int, name: str) -> _Values | None:
     if name not in encoded.columns:
         return None
     column = encoded.columns[name]
-    part = encoded.X[:, column.block]
+    part = encoded.X[:, encoded.blocks[name]]
     if column.kind == "number" or (column.kind == "date" and part.shape[1] > 1):
-        is_missing = part[:, -1] > 0 if column.has_indicator else np.zeros(len(part), dtype=bool)
+        is_missing = part[:, -1] > 0 if column.has_missing else np.zeros(len(part), dtype=bool)
         return _quantiles(evidence, np.where(is_missing, np.nan, part[:, 0]), number, is_date=column.kind == "date")
     return None if column.kind in ("text", "date") else _commonest(evidence, number)
 

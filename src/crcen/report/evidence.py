@@ -26,7 +26,7 @@ from crcen.theory.selective import LabelSelection
 from crcen.theory.tail import residual_effect
 
 if TYPE_CHECKING:
-    from crcen.tables.columns import EncodedTable
+    from crcen.tables.columns import Column, EncodedTable
 
 
 # Labels of any type.
@@ -36,20 +36,12 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class EncodedColumn:
-    """Place of a table's column among the encoded ones."""
-
-    kind: str  # "number", "boolean", "date", "category" or "text"
-    block: slice  # its encoded columns
-    has_indicator: bool  # whether the last of these is 1 for a missing value
-
-
-@dataclass(frozen=True)
 class EncodedRows:
     """Rows encoded once by a table classifier, which encodes each column by itself."""
 
     X: Array  # (n, n_encoded), finite
-    columns: Mapping[str, EncodedColumn]  # those that the model uses, by name
+    columns: Mapping[str, Column]  # those that the model uses, by name
+    blocks: Mapping[str, slice]  # their encoded columns
     estimator: Estimator  # predicts from such rows
     table: EncodedTable  # what the model's ``encode`` returned
 
@@ -58,13 +50,11 @@ class EncodedRows:
         """Encode rows by a table classifier; None for a model that takes rows as they are."""
         if not all(hasattr(model, name) for name in ("encode", "columns_", "estimator_")):
             return None
-        columns, start = {}, 0
-        for column in model.columns_:
-            block = slice(start, start + len(column.encoded_names))
-            columns[column.name] = EncodedColumn(column.kind, block, bool(column.has_missing))
-            start = block.stop
+        columns = {column.name: column for column in model.columns_}
+        ends = np.cumsum([0, *(len(column.encoded_names) for column in columns.values())]).tolist()
         table: EncodedTable = model.encode(X)
-        return cls(np.asarray(table.X, dtype=np.float64), columns, model.estimator_, table)
+        blocks = dict(zip(columns, map(slice, ends[:-1], ends[1:]), strict=True))
+        return cls(np.asarray(table.X, dtype=np.float64), columns, blocks, model.estimator_, table)
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,7 +177,7 @@ class Evidence:
             self.y,
             self.proba,
             self.price,
-            self.names,
+            self.labels.classes.tolist(),
             self.weights,
             noise=noise,
             error=error,
@@ -217,30 +207,23 @@ class Evidence:
         return found
 
     def answers(self, rows: Index) -> Callable[[int, Index | int], Array]:
-        """A function that predicts (n, K) for these rows with cells of a column, by number, taken from other rows."""
-        if self.encoded is not None:
-            return self._from_encoded(self.encoded, rows)
-        some = self.X.iloc[rows] if hasattr(self.X, "iloc") else self.X[rows]
+        """A function that predicts (n, K) for these rows with cells of a column, by number, taken from other rows.
+
+        Of columns that are encoded one by one the encoded cells are moved, which is faster.
+        """
+        encoded = self.encoded
+        X: Rows = self.X if encoded is None else encoded.X
+        asked = self.model if encoded is None else encoded.estimator
+        some = X.iloc[rows] if hasattr(X, "iloc") else X[rows]
 
         def answer(number: int, source: Index | int) -> Array:
-            moved, cells = some.copy(), np.broadcast_to(source, rows.shape)
+            moved = some.copy()
             if hasattr(moved, "isetitem"):
-                moved.isetitem(number, self.X.iloc[cells, number].set_axis(some.index))
+                moved.isetitem(number, X.iloc[np.broadcast_to(source, rows.shape), number].set_axis(some.index))
             else:
-                moved[:, number] = self.X[cells, number]
-            return np.asarray(self.model.predict_proba(moved), dtype=np.float64)
-
-        return answer
-
-    def _from_encoded(self, encoded: EncodedRows, rows: Index) -> Callable[[int, Index | int], Array]:
-        """The same for columns that are encoded one by one: their encoded cells are moved, which is faster."""
-        X, unused = encoded.X[rows], slice(0, 0)
-        blocks = [encoded.columns[name].block if name in encoded.columns else unused for name in self.columns]
-
-        def answer(number: int, source: Index | int) -> Array:
-            moved = X.copy()
-            moved[:, blocks[number]] = encoded.X[source, blocks[number]]
-            return np.asarray(encoded.estimator.predict_proba(moved), dtype=np.float64)
+                block = number if encoded is None else encoded.blocks.get(self.columns[number], slice(0, 0))
+                moved[:, block] = X[source, block]
+            return np.asarray(asked.predict_proba(moved), dtype=np.float64)
 
         return answer
 
@@ -324,15 +307,15 @@ def group_arrays(groups: object, n_rows: int) -> dict[str, NDArray[np.object_]]:
     return columns
 
 
-def compared_groups(found: Evidence, columns: Mapping[str, ArrayLike]) -> tuple[GroupComparison, ...]:
-    """Compare groups at the price, or at the costs if there is no positive class."""
-    weights = found.weights if found.is_weighted else None
-    how: dict[str, Any] = {"noise": found.noise, "clusters": found.clusters}
-    if found.has_positive:
-        return compare_groups(columns, found.target, found.p, found.price, found.price, weights, **how)
-    decided = found.price.replace(found.cost_matrix)
-    labels = tuple(found.labels.classes.tolist())
-    return compare_groups(columns, found.y, found.proba, decided, found.price, weights, labels=labels, **how)
+def compared_groups(
+    found: Evidence, columns: Mapping[str, ArrayLike], price: Price | None = None
+) -> tuple[GroupComparison, ...]:
+    """Compare groups at a price, by default that of training with the costs of decisions."""
+    if price is None:
+        price = found.price if found.has_positive else found.price.replace(found.cost_matrix)
+    weights, labels = found.weights if found.is_weighted else None, found.labels.classes.tolist()
+    rows = (columns, found.y, found.proba, price, found.price, weights)
+    return compare_groups(*rows, labels=labels, noise=found.noise, clusters=found.clusters)
 
 
 def _classes(model: Estimator) -> Labelled:

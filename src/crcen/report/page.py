@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,7 +17,7 @@ from numpy.typing import ArrayLike
 from crcen._support.extras import installed_versions
 from crcen._support.files import check_writable, write_atomic
 from crcen._support.text import page_in_frame
-from crcen._support.values import json_value
+from crcen._support.values import Values, json_value
 from crcen._version import __version__
 from crcen.exceptions import InvalidParameter
 from crcen.report.charts import effect_charts, group_tables, importance_bars, reliability_charts
@@ -27,7 +26,7 @@ from crcen.report.columns import column_effects, permutation_importance
 from crcen.report.curves import reliability
 from crcen.report.evidence import Evidence, gather, has_several_classes, kept_by
 from crcen.report.measurements import DRAWN, compare, measure, measure_classes, quality_of
-from crcen.report.rendering import asset, embedded, environment, page_names, policy
+from crcen.report.rendering import asset, embedded, page_names, rendered
 from crcen.report.wording import class_sentences, sentences
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.key_equation import EquationTest
@@ -35,11 +34,6 @@ from crcen.theory.labels import Labels
 from crcen.theory.price import CostRatio
 from crcen.theory.rows import Array, Estimator, Rows
 from crcen.theory.selective import LabelSelection
-
-# Values of a template, or for JSON.
-Values = dict[str, Any]
-# jinja2 is optional, and no type checker sees it.
-Jinja = Any
 
 # Classes with a reliability drawing, and with a page of their own.
 MOST_CHARTS, MOST_PICKS = 12, 12
@@ -152,7 +146,7 @@ def write_report(
     Report
         Path and size of the file, and the outcome of every check.
     """
-    place, jinja = check_writable(Path(path)), environment()
+    place = check_writable(Path(path))
     if isinstance(random_state, bool) or not isinstance(random_state, int) or random_state < 0:
         raise InvalidParameter(f"random_state must be a whole number from 0, got {random_state!r}")
     if costs is not None and not has_several_classes(model):
@@ -181,7 +175,7 @@ def write_report(
     if evidence.has_positive:
         price, parts = evidence.price.cost_ratio, _price_parts(evidence, findings, names, models)
     else:
-        price, parts = None, _cost_parts(jinja, evidence, findings, models)
+        price, parts = None, _cost_parts(evidence, findings, models)
     importances = evidence.of(permutation_importance)
     shared: Values = {
         "findings": findings,
@@ -192,21 +186,16 @@ def write_report(
         "columns": importance_bars(importances),
         "groups": json_value(group_tables(evidence.groups, price)),
     }
-    content = _render(jinja, {**shared, **parts}).encode("utf-8")
+    content = _render(**shared, **parts).encode("utf-8")
     write_atomic(place, content)
     return Report(place, len(content), findings)
 
 
-def _render(jinja: Jinja, parts: Values) -> str:
-    """The page; ``data``, ``style`` and ``script`` are trusted, everything else is escaped."""
-    import markupsafe
-
-    style, script = asset("report.css"), asset("report.js")
-    parts = {"style": style, "script": script, **parts, "policy": policy(style, script)}
-    trusted = {name: markupsafe.Markup(parts[name]) for name in ("data", "style", "script")}
+def _render(**parts: object) -> str:
+    """The page; parts that a page does not have are empty."""
     blank: Values = {"effects": [], "groups": [], "columns": [], "facts": {}, "findings": (), "sentences": []}
-    page: str = jinja.get_template("page.html.j2").render(**{**blank, "is_part": False, **parts, **trusted})
-    return page
+    values = {**blank, "is_part": False, **parts}
+    return rendered("page.html.j2", values, asset("report.css"), asset("report.js"))
 
 
 def _price_parts(
@@ -227,11 +216,11 @@ def _price_parts(
     }
 
 
-def _cost_parts(jinja: Jinja, evidence: Evidence, findings: Sequence[Finding], models: Sequence[Values]) -> Values:
+def _cost_parts(evidence: Evidence, findings: Sequence[Finding], models: Sequence[Values]) -> Values:
     """Parts of a page without a positive class."""
     measured, explored = measure_classes(evidence, models)
     picked = _picked(evidence)
-    pages = [{"label": evidence.names[k], "html": _one_page(jinja, evidence, k, len(picked))} for k in picked]
+    pages = [{"label": evidence.names[k], "html": _one_page(evidence, k, len(picked))} for k in picked]
     data = {"rows": explored, "decisions": measured["decisions"], "costs": measured["costs"], "pages": pages}
     counts = evidence.counts.tolist()
     return {
@@ -298,7 +287,7 @@ def one_against_rest(evidence: Evidence, k: int) -> Evidence:
     )
 
 
-def _one_page(jinja: Jinja, evidence: Evidence, k: int, n_picked: int) -> str:
+def _one_page(evidence: Evidence, k: int, n_picked: int) -> str:
     """Explorer and curves of one class against the rest; the page puts in its own style and script."""
     one, target = one_against_rest(evidence, k), getattr(evidence.model, "target_name_", None) or "y"
     measured = measure(one, most_points=max(300, min(2000, _POINTS_OF_ALL // n_picked)))
@@ -306,16 +295,9 @@ def _one_page(jinja: Jinja, evidence: Evidence, k: int, n_picked: int) -> str:
     command = f"crcen fit train.csv --target {shlex.quote(target)} --positive {shlex.quote(label)} --budget"
     data = {**{name: measured[name] for name in DRAWN}, "command": command, "command_end": "--out one.crcen"}
     data["rows"] = measured["rows"]
-    parts: Values = {
-        "has_positive": True,
-        "is_part": True,
-        "measured": measured,
-        "names": {"title": label},
-        "style": _STYLE,
-        "script": _SCRIPT,
-        "data": embedded(data),
-    }
-    return _render(jinja, parts)
+    marks = {"style": _STYLE, "script": _SCRIPT}
+    shown = {"has_positive": True, "measured": measured, "names": {"title": label}, "data": embedded(data)}
+    return _render(is_part=True, **shown, **marks)
 
 
 # -- data, model and environment ----------------------------------------------------------------------------------

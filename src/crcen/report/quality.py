@@ -230,11 +230,14 @@ def count_sentence(counts: ConfusionCounts) -> str:
     return f"found {named['found']:,} of {named['positives']:,}, {plural(named['false_alarms'], 'false alarm')}"
 
 
-def too_good(roc_auc: float, suspects: str = "a column that is filled in after the event") -> list[str]:
+def too_good(roc_auc: float) -> list[str]:
     """A note if classes are separated so well that a leak is likely, as CRC005 has it."""
     if not is_nearly_separated(roc_auc):
         return []
-    return [f"the classes are separated almost without an error (ROC AUC {roc_auc:.5g}): look for {suspects} (CRC005)"]
+    return [
+        f"the classes are separated almost without an error (ROC AUC {roc_auc:.5g}): look for a column that is filled "
+        "in after the event (CRC005)"
+    ]
 
 
 def share_log_loss(class_weights: ArrayLike) -> float:

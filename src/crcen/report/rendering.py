@@ -7,8 +7,11 @@ import math
 import re
 import shlex
 from collections.abc import Mapping
+from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, TypeAlias
+
+Jinja: TypeAlias = Any  # no type checker sees jinja2
 
 _LONGEST_NAME = 80
 
@@ -18,8 +21,9 @@ def asset(name: str) -> str:
     return resources.files("crcen.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def environment() -> Any:
-    """Jinja2 with everything escaped that is not trusted by name."""
+@cache
+def _environment() -> Jinja:
+    """Jinja2 with everything escaped that a template does not mark as safe."""
     import jinja2
 
     made = jinja2.Environment(
@@ -33,9 +37,22 @@ def environment() -> Any:
     return made
 
 
-def page_names(
-    title: str | None, data_name: object, model_path: object, end: str = "--budget"
-) -> dict[str, str | None]:
+def rendered(template: str, parts: Mapping[str, object], style: str, script: str = "") -> str:
+    """A page whose content security policy allows its style and script alone; all other values are escaped.
+
+    ``parts`` may replace style and script by marks that a script fills in later.
+    """
+
+    def digest(text: str) -> str:
+        return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+    allowed = digest(script) if script else "'none'"
+    policy = f"default-src 'none'; style-src {digest(style)}; script-src {allowed}; img-src data:"
+    values = {"style": style, "script": script, **parts, "policy": policy}
+    return str(_environment().get_template(template).render(**values))
+
+
+def page_names(title: str | None, data_name: object, model_path: object, end: str) -> dict[str, str | None]:
     """What the page calls itself, its rows and its model, and the command that it shows."""
     data, model = _last_part(data_name), _last_part(model_path)
     return {
@@ -44,16 +61,6 @@ def page_names(
         "model": model,
         "command": f"crcen predict {shlex.quote(model or 'model.crcen')} new.csv {end}",
     }
-
-
-def policy(style: str, *scripts: str) -> str:
-    """A content security policy under which nothing but these texts runs, and nothing is fetched."""
-
-    def digest(text: str) -> str:
-        return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-    allowed = " ".join(digest(text) for text in scripts)
-    return f"default-src 'none'; style-src {digest(style)}; script-src {allowed}; img-src data:"
 
 
 def embedded(data: Mapping[str, object]) -> str:
