@@ -17,15 +17,6 @@ def batches():
     return [(DATA.X[i::3], DATA.y[i::3]) for i in range(3)]
 
 
-def on_ray(tmp_path):
-    """As a worker leaves it: `fit_ray` trains and stores by the functions of `fit_stream` (see tests/scale)."""
-    from crcen.scale import balance
-    from crcen.scale.ray import worker
-
-    assert worker.store_networks is balance.store_networks
-    assert worker.balance_on is balance.balance_on
-
-
 WAYS = {
     "fit": lambda: CRCENClassifier(Budget(5), **QUICK).fit(DATA.X, DATA.y),
     "map": lambda: CRCENClassifier(Budget(5), **grouped(probability="temperature", **QUICK)).fit(DATA.X, DATA.y),
@@ -53,10 +44,6 @@ def test_every_way_leaves_the_same_attributes():
         without = {"key_equation_"} if way.startswith("partial_fit") else set()
         assert names | without == found["fit"], way
         assert "key_equation_" in names or without
-
-
-def test_ray_stores_as_streams_do(tmp_path):
-    on_ray(tmp_path)
 
 
 @pytest.mark.parametrize("make", WAYS.values(), ids=WAYS)

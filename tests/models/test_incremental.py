@@ -7,9 +7,7 @@ import pytest
 from sklearn.base import clone
 
 from crcen import (
-    Alpha,
     Budget,
-    CostRatio,
     CSMLPClassifier,
     Lam,
     Schedule,
@@ -37,7 +35,7 @@ def taught(model, **first):
     return model
 
 
-@pytest.mark.parametrize("weighting", ["balanced", None, Lam(0.7), Alpha(2.0), CostRatio(5), {0: 1, 1: 4}])
+@pytest.mark.parametrize("weighting", ["balanced", Lam(0.7), {0: 1, 1: 4}])
 def test_three_passes_learn_what_three_epochs_learn(weighting):
     model = CRCENClassifier(weighting, **grouped(**QUICK))
     for _ in range(3):
@@ -112,11 +110,7 @@ def test_a_copy_goes_on_as_the_original_does_and_a_clone_starts_anew():
     assert len(model.loss_curve_) == model.n_iter_ == 2
 
 
-def test_weights_scale_nothing_and_weight_zero_teaches_nothing():
-    plain, scaled = CRCENClassifier(Budget(5), **grouped(**QUICK)), CRCENClassifier(Budget(5), **grouped(**QUICK))
-    plain.partial_fit(X, Y)
-    scaled.partial_fit(X, Y, sample_weight=np.full(len(X), 1e-6))
-    np.testing.assert_allclose(scaled.decision_function(X), plain.decision_function(X), atol=1e-4)
+def test_weight_zero_teaches_nothing():
     weights = np.where(X[:, 0] > 0, 1.0, 0.0)
     garbage = np.where(X[:, 0] > 0, Y, 1 - Y)
     one, other = CRCENClassifier(Budget(5), **grouped(**QUICK)), CRCENClassifier(Budget(5), **grouped(**QUICK))

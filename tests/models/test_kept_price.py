@@ -16,7 +16,6 @@ from crcen import (
     load,
     save,
 )
-from crcen.paper.networks import MovedThresholdClassifier
 from grouped_settings import grouped
 
 KEPT = {"training_weighting": None, "balance": "auto", "probability": "auto"}
@@ -96,14 +95,6 @@ def test_early_stopping_and_weights_have_folds_as_well():
     few_y[few] = 0
     said = small(**KEPT, early_stopping=True, validation_fraction=0.2).fit(X, few_y).key_equation_.rows
     assert "not out of fold: early_stopping needs" in said
-
-
-def test_the_control_keeps_its_plain_network():
-    X, y = draw()
-    model = small(MovedThresholdClassifier, balance="auto", probability="auto").fit(X, y)
-    plain = CRCENClassifier(None, **grouped(**SMALL, **PAPER)).fit(X, y)
-    assert np.allclose(model.predict_proba(X), plain.predict_proba(X), rtol=1e-9, atol=0)
-    assert model.key_equation_.weighting.lam == 0.5
 
 
 def test_folds_over_time_have_no_map_unless_asked_for():

@@ -19,7 +19,6 @@ from papers_training import CRCENClassifier, CRCENClassifierCV
 EXACT = {"solver": "lbfgs", "tol": 1e-10, "max_epochs": 2000, "random_state": 0}
 WAY_OUT = r"NaN in column 0, 1;.*fit with encoding=Inputs\(missing='indicator'\), or impute"
 QUICK = {"hidden": (4,), "max_epochs": 3, "n_members": 2, "random_state": 0}
-ENCODINGS = ["standard", "robust", "quantile", "piecewise", "tree", "steps"]
 
 
 @pytest.fixture(scope="module")
@@ -57,23 +56,6 @@ class TestFitsAgreeWith:
         theirs = CRCENClassifier(weighting, **grouped(standardize=False, **how)).fit(by_hand(X, X, s), y, s)
         np.testing.assert_allclose(ours.predict_proba(new), theirs.predict_proba(by_hand(new, X, s)), atol=1e-8)
 
-    def test_scikit_learns_imputer_where_nothing_is_penalised(self, gappy):
-        X, y, new = gappy
-        new = np.column_stack([new[:, :2], X[:100, 2]])  # the imputer, too, has no indicator for the last column
-        how = {"hidden": (), "l2": 0.0, "encoding": "standard", **EXACT}
-        ours = CRCENClassifier(**grouped(missing="indicator", **how)).fit(X, y)
-        theirs = make_pipeline(SimpleImputer(add_indicator=True), CRCENClassifier(**grouped(**how))).fit(X, y)
-        np.testing.assert_allclose(ours.predict_proba(new), theirs.predict_proba(new), atol=1e-7)
-
-    @pytest.mark.parametrize("encoding", ["standard", "quantile", "steps"])
-    def test_copies_of_rows_instead_of_weights(self, gappy, encoding):
-        X, y, new = gappy
-        k = np.random.default_rng(3).integers(0, 4, len(y))
-        how = {"hidden": (), "l2": 1e-2, "encoding": encoding, "missing": "indicator", **EXACT}
-        weighted = CRCENClassifier(**grouped(**how)).fit(X, y, k.astype(float))
-        copied = CRCENClassifier(**grouped(**how)).fit(np.repeat(X, k, axis=0), np.repeat(y, k))
-        np.testing.assert_allclose(weighted.predict_proba(new), copied.predict_proba(new), atol=1e-7)
-
     @pytest.mark.parametrize("kind", [CRCENClassifier, CRCENClassifierCV])
     def test_fits_without_the_setting_where_nothing_is_missing(self, rare_rows, kind):
         X, y = rare_rows()
@@ -106,22 +88,6 @@ def test_where_gaps_tell_the_class_the_posterior_is_found(how):
         assert log_loss(labels, filled.predict_proba(new)) - best > 0.1
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
-@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_the_key_equation_holds_to_the_last_digits(gappy, encoding, solver):
-    X, y, new = gappy
-    model = CRCENClassifier(Budget(5), **grouped(encoding=encoding, solver=solver, missing="indicator", **QUICK)).fit(
-        X, y
-    )
-    q = model.weighted_proba(X)[:, 1]
-    lam = model.weighting_.lam
-    residual = lam * (1 - q[y == 1]).sum() - (1 - lam) * q[y == 0].sum()
-    assert abs(residual) / len(y) < 1e-12
-    assert model.key_equation_.residual < 1e-12
-    np.testing.assert_array_equal(model.predict(new), (model.decision_function(new) > 0).astype(int))
-
-
 class TestSearch:
     def test_folds_do_not_see_the_cells_they_are_judged_on(self, gappy):
         X, y, _ = gappy
@@ -135,40 +101,6 @@ class TestSearch:
         )
         np.testing.assert_array_equal(one[200:250], other[200:250])
         assert (one[250:] != other[250:]).all()
-
-    def test_it_is_the_search_on_each_folds_own_table(self, gappy):
-        X, y, _ = gappy
-        rows, held_out = np.arange(200), np.arange(200, 300)
-        how = {"hidden": (), "l2": 1e-2, **EXACT}
-        search = CRCENClassifierCV(
-            **grouped(
-                encoding="standard", missing="indicator", cv=[(rows, held_out)], n_members=1, balance=False, **how
-            )
-        ).fit(X, y)
-        ones = np.ones(200)
-        by_itself = CRCENClassifier(**grouped(standardize=False, n_members=1, balance=False, **how))
-        by_itself.fit(by_hand(X[rows], X[rows], ones), y[rows])
-        expected = by_itself.decision_function(by_hand(X[held_out], X[rows], ones))
-        np.testing.assert_allclose(search.oof_decision_function_[held_out], expected, atol=1e-6)
-
-    def test_a_column_may_lack_all_cells_of_a_fold(self, gappy):
-        X, y, new = gappy
-        X = X.copy()
-        X[:200, 0] = np.nan
-        folds = [(np.arange(200), np.arange(200, 300)), (np.arange(200, 300), np.arange(200))]
-        for encoding in ENCODINGS:
-            search = CRCENClassifierCV(
-                **grouped(cv=folds, l2=1e-2, encoding=encoding, missing="indicator", **QUICK)
-            ).fit(X, y)
-            assert np.isfinite(search.oof_decision_function_).all()
-            assert np.isfinite(search.predict_proba(new)).all()
-
-    def test_scales_members_and_a_map_of_probabilities(self, gappy):
-        X, y, new = gappy
-        how = {"column_scales": True, "probability": "temperature", "solver": "adam", "encoding": "steps"}
-        model = CRCENClassifier(Budget(3), **grouped(missing="indicator", **how, **QUICK)).fit(X, y)
-        assert model.coefs_[0].shape[1] == len(model.input_mean_) == len(model.input_encoding_["columns"])
-        assert np.isfinite(model.predict_proba(new)).all()
 
 
 @pytest.mark.parametrize("kind", [CRCENClassifier, CSMLPClassifier, MovedThresholdClassifier, CRCENClassifierCV])

@@ -136,19 +136,28 @@ def holds(model, X, y):
     return abs(np.sum(w * (y - q))) / np.sum(w) <= 1e-12
 
 
-@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
-@pytest.mark.parametrize("rows", [2, 3, 7])
-def test_fewer_rows_than_a_batch(solver, rows):
-    X, y = np.arange(2.0 * rows).reshape(rows, 2), (np.arange(rows) == 0).astype(int)
-    assert holds(CRCENClassifier(**grouped(solver=solver, pos_label=1, **QUICK)).fit(X, y), X, y)
+def last_column(value):
+    return lambda X, y: (np.column_stack([X, np.full(len(y), value)]), y)
+
+
+def first_cell(value):
+    return lambda X, y: (np.vstack([[value, *X[0, 1:]], X[1:]]), y)
 
 
 @pytest.mark.parametrize("solver", ["adam", "lbfgs"])
-@pytest.mark.parametrize("constant", [0.0, 1.0, -3e7, 1e-300])
-def test_constant_columns(rare_rows, solver, constant):
-    X, y = rare_rows()
-    X = np.column_stack([X, np.full(len(y), constant)])
-    assert holds(CRCENClassifier(**grouped(solver=solver, **QUICK)).fit(X, y), X, y)
+@pytest.mark.parametrize(
+    "odd",
+    [
+        *(last_column(value) for value in (0.0, -3e7, 1e-300)),
+        *(first_cell(value) for value in (1e30, 1.7e308)),
+        *(lambda X, y, size=size: (X / np.abs(X).max() * size, y) for size in (1e-30, 1e300)),
+        lambda X, y: (np.arange(4.0).reshape(2, 2), np.array([1, 0])),
+    ],
+    ids=["zeros", "constant", "tiny constant", "1e30", "1.7e308", "tiny columns", "huge columns", "two rows"],
+)
+def test_odd_rows_are_fitted_exactly(rare_rows, odd, solver):
+    X, y = odd(*rare_rows())
+    assert holds(CRCENClassifier(**grouped(solver=solver, n_members=2, pos_label=1, **QUICK)).fit(X, y), X, y)
 
 
 def test_nothing_but_constant_columns(rare_rows):
@@ -160,30 +169,11 @@ def test_nothing_but_constant_columns(rare_rows):
 
 
 @pytest.mark.parametrize("solver", ["adam", "lbfgs"])
-@pytest.mark.parametrize("n_members", [1, 3])
-@pytest.mark.parametrize("size", [1e-30, 1e30, 1e200, 1e300])
-def test_columns_of_extreme_size(rare_rows, solver, n_members, size):
+@pytest.mark.parametrize("size", [1e30, 1e300])
+def test_extreme_size_without_standardisation_is_refused_or_finite(rare_rows, solver, size):
     X, y = rare_rows()
     X = X / np.abs(X).max() * size
-    model = CRCENClassifier(**grouped(solver=solver, n_members=n_members, **QUICK)).fit(X, y)
-    assert holds(model, X, y)
-
-
-@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
-@pytest.mark.parametrize("value", [1e30, 1e200, 1.7e308])
-def test_one_extreme_value(rare_rows, solver, value):
-    X, y = rare_rows()
-    X[3, 1] = value
-    assert holds(CRCENClassifier(**grouped(solver=solver, **QUICK)).fit(X, y), X, y)
-
-
-@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
-@pytest.mark.parametrize("n_members", [1, 3])
-@pytest.mark.parametrize("size", [1e30, 1e200, 1e300])
-def test_extreme_size_without_standardisation_is_refused_or_finite(rare_rows, solver, n_members, size):
-    X, y = rare_rows()
-    X = X / np.abs(X).max() * size
-    model = CRCENClassifier(**grouped(solver=solver, n_members=n_members, standardize=False, **QUICK))
+    model = CRCENClassifier(**grouped(solver=solver, n_members=3, standardize=False, **QUICK))
     try:
         model.fit(X, y)
     except TrainingFailed as error:
@@ -208,13 +198,6 @@ def test_extreme_new_rows_give_finite_numbers_or_are_refused(rare_rows, standard
         assert not standardize
     else:
         assert np.isfinite(probabilities).all()
-
-
-def test_predictions_do_not_change_their_input(rare_rows):
-    X, y = rare_rows()
-    before = X.copy()
-    CRCENClassifier(**grouped(**QUICK)).fit(X, y).predict_proba(X)
-    np.testing.assert_array_equal(X, before)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.uint8, bool, object])
@@ -267,45 +250,16 @@ def test_every_constructor_parameter_is_covered():
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "value"),
-    [
-        (kind, name, value)
-        for kind in (CRCENClassifier, CSMLPClassifier)
-        for name, values in BAD_PARAMETERS.items()
-        if kind is CRCENClassifier or name != "loss"
-        for value in values
-    ],
+    ("name", "value"),
+    [(name, value) for name, values in BAD_PARAMETERS.items() for value in values],
     ids=lambda value: getattr(value, "__name__", repr(value)[:30]),
 )
-def test_a_bad_parameter_is_refused_by_name(rare_rows, kind, name, value):
+def test_a_bad_parameter_is_refused_by_name(rare_rows, name, value):
     words = "λ must|weighting given as text"
     called = {"weighting": words, "training_weighting": words}.get(name, name)
     single, whole = ({}, {name: value}) if name in ("schedule", "calibration") else ({name: value}, {})
     with pytest.raises(InvalidParameter, match=called):
-        kind(**(grouped(**({**QUICK, "solver": "adam"} | single)) | whole)).fit(*rare_rows(n=40))
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"hidden": 3},
-        {"hidden": [3, 2]},
-        {"hidden": np.array([3])},
-        {"l2": 0},
-        {"l2": np.float32(0.1)},
-        {"max_epochs": np.int64(2)},
-        {"batch_size": 10**9},
-        {"verbose": True},
-        {"balance": np.True_},
-        {"tol": 0},
-        {"random_state": np.int64(4)},
-        {"device": "cpu"},
-    ],
-    ids=repr,
-)
-def test_parameters_in_any_sensible_form(rare_rows, changed):
-    X, y = rare_rows(n=40)
-    assert np.isfinite(CRCENClassifier(**grouped(**{**QUICK, **changed})).fit(X, y).predict_proba(X)).all()
+        CRCENClassifier(**(grouped(**({**QUICK, "solver": "adam"} | single)) | whole)).fit(*rare_rows(n=40))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
@@ -318,16 +272,6 @@ def test_an_absurd_learning_rate_is_a_failed_training(rare_rows):
     words = "no finite network is left.*lower learning_rate"
     refused(words, *rare_rows(), error=TrainingFailed, solver="adam", learning_rate=1e30, batch_size=16)
     refused(words, *rare_rows(), error=TrainingFailed, solver="adam", learning_rate=1e30, n_members=3, batch_size=16)
-
-
-@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
-def test_an_absurd_penalty_is_refused_or_gives_the_base_rate(rare_rows, solver):
-    X, y = rare_rows()
-    try:
-        model = CRCENClassifier(**grouped(l2=1e300, solver=solver, **QUICK)).fit(X, y)
-    except TrainingFailed:
-        return
-    assert np.isfinite(model.predict_proba(X)).all()
 
 
 def test_early_stopping_says_which_rows_it_lacks(rare_rows):

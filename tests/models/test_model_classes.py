@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from scipy.special import softmax
-from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 from crcen import Budget, CostMatrix, CRCENClassifier, CSMLPClassifier, Inputs, Schedule, decide, key_equation
@@ -57,16 +56,6 @@ def test_answers_have_a_column_for_each_class(data):
     np.testing.assert_allclose(model.weighting_.weights, w)
     assert model.costs_ is None
     assert not hasattr(model, "pos_label_")
-
-
-def test_plain_training_equals_multinomial_logistic_regression(data):
-    X, y, _ = data
-    model = linear(
-        None, schedule=Schedule(tol=1e-9), encoding=Inputs(standardize=False), balance=False, probability="shift"
-    ).fit(X, y)
-    peer = LogisticRegression(C=1.0 / (1e-4 * len(y)), tol=1e-10, max_iter=5000).fit(X, y)
-    np.testing.assert_allclose(model.predict_proba(X), peer.predict_proba(X), atol=1e-5)
-    np.testing.assert_array_equal(model.predict(X), peer.predict(X))
 
 
 @pytest.mark.parametrize("weighting", ["balanced", None, WEIGHTS, np.array([1.0, 5.0, 12.0, 40.0])])
@@ -188,15 +177,6 @@ def test_early_stopping_and_missing_cells(data):
     ).fit(X, y)
     assert model.predict_proba(X).shape == (800, 4)
     assert np.isfinite(model.predict_proba(X)).all()
-
-
-def test_rows_of_weight_k_are_k_copies(data):
-    X, y, _ = data
-    times = np.random.default_rng(5).integers(1, 4, len(y))
-    how = {"schedule": Schedule(tol=1e-9), "balance": True, "probability": "shift"}
-    weighted = linear(WEIGHTS, **how).fit(X, y, sample_weight=times)
-    copied = linear(WEIGHTS, **how).fit(np.repeat(X, times, axis=0), np.repeat(y, times))
-    np.testing.assert_allclose(weighted.predict_proba(X), copied.predict_proba(X), atol=1e-6)
 
 
 def test_partial_fit_learns_every_class(data):

@@ -10,11 +10,10 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.metrics import log_loss, roc_auc_score
-from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from crcen import Alpha, Budget, CSMLPClassifier, Lam
+from crcen import Budget, CSMLPClassifier
 from grouped_settings import grouped
 from papers_training import CRCENClassifier
 
@@ -61,24 +60,6 @@ def test_fitted_state_is_plain_numpy(model, rare_rows):
     assert b"torch" not in pickle.dumps(fitted)
 
 
-def test_grid_search_over_weighting_l2_and_hidden(rare_rows):
-    X, y = rare_rows()
-    grid = {"weighting": ["balanced", None, Alpha(2), Lam(0.7), 0.3], "l2": [1e-3, 1e-1], "hidden": [(), (3,)]}
-    search = GridSearchCV(
-        CRCENClassifier(**grouped(**QUICK)), grid, cv=2, scoring="neg_log_loss", error_score="raise"
-    ).fit(X, y)
-    assert len(search.cv_results_["params"]) == 20
-    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
-    assert search.predict(X).shape == y.shape
-
-
-def test_pipeline_with_a_scaler(rare_rows):
-    X, y = rare_rows()
-    inside = CRCENClassifier(**grouped(hidden=(), **QUICK)).fit(X, y)
-    piped = make_pipeline(StandardScaler(), CRCENClassifier(**grouped(hidden=(), **QUICK))).fit(X, y)
-    np.testing.assert_allclose(piped.predict_proba(X), inside.predict_proba(X), atol=1e-6)
-
-
 @pytest.mark.parametrize("method", ["sigmoid", "isotonic"])
 @pytest.mark.parametrize("labels", [("ok", "rare"), ("zero", "rare")], ids=["positive last", "positive first"])
 def test_calibration_wraps_either_orientation(method, labels, rare_rows):
@@ -101,21 +82,3 @@ def test_routed_sample_weight_reaches_the_fit_in_a_pipeline(rare_rows):
     direct = CRCENClassifier(**grouped(hidden=(), **QUICK)).fit(Z, y, sample_weight=weight)
     np.testing.assert_array_equal(routed.predict_proba(X), direct.predict_proba(Z))
     assert routed[-1].weighting_.n_pos == weight[y == 1].sum()
-
-
-def test_routed_sample_weight_reaches_fit_and_score_in_a_search(rare_rows):
-    X, y = rare_rows()
-    weight = np.where(np.arange(len(y)) % 2, 3.0, 1.0)
-    with config_context(enable_metadata_routing=True):
-        model = CRCENClassifier(**grouped(hidden=(), **QUICK))
-        model.set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
-        search = GridSearchCV(model, {"l2": [1e-3, 1e-1]}, cv=2, error_score="raise").fit(X, y, sample_weight=weight)
-    best = clone(search.best_estimator_).fit(X, y, weight)
-    np.testing.assert_array_equal(search.predict_proba(X), best.predict_proba(X))
-    assert search.best_estimator_.weighting_.n_neg == weight[y == 0].sum()
-
-
-def test_score_is_accuracy_at_the_price(rare_rows):
-    X, y = rare_rows()
-    fitted = CRCENClassifier(Budget(8), **grouped(hidden=(), **QUICK)).fit(X, y)
-    assert fitted.score(X, y) == np.mean(fitted.predict(X) == y)

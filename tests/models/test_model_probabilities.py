@@ -38,17 +38,13 @@ def test_weighted_training_gives_natural_probabilities(sim2, plain_loss, alpha):
     assert np.mean(np.abs(p - truth)) < 0.03
 
 
-def test_probabilities_are_calibrated_in_each_tenth(sim2):
-    X, y, X_new, y_new, _ = sim2
-    p = CRCENClassifier(Alpha(1), **grouped(**(SETTINGS | {"n_members": 3}))).fit(X, y).predict_proba(X_new)[:, 1]
+def test_probabilities_are_calibrated_in_each_tenth_and_decide_as_the_posterior_does(sim2):
+    X, y, X_new, y_new, truth = sim2
+    model = CRCENClassifier(Alpha(1), **grouped(**(SETTINGS | {"n_members": 3}))).fit(X, y)
+    p = model.predict_proba(X_new)[:, 1]
     for part in np.array_split(np.argsort(p), 10):
         expected, seen = p[part].sum(), y_new[part].sum()
         assert abs(seen - expected) < 4 * np.sqrt(expected + 1) + 0.15 * expected
-
-
-def test_decisions_are_those_of_the_true_posterior_at_the_price(sim2):
-    X, y, X_new, _, truth = sim2
-    model = CRCENClassifier(Alpha(1), **grouped(**(SETTINGS | {"n_members": 3}))).fit(X, y)
     assert np.mean(model.predict(X_new) == (truth > model.weighting_.threshold)) > 0.95
 
 

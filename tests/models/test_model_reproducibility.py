@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from crcen import CRCENClassifier, CSMLPClassifier
+from crcen import CRCENClassifier
 from grouped_settings import grouped
 
 SETTINGS = {
@@ -18,25 +18,18 @@ each_setting = pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTIN
 
 
 @each_setting
-@pytest.mark.parametrize("kind", [CRCENClassifier, CSMLPClassifier])
-@pytest.mark.parametrize("n_members", [1, 3])
-def test_one_seed_one_result(rare_rows, kind, settings, n_members):
+def test_one_seed_one_result_and_another_another(rare_rows, settings):
     X, y = rare_rows()
-    one, two = (
-        kind(**grouped(hidden=(4,), n_members=n_members, random_state=5, **settings)).fit(X, y) for _ in range(2)
+    one, two, other = (
+        CRCENClassifier(**grouped(hidden=(4,), n_members=2, random_state=seed, **settings)).fit(X, y)
+        for seed in (5, 5, 6)
     )
+    assert np.abs(one.decision_function(X) - other.decision_function(X)).max() > 1e-6
     for a, b in zip(one.coefs_ + one.intercepts_, two.coefs_ + two.intercepts_, strict=True):
         np.testing.assert_array_equal(a, b)
     assert one.shift_ == two.shift_
     np.testing.assert_array_equal(one.loss_curve_, two.loss_curve_)
     np.testing.assert_array_equal(one.decision_function(X), two.decision_function(X))
-
-
-@each_setting
-def test_another_seed_another_network(rare_rows, settings):
-    X, y = rare_rows()
-    one, two = (CRCENClassifier(**grouped(hidden=(4,), random_state=seed, **settings)).fit(X, y) for seed in (0, 1))
-    assert np.abs(one.decision_function(X) - two.decision_function(X)).max() > 1e-6
 
 
 def test_a_random_state_instance_moves_on(rare_rows):
@@ -86,11 +79,3 @@ def test_the_first_members_do_not_depend_on_how_many_follow(rare_rows):
         for n in (2, 4)
     )
     np.testing.assert_allclose(few.coefs_[0], many.coefs_[0][:2], rtol=1e-6, atol=1e-8)
-
-
-def test_a_prediction_does_not_depend_on_its_company(rare_rows):
-    X, y = rare_rows()
-    model = CRCENClassifier(**grouped(hidden=(4,), n_members=2, random_state=0, **SETTINGS["adam"])).fit(X, y)
-    together = model.predict_proba(X)
-    alone = np.vstack([model.predict_proba(row[None]) for row in X[:20]])
-    np.testing.assert_allclose(alone, together[:20], rtol=1e-12)

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from sklearn.base import clone
 
-from crcen import Alpha, Budget, CostRatio, InvalidParameter, Lam, Schedule
+from crcen import Alpha, Budget, CostRatio, InvalidParameter, Lam
 from crcen.theory.price import Price
 from grouped_settings import grouped
 from papers_training import CRCENClassifier
@@ -23,7 +22,6 @@ def logits_under(rare_rows):
     return logits
 
 
-@pytest.mark.parametrize("n_members", [1, 2])
 @pytest.mark.parametrize(
     "same",
     [
@@ -34,15 +32,10 @@ def logits_under(rare_rows):
     ],
     ids=["balanced", "plain", "price 3", "price 1/3"],
 )
-def test_names_of_one_weight_train_one_model(logits_under, same, n_members):
-    expected = logits_under(same[0], n_members=n_members)
+def test_names_of_one_weight_train_one_model(logits_under, same):
+    expected = logits_under(same[0])
     for weighting in same[1:]:
-        np.testing.assert_array_equal(logits_under(weighting, n_members=n_members), expected, err_msg=repr(weighting))
-
-
-def test_different_weights_train_different_models(logits_under):
-    models = [logits_under(w) for w in ("balanced", None, Lam(0.7), Alpha(2), Budget(40))]
-    assert len({m.tobytes() for m in models}) == len(models)
+        np.testing.assert_array_equal(logits_under(weighting), expected, err_msg=repr(weighting))
 
 
 def test_a_higher_price_catches_more(rare_rows):
@@ -52,18 +45,6 @@ def test_a_higher_price_catches_more(rare_rows):
     ]
     assert caught == sorted(caught)
     assert caught[0] < caught[-1]
-
-
-def test_the_resolved_weighting_has_every_name(rare_rows):
-    X, y = rare_rows()
-    n_pos, n_neg = y.sum(), (1 - y).sum()
-    weighting = CRCENClassifier(Alpha(2), hidden=()).fit(X, y).weighting_
-    assert (weighting.n_pos, weighting.n_neg) == (n_pos, n_neg)
-    assert weighting.alpha == pytest.approx(2)
-    assert weighting.cost_ratio == pytest.approx(2 * n_neg / n_pos)
-    assert weighting.lam == pytest.approx(2 * n_neg / (2 * n_neg + n_pos))
-    assert weighting.threshold == pytest.approx(1 - weighting.lam)
-    assert weighting.logit_shift == pytest.approx(np.log(2 * n_neg / n_pos))
 
 
 def test_balanced_counts_sample_weights(rare_rows):
@@ -95,24 +76,13 @@ def test_a_resolved_weighting_brings_its_weight_but_not_its_counts(rare_rows):
     ("weighting", "words"),
     [
         (1.5, r"did you mean Alpha\(1.5\) or CostRatio\(1.5\)\?"),
-        (0.0, "strictly between 0 and 1"),
-        (1, "strictly between 0 and 1"),
-        (-0.5, "strictly between 0 and 1"),
         ("balance", 'did you mean "balanced"'),
-        ("0.5", "without quotes"),
-        (True, "truth value True"),
-        (False, "truth value False"),
-        (np.nan, "got nan"),
-        (np.inf, "got inf"),
         ([0.5, 0.5, 0.5], "array of 2 weights"),
-        (Lam, r"did you mean Lam\(0.5\)"),
         ({0: 1}, "one weight for each of 0, 1: got {0: 1}"),
         ({0: 1, 2: 5}, "one weight for each of 0, 1"),
         ({0: 1, 1: 5, 2: 5}, "one weight for each of 0, 1"),
         ({"0": 1, "1": 5}, "one weight for each of 0, 1"),
         ({0: 1, 1: 0}, "the weight of class 1 must be a finite number above 0"),
-        ({0: -2, 1: 1}, "the weight of class 0 must be a finite number above 0"),
-        ({0: 1, 1: np.nan}, "the weight of class 1 must be a finite number above 0"),
         ({0: 1, 1: "x"}, "the weight of class 1 must be a finite number above 0"),
         ({0: 1e-300, 1: 1e300}, "tell from 0 and 1"),
         (CostRatio(1e300), "double precision"),
@@ -122,17 +92,3 @@ def test_a_resolved_weighting_brings_its_weight_but_not_its_counts(rare_rows):
 def test_a_weighting_without_meaning_is_refused(rare_rows, weighting, words):
     with pytest.raises(InvalidParameter, match=words):
         CRCENClassifier(weighting, hidden=()).fit(*rare_rows())
-
-
-@pytest.mark.parametrize("weighting", ["balanced", None, 0.3, Lam(0.3), Alpha(2), Budget(4), {0: 1, 1: 9}], ids=repr)
-def test_fit_never_overwrites_a_parameter(rare_rows, weighting):
-    model = CRCENClassifier(
-        weighting, hidden=[3], schedule=Schedule(solver="adam"), max_epochs=None, n_members=2, random_state=1
-    )
-    before = model.get_params()
-    X, y = rare_rows(n=60)
-    model.fit(X, y).predict(X)
-    after = model.get_params()
-    assert after == before
-    assert all(after[name] is before[name] for name in before)
-    assert clone(model).get_params() == before

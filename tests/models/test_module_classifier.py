@@ -15,17 +15,11 @@ from crcen import Budget, CostRatio, ModuleClassifier, Schedule
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.search.weight_path import path_logits
 from crcen.training.jobs import TrainingJob
-from crcen.training.modules import AutogradEpochs, ModuleRows
+from crcen.training.modules import ModuleRows
 from grouped_settings import calibrated
 from papers_training import PAPER
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def linear(columns=1):
@@ -101,21 +95,6 @@ def test_sample_weights_are_copies():
         data = ModuleRows.of(x, t, np.ones(len(t)) if s is None else s, np.arange(len(t)), job, torch.device("cpu"))
         losses.append(data.loss(net, torch.arange(len(t)), 1).item())
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-
-
-def test_an_epoch_is_in_the_protocol_of_solvers():
-    X, y = rows()
-    job = TrainingJob((0.2, 0.8), max_epochs=5, batch_size=50, learning_rate=0.05)
-    torch.manual_seed(0)
-    net = nn.Linear(4, 1)
-    data = ModuleRows.of(X, y, np.ones(len(y)), np.arange(len(y)), job, torch.device("cpu"))
-    solver = AutogradEpochs(net, data, job, None)
-    start = solver.state()
-    values = [float(solver.step()) for _ in range(5)]
-    assert values[-1] < values[0]
-    assert not bool(solver.converged())
-    solver.restore(start)
-    assert torch.equal(solver.state()[0], start[0])
 
 
 def test_images_of_three_classes():

@@ -113,22 +113,6 @@ def trained(monkeypatch):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_folds_of_many_rows_have_two_networks_each(n_classes, trained, monkeypatch):
-    X, y = noisy_rows(n_classes)
-    own = SMALL | {"n_members": 3}
-    CRCENClassifier(None, **own).fit(X, y)
-    assert {len(jobs) for jobs in trained[:-1]} == {12}
-    assert len(trained[-1]) == 12 + 3
-    trained.clear()
-    monkeypatch.setattr("crcen.models.fitting._MANY_ROWS", len(X))
-    fitted = CRCENClassifier(None, **own).fit(X, y)
-    assert {len(jobs) for jobs in trained[:-1]} == {8}
-    assert len(trained[-1]) == 8 + 3
-    assert np.isfinite(fitted.predict_proba(X)).all()
-    assert [sum(job.rows.is_whole_table for job in jobs) for jobs in trained] == [0] * (len(trained) - 1) + [3]
-
-
-@pytest.mark.parametrize("n_classes", [2, 3])
 def test_folds_are_trained_once_where_the_whole_schedule_is_best(n_classes, trained, monkeypatch):
     X, y = make_classification(
         400, 6, n_informative=4, n_redundant=0, n_classes=n_classes, n_clusters_per_class=1, class_sep=2, random_state=1

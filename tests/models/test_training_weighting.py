@@ -41,19 +41,6 @@ def test_the_networks_are_those_of_the_training_weight(trained):
     assert key_equation(y, apart.weighted_proba(X)[:, 1], CostRatio(10.0)).residual < 1e-12
 
 
-@pytest.mark.parametrize("probability", ["shift", "balance", "temperature", "isotonic"])
-@pytest.mark.parametrize("kind", [CRCENClassifier, CRCENClassifierCV])
-def test_one_decision_and_all_answers_at_the_price(kind, probability):
-    X, y = draw(500)
-    labels = np.where(y == 1, "bad", "ok")
-    model = light(kind, training_weighting=None, balance="oof", probability=probability, l2=1e-2).fit(X, labels)
-    p, q = model.predict_proba(X)[:, 0], model.weighted_proba(X)[:, 0]
-    alarmed = model.predict(X) == "bad"
-    assert np.array_equal(alarmed, p > 1 / 11)
-    assert np.array_equal(alarmed, model.decision_function(X) < 0)
-    assert np.log(q / (1 - q)) == pytest.approx(np.log(p / (1 - p)) + np.log(10), abs=1e-6)
-
-
 @pytest.mark.parametrize("probability", ["shift", "temperature", "isotonic"])
 def test_the_search_is_exact_out_of_fold(probability):
     X, y = draw()

@@ -96,8 +96,7 @@ def frame_with_an_index(table, name=None):
     return frame.sort_values("y").rename_axis(name)
 
 
-@pytest.mark.parametrize("name", [None, "customer"])
-@pytest.mark.parametrize("is_folder", [True, False])
+@pytest.mark.parametrize(("name", "is_folder"), [(None, True), ("customer", False)])
 def test_the_index_of_pandas_is_no_input(crcen_command, table, tmp_path, name, is_folder):
     frame = frame_with_an_index(table, name)
     out, scored = tmp_path / "model.crcen", tmp_path / "scored.csv"

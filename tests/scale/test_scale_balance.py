@@ -1,10 +1,7 @@
 """The streamed balance solve and key equation against the same on rows in memory."""
 
-import threading
-
 import numpy as np
 import pytest
-import torch
 
 from crcen import Lam, balance_shift, resolve
 from crcen.exceptions import InvalidInput
@@ -73,38 +70,6 @@ def test_sums_of_workers_merge(tmp_path):
     found = sum(merged[1:], merged[0]).key_equation(weighting)
     assert found.residual == pytest.approx(truth.residual, rel=1e-10)
     assert found.var_pos == pytest.approx(truth.var_pos, rel=1e-10)
-
-
-def test_the_solve_adds_up_over_workers(tmp_path):
-    logits, weighting = RNG.normal(-3.0, 2.0, N), weighting_of(Y, W)
-    half = np.arange(N) < 1200
-    (tmp_path / "other").mkdir()
-    with (
-        filled(tmp_path, logits[half], Y[half], W[half]) as own,
-        filled(tmp_path / "other", logits[~half], Y[~half], W[~half]) as other,
-    ):
-        barrier, slots, shifts = threading.Barrier(2), [None, None], [None, None]
-
-        def gather_of(rank):
-            def gather(tensor):
-                slots[rank] = tensor
-                barrier.wait(30)
-                both = torch.stack(slots)
-                barrier.wait(30)
-                return both
-
-            return gather
-
-        def work(rank, file):
-            shifts[rank] = solve_file(file, weighting, gather_of(rank))
-
-        threads = [threading.Thread(target=work, args=pair) for pair in enumerate((own, other))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-    assert shifts[0] == shifts[1]
-    assert shifts[0] == pytest.approx(balance_shift(Y, logits, weighting, W), abs=1e-11)
 
 
 def test_one_class_and_infinite_logits_are_refused(tmp_path):

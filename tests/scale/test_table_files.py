@@ -91,22 +91,8 @@ def test_columns_are_those_of_the_table_in_memory(data, rows):
 def test_from_the_command_to_the_report(data, rows, tmp_path, crcen_command):
     model, new = tmp_path / "model.crcen", tmp_path / "new.csv"
     mixed_rows(400, seed=4).to_csv(new, index=False)
-    code, printed, said = crcen_command(
-        "fit",
-        data,
-        "--target",
-        "label",
-        "--engine",
-        "stream",
-        "--epochs",
-        "20",
-        "--budget",
-        "5",
-        "--drop",
-        "note",
-        "--out",
-        model,
-    )
+    options = ["--target", "label", "--engine", "stream", "--epochs", "20", "--budget", "5", "--drop", "note"]
+    code, printed, said = crcen_command("fit", data, *options, "--out", model)
     assert code == 0, said
     assert "4 used (1 number, 1 category, 1 date, 1 boolean" in printed
     code, printed, said = crcen_command("evaluate", model, new, "--json", "--resamples", "0")

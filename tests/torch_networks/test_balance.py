@@ -154,18 +154,6 @@ def test_a_float32_bias_leaves_what_its_note_says():
     assert residual_of(net, x, y, [1.0, (len(y) - int(y.sum())) / int(y.sum())]) <= 3e-8 * 1010
 
 
-def test_the_shift_is_that_of_the_arrays():
-    x, y = rows()
-    net = nn.Linear(36, 1)
-    with torch.no_grad():
-        logits = net(x)[:, 0].double().numpy()
-    start = float(net.bias.detach())
-    balance_(net, [(x, y)], crcen.Lam(0.8))
-    assert float(net.bias.detach()) - start == pytest.approx(
-        crcen.balance_shift(y.numpy(), logits, crcen.Lam(0.8)), abs=1e-6
-    )
-
-
 def test_a_loss_may_say_the_weighting_and_a_generator_the_batches():
     x, y = rows(n_classes=3)
     net = nn.Sequential(nn.Linear(36, 5), nn.Tanh(), nn.Linear(5, 3))
@@ -291,7 +279,7 @@ def test_a_shift_of_its_own_for_a_module_without_bias():
         balance_(natural, [(x, y)], crcen.CostRatio(7))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [Convolutional, Attention])
 def test_the_key_equation_holds_after_mixed_precision(kind):
     """Trained under autocast in bfloat16 with float32 parameters; answered in float32, as it is stored."""
     x, y = rows()
@@ -317,12 +305,3 @@ def test_a_module_that_answers_in_bfloat16_is_balanced_as_far_as_it_is_stored():
     found = balance_(net, [(x.to(torch.bfloat16), y)], [1.0, 4.0])
     bound = 1e-3 * max(1.0, float(net.head.bias.detach().abs()))
     assert found.residual <= bound
-
-
-def test_rows_of_soft_labels_and_of_class_numbers_balance_alike():
-    x, y = rows(n_classes=3)
-    one, other = nn.Linear(36, 3), nn.Linear(36, 3)
-    other.load_state_dict(one.state_dict())
-    balance_(one, [(x, y)], [1.0, 2.0, 3.0])
-    balance_(other, [(x, nn.functional.one_hot(y, 3).float())], [1.0, 2.0, 3.0])
-    assert torch.allclose(one.bias, other.bias, atol=1e-6)

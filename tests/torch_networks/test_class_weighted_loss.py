@@ -161,10 +161,6 @@ def test_weights_of_every_weighting(weighting, counts, expected):
         assert found @ counts == pytest.approx(sum(counts), rel=1e-6)
 
 
-def test_a_price_without_counts_has_mean_one_over_equal_classes():
-    assert ClassWeightedLoss(crcen.Lam(0.9)).class_weights.tolist() == pytest.approx([0.2, 1.8])
-
-
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [

@@ -153,9 +153,3 @@ def test_sound_trees_pass():
 def test_forged_trees_are_refused(forged):
     with pytest.raises(InvalidState):
         check_state(TreeEnsemble, state_of(SOUND) | forged)
-
-
-def test_trees_of_another_width_than_the_rows_are_refused():
-    wide = replace(SOUND, n_features=6)
-    with pytest.raises(ValueError, match="grown on 6"):
-        wide.logits(NEW)

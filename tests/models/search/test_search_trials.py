@@ -151,11 +151,6 @@ class TestDropped:
         counts = [len(settings) for _, settings in trials.trained()]
         assert counts == (expected if len(expected) > 1 else [6] * len(counts))
 
-    def test_the_order_of_the_settings_means_nothing(self):
-        order = np.random.default_rng(0).permutation(16)
-        outcomes = Trials([gaining(level) for level in order]).run()
-        assert sorted(order[i] for i in range(16) if not outcomes[i].is_dropped) == [0, 1]
-
     def test_all_folds_of_a_setting_are_trained_together(self):
         trials = Trials([gaining(level) for level in range(9)])
         trials.run()
@@ -186,20 +181,11 @@ class TestDropped:
         assert [i for i in range(16) if not outcomes[i].is_dropped] == [0, 1, 8, 9]
         assert [len(settings) for _, settings in trials.trained()] == [16, 12, 8, 4, 4]
 
-    def test_a_weighting_with_few_settings_keeps_them_all(self):
-        trials = Trials([gaining(level) for level in range(8)], [gaining(1000.0 + level) for level in range(7)])
-        outcomes = trials.run()
-        assert [i for i in range(15) if not outcomes[i].is_dropped] == [0, 1, *range(8, 15)]
-
     def test_settings_without_a_loss_go_first(self):
         diverged = lambda epoch: np.nan  # noqa: E731
         outcomes = Trials([diverged, diverged, *(gaining(level) for level in range(6))]).run()
         assert [i for i in range(8) if not outcomes[i].is_dropped] == [2, 3]
         assert outcomes[0].merit == outcomes[1].merit == -np.inf
-
-    def test_all_without_a_loss_end_somewhere(self):
-        outcomes = Trials([lambda epoch: np.nan] * 9).run()
-        assert all(outcome.merit == -np.inf for outcome in outcomes)
 
 
 class TestDone:
@@ -260,14 +246,6 @@ class TestFullBatch:
         ]  # fmt: skip
         assert [i for i in range(9) if not outcomes[i].is_dropped] == [0, 1, 2]
 
-    def test_its_jobs_are_left_as_they_are(self):
-        trials = Trials([1.0, gaining(0.0)])
-        trials.run()
-        (job,) = {job for jobs in trials.calls for job in jobs if job.solver == "lbfgs" and job.seed == 0}
-        assert job.stop_epoch is None
-        assert job.start is None
-        assert not job.leaves_state
-
     @pytest.mark.parametrize("halving", [True, False])
     def test_alone(self, halving):
         trials = Trials([float(level) for level in range(12)])
@@ -324,10 +302,3 @@ class TestSchedules:
         assert trials.shares[0] == 0.0
         assert trials.shares[-1] == 1.0
         assert all(one <= other for one, other in pairwise(trials.shares))
-
-    def test_progress_by_hand(self):
-        trials = Trials([gaining(0.0)])
-        trials.run()
-        np.testing.assert_allclose(
-            trials.shares[:6], [0.0, 1 / 12, 1 / 6, 1 / 6, 1 / 4, 1 / 3], rtol=1e-12
-        )  # a part counts as its epochs

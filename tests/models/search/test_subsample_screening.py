@@ -101,12 +101,3 @@ class TestSearch:
         X, y = table()
         full = CRCENClassifierCV(None, search=Search(halving=False), **GRID, **QUICK).fit(X, y)
         assert not full.cv_results_["is_dropped"].any()
-
-    def test_small_tables_are_not_screened(self, monkeypatch):
-        monkeypatch.setattr(run, "sampled_rows", lambda *_: None)
-        X, y = table(600)
-        none = CRCENClassifierCV(None, **GRID, **QUICK).fit(X, y)
-        monkeypatch.undo()
-        as_ever = CRCENClassifierCV(None, **GRID, **QUICK).fit(X, y)
-        np.testing.assert_array_equal(none.decision_function(X), as_ever.decision_function(X))
-        assert none.cv_results_["is_dropped"].tolist() == as_ever.cv_results_["is_dropped"].tolist()
