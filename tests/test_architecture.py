@@ -34,7 +34,7 @@ RULES = {
     "exceptions": rule("", ""),
     "_version": rule("", ""),
     "_support": rule("_version exceptions _support", "", "filelock rich"),
-    "theory": rule("exceptions theory", "numpy scipy"),
+    "theory": rule("_support exceptions theory", "numpy scipy"),
     "training": rule("exceptions theory training", "numpy scipy torch"),
     "models": rule(
         "_support exceptions theory training models",

@@ -74,7 +74,7 @@ def one_fit(task: tuple[str, int, int, int]) -> dict[str, Any]:
             p = model.predict_proba(X_new)
             for way, how in enumerate(({"noise": 1.0}, {}, {"error": error})):
                 judged = judge_equations(y_new, p, trained, range(n_classes), **how)
-                tests = (judged.joint.p_value, judged.joint_pairs.p_value)
+                tests = (judged.equations.p_value, judged.pairs.p_value)
                 found[place, way] += [value < LEVEL for value in tests]
     return {"model": name, "n": n, "classes": n_classes, "seed": seed, "rejected": (found / DRAWS).tolist()}
 

@@ -86,7 +86,7 @@ def test_an_evaluation_is_of_the_models_answers(evaluation, fitted, mixed_table)
         one = evaluation.metrics[name]
         assert one.low <= one.value <= one.high
     equation = key_equation(y, fitted.model.weighted_proba(new)[:, 1], fitted.model.weighting_)
-    assert evaluation.equation.equation.lhs == pytest.approx(equation.lhs)
+    assert evaluation.equation.lhs == pytest.approx(equation.lhs)
     # The model's own error, as the fit measured it: by hand, in units of the residual.
     q, lam = weighted_probability(p, fitted.model.weighting_), fitted.model.weighting_.lam
     variance = np.sum(lam**2 * p * (1 - q) ** 2 + (1 - lam) ** 2 * (1 - p) * q**2)

@@ -56,7 +56,7 @@ def test_a_fit_measures_its_error_and_its_file_keeps_it(tmp_path, k):
         assert f"z = {want.z:.2f}" in measured
         return
     want = want.equations
-    assert (seen.joint.statistic, seen.joint.p_value) == pytest.approx((want.statistic, want.p_value), rel=1e-6)
+    assert (seen.equations.statistic, seen.equations.p_value) == pytest.approx((want.statistic, want.p_value), rel=1e-6)
     assert want.p_value > crcen.key_equation(*rows, again.weighting_).equations.p_value
     assert f"p-value {want.p_value:.3g}" in measured
     with pytest.raises(crcen.InvalidInput, match="is for 3 classes"):

@@ -170,7 +170,7 @@ def test_figures_of_k_classes_are_those_of_the_rows_of_a_group():
             one.expected / found_rows, (weights[mine] @ p[mine]) / np.bincount(y[mine], weights[mine])
         )
         own = judge_equations(y[mine], p[mine], TRAINED, "xyz", weights[mine], noise=1.3)
-        assert one.equation.joint.statistic == pytest.approx(own.joint.statistic)
+        assert one.equation.equations.statistic == pytest.approx(own.equations.statistic)
         assert one.to_dict()["classes"][0]["recall"]["value"] == pytest.approx(
             weights[mine][(y[mine] == 0) & (chosen == 0)].sum() / weights[mine][y[mine] == 0].sum()
         )

@@ -381,7 +381,7 @@ def test_what_fails_says_in_which_direction_also_where_the_sides_agree():
     y = rng.random(8000) < p
     kept = y | (rng.random(8000) < 0.5)
     test = judge_equations(y[kept], p[kept], TRAINED, noise=1.0)
-    assert test.equation.lhs == pytest.approx(test.equation.rhs, rel=0.1)
+    assert test.lhs == pytest.approx(test.rhs, rel=0.1)
     assert str(test).endswith(
         ": more positives than the probabilities say, which the sides do not show, as they take the share of positives "
         "from training"
@@ -405,7 +405,7 @@ def test_few_rows_of_a_class_are_not_tested():
     keep = np.concatenate([np.flatnonzero(y < 2), np.flatnonzero(y == 2)[:5]])
     judged = judge_equations(y[keep], p[keep], THREE, LABELS)
     assert [one.is_tested for one in judged.classes] == [True, True, False]
-    assert {one.first for one in judged.pairs} | {one.second for one in judged.pairs} == {"a", "b"}
+    assert {one.first for one in judged.class_pairs} | {one.second for one in judged.class_pairs} == {"a", "b"}
     assert "too few to test" in "\n".join(judged.lines())
     none = judge_equations(y[:9], p[:9], THREE, LABELS)
     assert none.verdict == "not tested"
@@ -416,9 +416,9 @@ def test_judged_equations_have_the_statistics_of_the_key_equation():
     y, p = drawn(500, 0)
     judged = judge_equations(y, p, THREE, LABELS, noise=1.7)
     known = key_equation(y, THREE.weighted(p), THREE)
-    assert judged.joint.statistic == pytest.approx(known.equations.statistic / 1.7)
-    assert judged.joint.degrees == known.equations.degrees == 2
-    assert judged.joint_pairs.statistic == pytest.approx(known.pairs.statistic / 1.7)
+    assert judged.equations.statistic == pytest.approx(known.equations.statistic / 1.7)
+    assert judged.equations.degrees == known.equations.degrees == 2
+    assert judged.pairs.statistic == pytest.approx(known.pairs.statistic / 1.7)
     np.testing.assert_allclose([one.flows_out for one in judged.classes], known.lhs)
     np.testing.assert_allclose([one.flows_in for one in judged.classes], known.rhs)
     for one in judged.classes:
@@ -428,14 +428,14 @@ def test_judged_equations_have_the_statistics_of_the_key_equation():
 
 def test_judged_equations_have_their_level_under_the_truth():
     found = (judge_equations(*drawn(400, seed), THREE, LABELS, noise=1.0) for seed in range(250))
-    rejected = (np.array([(one.p_value, one.joint_pairs.p_value) for one in found]) < 0.05).mean(axis=0)
+    rejected = (np.array([(one.p_value, one.pairs.p_value) for one in found]) < 0.05).mean(axis=0)
     assert (np.abs(rejected - 0.05) < 0.042).all()  # three standard deviations of 250 draws
 
 
 def test_judged_drift_is_found_with_its_size_and_its_class():
     judged = judge_equations(*drawn(20_000, 1, drift=(0.0, 0.0, 0.6)), THREE, LABELS, noise=1.0)
     assert judged.verdict == "does not hold"
-    first = judged.pairs[0]
+    first = judged.class_pairs[0]
     assert "c" in (first.first, first.second)
     assert abs(first.drift) == pytest.approx(0.6, abs=0.1)
     assert judged.classes[2].drift == pytest.approx(0.6, abs=0.1)

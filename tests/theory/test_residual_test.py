@@ -219,8 +219,8 @@ def test_refits_of_a_regression_find_its_error_and_the_test_keeps_its_size():
         for _ in range(8):
             new, labels = draw(rng, 1800)
             q = model.predict_proba(new)
-            plain.append(judge_equations(labels, q, trained, "abc", noise=1.0).joint.p_value)
-            rejected.append(judge_equations(labels, q, trained, "abc", error=error).joint.p_value)
+            plain.append(judge_equations(labels, q, trained, "abc", noise=1.0).p_value)
+            rejected.append(judge_equations(labels, q, trained, "abc", error=error).p_value)
     assert np.mean(np.array(plain) < 0.05) > 0.2  # three times as many new rows: variances are four times as large
     assert np.mean(np.array(rejected) < 0.05) < 0.09
     assert np.mean(np.array(rejected) < 0.5) > 0.25  # and the test still says something

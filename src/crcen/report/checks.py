@@ -467,14 +467,14 @@ def equation_off(evidence: Evidence) -> Outcome:
     if evidence.is_out_of_fold:
         return None, "the output bias was solved on these out-of-fold rows"
     test = evidence.equations
-    if test.reason:
-        return None, test.reason
+    if test.z_reason:
+        return None, test.z_reason
     if evidence.has_positive:
         return test.verdict == "does not hold", str(test)
     worst = max((one for one in test.classes if one.is_tested), key=lambda one: abs(one.z))
     more = "more" if worst.z > 0.0 else "less"
     return test.verdict == "does not hold", (
-        f"{test.joint}; most off is {worst.label}, {more} frequent than stated (z = {worst.z:.1f})"
+        f"{test.equations}; most off is {worst.label}, {more} frequent than stated (z = {worst.z:.1f})"
     )
 
 
@@ -491,8 +491,8 @@ def training_rows(evidence: Evidence) -> Outcome:
     """Compare these rows with the fingerprint of the training rows."""
     if evidence.is_out_of_fold:
         return False, "every row was judged by models that did not see it, though the saved model did"
-    is_balanced = "balanced" in evidence.equations.reason
-    residual = f"residual {evidence.equations.equation.residual:.2g}"
+    is_balanced = "balanced" in evidence.equations.z_reason
+    residual = f"residual {evidence.equations.residual:.2g}"
     if is_balanced:
         residual += ", as only a solve on these rows leaves it"
     known = evidence.recognition

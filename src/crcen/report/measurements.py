@@ -127,7 +127,7 @@ def key_equations(evidence: Evidence) -> dict[str, KeyEquation]:
         kept = kept_by(evidence.model, attribute)
         if isinstance(kept, KeyEquation):
             found[name] = kept
-    return {**found, "these_rows": evidence.equations.equation}
+    return {**found, "these_rows": evidence.equations}
 
 
 # -- several models -----------------------------------------------------------------------------------------------

@@ -312,14 +312,14 @@ def _equation(one: Criterion, rows: ScoredClasses, part: Bools, confidence: floa
     if len(np.unique(y)) < 2:
         return Outcome(one, len(y), detail="rows of one class only cannot be tested")
     found = judge_equations(y, p, rows.trained, rows.labels, noise=rows.noise, error=rows.error)
-    if found.reason:
-        return Outcome(one, len(y), detail=found.reason)
+    if found.z_reason:
+        return Outcome(one, len(y), detail=found.z_reason)
     least = smallest_drift(
         *(p, rows.trained.weights, rows.reference, len(y)), level=1.0 - confidence, uncertainty=rows.uncertainty
     )
     label = rows.labels[rows.reference]
     detail = f"a drift of {least:.2g} in the log-odds of {label} would be found with a probability of 80 %"
-    return Outcome(one, len(y), found.equation.residual, p_fail=found.p_value, detail=detail)
+    return Outcome(one, len(y), found.residual, p_fail=found.p_value, detail=detail)
 
 
 def _alike(one: Criterion, rows: ScoredClasses, alpha: float) -> Outcome:

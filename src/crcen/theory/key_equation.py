@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from crcen._support.values import attributes
 from crcen.exceptions import InvalidInput
 from crcen.theory.checks import (
     check_binary_rows,
@@ -40,14 +41,13 @@ from crcen.theory.residual_test import (
 from crcen.theory.rows import (
     Array,
     Bools,
+    Clusters,
     FloatOrArray,
     Index,
-    Shown,
     ShownInOneLine,
     as_numpy,
     effective_rows,
     p_text,
-    plain,
     short,
 )
 from crcen.theory.tail import ResidualTest, holm, is_lopsided, residual_test, residual_values, variance_of
@@ -58,7 +58,6 @@ _TOO_FEW = f"fewer than {FEWEST_TO_TEST} rows of a class are too few to test"
 _SIDES_ALIKE = 0.2
 _PAIRS_SHOWN = 5
 _ROUNDING = 1e-12  # of probabilities
-_NO_TEST = JointTest.none(0, "")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -282,12 +281,14 @@ def key_equation(
     model's variance is 1 + n_new/n_train times as large or more, which ``training_error`` adds (from 20 positives on).
     Rows that were balanced have no test.
     """
-    how = (weighting, sample_weight, training_error, clusters, is_stratified)
     if np.ndim(as_numpy(q)) == 2:
         columns = check_class_probabilities(q, len(np.asarray(as_numpy(y))))
-        return _evaluate(check_class_numbers(y, columns.shape[1]), columns, *how)
-    positive, outputs = check_binary_rows(y, q)
-    return _evaluate_binary(positive, outputs, 1.0 - outputs, *how)
+        numbers, price = check_class_numbers(y, columns.shape[1]), weighting
+    else:
+        positive, outputs = check_binary_rows(y, q)
+        numbers, columns, price = _two_columns(positive, outputs, 1.0 - outputs, weighting, sample_weight)
+    found = _rows(numbers, columns, price, sample_weight, training_error, 1.0, clusters, is_stratified).equation()
+    return found if clusters is None or found.z_reason else replace(found, pairs=found.equations)
 
 
 def key_equation_of_logits(
@@ -298,37 +299,30 @@ def key_equation_of_logits(
     if outputs.ndim == 2:
         return key_equation(y, softmax(outputs), weighting, sample_weight)
     positive, q = check_binary_rows(y, sigmoid(outputs), "logits")
-    return _evaluate_binary(positive, q, sigmoid(-outputs), weighting, sample_weight)
+    return _rows(*_two_columns(positive, q, sigmoid(-outputs), weighting, sample_weight), sample_weight).equation()
 
 
-def _evaluate_binary(
-    positive: Bools,
-    q: Array,
-    complement: Array,
-    weighting: WeightingLike,
-    sample_weight: ArrayLike | None,
-    error: TrainingError | None = None,
-    clusters: ArrayLike | None = None,
-    is_stratified: bool = False,
-) -> KeyEquation:
-    """From q and 1 − q, each with its own digits."""
+def _two_columns(
+    positive: Bools, q: Array, complement: Array, weighting: WeightingLike, sample_weight: ArrayLike | None
+) -> tuple[Index, Array, Price]:
+    """Class numbers, columns and price from q and 1 − q of the positive class, each with its own digits."""
     price = resolve(weighting, *class_totals(positive, check_row_weights(sample_weight, positive.size)))
     if price.positive is None:
         raise InvalidInput(f"q must have a column for each of {price.n_classes} classes: got one value a row.")
-    columns = price.by_column(q, complement)
-    numbers = (positive == (price.positive == 1)).astype(np.int64)
-    return _evaluate(numbers, columns, price, sample_weight, error, clusters, is_stratified)
+    return (positive == (price.positive == 1)).astype(np.int64), price.by_column(q, complement), price
 
 
-def _evaluate(
+def _rows(
     y: Index,
     q: Array,
     weighting: WeightingLike,
     sample_weight: ArrayLike | None,
-    error: TrainingError | None,
-    clusters: ArrayLike | None,
-    is_stratified: bool,
-) -> KeyEquation:
+    error: TrainingError | None = None,
+    noise: float = 1.0,
+    clusters: ArrayLike | None = None,
+    is_stratified: bool = False,
+) -> _TestedRows:
+    """Rows with a price for their classes, all of which must have weight."""
     sizes, n_classes = check_row_weights(sample_weight, y.size), q.shape[1]
     counts = np.bincount(y, weights=sizes, minlength=n_classes)
     if not counts.all():
@@ -338,75 +332,77 @@ def _evaluate(
         raise InvalidInput(f"q must have a column for each of {price.n_classes} classes: got {n_classes}.")
     if error is not None and len(error.least) != n_classes:
         raise InvalidInput(f"training_error is for {len(error.least)} classes, and q is of {n_classes}.")
-    scale = float(sizes.max())  # so that squares of weights do not overflow
-    found = key_sums(y, q, sizes / scale, price).key_equation(price, error=error, scale=scale)
-    if found.z_reason:
-        return found
-    tests = RowTests(y, q, sizes / scale, price.weights, error, 1.0, clusters, is_stratified)
-    if found.weighting.positive is not None:
-        z, joint = tests.of_two(found.weighting.positive)
-        return replace(found, equations=joint, pairs=joint, z=z)
-    joint = tests.guarded(found.equations, np.arange(n_classes))
-    return replace(found, equations=joint, pairs=found.pairs if clusters is None else joint)
+    return _TestedRows(y, q, sizes, price, error, noise, check_clusters(clusters, y.size), is_stratified)
 
 
 @dataclass(frozen=True, eq=False)
-class RowTests:
-    """Saddlepoint tests of single residuals, from rows."""
+class _TestedRows:
+    """Rows of a key equation, with saddlepoint tests of the residuals of single classes."""
 
     y: Index  # class numbers
     q: Array  # weighted probabilities (n, K)
-    sizes: Array  # sample weights
-    weights: Array  # class weights
+    sample_weight: Array
+    price: Price
     error: TrainingError | None  # of the fitted model
     noise: float  # factor of the variances, if that error was not measured
-    clusters: ArrayLike | None
+    clusters: Clusters | None
     is_stratified: bool
 
     @cached_property
-    def _p(self) -> Array:
-        p = self.q / self.weights
+    def sizes(self) -> Array:
+        """Sample weights, at most 1, so that squares do not overflow."""
+        return np.asarray(self.sample_weight / self.sample_weight.max())
+
+    @cached_property
+    def p(self) -> Array:
+        """Natural probabilities."""
+        p = self.q / self.price.weights
         return np.asarray(p / p.sum(axis=1, keepdims=True))
 
     @cached_property
-    def _sums(self) -> JointResidualSums:
-        return sums_of_columns(self.y, self.q, self.sizes, self.weights)
+    def sums(self) -> KeySums:
+        """Sums over the rows."""
+        return key_sums(self.y, self.q, self.sizes, self.price)
 
-    def class_values(self, k: int) -> Array:
+    def equation(self, tested: Index | None = None, least: float = 0.0) -> KeyEquation:
+        """The key equation, with tests of these classes; see `KeySums.key_equation`."""
+        scale = float(self.sample_weight.max())
+        found = self.sums.key_equation(
+            self.price, error=self.error, noise=self.noise, scale=scale, tested=tested, least=least
+        )
+        if found.z_reason:
+            return found
+        if found.weighting.positive is not None:
+            own = self._class_test(found.weighting.positive)
+            test = JointTest(own.z**2, 1, own.p_value)
+            return replace(found, equations=test, pairs=test, z=own.z)
+        return replace(found, equations=self._guarded(found.equations, tested))
+
+    def _class_values(self, k: int) -> Array:
         """What each row adds to the residual of class k, by its label."""
-        return residual_values(self._p, self.weights, k, self.sizes)
+        return residual_values(self.p, self.price.weights, k, self.sizes)
 
-    def of_class(self, k: int) -> ResidualTest:
+    def _class_test(self, k: int) -> ResidualTest:
         """Test of the residual of one class."""
-        values = self.class_values(k)
-        uncertainty = [((self.noise - 1.0) * variance_of(values, self._p), math.inf)]
+        values = self._class_values(k)
+        uncertainty = [((self.noise - 1.0) * variance_of(values, self.p), math.inf)]
         if self.error is not None:
-            own = self._sums.slope[k]
+            own = self.sums.sums.slope[k]
             parts = ((self.error.covariance, self.error.degrees), (self.error.least, math.inf))
             uncertainty = [(float(own @ part @ own), degrees) for part, degrees in parts]
-        related = check_clusters(self.clusters, self.y.size)
-        return residual_test(
-            *(values, self._p, self.y), uncertainty=uncertainty, clusters=related, is_stratified=self.is_stratified
-        )
+        return residual_test(values, self.p, self.y, uncertainty, self.clusters, self.is_stratified)
 
-    def of_two(self, k: int) -> tuple[float, JointTest]:
-        """Z and test of two classes by the residual of one of them."""
-        own = self.of_class(k)
-        return own.z, JointTest(own.z**2, 1, own.p_value)
-
-    def guarded(self, joint: JointTest, classes: Index) -> JointTest:
+    def _guarded(self, joint: JointTest, tested: Index | None) -> JointTest:
         """A joint test whose p-value is not below Holm's over the classes if these are lopsided or rows in clusters."""
-        if joint.reason:
-            return joint
         p_values, is_normal = [], self.clusters is None and not self.is_stratified
-        needs_more = not is_normal
-        for k in map(int, classes):
-            own = self._sums.of_class(k)
+        needs_more, classes = not is_normal, range(self.price.n_classes) if tested is None else tested.tolist()
+        for k in classes:
+            own = self.sums.sums.of_class(k)
             normal = two_sided(own.residual / math.sqrt(self.noise * own.variance)) if own.variance > 0.0 else math.nan
             # A residual far from significance needs no better tail, nor one of many events.
-            is_fine = is_normal and (not normal * len(classes) < 0.5 or not is_lopsided(self.class_values(k), self._p))
+            is_fine = is_normal and (not normal * len(classes) < 0.5 or not is_lopsided(self._class_values(k), self.p))
             needs_more = needs_more or not is_fine
-            p_values.append(normal if is_fine else self.of_class(k).p_value)
+            p_values.append(normal if is_fine else self._class_test(k).p_value)
         if not needs_more:
             return joint
         p_value = float(np.nanmin(holm(p_values)))
@@ -436,27 +432,46 @@ class KeySums:
         )
 
     def key_equation(
-        self, price: Price, *, error: TrainingError | None = None, noise: float = 1.0, scale: float = 1.0
+        self,
+        price: Price,
+        *,
+        error: TrainingError | None = None,
+        noise: float = 1.0,
+        scale: float = 1.0,
+        tested: Index | None = None,
+        least: float = 0.0,
     ) -> KeyEquation:
-        """The key equation at a price; weights were divided by ``scale``, ``noise`` replaces an unmeasured error."""
+        """The key equation at a price.
+
+        Weights were divided by ``scale``, ``noise`` replaces an unmeasured error. Of K > 2 classes ``tested`` ones take
+        part in tests, and ``least`` is the least share by which a measured error raises the variances of pairs.
+        """
         if price.n_classes == 2 and price.positive is None:
             price = resolved(price, price.counts, 1)
         with np.errstate(invalid="ignore", divide="ignore"):
             variances = self.squares / self.masses
-        sums, total = self.sums, float(self.sums.between.sum())
-        test = joint_test(sums.residuals[1:], noise * sums.variance[1:, 1:], total, error, sums.slope[1:])
+        sums, total, flows = self.sums, float(self.sums.between.sum()), scale * self.sums.flows
+        own = np.arange(price.n_classes) if tested is None else tested
+        chosen = own[1:] if len(own) == price.n_classes else own  # all residuals sum to zero
+        test = pairs = JointTest.none(0, _TOO_FEW)
+        if len(chosen):
+            variance = noise * sums.variance[np.ix_(chosen, chosen)]
+            test = joint_test(sums.residuals[chosen], variance, total, error, sums.slope[chosen])
         if price.positive is not None:
-            own, z = sums.of_class(price.positive), math.nan
-            if not test.reason and error is not None and own.n_pos < FEWEST_TO_TEST:
-                test = JointTest.none(1, f"too few: {own.n_pos} positives, and the test needs {FEWEST_TO_TEST}")
+            positives, z = sums.of_class(price.positive), math.nan
+            if not test.reason and error is not None and positives.n_pos < FEWEST_TO_TEST:
+                test = JointTest.none(1, f"too few: {positives.n_pos} positives, and the test needs {FEWEST_TO_TEST}")
             if not test.reason:
-                added = 0.0 if error is None else (own.slope * error.size) ** 2
-                z = own.residual / math.sqrt(noise * own.variance + added)
-            return KeyEquation(price, scale * sums.flows, test, test, variances, z)
-        assert self.pairs is not None
-        share = 0.0 if error is None else error.pairs * float(self.masses.sum())
-        pairs = joint_pair_test(self.pairs, total, error, noise, share)
-        return KeyEquation(price, scale * sums.flows, test, pairs, variances)
+                added = 0.0 if error is None else (positives.slope * error.size) ** 2
+                z = positives.residual / math.sqrt(noise * positives.variance + added)
+            return KeyEquation(price, flows, test, test, variances, z)
+        if len(own) > 1 and self.pairs is not None:
+            pairs = joint_pair_test(self.pairs.among(own), total, error, noise, self.pair_share(error, least))
+        return KeyEquation(price, flows, test, pairs, variances)
+
+    def pair_share(self, error: TrainingError | None, least: float = 0.0) -> float:
+        """Share by which a measured error raises the variances of the pairwise equations."""
+        return 0.0 if error is None else max(error.pairs * float(self.masses.sum()), least)
 
 
 def key_sums(y: Index, q: Array, sizes: Array, price: Price) -> KeySums:
@@ -495,12 +510,6 @@ class ClassEquation:
     drift: float  # log-odds by which it is more frequent than the model says, against all others
     is_tested: bool  # whether it has enough rows for the joint test
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        numbers = {"out": self.flows_out, "in": self.flows_in, "z": self.z, "drift": self.drift}
-        known = {name: plain(value) for name, value in numbers.items()}
-        return {"label": self.label, "rows": self.n_rows, **known, "tested": self.is_tested}
-
 
 @dataclass(frozen=True)
 class PairEquation:
@@ -511,10 +520,6 @@ class PairEquation:
     drift: float
     z: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {"first": self.first, "second": self.second, "drift": plain(self.drift), "z": plain(self.z)}
-
     def __str__(self) -> str:
         more, less = (self.first, self.second) if self.drift > 0.0 else (self.second, self.first)
         return (
@@ -522,27 +527,13 @@ class PairEquation:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class EquationTest(Shown):
-    """The key equation on new rows, tested for a fitted model."""
+@dataclass(frozen=True, eq=False, repr=False)
+class EquationTest(KeyEquation):
+    """The key equation on new rows, tested for a fitted model: with its error, and on classes with enough rows."""
 
-    equation: KeyEquation  # both sides, and its test as if probabilities were known without error
-    joint: JointTest  # with the model's error, of classes with enough rows
-    z: float = math.nan  # for two classes, with the model's error; NaN if there is no test
     classes: tuple[ClassEquation, ...] = ()  # for K > 2
-    pairs: tuple[PairEquation, ...] = ()  # of classes with enough rows, the most deviant first
-    joint_pairs: JointTest = _NO_TEST  # all pairs at once
+    class_pairs: tuple[PairEquation, ...] = ()  # of classes with enough rows, the most deviant first
     noise: float = 1.0  # how much the model's error raises the variances
-
-    @property
-    def p_value(self) -> float:
-        """Of the joint test."""
-        return self.joint.p_value
-
-    @property
-    def reason(self) -> str:
-        """Why there is no test; empty otherwise."""
-        return self.joint.reason
 
     @property
     def verdict(self) -> str:
@@ -554,54 +545,40 @@ class EquationTest(Shown):
     @property
     def deviant_pairs(self) -> tuple[PairEquation, ...]:
         """Pairs that deviate beyond chance, all of them considered."""
-        return tuple(one for one in self.pairs if two_sided(one.z) * len(self.pairs) < EQUATION_P)
+        return tuple(one for one in self.class_pairs if two_sided(one.z) * len(self.class_pairs) < EQUATION_P)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON; None for what does not exist."""
-        one = self.equation
-        is_binary = one.n_classes == 2
+        keys = "label rows=n_rows out=flows_out in=flows_in z drift tested=is_tested"
         return {
-            "left": plain(one.lhs) if is_binary else one.lhs.tolist(),
-            "right": plain(one.rhs) if is_binary else one.rhs.tolist(),
-            "residual": plain(one.residual),
-            "z": plain(self.z),
-            "p_value": plain(self.p_value),
-            "verdict": self.verdict,
-            "joint": self.joint.to_dict(),
-            "classes": [one.to_dict() for one in self.classes],
-            "pairs": [one.to_dict() for one in self.pairs],
-            "joint_pairs": self.joint_pairs.to_dict(),
-            "noise": self.noise,
+            **attributes(self, "left=lhs right=rhs residual z p_value verdict joint=equations"),
+            "classes": [attributes(one, keys) for one in self.classes],
+            **attributes(self, "pairs=class_pairs joint_pairs=pairs noise"),
         }
 
     def __str__(self) -> str:
-        if self.equation.n_classes > 2:
+        if self.n_classes > 2:
             return "\n".join(self.lines())
-        both = f"left side {self.equation.lhs:.4g}, right side {self.equation.rhs:.4g}"
-        if self.reason:
-            return f"{both} ({self.reason})"
-        return f"{both}; z = {self.z:.2f}, p-value {p_text(self.p_value)}{self._direction}"
-
-    @property
-    def _direction(self) -> str:
-        """If the equation does not hold: what is off, also if both sides look alike."""
+        both = f"left side {self.lhs:.4g}, right side {self.rhs:.4g}"
+        if self.z_reason:
+            return f"{both} ({self.z_reason})"
+        text = f"{both}; z = {self.z:.2f}, p-value {p_text(self.p_value)}"
         if self.verdict != "does not hold":
-            return ""
-        one = self.equation
-        text = f": {'more' if self.z > 0.0 else 'fewer'} positives than the probabilities say"
-        if 0.0 < one.lhs < math.inf and math.log(one.lhs / one.rhs) * math.copysign(1.0, self.z) < _SIDES_ALIKE:
+            return text
+        text += f": {'more' if self.z > 0.0 else 'fewer'} positives than the probabilities say"
+        if 0.0 < self.lhs < math.inf and math.log(self.lhs / self.rhs) * math.copysign(1.0, self.z) < _SIDES_ALIKE:
             text += ", which the sides do not show, as they take the share of positives from training"
         return text
 
     def lines(self) -> list[str]:
         """The result; for K > 2 also a line for each class, and the pairs that deviate."""
-        if self.equation.n_classes == 2:
+        if self.n_classes == 2:
             return [f"Key equation {self.verdict}: {self}"]
         names = [short(one.label) for one in self.classes]
         width = max(9, *(len(name) + 2 for name in names))
         verdict = {"holds": "hold", "does not hold": "do not hold"}.get(self.verdict, self.verdict)
         lines = [
-            f"Key equations {verdict}: {self.joint.reason or self.joint}",
+            f"Key equations {verdict}: {self.z_reason or self.equations}",
             f"  {'':<{width}}{'flows out':>12}{'flows in':>12}{'z':>8}  drift in log-odds",
         ]
         for one, name in zip(self.classes, names, strict=True):
@@ -609,9 +586,8 @@ class EquationTest(Shown):
             drift = "–" if math.isnan(one.drift) else f"{one.drift:+.2f}"
             few = "" if one.is_tested else f"  ({one.n_rows} rows, too few to test)"
             lines.append(f"  {name:<{width}}{one.flows_out:>12.4g}{one.flows_in:>12.4g}{z:>8}  {drift}{few}")
-        lines.append(f"Pairs of classes: {self.joint_pairs.reason or self.joint_pairs}")
-        lines += [f"  {one}" for one in self.deviant_pairs[:_PAIRS_SHOWN]]
-        return lines
+        lines.append(f"Pairs of classes: {self.pairs.reason or self.pairs}")
+        return lines + [f"  {one}" for one in self.deviant_pairs[:_PAIRS_SHOWN]]
 
 
 def judge_equations(
@@ -638,60 +614,44 @@ def judge_equations(
     sizes = check_row_weights(sample_weight, numbers.size)
     unmeasured = fitted_noise(effective_rows(sizes), float(trained.counts.sum())) if noise is None else noise
     factor = unmeasured if error is None else 1.0
+    how = (error, factor, clusters, is_stratified)
     if trained.positive is not None:
-        found = key_equation(
-            *(numbers, q, trained, sizes), training_error=error, clusters=clusters, is_stratified=is_stratified
-        )
-        reason = found.z_reason or (_TOO_FEW if np.bincount(numbers, minlength=2).min() < FEWEST_TO_TEST else "")
-        z, joint = (math.nan, JointTest.none(1, reason)) if reason else (found.z, found.equations)
-        if not reason and factor != 1.0:
-            if q.ndim == 1:  # of the positive class, and numbers are 1 there
-                numbers, q = numbers if trained.positive == 1 else 1 - numbers, trained.by_column(q, 1.0 - q)
-            tests = RowTests(numbers, q, sizes, trained.weights, None, factor, clusters, is_stratified)
-            z, joint = tests.of_two(trained.positive)
-        return EquationTest(found, joint, z, joint_pairs=joint, noise=factor)
-    names = list(range(n_classes)) if labels is None else list(labels)
-    w, unit, top = trained.weights / trained.weights.max(), sizes / sizes.max(), trained.weights.max() * sizes.max()
-    sums = sums_of_columns(numbers, q, unit, w)
+        if q.ndim == 1:  # of the positive class, and numbers are 1 there
+            numbers, q, _ = _two_columns(numbers == 1, q, 1.0 - q, trained, sizes)
+        found = _rows(numbers, q, trained, sizes, *how).equation()
+        if not found.z_reason and np.bincount(numbers, minlength=2).min() < FEWEST_TO_TEST:
+            found = without_test(found, _TOO_FEW)
+        return EquationTest(**vars(found), noise=factor)
+    rows = _TestedRows(numbers, q, sizes, trained, error, factor, check_clusters(clusters, numbers.size), is_stratified)
+    names, sums = range(n_classes) if labels is None else labels, rows.sums.sums
     is_tested = sums.counts >= FEWEST_TO_TEST
+    # Refits say how errors between two classes vary, not how far off they all are: allow no less than without.
+    least = unmeasured - 1.0
     tested = np.flatnonzero(is_tested)
-    chosen = tested[1:] if is_tested.all() else tested
-    variance, slope, flows = factor * sums.variance, sums.slope, top * sums.flows
-    out, into = top * sums.between.sum(axis=1), top * sums.between.sum(axis=0)
-    spread = np.diag(variance) if error is None else error.variances(variance, slope)
+    found = rows.equation(tested, least)
+    variance = factor * sums.variance
+    spread = np.diag(variance) if error is None else error.variances(variance, sums.slope)
     with np.errstate(divide="ignore", invalid="ignore"):
-        class_z = sums.residuals / np.sqrt(spread)
-        drift = np.log(flows) - np.log(flows.T)
-        against_all = np.log(out) - np.log(into)
-    drift, against_all = (np.where(np.isfinite(one), one, np.nan) for one in (drift, against_all))
-    classes = tuple(
-        ClassEquation(name, int(n), float(goes), float(comes), float(one_z), float(one_drift), bool(has_rows))
-        for name, n, goes, comes, one_z, one_drift, has_rows in zip(
-            names, sums.counts, out, into, class_z, against_all, is_tested, strict=True
-        )
-    )
-    total = float(sums.between.sum())
-    joint = joint_pairs = JointTest.none(0, _TOO_FEW)
-    if len(chosen):
-        joint = joint_test(sums.residuals[chosen], variance[np.ix_(chosen, chosen)], total, error, slope[chosen])
-        joint = RowTests(numbers, q, unit, w, error, factor, clusters, is_stratified).guarded(joint, tested)
+        z = sums.residuals / np.sqrt(spread)
+        drifts = np.log(found.flows) - np.log(found.flows.T)
+        against_all = np.log(found.outflows) - np.log(found.inflows)
+    columns = (sums.counts, found.outflows, found.inflows, z, np.where(np.isfinite(against_all), against_all, np.nan))
+    by_class = zip(names, *(column.tolist() for column in (*columns, is_tested)), strict=True)
     pairs: list[PairEquation] = []
-    if len(tested) > 1:
-        found_pairs = pair_sums(numbers, q, unit, w, tested)
-        # Refits say how errors between two classes vary, not how far off they all are: allow no less than without.
-        share = 0.0 if error is None else max(error.pairs * float(unit.sum()), unmeasured - 1.0)
-        joint_pairs = joint_pair_test(found_pairs, total, error, factor, share)
+    if len(tested) > 1 and rows.sums.pairs is not None:
+        own = rows.sums.pairs.among(tested)
         with np.errstate(divide="ignore", invalid="ignore"):
-            pair_z = found_pairs.sums / np.sqrt((1.0 + share) * factor * np.diag(found_pairs.variance))
-        for i, j, one in zip(*(tested[side] for side in np.triu_indices(len(tested), 1)), pair_z, strict=True):
-            if np.isfinite(one) and np.isfinite(drift[i, j]):
-                pairs.append(PairEquation(names[i], names[j], float(drift[i, j]), float(one)))
+            pair_z = own.sums / np.sqrt((1.0 + rows.sums.pair_share(error, least)) * factor * np.diag(own.variance))
+        places = zip(*(tested[side] for side in np.triu_indices(len(tested), 1)), pair_z.tolist(), strict=True)
+        pairs = [PairEquation(names[i], names[j], float(drifts[i, j]), one) for i, j, one in places]
+        pairs = [one for one in pairs if math.isfinite(one.z) and math.isfinite(one.drift)]
         pairs.sort(key=lambda one: -abs(one.z))
     if error is not None:
         known = (np.diag(variance) > 0.0) & is_tested
         factor = float(np.mean(spread[known] / np.diag(variance)[known])) if known.any() else 1.0
-    equation = KeyEquation(trained, flows, joint, joint_pairs, np.full(n_classes, np.nan))
-    return EquationTest(equation, joint, math.nan, classes, tuple(pairs), joint_pairs, factor)
+    return EquationTest(
+        **vars(found), classes=tuple(ClassEquation(*one) for one in by_class), class_pairs=tuple(pairs), noise=factor
+    )
 
 
 # -- the paper's analysis of class means and recall --------------------------------------------------------------------

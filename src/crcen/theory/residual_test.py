@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import astuple, dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,7 +12,7 @@ from scipy.special import chdtrc, fdtrc
 from crcen.exceptions import InvalidInput
 from crcen.theory.checks import check_binary_rows, check_class_numbers, check_class_probabilities, check_row_weights
 from crcen.theory.price import Price, WeightingLike, cost_ratio_of
-from crcen.theory.rows import Array, EqualByArrays, Index, Shown, p_text, plain
+from crcen.theory.rows import Array, EqualByArrays, Index, Shown, p_text
 
 # With fewer rows of a class among new rows the residual is not nearly normal.
 FEWEST_TO_TEST = 20
@@ -46,10 +44,6 @@ class JointTest(Shown):
         if self.reason:
             return f"not available: {self.reason}"
         return f"χ² = {self.statistic:.4g} with {self.degrees} degrees of freedom, p-value {p_text(self.p_value, 3)}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {name: plain(value) if isinstance(value, float) else value for name, value in vars(self).items()}
 
     @classmethod
     def none(cls, degrees: int, reason: str) -> JointTest:
@@ -320,15 +314,20 @@ class PairSums:
     def __add__(self, other: PairSums) -> PairSums:
         return PairSums(self.sums + other.sums, self.variance + other.variance)
 
+    def among(self, classes: Index) -> PairSums:
+        """Those of pairs of some classes."""
+        first, second = np.triu_indices(math.isqrt(2 * len(self.sums)) + 1, 1)
+        own = np.flatnonzero(np.isin(first, classes) & np.isin(second, classes))
+        return PairSums(self.sums[own], self.variance[np.ix_(own, own)])
 
-def pair_sums(y: Index, q: Array, sizes: Array, w: Array, classes: Sequence[int] | Index | None = None) -> PairSums:
-    """The sums of all pairs of classes, or of pairs of some of them; each has mean 0 for the true posterior."""
-    some = np.arange(len(w)) if classes is None else np.asarray(classes)
+
+def pair_sums(y: Index, q: Array, sizes: Array, w: Array) -> PairSums:
+    """The sums of all pairs of classes; each has mean 0 for the true posterior."""
     p = q / w
     p = p / p.sum(axis=1, keepdims=True)
-    first, second = (some[side] for side in np.triu_indices(len(some), 1))
+    first, second = np.triu_indices(len(w), 1)
     sums, variance = np.zeros(len(first)), np.zeros((len(first), len(first)))
-    for label in some:
+    for label in range(len(w)):
         mine = (first == label) | (second == label)
         is_first = first[mine] == label
         sign, other = np.where(is_first, 1.0, -1.0), np.where(is_first, second[mine], first[mine])

@@ -161,7 +161,6 @@ def residual_test(
     values: Array,
     p: Array,
     y: Index,
-    *,
     uncertainty: Sequence[tuple[float, float]] = (),
     clusters: Clusters | None = None,
     is_stratified: bool = False,
