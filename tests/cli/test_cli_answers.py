@@ -151,35 +151,6 @@ def test_the_commands_choices_are_the_functions(crcen_command):
         assert "|".join(choices) in out
 
 
-def test_a_run_with_other_settings_is_refused(crcen_command, tmp_path):
-    folder = tmp_path / "table2"
-    folder.mkdir()
-    (folder / "settings.json").write_text('{"sets": ["abalone"]}')
-    code, out, err = crcen_command("reproduce", "table2", "--quick", "--out", tmp_path)
-    assert (code, out) == (1, "")
-    assert "holds a run with other settings (sets); give another --out" in sentence(err)
-
-
-def test_out_that_is_a_file_is_refused(crcen_command, tmp_path):
-    path = tmp_path / "file"
-    path.write_text("mine")
-    for out in (path, path / "below"):
-        code, _, err = crcen_command("reproduce", "table2", "--quick", "--out", out)
-        assert code == 1
-        assert f"{out} cannot be a run folder" in sentence(err)
-    assert path.read_text() == "mine"
-
-
-def test_a_full_disk_is_one_line(crcen_command, tmp_path, monkeypatch):
-    def full(path, content):
-        raise OSError(28, "No space left on device", str(path))
-
-    monkeypatch.setattr("crcen.paper.run_folder.write_atomic", full)
-    code, _, err = crcen_command("reproduce", "table2", "--quick", "--out", tmp_path)
-    assert code == 1
-    assert "No space left on device" in sentence(err)
-
-
 def test_a_set_that_is_nowhere_is_named(crcen_command, tmp_path, monkeypatch):
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")  # nothing listens there: offline at once
@@ -190,15 +161,6 @@ def test_a_set_that_is_nowhere_is_named(crcen_command, tmp_path, monkeypatch):
     assert code == 1
     assert "coil_2000" in sentence(err)
     assert f"--data-home {tmp_path / 'empty'}" in sentence(err)
-
-
-def test_a_damaged_file_is_named(crcen_command, tmp_path):
-    path = tmp_path / "zenodo" / "x5data.npz"
-    path.parent.mkdir()
-    path.write_bytes(b"PK\x03\x04 and then nothing")
-    code, _, err = crcen_command("reproduce", "table2", "--quick", "--data-home", tmp_path, "--out", tmp_path / "run")
-    assert code == 1
-    assert str(path) in sentence(err)
 
 
 @pytest.mark.parametrize("command", ["datasets", "methods"])

@@ -96,13 +96,6 @@ def test_the_module_is_the_command(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_usage_error_has_no_traceback(tmp_path):
-    done = python("-m", "crcen", "reproduce", "table4", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_help_version_and_mistakes_load_nothing_heavy():
     from crcen.cli import app
 

@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 
 import crcen
-from crcen import InvalidInput
 from crcen.commands.demo import demo
 from crcen.commands.environment import environment_info
-from crcen.exceptions import DataUnavailable
 
 
 def test_a_report_is_one_html_file(model_file, mixed_table, tmp_path):
@@ -25,13 +23,6 @@ def test_a_report_is_one_html_file(model_file, mixed_table, tmp_path):
     assert "5 rows without a value of bad" in str(done)
     assert json.loads(json.dumps(done.to_dict()))["rows"] == 195
     assert sorted(os.listdir(tmp_path)) == ["report.html", "test.csv"]
-
-
-def test_a_report_is_refused_early(fitted, mixed_table, tmp_path):
-    with pytest.raises(DataUnavailable, match="create it first"):
-        crcen.report_table(fitted.model, mixed_table(50), out=tmp_path / "no" / "report.html")
-    with pytest.raises(InvalidInput, match="the target must be a column"):
-        crcen.report_table(fitted.model, mixed_table(50).drop(columns="bad"), out=tmp_path / "report.html")
 
 
 def test_the_demonstration_tells_the_whole_story(tmp_path, small_search):

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 
 import numpy as np
 import pandas as pd
@@ -194,14 +193,6 @@ class TestTrainingRows:
         model = crcen.CRCENClassifier(hidden=(), max_epochs=3).fit(frame[["amount"]], frame["bad"])
         found = crcen.evaluate_table(model, frame, target="bad", n_resamples=0)
         assert (found.recognition, found.unlike) == (None, ())
-
-
-def test_results_show_themselves_in_one_line_and_in_a_notebook(evaluation):
-    assert re.fullmatch(
-        r"<TableEvaluation of 800 rows: found \d+ of \d+, \d+ false alarms, key equation .*>", repr(evaluation)
-    )
-    assert evaluation._repr_html_().startswith("<pre>")
-    assert "alarm above" in evaluation._repr_html_()
 
 
 # -- three classes ---------------------------------------------------------------------------------------------------

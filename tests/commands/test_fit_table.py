@@ -11,7 +11,6 @@ from sklearn.metrics import average_precision_score, f1_score, log_loss, recall_
 
 import crcen
 from crcen import (
-    Alpha,
     Budget,
     CostMatrix,
     CRCENClassifier,
@@ -198,22 +197,6 @@ def test_parameters_that_mean_nothing(mixed_table, options, sentence):
 def test_a_file_that_cannot_be_written_is_an_error_before_any_work(tmp_path):
     with pytest.raises(DataUnavailable, match="create it first"):
         fit_table("not there either.csv", target="bad", out=tmp_path / "no" / "m.crcen")
-
-
-@pytest.mark.parametrize(
-    ("weighting", "ratio"), [("balanced", 1), (Alpha(2), 2), (0.8, 4), (Budget(7), 7), (Budget(10), 10)]
-)
-def test_every_name_of_the_price(mixed_table, small_search, weighting, ratio):
-    frame = mixed_table(200)
-    if not isinstance(weighting, float | Budget):
-        ratio *= (frame["bad"] == "no").sum() / (frame["bad"] == "yes").sum()
-    fit = fit_table(frame, target="bad", weighting=weighting, estimator=small_search)
-    price = fit.to_dict()["price"]
-    assert price["cost_ratio"] == pytest.approx(ratio)
-    assert price["expense"][0]["bracket"] == pytest.approx([ratio / 2, ratio])
-    if isinstance(weighting, Budget):  # without the digits that a way through λ leaves
-        assert price["cost_ratio"] == ratio
-        assert crcen.predict_table(fit.model, mixed_table(20)).to_dict()["price"]["cost_ratio"] == ratio
 
 
 class TestAlarmsOfTheSavedModel:

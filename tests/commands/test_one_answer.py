@@ -31,7 +31,7 @@ def embedded(path):
 
 
 # From rows like those of training to rows on which everything is off, some of them near a limit.
-SHIFTS = np.linspace(-1.0, 1.0, 21)
+SHIFTS = np.linspace(-1.0, 1.0, 9)
 
 
 def outcome(crcen_command, model, folder, seed, shift):

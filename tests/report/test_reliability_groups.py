@@ -5,21 +5,8 @@ import math
 import numpy as np
 import pytest
 from known_models import KnownPosterior, PricedPosterior, draw
-from scipy.stats import binomtest
 
 from crcen.report.curves import reliability_groups
-from crcen.theory.intervals import wilson_interval
-
-
-@pytest.mark.parametrize(("k", "n"), [(0, 7), (3, 7), (7, 7), (12, 400)])
-def test_the_interval_is_wilsons(k, n):
-    wanted = binomtest(k, n).proportion_ci(confidence_level=0.95, method="wilson")
-    assert wilson_interval(k / n, n) == pytest.approx((wanted.low, wanted.high), abs=1e-4)
-
-
-def test_no_rows_have_no_interval():
-    assert all(map(math.isnan, wilson_interval(0.5, 0.0)))
-    assert all(map(math.isnan, wilson_interval(math.nan, 5.0)))
 
 
 def test_groups_part_the_rows_with_about_equal_expected_positives():
