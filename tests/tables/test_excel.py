@@ -239,7 +239,12 @@ ATTACKS = {
     "a cell far away": (with_rows(FAR), None, "over 1,048,576 rows and 16,384 columns would take"),
     "a prefix": (with_rows(FAR.replace(b"<c ", b"<x:c ").replace(b"</c>", b"</x:c>")), None, "16,384 columns would"),
     "a tag in a value": (with_rows(FAR.replace(b"<c ", b"<c z='>' ")), None, "16,384 columns would take"),
-    "an open value": (with_rows(FAR.replace(b"<c ", b"<c z='<' ")), None, "as usual; save it again, or as CSV"),
+    "an open value": (
+        with_rows(FAR.replace(b"<c ", b"<c z='<' ")),
+        None,
+        "cannot be read as an Excel workbook: not well-formed",
+    ),
+    "an empty cell": (with_rows(FAR.replace(b"<v>1</v>", b"")), None, ""),
     "apostrophes": (with_rows(FAR.replace(b'"', b"'")), None, "16,384 columns would take"),
     "cells without places": (
         with_rows(b"<row>" + b"<c><v>0</v></c>" * 16_000 + b"</row>" + b"<row><c><v>0</v></c></row>" * 100_000),

@@ -5,9 +5,11 @@ import math
 import os
 import re
 import zipfile
-from collections.abc import Iterator
+from collections import Counter
+from functools import cache
 from typing import Any, BinaryIO
 from xml.etree import ElementTree
+from xml.parsers import expat
 
 import numpy as np
 
@@ -18,7 +20,7 @@ from crcen.tables.frames import FramePart
 from crcen.tables.locations import DataFile
 from crcen.tables.options import ReadOptions
 from crcen.tables.text import filled_names
-from crcen.tables.typing import DataFrame, Index, Series
+from crcen.tables.typing import DataFrame, Series
 
 Cell = object
 Ranges = list[tuple[int, int, int, int]]  # merged cells: top, left, bottom, right
@@ -29,20 +31,7 @@ MOST_ROWS = 1_048_576
 _MOST_PARTS, _SMALL_PARTS, _EXPANSION = 10_000, 2**25, 100
 _BASE_MEMORY, _MEMORY_PER_BYTE = 2**28, 16
 _CELL_BYTES, _AREA_BYTES = 80, 24
-_BLOCK = 2**22
-_NAME = rb"<(?:\w+:)?"
-# Attributes: a tag does not end inside quotation marks.
-_INSIDE = rb"[^<>\"'/]*(?:(?:\"[^\"<]*\"|'[^'<]*'|/(?!>))[^<>\"'/]*)*"
-_CELL = re.compile(_NAME + rb"c(?=[\s>/])(?:\s+r\s*=\s*[\"']([A-Z]{1,3})(\d{1,7})[\"'])?" + _INSIDE + rb"(/?)>")
-_CELL_START = re.compile(_NAME + rb"c(?=[\s>/])")
-_ROW_OR_CELL = re.compile(_NAME + rb"(row|c)(?=[\s>/])(" + _INSIDE + rb")/?>")
-_PLACE = re.compile(rb"\sr\s*=\s*[\"']([A-Z]{0,3})(\d{1,7})[\"']")
-_OPEN_TAG = re.compile(_NAME + rb"(table-row|(?:covered-)?table-cell)(?=[\s>/])(" + _INSIDE + rb")/?>")
-_HIDDEN = re.compile(_NAME + rb"row\s[^<>]*?hidden\s*=\s*[\"'](?:1|true)[\"']")
-_NO_VALUE = re.compile(_NAME + rb"/?f\b[^<>]*>\s*(?:<(?:\w+:)?v\s*/>|<(?:\w+:)?v></(?:\w+:)?v>)?\s*</(?:\w+:)?c>")
-_SHARED = re.compile(rb"\st\s*=\s*[\"']s[\"'][^<>]*>\s*<(?:\w+:)?v[^<>]*>\s*(\d+)")
-_COLUMNS_REPEATED = re.compile(rb"number-columns-repeated=[\"'](\d+)")
-_ROWS_REPEATED = re.compile(rb"number-rows-repeated=[\"'](\d+)")
+_PLACE = re.compile(r"([A-Z]{1,3})(\d{1,7})")
 
 
 class SheetPart(FramePart):
@@ -54,11 +43,12 @@ class SheetPart(FramePart):
         self.name, self.file = file.name, file
         self.notes: list[str] = []
         calamine = need("python_calamine", "excel")
-        archive = _checked_archive(file.path, self.name)
         try:
+            is_archive = _check_archive(file.path, self.name)
             with open(file.path, "rb") as opened, calamine.load_workbook(opened) as book:
                 sheet_name = self._chosen(book, options.sheet)
-                _check_sheet(archive, book.sheet_names.index(sheet_name), file, self.notes)
+                if is_archive:
+                    self._check_sheet(book.sheet_names.index(sheet_name))
                 sheet = book.get_sheet_by_name(sheet_name)
                 rows = [list(row) for row in sheet.iter_rows()]
                 left = (sheet.start or (0, 0))[1]
@@ -98,12 +88,38 @@ class SheetPart(FramePart):
         message = f"sheet must be a sheet of {self.name}, {listed(names)}: got {wanted!r}."
         raise InvalidParameter(message, parameter="sheet")
 
+    def _check_sheet(self, number: int) -> None:
+        """Refuse a sheet whose cells would take memory out of proportion; note hidden rows and formulas."""
+        with zipfile.ZipFile(self.file.path) as archive:
+            found = _Extent(archive, _sheet_part(archive, number))
+            strings = next((one for one in archive.namelist() if one.lower().endswith("sharedstrings.xml")), None)
+            copied = 0
+            if strings is not None and found.shared:
+                lengths = list(map(len, re.split(rb"<(?:\w+:)?si(?=[\s>/])", archive.read(strings))[1:]))
+                copied = sum(n * lengths[place] for place, n in found.shared.items() if place < len(lengths))
+            total = sum(part.file_size for part in archive.infolist())
+        needed = found.n_rows * found.width * _AREA_BYTES + found.n_cells * _CELL_BYTES + 2 * copied
+        if needed > _BASE_MEMORY + _MEMORY_PER_BYTE * total:
+            raise InvalidInput(
+                f"{self.name} is not safe to read: {found.n_cells:,} cells over {found.n_rows:,} rows and "
+                f"{found.width:,} columns would take {needed / 2**30:,.1f} GiB; delete cells far from the table, or "
+                f"save it as CSV."
+            )
+        if found.n_hidden:
+            self.notes.append(f"hidden rows of {self.file.short} were read too ({found.n_hidden:,})")
+        if n := found.n_without_value:
+            self.notes.append(
+                f"{n:,} formulas of {self.file.short} have no stored value and are missing: save it in Excel"
+            )
+
     def _table(self, rows: list[list[Cell]], merged: Ranges, sheet: str, options: ReadOptions) -> DataFrame:
         import pandas as pd
 
         while rows and not any(cell != "" for cell in rows[-1]):  # formatted, but empty
             rows.pop()
-        width = max((i + 1 for row in rows for i, cell in enumerate(row) if cell != ""), default=0)
+        width = len(rows[0]) if rows else 0
+        while width and all(row[width - 1] == "" for row in rows):
+            width -= 1
         if not width:
             raise InvalidInput(f"the sheet {sheet} of {self.name} is empty; a table needs a row of column names.")
         first = _header(rows, width) if options.skip_rows is None else options.skip_rows
@@ -118,8 +134,8 @@ class SheetPart(FramePart):
             self.notes.append(f"the names in {self.file.short} take {depth} rows, joined as in {names[-1]!r}")
         columns = filled_names(names, self.name, options)
         body = [row for row in rows[first + depth :] if any(cell != "" for cell in row)]
-        found = {column: _column([row[i] for row in body]) for i, column in enumerate(columns)}
-        return pd.DataFrame(found, columns=list(columns))
+        cells = zip(*body, strict=True) if body else ((),) * width
+        return pd.DataFrame({name: _column(list(own)) for name, own in zip(columns, cells, strict=False)})
 
 
 def _header(rows: list[list[Cell]], width: int) -> int:
@@ -158,9 +174,10 @@ def _column(cells: list[Cell]) -> Series:
     """Cells of one type as that type; of several as text, as they would stand in a CSV file."""
     import pandas as pd
 
-    cells = [None if cell == "" or cell == "?" else cell for cell in cells]
+    if str in set(map(type, cells)):
+        cells = [None if cell in ("", "?") else cell for cell in cells]
     known = [cell for cell in cells if cell is not None]
-    kinds = {type(cell) for cell in known}
+    kinds = set(map(type, known))
     if not kinds:
         return pd.Series(np.nan, index=range(len(cells)))
     if kinds <= {int, float}:
@@ -181,172 +198,107 @@ def _text(cell: Cell) -> str:
 # -- safety ------------------------------------------------------------------------------------------------------------
 
 
-def _checked_archive(path: str, name: str) -> str | None:
-    """Refuse a workbook whose parts expand beyond proportion or define entities; the path if it is an archive."""
+def _check_archive(path: str, name: str) -> bool:
+    """Refuse a workbook whose parts expand beyond proportion; false for an .xls, of 65,536 rows at most."""
     with open(path, "rb") as file:
         if file.read(4) != b"PK\x03\x04":
-            return None  # the old .xls has at most 65,536 rows and 256 columns
+            return False
     size = os.path.getsize(path)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            parts = archive.infolist()
-            total, limit = sum(part.file_size for part in parts), max(_SMALL_PARTS, _EXPANSION * size)
-            if len(parts) > _MOST_PARTS or total > limit:
-                raise InvalidInput(
-                    f"{name} is not safe to read: its {size:,} bytes expand to {total:,}, more than {limit:,}; save it "
-                    f"again, or as CSV."
-                )
-            if any(part.filename.endswith(".bin") and "worksheets" in part.filename for part in parts):
-                raise InvalidInput(f"{name} is a binary workbook (.xlsb): save it as .xlsx.")
-            for part in parts:
-                if part.filename.lower().endswith((".xml", ".rels")):
-                    for block in _blocks(archive, part.filename):  # to its end, so that its sizes are checked
-                        if b"<!DOCTYPE" in block or b"<!ENTITY" in block:
-                            raise InvalidInput(
-                                f"{name} is not safe to read: {part.filename} defines entities; save it again, or as "
-                                f"CSV."
-                            )
-            if "content.xml" in archive.namelist():
-                _check_open_document(archive, name)
-                return None
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, OSError) as error:
-        if isinstance(error, CrcenError):
-            raise
-        raise DataUnavailable(f"{name} cannot be read as an Excel workbook: {error}; save it again.") from error
-    return path
-
-
-def _blocks(archive: zipfile.ZipFile, part: str) -> Iterator[bytes]:
-    """The bytes of a part, cut before a ``<``."""
-    rest = b""
-    with archive.open(part) as file:
-        while block := file.read(_BLOCK):
-            block = rest + block
-            cut = block.rfind(b"<")
-            rest = block[cut:] if cut > 0 and len(block) - cut < _BLOCK else b""
-            yield block[: len(block) - len(rest)]
-    yield rest
-
-
-def _check_sheet(path: str | None, number: int, file: DataFile, notes: list[str]) -> None:
-    """Refuse a sheet whose cells would take memory out of proportion; note hidden rows and formulas without values."""
-    if path is None:
-        return
-    name = file.name
     with zipfile.ZipFile(path) as archive:
-        parts = set(archive.namelist())
-        sheet = _sheet_part(archive, number)
-        if sheet not in parts:
-            return
-        n_cells = n_hidden = n_empty = n_rows = 0
-        columns: set[bytes] = set()
-        has_places, n_shared, copied, lengths = True, 0, 0, None
-        for block in _blocks(archive, sheet):
-            found = _CELL.findall(block)
-            if len(found) != len(_CELL_START.findall(block)):
-                raise InvalidInput(
-                    f"{name} is not safe to read: {sheet} has cells that are not written as usual; save it again, or "
-                    f"as CSV."
-                )
-            filled = [one for one in found if not one[2]]
-            n_cells += len(filled)
-            has_places = has_places and all(one[0] for one in filled)
-            columns.update(one[0] for one in filled)
-            n_rows = max(n_rows, max((int(one) for one in {one[1] for one in filled} if one), default=0))
-            n_hidden += len(_HIDDEN.findall(block)) if b"hidden" in block else 0
-            n_empty += len(_NO_VALUE.findall(block)) if b"f>" in block or b"<f" in block else 0
-            n_shared += block.count(b'"s"') + block.count(b"'s'")
-        width = max((_place(one) for one in columns if one), default=0)
-        if not has_places:
-            n_rows, width = _counted_places(archive, sheet)
-        strings = next((one for one in parts if one.lower().endswith("sharedstrings.xml")), None)
-        if strings is not None and n_shared:
-            lengths = _string_lengths(archive, strings)
-            copied = n_shared * int(lengths.max(initial=0))
-            if copied > _BASE_MEMORY:  # too rough: by the strings that are used
-                places = (np.array(_SHARED.findall(block), dtype=np.int64) for block in _blocks(archive, sheet))
-                copied = sum(int(lengths[one[one < len(lengths)]].sum()) for one in places)
-        total = sum(part.file_size for part in archive.infolist())
-        _check_memory(name, n_cells, n_rows, width, copied, total)
-    if n_hidden:
-        notes.append(f"hidden rows of {file.short} were read too ({n_hidden:,})")
-    if n_empty:
-        notes.append(f"{n_empty:,} formulas of {file.short} have no stored value and are missing: save it in Excel")
+        parts = archive.infolist()
+        total, limit = sum(part.file_size for part in parts), max(_SMALL_PARTS, _EXPANSION * size)
+        if len(parts) > _MOST_PARTS or total > limit:
+            raise InvalidInput(
+                f"{name} is not safe to read: its {size:,} bytes expand to {total:,}, more than {limit:,}; save it "
+                f"again, or as CSV."
+            )
+        if any(part.filename.endswith(".bin") and "worksheets" in part.filename for part in parts):
+            raise InvalidInput(f"{name} is a binary workbook (.xlsb): save it as .xlsx.")
+        if broken := archive.testzip():  # sizes differ from those that were stated, too
+            raise zipfile.BadZipFile(f"{broken} is damaged")
+    return True
 
 
-def _string_lengths(archive: zipfile.ZipFile, part: str) -> Index:
-    """At most how many bytes each shared string has."""
-    starts, before = [], 0
-    for block in _blocks(archive, part):
-        starts += [before + found.start() for found in re.finditer(_NAME + rb"si(?=[\s>/])", block)]
-        before += len(block)
-    ends: Index = np.array([*starts, before], dtype=np.int64)
-    return ends[1:] - ends[:-1]
+class _Extent:
+    """Cells of a sheet and the area that they span, counted from its XML: calamine allocates the whole area."""
 
+    def __init__(self, archive: zipfile.ZipFile, part: str) -> None:
+        self.n_cells = self.n_rows = self.width = self.n_hidden = self.n_without_value = 0
+        self.shared: Counter[int] = Counter()  # places of the shared strings that are used
+        self._row = self._column = self._times = 0
+        self._is_shared = self._is_formula = self._is_value = False
+        self._parser = expat.ParserCreate()
+        self._parser.buffer_text = True
+        self._parser.StartElementHandler = self._start
+        self._parser.StartDoctypeDeclHandler = self._refuse_entities
+        with archive.open(part) as file:
+            self._parser.ParseFile(file)
 
-def _place(column: bytes) -> int:
-    """The number of a column: 1 for A, 27 for AA."""
-    number = 0
-    for letter in column:
-        number = 26 * number + letter - 64
-    return number
+    def _refuse_entities(self, *_: object) -> None:
+        raise InvalidInput("the workbook is not safe to read: it defines entities; save it again, or as CSV.")
 
-
-def _counted_places(archive: zipfile.ZipFile, sheet: str) -> tuple[int, int]:
-    """Rows and columns of a sheet in which cells follow each other without references."""
-    row = column = n_rows = width = 0
-    for block in _blocks(archive, sheet):
-        for kind, inside in _ROW_OR_CELL.findall(block):
-            place = _PLACE.search(inside)
-            if kind == b"row":
-                row, column = int(place[2]) if place else row + 1, 0
+    def _start(self, tag: str, given: dict[str, str]) -> None:
+        name = tag.rpartition(":")[2] if ":" in tag else tag
+        self._is_value = name == "v"
+        if name in ("v", "is"):
+            self._add(1)
+        elif name == "c":
+            place = _PLACE.fullmatch(given.get("r", ""))
+            if place is None:
+                self._column += 1
             else:
-                row, column = (int(place[2]), _place(place[1])) if place else (row, column + 1)
-                width = max(width, column)
-            n_rows = max(n_rows, row)
-    return n_rows, width
+                self._column, self._row = _column_number(place[1]), int(place[2])
+            self._is_shared, self._is_formula = given.get("t") == "s", False
+            self._parser.CharacterDataHandler = self._text if self._is_shared else None  # a call for each text is slow
+        elif name == "f":
+            self.n_without_value += 1
+            self._is_formula, self._parser.CharacterDataHandler = True, self._text
+        elif name == "row":
+            self._row, self._column = int(given.get("r", self._row + 1)), 0
+            self.n_hidden += given.get("hidden") in ("1", "true")
+        elif name == "table-row":  # of an OpenDocument file, which may state repetitions
+            self._times, self._column = int(given.get("table:number-rows-repeated", 1)), 0
+            self._row += self._times
+        elif name in ("table-cell", "covered-table-cell"):
+            repeats = int(given.get("table:number-columns-repeated", 1))
+            self._column += repeats
+            if "office:value-type" in given:
+                self._add(repeats * self._times)
+
+    def _add(self, n_cells: int) -> None:
+        self.n_cells += n_cells
+        if self._row > self.n_rows:
+            self.n_rows = self._row
+        if self._column > self.width:
+            self.width = self._column
+
+    def _text(self, data: str) -> None:
+        if self._is_value and (data := data.strip()):
+            self.n_without_value -= self._is_formula
+            if self._is_shared:
+                self.shared[int(data)] += 1
+            self._is_formula = self._is_shared = False
+
+
+@cache
+def _column_number(letters: str) -> int:
+    """1 for A, 27 for AA."""
+    number = 0
+    for letter in letters:
+        number = 26 * number + ord(letter) - 64
+    return number
 
 
 def _sheet_part(archive: zipfile.ZipFile, number: int) -> str:
     """The name of the part that holds a sheet."""
+    if "content.xml" in archive.namelist():
+        return "content.xml"
     book = ElementTree.fromstring(archive.read("xl/workbook.xml"))
     sheets = [one for one in book.iter() if one.tag.endswith("}sheet") or one.tag == "sheet"]
     wanted = next(value for name, value in sheets[number].items() if name.endswith("}id"))
     links = ElementTree.fromstring(archive.read("xl/_rels/workbook.xml.rels"))
     target = next(one.get("Target", "") for one in links if one.get("Id") == wanted)
     return target.lstrip("/") if target.startswith("/") else f"xl/{target}"
-
-
-def _check_open_document(archive: zipfile.ZipFile, name: str) -> None:
-    """Refuse an OpenDocument file that repeats cells, or spreads them, beyond proportion."""
-    n_cells = n_rows = last = width = column = times = 0
-    for kind, inside in _OPEN_TAG.findall(archive.read("content.xml")):
-        if kind == b"table-row":
-            n_rows, times, column = n_rows + times, _times(_ROWS_REPEATED, inside), 0
-            continue
-        repeats = _times(_COLUMNS_REPEATED, inside)
-        column += repeats
-        if b"value-type" in inside:
-            n_cells, width, last = n_cells + repeats * times, max(width, column), n_rows + times
-    total = sum(part.file_size for part in archive.infolist())
-    _check_memory(name, n_cells, last, width, 0, total)
-
-
-def _times(pattern: re.Pattern[bytes], tag: bytes) -> int:
-    found = pattern.search(tag)
-    return int(found[1]) if found else 1
-
-
-def _check_memory(name: str, n_cells: int, n_rows: int, width: int, copied: int, total: int) -> None:
-    needed, limit = (
-        n_rows * width * _AREA_BYTES + n_cells * _CELL_BYTES + 2 * copied,
-        _BASE_MEMORY + _MEMORY_PER_BYTE * total,
-    )
-    if needed > limit:
-        raise InvalidInput(
-            f"{name} is not safe to read: {n_cells:,} cells over {n_rows:,} rows and {width:,} columns would take "
-            f"{needed / 2**30:,.1f} GiB; delete cells far from the table, or save it as CSV."
-        )
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------

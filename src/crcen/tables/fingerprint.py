@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
+from scipy.stats import hypergeom
 
 from crcen._support.text import listed
 from crcen.tables.columns import Column, as_text
@@ -23,8 +23,6 @@ FALSE_MATCH_RATE = 0.25
 MOST_HASHES = 65_536
 # Digits that a number keeps: those that a float32 and its spelling in a text file share.
 _DIGITS = 6
-# Terms of a tail probability; further ones do not count.
-_TERMS = 20_000
 # Numbers as text; 007 is a code and stays what it is.
 _NUMBER = re.compile(r"[+-]?(?:0|[1-9]\d*)(?:\.\d*)?(?:[eE][+-]?\d+)?")
 _FIRST_OF_NUMBER = frozenset("+-0123456789")
@@ -257,15 +255,7 @@ def _of_numbers(values: Array) -> Hashes:
 def chance_of_more(count: int, n: int, count_before: int, n_before: int) -> float:
     """Probability that of all marked rows at least ``count`` are among the ``n`` new ones: Fisher's exact test."""
     marked, total = count + count_before, n + n_before
-    if count <= n * marked / total:
-        return 1.0
-    k = np.arange(count, min(n, marked, count + _TERMS) + 1, dtype=np.float64)
-    logs = _log_choose(n, k) + _log_choose(n_before, marked - k) - _log_choose(total, marked)
-    return float(min(1.0, np.exp(logs).sum()))
-
-
-def _log_choose(n: float, k: np.ndarray | float) -> np.ndarray:
-    return np.asarray(gammaln(n + 1) - gammaln(np.asarray(k) + 1) - gammaln(n - np.asarray(k) + 1))
+    return 1.0 if count <= n * marked / total else float(hypergeom.sf(count - 1, total, marked, n))
 
 
 class RowDigest:

@@ -5,12 +5,11 @@ conservative p-value; one error rate holds for all of them, and a difference mus
 """
 
 import math
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import gammaln
 
 from crcen.models.options import Calibration
 from crcen.models.reasons.reasons import typical_rows
@@ -86,18 +85,12 @@ def profile_of(columns: list[Column], frame: DataFrame, encoded: EncodedTable, s
     """The profile of training rows, encoded as ``encoded``, with their natural log-odds ``scores``."""
     found = []
     for column, block in zip(columns, blocks_of(columns), strict=True):
-        part = encoded.X[:, block]
-        values, is_missing = _values(column, part)
-        edges = _edges(values)
-        n_unreadable = encoded.unreadable.get(column.name, 0)
-        n_missing = int(is_missing.sum()) - n_unreadable if column.has_missing else 0
+        edges = _edges(_values(column, encoded.X[:, block])[0])
+        own = _Tally.of(column, block, encoded, edges)
         n_other = _n_other(column, frame) if column.kind == "category" else 0
-        found.append(
-            ColumnProfile(
-                column.name, column.kind, n_missing, n_unreadable, len(part) - n_missing - n_unreadable, _mean(values),
-                edges, _at_most(values, edges), _category_counts(column, part), n_other,
-            )
-        )  # fmt: skip
+        mean = own.total / own.n_values if own.n_values else math.nan
+        sizes = own.n_missing, own.n_unreadable, own.n_known
+        found.append(ColumnProfile(column.name, column.kind, *sizes, mean, edges, own.at_most, own.counts, n_other))
     kept = [np.quantile(one, np.linspace(0, 1, _SCORES)) if len(one) > _SCORES else np.sort(one) for one in scores]
     return TrainingProfile(len(encoded.X), tuple(found), kept)
 
@@ -168,22 +161,45 @@ def typical_table(columns: list[Column], X: Array) -> Array:
     return found
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class _Tally:
-    """A column of new rows, counted."""
+    """Counts of a column's cells; those of several chunks are added."""
 
-    n: int = 0
-    n_missing: int = 0
-    n_unseen: int = 0
-    n_unreadable: int = 0
-    n_below: int = 0
-    n_above: int = 0
-    n_clipped: int = 0
-    excess: float = 0.0
-    total: float = 0.0
-    n_values: int = 0
-    at_most: Index = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
-    counts: Index = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    n: int
+    n_missing: int
+    n_unreadable: int
+    n_unseen: int
+    n_clipped: int
+    excess: float
+    n_values: int
+    n_below: int
+    n_above: int
+    total: float
+    at_most: Index
+    counts: Index
+
+    @classmethod
+    def of(cls, column: Column, block: Index, encoded: EncodedTable, edges: Array) -> "_Tally":
+        """Count the cells of an encoded column against the edges of the training rows."""
+        part, name = encoded.X[:, block], column.name
+        values, is_missing = _values(column, part)
+        n_unreadable = encoded.unreadable.get(name, 0)
+        n_missing = int(is_missing.sum()) - n_unreadable if column.has_missing else 0
+        below, above = (values < edges[0], values > edges[-1]) if len(edges) else ((), ())
+        return cls(
+            len(part), n_missing + encoded.missing.get(name, 0), n_unreadable,
+            encoded.unseen.get(name, 0), encoded.clipped.get(name, 0), encoded.excess.get(name, 0.0),
+            len(values), int(np.sum(below)), int(np.sum(above)), float(values.sum()),
+            np.searchsorted(np.sort(values), edges, side="right").astype(np.int64), _category_counts(column, part),
+        )  # fmt: skip
+
+    @property
+    def n_known(self) -> int:
+        """Cells that are neither missing nor unreadable."""
+        return self.n - self.n_missing - self.n_unreadable
+
+    def __add__(self, other: "_Tally") -> "_Tally":
+        return _Tally(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
 
 class NewRows:
@@ -192,30 +208,14 @@ class NewRows:
     def __init__(self, profile: TrainingProfile, columns: list[Column]) -> None:
         self.profile, self.columns = profile, columns
         self.n_rows = 0
-        self._tallies = [_Tally() for _ in columns]
+        self._tallies: list[_Tally] = []
 
     def add(self, encoded: EncodedTable) -> None:
         """Count the rows of an `EncodedTable`."""
         self.n_rows += len(encoded.X)
-        known = self.columns, blocks_of(self.columns), self.profile.columns, self._tallies
-        for column, block, before, tally in zip(*known, strict=True):
-            part = encoded.X[:, block]
-            values, is_missing = _values(column, part)
-            n_unreadable = encoded.unreadable.get(column.name, 0)
-            tally.n += len(part)
-            tally.n_unreadable += n_unreadable
-            tally.n_unseen += encoded.unseen.get(column.name, 0)
-            tally.n_clipped += encoded.clipped.get(column.name, 0)
-            tally.excess += encoded.excess.get(column.name, 0.0)
-            tally.n_missing += int(is_missing.sum()) - n_unreadable if column.has_missing else 0
-            tally.n_missing += encoded.missing.get(column.name, 0)
-            tally.counts = tally.counts + _category_counts(column, part)
-            if values.size:
-                tally.n_values += len(values)
-                tally.n_below += int((values < before.edges[0]).sum())
-                tally.n_above += int((values > before.edges[-1]).sum())
-                tally.total += float(values.sum())
-                tally.at_most = tally.at_most + _at_most(values, before.edges)
+        known = zip(self.columns, blocks_of(self.columns), self.profile.columns, strict=True)
+        own = [_Tally.of(column, block, encoded, before.edges) for column, block, before in known]
+        self._tallies = [a + b for a, b in zip(self._tallies, own, strict=True)] if self._tallies else own
 
     def differences(
         self, n_alarms: int | None = None, logit_threshold: float = 0.0, error_rate: float = UNLIKE_P
@@ -224,10 +224,9 @@ class NewRows:
         if not self.n_rows:
             return []
         level = error_rate / (1 + sum(_n_comparisons(one) for one in self.profile.columns))
-        found = []
+        found, labels = [], {column.name: _labels(column) for column in self.columns}
         for before, tally in zip(self.profile.columns, self._tallies, strict=True):
-            labels = _labels(next(column for column in self.columns if column.name == before.name))
-            found += [one for one in _compared(before, tally, labels, level) if one is not None]
+            found += [one for one in _compared(before, tally, labels[before.name], level) if one is not None]
         if n_alarms is not None:
             found += self._alarms(n_alarms, logit_threshold, level)
         return found
@@ -314,7 +313,7 @@ def _categories(before: ColumnProfile, tally: _Tally, labels: list[str], level: 
         share = tally.n_unseen / tally.n
         message = f"{name} has values that are new or were rare in training in {_percent(share)} of rows"
         return Difference(name, "unseen", share, 0.0, message)
-    n, n_before = tally.n - tally.n_missing - tally.n_unreadable, before.n_known
+    n, n_before = tally.n_known, before.n_known
     if not n or not n_before or not len(before.counts):
         return None
     here, there = tally.counts / n, before.counts / n_before
@@ -384,14 +383,6 @@ def _labels(column: Column) -> list[str]:
     return [name.removeprefix(f"{column.name} = ").removeprefix(f"{column.name} is ") for name in names]
 
 
-def _at_most(values: Array, edges: Array) -> Index:
-    return np.searchsorted(np.sort(values), edges, side="right").astype(np.int64)
-
-
-def _mean(values: Array) -> float:
-    return float(values.mean()) if values.size else math.nan
-
-
 def _percent(share: float) -> str:
     percent = 100.0 * share
     return f"{percent:.0f} %" if percent >= 10 or percent == 0 else f"{percent:.2g} %"
@@ -404,15 +395,8 @@ def _shown(value: float, kind: str) -> str:
 
 
 def beyond_extreme(count: int, n: int, n_before: int) -> float:
-    """Probability that at least ``count`` of ``n`` new rows lie beyond the largest of ``n_before`` earlier ones.
-
-    That is the probability that the ``count`` largest of all are new ones, whatever their distribution; with ties it
-    is smaller.
-    """
-    if count <= 0:
-        return 1.0
-    log = gammaln(n + 1) - gammaln(n - count + 1) - gammaln(n + n_before + 1) + gammaln(n + n_before - count + 1)
-    return math.exp(min(0.0, float(log)))
+    """Probability that the ``count`` largest of ``n`` new and ``n_before`` earlier values are all new ones."""
+    return chance_of_more(count, n, 0, n_before)
 
 
 def kolmogorov_smirnov(distance: float, n: int, n_before: int) -> float:
