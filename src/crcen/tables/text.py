@@ -8,8 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, BinaryIO
 
 from crcen.exceptions import DataUnavailable, InvalidInput
@@ -33,24 +32,9 @@ _TAIL_BYTES = 2**16
 _ROWS = 20_000
 _NOT_ASCII = re.compile(rb"[\x80-\xff]+")
 _UNDEFINED_IN_1252 = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
-_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_DECIMALS = re.compile(r"[+-]?\d+,\d+"), re.compile(r"[+-]?\d+\.\d+")
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+,\d+")
-_DECIMAL_POINT = re.compile(r"[+-]?\d+\.\d+")
 _NUMBER = re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?")
-
-
-@dataclass(frozen=True)
-class TextFormat:
-    """How a text table is written: ``n_skipped`` lines up to and with the names, ``spans`` of fixed columns."""
-
-    separator: str
-    quote: str
-    decimal: str = "."
-    thousands: str = ""
-    columns: tuple[str, ...] = ()
-    n_skipped: int = 0
-    has_rows: bool = True
-    spans: Spans = ()
 
 
 class _LineCounter:
@@ -79,29 +63,66 @@ class TextPart:
     kind = "text"
 
     def __init__(self, file: DataFile, options: ReadOptions) -> None:
-        self.name, self.file = file.name, file
+        self.name, self.file, self._options = file.name, file, options
         self.marks: Counter[tuple[str, str]] = Counter()
         self.notes: list[str] = []
         self._block, self._n_lines = _BLOCK_BYTES, 0
         with file.opened() as opened:
             start, is_whole = _first_lines(opened, file.name)
-        self._is_stated = options.encoding is not None
         self._encoding = options.encoding or _by_first_bytes(start[:_SAMPLE_BYTES]) or "utf-8"
         try:
             codecs.getincrementaldecoder(self._encoding)().decode(start, is_whole)
         except UnicodeDecodeError as error:
             self._change_encoding(error, 0)
-        self.text = _detected(start.decode(self._encoding, errors="replace"), is_whole, file, options, self.notes)
-        self.columns = self.text.columns
+        self._detect(start.decode(self._encoding, errors="replace"), is_whole)
         n_lines = start.count(b"\n") or start.count(b"\r")
         if not is_whole:
-            n_lines = 0 if file.compression else n_lines * os.path.getsize(file.path) // len(start)
+            n_lines = n_lines * os.path.getsize(file.path) // len(start)
         is_known = is_whole or not file.compression
-        self.n_rows: int | None = max(0, n_lines - self.text.n_skipped) if is_known else None
+        self.n_rows: int | None = max(0, n_lines - self._n_skipped) if is_known else None
+
+    def _detect(self, text: str, is_whole: bool) -> None:
+        """Find out how the table is written from its first lines."""
+        name, short, options, text = self.name, self.file.short, self._options, text.lstrip("\ufeff")
+        if not is_whole:  # up to the last whole row
+            text = text[: max(text.rfind("\n"), text.rfind("\r")) + 1] or text
+        if not text.strip():
+            raise DataUnavailable(f"{name} is empty; a table needs a line of column names and rows under it.")
+        if len(re.findall(r"[\0-\x08\x0e-\x1f]", text)) > len(text) / 1000:
+            raise InvalidInput(f"{name} is not a text table: it holds zero bytes or control characters.")
+        self._quote = '"' if options.quote is None else options.quote
+        self._separator, rows, self._spans = _separated(text, self.file.suffix, options, self._quote)
+        if not rows:
+            raise InvalidInput(f"{name} is not a text table: no line of it can be read.")
+        at = _header_at(rows, options)
+        if at:
+            title = " ".join(cell.strip() for cell in rows[0][1] if cell.strip())[:40]
+            self.notes.append(f"the first {rows[at - 1][0]} lines of {short} were skipped as titles ({title!r})")
+        self._n_skipped, header = rows[at]
+        self.columns = columns = filled_names(header, name, options)
+        below = [row for _, row in rows[at + 1 :]]
+        self._has_rows = bool(below) or not is_whole
+        if below and all(len(row) > len(columns) for row in below):
+            raise InvalidInput(
+                f"{name} has {len(columns)} column names over rows of {len(below[0])} values; name every column in the "
+                f"first line, or state the separator."
+            )
+        self._decimal, self._is_grouped = options.decimal, False
+        if self._decimal is None:
+            self._decimal, self._is_grouped = _decimal_mark(below, self._separator)
+            if self._decimal == ",":
+                self.notes.append(f"{short} was read with decimal commas")
+        if options.separator is None:
+            how = {" ": "values between blanks", FIXED: "columns of fixed width"}.get(self._separator)
+            if how is not None:
+                self.notes.append(f"{short} was read as {how}: {', '.join(columns[:5])}")
+            if len(columns) == 1:
+                message = f"{short} was read as one column, {columns[0][:40]}: state its separator if it has more"
+                self.notes.append(message)
 
     def first_line(self, n_rows: int) -> int | None:
         """The line of the first row if each row of the last pass was one line, else None."""
-        return self.text.n_skipped + 1 if self._n_lines - self.text.n_skipped == n_rows else None
+        return self._n_skipped + 1 if self._n_lines - self._n_skipped == n_rows else None
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[RecordBatch]:
         """Rows as strings; missing cells are null and counted in ``marks``."""
@@ -110,11 +131,11 @@ class TextPart:
 
         self.marks.clear()
         marks = pa.array(MISSING_MARKS, pa.large_string())
-        for batch in self._rows(columns) if self.text.has_rows else ():
+        for batch in self._rows(columns) if self._has_rows else ():
             found = []
             for name, cells in zip(batch.schema.names, batch.columns, strict=True):
-                if self.text.decimal == ",":
-                    cells = _with_points(cells, bool(self.text.thousands))
+                if self._decimal == ",":
+                    cells = _with_points(cells, self._is_grouped)
                 is_mark = pc.is_in(cells, value_set=marks)
                 if pc.any(is_mark).as_py():
                     counts = pc.value_counts(pc.filter(cells, is_mark)).to_pylist()
@@ -127,7 +148,7 @@ class TextPart:
         """All rows; reading starts again if a row is longer than a block, or the encoding shows late."""
         import pyarrow as pa
 
-        is_plain = len(self.text.separator) == 1 and self.text.separator != " "
+        is_plain = len(self._separator) == 1 and self._separator != " "
         n_given = 0
         while True:
             skip = n_given
@@ -152,7 +173,7 @@ class TextPart:
 
     def _change_encoding(self, error: Exception, n_given: int) -> None:
         """Go on in Windows-1252, or Latin-1 for its undefined bytes, if rows given so far read the same."""
-        if self._is_stated or self._encoding != "utf-8":
+        if self._options.encoding is not None or self._encoding != "utf-8":
             reason = error.reason if isinstance(error, UnicodeDecodeError) else "invalid start byte"
             raise InvalidInput(f"{self.name} is not written in {self._encoding}: {reason}; state another.") from error
         first, is_defined = None, True
@@ -171,40 +192,31 @@ class TextPart:
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
-        text, last = self.text, None
+        last = None
         with self.file.opened() as opened:
             file = _LineCounter(opened)
-            reader = arrow_csv.open_csv(
-                pa.PythonFile(file, mode="r"),
-                read_options=arrow_csv.ReadOptions(
-                    column_names=list(text.columns),
-                    block_size=self._block,
-                    encoding=self._encoding,
-                    skip_rows=text.n_skipped,
-                ),
-                parse_options=arrow_csv.ParseOptions(
-                    delimiter=text.separator,
-                    quote_char=text.quote or False,
-                    newlines_in_values=bool(text.quote),
-                    invalid_row_handler=lambda row: "error" if row.text.strip() else "skip",
-                ),
-                convert_options=arrow_csv.ConvertOptions(
-                    # Strings: a block of 001, 002 must not become numbers where another holds A17.
-                    column_types=dict.fromkeys(text.columns, pa.large_string()),
-                    include_columns=None if columns is None else list(columns),
-                    strings_can_be_null=True,
-                    null_values=[""],
-                ),
+            how = {"block_size": self._block, "encoding": self._encoding, "skip_rows": self._n_skipped}
+            quotes = {"quote_char": self._quote or False, "newlines_in_values": bool(self._quote)}
+            parse = arrow_csv.ParseOptions(delimiter=self._separator, **quotes)
+            parse.invalid_row_handler = lambda row: "error" if row.text.strip() else "skip"
+            convert = arrow_csv.ConvertOptions(
+                # Strings: a block of 001, 002 must not become numbers where another holds A17.
+                column_types=dict.fromkeys(self.columns, pa.large_string()),
+                include_columns=None if columns is None else list(columns),
+                strings_can_be_null=True,
+                null_values=[""],
             )
+            options = arrow_csv.ReadOptions(column_names=list(self.columns), **how)
+            reader = arrow_csv.open_csv(pa.PythonFile(file, mode="r"), options, parse, convert)
             for batch in reader:
                 last = batch if batch.num_rows else last
                 yield batch
         tail = file.tail[len(file.tail) % 2 :] if "utf-16" in self._encoding.lower() else file.tail
         end = tail.decode(self._encoding, errors="replace")
         self._n_lines = file.n_lines + (not end.endswith(("\n", "\r")))
-        if last is not None and text.quote and (columns is None or columns[-1] == self.columns[-1]):
+        if last is not None and self._quote and (columns is None or columns[-1] == self.columns[-1]):
             cell = last.column(last.num_columns - 1)[-1].as_py() or ""
-            if end.endswith(text.quote + cell.replace(text.quote, 2 * text.quote)):
+            if end.endswith(self._quote + cell.replace(self._quote, 2 * self._quote)):
                 raise InvalidInput(f"{self.name} ends inside a quoted value: a closing quote is missing.")
 
     def _by_lines(self, columns: Sequence[str] | None) -> Iterator[RecordBatch]:
@@ -213,7 +225,7 @@ class TextPart:
 
         places = [self.columns.index(name) for name in columns or self.columns]
         with self._lines("strict") as lines, _any_length():
-            rows = _split_rows(lines, self.text)
+            rows = _split_rows(lines, self._separator, self._quote, self._spans)
             while chunk := list(islice(rows, _ROWS)):
                 for line, row in chunk:
                     if len(row) != len(self.columns):
@@ -228,7 +240,7 @@ class TextPart:
         """Lines below the names, with their numbers."""
         with self.file.opened() as file:
             text = io.TextIOWrapper(file, encoding=self._encoding, errors=errors, newline=None)
-            yield ((n, line) for n, line in enumerate(text, 1) if n > self.text.n_skipped and line.strip())
+            yield ((n, line) for n, line in enumerate(text, 1) if n > self._n_skipped and line.strip())
             text.detach()
 
     def _refuse_row(self, error: Exception) -> None:
@@ -237,7 +249,7 @@ class TextPart:
             fed: list[tuple[int, str]] = []  # lines of the present row
             with self._lines("replace") as lines, _any_length():
                 texts = (fed.append(line) or line[1] for line in lines)  # type: ignore[func-returns-value]
-                reader = csv.reader(texts, delimiter=self.text.separator, **_quoting(self.text.quote))
+                reader = csv.reader(texts, delimiter=self._separator, **_quoting(self._quote))
                 for row in reader:
                     first = fed[0][0]
                     if len(row) != len(self.columns):
@@ -271,46 +283,6 @@ def _with_points(cells: ArrowArray, is_grouped: bool) -> ArrowArray:
 
 
 # -- detection ---------------------------------------------------------------------------------------------------------
-
-
-def _detected(text: str, is_whole: bool, about: DataFile, options: ReadOptions, notes: list[str]) -> TextFormat:
-    """How a text table is written, from its first lines."""
-    name, short, text = about.name, about.short, text.lstrip("\ufeff")
-    if not is_whole:  # up to the last whole row
-        text = text[: max(text.rfind("\n"), text.rfind("\r")) + 1] or text
-    if not text.strip():
-        raise DataUnavailable(f"{name} is empty; a table needs a line of column names and rows under it.")
-    if len(re.findall(r"[\0-\x08\x0e-\x1f]", text)) > len(text) / 1000:
-        raise InvalidInput(f"{name} is not a text table: it holds zero bytes or control characters.")
-    quote = '"' if options.quote is None else options.quote
-    separator, rows, spans = _separated(text, about.suffix, options, quote)
-    if not rows:
-        raise InvalidInput(f"{name} is not a text table: no line of it can be read.")
-    at = header_row([row for _, row in rows], [line for line, _ in rows]) if options.skip_rows is None else 0
-    if at:
-        notes.append(f"the first {rows[at - 1][0]} lines of {short} were skipped as titles ({_short(rows[0][1])})")
-    header = rows[at][1]
-    columns = filled_names(header, name, options)
-    below = [row for _, row in rows[at + 1 :]]
-    if below and all(len(row) > len(columns) for row in below):
-        raise InvalidInput(
-            f"{name} has {len(columns)} column names over rows of {len(below[0])} values; name every column in the "
-            f"first line, or state the separator."
-        )
-    decimal, thousands = _marks(below, separator) if options.decimal is None else (options.decimal, "")
-    if decimal == "," and options.decimal is None:
-        notes.append(f"{short} was read with decimal commas")
-    if separator in (" ", FIXED) and options.separator is None:
-        how = "columns of fixed width" if separator == FIXED else "values between blanks"
-        notes.append(f"{short} was read as {how}: {', '.join(columns[:5])}")
-    if len(columns) == 1 and options.separator is None:
-        notes.append(f"{short} was read as one column, {columns[0][:40]}: state its separator if it has more")
-    has_rows = bool(below) or not is_whole
-    return TextFormat(separator, quote, decimal, thousands, columns, rows[at][0], has_rows, spans)
-
-
-def _short(row: Sequence[str]) -> str:
-    return repr(" ".join(cell.strip() for cell in row if cell.strip())[:40])
 
 
 def _first_lines(file: BinaryIO, name: str) -> tuple[bytes, bool]:
@@ -377,60 +349,52 @@ def _rows(text: str, separator: str, quote: str) -> Rows:
 
 def _separated(text: str, suffix: str, options: ReadOptions, quote: str) -> tuple[str, Rows, Spans]:
     """Separator, first rows with their lines, and spans of fixed columns."""
-    skip = options.skip_rows or 0
-    stated, likely = options.separator, "\t" if suffix in (".tsv", ".tab") else ","
+    skip, stated = options.skip_rows or 0, options.separator
     remark = re.match(r"sep=(.)[\r\n]", text)
-    likely = remark[1] if remark else likely
+    likely = remark[1] if remark else "\t" if suffix in (".tsv", ".tab") else ","
+    is_plain = stated is not None and len(stated) == 1 and stated != " "
     found: dict[str, tuple[tuple[bool, float, int, bool], Rows]] = {}
-    for separator in [stated] if stated and len(stated) == 1 and stated != " " else SEPARATORS:
+    for separator in [stated] if stated is not None and is_plain else SEPARATORS:
         rows = [(line, row) for line, row in _rows(text, separator, quote) if line > skip]
-        if not rows:
-            continue
-        at = header_row([row for _, row in rows], [line for line, _ in rows]) if options.skip_rows is None else 0
-        width = len(rows[at][1])
-        agreeing = sum(len(row) == width for _, row in rows[at:]) / len(rows[at:])
-        found[separator] = (width > 1, round(agreeing, 1), width, separator == likely), rows
-    if stated is None or stated == " " or len(stated) > 1:
-        best = max((merit for merit, _ in found.values()), default=(False,))
+        if rows:
+            widths = [len(row) for _, row in rows[_header_at(rows, options) :]]
+            agreeing = round(widths.count(widths[0]) / len(widths), 1)
+            found[separator] = (widths[0] > 1, agreeing, widths[0], separator == likely), rows
+    best = max(found, key=lambda one: found[one][0], default=likely)
+    is_table = best in found and found[best][0][0]
+    if not is_plain:
         lines = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip() and n > skip][:_SAMPLE_ROWS]
-        for separator in [stated] if stated else [] if best[0] else [" ", FIXED]:
+        for separator in [stated] if stated else [] if is_table else [" ", FIXED]:
             spans = _spans([line for _, line in lines]) if separator == FIXED else ()
-            how = TextFormat(separator, quote, spans=spans)
             with _any_length():
-                rows = list(_split_rows(iter(lines), how))
+                rows = list(_split_rows(iter(lines), separator, quote, spans))
             width = len(rows[0][1]) if rows else 0
             fits = width > 1 and len(rows) > 2 and all(len(row) == width for _, row in rows)
             if stated or (fits and all(rows[0][1])):
                 return separator, rows, spans
     if not found:
         return likely, [], ()
-    separator = max(found, key=lambda one: found[one][0])
-    return (
-        (separator, found[separator][1], ())
-        if found[separator][0][0]
-        else (likely, found.get(likely, found[separator])[1], ())
-    )
+    return (best, found[best][1], ()) if is_table else (likely, found.get(likely, found[best])[1], ())
 
 
-def _split_rows(lines: Iterator[tuple[int, str]], text: TextFormat) -> Iterator[tuple[int, list[str]]]:
+def _split_rows(
+    lines: Iterator[tuple[int, str]], separator: str, quote: str, spans: Spans
+) -> Iterator[tuple[int, list[str]]]:
     """Rows of lines that are not separated by one character."""
-    if text.separator == FIXED:
-        for number, line in lines:
-            line = line.rstrip("\r\n")
-            gaps = [line[a:b] for (_, a), (b, _) in zip(text.spans, text.spans[1:], strict=False)]
-            if any(gap.strip() for gap in gaps):
+    for number, line in lines:
+        line = line.rstrip("\r\n")
+        if separator == FIXED:
+            if any(line[a:b].strip() for (_, a), (b, _) in pairwise(spans)):
                 raise InvalidInput(
                     f"line {number} has text where the other lines are blank ({line[:40]!r}), so its columns are not "
                     f"of fixed width; state the separator."
                 )
-            ends = [*(end for _, end in text.spans[:-1]), len(line)]
-            yield number, [line[start:end].strip() for (start, _), end in zip(text.spans, ends, strict=True)]
-    elif text.separator == " ":
-        for number, line in lines:
-            yield number, next(csv.reader([" ".join(line.split())], delimiter=" ", **_quoting(text.quote)))
-    else:
-        for number, line in lines:
-            yield number, line.rstrip("\r\n").split(text.separator)
+            ends = [*(end for _, end in spans[:-1]), len(line)]
+            yield number, [line[start:end].strip() for (start, _), end in zip(spans, ends, strict=True)]
+        elif separator == " ":
+            yield number, next(csv.reader([" ".join(line.split())], delimiter=" ", **_quoting(quote)))
+        else:
+            yield number, line.split(separator)
 
 
 def _spans(lines: Sequence[str]) -> Spans:
@@ -442,41 +406,37 @@ def _spans(lines: Sequence[str]) -> Spans:
     return tuple(zip(starts, ends, strict=True))
 
 
-def header_row(rows: Sequence[Sequence[object]], lines: Sequence[int]) -> int:
-    """The row with the column names; rows above it are titles or remarks of one cell each."""
-    first = [str(cell) for cell in rows[0] if str(cell).strip()]
-    is_remark = str(rows[0][0]).startswith("#") or re.fullmatch(r"sep=.?", "".join(map(str, rows[0])))
-    if len(first) > 1 and not (is_remark and len(rows[-1]) != len(rows[0])):
+def _header_at(rows: Rows, options: ReadOptions) -> int:
+    """The place of the row with the column names; rows above it are titles or remarks of one cell each."""
+    first = rows[0][1]
+    is_remark = first[0].startswith("#") or re.fullmatch(r"sep=.?", "".join(first)) is not None
+    n_filled = sum(bool(cell.strip()) for cell in first)
+    has_title = n_filled < 2 or (is_remark and len(rows[-1][1]) != len(first))
+    if options.skip_rows is not None or not has_title or (len(first) == 2 and not is_remark):
+        return 0  # two cells of which one is empty are a name and a column without one
+    names = (at for at, (_, row) in enumerate(rows) if at and sum(bool(cell.strip()) for cell in row) > 1)
+    at = next(names, 0)
+    if not at:
         return 0
-    if len(rows[0]) == 2 and not is_remark:  # a name and a column without one
-        return 0
-    for at, row in enumerate(rows[1:], 1):
-        named = [str(cell).strip() for cell in row]
-        if sum(map(bool, named)) < 2:
-            continue
-        below = [one for one in rows[at + 1 :] if len(one) == len(row)]
-        is_header = len(set(named)) == len(named) and all(named) and not any(map(_NUMBER.fullmatch, named))
-        if not is_header or len(below) < 0.8 * (len(rows) - at - 1) or len(below) < 1:
-            return 1 if is_remark and len(rows[1]) > 1 else 0
-        has_numbers = any(
-            sum(_NUMBER.fullmatch(str(one[i]).strip()) is not None for one in below) > 0.8 * len(below)
-            for i in range(len(row))
-        )
-        is_apart = lines[at] - lines[at - 1] > 1
-        return at if is_remark or has_numbers or is_apart else 0
-    return 0
+    named = [cell.strip() for cell in rows[at][1]]
+    below = [row for _, row in rows[at + 1 :] if len(row) == len(named)]
+    is_header = len(set(named)) == len(named) and all(named) and not any(map(_NUMBER.fullmatch, named))
+    if not is_header or not below or len(below) < 0.8 * (len(rows) - at - 1):
+        return 1 if is_remark and len(rows[1][1]) > 1 else 0
+    n_numbers = (
+        sum(_NUMBER.fullmatch(cell.strip()) is not None for cell in cells) for cells in zip(*below, strict=True)
+    )
+    is_apart = rows[at][0] - rows[at - 1][0] > 1
+    return at if is_remark or is_apart or any(n > 0.8 * len(below) for n in n_numbers) else 0
 
 
-def _marks(rows: list[list[str]], separator: str) -> tuple[str, str]:
-    """The decimal mark, and the mark between thousands, of plain numbers."""
-    if separator == ",":
-        return ".", ""
-    cells = [cell.strip() for row in rows for cell in row]
-    commas = sum(_DECIMAL_COMMA.fullmatch(cell) is not None for cell in cells)
-    points = sum(_DECIMAL_POINT.fullmatch(cell) is not None for cell in cells)
+def _decimal_mark(rows: list[list[str]], separator: str) -> tuple[str, bool]:
+    """The decimal mark of plain numbers, and whether points group the thousands of numbers with a decimal comma."""
+    cells = [cell.strip() for row in rows for cell in row] if separator != "," else []
     if any(map(_GROUPED.fullmatch, cells)):  # 1.234,50: then 1.234 has no decimals either
-        return ",", "."
-    return (",", "") if commas > points else (".", "")
+        return ",", True
+    commas, points = (sum(mark.fullmatch(cell) is not None for cell in cells) for mark in _DECIMALS)
+    return "," if commas > points else ".", False
 
 
 def filled_names(header: Sequence[str], name: str, options: ReadOptions) -> tuple[str, ...]:
