@@ -57,7 +57,6 @@ def test_no_arguments_show_the_help(crcen_command):
         ("methods more", "more"),
         ("fit a.csv", "--target"),
         ("fit a.csv --target y --budget 5 --alpha 1", "names of one number"),
-        ("fit a.csv --target y --clusters a --time b", "two ways to validate"),
         ("fit a.csv --target y --groups a", "use --clusters a"),
         ("split a.csv --target y --groups a", "use --clusters a"),
         ("fit a.csv --target y --budget five", "--budget"),

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import crcen
-from crcen.cli.wording import in_options
+from crcen.cli.app import in_options
 
 # What a person at the command line has never heard of.
 PYTHON = re.compile(
@@ -42,6 +42,8 @@ def places(tmp_path_factory):
         ("fit a.csv --target bad --keep nothing", "--keep names"),
         ("fit a.csv --target bad --categorical nothing", "--categorical names"),
         ("fit a.csv --target bad --clusters nothing", "--clusters must be"),
+        ("fit a.csv --target bad --clusters one --time x", "--clusters and --time are two ways to validate"),
+        ("split a.csv --target bad --clusters one --time x", "--clusters and --time are two ways to split"),
         ("fit a.csv --target bad --time kind", "--time must name"),
         ("fit a.csv --target bad --clusters one", "--clusters must have"),
         ("fit a.csv --target bad --clusters bad", "--clusters must be another column"),

@@ -18,7 +18,7 @@ from crcen import (
     report_table,
 )
 from crcen.cli import app
-from crcen.cli.wording import in_options
+from crcen.cli.app import in_options
 from crcen.theory.decision import weighted_probability
 
 QUICK = {"hidden": (), "max_epochs": 10, "l2": 1e-3, "encoding": "standard", "n_members": 1}

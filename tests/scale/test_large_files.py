@@ -63,7 +63,10 @@ def test_options_reach_ray(crcen_command, folder, tmp_path, monkeypatch):
         (("--target", "y", "--hold-out", "60%"), "--hold-out must be a share between 0 and 0.5"),
         (("--target", "y", "--hold-out", "some"), "must be a share such as 5%"),
         (("--target", "y", "--memory", "much"), "must be a size such as 4GB"),
-        (("--target", "y", "--learner", "trees"), "--learner trees is for tables in memory"),
+        (
+            ("--target", "y", "--learner", "trees"),
+            "--learner must be one of committee, networks for files: got 'trees'",
+        ),
         (("--target", "y", "--learner", "committee", "--hold-out", "0"), "a committee is combined on held-out rows"),
         (
             ("--target", "y", "--learner", "networks", "--memory", "1GB"),

@@ -192,7 +192,7 @@ def test_cells_of_another_kind_count_as_missing_and_are_said(tmp_path, monkeypat
     (amount,) = fit.model.columns_
     assert isinstance(amount, NumberColumn)
     assert amount.has_missing
-    assert "1 cells of amount are not of its kind and were taken as missing" in fit.notes
+    assert "cells of amount that are not of its kind were taken as missing: 1" in fit.notes
 
 
 @pytest.mark.parametrize("is_folder", [False, True])

@@ -1,4 +1,4 @@
-"""The application that commands register with, its version option, and the way out for errors.
+"""The application that commands register with, its version option, and errors with options in place of parameters.
 
 Only typer and rich are imported here; what a command needs is imported when it runs, so that help, version and usage
 errors answer at once. Exit codes: 0 done, 1 refused with one sentence on standard error, 2 usage, 130 interrupted,
@@ -6,21 +6,27 @@ errors answer at once. Exit codes: 0 done, 1 refused with one sentence on standa
 """
 
 import json
+import re
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from types import FrameType
+from typing import Annotated
 
 import typer
 
 from crcen._support.text import printable
 from crcen._version import __version__
-from crcen.cli.wording import in_options
 from crcen.exceptions import CrcenError
 
-__all__ = ["app", "print_json", "run"]
+__all__ = ["app", "in_options", "option_name", "print_json", "run", "typed"]
+
+# Parameters whose option has another name; others differ by dashes only.
+_OPTIONS = {"audit_probability": "--audited", "n_resamples": "--resamples", "random_state": "--seed"}
+# Prices and goals of this call: their representation → what was typed.
+_TYPED: dict[str, str] = {}
 
 app = typer.Typer(
     name="crcen",
@@ -32,7 +38,7 @@ app = typer.Typer(
 )
 
 
-def print_json(value: Any, *, err: bool = False) -> None:
+def print_json(value: object, *, err: bool = False) -> None:
     """Print a value of plain lists, dicts, numbers and strings; what a terminal would obey is escaped."""
     text = json.dumps(value, indent=1, ensure_ascii=False)
     escaped = (json.dumps(c)[1:-1] if not c.isprintable() and c != "\n" else c for c in text)
@@ -54,11 +60,36 @@ def _root(
     pass
 
 
+def option_name(parameter: str) -> str:
+    """The option of a parameter."""
+    return _OPTIONS.get(parameter, f"--{parameter.replace('_', '-')}")
+
+
+def typed(value: object, option: str) -> object:
+    """Return a price or goal that was made of an option; error messages show the option."""
+    _TYPED[repr(value)] = option
+    return value
+
+
+def in_options(error: Exception) -> str:
+    """The message of an error in one line, with the options of those parameters that the error carries."""
+    text = " ".join(str(error).split())
+    for name in getattr(error, "parameters", ()):
+        option = option_name(name)
+        if text.startswith(f"{name} "):
+            text = option + text.removeprefix(name)
+        text = re.sub(rf"(?<![\w/.'\"-]){name}=(?=[\w/~])", f"{option} ", text)
+        text = re.sub(rf"(?<![\w/.'\"-]){name}=", option, text)
+    for value, option in _TYPED.items():
+        text = text.replace(value, option)
+    return text
+
+
 @contextmanager
 def _orderly_end() -> Iterator[None]:
     """Unwind on SIGTERM and on a closed terminal, so that unfinished files go; a second signal ends at once."""
 
-    def end(number: int, frame: Any) -> None:
+    def end(number: int, frame: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
         sys.exit(128 + number)
 

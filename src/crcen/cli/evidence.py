@@ -2,11 +2,10 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import typer
 
-from crcen.cli.options import add_command, argument, library, option
+from crcen.cli.options import Result, add_command, argument, library, option
 
 _PANEL = "Evidence"
 _column = partial(option, panel="Probabilities of other tools")
@@ -77,23 +76,17 @@ add_command(
 )
 
 
-def _keygen(out: Path) -> Any:
-    from crcen.commands.certify import generate_key
-
-    return generate_key(out)
-
-
 add_command(
     "keygen",
     "Make an Ed25519 key pair to sign certificates with.",
-    _keygen,
+    "commands.certify.generate_key",
     {"out": option(Path, "File of the private key; the public one has .pub after it.", default=Path("key.pem"))},
     panel=_PANEL,
     examples=("keygen --out key.pem",),
 )
 
 
-def _compare(files: list[str], probability_old: list[str], probability_new: list[str], **given: Any) -> Any:
+def _compare(files: list[str], probability_old: list[str], probability_new: list[str], **given: object) -> Result:
     least = 1 if probability_old or probability_new else 3
     if len(files) < least:
         raise typer.BadParameter(f"a comparison needs two models and a table: got {' '.join(files)}.")

@@ -1,34 +1,19 @@
 """`crcen export`, `info` and `demo`: a model as an ONNX graph, what is installed or saved, and a demonstration."""
 
-import sys
 from pathlib import Path
-from typing import Any
 
-from crcen.cli.options import add_command, argument, library, option
-
-
-def _export(model: Path, onnx: Path) -> Any:
-    return library("export_onnx")(model, onnx)
+from crcen.cli.options import Result, add_command, argument, library, option
 
 
-def _info(model: Path | None) -> Any:
-    from crcen.commands.environment import environment_info
-    from crcen.files.model_file import model_info
-
-    return environment_info() if model is None else model_info(model)
-
-
-def _demo(out: Path) -> Any:
-    from crcen.commands.demo import demo
-
-    return demo(out, verbose=int(sys.stderr.isatty()))
+def _info(model: Path | None) -> Result:
+    return library("commands.environment.environment_info")() if model is None else library("model_info")(model)
 
 
 add_command(
     "export",
     "Write a model as one ONNX graph, checked against the model before it is written.",
-    _export,
-    {"onnx": option(Path, "The ONNX file to write.", default=...)},
+    "export_onnx",
+    {"out": option(Path, "The ONNX file to write.", "--onnx", default=...)},
     "model",
     examples=("export model.crcen --onnx model.onnx",),
 )
@@ -42,7 +27,7 @@ add_command(
 add_command(
     "demo",
     "Fit, evaluate and report on a bundled set; writes the report and nothing else.",
-    _demo,
+    "commands.demo.demo",
     {"out": option(Path, "The report to write.", default=Path("report.html"))},
     examples=("demo --out report.html",),
 )

@@ -2,11 +2,10 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import typer
 
-from crcen.cli.options import add_command, argument, library, option, renamed
+from crcen.cli.options import Result, add_command, argument, library, option, renamed
 
 _gate, _goal = (partial(option, panel=panel) for panel in ("For pipelines", "Instead of a price"))
 
@@ -68,7 +67,7 @@ add_command(
 )
 
 
-def _report(files: list[str], **given: Any) -> Any:
+def _report(files: list[str], **given: object) -> Result:
     if len(files) < 2:
         raise typer.BadParameter(f"a report needs a model and a table: got {files[0]} alone.")
     model, *others, data = files

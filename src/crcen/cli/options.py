@@ -6,32 +6,42 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol, TypeAlias
 
 import typer
 
 from crcen._support.files import is_standard_output
 from crcen._support.text import printable
-from crcen.cli.app import app, print_json
-from crcen.cli.wording import typed
+from crcen.cli.app import app, option_name, print_json, typed
 from crcen.exceptions import InvalidParameter
 
-__all__ = ["Listing", "add_command", "argument", "choice", "library", "option", "renamed", "share_of"]
+__all__ = ["Given", "Listing", "Result", "add_command", "argument", "choice", "is_stated", "library", "option"]
 
-Named = Callable[[str], inspect.Parameter]
+Named: TypeAlias = Callable[[str], inspect.Parameter]
+Kind: TypeAlias = Any  # the type of an option, also ``list[str]``
+Given: TypeAlias = dict[str, Any]  # values of options, by parameter
+
 # Parameters of files that a command writes.
 _WRITTEN = ("out", "onnx", "report", "state", "page", "json_out")
+
+
+class Result(Protocol):
+    """What a command returns; its text is ``str``."""
+
+    def to_dict(self) -> object:
+        """Plain values, ready for JSON."""
 
 
 @dataclass(frozen=True)
 class Listing:
     """A result of plain values and lines of text."""
 
-    values: Any
+    values: object
     lines: list[str]
 
-    def to_dict(self) -> Any:
+    def to_dict(self) -> object:
         """Plain values, ready for JSON."""
         return self.values
 
@@ -39,32 +49,32 @@ class Listing:
         return "\n".join(self.lines)
 
 
-def _parameter(name: str, kind: Any, default: Any, about: Any) -> inspect.Parameter:
-    annotation: Any = Annotated[kind | None if default is None else kind, about]
+def _parameter(name: str, kind: Kind, default: object, about: object) -> inspect.Parameter:
+    annotation: Kind = Annotated[kind | None if default is None else kind, about]
     value = inspect.Parameter.empty if default is ... else default
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=annotation)
 
 
-def option(kind: Any, help: str, *names: str, default: Any = None, panel: str | None = None, **how: Any) -> Named:
+def option(kind: Kind, help: str, *names: str, default: object = None, panel: str | None = None, **how: Any) -> Named:
     """An option; its parameter is the key of the table that it is in, and its name too unless names are given."""
-    empty: Any = {bool: False, list[str]: []}
 
     def named(name: str) -> inspect.Parameter:
-        flags = names or ((f"--{name.replace('_', '-')}",) if kind is bool else ())
+        flags = names or ((option_name(name),) if kind is bool else ())
+        empty: object = False if kind is bool else [] if kind == list[str] else None
         about = typer.Option(*flags, help=help, rich_help_panel=panel, **how)
-        return _parameter(name, kind, empty.get(kind, default) if default is None else default, about)
+        return _parameter(name, kind, empty if default is None else default, about)
 
     return named
 
 
-def argument(kind: Any, help: str, metavar: str | None = None, default: Any = ..., **how: Any) -> Named:
+def argument(kind: Kind, help: str, metavar: str | None = None, default: object = ...) -> Named:
     """A positional argument."""
-    return lambda name: _parameter(name, kind, default, typer.Argument(help=help, metavar=metavar, **how))
+    return lambda name: _parameter(name, kind, default, typer.Argument(help=help, metavar=metavar))
 
 
-def choice(*values: str) -> Any:
+def choice(*values: str) -> Kind:
     """The type of an option with these values."""
-    kind: Any = StrEnum
+    kind: Kind = StrEnum
     return kind("Choice", {value: value for value in values})
 
 
@@ -76,6 +86,40 @@ def renamed(old: str, new: str) -> Named:
             raise typer.BadParameter(f"it was renamed: use {new} {value}.")
 
     return option(str, "", old, hidden=True, callback=reject)
+
+
+def share(text: str) -> float:
+    """A share such as 1% or 0.01."""
+    number = text.strip()
+    try:
+        found = float(number.removesuffix("%")) / (100.0 if number.endswith("%") else 1.0)
+    except ValueError:
+        found = -1.0
+    if not 0.0 <= found < 1.0:
+        raise typer.BadParameter(f"must be a share such as 5% or 0.05: got {text!r}.")
+    return found
+
+
+def _prevalence(text: str) -> str | float | dict[str, float]:
+    """A share, "auto", or shares by class."""
+    try:
+        return text if text == "auto" else float(text)
+    except ValueError:
+        return _by_class([text], "must be a share, auto, or CLASS=SHARE,...")
+
+
+def _by_class(texts: list[str], allowed: str) -> dict[str, float]:
+    """CLASS=NUMBER pairs with commas between."""
+    found: dict[str, float] = {}
+    for part in ",".join(texts).split(","):
+        label, _, number = part.rpartition("=")
+        try:
+            found[label.strip()] = float(number)
+        except ValueError:
+            label = ""
+        if not label.strip():
+            raise typer.BadParameter(f"{allowed}: got {','.join(texts)!r}.")
+    return found
 
 
 _CAPACITY = "So many alarms: 200 of these rows, 20/day, 100/week, or 5/1000 rows."
@@ -132,6 +176,15 @@ _SETS: dict[str, dict[str, Named]] = {
         "rename_duplicates": _reading(bool, "Rename duplicate columns, x to x_2."),
     },
 }
+# Prices and goals of one number.
+_KINDS = {
+    "budget": "Budget",
+    "cost_ratio": "CostRatio",
+    "alpha": "Alpha",
+    "lam": "Lam",
+    "recall": "RecallAtLeast",
+    "precision": "PrecisionAtLeast",
+}
 # Single parameters that commands share.
 _SINGLE: dict[str, Named] = {
     "model": argument(Path, "File that `crcen fit` wrote."),
@@ -146,7 +199,7 @@ _SINGLE: dict[str, Named] = {
     "review": _price(str, "Two prices, such as 2,30: rows between them go to review.", metavar="LOW,HIGH"),
     "cost_column": _price(str, "Column with what a miss of that row costs."),
     "alarm_cost": _price(float, "What a false alarm costs, in the unit of --cost-column."),
-    "prevalence": option(str, _SHARES, metavar="SHARE|auto"),
+    "prevalence": option(str, _SHARES, metavar="SHARE|auto", parser=_prevalence),
     "weight": option(str, "Column that says how much each row counts, as survey weights do."),
     "clusters": option(str, "Column of rows that belong together, such as a patient: tests allow for it."),
     "audit_probability": option(
@@ -159,39 +212,21 @@ _SINGLE: dict[str, Named] = {
 def add_command(
     name: str,
     about: str,
-    function: str | Callable[..., Any],
+    function: str | Callable[..., Result | None],
     parameters: Mapping[str, Named],
     shared: str = "",
     *,
-    examples: tuple[str, ...] = (),
+    examples: tuple[str, ...],
     panel: str | None = None,
     has_json: bool = True,
     exit_code: Callable[[Any], int] = lambda result: 0,
     interrupted: str = "nothing was written",
 ) -> None:
-    """Register a command.
+    """Register a command that calls ``function`` (see `library`) and prints its result.
 
-    Parameters
-    ----------
-    name, about : str
-        The command and its help.
-    function : str or callable
-        What it calls: a function of `crcen` by name, or one that takes the parameters and returns a result to print.
-    parameters : mapping of str to option or argument
-        Its own parameters.
-    shared : str
-        Shared parameters, or sets of them. The function gets parameters of the library: ``read`` of "read";
-        ``weighting`` of "price", "goal", "guarantee" and "weighting", which also gives ``costs``.
-    examples : tuple of str
-        Shown below the help, without the name of the program.
-    panel : str, optional
-        Of the list of commands.
-    has_json : bool
-        Whether --json prints the result as JSON.
-    exit_code : callable
-        Exit code of a result.
-    interrupted : str
-        What is said after Ctrl-C.
+    ``shared`` names shared parameters, or sets of them. The function gets parameters of the library: ``read`` of
+    "read"; ``weighting`` of "price", "goal", "guarantee" and "weighting", which also gives ``costs``. ``interrupted``
+    is printed after Ctrl-C.
     """
     sets = shared.split()
     options = {key: make for one in sets for key, make in (_SETS.get(one) or {one: _SINGLE[one]}).items()}
@@ -224,175 +259,124 @@ def add_command(
     app.command(name, rich_help_panel=panel, epilog=f"Example{'s' * (len(examples) > 1)}:  {shown}")(run)
 
 
-def library(name: str) -> Callable[..., Any]:
-    """A function of the library, with a progress bar if stderr is a terminal."""
-    import crcen
-
-    function = getattr(crcen, name)
+def library(name: str) -> Callable[..., Result]:
+    """A function of `crcen`, or of one of its modules (``commands.demo.demo``); stderr as a terminal shows progress."""
+    module, _, short = f"crcen.{name}".rpartition(".")
+    function = getattr(import_module(module), short)
     has_progress = "verbose" in inspect.signature(function).parameters
     return partial(function, verbose=int(sys.stderr.isatty())) if has_progress else function
 
 
-def _parameters(given: dict[str, Any], names: list[str]) -> dict[str, Any]:
+def _show(result: Result, as_json: bool, written: list[Path | str | None], details: bool | None) -> None:
+    """Print a result, with its details if asked for; to standard error if standard output took a written file."""
+    is_taken = any(path is not None and is_standard_output(path) for path in written)
+    if as_json:
+        print_json(result.to_dict(), err=is_taken)
+    else:
+        text = f"{result}\n\n{result.details()}" if details and hasattr(result, "details") else str(result)
+        typer.echo("\n".join(map(printable, text.split("\n"))), err=is_taken)
+
+
+# -- from options to parameters --------------------------------------------------------------------------------------
+
+
+def is_stated(value: object) -> bool:
+    """Whether an option was given."""
+    return value is not None and value is not False and value != []
+
+
+def _parameters(given: Given, names: list[str]) -> Given:
     """Values of shared options as parameters of the library."""
     columns = _SETS["columns"] if "columns" in names else ()
     found = {name: given[name] for name in [*names, *columns] if name in given and name != "weighting"}
     if "review" in found:
         found["review"] = _two_prices(found["review"])
-    if "prevalence" in found:
-        found["prevalence"] = _class_shares(found["prevalence"])
     if "audit_probability" in given and given.get("confidence") is not None:  # also of the bound on recall by audits
         found["confidence"] = given["confidence"]
         if given["audit_probability"] is not None and given["recall"] is given["precision"] is None:
             given["confidence"] = None
     if {"price", "weighting"} & {*names}:
-        found["weighting"] = _stated(given)
+        found["weighting"] = _stated_weighting(given)
     if "weighting" in names:
         found["costs"] = given["costs"]
     if "read" in names:
-        stated = {name: given[name] for name in _SETS["read"] if _is_stated(given[name])}
+        stated = {name: given[name] for name in _SETS["read"] if is_stated(given[name])}
         import crcen
 
         found["read"] = crcen.ReadOptions(**stated) if stated else None
     return found
 
 
-def _is_stated(value: object) -> bool:
-    return value is not None and value is not False and value != []
-
-
-def _show(result: Any, as_json: bool, written: list[Path | str | None], details: bool | None) -> None:
-    """Print a result, with its details if asked for; to standard error if standard output took a written file."""
-    is_taken = any(path is not None and is_standard_output(path) for path in written)
-    if as_json:
-        print_json(result.to_dict(), err=is_taken)
-    else:
-        text = f"{result}\n\n{result.details()}" if details else str(result)
-        typer.echo("\n".join(map(printable, text.split("\n"))), err=is_taken)
-
-
-def _made(kind: Callable[..., object], option: str, *values: object, **named: object) -> object:
-    """A price or goal of an option; errors name the option instead of the class."""
-    shown = " ".join([option, ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)])
-    try:
-        return typed(kind(*values, **named), shown)
-    except InvalidParameter as error:
-        raise InvalidParameter(str(error).replace(kind.__name__, option, 1)) from error
-
-
-def share_of(text: str, option: str) -> float:
-    """A share such as 1% or 0.01, from an option."""
-    number = text.strip()
-    try:
-        found = float(number.removesuffix("%")) / (100.0 if number.endswith("%") else 1.0)
-    except ValueError:
-        found = -1.0
-    if not 0.0 <= found < 1.0:
-        raise InvalidParameter(f"{option} must be a share such as 5% or 0.05: got {text!r}.")
-    return found
-
-
-def _stated(given: dict[str, Any]) -> Any:
+def _stated_weighting(given: Given) -> object:
     """The one price, goal or weighting that was stated, or None; "none" is the text, since labels are not known yet."""
-    options = {f"--{name.replace('_', '-')}": value for name, value in given.items() if _is_stated(value)}
-    prices = [name for name in options if name[2:].replace("-", "_") in _SETS["price"]]
-    goals = [name for name in options if name[2:] in _SETS["goal"]]
-    if len(goals + prices) > 1:
-        both = " and ".join(goals + prices)
-        if goals:
-            raise typer.BadParameter(f"{both} both say where alarms begin: give one of them.")
-        raise typer.BadParameter(f"{', '.join(prices)} are names of one number: give one of them.")
-    if "--confidence" in options and not {"--recall", "--precision"} & {*goals}:
-        raise typer.BadParameter("--confidence must go with --recall or --precision, which it guarantees.")
-    weighting = given.get("weighting")
-    stated = [*["a price or goal"] * bool(prices or goals), *["--weighting"] * bool(weighting)]
-    stated += ["--costs"] if given.get("costs") is not None else []
+    prices, goals, by_class = (
+        [name for name in _SETS[one] if is_stated(given.get(name))] for one in ("price", "goal", "weighting")
+    )
+    stated = [option_name(name) for name in (*goals, *prices, *by_class)]
     if len(stated) > 1:
-        raise typer.BadParameter(f"{' and '.join(stated)} both say what mistakes are worth: give one of them.")
-    if weighting:
-        return _weighting(weighting)
+        both = " and ".join(stated)
+        why = "both say what mistakes are worth" if by_class else "both say where alarms begin"
+        why = why if by_class or goals else "are names of one number"
+        raise typer.BadParameter(f"{both} {why}: give one of them.")
+    if given.get("confidence") is not None and not {"recall", "precision"} & {*goals}:
+        raise typer.BadParameter("--confidence must go with --recall or --precision, which it guarantees.")
+    if given.get("weighting"):
+        return _weighting(given["weighting"])
     if not prices and not goals:
         return None
-    name = (prices or goals)[0]
-    return _capacity(given["capacity"]) if name == "--capacity" else _price_or_goal(name, options[name], given)
-
-
-def _price_or_goal(name: str, value: float, given: dict[str, Any]) -> Any:
-    """The price or goal of an option."""
-    if name == "--balanced":
+    (name,) = (*prices, *goals)
+    value = given[name]
+    if name == "balanced":
         return "balanced"
-    if name == "--lam" and not 0.0 < value < 1.0:
+    if name == "capacity":
+        return _capacity(value)
+    if name == "lam" and not 0.0 < value < 1.0:
         others = f"--alpha {value:g} or --cost-ratio {value:g}" if value > 1.0 else "--lam 0.5"
         hint = "--lam 0.5 or --balanced" if value == 1.0 else others
         raise InvalidParameter(f"--lam must lie strictly between 0 and 1, got {value:g}: did you mean {hint}?")
+    return _made(_KINDS[name], name, value, **({"confidence": given.get("confidence")} if goals else {}))
+
+
+def _made(kind: str, name: str, *values: object, **named: object) -> object:
+    """A price or goal of `crcen` that an option states; errors name the option instead of the class."""
     import crcen
 
-    kinds = {"--budget": crcen.Budget, "--cost-ratio": crcen.CostRatio, "--alpha": crcen.Alpha, "--lam": crcen.Lam}
-    if name in kinds:
-        return _made(kinds[name], name, value)
-    goal = crcen.RecallAtLeast if name == "--recall" else crcen.PrecisionAtLeast
-    return _made(goal, name, value, confidence=given.get("confidence"))
+    option = option_name(name)
+    shown = ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
+    try:
+        return typed(getattr(crcen, kind)(*values, **named), f"{option} {shown}")
+    except InvalidParameter as error:
+        raise InvalidParameter(str(error).replace(kind, option, 1)) from error
 
 
-def _capacity(text: str) -> Any:
+def _capacity(text: str) -> object:
     """A number of alarms in total, per day, per week or per number of rows."""
-    import crcen
-
     number, _, per = text.replace(",", "").partition("/")
     period: str | int | None = per.strip() or None
     try:
+        alarms = int(number)
         if period is not None and period not in ("day", "week"):
             period = int(period)
-        alarms = int(number)
     except ValueError:
         raise typer.BadParameter(
             f"--capacity must be a number of alarms, such as 200, 20/day, 100/week or 5/1000: got {text!r}."
         ) from None
-    return _made(crcen.Capacity, "--capacity", alarms, per=period)
+    return _made("Capacity", "capacity", alarms, per=period)
 
 
-def _two_prices(text: str | None) -> Any:
+def _two_prices(text: str | None) -> object:
     """The two prices of --review, or None."""
     if text is None:
         return None
-    import crcen
-
     try:
         low, high = map(float, text.split(","))
     except ValueError:
         raise typer.BadParameter(f"--review must be two prices, such as 2,30: got {text!r}.") from None
-    return _made(crcen.Review, "--review", low, high)
-
-
-def _class_shares(text: str | None) -> str | float | dict[str, float] | None:
-    """The value of --prevalence: a share, "auto", a dict of shares, or None."""
-    if text is None or text == "auto":
-        return text
-    try:
-        return float(text)
-    except ValueError:
-        return _by_class(text.split(","), "--prevalence must be a share, auto, or CLASS=SHARE,...", text)
+    return _made("Review", "review", low, high)
 
 
 def _weighting(texts: list[str]) -> str | dict[str, float]:
     """The value of --weighting: "balanced", "none", or class weights."""
     if len(texts) == 1 and texts[0].strip().lower() in ("balanced", "none"):
         return texts[0].strip().lower()
-    parts = [one for text in texts for one in text.split(",")]
-    allowed = "--weighting must be balanced, none, or CLASS=WEIGHT with commas between, such as fine=1,worn=5,broken=40"
-    return _by_class(parts, allowed, ",".join(texts))
-
-
-def _by_class(parts: list[str], allowed: str, text: str) -> dict[str, float]:
-    """CLASS=NUMBER pairs."""
-    found: dict[str, float] = {}
-    for part in parts:
-        label, mark, number = part.rpartition("=")
-        try:
-            value = float(number)
-        except ValueError:
-            mark = ""
-        if not mark or not label.strip():
-            raise typer.BadParameter(f"{allowed}: got {text!r}.")
-        found[label.strip()] = value
-    return found
+    return _by_class(texts, "--weighting must be balanced, none, or CLASS=WEIGHT,... such as fine=1,worn=5,broken=40")

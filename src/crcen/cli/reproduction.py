@@ -5,11 +5,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from crcen.cli.options import Listing, add_command, argument, choice, option
+from crcen.cli.options import Given, Listing, add_command, argument, choice, option
 
 # What concerns the paper is listed after what an analyst needs.
 _add = partial(add_command, panel="Research: the paper")
-_FOLDER: dict[str, Any] = {"exists": True, "file_okay": False}  # a mistyped path is a usage error
+_FOLDER: Given = {"exists": True, "file_okay": False}  # a mistyped path is a usage error
 
 
 def _datasets(data_home: Path | None) -> Listing:
@@ -39,10 +39,10 @@ def _methods() -> Listing:
     return Listing(values, lines)
 
 
-def _reproduce(artefact: str, **given: Any) -> Listing:
+def _reproduce(**given: Any) -> Listing:
     from crcen.paper.reproduce import reproduce
 
-    run = reproduce(artefact, **given)
+    run = reproduce(**given)
     values = {"folder": str(run.folder), "texts": list(run.texts)}
     return Listing(values, [*run.texts, f"Written to {run.folder}"])
 

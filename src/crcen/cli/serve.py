@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from crcen.cli.options import add_command, argument, option, share_of
+from crcen.cli.options import add_command, argument, option, share
 
 _log, _limit, _access = (partial(option, panel=panel) for panel in ("Decision log", "Limits", "Access"))
 
@@ -18,7 +18,7 @@ def _serve(
     workers: int,
     token: str | None,
     token_file: Path | None,
-    audit: str | None,
+    audit: float | None,
     log_size: int,
     max_megabytes: int,
     **settings: Any,
@@ -34,7 +34,7 @@ def _serve(
         raise typer.BadParameter("--token and --token-file both state the token: give one of them.")
     if token_file is not None:
         token = token_file.read_text(encoding="utf-8").strip()
-    settings |= {"audit": 0.0 if audit is None else share_of(audit, "--audit"), "token": token or None}
+    settings |= {"audit": audit or 0.0, "token": token or None}
     settings |= {"log_bytes": log_size * 1_000_000, "max_bytes": max_megabytes * 1_000_000}
 
     def started(address: str) -> None:
@@ -72,7 +72,7 @@ add_command(
         "log": _log(Path, "File for a line of JSON for each decision."),
         "log_inputs": _log(bool, "Log inputs instead of their hash, to compare columns with training."),
         "log_size": _log(int, "Megabytes after which a new file is begun.", default=100, min=1),
-        "audit": _log(str, "Share of rows without an alarm to draw for checks, such as 1%."),
+        "audit": _log(str, "Share of rows without an alarm to draw for checks, such as 1%.", parser=share),
         "default_action": _log(
             str, "Decision that is no alarm, for --audit of several classes; default the commonest class."
         ),

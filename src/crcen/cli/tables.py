@@ -1,99 +1,40 @@
 """`crcen look`, `split` and `fit`: from a file to a model."""
 
+import inspect
 import re
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import typer
 
-from crcen.cli.options import add_command, choice, library, option, renamed, share_of
+from crcen.cli.app import option_name
+from crcen.cli.options import Result, add_command, choice, is_stated, library, option, renamed, share
 
-# Goals that only a fit in memory meets: class → option.
-_GOALS = {"Capacity": "--capacity", "RecallAtLeast": "--recall", "PrecisionAtLeast": "--precision"}
 _large = partial(option, panel="Large data")
 
 
-def bytes_of(text: str) -> int:
+def _bytes(text: str) -> int:
     """A size such as 4GB or 500MB in bytes."""
-    found = re.fullmatch(r"\s*([0-9.]+)\s*([KMGT]?)B?\s*", text.upper())
-    try:
-        if found is None:
-            raise ValueError
-        return int(float(found[1]) * 1000 ** " KMGT".index(found[2] or " "))
-    except ValueError:
-        raise typer.BadParameter(f"--memory must be a size such as 4GB or 500MB: got {text!r}.") from None
+    found = re.fullmatch(r"\s*(\d+\.?\d*)\s*([KMGT]?)B?\s*", text.upper())
+    if found is None:
+        raise typer.BadParameter(f"must be a size such as 4GB or 500MB: got {text!r}.")
+    return int(float(found[1]) * 1000 ** " KMGT".index(found[2] or " "))
 
 
-def check_engine(engine: str, in_memory: dict[str, Any], on_ray: dict[str, Any], on_files: dict[str, Any]) -> None:
-    """Reject options that this engine would ignore."""
-    ignored = {"table": on_ray | on_files, "stream": in_memory | on_ray, "ray": in_memory}
-    for name, value in ignored[engine].items():
-        if value is None:
-            continue
-        if name in in_memory:
-            raise typer.BadParameter(f"{name} is for tables in memory, not for --engine {engine}.")
-        use = "--engine ray" if name in on_ray else "--engine stream or --engine ray"
-        raise typer.BadParameter(f"{name} is for {use}, and does nothing with --engine {engine}.")
-
-
-def _one_split(given: dict[str, Any], purpose: str) -> None:
-    if given["clusters"] is not None and given["time"] is not None:
-        raise typer.BadParameter(f"--clusters and --time are two ways to {purpose}: give one of them.")
-
-
-def _split(**given: Any) -> Any:
-    _one_split(given, "split")
-    return library("split_table")(**given)
-
-
-def _fit(
-    engine: str,
-    quick: bool,
-    no_fingerprint: bool,
-    details: bool,
-    hold_out: str | None,
-    memory: str | None,
-    **given: Any,
-) -> Any:
-    _one_split(given, "validate")
-    effort, learner = given.pop("effort"), given["learner"]
-    if quick and effort not in (None, "quick"):
-        raise typer.BadParameter(f"--quick is --effort quick: got --effort {effort} as well.")
-    effort = "quick" if quick else effort
-    if effort == "quick" and learner is not None:
-        raise typer.BadParameter("--effort quick is one network, and --learner a search: give one of them.")
-    given["weighting"] = "balanced" if given["weighting"] is None else given["weighting"]
-    in_memory = {
-        f"--{name.replace('_', '-')}": given[name] for name in ("time", "onnx", "time_limit", "weight", "report")
-    }
-    in_memory |= {"--effort": effort, "--details": details or None, "--audited": given["audit_probability"]}
-    in_memory |= {"--selected-by": given["selected_by"]}
-    in_memory |= {_GOALS[type(one).__name__]: one for one in [given["weighting"]] if type(one).__name__ in _GOALS}
-    on_files = {name: given.pop(name) for name in ("epochs", "storage")}
-    shown = {**{f"--{name}": value for name, value in on_files.items()}, "--hold-out": hold_out, "--memory": memory}
-    workers = given.pop("workers")
-    check_engine(engine, in_memory, {"--workers": workers}, shown)
-    given["fingerprint"] = not no_fingerprint
-    if engine == "table":
-        return library("fit_table")(effort=effort or "standard", **given)
-    if learner in ("trees", "forest"):
-        raise typer.BadParameter(f"--learner {learner} is for tables in memory, not for --engine {engine}.")
-    from crcen.commands.prices import stated_weighting
-
-    stated, costs, target = given.pop("weighting"), given.pop("costs"), given["target"]
-    for name in ("time", "onnx", "time_limit", "weight", "report", "audit_probability", "selected_by"):
-        del given[name]
-    return library("fit_files")(
-        engine=engine,
-        weighting=lambda classes: stated_weighting(stated, costs, classes, target),
-        hold_out=0.05 if hold_out is None else share_of(hold_out, "--hold-out"),
-        memory=None if memory is None else bytes_of(memory),
-        epochs=5 if on_files["epochs"] is None else on_files["epochs"],
-        workers=2 if workers is None else workers,
-        storage=on_files["storage"],
-        **given,
-    )
+def _fit(engine: str, quick: bool, no_fingerprint: bool, details: bool, **given: object) -> Result:
+    stated = {name: value for name, value in given.items() if is_stated(value)}
+    if quick and stated.setdefault("effort", "quick") != "quick":
+        raise typer.BadParameter(f"--quick is --effort quick: got --effort {stated['effort']} as well.")
+    function = library("fit_table" if engine == "table" else "fit_files")
+    accepted = {*inspect.signature(function).parameters, *["details"] * (engine == "table")}
+    for name in [*stated, *["details"] * details]:
+        if name not in accepted or (name == "workers" and engine != "ray"):
+            large = "--engine ray" if name == "workers" else "--engine stream or --engine ray"
+            use = large if name in ("workers", "epochs", "hold_out", "memory", "storage") else "tables in memory"
+            raise typer.BadParameter(f"{option_name(name)} is for {use}, not for --engine {engine}.")
+    if engine != "table":
+        stated["engine"] = engine
+    return function(fingerprint=not no_fingerprint, **stated)
 
 
 _TARGET = option(str, "Column with the label.", default=...)
@@ -113,7 +54,7 @@ add_command(
 add_command(
     "split",
     "Split a file into training rows and test rows.",
-    _split,
+    "split_table",
     {
         "target": _TARGET,
         "test": option(float, "Share of test rows, between 0 and 1.", default=0.25),
@@ -160,8 +101,8 @@ add_command(
         ),
         "workers": _large(int, "Workers of --engine ray; default 2."),
         "epochs": _large(int, "Passes over the rows, with --engine stream or ray; default 5."),
-        "hold_out": _large(str, "Share of rows held out of training, such as 5%; default 5%."),
-        "memory": _large(str, "Memory for the rows of the trees, such as 4GB."),
+        "hold_out": _large(str, "Share of rows held out of training, such as 5%; default 5%.", parser=share),
+        "memory": _large(str, "Memory for the rows of the trees, such as 4GB.", parser=_bytes),
         "storage": _large(str, "Folder for checkpoints and scratch files."),
     },
     "data random_state columns price goal weighting weight audit_probability read",

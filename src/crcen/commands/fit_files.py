@@ -27,8 +27,18 @@ from crcen._support.text import listed
 from crcen._support.values import json_value
 from crcen.commands.evaluate import TableEvaluation, evaluate_table
 from crcen.commands.fit import FittedTable
-from crcen.commands.inputs import Data, Label, check_column, class_labels, missing_note, remember, role_columns
-from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
+from crcen.commands.inputs import (
+    Data,
+    Label,
+    check_column,
+    class_labels,
+    missing_note,
+    remember,
+    require,
+    role_columns,
+)
+from crcen.commands.prices import Costs, Weighting, stated_weighting
+from crcen.exceptions import DataUnavailable, InvalidInput
 from crcen.files.model_file import save
 from crcen.models.classifier import CRCENClassifier
 from crcen.scale.committee import stack_members
@@ -55,6 +65,7 @@ from crcen.tables.options import ReadOptions
 from crcen.tables.parquet import dataset_of, index_columns, kind_of
 from crcen.tables.profile import held_out_sums, profile_of, training_scores, typical_table
 from crcen.tables.reading import Table, open_table
+from crcen.theory.goals import ThresholdGoal
 from crcen.training.planner import free_memory
 from crcen.training.threads import usable_cores
 
@@ -117,7 +128,8 @@ def fit_files(
     target: str,
     engine: str = "stream",
     positive: Label | None = None,
-    weighting: Any = "balanced",
+    weighting: Weighting = "balanced",
+    costs: Costs = None,
     drop: Sequence[str] = (),
     keep: Sequence[str] = (),
     categorical: Sequence[str] = (),
@@ -150,8 +162,8 @@ def fit_files(
         As in `crcen.fit_table`.
     engine : {"stream", "ray"}
         In this process (`crcen.fit_stream`), or on a Ray cluster (`crcen.fit_ray`), after columns are encoded here.
-    weighting
-        As in `crcen.CRCENClassifier`, or a function that makes one from the list of labels.
+    weighting, costs
+        As in `crcen.fit_table`, without goals.
     hold_out : float, default=0.05
         Share of rows held out, at most one half; 0 for none, and then a network alone.
     learner : {"committee", "networks"}, optional
@@ -171,8 +183,9 @@ def fit_files(
     FilesFit
         The model and its evidence on held-out rows.
     """
-    if engine not in ENGINES:
-        raise InvalidParameter(f"engine must be one of {', '.join(ENGINES)}: got {engine!r}.", parameter="engine")
+    goal = isinstance(weighting, ThresholdGoal)
+    require(engine in ENGINES, f"engine must be one of {', '.join(ENGINES)}: got {engine!r}.", "engine")
+    require(not goal, f"{weighting!r} is for tables in memory, not for engine={engine}: state a price.", "engine")
     learner = _checked_learner(learner, hold_out, memory)
     if out is not None:
         check_writable(out, data)
@@ -181,39 +194,40 @@ def fit_files(
     check_column(target, table.columns, "the target", table.name)
     role_columns(table, target, {"clusters": clusters})
     seed = int(random_state or 0)
+    named: dict[str, tuple[str, ...]] = {
+        "drop": tuple(drop),
+        "keep": tuple(keep),
+        "categorical": tuple(categorical),
+    }
     index = index_columns(table.schema) if table.kind == "parquet" else []
-    named: dict[str, Any] = {"drop": tuple(drop), "keep": tuple(keep), "categorical": tuple(categorical)}
-    dropped = _left_out(table, target, named, index)
+    dropped = _left_out(table, named, index)
     if clusters is not None:
         dropped[clusters] = "keeps rows of a cluster together"
+    dropped.pop(target, None)
     names = tuple(name for name in table.columns if name != target and name not in dropped)
-    if not names:
-        raise InvalidInput(f"{table.name} holds no column but {target} to learn from.")
+    require(names, f"{table.name} holds no column but {target} to learn from.", error=InvalidInput)
     survey = TableSurvey(names, target, frozenset(categorical), seed, SAMPLE_ROWS)
     with progress_bar("reading the table", visible=bool(verbose)) as show:
         survey_table(table, survey, show)
-    labels, positive, notes = class_labels(survey.labels, target, positive, table.name)
-    if callable(weighting):
-        weighting = weighting(sorted(set(labels.values())))
-    learned = learn_columns(
-        survey, keep=keep, categorical=categorical, declared=_columns_of_type(table, pa.types.is_dictionary), seed=seed
-    )
-    notes = [*table.notes, *notes]
+    labels, positive, found = class_labels(survey.labels, target, positive, table.name)
+    price = stated_weighting(weighting, costs, sorted(set(labels.values())), target)
+    declared = _columns_of_type(table, pa.types.is_dictionary)
+    learned = learn_columns(survey, keep=keep, categorical=categorical, declared=declared, seed=seed)
+    notes = [*table.notes, *found]
     notes += [f"{name} was the index of a pandas data frame and is left out" for name in index if name in dropped]
-    if survey.n_unlabelled:
-        notes.append(missing_note(survey.n_unlabelled, target))
+    notes += [missing_note(survey.n_unlabelled, target)] if survey.n_unlabelled else []
     settings = {"epochs": epochs, "pos_label": positive, "random_state": random_state, "verbose": verbose, **parameters}
     sample = survey.sample.frame
     encoded_sample = _encoded(learned.used, sample)
     hashes = FingerprintOfAll(learned.used, sample, encoded_sample)
     held_out = HeldOutRows(hold_out, hold_out / 2 if learner == "committee" else 0.0, clusters, seed)
-    with _alone(storage), _rows(table, learned, survey, labels, storage, verbose, hashes, held_out) as source:
+    with _alone(_folder(storage)), _rows(table, learned, survey, labels, storage, verbose, hashes, held_out) as source:
         if engine == "ray":
             settings |= {"workers": workers, "storage": storage}
-            network = fit_ray(source, target, weighting, **settings)
+            network = fit_ray(source, target, price, **settings)
         else:
             checkpoint = None if storage is None else Path(storage) / "stream.checkpoint"
-            network = fit_stream(source, target, weighting, checkpoint=checkpoint, **settings)
+            network = fit_stream(source, target, price, checkpoint=checkpoint, **settings)
         estimator: Any = network
         if learner == "committee":
             stacking = held_out.stacking.frame if held_out.stacking.n_seen else sample.assign(**{target: None})[:0]
@@ -270,26 +284,21 @@ def fit_files(
 def _checked_learner(learner: str | None, hold_out: float, memory: int | None) -> str:
     """The learner; shares and sizes that are not possible are rejected."""
     is_share = isinstance(hold_out, int | float) and not isinstance(hold_out, bool) and 0.0 <= hold_out <= 0.5
-    found = learner or ("committee" if hold_out else "networks")
     is_size = memory is None or (isinstance(memory, int) and not isinstance(memory, bool) and memory >= 1)
-    for is_right, parameter, message in (
-        (is_share, "hold_out", f"hold_out must be a share between 0 and 0.5, such as 0.05 or 5%: got {hold_out!r}."),
-        (found in LEARNERS, "learner", f"learner must be one of {', '.join(LEARNERS)} for files: got {learner!r}."),
-        (found == "networks" or hold_out, "hold_out", "a committee is combined on held-out rows: got hold_out=0."),
-        (
-            memory is None or found == "committee",
-            ("memory", "learner"),
-            "memory must go with the trees of a committee: got learner='networks'.",
-        ),
-        (is_size, "memory", f"memory must be a number of bytes above 0: got {memory!r}."),
-    ):
-        if not is_right:
-            raise InvalidParameter(message, parameter=parameter)
+    found = learner or ("committee" if hold_out else "networks")
+    is_committee = found == "committee"
+    require(is_share, f"hold_out must be a share between 0 and 0.5, such as 0.05 or 5%: got {hold_out!r}.", "hold_out")
+    allowed = f"learner must be one of {', '.join(LEARNERS)} for files"
+    require(found in LEARNERS, f"{allowed}: got {learner!r}.", "learner")
+    require(hold_out or not is_committee, "a committee is combined on held-out rows: got hold_out=0.", "hold_out")
+    together = "memory must go with the trees of a committee: got learner='networks'."
+    require(memory is None or is_committee, together, "memory", "learner")
+    require(is_size, f"memory must be a number of bytes above 0: got {memory!r}.", "memory")
     return found
 
 
 def _evidence(
-    model: TableClassifier, held_out: HeldOutRows, labels: Mapping[Any, Any], target: str, notes: list[str]
+    model: TableClassifier, held_out: HeldOutRows, labels: Mapping[object, Label], target: str, notes: list[str]
 ) -> TableEvaluation | None:
     """The evaluation on held-out rows that were used for nothing else; None if a class is missing there."""
     if not held_out.evidence.n_seen:
@@ -323,7 +332,7 @@ def _grown_trees(
     verbose: int,
 ) -> GrownTrees:
     """Trees on the training rows, stopped by held-out rows; with a storage folder they continue from its checkpoint."""
-    folder = None if storage is None or "://" in str(storage) else Path(storage)
+    folder = _folder(storage)
     about = repr((source.fingerprint, plan.seed, plan.share, plan.setting, plan.limits))
     fingerprint = hashlib.sha256(about.encode()).hexdigest()
     title = f"growing trees ({plan.n_bytes / 1e6:,.0f} MB)"
@@ -338,35 +347,38 @@ def _grown_trees(
     return grown
 
 
-def _columns_of_type(table: Table, is_type: Callable[[Any], bool]) -> list[str]:
+def _columns_of_type(table: Table, is_type: Callable[[pa.DataType], bool]) -> list[str]:
     """Columns whose type in the source is such, as far as the source declares types."""
     return [] if table.schema is None else [one.name for one in table.schema if is_type(one.type)]
 
 
-def _left_out(table: Table, target: str, named: Mapping[str, Sequence[str]], index: Sequence[str]) -> dict[str, str]:
+def _left_out(table: Table, named: Mapping[str, Sequence[str]], index: Sequence[str]) -> dict[str, str]:
     """Columns that are left out unread, and why; ``named`` are those to drop, to keep and to take as categories."""
     for what, names in named.items():
         for name in names:
             check_column(name, table.columns, what, table.name)
     index = [name for name in index if name not in {*named["keep"], *named["categorical"]}]
-    reasons = {
+    return {
         **dict.fromkeys(_columns_of_type(table, pa.types.is_nested), "holds lists or records, not single values"),
         **dict.fromkeys(index, "the index of a pandas data frame"),
         **dict.fromkeys(named["drop"], "asked for"),
     }
-    reasons.pop(target, None)
-    return reasons
 
 
-def _alone(storage: str | Path | None) -> AbstractContextManager[None]:
-    """Keep other fits from the same folder, unless it is an address."""
-    if storage is None or "://" in str(storage):
+def _folder(storage: str | Path | None) -> Path | None:
+    """The storage folder, unless it is an address."""
+    return None if storage is None or "://" in str(storage) else Path(storage)
+
+
+def _alone(folder: Path | None) -> AbstractContextManager[None]:
+    """Keep other fits from the same folder."""
+    if folder is None:
         return nullcontext()
     try:
-        Path(storage).mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DataUnavailable(f"nothing can be kept in {storage}: {error.strerror}.") from error
-    return exclusive_lock(storage, instead="give another storage folder")
+        raise DataUnavailable(f"nothing can be kept in {folder}: {error.strerror}.") from error
+    return exclusive_lock(folder, instead="give another storage folder")
 
 
 @contextmanager
@@ -374,7 +386,7 @@ def _rows(
     table: Table,
     learned: LearnedColumns,
     survey: TableSurvey,
-    labels: Mapping[Any, Any],
+    labels: Mapping[object, Label],
     storage: str | Path | None,
     verbose: int,
     hashes: FingerprintOfAll,
@@ -400,12 +412,8 @@ def _rows(
             hashes.add_chunks(block)
         yield source
         return
-    if storage is not None and "://" in str(storage):
-        kept = "since its encoded rows are kept there"
-        raise InvalidParameter(
-            f"storage must be a folder for a table that is not all numbers, {kept}: got {storage!r}.",
-            parameter="storage",
-        )
+    needed = "storage must be a folder for a table that is not all numbers, since its encoded rows are kept there"
+    require(storage is None or _folder(storage) is not None, f"{needed}: got {storage!r}.", "storage")
 
     def use(frame: pd.DataFrame, X: NDArray[np.float64], number: int) -> NDArray[np.bool_]:
         kept = held_out.split(frame, X, number, table.parts[number].name)
@@ -414,23 +422,20 @@ def _rows(
         return kept
 
     also = [] if held_out.clusters is None else [held_out.clusters]
-    with scratch_folder(None if storage is None else Path(storage), "rows") as folder:
+    with scratch_folder(_folder(storage), "rows") as folder:
         with progress_bar("encoding the rows", visible=bool(verbose)) as show:
             unreadable = write_encoded(table, learned.used, survey.target, labels, folder, use, show, also)
         for name, number in unreadable.items():
-            learned.notes.append(f"{number:,} cells of {name} are not of its kind and were taken as missing")
+            learned.notes.append(f"cells of {name} that are not of its kind were taken as missing: {number:,}")
         yield EncodedRows(folder, learned.used)
 
 
 @contextmanager
 def scratch_folder(storage: Path | None, name: str) -> Iterator[Path]:
     """A folder for as long as it is in use, under the storage folder if there is one."""
-    if storage is None:
-        folder = Path(tempfile.mkdtemp(prefix=f"crcen-{name}-"))
-    else:
-        folder = storage / name
-        shutil.rmtree(folder, ignore_errors=True)  # of a killed fit
-        folder.mkdir(parents=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"crcen-{name}-")) if storage is None else storage / name
+    shutil.rmtree(folder, ignore_errors=True)  # of a killed fit
+    folder.mkdir(parents=True)
     try:
         yield folder
     finally:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from crcen import InvalidInput, InvalidParameter, load
+from crcen import CrcenError, InvalidInput, InvalidParameter, load
 from crcen._support.text import closest, listed, plural
 from crcen._support.values import label_key, plain_labels, rest_of
 from crcen.tables.columns import as_dates, as_text
@@ -52,6 +52,12 @@ class FittedModel(Protocol):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Decisions."""
+
+
+def require(is_right: object, message: str, *parameters: str, error: type[CrcenError] = InvalidParameter) -> None:
+    """Raise an error with this message, which names these parameters, unless a condition holds."""
+    if not is_right:
+        raise error(message, parameter=parameters)
 
 
 def source_of(
