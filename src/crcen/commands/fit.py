@@ -20,7 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedGroupKFold
 
 import crcen
-from crcen import CommitteeClassifier, CRCENClassifierCV, InvalidInput, InvalidParameter, TableClassifier, TimeSplit
+from crcen import CommitteeClassifier, CRCENClassifierCV, InvalidInput, TableClassifier, TimeSplit
 from crcen._support.extras import renamed
 from crcen._support.files import check_writable
 from crcen._support.progress import busy, logged
@@ -28,12 +28,13 @@ from crcen._support.text import listed, plural
 from crcen._support.values import attributes, json_value
 from crcen.commands import inputs, prices
 from crcen.commands.export import check_exportable
-from crcen.commands.inputs import Data, FittedModel, Label, Rows
+from crcen.commands.inputs import Data, FittedModel, Label, Rows, require
 from crcen.commands.prices import Costs, Weighting
 from crcen.exceptions import TrainingFailed
 from crcen.report.quality import METRICS, RowMetrics, count_sentence, count_values, measured_text, of_no_use, too_good
 from crcen.tables.leaks import Signs, find_signs
 from crcen.tables.options import ReadOptions
+from crcen.theory.checks import check_whole_number
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.intervals import Interval
 from crcen.theory.limits import is_nearly_separated
@@ -63,12 +64,11 @@ _ROLES = {
 }
 
 
-@dataclass(frozen=True)
-class AlarmShares:
-    """Alarms per 1,000 rows: of rows held out once by the folds' models and by the saved model, and of all rows."""
+class AlarmShares(NamedTuple):
+    """Shares of alarms: of rows held out once by the folds' models and by the saved model, and of all rows."""
 
     folds: float
-    saved: float
+    saved_model: float
     training: float
     differ: bool  # the first two, beyond noise
 
@@ -84,21 +84,15 @@ class AlarmShares:
     def notes(self) -> list[str]:
         """A sentence where they differ."""
         sentence = (
-            f"the saved model raises {1000.0 * self.saved:,.4g} alarms per 1,000 held-out rows, and the models of the "
-            f"folds raised {1000.0 * self.folds:,.4g}: the figures above are those of the folds; evaluate the saved "
-            "model on new labelled rows before relying on it"
+            f"the saved model raises {1000.0 * self.saved_model:,.4g} alarms per 1,000 held-out rows, and the models "
+            f"of the folds raised {1000.0 * self.folds:,.4g}: the figures above are those of the folds; evaluate the "
+            "saved model on new labelled rows before relying on it"
         )
         return [sentence] if self.differ else []
 
     def __str__(self) -> str:
-        return (
-            f"alarms per 1,000 rows    {1000.0 * self.folds:,.4g} by the folds' models, {1000.0 * self.saved:,.4g} by "
-            f"the saved model on the same rows, {1000.0 * self.training:,.4g} on all its rows"
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return attributes(self, "folds saved_model=saved training differ")
+        folds, saved, training = (f"{1000.0 * share:,.4g}" for share in self[:3])
+        return f"{folds} by the folds' models, {saved} by the saved model on the same rows, {training} on all its rows"
 
 
 @dataclass(frozen=True)
@@ -125,25 +119,27 @@ class Selection:
     def notes(self) -> list[str]:
         """Sentences for the user."""
         alarm, quiet = 100.0 * (self.alarm_share or 0.0), 100.0 * (self.quiet_share or 0.0)
+        note = (
+            f"{alarm:.3g} % of the alarms of the earlier model have a label, and {quiet:.3g} % of other rows; record "
+            "the probability of each and use --audited, since rows count equally here"
+        )
+        if self.column is not None and self.largest_weight is None:
+            return []
         if self.column is not None:
-            sentence = (
-                f"weights of 1 / {self.column} were cut at {self.largest_weight or 0.0:.4g}, so that "
-                f"{self.n_labelled:,} rows carry as much information as {self.effective_rows:,.0f} equally weighted "
-                "ones; figures are biased towards rows that were likely to be chosen"
+            note = (
+                f"weights of 1 / {self.column} were cut at {self.largest_weight:.4g}, so that {self.n_labelled:,} rows "
+                f"carry as much information as {self.effective_rows:,.0f} equally weighted ones; figures are biased "
+                "towards rows that were likely to be chosen"
             )
-            return [] if self.largest_weight is None else [sentence]
-        if not self.n_unlabelled:
-            return ["every row has a label, so the earlier model selected none of them"]
-        if quiet < 0.01 * alarm:
-            return [
+        elif not self.n_unlabelled:
+            note = "every row has a label, so the earlier model selected none of them"
+        elif quiet < 0.01 * alarm:
+            note = (
                 f"labels exist only where the earlier model raised an alarm ({alarm:.3g} % of alarms, {quiet:.2g} % of "
                 "other rows): nothing can be learned about rows without an alarm, and the probabilities of such rows "
                 "are extrapolated; draw audits with crcen predict --audit (CRC011)"
-            ]
-        return [
-            f"{alarm:.3g} % of the alarms of the earlier model have a label, and {quiet:.3g} % of other rows; record "
-            "the probability of each and use --audited, since rows count equally here"
-        ]
+            )
+        return [note]
 
 
 class PositiveClass(NamedTuple):
@@ -236,7 +232,7 @@ class TableFit(FittedTable):
             values["price"] |= {
                 "average_price": json_value(positive.average_price),
                 "expense": prices.step_values(positive.expense),
-                "alarm_shares": positive.alarms.to_dict(),
+                "alarm_shares": positive.alarms._asdict(),
             }
             own = {name: json_value(one.value) for name, one in positive.metrics.items() if name != "cost_per_1000"}
             out_of_fold |= {"counts": count_values(positive.counts), **own}
@@ -304,14 +300,15 @@ class TableFit(FittedTable):
         return "\n".join(lines)
 
     def _positive_lines(self, positive: PositiveClass) -> list[str]:
-        estimator, average, metrics = self.model.estimator_, "false_alarms_per_catch", positive.metrics
+        estimator, metrics = self.model.estimator_, positive.metrics
+        average, per_1000 = "false_alarms_per_catch", "alarms_per_1000"
         equation, found = estimator.oof_key_equation_, metrics[average]
         expected = "" if math.isnan(positive.average_price) else f" ({positive.average_price:.4g} expected)"
         caught = "nothing was caught" if math.isnan(found.value) else f"{measured_text(found)} on average{expected}"
-        named = [name for name in metrics if name not in (average, "alarms_per_1000")]
+        named = [name for name in metrics if name not in (average, per_1000)]
         return [
             *(f"  {METRICS[name].title:<24} {measured_text(metrics[name])}" for name in named),
-            f"  {positive.alarms}",
+            f"  {METRICS[per_1000].title:<24} {positive.alarms}",
             f"  {METRICS[average].title:<24} {caught}; {self.model.weighting_.cost_ratio:.6g} for the last catch",
             f"  key equation             left side {equation.lhs:.4g}, right side {equation.rhs:.4g} "
             f"({_shift_line(estimator)})",
@@ -437,19 +434,14 @@ def fit_table(
     >>> print(fit)  # doctest: +SKIP
     """
     start = clock.perf_counter()
-    if clusters is not None and time is not None:
-        raise InvalidParameter(
-            "clusters= and time= are two ways to validate: give one of them.", parameter=("clusters", "time")
-        )
+    both = "clusters= and time= are two ways to validate: give one of them."
+    require(clusters is None or time is None, both, "clusters", "time")
+    both = "audit_probability= states how rows were chosen: leave out selected_by=."
+    require(audit_probability is None or selected_by is None, both, "audit_probability", "selected_by")
     for place in (out, report):
         if place is not None:
             check_writable(place, data)
     source = inputs.source_of(data, read)
-    if audit_probability is not None and selected_by is not None:
-        raise InvalidParameter(
-            "audit_probability= states how rows were chosen: leave out selected_by=.",
-            parameter=("audit_probability", "selected_by"),
-        )
     named = {"clusters": clusters, "time": time, "weight": weight, "audit_probability": audit_probability}
     roles = {name: _ROLES[role] for role, name in inputs.role_columns(source, target, named).items()}
     with busy("reading the table", visible=bool(verbose)):
@@ -544,38 +536,21 @@ def unfitted_learner(
     learner: str | None, estimator: Learner | None, time_limit: float | None, n_rows: int, effort: str = "standard"
 ) -> Learner:
     """The estimator for a learner and an effort, or a copy of the given one; many rows are searched more cheaply."""
-    is_own, has_limit = estimator is not None, time_limit is not None
-    for is_wrong, parameter, message in (
-        (effort not in EFFORTS, "effort", f"effort must be one of {', '.join(EFFORTS)}: got {effort!r}."),
-        (
-            effort != "standard" and (is_own or learner == "networks" or (effort == "quick" and learner)),
-            "effort",
-            f"effort={effort!r} must go without a learner of its own: quick is one network, best a committee or trees.",
-        ),
-        (
-            learner not in (None, *LEARNERS),
-            "learner",
-            f"learner must be one of {', '.join(LEARNERS)}: got {learner!r}.",
-        ),
-        (
-            has_limit and (is_own or learner == "networks"),
-            "time_limit",
-            "time_limit must go with the learner trees or committee: a search of networks has none.",
-        ),
-        (
-            has_limit and not (time_limit or 0) > 0,
-            "time_limit",
-            f"time_limit must be a number of seconds above 0: got {time_limit}.",
-        ),
-        (is_own and learner, "learner", f"learner must be left out where an estimator is given: got {learner!r}."),
-        (
-            is_own and not isinstance(estimator, Learner),
-            "estimator",
-            f"estimator must be a CRCENClassifierCV or a CommitteeClassifier: got {type(estimator).__name__}.",
-        ),
-    ):
-        if is_wrong:
-            raise InvalidParameter(message, parameter=parameter)
+    is_own = f"a CRCENClassifierCV or a CommitteeClassifier: got {type(estimator).__name__}."
+    require(estimator is None or isinstance(estimator, Learner), f"estimator must be {is_own}", "estimator")
+    alone = f"learner must be left out where an estimator is given: got {learner!r}."
+    require(estimator is None or learner is None, alone, "learner")
+    require(learner in (None, *LEARNERS), f"learner must be one of {', '.join(LEARNERS)}: got {learner!r}.", "learner")
+    require(effort in EFFORTS, f"effort must be one of {', '.join(EFFORTS)}: got {effort!r}.", "effort")
+    is_search = estimator is None and learner != "networks"
+    own = f"learner={learner}" if estimator is None else "an estimator"
+    alone = f"effort={effort} must go without {own}: quick is one network, best a committee or trees."
+    is_alone = is_search and (effort == "best" or learner is None)
+    require(effort == "standard" or is_alone, alone, "effort", "learner")
+    no_limit = "time_limit must go with the learner trees or committee: a search of networks has none."
+    require(time_limit is None or is_search, no_limit, "time_limit")
+    no_limit = f"time_limit must be a number of seconds above 0: got {time_limit}."
+    require(time_limit is None or time_limit > 0, no_limit, "time_limit")
     if estimator is not None:
         return clone(estimator)
     if learner == "networks" and n_rows > _MANY:  # where settings differ less and cost more
@@ -641,8 +616,7 @@ def folds_of(
     rows: Rows, clusters: str | None, time: str | None, n_splits: int, seed: int
 ) -> tuple[int | TimeSplit | StratifiedGroupKFold, str]:
     """The splitter of the search, and what to call it."""
-    if isinstance(n_splits, bool) or not isinstance(n_splits, int) or n_splits < 2:
-        raise InvalidParameter(f"n_splits must be a whole number of at least 2: got {n_splits!r}.")
+    check_whole_number(n_splits, "n_splits", 2)
     sizes = np.unique(rows.y, return_counts=True)[1]
     # Of several classes those with fewer rows than folds are held out in some of them.
     rarest = int(sizes.min() if len(sizes) == 2 or clusters is not None or time is not None else sizes.max())
@@ -653,10 +627,8 @@ def folds_of(
         count = min(n_splits, rarest)
         return count, f"{count} stratified folds"
     count = min(n_splits, max(rarest, 2), rows.frame[clusters].nunique())
-    if count < 2:
-        raise InvalidInput(
-            f"clusters must have at least two different values: {clusters} has one.", parameter="clusters"
-        )
+    too_few = f"clusters must have at least two different values: {clusters} has one."
+    require(count >= 2, too_few, "clusters", error=InvalidInput)
     return StratifiedGroupKFold(count, shuffle=True, random_state=seed), f"{count} folds that keep {clusters} together"
 
 
@@ -683,19 +655,17 @@ def _goal_in_rows(weighting: Weighting, rows: Rows, time: str | None) -> Weighti
     """A capacity for a day or a week converted to these rows; any other weighting unchanged."""
     if not isinstance(weighting, ThresholdGoal) or weighting.period is None:
         return weighting
-    if time is None:
-        raise InvalidParameter(
-            f"{weighting} needs time=, the column of dates from which rows per day are counted.", parameter="time"
-        )
-    return weighting.over_days(inputs.dates_of(rows.frame[time], time).astype("datetime64[D]").astype(np.int64))
+    require(time, f"{weighting} needs time=, the column of dates from which rows per day are counted.", "time")
+    dates = inputs.dates_of(rows.frame[time], str(time))
+    return weighting.over_days(dates.astype("datetime64[D]").astype(np.int64))
 
 
 def _measure_training_error(
     model: TableClassifier, X: Array, y: NDArray[Any], weights: Array | None, n_refits: int, seed: int, until: float
 ) -> None:
     """Keep the error of a model's mean log-odds, from refits, as ``training_error_``, unless rows or time are few."""
-    if isinstance(n_refits, bool) or not isinstance(n_refits, int) or n_refits < 0 or n_refits in (1, 2):
-        raise InvalidParameter(f"n_refits must be 0, or a whole number of at least 3: got {n_refits!r}.")
+    if n_refits != 0:
+        check_whole_number(n_refits, "n_refits", 3)
     price, estimator, start = model.weighting_, model.estimator_, clock.perf_counter()
     fewest = float(price.counts.min() if price.positive is None else price.n_pos)
     if not n_refits or fewest < _FEW or start > until:
