@@ -43,7 +43,7 @@ __all__ = [
 
 MULTICLASS = "multiclass"
 # "all" is the first two; the others run only when they are asked for.
-HALVES = ("development", "confirmation", "large-development", "large-confirmation", MULTICLASS)
+HALVES = ("development", "confirmation", "large-development", "large-confirmation", "largest", MULTICLASS)
 
 _MOST_COLUMNS_OF_A_CATEGORY = 20
 _FEWEST_OF_A_CLASS = 8
@@ -205,6 +205,36 @@ LARGE_TABLES = {
             lambda frame: (frame["status"] == 0).astype(float),
             ("package", "check_time", "status"),
             13_626, 22, 103,
+        ),
+        LargeTable(
+            "bribes", "stevedata", "wvs_justifbribe",
+            lambda frame: (frame["f117"] >= 9).astype(float).mask(frame["f117"].isna()),
+            ("f117", "uid", "s003"),
+            333_000, 3, 7_173,
+        ),
+        LargeTable(
+            "fertility", "AER", "Fertility",
+            lambda frame: _known(frame["afam"], "yes"),
+            ("afam", "hispanic", "other"),
+            254_654, 5, 13_156,
+        ),
+        LargeTable(
+            "immigration", "stevedata", "wvs_immig",
+            lambda frame: (frame["e143"] == 4).astype(float).mask(frame["e143"].isna()),
+            ("e143", "uid", "s003"),
+            185_279, 3, 20_457,
+        ),
+        LargeTable(
+            "mortgages", "causaldata", "mortgages",
+            lambda frame: (frame["nonwhite"] == 1).astype(float),
+            ("nonwhite",),
+            214_144, 5, 22_096,
+        ),
+        LargeTable(
+            "movie_ratings", "dslabs", "movielens",
+            lambda frame: (frame["rating"] <= 1).astype(float),
+            ("rating",),
+            100_004, 7, 4_427,
         ),
     )
 }  # fmt: skip

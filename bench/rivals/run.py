@@ -72,7 +72,7 @@ def benchmark(
         ``"core"``, ``"all"``, or names (with commas between them in a str).
     sets, half
         Names of sets; the half they come from ("all" is development and confirmation; "large-development",
-        "large-confirmation" and "multiclass" are run on their own).
+        "large-confirmation", "largest" and "multiclass" are run on their own).
     splits, settings : int, optional
         Stratified splits of a set, and settings tried for each peer; default as in benchmark.toml.
     jobs : int, optional
