@@ -664,8 +664,8 @@ def _measure_training_error(
     model: TableClassifier, X: Array, y: NDArray[Any], weights: Array | None, n_refits: int, seed: int, until: float
 ) -> None:
     """Keep the error of a model's mean log-odds, from refits, as ``training_error_``, unless rows or time are few."""
-    if n_refits != 0:
-        check_whole_number(n_refits, "n_refits", 3)
+    is_number = isinstance(n_refits, int) and not isinstance(n_refits, bool) and (n_refits == 0 or n_refits >= 3)
+    require(is_number, f"n_refits must be 0, or a whole number of at least 3: got {n_refits!r}.")
     price, estimator, start = model.weighting_, model.estimator_, clock.perf_counter()
     fewest = float(price.counts.min() if price.positive is None else price.n_pos)
     if not n_refits or fewest < _FEW or start > until:

@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from crcen import InvalidInput, InvalidParameter, TableClassifier
+from crcen import InvalidInput, TableClassifier
 from crcen._support.progress import busy, logged
 from crcen._support.text import listed, plural
-from crcen._support.values import json_value
+from crcen._support.values import attributes, json_value
 from crcen.commands.inputs import (
     MOST_CLASSES,
     Data,
@@ -25,6 +25,8 @@ from crcen.commands.inputs import (
     audit_probabilities,
     check_column,
     duplicate_lines,
+    require,
+    role_columns,
     rows_of,
     source_of,
     why_positive,
@@ -35,10 +37,10 @@ from crcen.tables.notation import placeholder_words, sentinels
 from crcen.tables.options import ReadOptions
 from crcen.theory.intervals import Interval, share_interval
 from crcen.theory.limits import FEWEST_POSITIVES, LEAK_AREA
-from crcen.theory.rows import Array, Shown
+from crcen.theory.rows import Array, ShownInOneLine
 
 # Rows that single columns are ranked on, and examples of cells that are shown.
-_MOST_ROWS, _EXAMPLES, _LONGEST = 20_000, 3, 24
+_MOST_ROWS, _EXAMPLES, _LONGEST, _LONGEST_NAME = 20_000, 3, 24, 32
 # Rows from which kinds, values and examples of columns are learned.
 _MOST_DESCRIBED = 200_000
 
@@ -61,72 +63,63 @@ class ColumnLook:
         """Whether it nearly separates the classes by itself, as values recorded after the event do."""
         return self.area >= LEAK_AREA
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {**json_value(self), "suspect": self.is_suspect}
-
-    def line(self, width: int, n_rows: int, has_area: bool) -> str:
-        """The column as a line of a table."""
+    def cells(self, n_rows: int) -> tuple[str, ...]:
+        """The cells of its line of a table, of a column in so many rows."""
         missing = f"{100 * self.n_missing / max(n_rows, 1):.3g} %" if self.n_missing else "–"
-        area = "" if not has_area else f" {'–' if math.isnan(self.area) else f'{self.area:.3f}':>6}"
-        name = self.name if len(self.name) <= width else f"{self.name[: width - 1]}…"
+        area = "–" if math.isnan(self.area) else f"{self.area:.3f}"
         shown = ""
         if self.kind == "number" and self.examples:
             shown = f"; from {self.examples[0]} to {self.examples[2]}, median {self.examples[1]}"
         elif self.examples and self.kind != "left out":
             shown = f"; such as {', '.join(self.examples)}"
         note = f" ({self.note})" if self.note else ""
-        return f"{name:<{width}}  {self.kind:<9} {missing:>8} {self.n_values:>8,}{area}  {self.plan}{shown}{note}"
+        name = _short(self.name, _LONGEST_NAME)
+        return name, self.kind, missing, f"{self.n_values:,}", area, f"{self.plan}{shown}{note}"
 
 
-@dataclass(frozen=True, eq=False)
-class TableLook(Shown):
+@dataclass(frozen=True, eq=False, repr=False)
+class TableLook(ShownInOneLine):
     """A table before a fit; prints itself."""
 
     data: str
     n_rows: int  # with a target, those with a label
     columns: tuple[ColumnLook, ...]  # in the order of the table, without the target
     target: str | None = None
-    counts: Mapping[Any, int] = field(default_factory=dict)  # rows of each label, the rarest first
+    counts: Mapping[Label, int] = field(default_factory=dict)  # rows of each label, the rarest first
     notes: tuple[str, ...] = ()
     # Numbers such as -200, and words such as "unknown" and "?", that may stand for a missing value: by column, with the
     # number of their cells.
     sentinels: Mapping[str, Mapping[float, int]] = field(default_factory=dict)
     placeholders: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    signs: Signs | None = None  # with a target
-    shares: Mapping[Any, Interval] = field(default_factory=dict)  # of labels among all rows, by audit probabilities
+    signs: Signs = field(default_factory=Signs.none)  # with a target
+    shares: Mapping[Label, Interval] = field(default_factory=dict)  # of labels among all rows, by audit probabilities
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
         return {
-            "data": self.data,
-            "rows": self.n_rows,
-            "target": self.target,
+            **attributes(self, "data rows=n_rows target"),
             "labels": [{"label": json_value(label), "rows": n} for label, n in self.counts.items()],
-            "columns": [one.to_dict() for one in self.columns],
+            "columns": [{**json_value(one), "suspect": one.is_suspect} for one in self.columns],
             "suspects": [one.name for one in self.columns if one.is_suspect],
             "sentinels": {
                 name: [{"value": value, "cells": n} for value, n in found.items()]
                 for name, found in self.sentinels.items()
             },
-            "placeholders": {name: dict(found) for name, found in self.placeholders.items()},
-            **(Signs.none() if self.signs is None else self.signs).to_dict(),
-            "shares": {str(label): share.to_dict() for label, share in self.shares.items()},
-            "notes": list(self.notes),
+            **attributes(self, "placeholders"),
+            **self.signs.to_dict(),
+            **attributes(self, "shares notes"),
         }
-
-    def __repr__(self) -> str:
-        left_out = sum(one.kind == "left out" for one in self.columns)
-        return f"<TableLook of {self.data}: {self.n_rows:,} rows, {len(self.columns)} columns, {left_out} left out>"
 
     def __str__(self) -> str:
         size = f"{plural(self.n_rows, 'row')}, {plural(len(self.columns), 'column')}"
         lines = [f"{self.data}: {size}{self._labels()}", ""]
-        width = min(32, max([6, *(len(one.name) for one in self.columns)]))
         has_area = any(not math.isnan(one.area) for one in self.columns)
-        head = f"{'column':<{width}}  {'kind':<9} {'missing':>8} {'values':>8}" + (f" {'area':>6}" if has_area else "")
-        lines.append(f"{head}  what a fit does with it")
-        lines += [one.line(width, self.n_rows, has_area) for one in self.columns]
+        head = ("column", "kind", "missing", "values", "area", "what a fit does with it")
+        table = [head, *(one.cells(self.n_rows) for one in self.columns)]
+        width = max(len(cells[0]) for cells in table)
+        for name, kind, missing, values, area, plan in table:
+            shown = f" {area:>6}" if has_area else ""
+            lines.append(f"{name:<{width}}  {kind:<9} {missing:>8} {values:>8}{shown}  {plan}")
         if has_area:
             best = ", for the class with the largest one" if len(self.counts) > 2 else ""
             lines += ["", f"area: ROC area of the column alone{best}; 0.5 = no information"]
@@ -134,9 +127,8 @@ class TableLook(Shown):
             shown = listed((f"{label} {share}" for label, share in self.shares.items()), most=6)
             lines += ["", f"Estimated shares among all rows, by audit probabilities: {shown}"]
         lines += [f"Note: {note}." for note in self.notes]
-        if self.signs is not None and self.signs.duplicates.is_coarse and self.signs.duplicates.label is None:
-            lines += duplicate_lines(self.signs.duplicates)
-        return "\n".join(lines)
+        is_plain = self.signs.duplicates.is_coarse and self.signs.duplicates.label is None
+        return "\n".join([*lines, *(duplicate_lines(self.signs.duplicates) if is_plain else [])])
 
     def _labels(self) -> str:
         if not self.counts:
@@ -204,13 +196,11 @@ def look_at_table(
         except InvalidInput:  # a table without any usable column is a result here
             if not getattr(reader, "dropped_", []):
                 raise
-        areas = {} if rows.numbers is None else _areas(reader, rows, random_state)
+        areas, signs = _areas(reader, rows, random_state), Signs.none()
         columns = _columns(reader, frame, areas, rows.frame.isna().sum().tolist())
-        signs = None
         if rows.numbers is not None:
             signs = find_signs(reader.columns_, rows.frame, rows.numbers, list(rows.counts), reader.dropped_)
-    notes = rows.notes + ([] if signs is None else signs.notes)
-    named = () if signs is None else {name for one in signs.leaks for name in one.columns}
+    notes, named = [*rows.notes, *signs.notes], {name for one in signs.leaks for name in one.columns}
     suspects = [one.name for one in columns if one.is_suspect and one.name not in named]
     if suspects:
         notes.append(
@@ -254,25 +244,20 @@ class _Rows(NamedTuple):
     """Rows without the target; the class of each by its place in ``counts``, and weights if audited."""
 
     frame: pd.DataFrame
-    counts: dict[Any, int]
+    counts: dict[Label, int]
     notes: list[str]
     numbers: NDArray[np.int64] | None = None
     weights: Array | None = None
-    shares: Mapping[Any, Interval] = {}
+    shares: Mapping[Label, Interval] = {}
 
 
-def _rows(source: Source, target: str | None, positive: Any, audited: str | None) -> _Rows:
-    if audited is not None:
-        if target is None or target == audited:
-            raise InvalidParameter(
-                f"audit_probability= needs target=, another column: got {target!r}.",
-                parameter=("audit_probability", "target"),
-            )
-        check_column(audited, source.columns, "audit_probability", source.name)
+def _rows(source: Source, target: str | None, positive: Label | None, audited: str | None) -> _Rows:
+    other = f"audit_probability= needs target=, another column: got {target!r}."
+    require(audited is None or target not in (None, audited), other, "audit_probability", "target")
+    role_columns(source, None, {"audit_probability": audited})
     frame, notes = source.numbered(), source.notes
     if target is None:
-        if not len(frame):
-            raise InvalidInput(f"{source.name} has no rows.")
+        require(len(frame), f"{source.name} has no rows.", error=InvalidInput)
         return _Rows(frame, {}, notes)
     check_column(target, source.columns, "the target", source.name)
     values = frame[target].dropna().astype(str).value_counts()
@@ -285,13 +270,11 @@ def _rows(source: Source, target: str | None, positive: Any, audited: str | None
         return _Rows(known, dict(values.sort_values(kind="stable").items()), notes)
     if audited is not None:
         frame[audited] = audit_probabilities(frame, audited, frame[target].notna().to_numpy())
-    is_audited = audited is not None
-    rows = rows_of(source, target, positive, frame=frame, is_audited=is_audited)
+    rows = rows_of(source, target, positive, frame=frame, is_audited=audited is not None)
     names, numbers, sizes = np.unique(rows.y.to_numpy(), return_inverse=True, return_counts=True)
     order = np.argsort(sizes, kind="stable")  # the rarest first
     counts = {names[i]: int(sizes[i]) for i in order}
-    place = np.argsort(order)
-    wanted = list(counts)
+    place, wanted = np.argsort(order), list(counts)
     if len(names) == 2:
         wanted = [wanted[0] if rows.positive is None else rows.positive]
         rows.notes.extend(why_positive(wanted[0], counts[wanted[0]] / len(rows.y)) if positive is None else [])
@@ -320,7 +303,7 @@ def _columns(
             values = cells.dropna().astype(str).value_counts()
         except TypeError:  # lists or records
             values = cells.iloc[:0].astype(str).value_counts()
-        examples = tuple(_short(str(one)) for one in values.index[:_EXAMPLES])
+        examples = tuple(_short(str(one), _LONGEST) for one in values.index[:_EXAMPLES])
         if name in reasons:
             found.append(ColumnLook(name, "left out", n_missing, len(values), examples, reasons[name]))
             continue
@@ -346,9 +329,9 @@ def _plan(column: Column, n_missing: int) -> str:
     return plans[column.kind] + ("; missing values are filled and have an indicator column" if has_gaps else "")
 
 
-def _short(text: str) -> str:
+def _short(text: str, longest: int) -> str:
     text = " ".join(text.split())
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def _areas(reader: TableClassifier, rows: _Rows, seed: int) -> dict[str, float]:

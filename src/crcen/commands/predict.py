@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from crcen import InvalidInput, InvalidParameter
+from crcen import CostRatio, InvalidInput, InvalidParameter
 from crcen._support.files import check_writable
 from crcen._support.progress import counted, logged
 from crcen._support.text import plural
 from crcen._support.values import attributes
 from crcen.commands.audits import AUDIT_COLUMNS, AUDIT_RULES, Audits, cell_hashes, draw_audits, row_keys, with_default
-from crcen.commands.inputs import Data, FittedModel, Label, Source, check_column, model_of, source_of
+from crcen.commands.inputs import Data, FittedModel, Label, Source, check_column, model_of, require, source_of
 from crcen.commands.prices import Costs, Weighting, price_values
 from crcen.commands.rules import (
     ClassShares,
@@ -26,7 +26,6 @@ from crcen.commands.rules import (
     ReviewPrices,
     RowRule,
     chosen_price,
-    implied_price,
     reject_without_positive,
     rule_of,
 )
@@ -36,9 +35,10 @@ from crcen.tables.databases import is_database
 from crcen.tables.options import ReadOptions
 from crcen.tables.profile import Difference
 from crcen.tables.writing import TableWriter, written_to
+from crcen.theory.checks import check_whole_number
 from crcen.theory.goals import MetGoal, ReviewedRows, ThresholdGoal
 from crcen.theory.price import Price
-from crcen.theory.rows import Array, Index, ShownInOneLine
+from crcen.theory.rows import Array, DataFrame, Estimator, Index, ShownInOneLine
 
 # Characters of a label in the name of its column.
 _LONGEST = 60
@@ -47,42 +47,33 @@ _LONGEST = 60
 # Without a positive class: the column that says what reasons are for.
 _REASONS_FOR = "reasons_for"
 _MOST_REASONS, _MOST_BACKGROUND = 100, 100_000
-_RISK = "\0risk"
 
 
-@dataclass
 class RowReasons:
     """Reasons of alarms, or of the decision for each row if the model has no positive class; ``number`` of each row."""
 
-    model: Any  # with `reasons`
-    number: int
-    background: Data | None = None
-    read: ReadOptions | None = None
-    n_rows: int = field(default=0, init=False)
-    standard_error: float = field(default=0.0, init=False)
-    base: float = field(default=np.nan, init=False)
-
-    def __post_init__(self) -> None:
-        if isinstance(self.number, bool) or not isinstance(self.number, int) or not 0 <= self.number <= _MOST_REASONS:
-            raise InvalidParameter(
-                f"reasons must be a whole number from 0 to {_MOST_REASONS}: got {self.number!r}.", parameter="reasons"
-            )
-        if self.background is not None and not self.number:
-            raise InvalidParameter(
-                "background must go with reasons=, which states how many.", parameter=("background", "reasons")
-            )
-        if self.number and not hasattr(self.model, "reasons"):
-            raise InvalidParameter(f"a {type(self.model).__name__} gives no reasons; models that crcen fit writes do.")
-        if self.background is not None:
-            frame = source_of(self.background, self.read, self.model, is_strict=False).read()
+    def __init__(self, model: FittedModel, number: int, background: Data | None, read: ReadOptions | None) -> None:
+        allowed = f"a whole number from 0 to {_MOST_REASONS}"
+        is_right = isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= _MOST_REASONS
+        require(is_right, f"reasons must be {allowed}: got {number!r}.", "reasons")
+        alone = "background must go with reasons=, which states how many."
+        require(number or background is None, alone, "background", "reasons")
+        has_reasons = hasattr(model, "reasons") or not number
+        require(has_reasons, f"a {type(model).__name__} gives no reasons; models that crcen fit writes do.")
+        self.model: Estimator = model
+        self.number, self.positive, self.background = number, model.weighting_.positive, None
+        if background is not None:
+            frame = source_of(background, read, model, is_strict=False).read()
             if len(frame) > _MOST_BACKGROUND:
                 frame = frame.sample(_MOST_BACKGROUND, random_state=0)
-            self.background = model_rows(self.model, frame, set())
-        self.positive = self.model.weighting_.positive
-        first = [_REASONS_FOR] if self.number and self.positive is None else []
-        self.names = [*first, *(f"reason_{i + 1}" for i in range(self.number))]
+            self.background = model_rows(model, frame, set())
+        first = [_REASONS_FOR] if number and self.positive is None else []
+        self.names = [*first, *(f"reason_{i + 1}" for i in range(number))]
+        self.n_rows, self.standard_error, self.base = 0, 0.0, math.nan
 
-    def columns(self, chunk: pd.DataFrame, p: Array, chosen: Index, ignored: set[str]) -> dict[str, NDArray[Any]]:
+    def columns(
+        self, chunk: pd.DataFrame, p: Array, chosen: Index, ignored: set[str]
+    ) -> dict[str, NDArray[np.object_]]:
         """The columns for a chunk with probabilities (n, K) and decisions; empty texts where a row is no alarm."""
         found = {name: np.full(len(p), "", dtype=object) for name in self.names}
         rows = np.ones(len(p), dtype=bool) if self.positive is None else chosen == self.positive
@@ -103,7 +94,7 @@ class RowReasons:
         return found
 
     @property
-    def summary(self) -> dict[str, Any] | None:
+    def summary(self) -> dict[str, object] | None:
         """Rows explained, the mean log-odds that they are compared with, and the largest standard error."""
         return attributes(self, "rows=n_rows base_log_odds=base standard_error") if self.number else None
 
@@ -135,7 +126,7 @@ class TablePredictions(ShownInOneLine):
     price: Price | None
     notes: tuple[str, ...] = ()
     unlike: tuple[Difference, ...] = ()  # differences from training rows beyond chance
-    frame: Any = None  # the rows, of the library that they came from, if they were not written
+    frame: DataFrame = None  # the rows, of the library that they came from, if they were not written
     path: Path | str | None = None  # the file, or the table of a database
     goal: MetGoal | None = None
     chosen: ChosenWeighting | None = None  # the price that labelled rows gave for a goal
@@ -144,7 +135,7 @@ class TablePredictions(ShownInOneLine):
     shares: ClassShares | None = None  # that the probabilities were moved to
     audits: Audits | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON; without the rows."""
         return {
             **attributes(self, "rows=n_rows alarms=n_alarms decided expected expected_cost expected_catches"),
@@ -152,7 +143,7 @@ class TablePredictions(ShownInOneLine):
             "price": price_values(self.price, self.labels),
             **attributes(self, "goal chosen review prevalence=shares audit=audits notes unlike"),
             "reasons": None if self.reasons is None else self.reasons.summary,
-            "path": None if self.path is None else str(self.path),
+            **attributes(self, "path"),
         }
 
     def __str__(self) -> str:
@@ -290,8 +281,7 @@ def predict_table(
         Counts and notes, and the rows or their place: ``probability`` of the positive class (for more classes
         ``probability_LABEL`` of each) and ``decision``.
     """
-    if isinstance(chunk_rows, bool) or not isinstance(chunk_rows, int) or chunk_rows < 1:
-        raise InvalidParameter(f"chunk_rows must be a whole number of at least 1: got {chunk_rows!r}.")
+    check_whole_number(chunk_rows, "chunk_rows", 1)
     if out is not None and not is_database(out):
         check_writable(out, model, data)
     model = model_of(model)
@@ -300,24 +290,20 @@ def predict_table(
     chosen: ChosenWeighting | None = None
     chosen_notes: list[str] = []
     if held_out is not None:
-        if prevalence is not None:
-            raise InvalidParameter(
-                "held_out= and prevalence= do not go together: held-out rows have a share of their own.",
-                parameter=("held_out", "prevalence"),
-            )
+        both = "held_out= and prevalence= do not go together: held-out rows have a share of their own."
+        require(prevalence is None, both, "held_out", "prevalence")
         chosen, chosen_notes = _chosen_on(model, held_out, read, weighting, clusters, verbose)
         weighting = chosen.weighting
-    how: dict[str, Any] = {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost, "time": time}
-    rule = rule_of(model, source, weighting, costs, **how)
+    rule = rule_of(
+        model, source, weighting, costs, review=review, cost_column=cost_column, alarm_cost=alarm_cost, time=time
+    )
     shares, why = ClassShares.of(prevalence, model), RowReasons(model, reasons, background, read)
     names, target = answer_columns(rule), str(getattr(model, "target_name_", ""))
-    if audit_rule not in AUDIT_RULES or (audit is None and audit_rule != "neyman"):
-        raise InvalidParameter(
-            f"audit_rule must be neyman or uniform, and go with audit=: got {audit_rule!r}.",
-            parameter=("audit_rule", "audit"),
-        )
-    if audit is None and default_action is not None:
-        raise InvalidParameter("default_action must go with audit=.", parameter=("default_action", "audit"))
+    is_rule = audit_rule in AUDIT_RULES and (audit is not None or audit_rule == "neyman")
+    allowed = f"audit_rule must be neyman or uniform, and go with audit=: got {audit_rule!r}."
+    require(is_rule, allowed, "audit_rule", "audit")
+    alone = "default_action must go with audit=."
+    require(default_action is None or audit is not None, alone, "default_action", "audit")
     rule = with_default(rule, default_action)
     if clusters is not None:
         check_column(clusters, source.columns, "clusters", source.name)
@@ -337,7 +323,7 @@ def predict_table(
             audits = draw_audits(audit, audit_rule, rule, moved, every, keys, random_state)
         chunks = _again(source, p_all, chunk_rows)
     n_rows, n_alarms, catches, cost = 0, 0, 0.0, 0.0
-    decided, expected, reviewed = np.zeros(len(rule.names), dtype=np.int64), np.zeros(len(rule.labels)), []
+    decided, expected, risks = np.zeros(len(rule.names), dtype=np.int64), np.zeros(len(rule.labels)), []
     with ExitStack() as opened:
         writer = None if out is None else opened.enter_context(TableWriter(out, safe_csv=safe_csv, append=append))
         done = opened.enter_context(counted("rows", source.n_rows, visible=bool(verbose)))
@@ -357,10 +343,8 @@ def predict_table(
             n_alarms, catches = n_alarms + int(rule.alarms(actions).sum()), catches + rule.catches(p, actions)
             n_rows, cost, expected = n_rows + len(p), cost + float(own_cost.sum()), expected + p.sum(axis=0)
             decided += np.bincount(actions, minlength=len(decided))
-            if rule.review is not None:
-                reviewed.append(rule.chance(p))
-            if sort:
-                piece = piece.assign(**{_RISK: rule.chance(p)})
+            if rule.review is not None or sort:
+                risks.append(rule.chance(p))
             if writer is None or sort:
                 pieces.append(piece)
             else:
@@ -368,11 +352,14 @@ def predict_table(
             done(len(p))
         frame = pd.concat(pieces, ignore_index=True) if pieces else None
         if sort and frame is not None:
-            frame = frame.sort_values(_RISK, ascending=False, kind="stable", ignore_index=True).drop(columns=_RISK)
+            frame = frame.iloc[np.argsort(-np.concatenate(risks), kind="stable")].reset_index(drop=True)
         if writer is not None and frame is not None:
             writer.write(frame)
     is_one_price = met is None and rule.review is None and cost_column is None and shares is None
-    price = rule.price if met is None else implied_price(met, model)
+    price: Price | None = rule.price
+    if met is not None:  # at the class counts of training
+        low = met.price[0]
+        price = model.weighting_.replace(CostRatio(low)) if np.isfinite(low) and low > 0.0 else None
     return TablePredictions(
         n_rows=n_rows,
         n_alarms=n_alarms,
@@ -389,7 +376,7 @@ def predict_table(
         path=written_to(out),
         goal=met,
         chosen=chosen,
-        review=rule.review.meet(np.concatenate(reviewed), rule.price.cost_ratio) if rule.review is not None else None,
+        review=rule.review.meet(np.concatenate(risks), rule.price.cost_ratio) if rule.review is not None else None,
         reasons=why,
         shares=shares,
         audits=audits,
@@ -417,21 +404,16 @@ def _chosen_on(
 ) -> tuple[ChosenWeighting, list[str]]:
     """The price of a goal on labelled rows that the model did not see, and notes if it saw them."""
     if not isinstance(goal, ThresholdGoal):
-        raise InvalidParameter(
-            "held_out must go with a recall, a precision or a capacity: a price needs no other rows.",
-            parameter="held_out",
-        )
-    if goal.period is not None:
-        raise InvalidParameter(f"{goal} is counted among the rows to score: leave held_out out.")
+        price = "held_out must go with a recall, a precision or a capacity: a price needs no other rows."
+        raise InvalidParameter(price, parameter="held_out")
+    require(goal.period is None, f"{goal} is counted among the rows to score: leave held_out out.")
     judging = Judging.of(model, held_out, read, needs_target=True, roles={"clusters": clusters}, is_strict=False)
     scored, name, column = judging.score(verbose, recognises=True), judging.source.name, model.weighting_.positive
     known = scored.is_labelled
     positive = scored.y[known] == column
-    if not positive.any() or positive.all():
-        raise InvalidInput(
-            f"held_out needs rows of both classes: {name} has {int(positive.sum())} of {model.classes_[column]} among "
-            f"{len(positive)} labelled rows."
-        )
+    among = f"{int(positive.sum())} of {model.classes_[column]} among {plural(len(positive), 'labelled row')}"
+    is_mixed = positive.any() and not positive.all()
+    require(is_mixed, f"held_out needs rows of both classes: {name} has {among}.", error=InvalidInput)
     recognition = scored.watch.recognition(is_labelled=known)
     chosen = chosen_price(goal, positive, scored.p[known][:, column], None, recognition, name, scored.clusters)
     return chosen, [f"held-out rows of {name}: {note}" for note in (recognition.notes if recognition else ())]
@@ -457,10 +439,8 @@ def _copied(id: str | Sequence[str] | None, all_columns: bool, source: Source, t
     if all_columns:
         ids = [*ids, *(name for name in source.columns if name not in ids)]
     for name in ids:
-        if name in taken:
-            raise InvalidParameter(
-                f"id must not be called {name}: that column is for the model's answer; rename it.", parameter="id"
-            )
+        own = f"id must not be called {name}: that column is for the model's answer; rename it."
+        require(name not in taken, own, "id")
     return ids
 
 
@@ -497,12 +477,10 @@ def _answer(
     """The copied columns, probabilities and decisions of a chunk."""
     first = {name: chunk[name].to_numpy() for name in ids}
     first = first or {"row": np.arange(n_before + 1, n_before + len(p) + 1)}
-    if len(rule.names) == len(rule.labels):
-        decisions = np.asarray(rule.labels)[actions]
-    else:
-        table = np.empty(len(rule.names), dtype=object)
-        table[:] = rule.names if rule.review is None else [str(name) for name in rule.names]
-        decisions = table[actions]
+    # Labels of one type stay of that type; with other actions all are objects, and texts with a review.
+    possible = [str(name) for name in rule.names] if rule.review is not None else rule.names
+    is_mixed = len(rule.names) > len(rule.labels)
+    decisions = np.array(possible, dtype=object if is_mixed else None)[actions]
     if rule.price.positive is not None:
         return pd.DataFrame({**first, "probability": rule.chance(p), "decision": decisions})
     return pd.DataFrame({**first, "decision": decisions, **dict(zip(names[1:], p.T, strict=True))})

@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from crcen import CostMatrix, CostRatio, InvalidInput, InvalidParameter, Review
+from crcen import CostMatrix, InvalidInput, Review
 from crcen._support.values import attributes, json_value, label_key
-from crcen.commands.inputs import FittedModel, Source, amounts_of, dates_of, role_columns
+from crcen.commands.inputs import FittedModel, Source, amounts_of, dates_of, require, role_columns
 from crcen.commands.inputs import Label as Label
 from crcen.commands.prices import Costs, Weighting, decision_price
 from crcen.decisions.choose import ChosenWeighting, choose_on
 from crcen.tables.fingerprint import Recognition
-from crcen.theory.goals import ANSWERS, MetGoal, ThresholdGoal
+from crcen.theory.goals import ANSWERS, ThresholdGoal
 from crcen.theory.intervals import Interval
 from crcen.theory.prevalence import estimate_shares, shifted_probabilities
 from crcen.theory.price import Price, positive_number
@@ -26,7 +26,7 @@ from crcen.theory.residual_test import TrainingError
 from crcen.theory.rows import Array, Bools, Index, ShownInOneLine
 
 # How a user states class shares, and two prices for a review.
-Prevalence: TypeAlias = float | str | Mapping[Any, float] | None
+Prevalence: TypeAlias = float | str | Mapping[Label, float] | None
 ReviewPrices: TypeAlias = Review | Sequence[float] | None
 
 _REVIEW = "review"
@@ -38,17 +38,13 @@ _INSTEAD = {
 }
 
 
-def reject_without_positive(model: FittedModel, options: Mapping[str, Any]) -> None:
+def reject_without_positive(model: FittedModel, options: Mapping[str, object]) -> None:
     """Raise an error for options that need a positive class, if they are set and the model has none."""
-    if model.weighting_.positive is not None:
-        return
     for name, value in options.items():
-        if value is not None:
-            raise InvalidParameter(
-                f"{name} must be left out: it is for a model that finds one class, and this one tells "
-                f"{len(model.classes_)} apart; {_INSTEAD.get(name, 'to find one of them, fit with positive=')}.",
-                parameter=(name, "positive"),
-            )
+        instead = _INSTEAD.get(name, "to find one of them, fit with positive=")
+        why = f"it is for a model that finds one class, and this one tells {len(model.classes_)} apart"
+        is_right = model.weighting_.positive is not None or value is None
+        require(is_right, f"{name} must be left out: {why}; {instead}.", name, "positive")
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,31 +143,21 @@ def rule_of(
     reject_without_positive(model, options)
     stated = decision_price(weighting, costs, model)
     goal = stated if isinstance(stated, ThresholdGoal) else None
-    if goal is not None and goal.confidence is not None and not is_labelled:
-        raise InvalidParameter(
-            "a guarantee needs labelled rows that the model did not see: name their file with held_out=.",
-            parameter="held_out",
-        )
+    needs_labels = "a guarantee needs labelled rows that the model did not see: name their file with held_out=."
+    require(goal is None or goal.confidence is None or is_labelled, needs_labels, "held_out")
     is_by_time = goal is not None and goal.period is not None
-    if is_by_time and time is None and not is_labelled:
-        raise InvalidParameter(f"{goal} needs time=, the column that says when rows came in.", parameter="time")
-    if time is not None and not is_by_time:
-        raise InvalidParameter(
-            "time must go with a capacity for a day or a week: here nothing depends on it.", parameter="time"
-        )
-    if alarm_cost is not None and cost_column is None:
-        raise InvalidParameter(
-            "alarm_cost must go with cost_column=, whose unit it is in.", parameter=("alarm_cost", "cost_column")
-        )
+    no_time = f"{goal} needs time=, the column that says when rows came in."
+    require(not is_by_time or time is not None or is_labelled, no_time, "time")
+    no_time = "time must go with a capacity for a day or a week: here nothing depends on it."
+    require(time is None or is_by_time, no_time, "time")
+    alone = "alarm_cost must go with cost_column=, whose unit it is in."
+    require(alarm_cost is None or cost_column is not None, alone, "alarm_cost", "cost_column")
     if not is_labelled:
         given = [name for name in ("review", "cost_column") if options[name] is not None]
-        if len(given) > 1 or (given and goal is not None):
-            both = given if goal is None else [*given, str(goal)]
-            raise InvalidParameter(f"{' and '.join(both)} both decide: give one of them.")
-        if cost_column is not None and (weighting is not None or costs is not None):
-            raise InvalidParameter(
-                "cost_column must go without another price: it is a price for each row.", parameter="cost_column"
-            )
+        both = given if goal is None else [*given, str(goal)]
+        require(not given or len(both) == 1, f"{' and '.join(both)} both decide: give one of them.")
+        alone = "cost_column must go without another price: it is a price for each row."
+        require(cost_column is None or (weighting is None and costs is None), alone, "cost_column")
     role_columns(source, None, {"cost_column": cost_column, "time": time})
     return RowRule(
         tuple(model.classes_.tolist()),
@@ -184,12 +170,6 @@ def rule_of(
     )
 
 
-def implied_price(met: MetGoal, model: FittedModel) -> Price | None:
-    """The price of a goal that was met, at the class counts of training; None if every row got an alarm."""
-    trained, (low, _) = model.weighting_, met.price
-    return trained.replace(CostRatio(low)) if np.isfinite(low) and low > 0.0 else None
-
-
 def chosen_price(
     goal: ThresholdGoal,
     positive: Bools,
@@ -197,11 +177,11 @@ def chosen_price(
     weights: Array | None,
     recognition: Recognition | None,
     name: str,
-    clusters: NDArray[Any] | None = None,
+    clusters: Index | None = None,
 ) -> ChosenWeighting:
     """The price that meets a goal on labelled rows of the table ``name``; no guarantee is given on training rows."""
-    if goal.period is not None:
-        raise InvalidParameter(f"{goal} has no single price: state alarms in all, or a share such as 5/1000 rows.")
+    no_price = f"{goal} has no single price: state alarms in all, or a share such as 5/1000 rows."
+    require(goal.period is None, no_price)
     if goal.confidence is not None and recognition is not None and recognition.status == "seen":
         raise InvalidInput(f"a guarantee needs rows that the model did not see, and of {name} {recognition.measured}.")
     return choose_on(positive, p, np.ones(len(p)) if weights is None else weights, goal, clusters=clusters)
@@ -235,19 +215,13 @@ class ClassShares:
             return cls(labels, found, trained, True)
         if isinstance(prevalence, Mapping):
             shares = _shares_by_label(prevalence, labels)
-        elif price.positive is None:
-            raise InvalidParameter(
-                f"prevalence must be auto or a share for each of the {len(labels)} classes, such as "
-                f"{labels[0]}=0.2: got {prevalence!r}.",
-                parameter="prevalence",
-            )
         else:
+            each = f"prevalence must be auto or a share for each of the {len(labels)} classes"
+            hint = f"such as {labels[0]}=0.2: got {prevalence!r}."
+            require(price.positive is not None, f"{each}, {hint}", "prevalence")
             own = positive_number(prevalence, "prevalence")
-            if own >= 1.0:
-                hint = f": did you mean {own / 100:g}?" if 1.0 < own < 100.0 else "."
-                raise InvalidParameter(
-                    f"prevalence must be a share between 0 and 1: got {own:g}{hint}", parameter="prevalence"
-                )
+            hint = f": did you mean {own / 100:g}?" if 1.0 < own < 100.0 else "."
+            require(own < 1.0, f"prevalence must be a share between 0 and 1: got {own:g}{hint}", "prevalence")
             shares = np.where(np.arange(2) == price.positive, own, 1.0 - own)
         return cls(labels, tuple(Interval(float(one), math.nan, math.nan) for one in shares), trained, False)
 
@@ -265,11 +239,11 @@ class ClassShares:
         counts = np.maximum(self.values, 1e-12) * trained.counts.sum()
         return Price(trained.weights, counts, trained.costs, trained.positive)
 
-    def applied_to(self, model: FittedModel) -> Any:
+    def applied_to(self, model: FittedModel) -> FittedModel:
         """A fitted model whose probabilities and class counts are at these shares."""
-        return _Shifted(model, self)
+        return cast("FittedModel", _Shifted(model, self))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
         shares = {str(json_value(label)): one.to_dict() for label, one in zip(self.labels, self.shares, strict=True)}
         return {"is_estimated": self.is_estimated, "shares": shares}
@@ -293,7 +267,7 @@ class _Shifted:
     def __init__(self, model: FittedModel, shares: ClassShares) -> None:
         self._model, self._shares = model, shares
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name in ("profile_", "oof_decision_function_", "oof_proba_"):  # scores at the shares of training
             raise AttributeError(name)
         value = getattr(self._model, name)
@@ -301,26 +275,21 @@ class _Shifted:
             return _Shifted(value, self._shares)
         return self._shares.price(value) if name == "weighting_" else value
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: object) -> Array:
         """Natural probabilities at the shares."""
         return self._shares.moved(self._model.predict_proba(X))
 
 
-def _shares_by_label(given: Mapping[Any, float], labels: tuple[Label, ...]) -> Array:
+def _shares_by_label(given: Mapping[Label, float], labels: tuple[Label, ...]) -> Array:
     by_key = {label_key(label): float(share) for label, share in given.items()}
     keys = [label_key(label) for label in labels]
-    if set(by_key) != set(keys) or not all(0.0 < share < 1.0 for share in by_key.values()):
-        raise InvalidParameter(
-            f"prevalence must have a share between 0 and 1 for each of {', '.join(map(str, labels))}: got "
-            f"{dict(given)}.",
-            parameter="prevalence",
-        )
+    is_right = set(by_key) == set(keys) and all(0.0 < share < 1.0 for share in by_key.values())
+    each = f"prevalence must have a share between 0 and 1 for each of {', '.join(map(str, labels))}"
+    require(is_right, f"{each}: got {dict(given)}.", "prevalence")
     shares = np.array([by_key[key] for key in keys])
-    if abs(shares.sum() - 1.0) > 0.01:
-        raise InvalidParameter(
-            f"prevalence must have shares that sum to 1: got {shares.sum():g}.", parameter="prevalence"
-        )
-    return np.asarray(shares / shares.sum())
+    total = float(shares.sum())
+    require(abs(total - 1.0) <= 0.01, f"prevalence must have shares that sum to 1: got {total:g}.", "prevalence")
+    return np.asarray(shares / total)
 
 
 @dataclass(frozen=True, repr=False)
@@ -343,7 +312,7 @@ class JudgedReview(ShownInOneLine):
         """What one review may cost, in false alarms, before it costs more than it saves."""
         return self.saved / self.rows[_REVIEW] if self.rows[_REVIEW] else math.nan
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
         prices = {"low": self.review.low, "high": self.review.high}
         return prices | attributes(self, "rows positives review_share=share price saved break_even")
@@ -396,7 +365,7 @@ class RowCosts(ShownInOneLine):
         ways = (by_row, price.decide(p), np.zeros(len(p), dtype=bool), np.ones(len(p), dtype=bool))
         return cls(int(by_row.sum()), *(float(costs.realised(positive, way) @ counted) for way in ways))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
         keys = "alarms=n_alarms cost=by_row cost_at_one_price=by_price cost_of_silence=silence cost_of_alarms=alarms"
         return attributes(self, keys)
