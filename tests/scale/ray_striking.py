@@ -9,7 +9,7 @@ import signal
 import socket
 import struct
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from unittest import mock
@@ -146,3 +146,25 @@ def frame(X):
 def events_of(n, n_features=5):
     """Events with a known posterior, one in ten."""
     return crcen.make_rare_events(n, n_features=n_features, imbalance_ratio=9, seed=3)
+
+
+class KilledTrees(ArrowSource):
+    """Kills the first worker that takes its share, once, when a checkpoint of the trees is complete."""
+
+    storage = None
+
+    def share(self, number, count):
+        import lightgbm
+
+        with suppress(FileExistsError):
+            (Path(self.storage) / "chosen").touch(exist_ok=False)
+            update = lightgbm.Booster.update
+
+            def killed_update(booster):
+                if checkpoints(self.storage):
+                    (Path(self.storage) / "struck").touch()
+                    _kill()
+                return update(booster)
+
+            lightgbm.Booster.update = killed_update
+        return super().share(number, count)

@@ -1,6 +1,7 @@
 """`crcen fit --engine`: from files of numbers to a saved model by one command."""
 
 import json
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -39,6 +40,7 @@ def test_options_reach_ray(crcen_command, folder, tmp_path, monkeypatch):
         asked.update(source=source.n_files, workers=workers, storage=storage)
         return crcen.fit_stream(source, target, weighting, **settings)
 
+    monkeypatch.setattr(large_files, "connected", nullcontext)
     monkeypatch.setattr(large_files, "fit_ray", fit_ray)
     arguments = ["--engine", "ray", "--workers", "4", "--storage", "/shared/runs", "--positive", "0", "--epochs", "1"]
     code, printed, _ = crcen_command(

@@ -24,6 +24,7 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 from ray_striking import (  # noqa: E402
+    KilledTrees,
     checkpoints,
     events_of,
     frame,
@@ -36,7 +37,10 @@ from ray_striking import (  # noqa: E402
 from crcen.exceptions import DataUnavailable, DeviceMissing  # noqa: E402
 from crcen.scale.ray import cluster as ray_cluster  # noqa: E402
 from crcen.scale.ray.fit import _survey  # noqa: E402
+from crcen.scale.ray.trees import grow_trees_on_ray  # noqa: E402
 from crcen.scale.sources import ArrowSource  # noqa: E402
+from crcen.scale.trees import BinnedRows, GrownTrees, grow_trees, plan_trees  # noqa: E402
+from crcen.theory.labels import Labels  # noqa: E402
 
 pytestmark = [
     pytest.mark.timeout(1200),  # every Ray process takes seconds to start, and on a busy machine many
@@ -150,6 +154,34 @@ def test_a_fit_with_a_killed_worker_ends_as_one_without(calm, events, files, tmp
     best = -np.log(np.where(y, events.posterior(X), 1 - events.posterior(X))).mean()
     assert best < log_loss(calm, X, y) < best + 0.03
     assert abs(log_loss(calm, X, y) - log_loss(alone, X, y)) < 0.01
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_trees_of_two_workers_of_which_one_is_killed_are_as_good_as_those_of_one(cluster, tmp_path, n_classes):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20_000, 4))
+    y = (2.0 * X[:, 0] * X[:, 1] + X[:, 2] + 0.3 * rng.normal(size=len(X)) > 2.0).astype(int)
+    if n_classes == 3:
+        y[(y == 0) & (X[:, 2] < -1.0)] = 2
+    names = np.array(["none", "event", "low"])[y[:16_000]]
+    columns = {f"x{j}": X[:16_000, j] for j in range(4)}
+    (tmp_path / "rows").mkdir()
+    pq.write_table(pa.table({**columns, "kind": names}), tmp_path / "rows" / "0.parquet", row_group_size=700)
+    labels = Labels(np.unique(names), "event" if n_classes == 2 else None)
+    plan = plan_trees(X[:5000], labels, 16_000, 10**9)
+    held_out = plan.codes(X[16_000:]), labels.target(np.array(["none", "event", "low"])[y[16_000:]])
+    source = KilledTrees(tmp_path / "rows", "kind")
+    source.storage = tmp_path
+    alone = grow_trees(plan, BinnedRows(plan, source.blocks(1000)), held_out, GrownTrees())
+    struck = grow_trees_on_ray(plan, source, held_out, storage=tmp_path)
+    assert (tmp_path / "struck").exists()
+    assert checkpoints(tmp_path)[-1]["started_at"] == 50
+    assert len(struck.models) == 2
+    # The workers draw other columns than one process does.
+    assert min(struck.losses) == pytest.approx(min(alone.losses), rel=0.05)
+    logits = struck.ensemble(plan).logits(X[16_000:])
+    loss = (np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(4000), held_out[1].astype(int)]).mean()
+    assert loss == pytest.approx(min(struck.losses), rel=1e-6)
 
 
 def test_a_bad_file_is_named_before_training_or_left_out(cluster, files, tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tempfile
 import time
@@ -43,9 +42,11 @@ from crcen.files.model_file import save
 from crcen.models.classifier import CRCENClassifier
 from crcen.scale.committee import stack_members
 from crcen.scale.encoded_rows import EncodedRows, FingerprintOfAll, write_encoded
+from crcen.scale.ray.cluster import connected
 from crcen.scale.ray.fit import fit_ray
+from crcen.scale.ray.trees import grow_trees_on_ray
 from crcen.scale.sources import ArrowSource
-from crcen.scale.stream import fit_stream
+from crcen.scale.stream import check_counts, fit_stream
 from crcen.scale.table_survey import (
     SAMPLE_ROWS,
     FrameSample,
@@ -73,6 +74,7 @@ ENGINES, LEARNERS = ("stream", "ray"), ("committee", "networks")
 _FEWEST_TO_STACK = 10  # held-out rows of each class
 _NO_EVIDENCE = "No evidence from held-out rows: use crcen evaluate on other rows."
 _FINGERPRINT_ROWS = 65_536
+_WORKER_SETTINGS = ("workers", "cpus_per_worker", "storage", "max_failures", "worker_timeout", "verbose")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -169,8 +171,8 @@ def fit_files(
     learner : {"committee", "networks"}, optional
         A network and LightGBM's trees, or the network alone; by default the committee if rows are held out.
     memory : int, optional
-        Bytes for the rows of the trees, one byte per cell and some for each row; default half of the free memory. With
-        more rows a random share of them that fits is used.
+        Bytes for the rows of the trees, one byte per cell and some for each row, of all workers together; default half
+        of the free memory. With more rows a random share of them that fits is used.
     epochs, workers : int
         Passes of the network over the rows; with Ray, how many workers train.
     storage : str or Path, optional
@@ -221,7 +223,14 @@ def fit_files(
     encoded_sample = _encoded(learned.used, sample)
     hashes = FingerprintOfAll(learned.used, sample, encoded_sample)
     held_out = HeldOutRows(hold_out, hold_out / 2 if learner == "committee" else 0.0, clusters, seed)
-    with _alone(_folder(storage)), _rows(table, learned, survey, labels, storage, verbose, hashes, held_out) as source:
+    cpus = parameters.get("cpus_per_worker", 1)
+    check_counts(workers=workers, cpus_per_worker=cpus)
+    cluster = connected(workers * cpus) if engine == "ray" else nullcontext()
+    with (
+        _alone(_folder(storage)),
+        cluster,
+        _rows(table, learned, survey, labels, storage, verbose, hashes, held_out) as source,
+    ):
         if engine == "ray":
             settings |= {"workers": workers, "storage": storage}
             network = fit_ray(source, target, price, **settings)
@@ -245,12 +254,18 @@ def fit_files(
                 n_rows = survey.n_rows - held_out.n_rows
                 memory = free_memory(torch.device("cpu")) // 2 if memory is None else memory
                 own = network.ensemble_.labels
-                plan = plan_trees(encoded_sample, own, n_rows, memory, seed=seed, threads=usable_cores())
+                threads = cpus if engine == "ray" else usable_cores()
+                plan = plan_trees(encoded_sample, own, n_rows, memory, seed=seed, threads=threads)
                 notes.append(
                     f"trees use {round(plan.share * n_rows):,} of {n_rows:,} training rows x {len(plan.limits)} "
                     f"columns in {plan.n_bytes / 1e6:,.0f} MB of memory"
                 )
-                grown = _grown_trees(plan, source, (X, own.target(y)), storage, verbose)
+                judged = plan.codes(X), own.target(y)
+                if engine == "ray":
+                    how = {name: settings[name] for name in _WORKER_SETTINGS if name in settings}
+                    grown = grow_trees_on_ray(plan, source, judged, **how)
+                else:
+                    grown = _grown_trees(plan, source, judged, storage, verbose)
                 estimator = stack_members(network, grown.ensemble(plan), grown, X, y, seed)
     model = TableClassifier(estimator=clone(estimator), fingerprint=fingerprint, random_state=random_state, **named)
     if hasattr(estimator, "feature_names_in_"):
@@ -327,24 +342,18 @@ def _evidence(
 def _grown_trees(
     plan: TreePlan,
     source: ArrowSource,
-    held_out: tuple[NDArray[np.float64], NDArray[np.generic]],
+    held_out: tuple[NDArray[np.uint8], NDArray[np.generic]],
     storage: str | Path | None,
     verbose: int,
 ) -> GrownTrees:
     """Trees on the training rows, stopped by held-out rows; with a storage folder they continue from its checkpoint."""
-    folder = _folder(storage)
-    about = repr((source.fingerprint, plan.seed, plan.share, plan.setting, plan.limits))
-    fingerprint = hashlib.sha256(about.encode()).hexdigest()
-    title = f"growing trees ({plan.n_bytes / 1e6:,.0f} MB)"
-    with progress_bar(title, visible=bool(verbose)) as show, scratch_folder(folder, "bins") as scratch:
-        start, save = GrownTrees(fingerprint), lambda grown: None
-        if folder is not None:
-            path = folder / "trees.checkpoint"
-            start, save = GrownTrees.read(path, fingerprint), partial(GrownTrees.write, path=path)
-        rows = BinnedRows(plan, source.blocks(_FINGERPRINT_ROWS), scratch)
-        grown = grow_trees(plan, rows, held_out, start, save, show=show)
-        del rows  # closes its files before the folder is removed
-    return grown
+    start, save, folder = GrownTrees(plan.fingerprint(source.fingerprint)), lambda grown: None, _folder(storage)
+    if folder is not None:
+        path = folder / "trees.checkpoint"
+        start, save = GrownTrees.read(path, start.fingerprint), partial(GrownTrees.write, path=path)
+    with progress_bar(f"growing trees ({plan.n_bytes / 1e6:,.0f} MB)", visible=bool(verbose)) as show:
+        rows = BinnedRows(plan, source.blocks(_FINGERPRINT_ROWS), folder)
+        return grow_trees(plan, rows, held_out, start, save, show=show)
 
 
 def _columns_of_type(table: Table, is_type: Callable[[pa.DataType], bool]) -> list[str]:

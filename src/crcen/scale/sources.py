@@ -211,6 +211,11 @@ class ArrowSource:
         return len(self._files)
 
     @property
+    def n_groups(self) -> int:
+        """Row groups of all files."""
+        return len(self._pieces)
+
+    @property
     def n_rows(self) -> int:
         """Rows of all files, by their own account."""
         return sum(piece.n_rows for piece in self._pieces)
@@ -324,6 +329,12 @@ class ArrowSource:
         made = copy(self)
         made._skips = False
         self._take_files(made, numbers)
+        return made
+
+    def share(self, number: int, count: int) -> "ArrowSource":
+        """One of ``count`` shares of the row groups, for a worker."""
+        made = copy(self)
+        made._pieces = self._pieces[number::count]
         return made
 
     def without_held_out(self, share: float, seed: int) -> "ArrowSource":

@@ -204,12 +204,17 @@ def streamed_model(weighting: object, epochs: int, parameters: Parameters, **cou
     schedule = group("schedule", model.schedule, Schedule, "learning_rate=0.02")
     model.schedule = replace(schedule, batch_size=schedule.batch_size or _BATCH_SIZE)
     check_streamable(model)
+    check_counts(**counts)
+    return model
+
+
+def check_counts(**counts: object) -> None:
+    """Reject counts of rows or workers that are no positive whole numbers."""
     for name, value in counts.items():
         if value is None and name == "buffer_rows":
             continue
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise InvalidParameter(f"{name} must be a whole number of at least 1: got {value!r}.", parameter=name)
-    return model
 
 
 def settle_penalty(model: CRCENClassifier, parameters: Parameters, statistics: StreamStatistics) -> None:

@@ -4,10 +4,13 @@ Bin limits come from a sample of rows. One pass writes the bin numbers of all ro
 its data set; that takes one byte per cell of memory. Thresholds are converted back to values of the columns.
 """
 
+import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +19,9 @@ from numpy.typing import NDArray
 
 from crcen._support.files import atomic_file
 from crcen.exceptions import DataUnavailable, InvalidParameter
-from crcen.models.members.lightgbm_trees import TreeSetting, tree_ensemble
+from crcen.models.members.lightgbm_trees import TreeSetting, trees_of_text
 from crcen.models.members.tree_arrays import TreeEnsemble
-from crcen.scale.sources import Chunk, row_shares
+from crcen.scale.sources import Chunk, Values, row_shares
 from crcen.theory.labels import Labels
 
 Array = NDArray[np.float64]
@@ -40,6 +43,7 @@ class TreePlan:
     """Everything about the trees except the rows; workers share it."""
 
     limits: tuple[Array, ...]  # upper limits of all bins of a column but the last
+    sample: Codes  # bin numbers of some rows, every bin among them
     labels: Labels  # classes; two classes with a positive one have one output
     share: float  # share of the training rows that memory has room for
     n_bytes: int  # memory that the rows will take
@@ -57,10 +61,12 @@ class TreePlan:
 
     def codes(self, X: Array) -> Codes:
         """Bin numbers of encoded rows."""
-        found = np.empty(X.shape, dtype=np.uint8)
-        for j, limits in enumerate(self.limits):
-            found[:, j] = np.searchsorted(limits, X[:, j])
-        return found
+        return _codes(self.limits, X)
+
+    def fingerprint(self, source: str) -> str:
+        """A text that differs for other settings, or for rows of another fingerprint ``source``."""
+        about = repr((source, self.seed, self.share, self.setting, self.limits))
+        return hashlib.sha256(about.encode()).hexdigest()
 
     def params(self) -> dict[str, object]:
         """LightGBM's parameters."""
@@ -77,8 +83,9 @@ class TreePlan:
             "deterministic": True,
             "force_col_wise": True,
             "verbosity": -1,
-            **({"objective": "binary"} if self.n_outputs == 1 else {"objective": "multiclass"}),
-            **({} if self.n_outputs == 1 else {"num_class": self.n_outputs}),
+            "pre_partition": True,  # workers have rows of their own
+            "objective": "binary" if self.n_outputs == 1 else "multiclass",
+            "num_class": self.n_outputs,
         }
 
 
@@ -86,7 +93,8 @@ def plan_trees(
     sample: Array, labels: Labels, n_rows: int, memory_bytes: int, *, seed: int = 0, threads: int = 1
 ) -> TreePlan:
     """Bin limits from a sample of encoded rows, and the share of ``n_rows`` rows that fits in memory."""
-    plan = TreePlan(tuple(_limits(column) for column in sample.T), labels, 1.0, 0, seed, threads)
+    limits = tuple(_limits(column) for column in sample.T)
+    plan = TreePlan(limits, _codes(limits, sample), labels, 1.0, 0, seed, threads)
     n_bytes = n_rows * (sample.shape[1] + _OUTPUT_BYTES * plan.n_outputs + _ROW_BYTES)
     share = min(1.0, memory_bytes / max(1, n_bytes))
     if share * n_rows < 2 * SETTING.leaf_rows:
@@ -98,6 +106,13 @@ def plan_trees(
     return replace(plan, share=share, n_bytes=int(share * n_bytes))
 
 
+def _codes(limits: Sequence[Array], X: Array) -> Codes:
+    found = np.empty(X.shape, dtype=np.uint8)
+    for j, upper in enumerate(limits):
+        found[:, j] = np.searchsorted(upper, X[:, j])
+    return found
+
+
 def _limits(column: Array) -> Array:
     """Halfway between the values of a column, or quantiles where there are many values."""
     values = np.unique(column)
@@ -107,41 +122,41 @@ def _limits(column: Array) -> Array:
 
 
 class BinnedRows:
-    """Bin numbers and targets of the training rows, in a file of a folder."""
+    """Bin numbers and targets of training rows, in an unnamed file of a folder that disappears with the process."""
 
-    def __init__(self, plan: TreePlan, blocks: Iterable[Iterable[Chunk]], folder: Path) -> None:
-        self.path = folder / "bins.u8"
+    def __init__(self, plan: TreePlan, blocks: Iterable[Iterable[Chunk]], folder: Path | None = None) -> None:
         targets: list[NDArray[np.uint8]] = []
         try:
-            with self.path.open("wb") as file:
-                for chunk in (chunk for block in blocks for chunk in block):
+            with tempfile.TemporaryFile(dir=folder) as file:
+                for chunk in chain.from_iterable(blocks):
                     kept = row_shares(chunk.X, plan.seed + _SEED) < plan.share
                     file.write(plan.codes(chunk.X[kept]).tobytes())
                     targets.append(chunk.target(plan.labels)[kept].astype(np.uint8))
+                file.flush()
+                self.target = np.concatenate(targets)
+                self.codes: Codes = np.memmap(file, np.uint8, "r", shape=(len(self.target), len(plan.limits)))
         except OSError as error:
             raise DataUnavailable(
-                f"the binned rows, one byte per cell, cannot be kept in {folder}: {error.strerror or error}; make "
-                f"room, or use learner='networks'."
+                f"the binned rows, one byte per cell, cannot be kept in {folder or tempfile.gettempdir()}: "
+                f"{error.strerror or error}; make room, or use learner='networks'."
             ) from error
-        self.target = np.concatenate(targets)
-        self.codes: Codes = np.memmap(self.path, np.uint8, "r", shape=(len(self.target), len(plan.limits)))
 
-    def dataset(self, params: Mapping[str, object]) -> Dataset:
-        """LightGBM's data set, read from the file in parts."""
-        import lightgbm
 
-        codes = self.codes
+def _dataset(codes: Codes, target: Values | None, params: Mapping[str, object], reference: Dataset = None) -> Dataset:
+    """LightGBM's data set of binned rows, read in parts."""
+    import lightgbm
 
-        class Rows(lightgbm.Sequence):
-            batch_size = max(256, 2**22 // max(1, codes.shape[1]))
+    class Rows(lightgbm.Sequence):
+        batch_size = max(256, 2**22 // max(1, codes.shape[1]))
 
-            def __getitem__(self, at: int | slice | list[int]) -> Array:
-                return np.asarray(codes[at], dtype=np.float64)
+        def __getitem__(self, at: int | slice | list[int]) -> Array:
+            return np.asarray(codes[at], dtype=np.float64)
 
-            def __len__(self) -> int:
-                return len(codes)
+        def __len__(self) -> int:
+            return len(codes)
 
-        return lightgbm.Dataset(Rows(), label=self.target.astype(np.float32), params=dict(params))
+    label = None if target is None else target.astype(np.float32)
+    return lightgbm.Dataset(Rows(), label=label, reference=reference, params=dict(params)).construct()
 
 
 @dataclass
@@ -178,86 +193,55 @@ class GrownTrees:
 
     def ensemble(self, plan: TreePlan) -> TreeEnsemble:
         """The best number of trees, with thresholds in values of the encoded columns."""
-        import lightgbm
-
-        n_classes, left, parts = max(2, plan.n_outputs), self.n_best, []
-        for text in self.models:
-            model = lightgbm.Booster(model_str=text)
-            n_trees = min(left, model.current_iteration())
-            if n_trees:
-                model = lightgbm.Booster(model_str=model.model_to_string(num_iteration=n_trees))
-                parts.append(tree_ensemble(model, n_classes))
-            left -= n_trees
-        whole = _joined(parts)
-        is_inner = np.isfinite(whole.threshold)
-        nodes = np.flatnonzero(is_inner)
+        whole = trees_of_text("".join(self.models), max(2, plan.n_outputs), len(plan.limits), self.n_best)
+        nodes = np.flatnonzero(np.isfinite(whole.threshold))
         threshold = whole.threshold.copy()
         at = np.maximum(0, np.floor(threshold[nodes]).astype(np.int64))
         for j in np.unique(whole.feature[nodes]).tolist():
             own = whole.feature[nodes] == j
             threshold[nodes[own]] = np.append(plan.limits[j], np.inf)[at[own]]
-        return replace(whole, threshold=threshold, n_features=len(plan.limits))
-
-
-def _joined(parts: list[TreeEnsemble]) -> TreeEnsemble:
-    """Additive trees one after another."""
-    if len(parts) == 1:
-        return parts[0]
-    offsets = np.cumsum([0, *(len(part.left) for part in parts[:-1])])
-    names = ("feature", "threshold", "missing_left", "value", "output")
-    whole: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-    whole |= {
-        name: np.concatenate([getattr(part, name) + at for part, at in zip(parts, offsets, strict=True)]).astype(
-            np.int32
-        )
-        for name in ("left", "right", "roots")
-    }
-    return replace(parts[0], **whole, depth=max(part.depth for part in parts))
+        return replace(whole, threshold=threshold)
 
 
 def grow_trees(
     plan: TreePlan,
     rows: BinnedRows,
-    held_out: tuple[Array, NDArray[np.generic]],
+    held_out: tuple[Codes, Values],
     start: GrownTrees,
     save: Callable[[GrownTrees], object] = lambda grown: None,
     *,
-    network: Mapping[str, object] | None = None,
+    connect: Callable[[], Mapping[str, object]] = dict,
     show: Callable[[float], None] = lambda share: None,
 ) -> GrownTrees:
     """Grow trees, after those of an earlier run, until the loss of held-out rows does not decrease.
 
-    ``held_out`` are encoded rows that no training row equals, and their targets. ``save`` takes a checkpoint every 50
-    trees. ``network`` has LightGBM's network parameters if several workers grow the trees together.
+    ``held_out`` are bin numbers of rows that no training row equals, and their targets. ``save`` takes a checkpoint
+    every 50 trees. ``connect`` is called once the data set is built; it returns LightGBM's network parameters if
+    several workers grow the trees together. All workers then have the same trees and the same losses.
     """
     import lightgbm
 
     grown = replace(start, models=list(start.models), losses=list(start.losses))
     if grown.is_done or len(grown.losses) >= plan.most_trees:
         return grown
-    params = {**plan.params(), "seed": (plan.seed + len(grown.losses)) % 2**31, **(network or {})}
-    if network:
-        params |= {"tree_learner": "data", "pre_partition": True}
-    codes = plan.codes(held_out[0])
-    train = rows.dataset(params)
-    # With workers, the data set is built by the booster, which connects them first.
-    judged = lightgbm.Dataset(codes.astype(np.float64), held_out[1].astype(np.float32), reference=train, params=params)
+    params = {**plan.params(), "seed": (plan.seed + len(grown.losses)) % 2**31}
+    reference = _dataset(plan.sample, None, params)  # the same bins and bundles for all workers
+    train = _dataset(rows.codes, rows.target, params, reference)
+    judged = _dataset(*held_out, params, reference)
     if grown.models:
         train.set_init_score(_scores(grown.models, rows.codes))
-        judged.set_init_score(_scores(grown.models, codes))
-    booster = lightgbm.Booster(params, train)
+        judged.set_init_score(_scores(grown.models, held_out[0]))
+    booster = lightgbm.Booster({**params, **connect()}, train)
     booster.add_valid(judged, "held out")
-    before = list(grown.models)
-    while len(grown.losses) < plan.most_trees and not grown.is_done:
+    is_finished = False
+    while len(grown.losses) < plan.most_trees and not (grown.is_done or is_finished):
         is_finished = booster.update()
         grown.losses.append(float(booster.eval_valid()[0][2]))
         show(len(grown.losses) / plan.most_trees)
         if len(grown.losses) % _TREES_PER_CHECKPOINT == 0:
-            grown.models = [*before, booster.model_to_string(num_iteration=-1)]
+            grown.models = [*start.models, booster.model_to_string(num_iteration=-1)]
             save(grown)
-        if is_finished:
-            break
-    grown.models = [*before, booster.model_to_string(num_iteration=-1)]
+    grown.models = [*start.models, booster.model_to_string(num_iteration=-1)]
     save(grown)
     return grown
 

@@ -338,11 +338,17 @@ def _sampled(task: MemberTask) -> Folds | None:
 
 def tree_ensemble(model: Estimator, n_classes: int) -> TreeEnsemble:
     """LightGBM's trees as arrays, with logits (n, K); two classes have zeros for the first one."""
-    _, *blocks = model.model_to_string().split("\nTree=")
-    trees = [_tree(dict(line.split("=", 1) for line in block.splitlines() if "=" in line)) for block in blocks]
+    return trees_of_text(model.model_to_string(), n_classes, model.num_feature())
+
+
+def trees_of_text(text: str, n_classes: int, n_features: int, n_rounds: int | None = None) -> TreeEnsemble:
+    """The trees of the first rounds of a model's text, or of the texts of several additive models."""
     per_round = 1 if n_classes == 2 else n_classes
+    _, *blocks = text.split("\nTree=")
+    blocks = blocks if n_rounds is None else blocks[: n_rounds * per_round]
+    trees = [_tree(dict(line.split("=", 1) for line in block.splitlines() if "=" in line)) for block in blocks]
     output = [1 if n_classes == 2 else i % per_round for i in range(len(trees))]
-    return TreeEnsemble.join(trees, output, np.zeros(n_classes), model.num_feature())
+    return TreeEnsemble.join(trees, output, np.zeros(n_classes), n_features)
 
 
 def _tree(fields: dict[str, str]) -> TreeArrays:

@@ -1,10 +1,13 @@
 """A Ray cluster: connection, resources, a progress bar, and training jobs as its tasks."""
 
 import os
+import re
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +15,8 @@ from numpy.typing import ArrayLike
 
 from crcen._support.extras import need
 from crcen._support.progress import progress_bar
-from crcen.exceptions import CrcenError, DeviceMissing, InvalidParameter
+from crcen.exceptions import CrcenError, DeviceMissing, InvalidParameter, TrainingFailed
+from crcen.scale.sources import ArrowSource
 from crcen.training.device import find_device
 from crcen.training.engine import train
 from crcen.training.jobs import TrainingJob, TrainingResult
@@ -66,6 +70,58 @@ def check_room(ray: Ray, workers: int, cpus_per_worker: int, *, use_gpu: bool) -
             f"use_gpu=True takes one GPU a worker: got {workers} workers and {gpus} GPUs in the cluster; use fewer "
             f"workers, or use_gpu=False."
         )
+
+
+def storage_of(path: str | Path | None) -> AbstractContextManager[str]:
+    """Where checkpoints are kept: a folder or address, or a temporary folder."""
+    if path is None:
+        return tempfile.TemporaryDirectory(prefix="crcen-ray-", ignore_cleanup_errors=True)
+    text = str(path)
+    return nullcontext(text if "://" in text else str(Path(text).resolve()))
+
+
+def trainer_configs(
+    workers: int, cpus_per_worker: int, storage: str, name: str, max_failures: int, use_gpu: bool = False
+) -> dict[str, Ray]:
+    """Arguments of Ray's trainers: resources, checkpoints under a name, and how often workers are started again."""
+    from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
+
+    return {
+        "scaling_config": ScalingConfig(
+            num_workers=workers,
+            use_gpu=use_gpu,
+            resources_per_worker={"CPU": cpus_per_worker, **({"GPU": 1} if use_gpu else {})},
+        ),
+        "run_config": RunConfig(
+            name=name,
+            storage_path=storage,
+            failure_config=FailureConfig(max_failures=max_failures),
+            checkpoint_config=CheckpointConfig(num_to_keep=2),
+        ),
+    }
+
+
+# The line of a traceback that says what happened.
+_ERROR_LINE = re.compile(r"[\w.]+(Error|Exception)\b: ")
+
+
+def run_trainer(trainer: Ray, files: ArrowSource, storage: str | Path | None) -> Any:
+    """The value that the first worker returns; an error of the library that it returns is raised."""
+    from ray.train import TrainingFailedError
+
+    try:
+        answer = trainer.fit().return_value
+    except TrainingFailedError as error:
+        files.check_unchanged()  # where the cause is a file, it is named
+        lines = str(error).strip().splitlines()
+        said = [line for line in lines if _ERROR_LINE.match(line)] or lines  # Ray's advice on retries comes last
+        where = "; call again with the same storage to go on" if storage is not None else ""
+        raise TrainingFailed(
+            f"training on Ray failed for good{where}: {said[-1][:300] if said else error!r}"
+        ) from error
+    if isinstance(answer, CrcenError):
+        raise answer
+    return answer
 
 
 _SECONDS_BETWEEN_LOOKS = 0.5

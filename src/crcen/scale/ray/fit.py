@@ -2,9 +2,7 @@
 
 import numbers
 import pickle
-import re
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from pathlib import Path
@@ -12,11 +10,19 @@ from typing import Any
 
 from crcen._support.extras import need, renamed
 from crcen._support.files import exclusive_lock
-from crcen.exceptions import CrcenError, DataUnavailable, InvalidParameter, TrainingFailed
+from crcen.exceptions import CrcenError, DataUnavailable, InvalidParameter
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitting import base_seed
 from crcen.scale.plan import make_plan
-from crcen.scale.ray.cluster import Ray, check_room, cluster_progress, connected
+from crcen.scale.ray.cluster import (
+    Ray,
+    check_room,
+    cluster_progress,
+    connected,
+    run_trainer,
+    storage_of,
+    trainer_configs,
+)
 from crcen.scale.ray.reader import survey_part
 from crcen.scale.ray.worker import Assignment
 from crcen.scale.sources import ArrowSource, Source, reading_order
@@ -30,8 +36,6 @@ ArrowTable = Ray
 _MOST_FILES, _GROUPS_A_WORKER = 8, 4
 # Seconds that workers may wait for each other: one of few rows waits while others go through theirs.
 _LONGEST_WAIT = 86_400
-# The line of a traceback that says what happened.
-_ERROR_LINE = re.compile(r"[\w.]+(Error|Exception)\b: ")
 
 
 @renamed(num_workers="workers", storage_path="storage")
@@ -116,7 +120,7 @@ def fit_ray(
     name = fingerprint_of(model, files.fingerprint, buffer_rows, workers, seeded)
     with (
         connected(workers * cpus_per_worker) as ray,
-        _storage(storage) as place,
+        storage_of(storage) as place,
         _alone(place, f"crcen-{name[:16]}.fit"),
     ):
         check_room(ray, workers, cpus_per_worker, use_gpu=use_gpu)
@@ -141,15 +145,9 @@ def fit_ray(
             float(worker_timeout),
         )
         with cluster_progress(ray, "fit_ray", visible=bool(model.verbose)) as show:
-            terms = (workers, cpus_per_worker, use_gpu, max_failures, place, f"crcen-{name[:16]}")
-            return _answer(_trainer(told, show, *terms), files, storage)
-
-
-def _storage(path: str | Path | None) -> AbstractContextManager[str]:
-    if path is None:
-        return tempfile.TemporaryDirectory(prefix="crcen-ray-", ignore_cleanup_errors=True)
-    text = str(path)
-    return nullcontext(text if "://" in text else str(Path(text).resolve()))
+            configs = trainer_configs(workers, cpus_per_worker, place, f"crcen-{name[:16]}", max_failures, use_gpu)
+            fitted: CRCENClassifier = run_trainer(_trainer(told, show, workers, configs), files, storage)
+            return deepcopy(fitted)  # what Ray hands over cannot be written to
 
 
 def _alone(storage: str, name: str) -> AbstractContextManager[None]:
@@ -188,14 +186,7 @@ def _groups(n_files: int, workers: int, seed: int) -> list[list[int]]:
 
 
 def _trainer(
-    told: Assignment,
-    show: Callable[[float], None] | None,
-    workers: int,
-    cpus_per_worker: int,
-    use_gpu: bool,
-    max_failures: int,
-    storage: str,
-    name: str,
+    told: Assignment, show: Callable[[float], None] | None, workers: int, configs: Mapping[str, Ray]
 ) -> Trainer:
     import ray.data
     import ray.train
@@ -231,34 +222,5 @@ def _trainer(
         torch_config=ray.train.torch.TorchConfig(timeout_s=_LONGEST_WAIT),
         datasets={"rows": rows},
         dataset_config=SharedOut(),
-        scaling_config=ray.train.ScalingConfig(
-            num_workers=workers,
-            use_gpu=use_gpu,
-            resources_per_worker={"CPU": cpus_per_worker, **({"GPU": 1} if use_gpu else {})},
-        ),
-        run_config=ray.train.RunConfig(
-            name=name,
-            storage_path=storage,
-            failure_config=ray.train.FailureConfig(max_failures=max_failures),
-            checkpoint_config=ray.train.CheckpointConfig(num_to_keep=2),
-        ),
+        **configs,
     )
-
-
-def _answer(trainer: Trainer, files: ArrowSource, storage: str | Path | None) -> CRCENClassifier:
-    """Train; what comes back is the classifier, or why there is none."""
-    from ray.train import TrainingFailedError
-
-    try:
-        answer = trainer.fit().return_value
-    except TrainingFailedError as error:
-        files.check_unchanged()  # where the cause is a file, it is named
-        lines = str(error).strip().splitlines()
-        said = [line for line in lines if _ERROR_LINE.match(line)] or lines  # Ray's advice on retries comes last
-        where = "; call again with the same storage to go on" if storage is not None else ""
-        raise TrainingFailed(
-            f"training on Ray failed for good{where}: {said[-1][:300] if said else error!r}"
-        ) from error
-    if isinstance(answer, CrcenError):
-        raise answer
-    return deepcopy(answer)  # what Ray hands over cannot be written to
