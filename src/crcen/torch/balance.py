@@ -26,7 +26,7 @@ Sampler = Any  # of a loader, or weights of rows
 Target = TypeVar("Target")
 
 _SOLVED = "these rows were solved for; test on rows that the network has not seen"
-_NO_ROWS = "there is no batch to balance over: got an empty loader; is the generator exhausted?"
+_NO_ROWS = "there is no batch to read: got an empty loader; is the generator exhausted?"
 _LAYERS = (
     *(nn.Linear, nn.Bilinear, nn.Conv1d, nn.Conv2d, nn.Conv3d),
     *(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
@@ -83,9 +83,9 @@ def balance_(
             rows, target = _gathered(lambda: _collect_rows(module, batches, bias))
         else:
             rows, target = _collect_rows(module, batches, bias)
-        removed = module.class_weights if isinstance(module, NaturalLogits) else None
         price = price_of(weighting, rows.counts())
-        _check_same(removed, price)
+        if isinstance(module, NaturalLogits):
+            _check_same(module.class_weights, price)
         shifts = solved_shifts(rows, price, n_outputs=target.numel())
         moved = _add(target, shifts - shifts[0] if shifts.size == 2 else shifts)  # of two biases the second is moved
         if moved.size > rows.logits.shape[1]:  # the shift of NaturalLogits around one logit
@@ -113,11 +113,10 @@ def _collect_rows(module: nn.Module, batches: Iterable[Batch], name: str | None)
 def solved_shifts(rows: "Collected", price: Price, logits: Array | None = None, n_outputs: int | None = None) -> Array:
     """Values to add to the output biases so that the key equations hold; several of them have mean 0."""
     logits = rows.logits if logits is None else logits
-    columns = n_outputs or logits.shape[1]
     if len(price.weights) > 2:
         return class_shifts(rows.y, logits, price.weights, rows.sample_weight)
     shift = float(balance_shift(rows.y, margin(logits), price, rows.sample_weight))
-    return np.array([shift]) if columns == 1 else np.array([-0.5 * shift, 0.5 * shift])
+    return np.array([shift] if (n_outputs or logits.shape[1]) == 1 else [-0.5 * shift, 0.5 * shift])
 
 
 def margin(logits: Array) -> Array:
@@ -134,10 +133,8 @@ def _add(bias: Tensor, shifts: Array) -> Array:
     return np.asarray((bias.detach().double().cpu() - before).reshape(-1).numpy())
 
 
-def _check_same(removed: Tensor | None, price: Price) -> None:
+def _check_same(removed: Tensor, price: Price) -> None:
     """Balancing NaturalLogits at other weights than it removes would leave a shift in its logits."""
-    if removed is None:
-        return
     own, weights = removed.detach().double().cpu().numpy(), price.weights
     if own.size != weights.size or not np.allclose(weights / weights[0], own / own[0], rtol=1e-5):
         ratios = [" : ".join(f"{w:.6g}" for w in part / part[0]) for part in (own, weights)]
@@ -197,12 +194,8 @@ def logits_of(module: nn.Module, inputs: Inputs) -> Tensor:
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
     moved = _moved(inputs, device)
     call = module.weighted_logits if isinstance(module, NaturalLogits) else module
-    if isinstance(moved, Mapping):
-        out = call(**moved)
-    elif isinstance(moved, tuple | list):
-        out = call(*moved)
-    else:
-        out = call(moved)
+    is_list = isinstance(moved, tuple | list)
+    out = call(**moved) if isinstance(moved, Mapping) else call(*moved) if is_list else call(moved)
     logits = getattr(out, "logits", out)
     if not isinstance(logits, Tensor) or logits.ndim not in (1, 2):
         got = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
@@ -259,11 +252,8 @@ def _as_rows(target: Tensor, shape: torch.Size) -> tuple[NDArray[np.int64], NDAr
 
 def row_by_row(batches: Iterable[Batch]) -> tuple[Iterable[Batch], Sampler, NDArray[np.int64] | None]:
     """Batches with every row of a data set once, in a known random order; the original sampler; and that order."""
-    if (
-        not isinstance(batches, DataLoader)
-        or isinstance(batches.dataset, IterableDataset)
-        or batches.batch_size is None
-    ):
+    is_mapped = isinstance(batches, DataLoader) and not isinstance(batches.dataset, IterableDataset)
+    if not isinstance(batches, DataLoader) or not is_mapped or batches.batch_size is None:
         return batches, None, None
     dataset: Batch = batches.dataset
     order = np.random.default_rng(0).permutation(len(dataset))
@@ -320,31 +310,33 @@ def _last_layer(module: nn.Module, inputs: Inputs) -> tuple[Tensor, tuple[str, n
 
 def _bias_of(last: tuple[str, nn.Module] | None, columns: int) -> tuple[str, Tensor]:
     """Name and bias of the last layer, if it can be the output layer."""
-    if last is None:
-        raise InvalidParameter(f"no linear or convolutional layer was called, so there is no output bias: {_INSTEAD}")
-    name, layer = last
-    bias = layer.bias
-    if not isinstance(bias, Tensor):
-        raise InvalidParameter(f"the last layer, {name or type(layer).__name__!r}, has no bias: {_INSTEAD}")
-    if bias.numel() != columns:
-        raise InvalidParameter(
-            f"the last layer, {name!r}, has {bias.numel()} biases and the module returns {columns} logits per row, so "
-            f"its bias is not the output bias: {_INSTEAD}"
+    name, layer = last or ("", None)
+    bias, shown = getattr(layer, "bias", None), repr(name or type(layer).__name__)
+    if layer is None:
+        reason = "no linear or convolutional layer was called, so there is no output bias"
+    elif not isinstance(bias, Tensor):
+        reason = f"the last layer, {shown}, has no bias"
+    elif bias.numel() == columns:
+        return f"{name}.bias" if name else "bias", bias
+    else:
+        reason = (
+            f"the last layer, {shown}, has {bias.numel()} biases and the module returns {columns} logits per row, so "
+            f"its bias is not the output bias"
         )
-    return f"{name}.bias" if name else "bias", bias
+    raise InvalidParameter(f"{reason}: {_INSTEAD}")
 
 
 def _named_bias(module: nn.Module, name: str, columns: int) -> Tensor:
     """The parameter of that name, with one number per logit."""
     parameters = dict(module.named_parameters())
-    if name not in parameters or parameters[name].numel() != columns:
-        fitting = [one for one, value in parameters.items() if value.ndim < 2 and value.numel() == columns]
-        got = f"{parameters[name].numel()} numbers" if name in parameters else "no parameter of that name"
-        raise InvalidParameter(
-            f"bias={name!r} must name a parameter with {columns} number{'s' if columns > 1 else ''}, one per logit: "
-            f"got {got}; possible are {', '.join(fitting) or 'none'}."
-        )
-    return parameters[name]
+    if name in parameters and parameters[name].numel() == columns:
+        return parameters[name]
+    fitting = [one for one, value in parameters.items() if value.ndim < 2 and value.numel() == columns]
+    got = f"{parameters[name].numel()} numbers" if name in parameters else "no parameter of that name"
+    raise InvalidParameter(
+        f"bias={name!r} must name a parameter with {columns} number{'s' if columns > 1 else ''}, one per logit: "
+        f"got {got}; possible are {', '.join(fitting) or 'none'}."
+    )
 
 
 def _check_moves_logits(name: str, bias: Tensor, logits: Tensor, call: Callable[[], Tensor]) -> None:
@@ -375,26 +367,22 @@ def _n_processes() -> int:
 
 def _gathered(own_rows: Callable[[], tuple[Collected, Target]]) -> tuple[Collected, Target]:
     """The rows of all processes, in order, and what this process has apart from them; if one fails, all do."""
-    own: tuple[Collected, Target] | None = None
-    failure: Exception | None = None
+    own: tuple[Collected, Target] | Exception
     try:
         own = own_rows()
     except Exception as error:
-        failure = error
-    message = "" if failure is None else f"{type(failure).__name__}: {failure}"
+        own = error
+    message = f"{type(own).__name__}: {own}" if isinstance(own, Exception) else ""
     answers: list[tuple[Collected | None, str]] = [(None, "")] * _n_processes()
-    distributed.all_gather_object(answers, (None if own is None else own[0], message))
-    if own is None:
-        assert failure is not None
-        raise failure
+    distributed.all_gather_object(answers, (None if isinstance(own, Exception) else own[0], message))
+    if isinstance(own, Exception):
+        raise own
     for number, (_, message) in enumerate(answers):
         if message:
             raise InvalidInput(f"process {number} has no rows to balance over: {message}")
     shares = [share for share, _ in answers if share is not None]
     if len({share.logits.shape[1] for share in shares}) > 1:
         raise InvalidInput(f"processes return {[share.logits.shape[1] for share in shares]} logits per row.")
-    sizes = None
-    if any(share.sample_weight is not None for share in shares):
-        sizes = np.concatenate([np.ones(len(s.y)) if s.sample_weight is None else s.sample_weight for s in shares])
+    sizes = np.concatenate([np.ones(len(s.y)) if s.sample_weight is None else s.sample_weight for s in shares])
     rows = Collected(np.concatenate([s.logits for s in shares]), np.concatenate([s.y for s in shares]), sizes)
     return rows, own[1]

@@ -5,19 +5,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.exceptions import InvalidParameter
 from crcen.theory.key_equation import KeyEquation, key_equation_of_logits
-from crcen.theory.price import Price
 from crcen.torch.balance import (
     Batch,
-    Collected,
     Sampler,
     collect,
     evaluating,
@@ -40,7 +37,8 @@ _MODES: dict[str, tuple[type, ...]] = {
 }
 
 Array = NDArray[np.float64]
-Loss = Any  # a module, or another callable of logits and targets
+Loss = Callable[[Tensor, Tensor], Tensor]
+Effect = tuple[Array | str, str]  # how far a cause moves the solution, or ABSENT or UNSEEN; and a sentence
 
 
 @dataclass(frozen=True)
@@ -133,122 +131,73 @@ def stationarity(
     """
     if loss is not None and not callable(loss):
         raise InvalidParameter(f"loss must be callable with logits and targets: got {type(loss).__name__}.")
-    trial = _Trial.of(module, batches, weighting, bias, loss, optimizer, sampler)
-    shifts = trial.solved(trial.rows.logits)
+    trial = _Trial(module, batches, weighting, bias, loss, optimizer, sampler)
     equation = key_equation_of_logits(trial.rows.y, margin(trial.rows.logits), trial.price, trial.rows.sample_weight)
-    causes = tuple(_cause(name, test(trial), shifts) for name, test in _CAUSES.items())
-    return Stationarity(equation, shifts, causes)
+    return Stationarity(equation, trial.shifts, tuple(_examined(name, trial) for name in _CAUSES))
 
 
-@dataclass(frozen=True, eq=False)
-class _Effect:
-    """How far a cause moves the solution of the key equation, or why that is not known."""
-
-    moved: Array | None
-    sentence: str
-    is_absent: bool = False
-
-
-def _unseen(sentence: str) -> _Effect:
-    return _Effect(None, sentence)
-
-
-def _absent(sentence: str) -> _Effect:
-    return _Effect(None, sentence, is_absent=True)
-
-
-def _cause(name: str, effect: _Effect, shifts: Array) -> Cause:
-    distance = float(np.abs(shifts).max())
-    if effect.moved is None:
-        absent = effect.is_absent
-        return Cause(name, ABSENT if absent else UNSEEN, distance if absent else np.nan, effect.sentence)
-    left = float(np.abs(shifts + effect.moved).max())
-    size = float(np.abs(effect.moved).max())
+def _examined(name: str, trial: "_Trial") -> Cause:
+    needed, test = _CAUSES[name]
+    missing = [f"{one}=" for one in needed if getattr(trial, one) is None]
+    moved, sentence = (UNSEEN, f"give {' and '.join(missing)} to examine it") if missing else test(trial)
+    distance = float(np.abs(trial.shifts).max())
+    if isinstance(moved, str):
+        return Cause(name, moved, distance if moved == ABSENT else np.nan, sentence)
+    left, size = float(np.abs(trial.shifts + moved).max()), float(np.abs(moved).max())
     if size <= SMALL:
-        return Cause(name, ABSENT, left, f"{effect.sentence}: it moves no output by more than {SMALL:g}")
+        return Cause(name, ABSENT, left, f"{sentence}: it moves no output by more than {SMALL:g}")
     verdict = EXPLAINS if distance > SMALL and left <= 0.5 * distance else PRESENT
-    return Cause(name, verdict, left, f"{effect.sentence}: it moves an output by {size:.3f} and leaves {left:.3f}")
+    return Cause(name, verdict, left, f"{sentence}: it moves an output by {size:.3f} and leaves {left:.3f}")
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
 class _Trial:
-    """Everything that the tests of causes read."""
+    """Everything that the tests of causes read; the batches are read once, with the module in each mode."""
 
-    module: nn.Module
-    loss: Loss
-    optimizer: torch.optim.Optimizer | None
-    batches: Iterable[Batch] | None  # to be read again; None if they can be read only once
-    rows: Collected  # in evaluation mode
-    in_mode: dict[str, Collected]  # with batch norm, or with dropout, as in training
-    outputs: Tensor  # (n, C): logits as the loss gets them
-    targets: Tensor
-    price: Price
-    weighting: Weighting
-    batch_size: int
-    order: NDArray[np.int64]  # the row of the data set that each row is
-    bias: Tensor | None
-    no_bias: str  # why there is none
-    sampler: Sampler  # "none" for a plain loader, None if not known
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         module: nn.Module,
         batches: Iterable[Batch],
         weighting: Weighting,
         name: str | None,
-        loss: Loss,
+        loss: Loss | None,
         optimizer: torch.optim.Optimizer | None,
         sampler: Sampler,
-    ) -> "_Trial":
-        """Read the batches once, with the module in each mode."""
-        again: Iterable[Batch] | None = None if isinstance(batches, Iterator) else batches
+    ) -> None:
+        self.module, self.optimizer = module, optimizer
+        self.batches = None if isinstance(batches, Iterator) else batches  # to be read again
         source, own_sampler, order = row_by_row(batches)
-        present = {mode: kinds for mode, kinds in _MODES.items() if _parts(module, kinds)}
-        pairs: dict[str, list[tuple[Tensor, Tensor]]] = {mode: [] for mode in ("", *present)}
-        bias: Tensor | None = None
-        no_bias = ""
+        self.sampler = own_sampler if sampler is None else sampler  # "none" for a plain loader, None if not known
+        pairs: dict[str, list[tuple[Tensor, Tensor]]] = {"": []}
+        pairs |= {mode: [] for mode, kinds in _MODES.items() if _parts(module, kinds)}
+        self.bias: Tensor | None = None
         with torch.random.fork_rng(devices=[]), evaluating(module):
             torch.manual_seed(0)
             for number, batch in enumerate(source):
                 inputs, target = split_batch(batch)
-                for mode, kinds in {"": (), **present}.items():
-                    with _training(module, kinds):
-                        pairs[mode].append((logits_of(module, inputs), target))
+                for mode, own in pairs.items():
+                    with _training(module, _MODES.get(mode, ())):
+                        own.append((logits_of(module, inputs), target))
                 if number == 0:
-                    bias, no_bias = _bias(module, inputs, name)
-        if not pairs[""]:
-            raise InvalidInput("there is no batch to read: got an empty loader; is the generator exhausted?")
-        rows, targets = collect(pairs[""]), torch.cat([target.detach().cpu() for _, target in pairs[""]])
-        return cls(
-            module=module,
-            loss=loss,
-            optimizer=optimizer,
-            batches=again,
-            rows=rows,
-            in_mode={mode: collect(pairs[mode]) for mode in present},
-            outputs=torch.cat([logits.detach().cpu().double() for logits, _ in pairs[""]]),
-            targets=targets,
-            price=price_of(weighting, rows.counts()),
-            weighting=weighting,
-            batch_size=len(pairs[""][0][1]),
-            order=np.arange(len(targets)) if order is None else order,
-            bias=bias,
-            no_bias=no_bias,
-            sampler=own_sampler if sampler is None else sampler,
-        )
+                    self.bias, self.no_bias = _bias(module, inputs, name)
+        self.rows = collect(pairs[""])
+        self.in_mode = {mode: collect(pairs[mode]).logits for mode in pairs if mode}  # logits as in training
+        self.outputs = torch.cat([logits.detach().cpu().double() for logits, _ in pairs[""]])  # as the loss gets them
+        self.targets = torch.cat([target.detach().cpu() for _, target in pairs[""]])
+        self.batch_size = len(pairs[""][0][1])
+        self.order = np.arange(len(self.targets)) if order is None else order  # the row of the data set of each row
+        self.price = price_of(weighting, self.rows.counts())
+        self.loss = loss
+        self.used_loss = ClassWeightedLoss(weighting, self.rows.counts()) if loss is None else loss
+        self.shifts = self.solved(self.rows.logits)
 
-    def solved(self, logits: Array, row_weights: Array | None = None) -> Array:
+    def solved(self, logits: Array, row_weights: Array | float = 1.0) -> Array:
         """Values to add to the columns of logits so that the key equation holds; row weights multiply the rows."""
-        rows = self.rows
-        if row_weights is not None:
-            rows = replace(
-                rows, sample_weight=row_weights * (1.0 if rows.sample_weight is None else rows.sample_weight)
-            )
-        return solved_shifts(rows, self.price, logits)
+        own = self.rows.sample_weight
+        weights = own if isinstance(row_weights, float) else row_weights * (1.0 if own is None else own)
+        return solved_shifts(replace(self.rows, sample_weight=weights), self.price, logits)
 
     def minimised(self, objective: Callable[[Tensor], Tensor]) -> Array:
         """The shifts that minimise an objective, by L-BFGS in float64; several have mean 0."""
@@ -268,15 +217,10 @@ class _Trial:
         found = shifts.detach().numpy()
         return np.asarray(found - found.mean() if len(found) > 1 else found)
 
-    def least(self, loss: Loss, decay: Callable[[Tensor], Tensor] | None = None) -> Array:
+    def least(self, loss: Loss, decay: Callable[[Tensor], Tensor | float] = lambda shifts: 0.0) -> Array:
         """The shifts that minimise a loss over all rows at once, with an optional penalty."""
         own = _as_float64(loss)
-
-        def objective(shifts: Tensor) -> Tensor:
-            value = _called(own, self.outputs + shifts, self.targets)
-            return value if decay is None else value + decay(shifts)
-
-        return self.minimised(objective)
+        return self.minimised(lambda shifts: _called(own, self.outputs + shifts, self.targets) + decay(shifts))
 
 
 def _bias(module: nn.Module, inputs: Inputs, name: str | None) -> tuple[Tensor | None, str]:
@@ -329,99 +273,88 @@ def _sharp(loss: Loss) -> Loss:
     """A copy of a loss without label smoothing."""
     sharp = copy.deepcopy(loss)
     if getattr(sharp, "label_smoothing", 0.0):
-        sharp.label_smoothing = 0.0
+        sharp.label_smoothing = 0.0  # type: ignore[attr-defined]
     return sharp
 
 
 # -- causes ------------------------------------------------------------------------------------------------------------
 
 
-def _weight_decay(trial: _Trial) -> _Effect:
+def _weight_decay(trial: _Trial) -> Effect:
     """The optimizer's penalty on the output bias."""
     optimizer, bias = trial.optimizer, trial.bias
-    if optimizer is None:
-        return _unseen("give optimizer= to examine it")
+    assert optimizer is not None
     if bias is None:
-        return _absent(f"no output bias to decay: {trial.no_bias}")
+        return ABSENT, f"no output bias to decay: {trial.no_bias}"
     groups = [g for g in optimizer.param_groups if any(p is bias for p in g["params"])]
     if not groups:
-        return _absent("the optimizer does not contain the output bias")
+        return ABSENT, "the optimizer does not contain the output bias"
     rate = float(groups[0].get("weight_decay", 0.0))
     if rate == 0.0:
-        return _absent("weight_decay of the output bias is 0")
+        return ABSENT, "weight_decay of the output bias is 0"
     decay: float | Tensor = rate
     if isinstance(optimizer, torch.optim.AdamW) or groups[0].get("decoupled_weight_decay", False):
         state = optimizer.state.get(bias, {})
         if "exp_avg_sq" not in state:
-            return _unseen("the optimizer has made no step, so the relative size of its decay is not known")
-        steps = float(state["step"])
-        size = (state["exp_avg_sq"].double().cpu() / (1.0 - groups[0]["betas"][1] ** steps)).sqrt()
+            return UNSEEN, "the optimizer has made no step, so the relative size of its decay is not known"
+        size = (state["exp_avg_sq"].double().cpu() / (1.0 - groups[0]["betas"][1] ** float(state["step"]))).sqrt()
         decay = rate * (size + groups[0]["eps"]).reshape(-1)
     start = bias.detach().double().cpu().reshape(-1)
-    used = ClassWeightedLoss(trial.weighting, trial.rows.counts()) if trial.loss is None else trial.loss
-    decayed = trial.least(used, lambda shifts: 0.5 * (decay * (start + shifts) ** 2).sum())
-    return _Effect(decayed - trial.least(used), f"weight_decay={rate:g} in the equation of the output bias")
+    decayed = trial.least(trial.used_loss, lambda shifts: 0.5 * (decay * (start + shifts) ** 2).sum())
+    return decayed - trial.least(trial.used_loss), f"weight_decay={rate:g} in the equation of the output bias"
 
 
-def _label_smoothing(trial: _Trial) -> _Effect:
+def _label_smoothing(trial: _Trial) -> Effect:
     """Label smoothing of the loss."""
-    if trial.loss is None:
-        return _unseen("give loss= to examine it")
     share = getattr(trial.loss, "label_smoothing", 0.0)
     if not share:
-        return _absent("the loss has no label smoothing")
-    moved = trial.least(trial.loss) - trial.least(_sharp(trial.loss))
-    return _Effect(moved, f"label_smoothing={share:g} in the loss")
+        return ABSENT, "the loss has no label smoothing"
+    moved = trial.least(trial.used_loss) - trial.least(_sharp(trial.used_loss))
+    return moved, f"label_smoothing={share:g} in the loss"
 
 
-def _mean_by_batch(trial: _Trial) -> _Effect:
+def _mean_by_batch(trial: _Trial) -> Effect:
     """The loss over random batches against the loss over their rows at once."""
-    if trial.loss is None:
-        return _unseen("give loss= to examine it")
     n, size = len(trial.targets), min(trial.batch_size, len(trial.targets))
     if size == n:
-        return _unseen("all rows came as one batch: give the batches of the training")
+        return UNSEEN, "all rows came as one batch: give the batches of the training"
     generator = torch.Generator().manual_seed(0)
     parts: list[Tensor] = []
     while len(parts) < _MOST_BATCHES:
         parts += [part for part in torch.randperm(n, generator=generator).split(size) if len(part) == size]  # type: ignore[no-untyped-call]
     parts = parts[:_MOST_BATCHES]
-    own, every = _as_float64(trial.loss), torch.cat(parts)
+    own = _as_float64(trial.used_loss)
 
-    def by_batch(shifts: Tensor) -> Tensor:
-        values = [_called(own, trial.outputs[part] + shifts, trial.targets[part]) for part in parts]
-        return torch.stack(values).mean()
+    def mean_over(groups: list[Tensor]) -> Callable[[Tensor], Tensor]:
+        def objective(shifts: Tensor) -> Tensor:
+            values = [_called(own, trial.outputs[group] + shifts, trial.targets[group]) for group in groups]
+            return torch.stack(values).mean()
 
-    def at_once(shifts: Tensor) -> Tensor:
-        return _called(own, trial.outputs[every] + shifts, trial.targets[every])
+        return objective
 
-    moved = trial.minimised(by_batch) - trial.minimised(at_once)
-    return _Effect(moved, f"the loss of {len(parts)} batches of {size} rows against that of the same rows at once")
+    moved = trial.minimised(mean_over(parts)) - trial.minimised(mean_over([torch.cat(parts)]))
+    return moved, f"the loss of {len(parts)} batches of {size} rows against that of the same rows at once"
 
 
-def _other_weights(trial: _Trial) -> _Effect:
+def _other_weights(trial: _Trial) -> Effect:
     """The loss without label smoothing over all rows at once, against the stated weighting."""
-    if trial.loss is None:
-        return _unseen("give loss= to examine it")
-    moved = trial.least(_sharp(trial.loss)) - trial.solved(trial.rows.logits)
-    return _Effect(moved, "the loss over all rows at once against the stated weights")
+    moved = trial.least(_sharp(trial.used_loss)) - trial.shifts
+    return moved, "the loss over all rows at once against the stated weights"
 
 
-def _weighted_sampler(trial: _Trial) -> _Effect:
+def _weighted_sampler(trial: _Trial) -> Effect:
     """Rows that are drawn more often than others."""
     used, rows = trial.sampler, trial.rows
-    if used is None:
-        return _unseen("give sampler=, or a DataLoader, to examine it")
     if isinstance(used, str):
-        return _absent("the loader draws every row equally often")
+        return ABSENT, "the loader draws every row equally often"
     drawn = _drawing_weights(used, len(trial.order))
     if drawn is None:
-        return _unseen(f"the drawing weights of {type(used).__name__} are not known: give a weight for each row")
+        return UNSEEN, f"the drawing weights of {type(used).__name__} are not known: give a weight for each row"
     if rows.sample_weight is not None or len(rows.y) != len(trial.order):
-        return _unseen("rows with soft or ignored labels cannot be matched with the sampler's weights")
+        return UNSEEN, "rows with soft or ignored labels cannot be matched with the sampler's weights"
     weights = drawn[trial.order]
-    moved = trial.solved(rows.logits, weights / weights.mean()) - trial.solved(rows.logits)
-    return _Effect(moved, f"rows weighted as {type(used).__name__} draws them")
+    moved = trial.solved(rows.logits, weights / weights.mean()) - trial.shifts
+    return moved, f"rows weighted as {type(used).__name__} draws them"
 
 
 def _drawing_weights(sampler: Sampler, n: int) -> Array | None:
@@ -439,66 +372,54 @@ def _drawing_weights(sampler: Sampler, n: int) -> Array | None:
     return weights
 
 
-def _in_mode(name: str, sentence: str) -> Callable[[_Trial], _Effect]:
-    def test(trial: _Trial) -> _Effect:
+def _in_mode(name: str, sentence: str) -> Callable[[_Trial], Effect]:
+    def test(trial: _Trial) -> Effect:
         if name not in trial.in_mode:
-            return _absent(f"the module has no {name}")
-        return _Effect(trial.solved(trial.in_mode[name].logits) - trial.solved(trial.rows.logits), sentence)
+            return ABSENT, f"the module has no {name}"
+        return trial.solved(trial.in_mode[name]) - trial.shifts, sentence
 
     return test
 
 
-def _early_stopping(trial: _Trial) -> _Effect:
+def _early_stopping(trial: _Trial) -> Effect:
     """Whether the equation gets closer when training continues for one pass, on a copy."""
-    if trial.loss is None or trial.optimizer is None:
-        return _unseen("give loss= and optimizer= to examine it")
     if trial.batches is None:
-        return _unseen("the batches can be read only once: give a loader or a list")
+        return UNSEEN, "the batches can be read only once: give a loader or a list"
     if isinstance(trial.module, NaturalLogits):
-        return _unseen("give the trained module, not NaturalLogits around it")
-    before = trial.solved(trial.rows.logits)
+        return UNSEEN, "give the trained module, not NaturalLogits around it"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        module, optimizer, loss = copy.deepcopy((trial.module, trial.optimizer, trial.loss))
+        module, optimizer, loss = copy.deepcopy((trial.module, trial.optimizer, trial.used_loss))
+        assert optimizer is not None
         taken = list(islice(trial.batches, _MOST_STEPS))
-        middle, shifts = -(-len(taken) // 2), []
+        middle, path = -(-len(taken) // 2), [trial.shifts]
         for half in (taken[:middle], taken[middle:]):
-            _train(module, optimizer, loss, half)
-            shifts.append(trial.solved(_logits_again(module, trial.batches)))
+            module.train()
+            with torch.enable_grad():
+                for inputs, target in map(split_batch, half):
+                    optimizer.zero_grad()
+                    logits = logits_of(module, inputs)
+                    _called(loss, logits, target.to(logits.device)).backward()  # type: ignore[no-untyped-call]
+                    optimizer.step()
+            with evaluating(module):
+                pairs = map(split_batch, row_by_row(trial.batches)[0])
+                path.append(trial.solved(collect((logits_of(module, x), target) for x, target in pairs).logits))
     sentence = f"training continued for {len(taken)} steps on a copy"
-    midway, after = shifts
-    furthest = int(np.abs(before).argmax())
-    first, second, third = abs(before[furthest]), abs(midway[furthest]), abs(after[furthest])
+    first, second, third = (abs(shifts[np.abs(trial.shifts).argmax()]) for shifts in path)
     # Noise also moves a bias, back and forth.
     if not third <= second + 0.1 * first <= first:
-        return _absent(f"{sentence} does not bring it steadily closer")
-    return _Effect(after - before, sentence)
+        return ABSENT, f"{sentence} does not bring it steadily closer"
+    return path[-1] - trial.shifts, sentence
 
 
-def _train(module: nn.Module, optimizer: torch.optim.Optimizer, loss: Loss, batches: Iterable[Batch]) -> None:
-    module.train()
-    with torch.enable_grad():
-        for batch in batches:
-            inputs, target = split_batch(batch)
-            optimizer.zero_grad()
-            logits = logits_of(module, inputs)
-            _called(loss, logits, target.to(logits.device)).backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-
-
-def _logits_again(module: nn.Module, batches: Iterable[Batch]) -> Array:
-    with evaluating(module):
-        pairs = (split_batch(batch) for batch in row_by_row(batches)[0])
-        return collect((logits_of(module, inputs), target) for inputs, target in pairs).logits
-
-
-_CAUSES: dict[str, Callable[[_Trial], _Effect]] = {
-    "weight decay on biases": _weight_decay,
-    "label smoothing": _label_smoothing,
-    "weights divided by batch": _mean_by_batch,
-    "other weights than stated": _other_weights,
-    "weighted sampler": _weighted_sampler,
-    "batch normalisation": _in_mode("batch norm", "statistics of each batch instead of the running ones"),
-    "dropout": _in_mode("dropout", "logits with dropout as in training"),
-    "early stopping": _early_stopping,
+# Arguments that a test needs, and the test.
+_CAUSES: dict[str, tuple[tuple[str, ...], Callable[[_Trial], Effect]]] = {
+    "weight decay on biases": (("optimizer",), _weight_decay),
+    "label smoothing": (("loss",), _label_smoothing),
+    "weights divided by batch": (("loss",), _mean_by_batch),
+    "other weights than stated": (("loss",), _other_weights),
+    "weighted sampler": (("sampler",), _weighted_sampler),
+    "batch normalisation": ((), _in_mode("batch norm", "statistics of each batch instead of the running ones")),
+    "dropout": ((), _in_mode("dropout", "logits with dropout as in training")),
+    "early stopping": (("loss", "optimizer"), _early_stopping),
 }
