@@ -107,7 +107,7 @@ def test_folder_interrupted_while_created_is_completed(tmp_path, monkeypatch):
     assert {path.name for path in tmp_path.iterdir()} == {"settings.json", "environment.json"}
     run.write("table.md", "text")
     assert not (tmp_path / "DONE").exists()
-    run.finish()
+    run.write_tables({})
     assert (tmp_path / "DONE").exists()
 
 

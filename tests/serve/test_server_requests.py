@@ -289,7 +289,7 @@ def test_queue_and_time_limits(models):
     client = TestClient(service.asgi, base_url=LOCAL)
     many = [ROW] * 3000
     status, found = post(client, many)
-    assert (status, found["error"]) == (503, "the request took longer than 0.001 seconds: send fewer rows.")
+    assert (status, found["error"]) == (503, "the request took longer than 0.001 s: send fewer rows.")
     service._n_waiting = 1
     answer = client.post("/predict", json=many)
     assert answer.status_code == 503

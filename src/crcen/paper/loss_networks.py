@@ -74,8 +74,9 @@ class LossNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return outputs
 
     def _logits(self, outputs: Array) -> Array:
-        """Logits of the probabilities, (n, K)."""
-        return self._scores(outputs)
+        """Logits of the probabilities, (n, K): the exact inverse of the loss if it is known."""
+        natural = getattr(self.loss_, "natural_logits", None)
+        return self._scores(outputs) if natural is None else np.asarray(natural(torch.from_numpy(outputs)).numpy())
 
     def _decides_at(self) -> ArrayLike | None:
         """Class weights that the decision by the largest score corresponds to, up to a factor; None if unknown."""
@@ -130,7 +131,7 @@ class LossNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     optimizer.step()
                 with torch.no_grad():
                     self._after_epoch(net, loss, inputs, targets)
-        self.module_ = net.cpu().eval()
+        self.module_, self.loss_ = net.cpu().eval(), loss.cpu()
 
     def _inputs(self, X: Array) -> Inputs32:
         return np.asarray((X - self.mean_) / self.scale_, dtype=np.float32)
@@ -182,9 +183,6 @@ class LogitAdjustedClassifier(LossNetwork):
     def _loss(self) -> nn.Module:
         return losses.LogitAdjustedLoss(self.counts_)
 
-    def _logits(self, outputs: Array) -> Array:
-        return outputs + np.log(self.counts_ / self.counts_.sum())
-
 
 class ClassBalancedClassifier(LossNetwork):
     """Class weights by the effective number of rows (Cui et al. 2019).
@@ -211,11 +209,8 @@ class FocalClassifier(LossNetwork):
     def _decides_at(self) -> Array:
         return np.ones(len(self.counts_))
 
-    def _loss(self) -> losses.FocalLoss:
+    def _loss(self) -> nn.Module:
         return losses.FocalLoss()
-
-    def _logits(self, outputs: Array) -> Array:
-        return np.asarray(self._loss().natural_logits(torch.from_numpy(outputs)).numpy())
 
 
 class LDAMClassifier(LossNetwork):
@@ -228,13 +223,10 @@ class LDAMClassifier(LossNetwork):
     def _decides_at(self) -> Array | None:
         if len(self.counts_) > 2:
             return None
-        return 1.0 + np.exp(-self._loss().margins.double().numpy()[::-1])
+        return 1.0 + np.exp(-losses.LDAMLoss(self.counts_).margins.double().numpy()[::-1])
 
-    def _loss(self) -> losses.LDAMLoss:
+    def _loss(self) -> nn.Module:
         return losses.LDAMLoss(self.counts_)
-
-    def _logits(self, outputs: Array) -> Array:
-        return np.asarray(self._loss().natural_logits(torch.from_numpy(outputs)).numpy())
 
 
 class MeanSquaredFalseErrorClassifier(LossNetwork):

@@ -5,9 +5,10 @@ with as many settings and the same score.
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,9 @@ from crcen.training.jobs import RowSets, Status, TrainingJob
 # Scoring in which F1 cells use the setting with the best F1 and G-mean cells that with the best G-mean.
 OWN_METRIC = "own_metric"
 _OWN_METRICS = ("f1", "g_mean")
+Folds = Sequence[tuple[Index, Index]]
+Fitted = tuple[tuple[int, ...], Callable[[str], float]]  # setting, fold and network; score by metric
+
 _LARGEST_LOGIT = 30.0  # of a probability of 0 or 1
 
 
@@ -113,17 +117,21 @@ def _search(name: str, X: Array, y: Index, settings: Settings, engine: str = "lo
 
     A fold's score is the mean over several networks that differ in their seed: one alone says little on small sets.
     """
-    tuning = tuning_of(name)
+    tuning, training = tuning_of(name), crcen.METHODS[name].training
     if tuning is None:
         raise crcen.InvalidParameter(f"{name} has nothing to search over.")
     folds = list(StratifiedKFold(settings["folds"], shuffle=True, random_state=settings["seed"]).split(X, y))
     metrics = _OWN_METRICS if settings["scoring"] == OWN_METRIC else (settings["scoring"],)
     grid = candidates(tuning, y, settings)
+    count = min(int(settings["search_networks"]), tuning.networks or int(settings["search_networks"]))
+    every = np.full((len(metrics), len(grid), len(folds), count), -np.inf)
     try:
-        if crcen.METHODS[name].training is not None:
-            every = _stacked_scores(name, X, y, folds, grid, metrics, settings, engine)
+        if training is None:
+            fitted = _fitted_models(name, tuning, X, y, folds, grid, count, settings)
         else:
-            every = fold_scores(name, X, y, folds, grid, metrics, settings)
+            fitted = _fitted_stack(name, training, X, y, folds, grid, count, settings, engine)
+        for (i, fold, network), score in fitted:
+            every[:, i, fold, network] = [score(metric) for metric in metrics]
     except ValueError as error:
         return {"error": error_sentence(error)}
     found: list[Values] = []
@@ -156,36 +164,32 @@ def _score(logits: Array, y: Index, price: Price, scoring: str) -> float:
 # -- networks of the engine ------------------------------------------------------------------------------------------
 
 
-def _stacked_scores(
+def _fitted_stack(
     name: str,
+    training: NetworkTraining,
     X: Array,
     y: Index,
-    folds: Sequence[tuple[Index, Index]],
+    folds: Folds,
     grid: Rows,
-    metrics: Sequence[str],
+    count: int,
     settings: Settings,
     engine: str,
-) -> Array:
-    """Scores of shape (metrics, settings, folds, networks); −∞ where a network diverged."""
-    training = crcen.METHODS[name].training or NetworkTraining(None, None)
+) -> Iterator[Fitted]:
+    """Networks that are trained together; those that diverged are left out."""
     pools, rows, labels = _training_rows(training, name, X, y, [train for train, _ in folds], settings)
-    count = settings["search_networks"]
     seeds = range(settings["seed"], settings["seed"] + count)
     jobs = [
         _job(training, setting, pool, labels, settings, seed) for setting in grid for pool in pools for seed in seeds
     ]
-    every = np.full((len(metrics), len(grid), len(folds), count), -np.inf)
     for position, result in enumerate(find_engine(engine)(rows, labels, jobs)):
-        setting, fold, network = map(int, np.unravel_index(position, every.shape[1:]))
-        if result.network is None:
-            continue
-        train, held_out = folds[fold]
-        price = _price(training.price, y[train])
-        logits = result.network.logits(X[held_out])
-        if training.weighting is None and training.price is not None and training.sampler is None:
-            logits = logits + price.logit_shift  # a plain network whose threshold is moved
-        every[:, setting, fold, network] = [_score(logits, y[held_out], price, metric) for metric in metrics]
-    return every
+        place = tuple(map(int, np.unravel_index(position, (len(grid), len(folds), count))))
+        if result.network is not None:
+            train, held_out = folds[place[1]]
+            price = _price(training.price, y[train])
+            logits = result.network.logits(X[held_out])
+            if training.weighting is None and training.price is not None and training.sampler is None:
+                logits = logits + price.logit_shift  # a plain network whose threshold is moved
+            yield place, partial(_score, logits, y[held_out], price)
 
 
 def _price(weighting: object, y: Index) -> Price:
@@ -227,30 +231,18 @@ def _job(
 # -- other methods ---------------------------------------------------------------------------------------------------
 
 
-def fold_scores(
-    name: str,
-    X: Array,
-    y: Index,
-    folds: Sequence[tuple[Index, Index]],
-    grid: Rows,
-    metrics: Sequence[str],
-    settings: Settings,
-) -> Array:
-    """Scores of shape (metrics, settings, folds, networks), higher is better; −∞ where a fit fails."""
-    method = crcen.METHODS[name]
-    tuning = method.tuning or Tuning()
-    count = min(int(settings["search_networks"]), tuning.networks or int(settings["search_networks"]))
-    scores = np.full((len(metrics), len(grid), len(folds), count), -np.inf)
-    for fold, (train, held_out) in enumerate(folds):
-        price = _price("balanced", y[train])
-        for i, network in np.ndindex(len(grid), count):
-            params = params_of(tuning, grid[i], settings, settings["seed"] + network)
-            with warnings.catch_warnings(), suppress(ValueError, TrainingFailed):  # a price or shape it cannot use
-                warnings.simplefilter("ignore")  # the row of the final fit reports limits on rows
-                model = method.make(**params, **tuning.lighter).fit(X[train], y[train])
-                own = [_model_score(model, tuning, X[held_out], y[held_out], price, metric) for metric in metrics]
-                scores[:, i, fold, network] = own
-    return scores
+def _fitted_models(
+    name: str, tuning: Tuning, X: Array, y: Index, folds: Folds, grid: Rows, count: int, settings: Settings
+) -> Iterator[Fitted]:
+    """Models that are fitted one by one; those that cannot be fitted are left out."""
+    for fold, i, network in np.ndindex(len(folds), len(grid), count):
+        train, held_out = folds[fold]
+        params = params_of(tuning, grid[i], settings, settings["seed"] + network)
+        with warnings.catch_warnings(), suppress(ValueError, TrainingFailed):  # a price or shape it cannot use
+            warnings.simplefilter("ignore")  # the row of the final fit reports limits on rows
+            model = make_method(name, **params, **tuning.lighter).fit(X[train], y[train])
+            price = _price("balanced", y[train])
+            yield (i, fold, network), partial(_model_score, model, tuning, X[held_out], y[held_out], price)
 
 
 def _model_score(model: Classifier, tuning: Tuning, X: Array, y: Index, price: Price, scoring: str) -> float:

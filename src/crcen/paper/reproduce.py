@@ -13,12 +13,12 @@ from crcen._support.files import exclusive_lock, write_atomic
 from crcen._support.text import closest
 from crcen.paper import Values
 from crcen.paper.claims import claims
-from crcen.paper.figure1 import figure1_tables, run_figure1
+from crcen.paper.figure1 import run_figure1
 from crcen.paper.protocol import OWN_METRIC
 from crcen.paper.run_folder import RunFolder, settings_hash
-from crcen.paper.table1 import run_table1, table1
-from crcen.paper.table2 import run_table2, table2
-from crcen.paper.table3 import READINGS, run_table3, table3, table3_ranks
+from crcen.paper.table1 import run_table1
+from crcen.paper.table2 import run_table2
+from crcen.paper.table3 import READINGS, run_table3
 from crcen.paper.tables import Table
 from crcen.training.engines import find_engine
 
@@ -148,29 +148,24 @@ def method_names(text: str, allowed: Iterable[str] | None = None) -> list[str]:
 
 def _rebuild(artefact: str, settings: Values, folder: Path, home: Path | None, engine: str) -> Reproduction:
     """Run what is missing and derive the tables."""
-    protocol = settings["protocol"]
+    protocol, runs, figure = settings["protocol"], dict[str, RunFolder](), ""
     wanted = ARTEFACTS if artefact == "all" else (artefact,)
-    tables: list[Table] = []
-    rows: dict[str, list[Values]] = {}
-    figure = ""
     if "table1" in wanted:
-        rows["table1"] = run_table1(settings["table1"], folder / "table1", engine).rows
-        tables.append(table1(rows["table1"]))
+        runs["table1"] = run_table1(settings["table1"], folder / "table1", engine)
     if "table2" in wanted:
-        tables.append(table2(run_table2(protocol, folder / "table2", home).rows))
+        runs["table2"] = run_table2(protocol, folder / "table2", home)
     if "table3" in wanted or "figure1" in wanted:
         selected = RunFolder(folder / "selection", protocol, key=("dataset", "split", "method"))
     if "table3" in wanted:
-        run = run_table3(protocol, settings["table3"]["methods"], folder / "table3", selected, home, engine)
-        rows["table3"] = run.rows
-        tables += [table3(run.rows, protocol), table3_ranks(run.rows)]
+        methods = settings["table3"]["methods"]
+        runs["table3"] = run_table3(protocol, methods, folder / "table3", selected, home, engine)
     if "figure1" in wanted:
-        run = run_figure1(protocol, settings["figure1"]["alphas"], folder / "figure1", selected, home, engine)
-        rows["figure1"] = run.rows
-        tables += figure1_tables(run.rows, protocol).values()
+        alphas = settings["figure1"]["alphas"]
+        runs["figure1"] = run_figure1(protocol, alphas, folder / "figure1", selected, home, engine)
         figure = (folder / "figure1" / "figure1.svg").read_text()
+    tables = [table for run in runs.values() for table in run.tables]
     if artefact == "all":
-        tables.append(claims(rows["table1"], rows["table3"], rows["figure1"], protocol))
+        tables.append(claims(runs["table1"].rows, runs["table3"].rows, runs["figure1"].rows, protocol))
         write_atomic(folder / "claims.md", tables[-1].markdown())
     # A single artefact has its own page, so that it does not replace that of all.
     write_atomic(folder / ("report.html" if artefact == "all" else f"{artefact}.html"), _page(tables, figure))

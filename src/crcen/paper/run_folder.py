@@ -120,18 +120,14 @@ class RunFolder:
         for line in lines:
             self._keep(json.loads(line))
 
-    def write(self, name: str, content: str | bytes) -> Path:
+    def write(self, name: str, content: str | bytes) -> None:
         """Write a derived file atomically."""
         write_atomic(self.folder / name, content)
-        return self.folder / name
 
     def write_tables(self, tables: Mapping[str, Table]) -> None:
-        """Write tables as Markdown and CSV and mark the run as done."""
+        """Write tables as Markdown and CSV, keep them as ``tables``, and mark the run as done."""
+        self.tables = list(tables.values())
         for name, table in tables.items():
             self.write(f"{name}.md", table.markdown())
             self.write(f"{name}.csv", table.csv())
-        self.finish()
-
-    def finish(self) -> None:
-        """Mark the run as done."""
-        write_atomic(self.folder / "DONE", "")
+        self.write("DONE", "")

@@ -5,6 +5,7 @@
   let project = null, rows = { page: 0, sort: "", order: "down" }, timer = null, shownJob = "", asked = 0;
 
   const number = (value, digits = 3) => value == null ? "–" : Number(value).toLocaleString(undefined, { maximumSignificantDigits: digits });
+  const counted = (n, noun) => `${number(n, 12)} ${noun}${n === 1 ? "" : "s"}`;
   const percent = (value) => value == null ? "–" : `${(100 * value).toLocaleString(undefined, { maximumFractionDigits: 1 })} %`;
 
   async function ask(path, options = {}) {
@@ -51,7 +52,7 @@
     if (running) {
       $("progress-title").textContent = job.title;
       if (job.share == null) $("bar").removeAttribute("value"); else $("bar").value = job.share;
-      $("elapsed").textContent = `${Math.round(job.seconds)} seconds${job.share == null ? "" : `, ${percent(job.share)}`}`;
+      $("elapsed").textContent = `${counted(Math.round(job.seconds), "second")}${job.share == null ? "" : `, ${percent(job.share)}`}`;
       clearTimeout(timer);
       timer = setTimeout(poll, 500);
     }
@@ -94,7 +95,7 @@
   function showColumns(look) {
     $("step-columns").hidden = $("step-goal").hidden = false;
     const dropped = new Set([...document.querySelectorAll("#columns input:not(:checked)")].map((one) => one.value));
-    $("columns-summary").textContent = `${number(look.rows, 12)} rows, ${look.columns.length} columns${look.target ? ` and the target ${look.target}` : ""}.`;
+    $("columns-summary").textContent = `${counted(look.rows, "row")}, ${counted(look.columns.length, "column")}${look.target ? ` and the target ${look.target}` : ""}.`;
     const notes = [...look.notes];
     for (const one of look.columns) if (one.suspect || look.suspects.includes(one.name)) notes.push(`${one.name} alone tells the target nearly perfectly: leave it out if it is known only afterwards.`);
     list("columns-notes", notes);
@@ -120,7 +121,7 @@
     const labels = look.labels.map((one) => String(one.label)), many = labels.length > 2;
     if (!labels.length) { $("classes").hidden = true; return; }
     const before = $("positive").dataset.target === look.target ? $("positive").value : null;
-    const pairs = look.labels.map((one) => [String(one.label), `${one.label} (${number(one.rows, 12)} rows)`]);
+    const pairs = look.labels.map((one) => [String(one.label), `${one.label} (${counted(one.rows, "row")})`]);
     choices($("positive"), many ? [["", "All of them: tell the classes apart"], ...pairs] : pairs, before);
     if (before === null) $("positive").value = many ? "" : String(look.labels.reduce((a, b) => b.rows < a.rows ? b : a).label);
     $("positive").dataset.target = look.target;
@@ -202,7 +203,7 @@
     const query = new URLSearchParams({ page: rows.page, sort: rows.sort, order: rows.order, search: $("search").value, decision: $("decision").value || "" });
     const found = await ask(own(`/rows?${query}`));
     if (!$("decision").options.length) choices($("decision"), [["", "all"], ...found.decisions.map((one) => [one, one])], "");
-    $("found").textContent = `${number(found.found, 12)} of ${number(found.all, 12)} rows`;
+    $("found").textContent = `${number(found.found, 12)} of ${counted(found.all, "row")}`;
     $("page").textContent = `Page ${found.page + 1} of ${found.pages}`;
     $("previous").disabled = found.page === 0;
     $("next").disabled = found.page + 1 >= found.pages;

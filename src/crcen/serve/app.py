@@ -26,10 +26,10 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 from crcen import CrcenError, InvalidInput, InvalidParameter, __version__, load
 from crcen._support.files import write_atomic
 from crcen._support.values import json_value
-from crcen.serve.http import LOOPBACK, Endpoint, Guard, Handler, routed
+from crcen.serve.http import LOOPBACK, Endpoint, Guard, routed
 from crcen.serve.jobs import Job, remove_at_end
 from crcen.serve.processes import bound_socket, run_server
-from crcen.serve.requests import json_body
+from crcen.serve.requests import Options, json_body
 from crcen.tables.reading import open_table
 from crcen.tables.writing import TableWriter
 
@@ -69,7 +69,7 @@ class Project:
     name: str
     table: Path | None = None
     job: Job | None = None
-    results: dict[str, object] = field(default_factory=dict)
+    results: Options = field(default_factory=dict)
     commands: dict[str, str] = field(default_factory=dict)
     files: dict[str, Path] = field(default_factory=dict)
     saved: Path | None = None
@@ -86,7 +86,7 @@ class Project:
         if self.job is not None and self.job.status == "running":
             raise HTTPException(409, "a step is running: wait until it ends, or cancel it.")
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> Options:
         """What the page shows."""
         return {
             "id": self.id,
@@ -116,23 +116,23 @@ class Application:
         self._page = templates.get_template("app.html.j2")
         one = "/api/projects/{id}"
         endpoints: list[Endpoint] = [
-            ("GET", "/", self.page, "The application"),
-            ("GET", "/api/saved", self.list_saved, "Models in the folder"),
-            ("POST", "/api/projects", self.open_table, "A new project with an uploaded table"),
-            ("POST", "/api/saved/{name}", self.open_saved, "A new project with a saved model"),
-            ("GET", one, self.show, "Where a project stands"),
-            ("POST", f"{one}/target", self.look, "Look at the table again, with a target"),
-            ("POST", f"{one}/fit", self.fit, "Fit a model, with a report on rows held out"),
-            ("POST", f"{one}/cancel", self.cancel, "End the running step"),
-            ("POST", f"{one}/score", self.score, "Score the rows of an uploaded table"),
-            ("POST", f"{one}/monitor", self.monitor, "Compare the rows of an uploaded table with those of training"),
-            ("POST", f"{one}/save", self.save, "Copy the model into the folder of the user"),
-            ("GET", f"{one}/rows", self.rows, "A page of scored rows, sorted and filtered"),
-            ("GET", f"{one}/reasons", self.reasons, "Why a row was decided as it was"),
-            ("GET", f"{one}/scored", self.scored, "All scored rows: CSV with a decimal point or comma, or Excel"),
-            ("GET", f"{one}/model", self.model, "The model file"),
-            ("GET", f"{one}/report", self.frame_of("report"), "The report, for a sandboxed frame"),
-            ("GET", f"{one}/monitor", self.frame_of("page"), "The monitor page, for a sandboxed frame"),
+            ("GET", "/", self.page),
+            ("GET", "/api/saved", self.list_saved),
+            ("POST", "/api/projects", self.open_table),
+            ("POST", "/api/saved/{name}", self.open_saved),
+            ("GET", one, lambda request: self._project(request).to_dict()),
+            ("POST", f"{one}/target", self.look),
+            ("POST", f"{one}/fit", self.fit),
+            ("POST", f"{one}/cancel", self.cancel),
+            ("POST", f"{one}/score", self.score),
+            ("POST", f"{one}/monitor", self.monitor),
+            ("POST", f"{one}/save", self.save),
+            ("GET", f"{one}/rows", self.rows),
+            ("GET", f"{one}/reasons", self.reasons),
+            ("GET", f"{one}/scored", self.scored),
+            ("GET", f"{one}/model", self.model),
+            ("GET", f"{one}/report", lambda request: self._frame(request, "report")),
+            ("GET", f"{one}/monitor", lambda request: self._frame(request, "page")),
         ]
         self.asgi = Guard(routed(endpoints, (CrcenError, OSError)), token, LOOPBACK, in_query=True)
 
@@ -144,7 +144,7 @@ class Application:
 
     # The page and its tables
 
-    async def page(self, request: Request) -> Response:
+    def page(self, request: Request) -> Response:
         """The application."""
         nonce = secrets.token_urlsafe(12)
         policy = (
@@ -155,20 +155,17 @@ class Application:
         headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
         return HTMLResponse(text, headers={**headers, "X-Content-Type-Options": "nosniff"})
 
-    async def list_saved(self, request: Request) -> object:
+    def list_saved(self, request: Request) -> object:
         """Models in the folder."""
         return {"folder": str(self._saved), "models": sorted(one.name for one in self._saved.glob("*.crcen"))}
 
     async def open_table(self, request: Request) -> object:
         """A new project with an uploaded table."""
-        project = self._new(_file_name(request))
-        try:
-            project.table = await self._upload(request, project.folder)
-        except BaseException:
-            self._projects.pop(project.id)
-            shutil.rmtree(project.folder, ignore_errors=True)
-            raise
-        return self._start(project, "look", {"data": str(project.table)}, f"crcen look {quote(project.name)}")
+        folder = Path(tempfile.mkdtemp(dir=self._work))
+        table = await self._upload(request, folder)
+        project = self._new(table.name, folder)
+        project.table = table
+        return self._start(project, "look", {"data": str(table)}, _command("look", project.name))
 
     async def open_saved(self, request: Request) -> object:
         """A new project with a saved model."""
@@ -177,15 +174,11 @@ class Application:
         if Path(name).name != name or not path.is_file():
             raise HTTPException(404, f"there is no saved model {name[:60]}.")
         served = await run_in_threadpool(load, path)
-        project = self._new(name)
+        project = self._new(name, Path(tempfile.mkdtemp(dir=self._work)))
         project.files["model"], project.saved = path, path
         labels = [str(json_value(label)) for label in served.classes_]
         project.results["model"] = {"labels": labels, "target": getattr(served, "target_name_", None)}
         return project.to_dict()
-
-    async def show(self, request: Request) -> object:
-        """Where a project stands."""
-        return self._project(request).to_dict()
 
     # Steps
 
@@ -193,57 +186,51 @@ class Application:
         """Look at the table again, with a target."""
         project, given = self._project(request), await _given(request)
         target = _text(given, "target")
-        command = f"crcen look {quote(project.name)} --target {quote(target)}"
-        return self._start(project, "look", {"data": str(_table(project)), "target": target}, command)
+        options: Options = {"data": _table(project), "target": target}
+        return self._start(project, "look", options, _command("look", project.name, target=target))
 
     async def fit(self, request: Request) -> object:
         """Fit a model, with a report on rows held out."""
         project, given = self._project(request), await _given(request)
-        target, positive = _text(given, "target"), given.get("positive") or None
-        options: dict[str, object] = {"data": str(_table(project)), "target": target, "positive": positive}
-        words = ["crcen", "fit", quote(project.name), "--target", quote(target)]
-        words += ["--positive", quote(str(positive))] if positive else []
+        drop = given.get("drop")
+        shared: Options = {"target": _text(given, "target"), "positive": given.get("positive") or None}
+        options = {**shared, "data": _table(project), "drop": drop if isinstance(drop, list) else []}
+        prefix, limit = "", None
         if given.get("price") == "costs":
-            text = _costs(given.get("value"), target)
+            text = _costs(given.get("value"), str(shared["target"]))
             place = project.folder / "costs.csv"
             place.write_text(text, encoding="utf-8")
             options["costs"] = str(place)
-            lines = " ".join(map(quote, text.splitlines()))
-            words = [f"printf '%s\\n' {lines} > costs.csv &&", *words, "--costs", "costs.csv"]
+            price: Options = {"costs": "costs.csv"}
+            prefix = f"printf '%s\\n' {' '.join(map(quote, text.splitlines()))} > costs.csv && "
         else:
             options["weighting"], price = _weighting(given)
-            words += price
-        dropped = given.get("drop") or ()
-        drop = [str(one) for one in dropped] if isinstance(dropped, list) else []
-        options["drop"] = drop
-        words += [word for one in drop for word in ("--drop", quote(one))]
-        limit = None
         if given.get("effort") == "quick":
             options["effort"] = "quick"
-            words.append("--quick")
+            effort: Options = {"quick": True}
         else:
             limit = _number(given.get("time_limit", 60), "the time limit")
             if not 1 <= limit <= 86_400:
                 raise InvalidParameter(f"the time limit must be from 1 to 86,400 seconds: got {limit:g}.")
             options["time_limit"] = limit
-            words += ["--time-limit", f"{limit:g}"]
-        command = " ".join([*words, "--out model.crcen --report report.html"])
-        return self._start(project, "fit", options, command, None if limit is None else 3.0 * limit + 300.0)
+            effort = {"time_limit": f"{limit:g}"}
+        files: Options = {"out": "model.crcen", "report": "report.html"}
+        command = _command("fit", project.name, **shared, **price, drop=options["drop"], **effort, **files)
+        return self._start(project, "fit", options, prefix + command, None if limit is None else 3.0 * limit + 300.0)
 
     async def score(self, request: Request) -> object:
         """Score the rows of an uploaded table."""
         project, name, options = await self._new_rows(request)
-        command = f"crcen predict {quote(_model_name(project))} {quote(name)} --out scored.csv --all-columns"
+        command = _command("predict", _model_name(project), name, out="scored.csv", all_columns=True)
         return self._start(project, "score", {**options, "all_columns": True}, command)
 
     async def monitor(self, request: Request) -> object:
         """Compare the rows of an uploaded table with those of training."""
         project, name, options = await self._new_rows(request)
-        words = ["crcen monitor", quote(_model_name(project)), quote(name), "--state", quote(project.state.name)]
-        command = " ".join([*words, "--page monitor.html"])
+        command = _command("monitor", _model_name(project), name, state=project.state.name, page="monitor.html")
         return self._start(project, "monitor", {**options, "state": str(project.state), "when": name}, command)
 
-    async def _new_rows(self, request: Request) -> tuple[Project, str, dict[str, object]]:
+    async def _new_rows(self, request: Request) -> tuple[Project, str, Options]:
         """The project, and the model with an uploaded table."""
         project = self._project(request)
         model, name = project.file("model"), _file_name(request)
@@ -281,7 +268,7 @@ class Application:
         """A page of scored rows, sorted and filtered."""
         return await run_in_threadpool(self._rows, self._project(request), dict(request.query_params))
 
-    def _rows(self, project: Project, query: dict[str, str]) -> dict[str, object]:
+    def _rows(self, project: Project, query: dict[str, str]) -> Options:
         _, frame = self._frames(project)
         shown = frame
         if query.get("decision"):
@@ -344,17 +331,13 @@ class Application:
         await run_in_threadpool(write)
         return FileResponse(place, filename=name.replace("-comma", ""))
 
-    async def model(self, request: Request) -> Response:
+    def model(self, request: Request) -> Response:
         """The model file."""
         return FileResponse(self._project(request).file("model"), filename="model.crcen")
 
-    def frame_of(self, name: str) -> Handler:
+    def _frame(self, request: Request, name: str) -> Response:
         """A page of the library, for a sandboxed frame."""
-
-        async def show(request: Request) -> Response:
-            return HTMLResponse(self._project(request).file(name).read_text(encoding="utf-8"), headers=_FRAME)
-
-        return show
+        return HTMLResponse(self._project(request).file(name).read_text(encoding="utf-8"), headers=_FRAME)
 
     def _frames(self, project: Project) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Scored rows as they were written, and with numbers as numbers."""
@@ -368,8 +351,8 @@ class Application:
 
     # Projects, uploads and jobs
 
-    def _new(self, name: str) -> Project:
-        found = Project(secrets.token_hex(8), Path(tempfile.mkdtemp(dir=self._work)), name)
+    def _new(self, name: str, folder: Path) -> Project:
+        found = Project(secrets.token_hex(8), folder, name)
         self._projects[found.id] = found
         return found
 
@@ -380,27 +363,27 @@ class Application:
         return found
 
     async def _upload(self, request: Request, folder: Path) -> Path:
-        """The body of a request as a file."""
+        """The body of a request as a file; the folder is removed if it fails."""
         folder.mkdir(exist_ok=True)
-        place, size = folder / _file_name(request), 0
+        size = 0
         try:
+            place = folder / _file_name(request)
             with place.open("wb") as file:
                 async for part in request.stream():
                     size += len(part)
                     if size > _MOST_BYTES:
                         raise HTTPException(413, "a table has at most 4 GB here: use crcen fit --engine stream.")
                     file.write(part)
+            if not size:
+                raise InvalidInput(f"{place.name} is empty: choose another file.")
         except BaseException:
-            place.unlink(missing_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
             raise
-        if not size:
-            place.unlink()
-            raise InvalidInput(f"{place.name} is empty: choose another file.")
         return place
 
     def _start(
-        self, project: Project, step: str, options: dict[str, object], command: str, limit: float | None = None
-    ) -> dict[str, object]:
+        self, project: Project, step: str, options: Options, command: str, limit: float | None = None
+    ) -> Options:
         """Start a step; its files and result belong to the project once it is done."""
         with self._lock:
             project.check_free()
@@ -408,7 +391,7 @@ class Application:
             folder = project.folder / f"job-{project.n_jobs}"
             outputs = _OUTPUTS[step]
 
-            def done(result: dict[str, object]) -> None:
+            def done(result: Options) -> None:
                 project.files.update({name: folder / file for _, name, file in outputs})
                 project.results[step] = json.loads(json.dumps(result).replace(f"{folder}/", ""))
                 project.commands[step] = command
@@ -447,7 +430,7 @@ def run_app(folder: Path, port: int, started: Callable[[str], None], *, browser:
         janitor.wait(30)
 
 
-async def _given(request: Request) -> dict[str, object]:
+async def _given(request: Request) -> Options:
     """The options of a request."""
     if int(request.headers.get("content-length") or 0) > 1_000_000:
         raise HTTPException(413, "options are at most 1 MB.")
@@ -457,10 +440,20 @@ async def _given(request: Request) -> dict[str, object]:
     return found
 
 
-def _table(project: Project) -> Path:
+def _command(name: str, *words: str, **options: object) -> str:
+    """The command of a step: False and None leave an option out, True has no value, a list repeats it."""
+    parts = ["crcen", name, *words]
+    for option, value in options.items():
+        for one in value if isinstance(value, list) else [value]:
+            if one not in (None, False):
+                parts += [f"--{option.replace('_', '-')}", *([] if one is True else [str(one)])]
+    return " ".join(map(quote, parts))
+
+
+def _table(project: Project) -> str:
     if project.table is None:
         raise HTTPException(404, "this project has a model and no table: open a table to fit another model.")
-    return project.table
+    return str(project.table)
 
 
 def _file_name(request: Request) -> str:
@@ -476,7 +469,7 @@ def _model_name(project: Project) -> str:
     return "model.crcen" if project.saved is None else project.saved.name
 
 
-def _text(given: dict[str, object], name: str) -> str:
+def _text(given: Options, name: str) -> str:
     found = given.get(name)
     if not isinstance(found, str) or not found:
         raise InvalidInput(f"choose the {name} first.")
@@ -493,26 +486,24 @@ def _number(value: object, name: str) -> float:
         raise InvalidParameter(f"{name} must be a number: got {text[:40]!r}.") from None
 
 
-def _weighting(given: dict[str, object]) -> tuple[object, list[str]]:
+def _weighting(given: Options) -> tuple[object, Options]:
     """What mistakes cost, and the options of the command line."""
     kind, value = given.get("price", "balanced"), given.get("value")
     if kind == "balanced":
-        return "balanced", ["--balanced"]
+        return "balanced", {"balanced": True}
     if kind == "none":
-        return "none", ["--weighting", "none"]
+        return "none", {"weighting": "none"}
     if kind == "weights":
         if not isinstance(value, dict) or not value:
             raise InvalidInput("give a weight for each class.")
         weights = {str(label): _number(weight, f"the weight of {label}") for label, weight in value.items()}
-        text = ",".join(f"{label}={weight:g}" for label, weight in weights.items())
-        return weights, ["--weighting", quote(text)]
+        return weights, {"weighting": ",".join(f"{label}={weight:g}" for label, weight in weights.items())}
     if not isinstance(kind, str) or kind not in _NUMBER_PRICES:
-        raise InvalidParameter(
-            f"price must be balanced, none, weights, costs, {', '.join(_NUMBER_PRICES)}: got {kind!r}."
-        )
+        allowed = ("balanced", "none", "weights", "costs", *_NUMBER_PRICES)
+        raise InvalidParameter(f"price must be one of {', '.join(allowed)}: got {kind!r}.")
     name, suffix, unit = _NUMBER_PRICES[kind]
     number = float(f"{_number(value, name) * unit:.15g}")
-    return [kind, number], [f"--{kind}", f"{number:g}{suffix}"]
+    return [kind, number], {kind: f"{number:g}{suffix}"}
 
 
 def _costs(value: object, target: str) -> str:

@@ -18,8 +18,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from crcen.exceptions import CrcenError
 
-Handler = Callable[[Request], Awaitable[object]]
-Endpoint = tuple[str, str, Handler, str]  # method, path, handler, summary
+Handler = Callable[[Request], object]  # returns a response or a value for JSON, or an awaitable of one
+Endpoint = tuple[str, str, Handler]  # method, path, handler
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _LOGGER = logging.getLogger("crcen.serve")
@@ -102,15 +102,17 @@ def routed(
 ) -> Starlette:
     """An application whose errors are JSON with one sentence.
 
-    Handlers return a response, or a value for JSON. ``errors`` are mistakes of the caller, with status 422; others are
-    logged and get 500. ``count`` takes the status and seconds of each request.
+    ``errors`` are mistakes of the caller, with status 422; others are logged and get 500. ``count`` takes the status
+    and seconds of each request.
     """
 
     def answered(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         async def route(request: Request) -> Response:
             start = time.perf_counter()
             try:
-                found = await handler(request)
+                found = handler(request)
+                if isinstance(found, Awaitable):
+                    found = await found
                 response = found if isinstance(found, Response) else json_response(found)
             except HTTPException as error:
                 response = json_response({"error": error.detail}, error.status_code, error.headers)
@@ -126,7 +128,7 @@ def routed(
 
         return route
 
-    routes = [Route(path, answered(handler), methods=[method]) for method, path, handler, _ in endpoints]
+    routes = [Route(path, answered(handler), methods=[method]) for method, path, handler in endpoints]
     return Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
 
 

@@ -1,10 +1,9 @@
 """The description of the server for clients: OpenAPI 3.1, from the table of its routes."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crcen import __version__
-from crcen.serve.http import Endpoint
 from crcen.serve.served_model import ServedModel
 
 Schema = dict[str, Any]  # nested JSON Schema
@@ -39,62 +38,56 @@ _OPTIONS = {
 }
 
 
-def openapi(endpoints: Iterable[Endpoint], models: Iterable[ServedModel], *, has_token: bool) -> Schema:
-    """The document for the models that are served now."""
-    models = list(models)
+def openapi(summaries: Mapping[tuple[str, str], str], models: Sequence[ServedModel], *, has_token: bool) -> Schema:
+    """The document for paths and methods with their summaries, and the models that are served now."""
     rows = {f"Row_{one.name}": _row(one) for one in models}
-    labels = {str(label) for one in models for label in one.classes}
     any_row = {"anyOf": [_ref(name) for name in rows]}
     several = {"type": "array", "items": any_row, "minItems": 1}
-    with_options = _object(
-        {
-            "rows": several,
-            "costs": {"description": "Cost matrix: a list of rows, or an object with costs, labels and actions"},
-            "weighting": {"type": ["object", "string"], "description": "Weight of each class"},
-        },
-        "rows",
-    )
-    label = _object({"id": {"type": "string"}, "label": _LABEL}, "id", "label")
-    predict_body = {
-        "application/json": {"schema": {"anyOf": [any_row, several, with_options]}},
-        "text/csv": {"schema": {"type": "string"}},
+    with_options = {
+        "rows": several,
+        "costs": {"description": "Cost matrix: a list of rows, or an object with costs, labels and actions"},
+        "weighting": {"type": ["object", "string"], "description": "Weight of each class"},
     }
+    label = _object({"id": {"type": "string"}, "label": _LABEL}, "id", "label")
     bodies = {
-        "/predict": predict_body,
-        "/labels": {"application/json": {"schema": {"type": "array", "items": label}}},
-        "/v2/models/{name}/infer": {"application/json": {"schema": _object({}, "inputs")}},
+        "/predict": {
+            **_content({"anyOf": [any_row, several, _object(with_options, "rows")]}),
+            **_content({"type": "string"}, "text/csv"),
+        },
+        "/labels": _content({"type": "array", "items": label}),
+        "/v2/models/{name}/infer": _content(_object({}, "inputs")),
     }
     answers = {
-        "/predict": {"application/json": {"schema": {"anyOf": [_ref("Prediction"), _ref("Predictions")]}}},
-        "/monitor": {"text/html": {"schema": {}}},
-        "/metrics": {"text/plain": {"schema": {}}},
+        "/predict": _content({"anyOf": [_ref("Prediction"), _ref("Predictions")]}),
+        "/monitor": _content({}, "text/html"),
+        "/metrics": _content({}, "text/plain"),
     }
+    errors = {code: {"description": why, "content": _content(_ref("Error"))} for code, why in _ERRORS.items()}
     paths: Schema = {}
-    for method, path, _, summary in endpoints:
-        if "{version}" in path:
-            continue
-        responses = {"200": {"description": "OK", "content": answers.get(path, {"application/json": {"schema": {}}})}}
-        for code, why in _ERRORS.items():
-            responses[code] = {"description": why, "content": {"application/json": {"schema": _ref("Error")}}}
-        operation: Schema = {"summary": summary, "responses": responses}
+    for (path, method), summary in summaries.items():
+        found = {"200": {"description": "OK", "content": answers.get(path, _content({}))}, **errors}
+        operation: Schema = {"summary": summary, "responses": found}
         if "{name}" in path:
             operation["parameters"] = [_parameter("name", "path", "string", "Name of the model")]
         if path == "/predict":
             operation["parameters"] = [_parameter(name, "query", *about) for name, about in _OPTIONS.items()]
         if path in bodies:
             operation["requestBody"] = {"required": True, "content": bodies[path]}
-        paths[path] = {method.lower(): operation}
-    schemas = {"Error": _object({"error": {"type": "string"}}, "error"), **rows, **_predictions(sorted(labels))}
-    document: Schema = {
+        paths[path] = {method: operation}
+    labels = sorted({str(label) for one in models for label in one.classes})
+    schemas = {"Error": _object({"error": {"type": "string"}}, "error"), **rows, **_predictions(labels)}
+    token = {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}} if has_token else {}
+    return {
         "openapi": "3.1.0",
         "info": {"title": "crcen serve", "version": __version__},
         "paths": paths,
-        "components": {"schemas": schemas},
+        "components": {"schemas": schemas, **token},
+        **({"security": [{"token": []}]} if has_token else {}),
     }
-    if has_token:
-        document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        document["security"] = [{"token": []}]
-    return document
+
+
+def _content(schema: Schema, kind: str = "application/json") -> Schema:
+    return {kind: {"schema": schema}}
 
 
 def _ref(name: str) -> Schema:

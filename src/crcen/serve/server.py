@@ -20,7 +20,7 @@ from starlette.responses import Response
 from crcen import InvalidInput, InvalidParameter, __version__
 from crcen._support.text import listed
 from crcen.serve.decision_log import DecisionLog, LabelledRows
-from crcen.serve.http import LOOPBACK, Endpoint, Guard, Handler, Metrics, is_loopback, json_response, routed
+from crcen.serve.http import LOOPBACK, Guard, Handler, Metrics, is_loopback, json_response, routed
 from crcen.serve.openapi import openapi
 from crcen.serve.requests import (
     Options,
@@ -108,26 +108,28 @@ class Service:
         self._pool = ThreadPoolExecutor(settings.threads, thread_name_prefix="crcen-serve")
         self._n_waiting = 0
         hosts = LOOPBACK | {settings.host} if is_loopback(settings.host) and settings.token is None else None
-        app = routed(self._endpoints(), count=self.metrics.request)
-        self.asgi = Guard(app, settings.token, hosts, open_paths=_OPEN_PATHS)
-
-    def _endpoints(self) -> list[Endpoint]:
-        return [
+        # Method, path, handler and summary
+        self._endpoints: list[tuple[str, str, Handler, str]] = [
             ("POST", "/predict", self.predict, "Probability and decision of rows"),
             ("POST", "/labels", self.add_labels, "Labels of logged rows"),
             ("POST", "/models/reload", self.reload_models, "Load the model files again"),
             ("GET", "/monitor", self.monitor_page, "Page of the monitor"),
             ("GET", "/metrics", self.metrics_text, "Metrics for Prometheus"),
             ("GET", "/openapi.json", self.describe, "This document"),
-            ("GET", "/v2", _constant(_ABOUT), "Name and version of the server"),
-            ("GET", "/v2/health/live", _constant({"live": True}), "Whether the server runs"),
-            ("GET", "/v2/health/ready", _constant({"ready": True}), "Whether the models are loaded"),
-            ("GET", "/v2/models/{name}", self.metadata, "Inputs and outputs of a model"),
-            ("GET", "/v2/models/{name}/versions/{version}", self.metadata, "Inputs and outputs of a model"),
-            ("GET", "/v2/models/{name}/ready", self.model_ready, "Whether a model is loaded"),
-            ("POST", "/v2/models/{name}/infer", self.infer, "Open Inference Protocol v2"),
-            ("POST", "/v2/models/{name}/versions/{version}/infer", self.infer, "Open Inference Protocol v2"),
+            ("GET", "/v2", lambda _: _ABOUT, "Name and version of the server"),
+            ("GET", "/v2/health/live", lambda _: {"live": True}, "Whether the server runs"),
+            ("GET", "/v2/health/ready", lambda _: {"ready": True}, "Whether the models are loaded"),
         ]
+        for path in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
+            self._endpoints += [
+                ("GET", path, lambda request: self._named(request).metadata(), "Inputs and outputs of a model"),
+                ("GET", f"{path}/ready", self.model_ready, "Whether a model is loaded"),
+                ("POST", f"{path}/infer", self.infer, "Open Inference Protocol v2"),
+            ]
+        app = routed(
+            [(method, path, handler) for method, path, handler, _ in self._endpoints], count=self.metrics.request
+        )
+        self.asgi = Guard(app, settings.token, hosts, open_paths=_OPEN_PATHS)
 
     # Requests with rows
 
@@ -260,13 +262,13 @@ class Service:
         self.metrics.add(served.name, labels=found["labels"])
         return found
 
-    async def monitor_page(self, request: Request) -> object:
+    def monitor_page(self, request: Request) -> object:
         """The page of the monitor."""
         page = self._labels().page(self._model(request.query_params.get("model")))
         headers = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:"}
         return Response(page, media_type="text/html; charset=utf-8", headers=headers)
 
-    async def metrics_text(self, request: Request) -> object:
+    def metrics_text(self, request: Request) -> object:
         """Counters."""
         gauges = {} if self.labels is None else self.labels.gauges(self.models.values())
         return Response(self.metrics.text(gauges), media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -294,17 +296,14 @@ class Service:
         self.models, self._scales = found, scales
         return changed
 
-    async def describe(self, request: Request) -> object:
+    def describe(self, request: Request) -> object:
         """OpenAPI."""
-        return openapi(self._endpoints(), self.models.values(), has_token=self.settings.token is not None)
+        summaries = {(path, method.lower()): text for method, path, _, text in self._endpoints if "version" not in path}
+        return openapi(summaries, list(self.models.values()), has_token=self.settings.token is not None)
 
-    async def model_ready(self, request: Request) -> object:
+    def model_ready(self, request: Request) -> object:
         """Whether a model is loaded."""
         return {"name": self._named(request).name, "ready": True}
-
-    async def metadata(self, request: Request) -> object:
-        """Inputs and outputs of a model."""
-        return self._named(request).metadata()
 
     def _model(self, name: object) -> ServedModel:
         if name is None:
@@ -343,7 +342,7 @@ class Service:
                         raise too_large
                     parts.append(part)
         except TimeoutError:
-            raise HTTPException(408, f"the body did not arrive within {self.settings.timeout:g} seconds.") from None
+            raise HTTPException(408, f"the body did not arrive within {self.settings.timeout:g} s.") from None
         return b"".join(parts)
 
     async def _run(self, work: Callable[[], T], size: int) -> T:
@@ -358,7 +357,7 @@ class Service:
             return await asyncio.wait_for(future, self.settings.timeout)
         except TimeoutError:
             raise HTTPException(
-                503, f"the request took longer than {self.settings.timeout:g} seconds: send fewer rows."
+                503, f"the request took longer than {self.settings.timeout:g} s: send fewer rows."
             ) from None
         finally:
             self._n_waiting -= 1
@@ -367,13 +366,6 @@ class Service:
 def application(*models: str, **options: Any) -> Guard:
     """The ASGI application, for another server such as gunicorn with uvicorn workers."""
     return Service(Settings(tuple(Path(one) for one in models), **options)).asgi
-
-
-def _constant(value: object) -> Handler:
-    async def answer(request: Request) -> object:
-        return value
-
-    return answer
 
 
 def _by_row(columns: Mapping[str, Iterable[object]]) -> list[Row]:
