@@ -7,7 +7,6 @@ from sklearn.linear_model import LogisticRegression
 import crcen
 from crcen import Alpha, Budget, InvalidInput, InvalidParameter
 from crcen.decisions.equivalence import equivalence_report
-from grouped_settings import grouped
 from papers_training import CRCENClassifier
 
 LINEAR = {"hidden": (), "tol": 1e-8, "random_state": 0}
@@ -21,9 +20,9 @@ def halves():
 
 def test_report_is_what_two_fits_give(halves):
     X, y, X_test, y_test = halves.values()
-    report = equivalence_report(CRCENClassifier(**grouped(**LINEAR)), weighting=Budget(6), **halves)
-    trained = CRCENClassifier(Budget(6), **grouped(**LINEAR)).fit(X, y).predict(X_test) == 1
-    cut = CRCENClassifier(None, **grouped(**LINEAR)).fit(X, y).predict_proba(X_test)[:, 1] > 1 / 7
+    report = equivalence_report(CRCENClassifier(**LINEAR), weighting=Budget(6), **halves)
+    trained = CRCENClassifier(Budget(6), **LINEAR).fit(X, y).predict(X_test) == 1
+    cut = CRCENClassifier(None, **LINEAR).fit(X, y).predict_proba(X_test)[:, 1] > 1 / 7
     costs = [1000 * np.mean(np.where(y_test == 1, 6.0 * ~alarms, alarms)) for alarms in (trained, cut)]
     assert report.share_differing == pytest.approx(np.mean(trained != cut))
     assert (report.cost_trained, report.cost_cut) == pytest.approx(tuple(costs))
@@ -35,9 +34,9 @@ def test_report_is_what_two_fits_give(halves):
 
 def test_interval_is_that_of_paired_differences(halves):
     X, y, X_test, y_test = halves.values()
-    report = equivalence_report(CRCENClassifier(**grouped(**LINEAR)), weighting=Budget(6), n_resamples=4000, **halves)
-    trained = CRCENClassifier(Budget(6), **grouped(**LINEAR)).fit(X, y).predict(X_test) == 1
-    cut = CRCENClassifier(None, **grouped(**LINEAR)).fit(X, y).predict_proba(X_test)[:, 1] > 1 / 7
+    report = equivalence_report(CRCENClassifier(**LINEAR), weighting=Budget(6), n_resamples=4000, **halves)
+    trained = CRCENClassifier(Budget(6), **LINEAR).fit(X, y).predict(X_test) == 1
+    cut = CRCENClassifier(None, **LINEAR).fit(X, y).predict_proba(X_test)[:, 1] > 1 / 7
     differences = 1000 * np.where(y_test == 1, 6.0 * ~trained - 6.0 * ~cut, 1.0 * trained - 1.0 * cut)
     half = 1.96 * differences.std() / np.sqrt(len(y_test))
     low, high = report.difference_interval
@@ -45,7 +44,7 @@ def test_interval_is_that_of_paired_differences(halves):
 
 
 def test_folds_judge_every_row_once(halves):
-    report = equivalence_report(CRCENClassifier(**grouped(**LINEAR)), halves["X"], halves["y"], cv=3)
+    report = equivalence_report(CRCENClassifier(**LINEAR), halves["X"], halves["y"], cv=3)
     assert (report.n_rows, report.n_pos) == (3300, 300)
     assert report.weighting.alpha == pytest.approx(1.0)
     assert report.verdict == "no difference shown"
@@ -54,7 +53,7 @@ def test_folds_judge_every_row_once(halves):
 def test_a_network_too_strongly_penalised_cannot_be_cut():
     """l2 holds a plain network near the share of positives, so that hardly a row exceeds the threshold or all do."""
     rows = crcen.make_sim1(300, 6000, seed=3)
-    report = equivalence_report(CRCENClassifier(**grouped(l2=3.0, **LINEAR)), rows.X, rows.y, Alpha(1))
+    report = equivalence_report(CRCENClassifier(l2=3.0, **LINEAR), rows.X, rows.y, Alpha(1))
     assert report.verdict == "trained cheaper"
     assert report.cost_trained < 0.7 * report.cost_cut
 
@@ -79,8 +78,8 @@ def test_two_seeds_of_a_network_differ_too(halves):
 def test_what_cannot_be_compared_is_refused(halves):
     X, y = halves["X"], halves["y"]
     with pytest.raises(InvalidParameter, match="at λ = ½ training with the weight is plain training"):
-        equivalence_report(CRCENClassifier(**grouped(**LINEAR)), X, y, None)
+        equivalence_report(CRCENClassifier(**LINEAR), X, y, None)
     with pytest.raises(InvalidInput, match="two classes"):
-        equivalence_report(CRCENClassifier(**grouped(**LINEAR)), X, np.zeros(len(X)), X_test=X, y_test=y)
+        equivalence_report(CRCENClassifier(**LINEAR), X, np.zeros(len(X)), X_test=X, y_test=y)
     with pytest.raises(InvalidInput, match="the rarer class has 2 rows, fewer than the 4 folds"):
-        equivalence_report(CRCENClassifier(**grouped(**LINEAR)), X[:50], np.arange(50) < 2)
+        equivalence_report(CRCENClassifier(**LINEAR), X[:50], np.arange(50) < 2)

@@ -126,20 +126,20 @@ def rows(rare_rows):
 def test_the_stack_is_what_single_fits_give(rows, params):
     X, y = rows
     splits = list(StratifiedKFold(3, shuffle=True, random_state=0).split(X, y))
-    path = path_logits(CRCENClassifier(**grouped(**params)), X, y, [None, Budget(4), Alpha(2)], splits)
+    path = path_logits(CRCENClassifier(**params), X, y, [None, Budget(4), Alpha(2)], splits)
     assert path.logits.shape == (3, len(y))
     for weighting, logits in zip(path.weightings, path.logits, strict=True):
         for train, held_out in splits:
-            alone = CRCENClassifier(weighting, **grouped(**params)).fit(X[train], y[train])
+            alone = CRCENClassifier(weighting, **params).fit(X[train], y[train])
             np.testing.assert_allclose(logits[held_out], alone.decision_function(X[held_out]), atol=1e-4)
 
 
 def test_splits_may_be_masks(rows):
     X, y = rows
     halves = np.arange(600) % 2 == 0
-    masks = path_logits(CRCENClassifier(**grouped(**LINEAR)), X, y, PATH, [(halves, ~halves), (~halves, halves)])
+    masks = path_logits(CRCENClassifier(**LINEAR), X, y, PATH, [(halves, ~halves), (~halves, halves)])
     numbers = [np.flatnonzero(halves), np.flatnonzero(~halves)]
-    same = path_logits(CRCENClassifier(**grouped(**LINEAR)), X, y, PATH, [tuple(numbers), tuple(numbers[::-1])])
+    same = path_logits(CRCENClassifier(**LINEAR), X, y, PATH, [tuple(numbers), tuple(numbers[::-1])])
     np.testing.assert_array_equal(masks.logits, same.logits)
 
 
@@ -154,7 +154,7 @@ def test_early_stopping_in_the_stack_is_that_of_single_fits(rows):
 def test_from_estimator_on_test_rows_counts_the_decisions_of_refits(rows):
     X, y = rows
     prices = [CostRatio(1), CostRatio(3), CostRatio(9)]
-    model = CRCENClassifier(**grouped(**LINEAR))
+    model = CRCENClassifier(**LINEAR)
     curve = ExpenseCurve.from_estimator(model, X[:400], y[:400], prices, X_test=X[400:], y_test=y[400:])
     assert curve.kind == "retrained"
     assert "test rows" in str(curve)
@@ -177,8 +177,8 @@ def test_from_estimator_judges_every_row_once_and_never_the_training_rows(rows):
 def test_orientation_and_labels_do_not_matter(rows):
     X, y = rows
     named = np.where(y == 1, "fraud", "ok")
-    plain = ExpenseCurve.from_estimator(CRCENClassifier(**grouped(**LINEAR)), X, y, PATH)
-    other = ExpenseCurve.from_estimator(CRCENClassifier(**grouped(**LINEAR)), X, named, PATH)
+    plain = ExpenseCurve.from_estimator(CRCENClassifier(**LINEAR), X, y, PATH)
+    other = ExpenseCurve.from_estimator(CRCENClassifier(**LINEAR), X, named, PATH)
     assert plain.counts == other.counts
 
 
@@ -197,7 +197,7 @@ def test_other_classifiers_of_ours_keep_their_own_way(rows):
     X, y = rows
     moved = MovedThresholdClassifier(**grouped(l2=1e-2, **LINEAR))
     curve = ExpenseCurve.from_estimator(moved, X[:400], y[:400], PATH, X_test=X[400:], y_test=y[400:])
-    p = CRCENClassifier(None, **grouped(**LINEAR)).fit(X[:400], y[:400]).predict_proba(X[400:])[:, 1]
+    p = CRCENClassifier(None, **LINEAR).fit(X[:400], y[:400]).predict_proba(X[400:])[:, 1]
     assert curve.counts == ExpenseCurve.from_predictions(y[400:], p, PATH).counts
 
 
@@ -227,7 +227,7 @@ def test_from_cv_with_labels_moves_the_threshold_out_of_fold(search, rows):
     assert curve.kind == "threshold"
     named = np.where(y == 1, "fraud", "ok")
     params = {"hidden": (4,), "l2": 1e-3, "max_epochs": 5, "random_state": 0}
-    other = CRCENClassifierCV([Alpha(0.5), Alpha(1), Alpha(2)], **grouped(**params)).fit(rows[0], named)
+    other = CRCENClassifierCV([Alpha(0.5), Alpha(1), Alpha(2)], **params).fit(rows[0], named)
     assert ExpenseCurve.from_cv(other, named, PATH).counts == curve.counts
 
 
@@ -276,7 +276,7 @@ def test_bad_predictions_are_refused(call, error, sentence):
 
 def test_bad_estimators_are_refused(rows, search):
     X, y = rows
-    model = CRCENClassifier(**grouped(**LINEAR))
+    model = CRCENClassifier(**LINEAR)
     with pytest.raises(InvalidParameter, match="DecisionStump has neither; give its out-of-fold predict_proba"):
         ExpenseCurve.from_estimator(DecisionStump(), X, y)
     with pytest.raises(InvalidInput, match="cannot split"):

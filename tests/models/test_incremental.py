@@ -37,10 +37,10 @@ def taught(model, **first):
 
 @pytest.mark.parametrize("weighting", ["balanced", Lam(0.7), {0: 1, 1: 4}])
 def test_three_passes_learn_what_three_epochs_learn(weighting):
-    model = CRCENClassifier(weighting, **grouped(**QUICK))
+    model = CRCENClassifier(weighting, **QUICK)
     for _ in range(3):
         taught(model)
-    fitted = CRCENClassifier(weighting, **grouped(solver="adam", max_epochs=3, **QUICK)).fit(X, Y)
+    fitted = CRCENClassifier(weighting, solver="adam", max_epochs=3, **QUICK).fit(X, Y)
     new, _ = EVENTS.sample(20_000, seed=1)
     ours, theirs = (EVENTS.excess_log_loss(new, one.predict_proba(new)[:, 1]) for one in (model, fitted))
     assert ours < 1.1 * theirs
@@ -48,7 +48,7 @@ def test_three_passes_learn_what_three_epochs_learn(weighting):
 
 
 def test_the_key_equation_is_not_claimed_but_can_be_had():
-    model = taught(CRCENClassifier(Budget(5), **grouped(**QUICK)))
+    model = taught(CRCENClassifier(Budget(5), **QUICK))
     assert model.status_ == "incremental_unbalanced"
     assert not hasattr(model, "key_equation_")
     assert key_equation(Y, model.weighted_proba(X)[:, 1], model.weighting_).residual > 1e-6
@@ -57,51 +57,51 @@ def test_the_key_equation_is_not_claimed_but_can_be_had():
 
 
 def test_counts_run_along_and_given_counts_stay():
-    model = CRCENClassifier("balanced", **grouped(**QUICK))
+    model = CRCENClassifier("balanced", **QUICK)
     seen = np.zeros(2)
     for rows, labels in parts():
         model.partial_fit(rows, labels)
         seen += [np.sum(labels == 0), np.sum(labels == 1)]
         assert (model.weighting_.n_neg, model.weighting_.n_pos) == tuple(seen)
         assert model.weighting_.alpha == pytest.approx(1.0)
-    given = taught(CRCENClassifier("balanced", **grouped(**QUICK)), class_counts={0: 900, 1: 100})
+    given = taught(CRCENClassifier("balanced", **QUICK), class_counts={0: 900, 1: 100})
     assert given.weighting_.cost_ratio == pytest.approx(9.0)
 
 
 def test_a_first_call_without_positives():
     rows, labels = X[Y == 0][:300], np.zeros(300, dtype=int)
-    model = CRCENClassifier(Budget(5), **grouped(**QUICK)).partial_fit(rows, labels, classes=[0, 1])
+    model = CRCENClassifier(Budget(5), **QUICK).partial_fit(rows, labels, classes=[0, 1])
     assert model.pos_label_ == 1  # what is absent is the rarer
     assert model.weighting_.cost_ratio == pytest.approx(5.0)
     assert model.predict(X).tolist() == [0] * len(X)
     model.partial_fit(X, Y)
     assert model.weighting_.n_pos == Y.sum()
     with pytest.raises(InvalidInput, match=r"no row of class 1 came yet: pass class_counts"):
-        CRCENClassifier("balanced", **grouped(**QUICK)).partial_fit(rows, labels, classes=[0, 1])
-    counted = CRCENClassifier("balanced", **grouped(**QUICK))
+        CRCENClassifier("balanced", **QUICK).partial_fit(rows, labels, classes=[0, 1])
+    counted = CRCENClassifier("balanced", **QUICK)
     counted.partial_fit(rows, labels, classes=[0, 1], class_counts={0: 9, 1: 1})
     assert counted.weighting_.cost_ratio == pytest.approx(9.0)
     with pytest.raises(InvalidInput, match="one class only"):
-        CRCENClassifier(Budget(5), **grouped(**QUICK)).partial_fit(rows, labels)
+        CRCENClassifier(Budget(5), **QUICK).partial_fit(rows, labels)
 
 
 def test_labels_of_text_and_the_positive_class():
     words = np.where(Y == 1, "fraud", "ok")
-    model = CRCENClassifier(Budget(5), **grouped(**QUICK)).partial_fit(X, words, classes=["ok", "fraud"])
+    model = CRCENClassifier(Budget(5), **QUICK).partial_fit(X, words, classes=["ok", "fraud"])
     assert model.classes_.tolist() == ["fraud", "ok"]
     assert model.pos_label_ == "fraud"
-    assert CRCENClassifier(Budget(5), **grouped(pos_label="ok", **QUICK)).partial_fit(X, words).pos_label_ == "ok"
+    assert CRCENClassifier(Budget(5), pos_label="ok", **QUICK).partial_fit(X, words).pos_label_ == "ok"
 
 
 def test_standardisation_is_fixed_by_the_first_call():
-    model = CRCENClassifier(**grouped(**QUICK)).partial_fit(X[:200], Y[:200])
+    model = CRCENClassifier(**QUICK).partial_fit(X[:200], Y[:200])
     np.testing.assert_allclose(model.input_mean_, X[:200].mean(0), rtol=1e-10)
     model.partial_fit(X[200:] + 5.0, Y[200:])
     np.testing.assert_allclose(model.input_mean_, X[:200].mean(0), rtol=1e-10)
 
 
 def test_a_copy_goes_on_as_the_original_does_and_a_clone_starts_anew():
-    model = CRCENClassifier(Budget(5), **grouped(**QUICK | {"n_members": 2})).partial_fit(X[:500], Y[:500])
+    model = CRCENClassifier(Budget(5), **QUICK | {"n_members": 2}).partial_fit(X[:500], Y[:500])
     copy = pickle.loads(pickle.dumps(model))
     for one in (model, copy):
         one.partial_fit(X[500:], Y[500:])
@@ -113,7 +113,7 @@ def test_a_copy_goes_on_as_the_original_does_and_a_clone_starts_anew():
 def test_weight_zero_teaches_nothing():
     weights = np.where(X[:, 0] > 0, 1.0, 0.0)
     garbage = np.where(X[:, 0] > 0, Y, 1 - Y)
-    one, other = CRCENClassifier(Budget(5), **grouped(**QUICK)), CRCENClassifier(Budget(5), **grouped(**QUICK))
+    one, other = CRCENClassifier(Budget(5), **QUICK), CRCENClassifier(Budget(5), **QUICK)
     # The order of batches looks at all labels, so compare what was learnt, not bits.
     one.partial_fit(X, Y, sample_weight=weights)
     other.partial_fit(X, garbage, sample_weight=weights)
@@ -123,14 +123,14 @@ def test_weight_zero_teaches_nothing():
 
 
 def test_it_goes_on_from_a_fit_and_a_fit_starts_anew():
-    fitted = CRCENClassifier(Budget(5), **grouped(max_epochs=3, **QUICK | {"n_members": 2})).fit(X, Y)
+    fitted = CRCENClassifier(Budget(5), max_epochs=3, **QUICK | {"n_members": 2}).fit(X, Y)
     before = fitted.decision_function(X)
     fitted.set_params(schedule=Schedule(learning_rate=1e-12)).partial_fit(X[:100], Y[:100])
     np.testing.assert_allclose(fitted.decision_function(X), before, atol=1e-4)  # float32 from here on
     assert fitted.weighting_.n_pos == Y.sum() + Y[:100].sum()
     assert fitted.status_ == "incremental_unbalanced"
-    again = CRCENClassifier(Budget(5), **grouped(max_epochs=3, **QUICK)).partial_fit(X, Y).fit(X, Y)
-    plain = CRCENClassifier(Budget(5), **grouped(max_epochs=3, **QUICK)).fit(X, Y)
+    again = CRCENClassifier(Budget(5), max_epochs=3, **QUICK).partial_fit(X, Y).fit(X, Y)
+    plain = CRCENClassifier(Budget(5), max_epochs=3, **QUICK).fit(X, Y)
     np.testing.assert_array_equal(again.decision_function(X), plain.decision_function(X))
     assert again.status_ == "completed"
     assert again.key_equation_.residual < 1e-12
@@ -146,7 +146,7 @@ def test_csmlp_learns_in_parts_too_and_others_do_not():
 
 @pytest.mark.parametrize("encoding", ["auto", "robust", "quantile", "piecewise", "tree"])
 def test_every_encoding_is_fitted_by_the_first_call(encoding):
-    model = taught(CRCENClassifier(Budget(5), **grouped(**QUICK | {"encoding": encoding})))
+    model = taught(CRCENClassifier(Budget(5), **QUICK | {"encoding": encoding}))
     assert np.isfinite(model.decision_function(X)).all()
 
 
@@ -164,7 +164,7 @@ def test_every_encoding_is_fitted_by_the_first_call(encoding):
     ],
 )
 def test_what_cannot_be_is_refused_and_leaves_nothing_behind(settings, arguments, error, sentence):
-    model = CRCENClassifier(Budget(5), **grouped(**QUICK | settings))
+    model = CRCENClassifier(Budget(5), **QUICK | settings)
     before = dict(vars(model))
     with pytest.raises(error, match=sentence):
         model.partial_fit(X, Y, **arguments)
@@ -172,7 +172,7 @@ def test_what_cannot_be_is_refused_and_leaves_nothing_behind(settings, arguments
 
 
 def test_later_calls_must_fit_the_first():
-    model = CRCENClassifier(**grouped(**QUICK)).partial_fit(X, Y)
+    model = CRCENClassifier(**QUICK).partial_fit(X, Y)
     before = model.decision_function(X)
     with pytest.raises(InvalidInput, match="only: got 2"):
         model.partial_fit(X, Y + 1)

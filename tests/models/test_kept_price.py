@@ -3,14 +3,17 @@
 import numpy as np
 import pytest
 
+import papers_training
 from crcen import (
     Budget,
+    CostRatio,
     CRCENClassifier,
     CRCENClassifierCV,
     InvalidInput,
     InvalidParameter,
     Schedule,
     TimeSplit,
+    balance_shift,
     fit_stream,
     key_equation,
     load,
@@ -150,3 +153,75 @@ def test_a_file_keeps_what_rows_the_equation_is_of(tmp_path):
     X, y = draw(300)
     model = small(**KEPT).fit(X, y)
     assert str(load(save(model, tmp_path / "model.crcen")).key_equation_) == str(model.key_equation_)
+
+
+# -- a training weight apart from the price ----------------------------------------------------------------------------
+
+OUT_OF_FOLD = {"training_weighting": None, "balance": "oof", "probability": "temperature"}
+
+
+def drift(model, X, y):
+    """Log-odds that new rows ask to add at the price."""
+    logits = model.decision_function(X) * (1 if model.classes_[1] == model.pos_label_ else -1)
+    return balance_shift(y, logits, model.weighting_)
+
+
+def light(kind, **how):
+    return kind(Budget(10), hidden=(16,), max_epochs=20, random_state=0, **how)
+
+
+@pytest.mark.parametrize("trained", [None, CostRatio(3.0), "balanced"])
+def test_the_networks_are_those_of_the_training_weight(trained):
+    """Same seed, same weight: the same network, whatever the price, up to its output bias."""
+    X, y = draw()
+    apart = light(papers_training.CRCENClassifier, training_weighting=trained, n_members=1).fit(X, y)
+    same = papers_training.CRCENClassifier(
+        trained, hidden=(16,), max_epochs=20, random_state=0, n_members=1, training_weighting="price"
+    ).fit(X, y)
+    assert all(np.array_equal(a, b) for a, b in zip(apart.coefs_, same.coefs_, strict=True))
+    assert apart.weighting_.cost_ratio == pytest.approx(10.0)
+    assert apart.key_equation_.residual < 1e-12  # solved on the training rows at the price
+    assert key_equation(y, apart.weighted_proba(X)[:, 1], CostRatio(10.0)).residual < 1e-12
+
+
+@pytest.mark.parametrize("probability", ["shift", "temperature", "isotonic"])
+def test_the_search_is_exact_out_of_fold(probability):
+    X, y = draw()
+    model = light(
+        papers_training.CRCENClassifierCV, training_weighting=None, probability=probability, l2=(1e-3, 1e-2)
+    ).fit(X, y)
+    q = 1 / (1 + np.exp(-model.oof_decision_function_))
+    assert key_equation(y, q, model.weighting_).residual < 1e-10
+
+
+@pytest.mark.parametrize(
+    ("kind", "how", "low", "high"),
+    [
+        (papers_training.CRCENClassifier, OUT_OF_FOLD, -0.2, 0.2),
+        (papers_training.CRCENClassifier, PAPER, 0.6, np.inf),
+        (papers_training.CRCENClassifierCV, OUT_OF_FOLD, -0.2, 0.2),
+    ],
+)
+def test_new_rows_keep_the_price_where_training_at_it_does_not(kind, how, low, high):
+    """Eight draws: the mean drift of networks that memorise is near 0 out of fold, and far from it on training rows."""
+    drifts = []
+    for seed in range(8):
+        model = kind(Budget(10), hidden=(32,), l2=1e-4, max_epochs=30, random_state=seed, n_members=2, **how)
+        drifts.append(drift(model.fit(*draw(400, seed)), *draw(20_000, seed + 100)))
+    assert low < np.mean(drifts) < high
+
+
+def test_settings_are_compared_by_the_natural_loss():
+    X, y = draw(300)
+    model = light(papers_training.CRCENClassifierCV, training_weighting=None, l2=(1e-3, 1.0)).fit(X, y)
+    assert model.scorer_ == "neg_log_loss"
+    assert (
+        light(papers_training.CRCENClassifierCV, training_weighting="price", l2=1e-3).fit(X, y).scorer_
+        == "neg_weighted_log_loss"
+    )
+
+
+def test_what_means_nothing_is_refused():
+    X, y = draw(100)
+    with pytest.raises(InvalidParameter, match="searched by training at each: calibration must be"):
+        papers_training.CRCENClassifierCV([Budget(2), Budget(5)], training_weighting=None).fit(X, y)

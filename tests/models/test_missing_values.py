@@ -52,8 +52,8 @@ class TestFitsAgreeWith:
         X, y, new = gappy
         s = np.random.default_rng(5).uniform(0.2, 3.0, len(y))
         how = {"hidden": (), "l2": 1e-2, **EXACT}
-        ours = CRCENClassifier(weighting, **grouped(missing="indicator", **how)).fit(X, y, s)
-        theirs = CRCENClassifier(weighting, **grouped(standardize=False, **how)).fit(by_hand(X, X, s), y, s)
+        ours = CRCENClassifier(weighting, missing="indicator", **how).fit(X, y, s)
+        theirs = CRCENClassifier(weighting, standardize=False, **how).fit(by_hand(X, X, s), y, s)
         np.testing.assert_allclose(ours.predict_proba(new), theirs.predict_proba(by_hand(new, X, s)), atol=1e-8)
 
     @pytest.mark.parametrize("kind", [CRCENClassifier, CRCENClassifierCV])
@@ -79,8 +79,8 @@ def test_where_gaps_tell_the_class_the_posterior_is_found(how):
     X, y, _ = rows_whose_gaps_speak(4000, 0)
     new, labels, p = rows_whose_gaps_speak(8000, 1)
     best = log_loss(labels, p)
-    given = CRCENClassifier(Budget(5), **grouped(missing="indicator", random_state=0, **how)).fit(X, y)
-    filled = make_pipeline(SimpleImputer(), CRCENClassifier(Budget(5), **grouped(random_state=0, **how))).fit(X, y)
+    given = CRCENClassifier(Budget(5), missing="indicator", random_state=0, **how).fit(X, y)
+    filled = make_pipeline(SimpleImputer(), CRCENClassifier(Budget(5), random_state=0, **how)).fit(X, y)
     assert log_loss(labels, given.predict_proba(new)) - best < 0.01
     if how["hidden"]:  # which could learn from the mean that so many cells share
         assert log_loss(labels, filled.predict_proba(new)) > log_loss(labels, given.predict_proba(new))
@@ -96,9 +96,7 @@ class TestSearch:
         changed = X.copy()
         changed[250:, 2] *= -3.0
         changed[250:, 0] = np.nan
-        one, other = (
-            CRCENClassifierCV(**grouped(cv=fold, **how)).fit(Z, y).oof_decision_function_ for Z in (X, changed)
-        )
+        one, other = (CRCENClassifierCV(cv=fold, **how).fit(Z, y).oof_decision_function_ for Z in (X, changed))
         np.testing.assert_array_equal(one[200:250], other[200:250])
         assert (one[250:] != other[250:]).all()
 
@@ -121,12 +119,10 @@ def test_nan_is_refused_by_default_with_the_way_out(gappy, kind):
 
 def test_new_rows_may_lack_what_the_fitted_networks_take_whatever_the_parameter_says_now(gappy):
     X, y, new = gappy
-    told = CRCENClassifier(**grouped(missing="indicator", **QUICK)).fit(X, y)
+    told = CRCENClassifier(missing="indicator", **QUICK).fit(X, y)
     expected = told.predict_proba(new)
     np.testing.assert_array_equal(told.set_params(encoding=Inputs(missing="error")).predict_proba(new), expected)
-    plain = (
-        CRCENClassifier(**grouped(**QUICK)).fit(np.nan_to_num(X), y).set_params(encoding=Inputs(missing="indicator"))
-    )
+    plain = CRCENClassifier(**QUICK).fit(np.nan_to_num(X), y).set_params(encoding=Inputs(missing="indicator"))
     for refused in (lambda: plain.predict_proba(X), lambda: stationarity(plain, X, y), lambda: plain.partial_fit(X, y)):
         with pytest.raises(InvalidInput, match=WAY_OUT):
             refused()
@@ -136,7 +132,7 @@ def test_frames_with_gaps_of_any_kind(gappy):
     X, y, new = gappy
     frame = pd.DataFrame(X, columns=list("abc"))
     nullable = frame.convert_dtypes()
-    model = CRCENClassifier(**grouped(missing="indicator", **QUICK))
+    model = CRCENClassifier(missing="indicator", **QUICK)
     expected = clone(model).fit(X, y).predict_proba(new)
     asked = pd.DataFrame(new, columns=list("abc"))
     np.testing.assert_array_equal(clone(model).fit(frame, y).predict_proba(asked), expected)
@@ -145,7 +141,7 @@ def test_frames_with_gaps_of_any_kind(gappy):
 
 def test_learning_in_parts(gappy):
     X, y, new = gappy
-    model = CRCENClassifier(Budget(3), **grouped(missing="indicator", encoding="standard", **QUICK))
+    model = CRCENClassifier(Budget(3), missing="indicator", encoding="standard", **QUICK)
     model.partial_fit(X[:150], y[:150], classes=[0, 1])
     np.testing.assert_allclose(
         model.ensemble_.members[0].encoding(new), by_hand(new, X[:150], np.ones(150)), atol=1e-12
@@ -159,7 +155,7 @@ def test_learning_in_parts(gappy):
 
 def test_what_reads_a_model_takes_its_gaps(gappy, tmp_path):
     X, y, new = gappy
-    model = CRCENClassifierCV(Budget(4), **grouped(missing="indicator", l2=1e-2, encoding="steps", **QUICK)).fit(X, y)
+    model = CRCENClassifierCV(Budget(4), missing="indicator", l2=1e-2, encoding="steps", **QUICK).fit(X, y)
     found = crcen.load(crcen.save(model, tmp_path / "m"))
     np.testing.assert_array_equal(found.predict_proba(new), model.predict_proba(new))
     told = crcen.model_info(tmp_path / "m")
@@ -169,7 +165,7 @@ def test_what_reads_a_model_takes_its_gaps(gappy, tmp_path):
     monitor = crcen.KeyEquationMonitor(model)
     monitor.update(new, y[:100])
     crcen.write_report(model, X, y, tmp_path / "report.html")
-    plain = CRCENClassifier(**grouped(missing="indicator", **QUICK))
+    plain = CRCENClassifier(missing="indicator", **QUICK)
     path = [CostRatio(2), CostRatio(5)]
     curve = crcen.ExpenseCurve.from_estimator(plain, X, y, path, cv=2, n_resamples=10)
     assert len(curve.weightings) == 2

@@ -18,7 +18,7 @@ QUICK = {"hidden": (3,), "max_epochs": 5, "random_state": 0}
 
 def refused(words, X, y, sample_weight=None, error=InvalidInput, **changed):
     with pytest.raises(error, match=words) as caught:
-        CRCENClassifier(**grouped(**{**QUICK, **changed})).fit(X, y, sample_weight)
+        CRCENClassifier(**{**QUICK, **changed}).fit(X, y, sample_weight)
     assert isinstance(caught.value, CrcenError)
     assert isinstance(caught.value, ValueError | RuntimeError)
 
@@ -37,7 +37,7 @@ def refused(words, X, y, sample_weight=None, error=InvalidInput, **changed):
 )
 def test_values_that_are_not_finite_name_their_columns(rare_rows, values, words):
     X, y = rare_rows()
-    model = CRCENClassifier(**grouped(**QUICK)).fit(X, y)
+    model = CRCENClassifier(**QUICK).fit(X, y)
     for column, value in values.items():
         X[4, column] = value
     refused(words, X, y)
@@ -111,7 +111,7 @@ def test_shapes_and_kinds_that_cannot_be_used(X, y, words):
 
 def test_new_rows_of_another_width_or_none(rare_rows):
     X, y = rare_rows()
-    model = CRCENClassifier(**grouped(**QUICK)).fit(X, y)
+    model = CRCENClassifier(**QUICK).fit(X, y)
     with pytest.raises(InvalidInput, match="2 features, but CRCENClassifier is expecting 3"):
         model.predict(X[:, :2])
     with pytest.raises(InvalidInput, match="0 sample"):
@@ -157,7 +157,7 @@ def first_cell(value):
 )
 def test_odd_rows_are_fitted_exactly(rare_rows, odd, solver):
     X, y = odd(*rare_rows())
-    assert holds(CRCENClassifier(**grouped(solver=solver, n_members=2, pos_label=1, **QUICK)).fit(X, y), X, y)
+    assert holds(CRCENClassifier(solver=solver, n_members=2, pos_label=1, **QUICK).fit(X, y), X, y)
 
 
 def test_nothing_but_constant_columns(rare_rows):
@@ -173,7 +173,7 @@ def test_nothing_but_constant_columns(rare_rows):
 def test_extreme_size_without_standardisation_is_refused_or_finite(rare_rows, solver, size):
     X, y = rare_rows()
     X = X / np.abs(X).max() * size
-    model = CRCENClassifier(**grouped(solver=solver, n_members=3, standardize=False, **QUICK))
+    model = CRCENClassifier(solver=solver, n_members=3, standardize=False, **QUICK)
     try:
         model.fit(X, y)
     except TrainingFailed as error:
@@ -187,7 +187,7 @@ def test_extreme_size_without_standardisation_is_refused_or_finite(rare_rows, so
 @pytest.mark.parametrize("activation", ["relu", "tanh", "gelu", "silu"])
 def test_extreme_new_rows_give_finite_numbers_or_are_refused(rare_rows, standardize, hidden, activation):
     X, y = rare_rows()
-    model = CRCENClassifier(**grouped(hidden=hidden, activation=activation, standardize=standardize, n_members=3))
+    model = CRCENClassifier(hidden=hidden, activation=activation, standardize=standardize, n_members=3)
     model.set_params(max_epochs=5, random_state=0).fit(X, y)
     wild = np.sign(X) * 1e300
     wild[::2] = np.sign(X[::2]) * 1.7e308
@@ -205,8 +205,8 @@ def test_number_types(rare_rows, dtype):
     X, y = rare_rows()
     typed = np.abs(X * 10).astype(int).astype(dtype)
     as_float = typed.astype(float)
-    one = CRCENClassifier(**grouped(**QUICK)).fit(typed, y).predict_proba(typed)
-    np.testing.assert_array_equal(one, CRCENClassifier(**grouped(**QUICK)).fit(as_float, y).predict_proba(as_float))
+    one = CRCENClassifier(**QUICK).fit(typed, y).predict_proba(typed)
+    np.testing.assert_array_equal(one, CRCENClassifier(**QUICK).fit(as_float, y).predict_proba(as_float))
 
 
 # -- parameters -----------------------------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ def test_early_stopping_splits_only_rows_with_weight(rare_rows):
 @pytest.mark.parametrize("verbose", [0, 1, True])
 def test_nothing_is_written_to_standard_output(rare_rows, capfd, verbose):
     X, y = rare_rows()
-    CRCENClassifier(**grouped(verbose=verbose, n_members=2, **QUICK)).fit(X, y).predict(X)
+    CRCENClassifier(verbose=verbose, n_members=2, **QUICK).fit(X, y).predict(X)
     assert capfd.readouterr().out == ""
 
 

@@ -19,9 +19,9 @@ from papers_training import CRCENClassifier
 
 QUICK = {"max_epochs": 8, "random_state": 0}
 KINDS = [
-    CRCENClassifier(Budget(4), **grouped(hidden=(3,), n_members=2, **QUICK)),
-    CRCENClassifier(**grouped(hidden=(), **QUICK)),
-    CRCENClassifier(**grouped(hidden=(3,), solver="adam", early_stopping=True, **QUICK)),
+    CRCENClassifier(Budget(4), hidden=(3,), n_members=2, **QUICK),
+    CRCENClassifier(hidden=(), **QUICK),
+    CRCENClassifier(hidden=(3,), solver="adam", early_stopping=True, **QUICK),
     CSMLPClassifier(**grouped(hidden=(3, 2), **QUICK)),
 ]
 each_kind = pytest.mark.parametrize("model", KINDS, ids=["members", "logistic", "early stopping", "csmlp"])
@@ -65,7 +65,7 @@ def test_fitted_state_is_plain_numpy(model, rare_rows):
 def test_calibration_wraps_either_orientation(method, labels, rare_rows):
     X, y = rare_rows(n=400)
     named = np.array(labels)[y]
-    model = CalibratedClassifierCV(CRCENClassifier(**grouped(hidden=(), **QUICK)), method=method, cv=3).fit(X, named)
+    model = CalibratedClassifierCV(CRCENClassifier(hidden=(), **QUICK), method=method, cv=3).fit(X, named)
     rare = model.predict_proba(X)[:, model.classes_.tolist().index("rare")]
     assert roc_auc_score(y, rare) > 0.75
     assert log_loss(y, np.clip(rare, 1e-3, 1 - 1e-3)) < log_loss(y, np.full(len(y), y.mean()))
@@ -75,10 +75,10 @@ def test_routed_sample_weight_reaches_the_fit_in_a_pipeline(rare_rows):
     X, y = rare_rows()
     weight = np.random.default_rng(1).integers(1, 5, len(y)).astype(float)
     with config_context(enable_metadata_routing=True):
-        model = CRCENClassifier(**grouped(hidden=(), **QUICK)).set_fit_request(sample_weight=True)
+        model = CRCENClassifier(hidden=(), **QUICK).set_fit_request(sample_weight=True)
         scaler = StandardScaler().set_fit_request(sample_weight=False)
         routed = make_pipeline(scaler, model).fit(X, y, sample_weight=weight)
     Z = StandardScaler().fit_transform(X)
-    direct = CRCENClassifier(**grouped(hidden=(), **QUICK)).fit(Z, y, sample_weight=weight)
+    direct = CRCENClassifier(hidden=(), **QUICK).fit(Z, y, sample_weight=weight)
     np.testing.assert_array_equal(routed.predict_proba(X), direct.predict_proba(Z))
     assert routed[-1].weighting_.n_pos == weight[y == 1].sum()

@@ -22,7 +22,7 @@ def logistic(X, y, row_weights, l2):
 def test_no_hidden_layer_is_weighted_logistic_regression(rare_rows, weighting, l2):
     X, y = rare_rows(n=300)
     s = np.random.default_rng(5).uniform(0.2, 3.0, len(y))
-    model = CRCENClassifier(weighting, **grouped(hidden=(), l2=l2, standardize=False, **EXACT)).fit(X, y, s)
+    model = CRCENClassifier(weighting, hidden=(), l2=l2, standardize=False, **EXACT).fit(X, y, s)
     reference = logistic(X, y, model.weighting_.row_weights(y, s), l2)
     np.testing.assert_allclose(model.coefs_[0][0, :, 0], reference.coef_[0], rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(model.weighted_proba(X), reference.predict_proba(X), atol=1e-7)
@@ -42,8 +42,8 @@ def test_a_whole_cost_ratio_is_that_many_copies_of_the_rare_rows(rare_rows, pric
     settings = {**EXACT, "hidden": hidden, "activation": "tanh", "l2": 1e-2, "standardize": False, "pos_label": 1}
     if hidden:
         settings["max_epochs"] = 30  # the same path, before rounding parts two paths of a loss that is not convex
-    weighted = CRCENClassifier(CostRatio(price), **grouped(**settings)).fit(X, y)
-    repeated = CRCENClassifier(None, **grouped(**settings)).fit(*copied(X, y, np.where(y == 1, price, 1)))
+    weighted = CRCENClassifier(CostRatio(price), **settings).fit(X, y)
+    repeated = CRCENClassifier(None, **settings).fit(*copied(X, y, np.where(y == 1, price, 1)))
     np.testing.assert_allclose(weighted.weighted_proba(X), repeated.weighted_proba(X), atol=1e-7)
 
 
@@ -67,8 +67,8 @@ def test_weight_k_is_k_copies(rare_rows, kind, hidden, weighting):
 def test_weights_of_one_are_no_weights(rare_rows, solver, early_stopping):
     X, y = rare_rows()
     settings = {"hidden": (3,), "solver": solver, "max_epochs": 8, "batch_size": 32, "early_stopping": early_stopping}
-    ones = CRCENClassifier(**grouped(random_state=0, **settings)).fit(X, y, np.ones(len(y)))
-    none = CRCENClassifier(**grouped(random_state=0, **settings)).fit(X, y)
+    ones = CRCENClassifier(random_state=0, **settings).fit(X, y, np.ones(len(y)))
+    none = CRCENClassifier(random_state=0, **settings).fit(X, y)
     np.testing.assert_array_equal(ones.decision_function(X), none.decision_function(X))
 
 
@@ -76,6 +76,6 @@ def test_units_of_a_column_do_not_matter(rare_rows):
     X, y = rare_rows()
     scale, place = np.array([1e-6, 1.0, 1e5]), np.array([0.0, -7.0, 1e5])
     settings = {"hidden": (3,), "activation": "tanh", "l2": 1e-2, **EXACT, "max_epochs": 30}
-    one = CRCENClassifier(**grouped(**settings)).fit(X, y).predict_proba(X)
-    other = CRCENClassifier(**grouped(**settings)).fit(X * scale + place, y).predict_proba(X * scale + place)
+    one = CRCENClassifier(**settings).fit(X, y).predict_proba(X)
+    other = CRCENClassifier(**settings).fit(X * scale + place, y).predict_proba(X * scale + place)
     np.testing.assert_allclose(one, other, atol=1e-6)

@@ -32,7 +32,11 @@ def test_it_holds_for_every_weight(rare_rows, solver, n_members, early_stopping,
     X, y = rare_rows(n=160)
     model = CRCENClassifier(
         Lam(lam),
-        **grouped(hidden=(4,), n_members=n_members, early_stopping=early_stopping, random_state=0, **SOLVERS[solver]),
+        hidden=(4,),
+        n_members=n_members,
+        early_stopping=early_stopping,
+        random_state=0,
+        **SOLVERS[solver],
     )
     model.fit(X, y)
     assert residual_of(model, X, y) <= 1e-12
@@ -43,9 +47,7 @@ def test_it_holds_for_every_weight(rare_rows, solver, n_members, early_stopping,
 @pytest.mark.parametrize("activation", ["relu", "tanh", "sigmoid", "gelu", "silu"])
 def test_it_holds_at_every_depth(rare_rows, hidden, activation):
     X, y = rare_rows()
-    model = CRCENClassifier(
-        Alpha(2), **grouped(hidden=hidden, activation=activation, random_state=0, **SOLVERS["adam"])
-    ).fit(X, y)
+    model = CRCENClassifier(Alpha(2), hidden=hidden, activation=activation, random_state=0, **SOLVERS["adam"]).fit(X, y)
     assert residual_of(model, X, y) <= 1e-12
 
 
@@ -57,7 +59,7 @@ def test_it_holds_on_separable_rows(solver, n_members, lam):
     y = (np.arange(80) % 8 == 0).astype(int)
     X = rng.normal(size=(80, 2)) + 20.0 * y[:, None]
     settings = {**SOLVERS[solver], "max_epochs": 60, "learning_rate": 0.3, "l2": 0.0}
-    model = CRCENClassifier(lam, **grouped(hidden=(4,), n_members=n_members, random_state=0, **settings)).fit(X, y)
+    model = CRCENClassifier(lam, hidden=(4,), n_members=n_members, random_state=0, **settings).fit(X, y)
     assert residual_of(model, X, y) <= 1e-12
     # Here every error is tiny, so a small residual says little: the two sums agree in relative terms too. 1 − q has
     # lost its digits where q is near 1, the logit has not.
@@ -77,7 +79,11 @@ def test_it_holds_with_sample_weights(rare_rows, solver, n_members, early_stoppi
     weight[::7] = 0.0
     model = CRCENClassifier(
         Budget(6),
-        **grouped(hidden=(4,), n_members=n_members, early_stopping=early_stopping, random_state=0, **SOLVERS[solver]),
+        hidden=(4,),
+        n_members=n_members,
+        early_stopping=early_stopping,
+        random_state=0,
+        **SOLVERS[solver],
     )
     model.fit(X, y, weight)
     assert residual_of(model, X, y, weight) <= 1e-12
@@ -88,7 +94,7 @@ def test_it_holds_with_sample_weights(rare_rows, solver, n_members, early_stoppi
 def test_the_attribute_is_the_public_function_on_the_same_rows(rare_rows, n_members):
     X, y = rare_rows()
     weight = np.random.default_rng(3).uniform(0.5, 2.0, len(y))
-    model = CRCENClassifier(Alpha(2), **grouped(hidden=(4,), n_members=n_members, random_state=0, **SOLVERS["adam"]))
+    model = CRCENClassifier(Alpha(2), hidden=(4,), n_members=n_members, random_state=0, **SOLVERS["adam"])
     model.fit(X, y, weight)
     own, again = model.key_equation_, key_equation(y, model.weighted_proba(X)[:, 1], model.weighting_, weight)
     assert own.weighting == again.weighting == model.weighting_
@@ -104,7 +110,7 @@ def test_the_attribute_is_the_public_function_on_the_same_rows(rare_rows, n_memb
 
 def test_it_is_about_the_rows_given_to_fit_only(rare_rows):
     X, y = rare_rows()
-    model = CRCENClassifier(**grouped(hidden=(4,), random_state=0, **SOLVERS["lbfgs"])).fit(X, y)
+    model = CRCENClassifier(hidden=(4,), random_state=0, **SOLVERS["lbfgs"]).fit(X, y)
     X_new, y_new = rare_rows(seed=1)
     assert residual_of(model, X_new, y_new) > 1e-4
     assert np.isfinite(key_equation(y_new, model.weighted_proba(X_new)[:, 1], model.weighting_).z)
@@ -121,19 +127,11 @@ def test_a_short_run_without_the_solve_does_not_hold_it(rare_rows, model):
 def test_the_solve_moves_the_output_bias_and_nothing_else(rare_rows):
     X, y = rare_rows(n=300)
     settings = {"hidden": (4,), "random_state": 0, **SOLVERS["adam"]}
-    free = CRCENClassifier(**grouped(balance=False, **settings)).fit(X, y)
-    solved = CRCENClassifier(**grouped(balance=True, **settings)).fit(X, y)
+    free = CRCENClassifier(balance=False, **settings).fit(X, y)
+    solved = CRCENClassifier(balance=True, **settings).fit(X, y)
     for one, other in zip(free.coefs_, solved.coefs_, strict=True):
         np.testing.assert_array_equal(one, other)
     np.testing.assert_array_equal(free.intercepts_[0], solved.intercepts_[0])
     moved = solved.decision_function(X) - free.decision_function(X)
     assert np.ptp(moved) < 1e-12
     assert abs(moved[0]) > 1e-6
-
-
-def test_csmlp_can_be_balanced_too(rare_rows):
-    X, y = rare_rows()
-    model = CSMLPClassifier(**grouped(balance=True, hidden=(4,), n_members=2, random_state=0, **SOLVERS["adam"])).fit(
-        X, y
-    )
-    assert residual_of(model, X, y) <= 1e-12

@@ -22,13 +22,13 @@ def sim2():
 @pytest.fixture(scope="module")
 def plain_loss(sim2):
     X, y, X_new, y_new, _ = sim2
-    return log_loss(y_new, CRCENClassifier(None, **grouped(**SETTINGS)).fit(X, y).predict_proba(X_new))
+    return log_loss(y_new, CRCENClassifier(None, **SETTINGS).fit(X, y).predict_proba(X_new))
 
 
 @pytest.mark.parametrize("alpha", [0.5, 1, 2])
 def test_weighted_training_gives_natural_probabilities(sim2, plain_loss, alpha):
     X, y, X_new, y_new, truth = sim2
-    model = CRCENClassifier(Alpha(alpha), **grouped(**SETTINGS)).fit(X, y)
+    model = CRCENClassifier(Alpha(alpha), **SETTINGS).fit(X, y)
     bayes, natural = log_loss(y_new, truth), log_loss(y_new, model.predict_proba(X_new))
     assert natural < 1.04 * bayes
     assert natural < 1.04 * plain_loss
@@ -40,7 +40,7 @@ def test_weighted_training_gives_natural_probabilities(sim2, plain_loss, alpha):
 
 def test_probabilities_are_calibrated_in_each_tenth_and_decide_as_the_posterior_does(sim2):
     X, y, X_new, y_new, truth = sim2
-    model = CRCENClassifier(Alpha(1), **grouped(**(SETTINGS | {"n_members": 3}))).fit(X, y)
+    model = CRCENClassifier(Alpha(1), **(SETTINGS | {"n_members": 3})).fit(X, y)
     p = model.predict_proba(X_new)[:, 1]
     for part in np.array_split(np.argsort(p), 10):
         expected, seen = p[part].sum(), y_new[part].sum()

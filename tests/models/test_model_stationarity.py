@@ -21,7 +21,7 @@ HIDDEN = [(), (4,), (4, 3), (4, 3, 3), (4, 3, 3, 2)]
 @pytest.mark.parametrize("weighting", ["balanced", Lam(0.95)], ids=repr)
 def test_a_converged_network_is_stationary_in_every_parameter(rare_rows, hidden, weighting):
     X, y = rare_rows()
-    model = CRCENClassifier(weighting, **grouped(hidden=hidden, balance=False, **EXACT)).fit(X, y)
+    model = CRCENClassifier(weighting, hidden=hidden, balance=False, **EXACT).fit(X, y)
     found = stationarity(model, X, y)
     assert found.largest_bias <= 1e-6
     assert found.largest_weight <= 1e-6
@@ -35,7 +35,7 @@ def test_the_balance_solve_makes_the_output_bias_stationary(rare_rows, hidden, s
     X, y = rare_rows()
     s = np.random.default_rng(1).uniform(0.5, 2.0, len(y))
     settings = {"activation": "tanh", "solver": solver, "max_epochs": 4, "random_state": 0}
-    model = CRCENClassifier(Budget(5), **grouped(hidden=hidden, **settings)).fit(X, y, s)
+    model = CRCENClassifier(Budget(5), hidden=hidden, **settings).fit(X, y, s)
     found = stationarity(model, X, y, s)
     assert found.output_bias <= 1e-12
     assert found.output_bias == pytest.approx(model.key_equation_.residual, abs=1e-14)
@@ -117,7 +117,7 @@ def test_csmlp_has_a_condition_of_its_own(rare_rows):
 def test_without_penalty_output_weights_obey_the_papers_equation(rare_rows):
     """−λ Σ_pos (1 − q) h + (1 − λ) Σ_neg q h = 0 for every unit h of the last hidden layer."""
     X, y = rare_rows()
-    model = CRCENClassifier(Lam(0.8), **grouped(hidden=(), **{**EXACT, "l2": 0.0})).fit(X, y)
+    model = CRCENClassifier(Lam(0.8), hidden=(), **{**EXACT, "l2": 0.0}).fit(X, y)
     q = model.weighted_proba(X)[:, 1]
     h = np.column_stack([np.ones(len(y)), (X - model.input_mean_) / model.input_scale_])
     sums = -0.8 * (1 - q[y == 1]) @ h[y == 1] + 0.2 * q[y == 0] @ h[y == 0]
@@ -128,9 +128,9 @@ def test_without_penalty_output_weights_obey_the_papers_equation(rare_rows):
 def test_labels_of_any_kind_and_either_order(rare_rows):
     X, y = rare_rows()
     settings = {"hidden": (3,), "max_epochs": 3, "random_state": 0}
-    plain = stationarity(CRCENClassifier(**grouped(**settings)).fit(X, y), X, y)
+    plain = stationarity(CRCENClassifier(**settings).fit(X, y), X, y)
     named = np.where(y == 1, "fraud", "ok")
-    other = stationarity(CRCENClassifier(**grouped(**settings)).fit(X, named), X, named)
+    other = stationarity(CRCENClassifier(**settings).fit(X, named), X, named)
     for one, two in zip(plain.weights + plain.biases, other.weights + other.biases, strict=True):
         np.testing.assert_array_equal(one, two)
 
@@ -159,5 +159,5 @@ def test_a_model_without_fit_is_refused(rare_rows):
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_it_reads_inputs_through_the_networks_own_encoding(rare_rows, encoding):
     X, y = rare_rows()
-    model = CRCENClassifier("balanced", **grouped(hidden=(4,), **(EXACT | {"encoding": encoding, "l2": 0.1}))).fit(X, y)
+    model = CRCENClassifier("balanced", hidden=(4,), **(EXACT | {"encoding": encoding, "l2": 0.1})).fit(X, y)
     assert stationarity(model, X, y).largest_weight < 1e-6

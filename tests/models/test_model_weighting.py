@@ -5,7 +5,6 @@ import pytest
 
 from crcen import Alpha, Budget, CostRatio, InvalidParameter, Lam
 from crcen.theory.price import Price
-from grouped_settings import grouped
 from papers_training import CRCENClassifier
 
 QUICK = {"hidden": (3,), "solver": "adam", "max_epochs": 4, "batch_size": 32, "random_state": 0}
@@ -17,7 +16,7 @@ def logits_under(rare_rows):
     named = np.where(y == 1, "fraud", "ok")
 
     def logits(weighting, **changed):
-        return CRCENClassifier(weighting, **grouped(**{**QUICK, **changed})).fit(X, named).decision_function(X)
+        return CRCENClassifier(weighting, **{**QUICK, **changed}).fit(X, named).decision_function(X)
 
     return logits
 

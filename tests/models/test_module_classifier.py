@@ -14,8 +14,6 @@ import crcen
 from crcen import Budget, CostRatio, ModuleClassifier, Schedule
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.search.weight_path import path_logits
-from crcen.training.jobs import TrainingJob
-from crcen.training.modules import ModuleRows
 from grouped_settings import calibrated
 from papers_training import PAPER
 
@@ -82,19 +80,6 @@ def test_a_linear_module_is_weighted_logistic_regression():
     # Σ w ℓ / Σ w + ½ l2 ‖W‖² is scikit-learn's objective with C = 1 / (l2 · Σ w).
     exact = LogisticRegression(C=1 / (1e-3 * weights.sum()), tol=1e-10).fit(X, y, sample_weight=weights)
     assert np.allclose(clf.decision_function(X), exact.decision_function(X), atol=0.02)
-
-
-def test_sample_weights_are_copies():
-    X, y = rows()
-    sizes = np.arange(len(y)) % 3
-    job = TrainingJob((0.2, 0.8), max_epochs=2, batch_size=1000)
-    losses = []
-    for x, t, s in ((X, y, sizes.astype(float)), (np.repeat(X, sizes, 0), np.repeat(y, sizes), None)):
-        torch.manual_seed(0)
-        net = nn.Linear(4, 1)
-        data = ModuleRows.of(x, t, np.ones(len(t)) if s is None else s, np.arange(len(t)), job, torch.device("cpu"))
-        losses.append(data.loss(net, torch.arange(len(t)), 1).item())
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
 def test_images_of_three_classes():

@@ -19,10 +19,10 @@ from papers_training import CRCENClassifier, CRCENClassifierCV
 FITTED = PROBABILITIES[1:]
 QUICK = {"hidden": (4,), "solver": "lbfgs", "max_epochs": 40, "random_state": 0}
 MODELS = [
-    CRCENClassifier(Budget(3), **grouped(n_members=2, **QUICK)),
+    CRCENClassifier(Budget(3), n_members=2, **QUICK),
     CSMLPClassifier("balanced", **grouped(**QUICK)),
     MovedThresholdClassifier(Budget(3), **grouped(**QUICK)),
-    CRCENClassifierCV(Budget(3), **grouped(l2=[1e-3, 1e-1], cv=3, balance=False, **QUICK)),
+    CRCENClassifierCV(Budget(3), l2=[1e-3, 1e-1], cv=3, balance=False, **QUICK),
 ]
 NAMES = ["members", "csmlp", "threshold", "search"]
 
@@ -65,11 +65,11 @@ def test_the_map_is_fitted_out_of_fold(rare_rows, members):
     """Each fold by hand, from the public classifier on its rows alone."""
     X, y = rare_rows(200)
     settings = {"hidden": (3,), "solver": "lbfgs", "max_epochs": 15, "n_members": members, "random_state": 7}
-    model = CRCENClassifier(Lam(0.8), **grouped(probability="balance", **settings)).fit(X, y)
+    model = CRCENClassifier(Lam(0.8), probability="balance", **settings).fit(X, y)
     seed = np.random.RandomState(7).randint(2**31 - 1)
     oof = np.full(len(y), np.nan)
     for rows, held_out in StratifiedKFold(4, shuffle=True, random_state=seed).split(X, y):
-        fold = CRCENClassifier(Lam(0.8), **grouped(**settings)).fit(X[rows], y[rows])
+        fold = CRCENClassifier(Lam(0.8), **settings).fit(X[rows], y[rows])
         oof[held_out] = natural(fold, X[held_out])
     root = brentq(lambda d: np.sum(y - sigmoid(oof + d)), -20, 20, xtol=1e-12)
     np.testing.assert_allclose(model.probability_map_, [1.0, root], atol=1e-6)
@@ -78,10 +78,8 @@ def test_the_map_is_fitted_out_of_fold(rare_rows, members):
 @pytest.mark.parametrize("kind", FITTED)
 def test_the_search_uses_its_own_out_of_fold_logits(rare_rows, kind):
     X, y = rare_rows(150)
-    model = CRCENClassifierCV(
-        Budget(3), **grouped(l2=[1e-3, 1e-1], cv=3, probability=kind, balance=False, **QUICK)
-    ).fit(X, y)
-    plain = CRCENClassifierCV(Budget(3), **grouped(l2=[1e-3, 1e-1], cv=3, balance=False, **QUICK)).fit(X, y)
+    model = CRCENClassifierCV(Budget(3), l2=[1e-3, 1e-1], cv=3, probability=kind, balance=False, **QUICK).fit(X, y)
+    plain = CRCENClassifierCV(Budget(3), l2=[1e-3, 1e-1], cv=3, balance=False, **QUICK).fit(X, y)
     oof = plain.oof_decision_function_ - plain.weighting_.logit_shift
     np.testing.assert_allclose(model.probability_map_, fit_map(kind, y == 1, oof, np.ones(len(y))))
     mapped = apply_map(model.probability_map_, oof)
@@ -93,8 +91,8 @@ def test_out_of_fold_the_bias_is_solved_for_after_the_map(rare_rows, kind):
     """The slope or corners of the map stay; what it adds is the root of the key equation at the price, by hand."""
     X, y = rare_rows(150)
     settings = {"l2": [1e-3, 1e-1], "cv": 3, "probability": kind, **QUICK}
-    apart = CRCENClassifierCV(Budget(3), **grouped(balance=False, **settings)).fit(X, y)
-    solved = CRCENClassifierCV(Budget(3), **grouped(balance="oof", **settings)).fit(X, y)
+    apart = CRCENClassifierCV(Budget(3), balance=False, **settings).fit(X, y)
+    solved = CRCENClassifierCV(Budget(3), balance="oof", **settings).fit(X, y)
     oof, weights = apart.oof_decision_function_, np.where(y == 1, 3.0, 1.0)
     root = brentq(lambda d: np.sum(weights * (y - sigmoid(oof + d))), -20, 20, xtol=1e-12)
     assert solved.oof_shift_ == pytest.approx(root, abs=1e-7)
@@ -111,7 +109,7 @@ def test_an_overfitted_network_gets_better_probabilities(kind):
     noise = np.random.default_rng(0)
     X, X_new = (np.column_stack([d.X, noise.normal(size=(len(d.y), 20))]) for d in (train, new))
     settings = {"hidden": (16,), "l2": 0.0, "max_epochs": 60, "random_state": 0}
-    plain, mapped = (CRCENClassifier(**grouped(probability=p, **settings)).fit(X, train.y) for p in ("shift", kind))
+    plain, mapped = (CRCENClassifier(probability=p, **settings).fit(X, train.y) for p in ("shift", kind))
     before, after = (log_loss(new.y, m.predict_proba(X_new)) for m in (plain, mapped))
     assert after < 0.9 * before
 
@@ -124,4 +122,4 @@ def test_bad_input(rare_rows):
     one = np.zeros(60, dtype=int)
     one[3] = 1
     with pytest.raises(InvalidInput, match="folds need 2 rows of each class"):
-        CRCENClassifier(**grouped(probability="balance", **QUICK)).fit(X, one)
+        CRCENClassifier(probability="balance", **QUICK).fit(X, one)

@@ -59,13 +59,6 @@ def test_a_block_that_nobody_reads_does_not_shift_the_next(folder):
         np.testing.assert_array_equal(first.X, whole[number][0].X)
 
 
-def test_epochs_differ_in_order(folder):
-    source = open_source(folder, "y")
-    first, second, again = (rows_of(source, seed=3, epoch=epoch)[0] for epoch in (0, 1, 0))
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, second)
-
-
 def test_types_may_differ_in_width_but_not_in_kind(tmp_path, write):
     X, y = np.arange(12.0).reshape(4, 3), np.array([0, 1, 0, 1])
     write(tmp_path / "1.parquet", X, y)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.scale.sources import Chunk, held_out, open_source
-from crcen.scale.statistics import StreamStatistics, survey_source
+from crcen.scale.sources import Chunk, held_out
+from crcen.scale.statistics import StreamStatistics
 from crcen.training.encoding import standardization
 
 NAMES = ("a", "b", "c")
@@ -58,18 +58,6 @@ def test_constant_columns_and_rows_without_weight(table):
     encoding = statistics_of(X, y, w, [5, 30]).encoding("standard", 12, np.asarray, standardize=True)
     np.testing.assert_array_equal(encoding.mean, [1e30, 0.1, 7.0])
     np.testing.assert_array_equal(encoding.scale, [1.0, 1.0, 1.0])
-
-
-def test_a_survey_of_files_finds_what_is_in_them(folder, table):
-    X, y, w = table
-    found = survey_source(open_source(str(folder), "y", "w"), 0.0, 0)
-    mean, scale = standardization(X, w)
-    encoding = found.encoding("standard", 12, np.asarray, standardize=True)
-    np.testing.assert_allclose(encoding.mean, mean, rtol=1e-13)
-    np.testing.assert_allclose(encoding.scale, scale, rtol=1e-10)
-    assert found.names == ("a", "b", "c")
-    assert found.totals.rows == {0: int((y == 0).sum()), 1: int(y.sum())}
-    assert found.is_weighted
 
 
 def test_a_third_label_is_a_third_class(table):

@@ -103,16 +103,6 @@ def test_from_the_command_to_the_report(data, rows, tmp_path, crcen_command):
     assert crcen_command("info", model)[0] == 0
 
 
-def test_a_streamed_table_can_be_exported(rows, tmp_path):
-    pytest.importorskip("onnxruntime")
-    rows.to_csv(tmp_path / "rows.csv", index=False)
-    fit = crcen.fit_files(
-        tmp_path / "rows.csv", target="label", drop=["note", "when"], epochs=1, out=tmp_path / "m.crcen"
-    )
-    crcen.export_onnx(crcen.load(fit.path), tmp_path / "m.onnx")
-    assert (tmp_path / "m.onnx").stat().st_size > 0
-
-
 def test_options_for_columns(rows, tmp_path, crcen_command):
     rows.assign(zone=np.arange(N) % 7).to_parquet(tmp_path / "rows.parquet")
     options = ["--keep", "row", "--categorical", "zone", "--drop", "note", "--epochs", "1", "--json"]

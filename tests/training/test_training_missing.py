@@ -4,14 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from training_reference import assert_same_result, binary_job
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.training.encoding import ENCODINGS, column_layout, fit_encoding, incomplete_columns
 from crcen.training.engine import train
 from crcen.training.jobs import RowSets
-from crcen.training.rows import TrainingData
 
 N = 300
 
@@ -149,17 +147,6 @@ def test_values_and_labels_of_other_rows_do_not_reach_a_fold(kind):
     after = train(other, labels, [job], device="cpu")[0].network
     np.testing.assert_array_equal(before.encoding(X), after.encoding(X))
     np.testing.assert_array_equal(before.logits(X), after.logits(X))
-
-
-@pytest.mark.parametrize("kind", ENCODINGS)
-@pytest.mark.parametrize("missing", ["error", "indicator"])
-@pytest.mark.parametrize("standardize", [True, False])
-def test_the_planner_counts_the_encoded_columns(kind, missing, standardize):
-    rows = X if missing == "indicator" else np.nan_to_num(X)
-    data = TrainingData(rows, Y.astype(int), np.ones(N), 2, torch.device("cpu"))
-    job = binary_job(0.5, encoding=kind, missing=missing, standardize=standardize)
-    encoding = data.encoding(job, np.arange(N))
-    assert data.n_inputs(job) == encoding.size
 
 
 def test_jobs_that_take_missing_cells_and_jobs_that_do_not():

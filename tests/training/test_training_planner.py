@@ -9,7 +9,7 @@ from training_reference import assert_same_result, binary_job, problem
 from crcen.training import engine
 from crcen.training.engine import train
 from crcen.training.jobs import RowSets
-from crcen.training.planner import pieces, plan
+from crcen.training.planner import plan
 
 N, F = 400, 6
 CPU = torch.device("cpu")
@@ -101,14 +101,6 @@ def test_hidden_sizes_and_folds_share_a_stack():
         assert len(shapes) == len(set(shapes)) == 3  # equal shapes stand together
 
 
-def test_full_batch_stacks_hold_one_shape():
-    jobs = grid(solver="lbfgs")
-    stacks = plan(jobs, N, inputs, 2**40)
-    assert len(stacks) == 3
-    for stack in stacks:
-        assert len({jobs[p].hidden for group in stack.groups for p in group}) == 1
-
-
 @pytest.mark.parametrize(
     "other",
     [
@@ -195,14 +187,6 @@ def test_a_stack_that_does_not_fit_is_trained_in_pieces(small_memory, fail):
         assert_same_result(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_progress_stays_monotone_when_a_stack_is_split(small_memory):
-    small_memory(python_memory_error)
-    shares = []
-    train(X, Y, SMALL, device="cpu", progress=shares.append)
-    assert all(b >= a for a, b in itertools.pairwise(shares))
-    assert shares[-1] == 1.0
-
-
 def test_other_errors_are_not_taken_for_lack_of_memory(monkeypatch):
     calls = []
 
@@ -214,19 +198,3 @@ def test_other_errors_are_not_taken_for_lack_of_memory(monkeypatch):
     with pytest.raises(RuntimeError, match="something else"):
         train(X, Y, SMALL, device="cpu")
     assert len(calls) == 1
-
-
-def test_larger_batches_are_cut_into_the_same_pieces():
-    """Four folds of two networks on 390 columns: what two networks of a fold share is worth more in larger batches."""
-    folds = [np.arange(start, start + 600) for start in range(4)]
-    found = []
-    for batch_size in (128, 256):
-        jobs = [
-            binary_job(0.5, hidden=(64, 32), batch_size=batch_size, rows=RowSets(pool=fold), seed=seed)
-            for fold in folds
-            for seed in range(2)
-        ]
-        stacks = [stack.groups for stack in plan(jobs, 1000, lambda job: 390, 2**40)]
-        found.append(pieces(stacks, jobs, lambda job: 390))
-    assert found[0] == found[1]
-    assert [list(map(len, piece)) for piece in found[1]] == [[2]] * 4

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from training_reference import binary_job, flat, plain_logits, plain_residual, problem, row_weights
+from training_reference import binary_job, flat, plain_logits, problem
 
 from crcen.training.engine import train
 from crcen.training.jobs import RowSets, Status
@@ -38,21 +38,6 @@ class TestStopEpoch:
         assert len(cut.loss_curve) == epoch
         np.testing.assert_allclose(cut.loss_curve, recorded.loss_curve[:epoch], rtol=1e-5)
         np.testing.assert_allclose(plain_logits(cut.network, X[VAL]), recorded.val_logits[epoch - 1], **CLOSE)
-
-    def test_a_cut_network_is_balanced_on_its_own_rows(self):
-        cut, free = (one(replace(JOB, stop_epoch=4, balance=balance)) for balance in (True, False))
-        weights = row_weights(Y, 0.7)[ROWS]
-        assert plain_residual(Y[ROWS], plain_logits(cut.network, X[ROWS]), weights) < 1e-12
-        assert plain_residual(Y[ROWS], plain_logits(free.network, X[ROWS]), weights) > 1e-6
-        moved = plain_logits(cut.network, X) - plain_logits(free.network, X)
-        np.testing.assert_allclose(moved, float(cut.shift[0]), atol=1e-9)
-
-    def test_cuts_of_one_list_do_not_mix(self):
-        jobs = [replace(JOB, stop_epoch=epoch, l2=l2) for epoch in (2, 5, None) for l2 in (1e-3, 1.0)]
-        together = train(X, Y, jobs, device="cpu")
-        assert [result.n_iter for result in together] == [2, 2, 5, 5, EPOCHS, EPOCHS]
-        for job, result in zip(jobs, together, strict=True):
-            np.testing.assert_allclose(flat(one(job).network), flat(result.network), rtol=1e-3, atol=1e-4)
 
     def test_full_batch_iterations_are_cut_too(self):
         full = replace(JOB, solver="lbfgs", max_epochs=200, tol=1e-9)
@@ -111,12 +96,6 @@ class TestRecords:
         assert result.n_iter == len(result.recorded_epochs) == 40
         assert result.val_loss_curve.size == 0
 
-    def test_without_validation_rows_nothing_is_recorded(self):
-        result = one(replace(JOB, record_every=1))
-        assert result.recorded_epochs == ()
-        assert result.val_logits.size == 0
-        np.testing.assert_allclose(flat(result.network), flat(one(JOB).network), rtol=1e-6, atol=1e-7)
-
     def test_folds_of_unequal_size_each_have_their_own_rows(self):
         # More rows than are put through a stack at a time, and fold sizes that do not divide evenly.
         rng = np.random.default_rng(1)
@@ -139,15 +118,15 @@ class TestRecords:
             expected = plain_logits(result.network, big[job.rows.watched])
             np.testing.assert_allclose(result.val_logits[-1], expected, **CLOSE)
 
-    def test_full_batch_networks_are_recorded(self):
-        job = replace(RECORDED, solver="lbfgs", max_epochs=6, tol=0.0, record_every=4)
-        result = one(job)
-        assert result.recorded_epochs == (4, 6)
-        np.testing.assert_allclose(result.val_logits[-1], plain_logits(result.network, X[VAL]) - result.shift, **CLOSE)
-
-    def test_full_batch_networks_that_converge_are_recorded_at_their_end(self):
-        job = replace(RECORDED, hidden=(), solver="lbfgs", max_epochs=500, tol=1e-6, record_every=500)
-        result = one(job)
-        assert result.status is Status.CONVERGED
-        assert len(result.recorded_epochs) == 1
+    @pytest.mark.parametrize(
+        ("settings", "status"),
+        [
+            ({"max_epochs": 6, "tol": 0.0, "record_every": 4}, Status.MAX_EPOCHS),
+            ({"hidden": (), "max_epochs": 500, "tol": 1e-6, "record_every": 500}, Status.CONVERGED),
+        ],
+    )
+    def test_full_batch_networks_are_recorded_at_their_end(self, settings, status):
+        result = one(replace(RECORDED, solver="lbfgs", **settings))
+        assert result.status is status
+        assert result.recorded_epochs == ((4, 6) if status is Status.MAX_EPOCHS else (result.n_iter,))
         np.testing.assert_allclose(result.val_logits[-1], plain_logits(result.network, X[VAL]) - result.shift, **CLOSE)

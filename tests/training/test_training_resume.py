@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from training_reference import binary_job, flat, initial_parameters, problem
 
-from crcen.exceptions import InvalidParameter
 from crcen.training.encoding import ENCODINGS
 from crcen.training.engine import Trainer, train
 from crcen.training.jobs import RowSets, Status, TrainingState
@@ -92,20 +91,6 @@ class TestGoesOn:
         for result, whole in zip(gone_on(jobs, 3)[-1], train(X, Y, jobs, device="cpu"), strict=True):
             assert_bitwise(result, whole)
 
-    def test_a_trainer_has_no_memory_of_jobs(self):
-        trainer = Trainer(X, Y, device="cpu")
-        one = trainer([JOB])[0]
-        trainer(
-            [
-                replace(JOB, class_weights=(0.9, 0.1)),
-                replace(JOB, encoding="steps"),
-                replace(JOB, rows=RowSets(pool=FOLDS[0])),
-            ]
-        )
-        np.testing.assert_array_equal(flat(trainer([JOB])[0].network), flat(one.network))
-        np.testing.assert_array_equal(flat(train(X, Y, [JOB], device="cpu")[0].network), flat(one.network))
-        assert trainer([]) == []
-
     @pytest.mark.parametrize("name", ["mixed widths", "mixed depths", "penalties and weights", "uneven folds"])
     def test_in_other_company(self, name):
         jobs = STACKS[name]
@@ -117,27 +102,6 @@ class TestGoesOn:
             for i, result in zip(kept, again, strict=True):
                 np.testing.assert_allclose(flat(result.network), flat(whole[i].network), **ROUNDING)
                 assert result.n_iter == EPOCHS - 4
-
-    def test_beside_jobs_from_elsewhere(self):
-        # Jobs that start anew, from another epoch, or leave their state share no stack with these.
-        state = gone_on([JOB], 4)[0][0].state
-        late = gone_on([JOB], 6)[0][0].state
-        jobs = [
-            replace(JOB, start=state), JOB, replace(JOB, start=late),
-            replace(JOB, leaves_state=True, stop_epoch=EPOCHS - 1),
-            replace(JOB, start=state, leaves_state=True, stop_epoch=EPOCHS - 1),
-        ]  # fmt: skip
-        found = train(X, Y, jobs, device="cpu")
-        for result in found[:3]:
-            np.testing.assert_array_equal(flat(result.network), flat(found[1].network))
-        np.testing.assert_array_equal(found[3].state.values, found[4].state.values)
-        assert [result.n_iter for result in found] == [EPOCHS - 4, EPOCHS, EPOCHS - 6, EPOCHS - 1, EPOCHS - 5]
-
-    @pytest.mark.parametrize("other", [(4,), (6,), (5, 2)])
-    def test_a_state_of_another_network_is_refused(self, other):
-        state = gone_on([JOB], 4)[0][0].state
-        with pytest.raises(InvalidParameter, match="start must be of a network of the same shape"):
-            train(X, Y, [replace(JOB, hidden=other, start=state)], device="cpu")
 
 
 class TestRecords:
@@ -164,19 +128,6 @@ class TestRecords:
 
 
 class TestState:
-    def test_form(self):
-        job = replace(JOB, hidden=(4, 2), stop_epoch=5, leaves_state=True)
-        result = train(X, Y, [job], device="cpu")[0]
-        assert result.network is None
-        assert result.status is Status.COMPLETED
-        assert result.state.epoch == 5
-        assert result.state.values.shape == (3, (3 * 4 + 4) + (4 * 2 + 2) + (2 + 1))
-        assert result.state.values.dtype == np.float32
-        assert (result.state.values[2] >= 0).all()  # means of squares
-        assert np.isnan(result.residual)
-        assert result.shift == 0.0
-        assert train(X, Y, [JOB], device="cpu")[0].state is None
-
     def test_one_step_by_hand(self):
         # One epoch of one batch: the moments are 1−β times the gradient and its square, so m²/(1−β₁)² = v/(1−β₂).
         job = replace(JOB, batch_size=len(Y), stop_epoch=1, leaves_state=True)
@@ -205,26 +156,3 @@ class TestState:
         alone = train(X, Y, [JOB], device="cpu")[0]
         sound = train(X, Y, [replace(JOB, start=poison), broken], device="cpu")[0]
         np.testing.assert_allclose(flat(sound.network), flat(alone.network), **ROUNDING)
-
-
-class TestRefusals:
-    STATE = TrainingState(4, np.zeros((3, 26), dtype=np.float32))
-
-    @pytest.mark.parametrize("given", [{"start": STATE}, {"leaves_state": True}], ids=["start", "leaves_state"])
-    def test_full_batches_cannot_stop(self, given):
-        with pytest.raises(InvalidParameter, match="only solver='adam' can be resumed: got 'lbfgs'"):
-            replace(JOB, solver="lbfgs", **given)
-
-    def test_early_stopping_leaves_no_state(self):
-        with pytest.raises(InvalidParameter, match="resumed cannot stop early; use record_every"):
-            replace(JOB, rows=RowSets(watched=np.arange(9)), leaves_state=True)
-        replace(JOB, rows=RowSets(watched=np.arange(9)), leaves_state=True, record_every=1)
-
-    @pytest.mark.parametrize(
-        ("epoch", "stop_epoch", "last"),
-        [(9, None, 9), (12, None, 9), (4, 4, 4), (5, 4, 4), (0, None, 9), (-1, None, 9), (9, 20, 9)],
-    )
-    def test_a_start_at_or_beyond_the_end(self, epoch, stop_epoch, last):
-        state = TrainingState(epoch, self.STATE.values)
-        with pytest.raises(InvalidParameter, match=f"start must be before the last epoch, {last}: got {epoch}"):
-            replace(JOB, start=state, stop_epoch=stop_epoch)

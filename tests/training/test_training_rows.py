@@ -4,7 +4,7 @@ import torch
 
 from crcen.training.encoding import INPUT_LIMIT, InputEncoding, raw, standardization
 from crcen.training.recipe import n_batches
-from crcen.training.rows import RowFeed, TrainingData, digest
+from crcen.training.rows import RowFeed, TrainingData
 
 CPU = torch.device("cpu")
 
@@ -129,18 +129,3 @@ def test_standardization_of_extreme_magnitudes(size):
     mean, scale = standardization(unit * size, np.ones(4))
     np.testing.assert_allclose(mean / size, unit.mean(), rtol=1e-12)
     np.testing.assert_allclose(scale / size, unit.std(), rtol=1e-12)
-
-
-def test_a_row_without_weight_does_not_change_the_standardization():
-    rng = np.random.default_rng(2)
-    X = rng.normal(size=(30, 1))
-    wild = np.vstack([X, [[1e200]]])
-    mean, scale = standardization(wild, np.r_[np.ones(30), 0.0])
-    np.testing.assert_allclose(mean, X.mean(0), rtol=1e-10)
-    np.testing.assert_allclose(scale, X.std(0), rtol=1e-10)
-
-
-def test_digest_distinguishes_row_lists():
-    lists = [None, np.array([0, 1]), np.array([1, 0]), np.array([0, 1, 2]), np.array([], dtype=np.int64)]
-    assert len({digest(rows) for rows in lists}) == len(lists)
-    assert digest(np.array([3, 1])) == digest(np.array([9, 3, 9, 1])[1::2])

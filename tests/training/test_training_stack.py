@@ -5,7 +5,7 @@ import pytest
 import torch
 from training_reference import ACTIVATION_NAMES, initial_parameters, networks_of, torch_logits, torch_row_loss
 
-from crcen.training.stack import Stack, padded_size
+from crcen.training.stack import Stack
 
 LOSSES = ("cross_entropy", "squared_error")
 SHAPES = {
@@ -74,15 +74,6 @@ def test_loss_and_gradient_match_autograd_on_each_network(shapes, activation, lo
     check_against(stack, values, logits, reference(networks, x, y, weight, activation, loss))
 
 
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_labels_shared_by_all_groups(activation):
-    stack, networks, x, y, weight = make(SHAPES["mixed"], activation, "cross_entropy", n_groups=3)
-    y = y[:1]
-    logits = stack.logits(x).clone()
-    values = stack.loss_and_gradient(x, y, weight)
-    check_against(stack, values, logits, reference(networks, x, y, weight, activation, "cross_entropy"))
-
-
 @pytest.mark.parametrize("activation", ["relu", "silu"])
 def test_gradient_adds_up_over_batches_of_different_length(activation):
     stack, networks, x, y, weight = make(SHAPES["mixed"], activation, "cross_entropy")
@@ -118,19 +109,6 @@ def test_a_row_without_weight_changes_nothing():
     second = stack.loss_and_gradient(x, y, weight)
     torch.testing.assert_close(first, second, rtol=1e-12, atol=0)
     torch.testing.assert_close(gradient, stack.grad, rtol=1e-12, atol=1e-14)
-
-
-def test_set_and_get_networks_round_trip():
-    for shapes in SHAPES.values():
-        stack, networks, *_ = make(shapes, "relu", "cross_entropy", n_groups=3)
-        found = {(g, m): (weights, biases) for g, m, weights, biases in networks_of(stack, stack.flat)}
-        assert found.keys() == networks.keys()
-        for key, (weights, biases) in networks.items():
-            for got, expected in zip((*found[key][0], *found[key][1]), (*weights, *biases), strict=True):
-                np.testing.assert_array_equal(got, expected)
-        n_parameters = sum(part.size for weights, biases in networks.values() for part in (*weights, *biases))
-        assert stack.flat.numel() == padded_size(n_parameters, stack.device)
-        assert not stack.flat[n_parameters:].any()
 
 
 @pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES.keys())

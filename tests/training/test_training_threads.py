@@ -11,7 +11,7 @@ from training_reference import binary_job
 import crcen.training.engine
 from crcen import CRCENClassifierCV
 from crcen.training.engine import train
-from crcen.training.threads import THREADS, reproducible_arithmetic
+from crcen.training.threads import THREADS
 from grouped_settings import grouped
 
 
@@ -28,13 +28,6 @@ class TestOneThread:
         with THREADS.set(1):
             assert torch.get_num_threads() == 1
             assert THREADS.get() == 3  # what others may have afterwards
-        assert torch.get_num_threads() == 3
-
-    def test_nested(self):
-        with THREADS.set(2):
-            with reproducible_arithmetic(), reproducible_arithmetic():
-                assert torch.get_num_threads() == 1
-            assert torch.get_num_threads() == 2
         assert torch.get_num_threads() == 3
 
     def test_the_last_of_two_at_a_time_puts_back(self):

@@ -8,7 +8,6 @@ from crcen import Budget
 from crcen.models.search.grid import Outcome, Setting
 from crcen.models.search.run import best_few
 from crcen.theory.decision import sigmoid
-from grouped_settings import grouped
 from papers_training import CRCENClassifierCV
 
 GRID = {"hidden": [(4,), (8,)], "l2": [1e-3, 1e-1], "encoding": "standard", "n_members": 2, "max_epochs": 4, "cv": 3}
@@ -24,7 +23,7 @@ def rows():
 
 @pytest.fixture(scope="module")
 def three(rows):
-    return CRCENClassifierCV(Budget(6), **grouped(n_settings=3, random_state=0, **GRID)).fit(*rows)
+    return CRCENClassifierCV(Budget(6), n_settings=3, random_state=0, **GRID).fit(*rows)
 
 
 def test_the_logit_is_the_mean_of_the_settings_fitted_alone(rows, three):
@@ -32,9 +31,7 @@ def test_the_logit_is_the_mean_of_the_settings_fitted_alone(rows, three):
     alone = []
     for kept in three.best_settings_:
         setting = {"hidden": [kept["hidden"]], "l2": [kept["l2"]]}
-        one = CRCENClassifierCV(
-            Budget(6), **grouped(random_state=0, **(GRID | setting | {"encoding": kept["encoding"]}))
-        )
+        one = CRCENClassifierCV(Budget(6), random_state=0, **(GRID | setting | {"encoding": kept["encoding"]}))
         one.set_params(calibration__balance=False).fit(X, y)
         assert one.best_epochs_ == kept["epochs"]
         alone.append(one.decision_function(X))
@@ -58,7 +55,7 @@ def test_the_key_equation_is_exact_where_it_was_solved(rows, three):
     oof = crcen.key_equation(y, sigmoid(three.oof_decision_function_), Budget(6))
     assert oof.residual < 1e-12
     assert three.oof_key_equation_.residual > 1e-6  # before the solve
-    balanced = CRCENClassifierCV(Budget(6), **grouped(n_settings=2, balance=True, random_state=0, **GRID)).fit(*rows)
+    balanced = CRCENClassifierCV(Budget(6), n_settings=2, balance=True, random_state=0, **GRID).fit(*rows)
     assert balanced.key_equation_.residual < 1e-12
 
 
@@ -76,13 +73,11 @@ def test_it_saves_reports_and_answers_as_before(rows, three, tmp_path):
 
 
 def test_one_is_the_best_alone_and_more_than_there_are_is_all(rows):
-    one = CRCENClassifierCV(Budget(6), **grouped(n_settings=1, random_state=0, **GRID)).fit(*rows)
+    one = CRCENClassifierCV(Budget(6), n_settings=1, random_state=0, **GRID).fit(*rows)
     assert len(one.best_settings_) == len(one.ensemble_.members) == 1
-    every = CRCENClassifierCV(Budget(6), **grouped(n_settings=9, random_state=0, **(GRID | {"l2": 1e-2}))).fit(*rows)
+    every = CRCENClassifierCV(Budget(6), n_settings=9, random_state=0, **(GRID | {"l2": 1e-2})).fit(*rows)
     assert len(every.best_settings_) == 2
-    simplest = CRCENClassifierCV(
-        Budget(6), **grouped(n_settings=3, one_standard_error=True, random_state=0, **GRID)
-    ).fit(*rows)
+    simplest = CRCENClassifierCV(Budget(6), n_settings=3, one_standard_error=True, random_state=0, **GRID).fit(*rows)
     assert len(simplest.best_settings_) == 1
     with pytest.raises(crcen.InvalidParameter, match="n_settings"):
         CRCENClassifierCV(search=crcen.Search(n_settings=0)).fit(*rows)

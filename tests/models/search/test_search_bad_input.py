@@ -7,7 +7,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from crcen import Budget, InvalidParameter
 from crcen.training.engine import Trainer
-from grouped_settings import grouped
 from papers_training import CRCENClassifierCV
 
 LIGHT = {"hidden": [(2,), (4,)], "l2": [1e-3, 0.1], "cv": 3, "solver": "adam", "max_epochs": 5, "batch_size": 32,
@@ -18,7 +17,7 @@ class TestParameters:
     @pytest.mark.parametrize("name", ["hidden", "l2", "weighting"])
     def test_an_empty_list(self, rare_rows, name):
         with pytest.raises(InvalidParameter, match=f"{name} of CRCENClassifierCV must not be an empty list"):
-            CRCENClassifierCV(**grouped(**(LIGHT | {name: []}))).fit(*rare_rows())
+            CRCENClassifierCV(**(LIGHT | {name: []})).fit(*rare_rows())
 
     @pytest.mark.parametrize(
         ("given", "sentence"),
@@ -48,12 +47,12 @@ class TestParameters:
     )
     def test_a_bad_value_is_named(self, rare_rows, given, sentence):
         with pytest.raises(InvalidParameter, match=sentence):
-            CRCENClassifierCV(**grouped(**(LIGHT | given))).fit(*rare_rows())
+            CRCENClassifierCV(**(LIGHT | given)).fit(*rare_rows())
 
     def test_bad_scoring_is_found_before_training(self, rare_rows, monkeypatch):
         monkeypatch.setattr(Trainer, "__call__", lambda *_, **__: pytest.fail("trained"))
         with pytest.raises(InvalidParameter, match="beauty"):
-            CRCENClassifierCV(**grouped(scoring="beauty", **LIGHT)).fit(*rare_rows())
+            CRCENClassifierCV(scoring="beauty", **LIGHT).fit(*rare_rows())
 
 
 def interrupted_at(part):
@@ -75,7 +74,7 @@ class TestInterruption:
     @pytest.mark.parametrize("part", [1, 2, "refit"])
     def test_what_was_fitted_keeps_its_fit(self, rare_rows, monkeypatch, part):
         X, y = rare_rows()
-        clf = CRCENClassifierCV(**grouped(**LIGHT)).fit(X, y)
+        clf = CRCENClassifierCV(**LIGHT).fit(X, y)
         before, logits = dict(vars(clf)), clf.decision_function(X)
         monkeypatch.setattr(Trainer, "__call__", interrupted_at(part))
         other = np.where(y == 1, "b", "a")
@@ -95,7 +94,7 @@ class TestInterruption:
                 raise KeyboardInterrupt
             return 0.0
 
-        clf = CRCENClassifierCV(**grouped(scoring=interrupting, **LIGHT))
+        clf = CRCENClassifierCV(scoring=interrupting, **LIGHT)
         with pytest.raises(KeyboardInterrupt):
             clf.fit(X, y)
         with pytest.raises(NotFittedError):
@@ -112,8 +111,8 @@ class TestRepetition:
 
     def test_same_seed_same_result(self, rare_rows):
         X, y = rare_rows()
-        clf = CRCENClassifierCV(**grouped(n_members=2, **LIGHT))
-        one = CRCENClassifierCV(**grouped(n_members=2, **LIGHT)).fit(X, y)
+        clf = CRCENClassifierCV(n_members=2, **LIGHT)
+        one = CRCENClassifierCV(n_members=2, **LIGHT).fit(X, y)
         self.assert_same(one, clf.fit(X, y), X)
         logits = clf.decision_function(X)
         np.testing.assert_array_equal(clf.fit(X, y).decision_function(X), logits)
@@ -121,11 +120,10 @@ class TestRepetition:
     def test_random_state_instances(self, rare_rows):
         X, y = rare_rows()
         one, other = (
-            CRCENClassifierCV(**grouped(**(LIGHT | {"random_state": np.random.RandomState(3)}))).fit(X, y)
-            for _ in range(2)
+            CRCENClassifierCV(**(LIGHT | {"random_state": np.random.RandomState(3)})).fit(X, y) for _ in range(2)
         )
         self.assert_same(one, other, X)
-        whole = CRCENClassifierCV(**grouped(**(LIGHT | {"random_state": 3}))).fit(X, y)
+        whole = CRCENClassifierCV(**(LIGHT | {"random_state": 3})).fit(X, y)
         self.assert_same(one, whole, X)
         logits = one.decision_function(X)
         assert (one.fit(X, y).decision_function(X) != logits).any()  # the stream went on

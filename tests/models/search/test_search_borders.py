@@ -71,20 +71,6 @@ def test_schedules_grow_while_their_end_is_best_and_no_further_than_those_of_few
     assert search.calls == []
 
 
-def test_a_small_gain_is_the_last():
-    search = MadeUp(lambda l2, epochs: -1.0 + 0.004 * (epochs / 5))
-    found = search.widened([1e-3], 5)
-    assert search.calls == [[(1e-3, 10)]]
-    assert max(one.merit for one in found) == found[-1].merit
-
-
-def test_both_borders_at_a_time():
-    search = MadeUp(lambda l2, epochs: near(1e-5)(l2, epochs) + epochs / 100)
-    search.widened([1e-4, 1e-3], 5)
-    assert search.calls[0] == [(1e-5, 5), (1e-4, 10)]
-    assert search.calls[1] == [(1e-6, 5), (1e-5, 10)]
-
-
 @pytest.mark.parametrize(
     ("penalties", "best", "epoch", "borders"),
     [

@@ -33,39 +33,22 @@ class TestTheSameWinner:
         X, y = rare_rows(n=240, shift=0.8, seed=seed)
         folds = StratifiedKFold(3, shuffle=True, random_state=seed)
         penalties = [30.0, 1e-3, 3.0]
-        plain = CRCENClassifier(**grouped(hidden=(8,), random_state=seed, **TRAINING))
+        plain = CRCENClassifier(hidden=(8,), random_state=seed, **TRAINING)
         loop = GridSearchCV(plain, {"l2": penalties}, cv=folds, scoring=theirs).fit(X, y)
-        search = CRCENClassifierCV(
-            **grouped(hidden=(8,), l2=penalties, cv=folds, scoring=mine, random_state=seed, **TRAINING)
-        )
+        search = CRCENClassifierCV(hidden=(8,), l2=penalties, cv=folds, scoring=mine, random_state=seed, **TRAINING)
         search.fit(X, y)
         assert search.best_params_["l2"] == loop.best_params_["l2"] == 1e-3
         assert search.best_index_ == loop.best_index_
         # The search may cut the schedule, so it is at least as good; the folds' batches may differ.
         assert search.best_score_ > loop.best_score_ - 0.02
 
-    def test_of_networks(self):
-        rng = np.random.default_rng(0)
-        X = rng.uniform(-1, 1, size=(300, 2))
-        y = ((X[:, 0] > 0) ^ (X[:, 1] > 0)).astype(int)
-        folds = StratifiedKFold(3, shuffle=True, random_state=0)
-        settings = TRAINING | {"max_epochs": 25, "random_state": 0, "l2": 1e-4}
-        networks = [(1,), (16,)]
-        loop = GridSearchCV(
-            CRCENClassifier(**grouped(**settings)), {"hidden": networks}, cv=folds, scoring="neg_log_loss"
-        )
-        search = CRCENClassifierCV(**grouped(hidden=networks, cv=folds, scoring="neg_log_loss", **settings))
-        assert search.fit(X, y).best_params_["hidden"] == loop.fit(X, y).best_params_["hidden"] == (16,)
-
     def test_of_weightings(self, rare_rows):
         X, y = rare_rows(n=240)
         folds = StratifiedKFold(3, shuffle=True, random_state=0)
         weightings = [1e-3, Budget(3), 0.999]
-        plain = CRCENClassifier(**grouped(hidden=(4,), l2=1e-3, random_state=0, **TRAINING))
+        plain = CRCENClassifier(hidden=(4,), l2=1e-3, random_state=0, **TRAINING)
         loop = GridSearchCV(plain, {"weighting": weightings}, cv=folds, scoring="f1").fit(X, y)
-        search = CRCENClassifierCV(
-            weightings, **grouped(hidden=(4,), l2=1e-3, cv=folds, scoring="f1", random_state=0, **TRAINING)
-        )
+        search = CRCENClassifierCV(weightings, hidden=(4,), l2=1e-3, cv=folds, scoring="f1", random_state=0, **TRAINING)
         assert search.fit(X, y).best_params_["weighting"] == loop.best_params_["weighting"] == Budget(3)
 
 
@@ -73,16 +56,16 @@ class TestTools:
     def test_grid_search_over_the_search(self, rare_rows):
         X, y = rare_rows()
         grid = {"hidden": [[(2,), (4,)], (3,)], "calibration__balance": [True, "oof"], "n_members": [1, 2]}
-        found = GridSearchCV(CRCENClassifierCV(**grouped(**LIGHT)), grid, cv=2, scoring="roc_auc").fit(X, y)
+        found = GridSearchCV(CRCENClassifierCV(**LIGHT), grid, cv=2, scoring="roc_auc").fit(X, y)
         assert found.best_estimator_.best_params_["l2"] in LIGHT["l2"]
         assert np.isfinite(found.cv_results_["mean_test_score"]).all()
 
     def test_pipeline(self, rare_rows):
         X, y = rare_rows()
         weights = np.random.default_rng(0).exponential(size=len(y))
-        pipe = Pipeline([("scale", StandardScaler()), ("search", CRCENClassifierCV(**grouped(**LIGHT)))])
+        pipe = Pipeline([("scale", StandardScaler()), ("search", CRCENClassifierCV(**LIGHT))])
         pipe.fit(X, y, search__sample_weight=weights)
-        alone = CRCENClassifierCV(**grouped(**LIGHT)).fit(StandardScaler().fit_transform(X), y, sample_weight=weights)
+        alone = CRCENClassifierCV(**LIGHT).fit(StandardScaler().fit_transform(X), y, sample_weight=weights)
         np.testing.assert_array_equal(
             pipe.decision_function(X), alone.decision_function(StandardScaler().fit_transform(X))
         )

@@ -6,7 +6,6 @@ from sklearn.metrics import roc_auc_score
 
 from crcen import Schedule, Search
 from crcen.training.engine import Trainer
-from grouped_settings import grouped
 from papers_training import CRCENClassifier, CRCENClassifierCV
 
 SEEDS = range(12)
@@ -20,9 +19,7 @@ def of_noise():
     for seed in SEEDS:
         rng = np.random.default_rng(seed)
         X, y = rng.normal(size=(160, 5)), rng.permutation(np.arange(160) < 40).astype(int)
-        clf = CRCENClassifierCV(**grouped(hidden=[(4,), (16,)], l2=[1e-4, 1e-2], cv=4, random_state=seed, **NOISE)).fit(
-            X, y
-        )
+        clf = CRCENClassifierCV(hidden=[(4,), (16,)], l2=[1e-4, 1e-2], cv=4, random_state=seed, **NOISE).fit(X, y)
         fits.append((X, y, clf))
     return fits
 
@@ -40,7 +37,7 @@ class TestShuffledLabels:
 
     def test_the_same_networks_do_learn_their_own_rows(self, of_noise):
         X, y, _ = of_noise[0]
-        clf = CRCENClassifier(**grouped(hidden=(16,), l2=1e-4, random_state=0, **NOISE)).fit(X, y)
+        clf = CRCENClassifier(hidden=(16,), l2=1e-4, random_state=0, **NOISE).fit(X, y)
         assert roc_auc_score(y, clf.decision_function(X)) > 0.7  # chance is .5 ± .05
 
 
@@ -86,15 +83,7 @@ class TestGarbage:
             trained.clear()
             # balance=True, so that the refit trains networks on the fold too.
             CRCENClassifierCV(
-                **grouped(
-                    l2=[1e-3, 0.1],
-                    cv=folds,
-                    random_state=0,
-                    balance=True,
-                    halving=halving,
-                    encoding="standard",
-                    **settings,
-                )
+                l2=[1e-3, 0.1], cv=folds, random_state=0, balance=True, halving=halving, encoding="standard", **settings
             ).fit(rows, y)
             calls.append(list(trained))
         clean, dirty = calls

@@ -15,7 +15,6 @@ from sklearn.model_selection import (
 from crcen import InvalidInput, resolve
 from crcen.training.engine import train
 from crcen.training.jobs import RowSets, TrainingJob
-from grouped_settings import grouped
 from papers_training import CRCENClassifierCV
 
 GRID = {"hidden": (3,), "l2": [1e-3, 0.3], "solver": "adam", "max_epochs": 5, "batch_size": 32, "random_state": 0,
@@ -45,25 +44,23 @@ class TestSplitters:
     )
     def test_a_splitter_is_its_folds(self, rare_rows, splitter):
         X, y = rare_rows()
-        named = CRCENClassifierCV(**grouped(cv=splitter, **GRID)).fit(X, y)
+        named = CRCENClassifierCV(cv=splitter, **GRID).fit(X, y)
         assert named.n_splits_ == splitter.get_n_splits(X, y)
         pairs = list(splitter.split(X, y))
-        same_search(CRCENClassifierCV(**grouped(cv=pairs, **GRID)).fit(X, y), named)
-        same_search(CRCENClassifierCV(**grouped(cv=iter(pairs), **GRID)).fit(X, y), named)
+        same_search(CRCENClassifierCV(cv=pairs, **GRID).fit(X, y), named)
+        same_search(CRCENClassifierCV(cv=iter(pairs), **GRID).fit(X, y), named)
         masks = [tuple(np.isin(np.arange(len(y)), part) for part in pair) for pair in pairs]
-        same_search(CRCENClassifierCV(**grouped(cv=masks, **GRID)).fit(X, y), named)
+        same_search(CRCENClassifierCV(cv=masks, **GRID).fit(X, y), named)
         turned = [(train[::-1], test[::-1]) for train, test in pairs]  # the order within a part means nothing
-        same_search(CRCENClassifierCV(**grouped(cv=turned, **GRID)).fit(X, y), named)
+        same_search(CRCENClassifierCV(cv=turned, **GRID).fit(X, y), named)
 
     @pytest.mark.parametrize("cv", [2, 5, np.int64(3)], ids=str)
     def test_a_number_is_stratified_shuffled_folds(self, rare_rows, cv):
         X, y = rare_rows()
-        clf = CRCENClassifierCV(**grouped(cv=cv, **GRID)).fit(X, y)
+        clf = CRCENClassifierCV(cv=cv, **GRID).fit(X, y)
         seed = int(np.random.RandomState(0).randint(2**31 - 1))
-        same_search(
-            CRCENClassifierCV(**grouped(cv=StratifiedKFold(cv, shuffle=True, random_state=seed), **GRID)).fit(X, y), clf
-        )
-        other = CRCENClassifierCV(**grouped(cv=cv, **(GRID | {"random_state": 1}))).fit(X, y)
+        same_search(CRCENClassifierCV(cv=StratifiedKFold(cv, shuffle=True, random_state=seed), **GRID).fit(X, y), clf)
+        other = CRCENClassifierCV(cv=cv, **(GRID | {"random_state": 1})).fit(X, y)
         assert (other.cv_results_["mean_test_score"] != clf.cv_results_["mean_test_score"]).all()
 
     @pytest.mark.parametrize(
@@ -72,17 +69,17 @@ class TestSplitters:
     def test_groups(self, rare_rows, splitter):
         X, y = rare_rows()
         groups = np.arange(len(y)) % 6
-        clf = CRCENClassifierCV(**grouped(cv=splitter, **GRID)).fit(X, y, groups=groups)
+        clf = CRCENClassifierCV(cv=splitter, **GRID).fit(X, y, groups=groups)
         pairs = list(splitter.split(X, y, groups))
         assert all(not np.isin(groups[test], groups[train]).any() for train, test in pairs)
-        same_search(CRCENClassifierCV(**grouped(cv=pairs, **GRID)).fit(X, y), clf)
+        same_search(CRCENClassifierCV(cv=pairs, **GRID).fit(X, y), clf)
 
     def test_groups_that_are_wanted_and_missing(self, rare_rows):
         X, y = rare_rows()
         with pytest.raises(InvalidInput, match=r"cross-validation by GroupKFold.*'groups' parameter"):
-            CRCENClassifierCV(**grouped(cv=GroupKFold(3), **GRID)).fit(X, y)
+            CRCENClassifierCV(cv=GroupKFold(3), **GRID).fit(X, y)
         with pytest.raises(InvalidInput, match="cannot split these rows"):
-            CRCENClassifierCV(**grouped(cv=GroupKFold(3), **GRID)).fit(X, y, groups=[1, 2, 3])
+            CRCENClassifierCV(cv=GroupKFold(3), **GRID).fit(X, y, groups=[1, 2, 3])
 
     @pytest.mark.parametrize("n_members", [1, 2])
     @pytest.mark.parametrize(
@@ -103,7 +100,7 @@ class TestSplitters:
             "n_members": n_members,
             "balance": False,
         }
-        clf = CRCENClassifierCV(**grouped(cv=splitter, **settings)).fit(X, y)
+        clf = CRCENClassifierCV(cv=splitter, **settings).fit(X, y)
         base = int(np.random.RandomState(0).randint(2**31 - 1))
         seeds = [int(np.random.SeedSequence([base, member]).generate_state(1)[0]) for member in range(n_members)]
         expected, others = np.full(len(y), np.nan), []
@@ -132,7 +129,7 @@ class TestRefusals:
         with pytest.raises(
             InvalidInput, match=r"a training fold holds one class only: got \d+ rows of the rarest class for 2"
         ):
-            CRCENClassifierCV(**grouped(cv=KFold(2), **GRID)).fit(X, np.arange(len(y)) < 10)
+            CRCENClassifierCV(cv=KFold(2), **GRID).fit(X, np.arange(len(y)) < 10)
 
     def test_more_folds_than_rare_rows(self, rare_rows):
         X, _ = rare_rows()
@@ -143,25 +140,25 @@ class TestRefusals:
                 InvalidInput, match="a training fold holds one class only: got 1 rows of the rarest class for 3 folds"
             ),
         ):
-            CRCENClassifierCV(**grouped(cv=3, **GRID)).fit(X, y)
+            CRCENClassifierCV(cv=3, **GRID).fit(X, y)
 
     def test_more_folds_than_rows(self, rare_rows):
         X, y = rare_rows()
         with pytest.raises(InvalidInput, match=r"by 200 cannot split these rows: .*n_splits=200"):
-            CRCENClassifierCV(**grouped(cv=200, **GRID)).fit(X, y)
+            CRCENClassifierCV(cv=200, **GRID).fit(X, y)
 
     def test_some_test_folds_without_a_rare_row_are_no_error(self, rare_rows):
         X, _ = rare_rows()
         y = np.isin(np.arange(len(X)), (7, 90))
         with pytest.warns(UserWarning, match="least populated class"):
-            clf = CRCENClassifierCV(**grouped(cv=3, **GRID)).fit(X, y)
+            clf = CRCENClassifierCV(cv=3, **GRID).fit(X, y)
         assert np.isfinite(clf.best_score_)
 
     @pytest.mark.parametrize("cv", [1, 0, -2, True, 2.5, "three"], ids=repr)
     def test_what_is_no_splitter(self, rare_rows, cv):
         X, y = rare_rows()
         with pytest.raises(InvalidInput, match=rf"cross-validation by {cv!r} cannot split"):
-            CRCENClassifierCV(**grouped(cv=cv, **GRID)).fit(X, y)
+            CRCENClassifierCV(cv=cv, **GRID).fit(X, y)
 
     @pytest.mark.parametrize("settings", [GRID, CONVEX], ids=["adam", "lbfgs"])
     def test_a_test_fold_without_weight(self, rare_rows, settings):
@@ -169,21 +166,21 @@ class TestRefusals:
         folds = [(np.arange(50, 150), np.arange(50)), (np.arange(100), np.arange(100, 150))]
         weights = (np.arange(150) < 100).astype(float)
         with pytest.raises(InvalidInput, match="a test fold holds no row with weight"):
-            CRCENClassifierCV(**grouped(cv=folds, **settings)).fit(X, y, sample_weight=weights)
+            CRCENClassifierCV(cv=folds, **settings).fit(X, y, sample_weight=weights)
 
     @pytest.mark.parametrize("balance", [True, "oof"])
     def test_test_folds_of_one_class(self, rare_rows, balance):
         X, y = rare_rows()
         folds = [(np.arange(100), 100 + np.flatnonzero(y[100:] == 0))]
         with pytest.raises(InvalidInput, match="class"):
-            CRCENClassifierCV(**grouped(cv=folds, balance=balance, **GRID)).fit(X, y)
+            CRCENClassifierCV(cv=folds, balance=balance, **GRID).fit(X, y)
 
     def test_one_standard_error_of_one_fold(self, rare_rows):
         X, y = rare_rows()
         cv = ShuffleSplit(1, test_size=0.3, random_state=0)
-        assert CRCENClassifierCV(**grouped(cv=cv, **GRID)).fit(X, y).n_splits_ == 1
+        assert CRCENClassifierCV(cv=cv, **GRID).fit(X, y).n_splits_ == 1
         with pytest.raises(ValueError, match="one_standard_error needs at least two folds"):
-            CRCENClassifierCV(**grouped(cv=cv, one_standard_error=True, **GRID)).fit(X, y)
+            CRCENClassifierCV(cv=cv, one_standard_error=True, **GRID).fit(X, y)
 
 
 class TestSampleWeight:
@@ -196,8 +193,8 @@ class TestSampleWeight:
         folds = list(StratifiedKFold(3).split(X, y))
         copied = [tuple(np.flatnonzero(np.isin(copies, part)) for part in pair) for pair in folds]
         settings = CONVEX | {"scoring": scoring, "balance": balance}
-        weighted = CRCENClassifierCV(**grouped(cv=folds, **settings)).fit(X, y, sample_weight=weights)
-        repeated = CRCENClassifierCV(**grouped(cv=copied, **settings)).fit(X[copies], y[copies])
+        weighted = CRCENClassifierCV(cv=folds, **settings).fit(X, y, sample_weight=weights)
+        repeated = CRCENClassifierCV(cv=copied, **settings).fit(X[copies], y[copies])
         for i in range(3):
             name = f"split{i}_test_score"
             np.testing.assert_allclose(weighted.cv_results_[name], repeated.cv_results_[name], atol=1e-6)

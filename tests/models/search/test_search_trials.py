@@ -132,16 +132,6 @@ class TestDropped:
         )
         assert [outcome.setting.recipe.l2 for outcome in outcomes] == list(map(float, range(16)))
 
-    @pytest.mark.parametrize(
-        ("count", "expected"),
-        [(8, [8, 6, 4, 2, 2]), (9, [9, 7, 5, 3, 2]), (10, [10, 8, 5, 3, 2]), (40, [40, 30, 20, 10, 5])],
-    )
-    def test_how_many_go_on(self, count, expected):
-        trials = Trials([gaining(level) for level in range(count)])
-        outcomes = trials.run()
-        assert [len(settings) for _, settings in trials.trained()] == expected
-        assert len(dropped(outcomes)) == count - expected[-1]
-
     @pytest.mark.parametrize(("n_rows", "expected"), [(9_999, [6]), (10_000, [6, 5, 3, 2, 2])])
     def test_fewer_settings_on_many_rows(self, n_rows, expected):
         trials = Trials([gaining(level) for level in range(6)])
@@ -150,13 +140,6 @@ class TestDropped:
         trials.run()
         counts = [len(settings) for _, settings in trials.trained()]
         assert counts == (expected if len(expected) > 1 else [6] * len(counts))
-
-    def test_all_folds_of_a_setting_are_trained_together(self):
-        trials = Trials([gaining(level) for level in range(9)])
-        trials.run()
-        for jobs in trials.calls:
-            assert [job.seed for job in jobs] == [0, 1] * (len(jobs) // 2)
-            assert all(one.l2 == other.l2 for one, other in zip(jobs[::2], jobs[1::2], strict=True))
 
     @pytest.mark.parametrize("count", [1, 2, 7])
     def test_few_settings_are_never_dropped(self, count):
@@ -200,18 +183,6 @@ class TestDone:
         assert [outcome.epochs for outcome in outcomes] == [12, 16, 25, 4, 60]
         assert max(range(5), key=lambda i: outcomes[i].merit) == 0
 
-    def test_exactly_half_is_done(self):
-        trials = Trials([least_at(15), least_at(20), gaining(0.0)])
-        trials.run()
-        assert trials.last_epochs() == {0: 30, 1: 40, 2: 60}
-
-    def test_what_is_done_keeps_its_place(self):
-        # After 30 epochs four of 16 are left, and the two best of them are done: at 40 they are the two that stay.
-        trials = Trials([least_at(5, -3.0), least_at(5, -2.0), *(gaining(level) for level in range(14))])
-        outcomes = trials.run()
-        assert trials.trained()[3:] == [(40, [2, 3])]
-        assert [i for i in range(16) if not outcomes[i].is_dropped] == [0, 1]
-
     def test_what_is_done_is_not_dropped_later(self):
         # The two that are done at 30 are then overtaken by two others.
         falling = lambda epoch: 50.0 - 3.0 * epoch  # noqa: E731
@@ -236,24 +207,6 @@ class TestFullBatch:
         assert not outcomes[8].is_dropped
         assert outcomes[8].epochs is None
         assert outcomes[8].merit == -1000.0
-
-    def test_takes_nobodys_place(self):
-        # It is through, the others are on their way: of those eight, 6, 4, 2 and 2 stay.
-        trials = Trials([-1000.0, *(gaining(level) for level in range(8))])
-        outcomes = trials.run()
-        assert [settings for _, settings in trials.trained()] == [
-            list(range(9)), [1, 2, 3, 4, 5, 6], [1, 2, 3, 4], [1, 2], [1, 2],
-        ]  # fmt: skip
-        assert [i for i in range(9) if not outcomes[i].is_dropped] == [0, 1, 2]
-
-    @pytest.mark.parametrize("halving", [True, False])
-    def test_alone(self, halving):
-        trials = Trials([float(level) for level in range(12)])
-        outcomes = trials.run(halving=halving)
-        assert len(trials.calls) == 1
-        assert not dropped(outcomes)
-        assert [outcome.merit for outcome in outcomes] == [-float(level) for level in range(12)]
-        assert trials.shares[-1] == 1.0
 
 
 class TestSchedules:
@@ -285,14 +238,6 @@ class TestSchedules:
         assert [stop for stop, _ in trials.trained()] == stops
         assert len(dropped(outcomes)) == 14  # however often it is looked at
         assert len(trials.trained()[-1][1]) == 2
-
-    def test_thinned_records(self):
-        trials = Trials([least_at(21), gaining(0.0)], every=7)
-        outcomes = trials.run()
-        # 7, 10 | 14, 20 | 21, 28, 30 | ...: 19 of 40 epochs without gain are not half.
-        assert outcomes[0].epochs == 21
-        assert trials.last_epochs() == {0: 60, 1: 60}
-        assert trials.trials[0].epochs == [7, 10, 14, 20, 21, 28, 30, 35, 40, 42, 49, 56, 60]
 
     @pytest.mark.parametrize("halving", [True, False])
     @pytest.mark.parametrize("schedule", [1, 5, 60])

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from crcen import Budget, CostRatio, InvalidParameter, Lam, expense_table, resolve
-from grouped_settings import grouped
 from papers_training import CRCENClassifierCV
 
 LIGHT = {"hidden": (4,), "l2": [1e-3, 0.1], "cv": 3, "solver": "adam", "max_epochs": 8, "batch_size": 32,
@@ -19,25 +18,25 @@ def rows(rare_rows):
 class TestScoring:
     def test_one_weighting_is_compared_by_its_own_loss(self, rows):
         for weighting in ("balanced", ["balanced"], Budget(4)):
-            assert CRCENClassifierCV(weighting, **grouped(**LIGHT)).fit(*rows).scorer_ == "neg_weighted_log_loss"
+            assert CRCENClassifierCV(weighting, **LIGHT).fit(*rows).scorer_ == "neg_weighted_log_loss"
 
     def test_several_are_compared_by_the_natural_loss(self, rows):
-        default = CRCENClassifierCV([Budget(1), Budget(9)], **grouped(**LIGHT)).fit(*rows)
-        asked = CRCENClassifierCV([Budget(1), Budget(9)], **grouped(scoring="neg_log_loss", **LIGHT)).fit(*rows)
+        default = CRCENClassifierCV([Budget(1), Budget(9)], **LIGHT).fit(*rows)
+        asked = CRCENClassifierCV([Budget(1), Budget(9)], scoring="neg_log_loss", **LIGHT).fit(*rows)
         assert default.scorer_ == "neg_log_loss"
         np.testing.assert_array_equal(default.cv_results_["mean_test_score"], asked.cv_results_["mean_test_score"])
         assert default.search is None
 
     def test_the_weighted_loss_is_refused(self, rows):
-        clf = CRCENClassifierCV([Budget(1), Budget(9)], **grouped(scoring="neg_weighted_log_loss", **LIGHT))
+        clf = CRCENClassifierCV([Budget(1), Budget(9)], scoring="neg_weighted_log_loss", **LIGHT)
         with pytest.raises(InvalidParameter, match=r"cannot compare weightings.*minimum depends on the weight"):
             clf.fit(*rows)
-        one = CRCENClassifierCV([Budget(9)], **grouped(scoring="neg_weighted_log_loss", **LIGHT)).fit(*rows)
+        one = CRCENClassifierCV([Budget(9)], scoring="neg_weighted_log_loss", **LIGHT).fit(*rows)
         assert one.scorer_ == "neg_weighted_log_loss"
 
     @pytest.mark.parametrize("scoring", ["f1", "g_mean", "average_precision", "balanced_accuracy"])
     def test_others_may_choose_a_weight(self, rows, scoring):
-        clf = CRCENClassifierCV([Lam(0.05), Budget(4)], **grouped(scoring=scoring, **LIGHT)).fit(*rows)
+        clf = CRCENClassifierCV([Lam(0.05), Budget(4)], scoring=scoring, **LIGHT).fit(*rows)
         assert clf.scorer_ == scoring
         assert clf.weighting_.cost_ratio == pytest.approx(resolve(clf.best_params_["weighting"], 1, 1).cost_ratio)
         if scoring == "g_mean":  # nothing is called at λ = .05
@@ -45,7 +44,7 @@ class TestScoring:
 
     def test_the_chosen_weighting_is_that_of_the_model(self, rows):
         X, y = rows
-        clf = CRCENClassifierCV(["balanced", Budget(2), None, {0: 1, 1: 6}], **grouped(balance=True, **LIGHT)).fit(X, y)
+        clf = CRCENClassifierCV(["balanced", Budget(2), None, {0: 1, 1: 6}], balance=True, **LIGHT).fit(X, y)
         expected = clf.best_params_["weighting"]
         spec = CostRatio(6.0) if isinstance(expected, dict) else expected
         assert clf.weighting_.lam == pytest.approx(resolve(spec, y.sum(), (1 - y).sum()).lam)
@@ -60,7 +59,7 @@ class TestOperatingPoints:
 
     @pytest.fixture
     def fitted(self, rows):
-        return CRCENClassifierCV(list(self.BUDGETS), **grouped(**LIGHT)).fit(*rows)
+        return CRCENClassifierCV(list(self.BUDGETS), **LIGHT).fit(*rows)
 
     def test_counts_in_the_order_given(self, fitted, rows):
         _, y = rows
@@ -81,27 +80,15 @@ class TestOperatingPoints:
                 assert row[name] == pytest.approx(expected[name], nan_ok=True), name
             assert row["verdict"] == expected["verdict"]
 
-    def test_weightings_in_any_order(self, fitted, rows):
-        mixed = CRCENClassifierCV([self.BUDGETS[i] for i in (2, 0, 1)], **grouped(**LIGHT)).fit(*rows)
-        assert [mixed.oof_counts_[i] for i in (1, 2, 0)] == fitted.oof_counts_
-        assert mixed.oof_expense_.rows() == fitted.oof_expense_.rows()
-        assert mixed.best_params_ == fitted.best_params_
-
     def test_mixed_kinds_are_ordered_by_their_price(self, rows):
         X, y = rows
-        clf = CRCENClassifierCV(["balanced", None, Budget(2)], **grouped(**LIGHT)).fit(X, y)
+        clf = CRCENClassifierCV(["balanced", None, Budget(2)], **LIGHT).fit(X, y)
         prices = [step.bracket_low for step in clf.oof_expense_] + [clf.oof_expense_.steps[-1].bracket_high]
         assert prices == pytest.approx([1.0, 2.0, (len(y) - y.sum()) / y.sum()])
 
     @pytest.mark.parametrize("weightings", [[Budget(2), Budget(2)], [Budget(1), None, Budget(3)]], ids=str)
     def test_equal_prices_have_no_expense(self, rows, weightings):
-        clf = CRCENClassifierCV(weightings, **grouped(**LIGHT)).fit(*rows)
+        clf = CRCENClassifierCV(weightings, **LIGHT).fit(*rows)
         assert clf.oof_expense_ is None
         assert len(clf.oof_counts_) == len(weightings)
         assert clf.oof_counts_[0] == clf.oof_counts_[1]
-
-    @pytest.mark.parametrize("weighting", [Budget(2), [Budget(2)]], ids=str)
-    def test_one_weighting_has_counts_and_no_expense(self, rows, weighting):
-        clf = CRCENClassifierCV(weighting, **grouped(**LIGHT)).fit(*rows)
-        assert clf.oof_expense_ is None
-        assert len(clf.oof_counts_) == 1

@@ -46,22 +46,6 @@ class TestSample:
         target = np.arange(n) % every == 0
         assert run.sampled_rows(target, np.ones(n), 0) is None
 
-    def test_rows_without_weight_take_no_part(self):
-        target, weights = np.arange(20_000) % 3 == 0, np.arange(20_000) % 2.0
-        own = run.sampled_rows(target, weights, 0)
-        assert weights[own].all()
-
-    def test_folds_are_the_same_within_it(self):
-        target = np.arange(1000) % 4 == 0
-        own = np.arange(0, 1000, 3)
-        folds = [(np.arange(500), np.arange(500, 1000)), (np.arange(500, 1000), np.arange(500))]
-        found = run.folds_within(folds, own, target)
-        for (train, test), (inner_train, inner_test) in zip(folds, found, strict=True):
-            np.testing.assert_array_equal(own[inner_train], np.intersect1d(train, own))
-            np.testing.assert_array_equal(own[inner_test], np.intersect1d(test, own))
-        one_class = [(np.arange(500), np.flatnonzero(~target))]
-        assert run.folds_within(one_class, own, target) is None
-
 
 class TestSearch:
     @pytest.mark.parametrize("n_classes", [2, 3])
