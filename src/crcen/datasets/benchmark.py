@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,16 +54,6 @@ class CatalogEntry:
         """Name of the file in imbalanced-learn's cache layout."""
         return f"x{self.id}data.npz"
 
-    @property
-    def n_neg(self) -> int:
-        """Rows of the majority class."""
-        return self.n_samples - self.n_pos
-
-    @property
-    def imbalance_ratio(self) -> float:
-        """Majority rows per minority row."""
-        return self.n_neg / self.n_pos
-
 
 @dataclass(frozen=True)
 class DatasetListing:
@@ -88,11 +78,10 @@ def catalog() -> tuple[CatalogEntry, ...]:
     text = resources.files("crcen.datasets").joinpath("benchmark.csv").read_text(encoding="utf-8")
     entries = []
     for row in csv.DictReader(text.splitlines()):
-        numbers = {name: int(row[name]) for name in ("id", "n_samples", "n_features", "n_pos")}
-        texts = {name: row[name] for name in ("name", "source", "verified", "original_blob_id")}
-        names = tuple(row["feature_names"].split()) or tuple(f"x{j}" for j in range(numbers["n_features"]))
-        optional = {name: row[name] or None for name in ("paper_name", "arrays_sha256")}
-        entries.append(CatalogEntry(**numbers, **texts, **optional, feature_names=names))  # type: ignore[arg-type]
+        given: dict[str, Any] = {name: row[name] or None for name in CatalogEntry.__dataclass_fields__}
+        given |= {name: int(row[name]) for name in ("id", "n_samples", "n_features", "n_pos")}
+        names = row["feature_names"].split() or [f"x{j}" for j in range(given["n_features"])]
+        entries.append(CatalogEntry(**{**given, "feature_names": tuple(names)}))
     return tuple(entries)
 
 
@@ -167,7 +156,7 @@ def list_datasets(data_home: str | os.PathLike[str] | None = None) -> tuple[Data
     places, rows = tuple(_places(data_home)), []
     for entry in catalog():
         place = _first_with(entry, places)
-        sizes = entry.n_samples, entry.n_features, entry.n_pos, entry.imbalance_ratio
+        sizes = entry.n_samples, entry.n_features, entry.n_pos, entry.n_samples / entry.n_pos - 1.0
         kind = "download" if place is None else place.kind
         rows.append(DatasetListing(entry.name, *sizes, entry.paper_name, kind))
     return tuple(rows)
@@ -212,36 +201,41 @@ def _download(entry: CatalogEntry, folder: Path, tried: str) -> None:
         ) from error
     with temporary as place:
         arrived = Path(place) / "zenodo"
-        title = f"Downloading the imbalanced-learn benchmark for {entry.name}"
         try:
-            with busy(title, visible=True), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # imbalanced-learn leaves its files open for the collector
-                try:
-                    imblearn.fetch_datasets(data_home=place, filter_data=(entry.name,), download_if_missing=True)
-                except Exception as error:
-                    traceback.clear_frames(error.__traceback__)  # closes them, so that they can be removed
-                    raise
+            with busy(f"Downloading the imbalanced-learn benchmark for {entry.name}", visible=True):
+                _fetch(imblearn, place, entry.name)
         except Exception as error:  # each library has its own
             raise DataUnavailable(
                 f"{lost}, and the download failed ({type(error).__name__}: {' '.join(str(error).split())[:160]}); "
                 f"try again with a network, or set {home}.",
                 parameter="data_home",
             ) from error
-        read_verified(arrived / entry.filename, entry, "it was not kept, try again later or use a copy in data_home")
-        try:
-            os.replace(arrived / entry.filename, folder / entry.filename)
-        except OSError as error:
-            raise DataUnavailable(
-                f"The data set {entry.name!r} was downloaded, but the cache {folder} cannot be written "
-                f"({error.strerror}); try setting CRCEN_CACHE to another folder."
-            ) from error
-        for other in catalog():  # the benchmark is one archive
-            if not os.path.lexists(folder / other.filename) and (arrived / other.filename).is_file():
-                try:
-                    read_verified(arrived / other.filename, other, "it was not kept")
-                    os.replace(arrived / other.filename, folder / other.filename)
-                except OSError:  # DataUnavailable is one
+        for one in (entry, *catalog()):  # the benchmark is one archive
+            source, target = arrived / one.filename, folder / one.filename
+            if one is not entry and (os.path.lexists(target) or not source.is_file()):
+                continue
+            try:
+                read_verified(source, one, "it was not kept, try again later or use a copy in data_home")
+                os.replace(source, target)
+            except OSError as error:  # DataUnavailable is one
+                if one is not entry:
                     continue
+                if isinstance(error, DataUnavailable):
+                    raise
+                raise DataUnavailable(
+                    f"The data set {entry.name!r} was downloaded, but the cache {folder} cannot be written "
+                    f"({error.strerror}); try setting CRCEN_CACHE to another folder."
+                ) from error
+
+
+def _fetch(imblearn: Any, place: str, name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # imbalanced-learn leaves its files open for the collector
+        try:
+            imblearn.fetch_datasets(data_home=place, filter_data=(name,), download_if_missing=True)
+        except Exception as error:
+            traceback.clear_frames(error.__traceback__)  # closes them, so that they can be removed
+            raise
 
 
 # -- verification ------------------------------------------------------------------------------------------------------
@@ -305,8 +299,8 @@ def _read(path: Path, entry: CatalogEntry) -> VerifiedArrays:
     shapes = (entry.n_samples, entry.n_features), (entry.n_samples,)
     for name, array, shape, dtype in zip(("data", "label"), (data, label), shapes, ("<f8", "<i8"), strict=True):
         if array.dtype != dtype or array.shape != shape:
-            found = f"type {array.dtype} and shape {array.shape}"
-            raise _Refused(f"its array {name} has {found} instead of {np.dtype(dtype)} and {shape}")
+            found = f"type {array.dtype} and shape {array.shape} instead of {np.dtype(dtype)} and {shape}"
+            raise _Refused(f"its array {name} has {found}")
     data = np.ascontiguousarray(data)
     if arrays_sha256(data, label) == entry.arrays_sha256:
         return VerifiedArrays(data, label, original=entry.verified == "exact")

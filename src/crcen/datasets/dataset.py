@@ -26,11 +26,6 @@ class Dataset:
         One name per column of ``X``.
     source : str
         Where the rows come from, in words.
-
-    Raises
-    ------
-    InvalidInput
-        If the shapes do not agree or a label is neither 0 nor 1.
     """
 
     name: str
@@ -41,29 +36,31 @@ class Dataset:
 
     def __post_init__(self) -> None:
         X, y = np.ascontiguousarray(self.X, dtype=np.float64), np.asarray(self.y)
+        wrong = ""
         if y.ndim != 1 or not np.isin(y, (0, 1)).all():
-            raise InvalidInput(
-                f"The data set {self.name!r} got labels of shape {y.shape} with values {np.unique(y)[:5].tolist()}, "
-                "but only one dimension of 0 and 1 (1 = minority) is allowed; try (y == minority_label).astype(int)."
+            wrong = (
+                f"labels of shape {y.shape} with values {np.unique(y)[:5].tolist()}, but only one dimension of 0 and 1 "
+                "(1 = minority) is allowed; try (y == minority_label).astype(int)."
             )
-        if np.ndim(self.X) != 2 or len(X) != len(y):
-            raise InvalidInput(
-                f"The data set {self.name!r} got X of shape {np.shape(self.X)} and y of shape {y.shape}, "
-                "but X must have two dimensions and one row per label; try X.reshape(len(y), -1)."
+        elif np.ndim(self.X) != 2 or len(X) != len(y):
+            wrong = (
+                f"X of shape {np.shape(self.X)} and y of shape {y.shape}, but X must have two dimensions and one row "
+                "per label; try X.reshape(len(y), -1)."
             )
-        if len(self.feature_names) != X.shape[1]:
-            raise InvalidInput(
-                f"The data set {self.name!r} got {len(self.feature_names)} feature names for {X.shape[1]} columns, "
-                "but needs exactly one per column; try names x0, x1, …"
+        elif len(self.feature_names) != X.shape[1]:
+            wrong = (
+                f"{len(self.feature_names)} feature names for {X.shape[1]} columns, but needs exactly one per column; "
+                "try names x0, x1, …"
             )
-        object.__setattr__(self, "X", X)
-        object.__setattr__(self, "y", np.ascontiguousarray(y, dtype=np.int64))
-        object.__setattr__(self, "feature_names", tuple(self.feature_names))
+        if wrong:
+            raise InvalidInput(f"The data set {self.name!r} got {wrong}")
+        for name, value in (("X", X), ("y", y.astype(np.int64)), ("feature_names", tuple(self.feature_names))):
+            object.__setattr__(self, name, value)
 
     @property
     def n_samples(self) -> int:
         """Number of rows."""
-        return int(self.X.shape[0])
+        return len(self.X)
 
     @property
     def n_features(self) -> int:

@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
+from scipy.special import expit
 
 from crcen._support.files import atomic_file
 from crcen.datasets.dataset import Dataset
@@ -113,26 +115,17 @@ def sim2_log_ratio(X: ArrayLike) -> Floats:
     rows = _rows(X, 3, "Sim2")
     with np.errstate(over="ignore"):  # beyond 1e154 the ratio is infinite, as it should be
         terms = rows * ((0.5 - 0.5 / _SIM2_SD_POS**2) * rows - 1.0) + (0.5 - math.log(_SIM2_SD_POS))
-        log_ratio: Floats = np.sum(terms, axis=1)
-    return log_ratio
+        return np.asarray(np.sum(terms, axis=1))
 
 
 def sim1_posterior(X: ArrayLike, imbalance_ratio: float) -> Floats:
-    """True probability P(y = 1 | x) of Sim1.
-
-    Parameters
-    ----------
-    X : array-like of shape (n_samples, 1)
-        Rows.
-    imbalance_ratio : float
-        Negatives per positive in the population, 10 for the paper's training data.
-    """
-    return _sigmoid(sim1_log_ratio(X) - math.log(_ratio(imbalance_ratio)))
+    """True probability P(y = 1 | x) of Sim1, for rows of shape (n_samples, 1) and negatives per positive."""
+    return expit(sim1_log_ratio(X) - math.log(_ratio(imbalance_ratio)))
 
 
 def sim2_posterior(X: ArrayLike, imbalance_ratio: float) -> Floats:
     """True probability P(y = 1 | x) of Sim2, for rows of shape (n_samples, 3); parameters as in `sim1_posterior`."""
-    return _sigmoid(sim2_log_ratio(X) - math.log(_ratio(imbalance_ratio)))
+    return expit(sim2_log_ratio(X) - math.log(_ratio(imbalance_ratio)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,12 +134,7 @@ class RareEvents:
 
     Each chunk is drawn from (seed, chunk number) alone, so the rows do not depend on how they are read.
 
-    Parameters
-    ----------
-    n, n_features, imbalance_ratio, seed, family
-        As in `make_rare_events`.
-    files : tuple of Path
-        The Parquet files that hold the rows, if they were written.
+    Parameters are those of `make_rare_events`; ``files`` are the Parquet files that hold the rows, if any.
     """
 
     n: int
@@ -161,15 +149,12 @@ class RareEvents:
 
     def __post_init__(self) -> None:
         score = _FAMILIES[self.family](_stream(self.seed, _FUNCTION), self.n_features)
-        draws = [
-            score(_columns(_stream(self.seed, _CALIBRATION, chunk), CHUNK_ROWS, self.n_features))
-            for chunk in range(_CALIBRATION_CHUNKS)
-        ]
-        scores = np.concatenate(draws)
+        streams = (_stream(self.seed, _CALIBRATION, chunk) for chunk in range(_CALIBRATION_CHUNKS))
+        scores = np.concatenate([score(_columns(one, CHUNK_ROWS, self.n_features)) for one in streams])
         slope = _STRENGTH / float(scores.std())
-        object.__setattr__(self, "_score", score)
-        object.__setattr__(self, "_slope", slope)
-        object.__setattr__(self, "_intercept", _intercept(slope * scores, 1.0 / (1.0 + self.imbalance_ratio)))
+        intercept = _intercept(slope * scores, 1.0 / (1.0 + self.imbalance_ratio))
+        for name, value in (("_score", score), ("_slope", slope), ("_intercept", intercept)):
+            object.__setattr__(self, name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RareEvents, (self.n, self.n_features, self.imbalance_ratio, self.seed, self.family, self.files)
@@ -185,12 +170,12 @@ class RareEvents:
 
     def posterior(self, X: ArrayLike) -> Floats:
         """P(y = 1 | x) of rows (n, n_features)."""
-        return _sigmoid(self.logit(X))
+        return expit(self.logit(X))
 
     def bayes_log_loss(self, X: ArrayLike) -> float:
         """Expected log loss of the true posterior on rows, over their labels: no model can be better."""
         logit = self.logit(X)
-        p = _sigmoid(logit)
+        p = expit(logit)
         return float(np.mean(p * np.logaddexp(0.0, -logit) + (1.0 - p) * np.logaddexp(0.0, logit)))
 
     def excess_log_loss(self, X: ArrayLike, p: ArrayLike) -> float:
@@ -202,7 +187,7 @@ class RareEvents:
                 f"p must hold a probability for each of the {len(logit)} rows, got shape {given.shape} or values "
                 f"outside [0, 1]; try predict_proba(X)[:, 1]."
             )
-        truth = _sigmoid(logit)
+        truth = expit(logit)
         with np.errstate(divide="ignore"):
             pos = truth * (-np.logaddexp(0.0, -logit) - np.log(given))
             neg = (1.0 - truth) * (-np.logaddexp(0.0, logit) - np.log1p(-given))
@@ -312,15 +297,9 @@ def _columns(rng: np.random.Generator, n: int, n_features: int) -> Floats:
 
 
 def _intercept(scores: Floats, share: float) -> float:
-    """The intercept at which the mean posterior is ``share``, by bisection."""
-    low, high = -800.0 - float(scores.max()), 800.0 - float(scores.min())
-    for _ in range(100):
-        middle = 0.5 * (low + high)
-        if float(_sigmoid(scores + middle).mean()) < share:
-            low = middle
-        else:
-            high = middle
-    return 0.5 * (low + high)
+    """The intercept at which the mean posterior is ``share``."""
+    ends = -800.0 - float(scores.max()), 800.0 - float(scores.min())
+    return float(brentq(lambda start: float(expit(scores + start).mean()) - share, *ends, xtol=1e-14))
 
 
 def _smooth(rng: np.random.Generator, n_features: int) -> Callable[[Floats], Floats]:
@@ -346,15 +325,7 @@ def _tree(rng: np.random.Generator, n_features: int) -> Callable[[Floats], Float
     return score
 
 
-_FAMILIES: dict[str, Callable[[np.random.Generator, int], Callable[[Floats], Floats]]] = {
-    "smooth": _smooth,
-    "tree": _tree,
-}
-
-
-def _sigmoid(logit: Floats) -> Floats:
-    small = np.exp(-np.abs(logit))
-    return np.where(logit >= 0, 1.0, small) / (1.0 + small)
+_FAMILIES = {"smooth": _smooth, "tree": _tree}
 
 
 def _rows(X: ArrayLike, n_features: int, name: str) -> Floats:
