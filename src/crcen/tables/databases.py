@@ -7,9 +7,9 @@ refused, so that none is in a shell history, a log or a saved model.
 import os
 import re
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ from crcen._support.text import listed
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.locations import masked
 from crcen.tables.options import ReadOptions
-from crcen.tables.typing import RecordBatch, Schema
+from crcen.tables.typing import ArrowArray, RecordBatch, Schema
 
 Result = TypeVar("Result")
 
@@ -28,55 +28,52 @@ _SYSTEMS = {"postgresql": "postgresql", "postgres": "postgresql", "sqlite": "sql
 _ROWS = 50_000
 
 
-def is_database(data: Any) -> bool:
+def is_database(data: object) -> bool:
     """Whether this is the address of a database."""
-    return isinstance(data, str) and data.partition("://")[0].lower() in _SYSTEMS and "://" in data
+    return isinstance(data, str) and "://" in data and data.partition("://")[0].lower() in _SYSTEMS
 
 
-@dataclass(frozen=True)
 class _Address:
     """Where a database is: ``system``, the ``path`` of a file or the ``url`` of a server, and a table in it."""
 
-    system: str
-    url: str
-    path: str
-    table: str
-
-    @classmethod
-    def of(cls, given: str) -> "_Address":
-        url, _, table = given.partition("#")
-        parts = urlsplit(url)
-        if parts.password is not None or re.search(r"[?&](password|passfile_password)=", url):
+    def __init__(self, given: str) -> None:
+        self.url, _, table = given.partition("#")
+        self.name, self.table, parts = masked(self.url), unquote(table), urlsplit(self.url)
+        if parts.password is not None or re.search(r"[?&](password|passfile_password)=", self.url):
             raise InvalidParameter(
-                f"{masked(url)} contains a password: leave it out, and set PGPASSWORD or use a service file."
+                f"{self.name} contains a password: leave it out, and set PGPASSWORD or use a service file."
             )
-        system = _SYSTEMS[parts.scheme.lower()]
-        path = unquote(parts.path.removeprefix("/")) if system != "postgresql" else ""
-        if system != "postgresql" and parts.netloc:
+        self.system = _SYSTEMS[parts.scheme.lower()]
+        self.path = "" if self.system == "postgresql" else unquote(parts.path.removeprefix("/"))
+        if self.system != "postgresql" and parts.netloc:
             raise InvalidParameter(
-                f"{url} must have three slashes before the file, {system}:///{parts.netloc}{parts.path}, and a fourth "
-                f"before an absolute path."
+                f"{self.url} must have three slashes before the file, {self.system}:///{parts.netloc}{parts.path}, and "
+                f"a fourth before an absolute path."
             )
-        return cls(system, url, path, unquote(table))
 
-    @property
-    def name(self) -> str:
-        return masked(self.url)
+    @cached_property
+    def driver(self) -> Any:
+        """A module with `connect` and `Error`."""
+        packages = {"postgresql": "adbc_driver_postgresql.dbapi", "duckdb": "duckdb"}
+        return sqlite3 if self.system == "sqlite" else need(packages[self.system], "databases")
+
+
+def _quoted_name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _quoted(table: str) -> str:
     """A table's name, also with its schema before a point, as SQL."""
-    return ".".join('"' + part.replace('"', '""') + '"' for part in table.split("."))
+    return ".".join(map(_quoted_name, table.split(".")))
 
 
 def open_database(url: str, options: ReadOptions) -> "QueryPart":
     """The result of a query, or a table, of a database."""
-    address = _Address.of(url)
+    address = _Address(url)
     if address.path and address.path != ":memory:" and not os.path.exists(address.path):
         raise DataUnavailable(f"{address.path} is not there; check the name.")
-    kinds = {"postgresql": _Postgres, "sqlite": _SQLite, "duckdb": _DuckDB}
-    table = options.table or address.table
-    return kinds[address.system](address, options, "" if options.query else table)
+    part = {"postgresql": _Postgres, "sqlite": _SQLite, "duckdb": _DuckDB}[address.system]
+    return part(address, options, "" if options.query else options.table or address.table)
 
 
 def _reason(error: BaseException) -> str:
@@ -87,11 +84,11 @@ def _reason(error: BaseException) -> str:
     return masked(reason.replace(secret, "***") if secret else reason)[:300].rstrip(". ")
 
 
-class QueryPart:
+class QueryPart(ABC):
     """The result of a query, read in batches; the same in every pass."""
 
     kind = "database"
-    _errors: tuple[type[BaseException], ...] = ()
+    _list_tables: str
 
     def __init__(self, address: _Address, options: ReadOptions, table: str) -> None:
         self.notes: list[str] = []
@@ -111,8 +108,25 @@ class QueryPart:
         """The result of a call; errors of the database become one sentence without secrets."""
         try:
             return call()
-        except self._errors as error:
+        except self._address.driver.Error as error:
             raise DataUnavailable(f"{self.name} cannot be read: {_reason(error)}.") from error
+
+    def _tables(self) -> list[str]:
+        with closing(self._connect()) as connection, closing(connection.cursor()) as cursor:
+            cursor.execute(self._list_tables)
+            return [str(row[0]) for row in cursor.fetchall()]
+
+    @abstractmethod
+    def _connect(self) -> Any:
+        """A new connection that only reads."""
+
+    @abstractmethod
+    def _opened(self) -> Schema:
+        """Arrow's schema of the result."""
+
+    @abstractmethod
+    def _read(self) -> Iterator[RecordBatch]:
+        """The result of the query."""
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[RecordBatch]:
         """Rows in the order in which the database gives them."""
@@ -124,18 +138,8 @@ class QueryPart:
             rows = pa.RecordBatch.from_arrays(arrays, names=list(self.columns))
             yield rows if columns is None else rows.select(list(columns))
 
-    def _tables(self) -> list[str]:
-        raise NotImplementedError
 
-    def _opened(self) -> Schema:
-        """Arrow's schema of the result."""
-        raise NotImplementedError
-
-    def _read(self) -> Iterator[RecordBatch]:
-        raise NotImplementedError
-
-
-def _check_types(schema: Any, columns: Sequence[str], name: str) -> None:
+def _check_types(schema: Schema, columns: Sequence[str], name: str) -> None:
     """Refuse columns that hold no single values, by name."""
     import pyarrow.types as types
 
@@ -152,7 +156,7 @@ def _check_types(schema: Any, columns: Sequence[str], name: str) -> None:
             )
 
 
-def _plain(cells: Any, field: Any) -> Any:
+def _plain(cells: ArrowArray, field: Any) -> ArrowArray:
     """A column without the types of one database: numeric and decimal as float64, other extensions as text."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -169,28 +173,22 @@ def _plain(cells: Any, field: Any) -> Any:
 class _Postgres(QueryPart):
     """One read-only transaction that sees one state of the database in every pass."""
 
-    @cached_property
-    def _connection(self) -> Any:
-        driver = need("adbc_driver_postgresql.dbapi", "databases")
-        self._errors = (driver.Error,)
-        connection = driver.connect(self._address.url, autocommit=True)
+    _list_tables = (
+        "select case when table_schema = 'public' then table_name else table_schema || '.' || table_name end "
+        "from information_schema.tables where table_schema not in ('pg_catalog', 'information_schema') order by 1"
+    )
+
+    def _connect(self) -> Any:
+        connection = self._address.driver.connect(self._address.url, autocommit=True)
         with connection.cursor() as cursor:
             cursor.execute("set synchronize_seqscans = off")  # rows in the same order in every pass
             cursor.execute("begin transaction isolation level repeatable read, read only")
         return connection
 
     def _opened(self) -> Schema:
+        self._connection = self._connect()
         with self._connection.cursor() as cursor:
             return cursor.adbc_execute_schema(self._query)
-
-    def _tables(self) -> list[str]:
-        with self._connection.cursor() as cursor:
-            cursor.execute(
-                "select case when table_schema = 'public' then table_name else table_schema || '.' || table_name end "
-                "from information_schema.tables where table_schema not in ('pg_catalog', 'information_schema') "
-                "order by 1"
-            )
-            return [str(row[0]) for row in cursor.fetchall()]
 
     def _read(self) -> Iterator[RecordBatch]:
         with self._connection.cursor() as cursor:
@@ -205,16 +203,11 @@ class _Postgres(QueryPart):
 class _SQLite(QueryPart):
     """The standard library's driver, which takes values of any type in a column."""
 
-    _errors = (sqlite3.Error,)
+    _list_tables = "select name from sqlite_master where type in ('table', 'view') order by name"
 
     def _connect(self) -> sqlite3.Connection:
         place = Path(self._address.path).absolute().as_uri()
         return sqlite3.connect(f"{place}?mode=ro", uri=True, isolation_level=None)
-
-    def _tables(self) -> list[str]:
-        with closing(self._connect()) as connection:
-            found = connection.execute("select name from sqlite_master where type in ('table', 'view') order by name")
-            return [str(row[0]) for row in found]
 
     def _opened(self) -> Schema:
         import pyarrow as pa
@@ -255,17 +248,13 @@ _ORDER = "when 'integer' then 1 when 'real' then 2 when 'text' then 3 when 'blob
 class _DuckDB(QueryPart):
     """A file, or queries over Parquet and CSV files in a database in memory."""
 
+    _list_tables = "show tables"
+
     def _connect(self) -> Any:
-        duckdb = need("duckdb", "databases")
-        self._errors = (duckdb.Error,)
         path = self._address.path or ":memory:"
-        connection = duckdb.connect(path, read_only=path != ":memory:")
+        connection = self._address.driver.connect(path, read_only=path != ":memory:")
         connection.execute("set enable_progress_bar = false")
         return connection
-
-    def _tables(self) -> list[str]:
-        with closing(self._connect()) as connection:
-            return [str(row[0]) for row in connection.execute("show tables").fetchall()]
 
     def _opened(self) -> Schema:
         with closing(self._connect()) as connection:
@@ -294,34 +283,32 @@ class DatabaseTable:
     """A table of a database to be written, ``sqlite:///scores.db#scores``; new, unless rows are appended."""
 
     def __init__(self, url: str, *, append: bool) -> None:
-        self._address, self._append = _Address.of(url), append
-        if not self._address.table:
+        self._address, self._append = _Address(url), append
+        path, table = self._address.path, self._address.table
+        if not table:
             raise InvalidParameter(f"{masked(url)} must name the table to write behind #, as in {masked(url)}#scores.")
-        self.name = f"{self._address.table} of {self._address.name}"
-        path = self._address.path
+        self.name = f"{table} of {self._address.name}"
         if path and not Path(path).absolute().parent.is_dir():
             raise DataUnavailable(f"{path} cannot be written: its folder is not there; make it first.")
-        is_there = self._run(self._is_there) if not path or os.path.exists(path) else False
-        if is_there and not append:
-            message = f"{self.name} is there already, and is not replaced: use append=, or another name."
-            raise InvalidParameter(message, parameter="append")
-        if append and not is_there:
-            message = f"{self.name} is not there, so nothing can be appended to it: leave append= out."
-            raise InvalidParameter(message, parameter="append")
+        is_there = (not path or os.path.exists(path)) and self._run(self._is_there)
+        if is_there != append:
+            message = "is there already, and is not replaced: use append=, or another name."
+            if append:
+                message = "is not there, so nothing can be appended to it: leave append= out."
+            raise InvalidParameter(f"{self.name} {message}", parameter="append")
 
     def _run(self, work: Callable[[Any], Result]) -> Result:
         """The result of some work on a connection, which is closed."""
-        how: dict[str, Any] = {}
-        if self._address.system == "sqlite":
-            driver, how = sqlite3, {"isolation_level": None}
-        elif self._address.system == "duckdb":
-            driver, how = need("duckdb", "databases"), {"read_only": work == self._is_there}
-        else:
-            driver = need("adbc_driver_postgresql.dbapi", "databases")
+        address = self._address
+        how: dict[str, dict[str, Any]] = {
+            "sqlite": {"isolation_level": None},
+            "duckdb": {"read_only": work == self._is_there},
+            "postgresql": {},
+        }
         try:
-            with closing(driver.connect(self._address.path or self._address.url, **how)) as connection:
+            with closing(address.driver.connect(address.path or address.url, **how[address.system])) as connection:
                 return work(connection)
-        except driver.Error as error:
+        except address.driver.Error as error:
             raise DataUnavailable(f"{self.name} was not written: {_reason(error)}.") from error
 
     def _is_there(self, connection: Any) -> bool:
@@ -338,9 +325,9 @@ class DatabaseTable:
         """Write the rows of a Parquet file in one transaction."""
         import pyarrow.parquet as pq
 
-        stores = {"postgresql": self._to_postgresql, "sqlite": self._to_sqlite, "duckdb": self._to_duckdb}
+        store = getattr(self, f"_to_{self._address.system}")
         with pq.ParquetFile(rows) as file:
-            self._run(lambda connection: stores[self._address.system](connection, file, rows))
+            self._run(lambda connection: store(connection, file, rows))
 
     def _to_postgresql(self, connection: Any, file: Any, rows: str) -> None:
         import pyarrow as pa
@@ -355,20 +342,20 @@ class DatabaseTable:
     def _to_sqlite(self, connection: sqlite3.Connection, file: Any, rows: str) -> None:
         import pyarrow.types as types
 
-        def kind(of: Any) -> str:
-            is_whole = types.is_integer(of) or types.is_boolean(of)
-            return "real" if types.is_floating(of) else "integer" if is_whole else "text"
+        def declared(field: Any) -> str:
+            is_whole = types.is_integer(field.type) or types.is_boolean(field.type)
+            kind = "integer" if is_whole else "real" if types.is_floating(field.type) else "text"
+            return f"{_quoted_name(field.name)} {kind}"
 
         def storable(cell: Any) -> Any:
             return cell if cell is None or isinstance(cell, bool | int | float | str) else str(cell)
 
         table, fields = _quoted(self._address.table), list(file.schema_arrow)
-        names = ['"' + field.name.replace('"', '""') + '"' for field in fields]
         connection.execute("begin immediate")
         if not self._append:
-            typed = (f"{name} {kind(field.type)}" for name, field in zip(names, fields, strict=True))
-            connection.execute(f"create table {table} ({', '.join(typed)})")
-        insert = f"insert into {table} ({', '.join(names)}) values ({', '.join('?' * len(names))})"
+            connection.execute(f"create table {table} ({', '.join(map(declared, fields))})")
+        names = ", ".join(_quoted_name(field.name) for field in fields)
+        insert = f"insert into {table} ({names}) values ({', '.join('?' * len(fields))})"
         for batch in file.iter_batches(_ROWS):
             cells = [map(storable, column.to_pylist()) for column in batch.columns]
             connection.executemany(insert, zip(*cells, strict=True))
