@@ -124,15 +124,6 @@ def load_dataset(name: str, data_home: str | os.PathLike[str] | None = None) -> 
     data_home : path-like, default=None
         A folder in imbalanced-learn's cache layout, ``<data_home>/zenodo/x{id}data.npz``.
 
-    Raises
-    ------
-    InvalidParameter
-        If there is no set of that name.
-    DataUnavailable
-        If no place has the set and it cannot be downloaded, or the first file found is truncated or altered.
-    MissingExtra
-        If the set must be downloaded and imbalanced-learn is not installed.
-
     Examples
     --------
     >>> from crcen.datasets import load_dataset

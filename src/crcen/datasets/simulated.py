@@ -20,8 +20,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq
-from scipy.special import expit
 
 from crcen._support.files import atomic_file
 from crcen.datasets.dataset import Dataset
@@ -43,19 +41,7 @@ _FUNCTION, _CALIBRATION, _ROWS, _SAMPLES = range(4)  # independent streams of on
 
 
 def make_sim1(n_pos: int = 1000, n_neg: int = 10000, seed: int | np.random.SeedSequence = 0) -> Dataset:
-    """Draw rows of the paper's Sim1, in random order.
-
-    Parameters
-    ----------
-    n_pos, n_neg : int, default=1000 and 10000
-        Rows of each class; the defaults are the paper's training data.
-    seed : int or SeedSequence, default=0
-        The same seed and counts give the same rows.
-
-    Returns
-    -------
-    Dataset
-        One feature.
+    """Draw rows of the paper's Sim1 (one feature), in random order; the same seed and counts give the same rows.
 
     Examples
     --------
@@ -120,12 +106,12 @@ def sim2_log_ratio(X: ArrayLike) -> Floats:
 
 def sim1_posterior(X: ArrayLike, imbalance_ratio: float) -> Floats:
     """True probability P(y = 1 | x) of Sim1, for rows of shape (n_samples, 1) and negatives per positive."""
-    return expit(sim1_log_ratio(X) - math.log(_ratio(imbalance_ratio)))
+    return _sigmoid(sim1_log_ratio(X) - math.log(_ratio(imbalance_ratio)))
 
 
 def sim2_posterior(X: ArrayLike, imbalance_ratio: float) -> Floats:
     """True probability P(y = 1 | x) of Sim2, for rows of shape (n_samples, 3); parameters as in `sim1_posterior`."""
-    return expit(sim2_log_ratio(X) - math.log(_ratio(imbalance_ratio)))
+    return _sigmoid(sim2_log_ratio(X) - math.log(_ratio(imbalance_ratio)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,12 +156,12 @@ class RareEvents:
 
     def posterior(self, X: ArrayLike) -> Floats:
         """P(y = 1 | x) of rows (n, n_features)."""
-        return expit(self.logit(X))
+        return _sigmoid(self.logit(X))
 
     def bayes_log_loss(self, X: ArrayLike) -> float:
         """Expected log loss of the true posterior on rows, over their labels: no model can be better."""
         logit = self.logit(X)
-        p = expit(logit)
+        p = _sigmoid(logit)
         return float(np.mean(p * np.logaddexp(0.0, -logit) + (1.0 - p) * np.logaddexp(0.0, logit)))
 
     def excess_log_loss(self, X: ArrayLike, p: ArrayLike) -> float:
@@ -187,7 +173,7 @@ class RareEvents:
                 f"p must hold a probability for each of the {len(logit)} rows, got shape {given.shape} or values "
                 f"outside [0, 1]; try predict_proba(X)[:, 1]."
             )
-        truth = expit(logit)
+        truth = _sigmoid(logit)
         with np.errstate(divide="ignore"):
             pos = truth * (-np.logaddexp(0.0, -logit) - np.log(given))
             neg = (1.0 - truth) * (-np.logaddexp(0.0, logit) - np.log1p(-given))
@@ -298,8 +284,10 @@ def _columns(rng: np.random.Generator, n: int, n_features: int) -> Floats:
 
 def _intercept(scores: Floats, share: float) -> float:
     """The intercept at which the mean posterior is ``share``."""
+    from scipy.optimize import brentq
+
     ends = -800.0 - float(scores.max()), 800.0 - float(scores.min())
-    return float(brentq(lambda start: float(expit(scores + start).mean()) - share, *ends, xtol=1e-14))
+    return float(brentq(lambda start: float(_sigmoid(scores + start).mean()) - share, *ends, xtol=1e-14))
 
 
 def _smooth(rng: np.random.Generator, n_features: int) -> Callable[[Floats], Floats]:
@@ -326,6 +314,12 @@ def _tree(rng: np.random.Generator, n_features: int) -> Callable[[Floats], Float
 
 
 _FAMILIES = {"smooth": _smooth, "tree": _tree}
+
+
+def _sigmoid(logit: Floats) -> Floats:
+    from scipy.special import expit  # not needed to draw rows of the two simulations
+
+    return np.asarray(expit(logit))
 
 
 def _rows(X: ArrayLike, n_features: int, name: str) -> Floats:

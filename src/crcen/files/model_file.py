@@ -52,31 +52,10 @@ Label = str | int | float | bool | None
 class ModelInfo(Shown):
     """The header of a model file; reading it creates no object of the file.
 
-    Parameters
-    ----------
-    format : int
-        Version of the file format.
-    model : str
-        Name of the estimator.
-    created : str
-        Time of writing, UTC.
-    python : str
-        Version of Python.
-    versions : dict of str to str
-        Versions of the libraries.
-    classes : list
-        Labels in sorted order.
-    positive : label
-        The positive class; None for more than two classes.
-    target, clusters : str or None
-        Names of the target column and of the column that kept rows together in validation, if known.
-    weighting : dict or None
-        ``lam``, ``alpha``, ``cost_ratio``, ``threshold``, ``n_pos`` and ``n_neg``; for more than two classes
-        ``class_weights`` and ``class_counts`` in the order of the classes; None for a pipeline without a price.
-    columns : list of dict
-        Input columns: name, kind, and whether training rows had missing cells.
-    dropped : list of dict
-        Columns that are not used: name and reason.
+    ``positive`` is None for more than two classes. ``weighting`` holds ``lam``, ``alpha``, ``cost_ratio``,
+    ``threshold``, ``n_pos`` and ``n_neg``; for more than two classes ``class_weights`` and ``class_counts``, in the
+    order of ``classes``; None for a pipeline without a price. ``columns`` have name, kind and ``has_missing``;
+    ``dropped`` ones name and reason. ``clusters`` is the column that kept rows together in validation.
     """
 
     format: int
@@ -102,15 +81,12 @@ class ModelInfo(Shown):
         kinds = [str(one["kind"]) for one in self.columns]
         counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
         libraries = ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        clusters = f"  clusters        {self.clusters}: rows with equal values belong together"
         lines = [
             f"{self.model}, written {self.created} (format {self.format})",
             *self._target(),
             *self._price(),
-            *(
-                []
-                if self.clusters is None
-                else [f"  clusters        {self.clusters}: rows with equal values belong together"]
-            ),
+            *([] if self.clusters is None else [clusters]),
             f"  columns         {len(self.columns)}: {counted}",
             *(
                 f"    {one['name']:24s} {one['kind']}{', with missing cells' if one['has_missing'] else ''}"
@@ -259,18 +235,7 @@ def load(path: str | Path, *, module: Any = None) -> Any:
 
 
 def model_info(path: str | Path) -> ModelInfo:
-    """Read the header of a model file without creating the model.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file.
-
-    Returns
-    -------
-    ModelInfo
-        Versions, price, classes and columns.
-    """
+    """Read the header of a model file (versions, price, classes, columns) without creating the model."""
     version, body = _read(Path(path))
     try:
         manifest = {"format": version, **json.loads(body.partition(b"\n")[0])}

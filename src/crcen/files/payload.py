@@ -1,23 +1,8 @@
 """Objects as a JSON tree and a run of bytes, and back: the payload of a model file.
 
 The tree holds ``null``, booleans, numbers, strings and lists as they are, and everything else as an object with one
-key:
-
-============================================  ==============================================================
-``{"float": "nan"}``                          a number that JSON does not have
-``{"tuple": list}``
-``{"dict": [list of keys, list of values]}``
-``{"array": [dtype, shape]}``                 an array; its bytes are the next ones of the run
-``{"scalar": dtype}``                         a NumPy scalar, likewise
-``{"objects": [shape, list]}``                an array of Python values
-``{"masked": [array, array]}``                a masked array: values and mask
-``{"random_state": list}``                    a legacy NumPy generator
-``{"slice": [start, stop, step]}``
-``{"dtype": name}``                           a NumPy dtype
-``{"type": name}``                            a type from `PLAIN_TYPES`, or a listed one
-``{"is": name, "state": {...}}``              an object of a listed type
-``{"again": n}``                              the n-th object or array of the file, counted from 0 as they end
-============================================  ==============================================================
+key, such as ``{"tuple": list}``, ``{"dict": [keys, values]}`` or ``{"array": [dtype, shape]}``. An object of a listed
+type is ``{"is": name, "state": {...}}``; ``{"again": n}`` is the n-th object or array, counted from 0 as they end.
 
 Reading is one walk in the order of writing. Arrays have no offsets: each takes the bytes after the previous one, and
 all bytes must be used. So each byte belongs to one array, and memory is proportional to the size of the file.

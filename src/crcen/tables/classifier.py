@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from inspect import signature
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.validation import check_is_fitted
@@ -24,13 +24,17 @@ from crcen.tables.fingerprint import Recognition, fingerprint_of, row_hashes
 from crcen.tables.frames import as_frame
 from crcen.tables.profile import held_out_sums, profile_of, training_scores, typical_table
 from crcen.tables.row_cells import ODD_KINDS, as_dicts, encode_dicts
-from crcen.tables.typing import Array, DataFrame
+from crcen.tables.typing import Array, DataFrame, TableLike
 from crcen.theory.checks import check_row_weights
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import key_equation
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price, is_price_of_two
+from crcen.theory.rows import Estimator
+
+Decisions: TypeAlias = NDArray[Any]  # labels, or actions
+PerRow: TypeAlias = ArrayLike | None
 
 # Settings that multiply the odds a classifier learns; 1 and None do not.
 _WEIGHTS = ("class_weight", "scale_pos_weight", "is_unbalance", "auto_class_weights", "class_weights")
@@ -109,30 +113,17 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     weighting: Any = None
     _: KW_ONLY
-    estimator: Any = None
+    estimator: Estimator = None
     drop: Any = ()
     keep: Any = ()
     categorical: Any = ()
     fingerprint: bool = True
     random_state: Any = None
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> TableClassifier:
-        """Learn the columns, then fit the estimator.
+    def fit(self, X: TableLike, y: ArrayLike, sample_weight: PerRow = None, groups: PerRow = None) -> TableClassifier:
+        """Learn the columns, then fit the estimator; see `CRCENClassifier.fit`.
 
-        Parameters
-        ----------
-        X : pandas or polars data frame, or array, of shape (n, n_columns)
-            Any kinds of columns.
-        y : array of shape (n,)
-            Two classes or more.
-        sample_weight : array of shape (n,), optional
-            Row weights; they do not touch the encoding.
-        groups : array of shape (n,), optional
-            For splitters that keep groups together, or times for `crcen.TimeSplit`.
-
-        Returns
-        -------
-        self
+        X is a data frame or an array with any kinds of columns. ``sample_weight`` does not touch the encoding.
         """
         with transactional_fit(self):
             frame = as_frame(X)
@@ -141,14 +132,26 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def fit_encoded(
-        self, frame: DataFrame, encoded: EncodedTable, y: Any, sample_weight: Any = None, groups: Any = None
+        self,
+        frame: DataFrame,
+        encoded: EncodedTable,
+        y: ArrayLike,
+        sample_weight: PerRow = None,
+        groups: PerRow = None,
     ) -> TableClassifier:
         """Fit the estimator on rows that `learn_columns` has seen and `encode` has encoded."""
         with transactional_fit(self):
             self._fit(frame, encoded, y, sample_weight, groups)
         return self
 
-    def _fit(self, frame: DataFrame, encoded: EncodedTable, y: Any, sample_weight: Any, groups: Any) -> None:
+    def _fit(
+        self,
+        frame: DataFrame,
+        encoded: EncodedTable,
+        y: ArrayLike,
+        sample_weight: PerRow,
+        groups: PerRow,
+    ) -> None:
         options = {"sample_weight": sample_weight} if sample_weight is not None else {}
         estimator = self._unfitted()
         if groups is not None:
@@ -166,17 +169,33 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             numbers = np.searchsorted(self.classes_, np.asarray(y))
             self.fingerprint_ = fingerprint_of(self.columns_, frame, encoded.X, numbers, len(self.classes_))
 
-    def learn_columns(self, X: Any) -> TableClassifier:
+    def learn_columns(self, X: TableLike) -> TableClassifier:
         """Learn what each column holds (``columns_``, ``dropped_``) without a fit, so that `encode` works."""
         frame = as_frame(X)
         self.n_features_in_ = frame.shape[1]
         self.feature_names_in_ = np.array(list(frame.columns), dtype=object)
         if not len(frame):
             raise InvalidInput("Found array with 0 sample(s): a table needs rows.")
-        self._learn(frame)
+        asked = {name: self._names(name, frame) for name in ("drop", "keep", "categorical")}
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        reasons = self.drop if isinstance(self.drop, Mapping) else dict.fromkeys(asked["drop"], "asked for")
+        found: list[Column | DroppedColumn] = []
+        for name in frame.columns:
+            if name in asked["drop"]:
+                found.append(DroppedColumn(name, reasons[name]))
+                continue
+            kept, category = name in asked["keep"], name in asked["categorical"]
+            found.append(learn_column(frame[name], is_kept=kept, is_category=category, seed=seed))
+        self.columns_ = [one for one in found if isinstance(one, Column)]
+        self.dropped_ = [one for one in found if isinstance(one, DroppedColumn)]
+        if not self.columns_:
+            first = "; ".join(f"{one.name}: {one.reason}" for one in self.dropped_[:5])
+            raise InvalidInput(
+                f"no column is left to learn from ({first}); keep= uses a column that was left out.", parameter="keep"
+            )
         return self
 
-    def _unfitted(self) -> Any:
+    def _unfitted(self) -> Estimator:
         """The classifier to fit on the encoded columns, at the price."""
         if hasattr(self.weighting, "fit"):
             name = type(self.weighting).__name__
@@ -192,7 +211,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         estimator = clone(self.estimator)
         return estimator if self.weighting is None else estimator.set_params(weighting=self.weighting)
 
-    def _take(self, estimator: Any, target: Any) -> None:
+    def _take(self, estimator: Estimator, target: object) -> None:
         """Have this fitted estimator answer for the encoded columns."""
         self.estimator_ = estimator
         self.target_name_ = None if target is None else str(target)
@@ -202,59 +221,21 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.pos_label_ = self.estimator_.pos_label_
         self.weighting_, self.key_equation_ = self.estimator_.weighting_, self.estimator_.key_equation_
 
-    def _learn(self, frame: DataFrame) -> None:
-        asked = {name: self._names(name, frame) for name in ("drop", "keep", "categorical")}
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        self.columns_: list[Column] = []
-        self.dropped_: list[DroppedColumn] = []
-        for name in frame.columns:
-            if name in asked["drop"]:
-                reason = self.drop[name] if isinstance(self.drop, Mapping) else "asked for"
-                self.dropped_.append(DroppedColumn(name, reason))
-                continue
-            kept, category = name in asked["keep"], name in asked["categorical"]
-            learnt = learn_column(frame[name], is_kept=kept, is_category=category, seed=seed)
-            if isinstance(learnt, DroppedColumn):
-                self.dropped_.append(learnt)
-            else:
-                self.columns_.append(learnt)
-        if not self.columns_:
-            reasons = "; ".join(f"{one.name}: {one.reason}" for one in self.dropped_[:5])
-            raise InvalidInput(
-                f"no column is left to learn from ({reasons}); keep= uses a column that was left out.", parameter="keep"
-            )
-
     def _names(self, parameter: str, frame: DataFrame) -> set[str]:
         given = getattr(self, parameter)
         if isinstance(given, str) or not isinstance(given, Iterable):
             raise InvalidParameter(f"{parameter} must be a list of column names: got {given!r}.")
         names = {str(name) for name in given}
-        unknown = sorted(names - set(frame.columns))
-        if unknown:
+        if unknown := sorted(names - set(frame.columns)):
             close = closest(unknown[0], frame.columns)
-            meant = f"; did you mean {close}?" if close else "."
-            raise InvalidParameter(
-                f"{parameter} names columns that are not there: {', '.join(unknown)}{meant}", parameter=parameter
-            )
+            message = f"{parameter} names columns that are not there: {', '.join(unknown)}"
+            raise InvalidParameter(f"{message}{f'; did you mean {close}?' if close else '.'}", parameter=parameter)
         return names
 
-    def encode(self, X: Any) -> EncodedTable:
-        """A table as the network sees it.
+    def encode(self, X: TableLike) -> EncodedTable:
+        """A table as the network sees it, with counts of cells that training rows did not prepare for.
 
-        Parameters
-        ----------
-        X : data frame, array, dict or list of dicts
-            With at least the columns of ``columns_``, in any order. A dict is one row, by names of columns.
-
-        Returns
-        -------
-        EncodedTable
-            The numbers, and counts of cells that training rows did not prepare for.
-
-        Raises
-        ------
-        InvalidInput
-            If columns are missing, by name.
+        X has at least the columns of ``columns_``, in any order; a dict is one row, by names of columns.
         """
         if not hasattr(self, "columns_"):  # scikit-learn's check takes long for a single row
             check_is_fitted(self, "columns_")
@@ -280,23 +261,10 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = np.column_stack([part.values for part in parts.values()]).astype(np.float64)
         return EncodedTable(X, **found, excess=excess, extra=extra)
 
-    def recognise(self, X: Any, y: Any = None, encoded: EncodedTable | None = None) -> Recognition | None:
-        """Determine whether rows are training rows.
+    def recognise(self, X: TableLike, y: PerRow = None, encoded: EncodedTable | None = None) -> Recognition | None:
+        """How many rows are training rows, and whether chance explains it; None for a model without a fingerprint.
 
-        Parameters
-        ----------
-        X : data frame or array
-            As `encode` takes it.
-        y : array of shape (n,), optional
-            Labels: whether training rows among them depend on the label.
-        encoded : EncodedTable, optional
-            What `encode` makes of X, if it is known already.
-
-        Returns
-        -------
-        Recognition or None
-            How many rows are, and whether that is more than chance allows where rows repeat; None for a model without
-            a fingerprint.
+        ``y`` tells whether training rows among them depend on the label; ``encoded`` is what `encode` makes of X.
         """
         fingerprint = getattr(self, "fingerprint_", None)
         if fingerprint is None:
@@ -322,23 +290,25 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "columns_")
         return [name for column in self.columns_ for name in column.encoded_names]
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: TableLike) -> Decisions:
         """Decide at the stated price."""
         return self.estimator_.predict(self.encode(X).X)
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: TableLike) -> Array:
         """Natural posterior, (n, K) in the order of ``classes_``."""
         return self.estimator_.predict_proba(self.encode(X).X)
 
-    def weighted_proba(self, X: Any) -> Array:
+    def weighted_proba(self, X: TableLike) -> Array:
         """Probabilities under the weighting, in the shape of `predict_proba`."""
         return self.estimator_.weighted_proba(self.encode(X).X)
 
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: TableLike) -> Array:
         """Weighted logit of ``classes_[1]``; a column for each class, or action, where there are more than two."""
         return self.estimator_.decision_function(self.encode(X).X)
 
-    def reasons(self, X: Any, *, background: Any = None, classes: Any = None, random_state: int = 0) -> Reasons:
+    def reasons(
+        self, X: TableLike, *, background: TableLike = None, classes: Any = None, random_state: int = 0
+    ) -> Reasons:
         """What each column adds to the natural log-odds of each row: see `CRCENClassifier.reasons`.
 
         By default rows are compared with ``background_``, typical rows made up column by column.
@@ -384,11 +354,11 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     weighting_: Price
 
-    def __init__(self, estimator: Any, weighting: Any = "balanced") -> None:
+    def __init__(self, estimator: Estimator, weighting: Any = "balanced") -> None:
         self.estimator = estimator
         self.weighting = weighting
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PricedClassifier:
+    def fit(self, X: TableLike, y: ArrayLike, sample_weight: PerRow = None) -> PricedClassifier:
         """Fit the classifier, and resolve the price with the class counts."""
         _check_priceable(self.estimator)
         labels = np.asarray(y)
@@ -421,15 +391,15 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The costs that are decided by, where the weighting is a `CostMatrix`."""
         return self.weighting_.costs
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: TableLike) -> Array:
         """The classifier's own probabilities, (n, K) in the order of ``classes_``."""
         return np.asarray(self.estimator_.predict_proba(X), dtype=np.float64)
 
-    def weighted_proba(self, X: Any) -> Array:
+    def weighted_proba(self, X: TableLike) -> Array:
         """Probabilities under the weighting, in the shape of `predict_proba`."""
         return self.weighting_.weighted(self.predict_proba(X))
 
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: TableLike) -> Array:
         """Weighted logit of ``classes_[1]``; of several classes centred logits, or minus expected costs."""
         if self.costs_ is not None:
             return -self.costs_.expected(self.predict_proba(X))
@@ -438,20 +408,20 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return np.asarray(logits - logits.mean(axis=1, keepdims=True))
         return np.asarray(logits[:, 1] - logits[:, 0])
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: TableLike) -> Decisions:
         """Decide at the price."""
         if self.costs_ is not None:
             return self.costs_.decide(self.predict_proba(X))
         known = Labels(self.classes_, getattr(self, "pos_label_", None))
         return known.decode(known.choose(self._logits(X)))
 
-    def _logits(self, X: Any) -> Array:
+    def _logits(self, X: TableLike) -> Array:
         """Weighted logits, (n, K)."""
         p = np.clip(self.predict_proba(X), 1e-300, 1.0)
         return np.asarray(np.log(p) + self.weighting_.log_weights)
 
 
-def _check_priceable(estimator: Any) -> None:
+def _check_priceable(estimator: Estimator) -> None:
     """Refuse what has no probabilities, or such as a weight has moved."""
     name = type(estimator).__name__
     if isinstance(estimator, type) or not hasattr(estimator, "fit") or not hasattr(estimator, "get_params"):

@@ -72,8 +72,8 @@ def open_database(url: str, options: ReadOptions) -> "QueryPart":
     address = _Address(url)
     if address.path and address.path != ":memory:" and not os.path.exists(address.path):
         raise DataUnavailable(f"{address.path} is not there; check the name.")
-    part = {"postgresql": _Postgres, "sqlite": _SQLite, "duckdb": _DuckDB}[address.system]
-    return part(address, options, "" if options.query else options.table or address.table)
+    parts: dict[str, Callable[..., QueryPart]] = {"postgresql": _Postgres, "sqlite": _SQLite, "duckdb": _DuckDB}
+    return parts[address.system](address, options, "" if options.query else options.table or address.table)
 
 
 def _reason(error: BaseException) -> str:

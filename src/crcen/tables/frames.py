@@ -5,15 +5,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidInput
 from crcen.tables.options import ReadOptions
-from crcen.tables.typing import DataFrame, Series
+from crcen.tables.typing import ArrowTable, DataFrame, Series, TableLike
 
 _ARRAYS = (str, bytes, np.ndarray, list, tuple, Mapping)
 
 
-def as_frame(X: Any, names: Any = None) -> DataFrame:
+def as_frame(X: TableLike, names: Sequence[str] | NDArray[np.object_] | None = None) -> DataFrame:
     """A pandas data frame with text names, whatever X is; ``names`` are those of an array's columns."""
     import pandas as pd
 
@@ -38,7 +39,7 @@ def _named(frame: DataFrame, options: ReadOptions) -> DataFrame:
     return frame if list(unique) == list(frame.columns) else frame.set_axis(list(unique), axis=1)
 
 
-def _from_library(data: Any) -> DataFrame | None:
+def _from_library(data: TableLike) -> DataFrame | None:
     """A data frame of pandas, or of another library that narwhals knows, as pandas; None for anything else."""
     import pandas as pd
 
@@ -57,7 +58,7 @@ def _from_library(data: Any) -> DataFrame | None:
     return None if frame is None else as_pandas(frame.lazy().collect("pyarrow").to_native())
 
 
-def _narwhal(data: Any) -> Any:
+def _narwhal(data: TableLike) -> Any:
     """What narwhals makes of a data frame of another library than pandas; None for anything else."""
     import pandas as pd
 
@@ -74,7 +75,7 @@ def _narwhal(data: Any) -> Any:
         raise InvalidInput(f"duplicate column name in the data frame: {', '.join(twice)}; rename one.") from error
 
 
-def spooled(data: Any) -> Any:
+def spooled(data: TableLike) -> Any:
     """A lazy frame as a temporary Parquet file, written as its library streams it; None for anything else."""
     frame = _narwhal(data)
     if frame is None or not hasattr(frame, "sink_parquet"):
@@ -84,7 +85,7 @@ def spooled(data: Any) -> Any:
     return held
 
 
-def as_pandas(table: Any) -> DataFrame:
+def as_pandas(table: ArrowTable) -> DataFrame:
     """An Arrow table as a pandas data frame, with decimals as floats."""
     import pyarrow as pa
 
@@ -95,7 +96,7 @@ def as_pandas(table: Any) -> DataFrame:
     return table.to_pandas(ignore_metadata=True, date_as_object=False)
 
 
-def native_like(frame: DataFrame, native: Any) -> Any:
+def native_like(frame: DataFrame, native: TableLike) -> TableLike:
     """A pandas data frame as one of the library, and as lazy, as another; as it is for pandas and for no data frame."""
     like = _narwhal(native)
     if like is None:
@@ -119,7 +120,7 @@ class FramePart:
     notes: list[str]
     n_rows: int | None
 
-    def __init__(self, data: Any, options: ReadOptions) -> None:
+    def __init__(self, data: TableLike, options: ReadOptions) -> None:
         found = None if isinstance(data, _ARRAYS) else _from_library(data)
         if found is None:
             raise InvalidInput(f"data must be a data frame or the place of a table: got {type(data).__name__}.")

@@ -17,7 +17,7 @@ from crcen.tables.locations import DataFile, files_of, is_url, masked
 from crcen.tables.options import ReadOptions
 from crcen.tables.parquet import parquet_parts
 from crcen.tables.text import TextPart
-from crcen.tables.typing import DataFrame, RecordBatch, Schema
+from crcen.tables.typing import DataFrame, RecordBatch, Schema, TableLike
 
 CHUNK_ROWS = 50_000
 
@@ -43,7 +43,7 @@ class Table:
     columns: tuple[str, ...]
     parts: tuple[Any, ...]
     options: ReadOptions
-    native: Any = None
+    native: TableLike = None
 
     @property
     def kind(self) -> str:
@@ -135,7 +135,7 @@ class Table:
                 f"use; start again."
             )
 
-    def like_input(self, frame: DataFrame) -> Any:
+    def like_input(self, frame: DataFrame) -> TableLike:
         """A data frame of the library that the table came from: pandas, polars, pyarrow."""
         return native_like(frame, self.native)
 
@@ -198,7 +198,7 @@ def _reason(error: Exception) -> str:
     return masked(reason)[:160].rstrip(".")
 
 
-def open_table(data: Any, read: ReadOptions | None = None, *, is_strict: bool = True) -> Table:
+def open_table(data: TableLike, read: ReadOptions | None = None, *, is_strict: bool = True) -> Table:
     """Open a table: find its columns and how it is written.
 
     Parameters
@@ -270,7 +270,7 @@ def open_table(data: Any, read: ReadOptions | None = None, *, is_strict: bool = 
     return _table(parts, options, native, name)
 
 
-def _table(parts: Sequence[Part], options: ReadOptions, native: Any = None, name: str = "") -> Table:
+def _table(parts: Sequence[Part], options: ReadOptions, native: TableLike = None, name: str = "") -> Table:
     first = parts[0]
     if len(parts) == 1:
         name = first.name if is_url(first.name) else Path(first.name).name if first.name[-1] != "/" else first.name

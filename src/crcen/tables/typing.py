@@ -8,8 +8,11 @@ from numpy.typing import NDArray
 DataFrame: TypeAlias = Any
 Series: TypeAlias = Any
 ArrowArray: TypeAlias = Any
+ArrowTable: TypeAlias = Any
 RecordBatch: TypeAlias = Any
 Schema: TypeAlias = Any
+# Whatever `as_frame` takes: a data frame of any library, an array, a dict or a list of dicts.
+TableLike: TypeAlias = Any
 
 Array: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
