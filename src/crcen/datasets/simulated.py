@@ -283,11 +283,13 @@ def _columns(rng: np.random.Generator, n: int, n_features: int) -> Floats:
 
 
 def _intercept(scores: Floats, share: float) -> float:
-    """The intercept at which the mean posterior is ``share``."""
-    from scipy.optimize import brentq
-
-    ends = -800.0 - float(scores.max()), 800.0 - float(scores.min())
-    return float(brentq(lambda start: float(_sigmoid(scores + start).mean()) - share, *ends, xtol=1e-14))
+    """The intercept at which the mean posterior is ``share``, by bisection."""
+    low, high = -800.0 - float(scores.max()), 800.0 - float(scores.min())
+    for _ in range(100):
+        middle = 0.5 * (low + high)
+        is_low = float(_sigmoid(scores + middle).mean()) < share
+        low, high = (middle, high) if is_low else (low, middle)
+    return 0.5 * (low + high)
 
 
 def _smooth(rng: np.random.Generator, n_features: int) -> Callable[[Floats], Floats]:
@@ -317,9 +319,8 @@ _FAMILIES = {"smooth": _smooth, "tree": _tree}
 
 
 def _sigmoid(logit: Floats) -> Floats:
-    from scipy.special import expit  # not needed to draw rows of the two simulations
-
-    return np.asarray(expit(logit))
+    small = np.exp(-np.abs(logit))
+    return np.where(logit >= 0, 1.0, small) / (1.0 + small)
 
 
 def _rows(X: ArrayLike, n_features: int, name: str) -> Floats:
