@@ -22,7 +22,7 @@ from sklearn.model_selection import StratifiedKFold
 
 import crcen
 from crcen.training.engine import train as train_jobs
-from crcen.training.jobs import RowSets, TrainingJob
+from crcen.training.jobs import TrainingJob
 
 HIDDEN = (8, 16, 32, 64)
 SHALLOW = tuple((h,) for h in HIDDEN)
@@ -49,7 +49,7 @@ def jobs_for(folds: list, lam: float, shapes: tuple) -> list[TrainingJob]:
     return [
         TrainingJob(
             (1 - lam, lam),
-            rows=RowSets(pool=train),
+            rows=train,
             hidden=hidden,
             l2=l2,
             max_epochs=EPOCHS,

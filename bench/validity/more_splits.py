@@ -18,7 +18,7 @@ from crcen.datasets.dataset import Dataset
 from crcen.paper.reproduce import read_settings
 from crcen.paper.tables import published
 from crcen.training.engine import train as train_jobs
-from crcen.training.jobs import RowSets, TrainingJob
+from crcen.training.jobs import TrainingJob
 
 
 def scores_of(data: Dataset, splits: list, setting: tuple[int, float], epochs: int) -> np.ndarray:
@@ -27,11 +27,7 @@ def scores_of(data: Dataset, splits: list, setting: tuple[int, float], epochs: i
     for train, _ in splits:
         n_pos = int(data.y[train].sum())
         lam = crcen.resolve("balanced", n_pos, len(train) - n_pos).lam
-        jobs.append(
-            TrainingJob(
-                (1 - lam, lam), rows=RowSets(pool=train), hidden=(setting[0],), l2=setting[1], max_epochs=epochs
-            )
-        )
+        jobs.append(TrainingJob((1 - lam, lam), rows=train, hidden=(setting[0],), l2=setting[1], max_epochs=epochs))
     results = train_jobs(data.X, data.y, jobs)
     rows = []
     for result, (_, test) in zip(results, splits, strict=True):

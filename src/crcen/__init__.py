@@ -173,7 +173,7 @@ _SUBMODULE_NAMES = {
     "crcen.theory.residual_test": "TrainingError",
     "crcen.training.engine": "train",
     "crcen.training.engines": "find_engine",
-    "crcen.training.jobs": "RowSets Status TrainingJob TrainingResult TrainingState",
+    "crcen.training.jobs": "Status TrainingJob TrainingResult TrainingState",
     "crcen.training.network": "Network",
 }
 # Removed names, with what to use instead.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from crcen.models.clock import Clock, OutOfTime, TimedTraining
-from crcen.training.jobs import RowSets, TrainingJob
+from crcen.training.jobs import TrainingJob
 
 
 class Engine:
@@ -24,7 +24,7 @@ class Engine:
 
 
 def job(n_rows, epochs, stop=None):
-    return TrainingJob((0.5, 0.5), rows=RowSets(pool=np.arange(n_rows)), max_epochs=epochs, stop_epoch=stop)
+    return TrainingJob((0.5, 0.5), rows=np.arange(n_rows), max_epochs=epochs, stop_epoch=stop)
 
 
 def test_a_clock_counts_down_and_is_shared():

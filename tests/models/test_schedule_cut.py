@@ -10,7 +10,7 @@ from crcen import CRCENClassifier, Schedule
 from crcen.models.fitting import base_seed, member_seed
 from crcen.models.probability import probability_folds
 from crcen.training.engine import Trainer, train
-from crcen.training.jobs import RowSets, TrainingJob
+from crcen.training.jobs import TrainingJob
 from grouped_settings import grouped
 
 SMALL = {"hidden": (8,), "l2": 1e-4, "n_members": 2, "random_state": 3, "device": "cpu"}
@@ -31,7 +31,7 @@ def test_the_schedule_ends_where_held_out_rows_are_predicted_best():
         TrainingJob.by(
             replace(fitted.recipe_, balance=False),
             class_weights=(0.5, 0.5),
-            rows=RowSets.fold(own),
+            rows=own,
             stop_epoch=epoch,
             seed=member_seed(seed, k),
             shuffle_seed=seed,
@@ -87,7 +87,7 @@ def test_cut_networks_predict_new_rows_better():
 def test_steps_on_all_rows_grow_as_rows_do_unless_they_are_few(n, schedule):
     X, y = noisy_rows(n=n)
     fitted = CRCENClassifier(None, **SMALL).fit(X, y)
-    own = {"class_weights": (0.5, 0.5), "rows": RowSets(), "stop_epoch": fitted.n_iter_, "shuffle_seed": base_seed(3)}
+    own = {"class_weights": (0.5, 0.5), "stop_epoch": fitted.n_iter_, "shuffle_seed": base_seed(3)}
     jobs = [TrainingJob.by(fitted.recipe_, seed=member_seed(base_seed(3), k), **own) for k in range(2)]
     off = {}
     for epochs in (schedule, 25):

@@ -12,7 +12,7 @@ from crcen.paper.methods import METHODS, Tuning
 from crcen.paper.protocol import _model_score, _score, _search, _training_rows, candidates, params_of, select, splits
 from crcen.paper.table3 import _evaluate
 from crcen.training import engine
-from crcen.training.jobs import RowSets, TrainingJob
+from crcen.training.jobs import TrainingJob
 
 SAMPLERS = ["smote", "adasyn"]
 REAL_TRAIN = engine.train
@@ -116,7 +116,7 @@ def check_scaling(monkeypatch, name, data, folds, protocol, train):
     assert len(seen) == 4 * len(folds)
     for position, (X, job, network) in enumerate(seen):
         own = data.X[folds[position % len(folds)][0]]
-        rows = X[job.rows.pool]  # with SMOTE those of the fold and those made from them
+        rows = X[job.rows]  # with SMOTE those of the fold and those made from them
         np.testing.assert_allclose(rows[: len(own)], own, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(network.encoding.mean, rows.mean(axis=0), rtol=1e-9)
         np.testing.assert_allclose(network.encoding.scale, rows.std(axis=0), rtol=1e-9)
@@ -168,7 +168,7 @@ def test_grid_point_scores_as_a_network_trained_alone(data, folds, protocol, own
     found = _search("crcen", data.X, data.y, protocol | own | {"scoring": "g_mean"})
     for i, (train, held_out) in enumerate(folds):
         lam = float((data.y[train] == 0).mean())
-        job = TrainingJob((1 - lam, lam), rows=RowSets(pool=train), hidden=(4,), l2=0.1, max_epochs=2, **own)
+        job = TrainingJob((1 - lam, lam), rows=train, hidden=(4,), l2=0.1, max_epochs=2, **own)
         network = engine.train(data.X, data.y, [job])[0].network
         alone = crcen.g_mean(data.y[held_out], network.logits(data.X[held_out]) > 0)
         assert found["grid"][3]["folds"][i] == pytest.approx(alone, abs=0.02)

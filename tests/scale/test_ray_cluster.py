@@ -15,7 +15,7 @@ import crcen
 from crcen.paper.reproduce import reproduce
 from crcen.training.engine import train
 from crcen.training.engines import find_engine
-from crcen.training.jobs import RowSets, TrainingJob
+from crcen.training.jobs import TrainingJob
 from grouped_settings import grouped
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
@@ -216,7 +216,7 @@ def jobs_and_rows():
     y = X[:, 0] + rng.normal(size=200) > 0.8
     folds = [np.flatnonzero(np.arange(200) % 3 != fold) for fold in range(3)]
     jobs = [
-        TrainingJob((1 - lam, lam), rows=RowSets(pool=fold), l2=l2, hidden=(4,), max_epochs=2, seed=1)
+        TrainingJob((1 - lam, lam), rows=fold, l2=l2, hidden=(4,), max_epochs=2, seed=1)
         for lam in (0.5, 0.9)
         for l2 in (1e-4, 1e-3, 1e-2, 1e-1)
         for fold in folds

@@ -4,7 +4,7 @@ from training_reference import assert_same_result, binary_job, flat, plain_logit
 
 from crcen.exceptions import InvalidInput
 from crcen.training.engine import train
-from crcen.training.jobs import RowSets, Status
+from crcen.training.jobs import Status
 
 PATIENCE = 10
 
@@ -20,7 +20,7 @@ def noisy(n=120, seed=0):
 
 X, Y = noisy()
 ROWS, VAL = np.arange(0, 60), np.arange(60, 120)
-WATCHED = {"rows": RowSets(own=ROWS, watched=VAL), "max_epochs": 60, "batch_size": 16, "balance": False}
+WATCHED = {"rows": ROWS, "watched": VAL, "max_epochs": 60, "batch_size": 16, "balance": False}
 JOBS = [
     binary_job(0.5, hidden=(32,), learning_rate=0.05, l2=0.0, **WATCHED),
     binary_job(0.5, hidden=(32,), learning_rate=0.05, l2=0.0, seed=3, **WATCHED),
@@ -77,10 +77,7 @@ def test_validation_loss_is_weighted_by_class_and_sample():
 
 def test_each_fold_watches_its_own_rows():
     val_sets = [np.arange(60, 80), np.arange(80, 115), np.arange(60, 120)]
-    jobs = [
-        binary_job(0.7, hidden=(8,), **(WATCHED | {"max_epochs": 6, "rows": RowSets(own=ROWS, watched=rows)}))
-        for rows in val_sets
-    ]
+    jobs = [binary_job(0.7, hidden=(8,), **(WATCHED | {"max_epochs": 6, "watched": rows})) for rows in val_sets]
     for rows, result in zip(val_sets, train(X, Y, jobs, device="cpu"), strict=True):
         assert val_loss(result.network, 0.7, rows=rows) == pytest.approx(result.val_loss_curve.min(), rel=1e-5)
 
@@ -105,8 +102,8 @@ def test_watched_and_unwatched_networks_do_not_mix():
         "max_epochs": 20,
         "batch_size": 16,
     }
-    watched = binary_job(0.5, rows=RowSets(own=ROWS, watched=VAL), **common)
-    plain = binary_job(0.5, rows=RowSets(own=ROWS), **common)
+    watched = binary_job(0.5, rows=ROWS, watched=VAL, **common)
+    plain = binary_job(0.5, rows=ROWS, **common)
     together = train(X, Y, [watched, plain], device="cpu")
     assert together[1].val_loss_curve.size == 0
     assert np.abs(flat(together[0].network) - flat(together[1].network)).max() > 1e-3

@@ -8,7 +8,6 @@ from training_reference import binary_job
 
 from crcen.training.encoding import column_layout, fit_encoding
 from crcen.training.engine import train
-from crcen.training.jobs import RowSets
 
 
 def mixed_columns(n=300, seed=0):
@@ -100,7 +99,7 @@ def test_tree_edges_are_those_of_a_small_decision_tree():
 def test_a_fold_without_some_values_has_empty_bins_and_trains():
     X, y = mixed_columns()
     X[:150, 2] = 0.0
-    job = binary_job(0.5, hidden=(4,), rows=RowSets(pool=np.arange(150)), encoding="piecewise", bins=3, max_epochs=2)
+    job = binary_job(0.5, hidden=(4,), rows=np.arange(150), encoding="piecewise", bins=3, max_epochs=2)
     network = train(X, y, [job], device="cpu")[0].network
     empty = np.flatnonzero(network.encoding.columns == 2)[1:]
     assert (network.encoding(X)[:, empty] == 0).all()

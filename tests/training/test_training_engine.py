@@ -15,7 +15,7 @@ from training_reference import (
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.training.engine import train
-from crcen.training.jobs import RowSets, Status
+from crcen.training.jobs import Status
 
 X, Y = problem(n=80)
 FAST = {"max_epochs": 4, "hidden": (4,), "batch_size": 20}
@@ -26,13 +26,13 @@ FAST = {"max_epochs": 4, "hidden": (4,), "batch_size": 20}
 
 @pytest.mark.parametrize("solver", ["adam", "lbfgs"])
 @pytest.mark.parametrize(
-    "rows", [{"own": np.flatnonzero(Y == 1)}, {"own": np.flatnonzero(Y == 0)}, {"pool": np.flatnonzero(Y == 1)},
-             {"own": np.empty(0, dtype=np.int64)}],
-    ids=["positive rows", "negative rows", "positive pool", "no rows"],
-)  # fmt: skip
+    "rows",
+    [np.flatnonzero(Y == 1), np.flatnonzero(Y == 0), np.empty(0, dtype=np.int64)],
+    ids=["positive rows", "negative rows", "no rows"],
+)
 def test_a_job_with_rows_of_one_class_is_refused(rows, solver):
     with pytest.raises(InvalidInput, match="every class"):
-        train(X, Y, [binary_job(0.5, solver=solver, rows=RowSets(**rows))], device="cpu")
+        train(X, Y, [binary_job(0.5, solver=solver, rows=rows)], device="cpu")
 
 
 @pytest.mark.parametrize("rows", [None, np.arange(40)], ids=["all rows", "a fold"])
@@ -42,7 +42,7 @@ def test_a_class_without_weight_in_a_jobs_rows_is_refused(label, rows):
     own[rows if rows is not None else slice(None)] = True
     s = np.where(own & (label == Y), 0.0, 1.0)
     with pytest.raises(InvalidInput, match="every class"):
-        train(X, Y, [binary_job(0.5, rows=RowSets(own=rows))], sample_weight=s, device="cpu")
+        train(X, Y, [binary_job(0.5, rows=rows)], sample_weight=s, device="cpu")
 
 
 # -- status ------------------------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def test_a_line_search_that_fails_is_not_convergence(size):
         assert result.loss_curve[-1] < optimum.loss_curve[-1] + 1e-3
 
 
-WATCHED = {"rows": RowSets(own=np.arange(60), watched=np.arange(60, 80))}
+WATCHED = {"rows": np.arange(60), "watched": np.arange(60, 80)}
 FULL_BATCH = {"activation": "tanh", "solver": "lbfgs"}
 
 
@@ -129,7 +129,7 @@ def test_unstandardised_overflow_is_divergence_and_never_silent():
 def test_progress_rises_to_one(is_tight):
     jobs = [binary_job(0.5, **FAST), binary_job(0.9, **FAST), binary_job(0.5, solver="lbfgs", **FAST)]
     jobs += [
-        binary_job(0.5, rows=RowSets(watched=np.arange(20)), **FAST),
+        binary_job(0.5, watched=np.arange(20), **FAST),
         binary_job(0.5, hidden=(), solver="lbfgs", max_epochs=99),
     ]
     shares = []

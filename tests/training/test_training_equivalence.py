@@ -22,7 +22,7 @@ from training_reference import (
 
 from crcen.theory.price import resolve
 from crcen.training.engine import train
-from crcen.training.jobs import RowSets, Status
+from crcen.training.jobs import Status
 from crcen.training.solvers import BETAS
 
 X, Y = problem(n=96, n_features=3)
@@ -38,12 +38,12 @@ AXES = {
     "l2": [{"l2": l2} for l2 in (0.0, 1e-3, 0.1)],
     "hidden": [{"hidden": hidden} for hidden in ((4,), (7,), (3, 2), (2, 2, 2), ())],
     "seed": [{"seed": seed} for seed in range(4)],
-    "own": [{"rows": RowSets(own=rows)} for rows in folds(96)],
-    "pool": [{"rows": RowSets(pool=np.setdiff1d(np.arange(96), np.arange(drop)))} for drop in (0, 1, 3, 4)],
+    "folds": [{"rows": rows} for rows in folds(96)],
+    "rows": [{"rows": np.setdiff1d(np.arange(96), np.arange(drop))} for drop in (0, 1, 3, 4)],
     "shuffle_seed": [{"shuffle_seed": seed} for seed in range(3)],
-    "watched": [{"rows": RowSets(own=rows, watched=np.setdiff1d(np.arange(96), rows))} for rows in folds(96)],
+    "watched": [{"rows": rows, "watched": np.setdiff1d(np.arange(96), rows)} for rows in folds(96)],
     "all": [
-        {"lam": lam, "l2": l2, "hidden": hidden, "seed": seed, "rows": RowSets(own=rows)}
+        {"lam": lam, "l2": l2, "hidden": hidden, "seed": seed, "rows": rows}
         for (lam, l2, hidden), (seed, rows) in itertools.product(
             [(0.1, 1e-3, (3,)), (0.8, 1e-2, (5,))], list(enumerate(folds(96)))[:2]
         )
@@ -77,7 +77,7 @@ def test_stacked_equals_alone_in_any_order(axis, solver, weighted):
 
 def test_networks_that_converge_early_wait_for_nobody():
     jobs = [
-        binary_job(lam, l2=l2, hidden=(), solver="lbfgs", rows=RowSets(own=rows), max_epochs=300)
+        binary_job(lam, l2=l2, hidden=(), solver="lbfgs", rows=rows, max_epochs=300)
         for lam, l2 in ((0.5, 10.0), (0.5, 0.1), (0.9, 1e-3), (0.999, 0.0))
         for rows in (None, folds(96)[0])
     ]

@@ -11,7 +11,7 @@ from training_reference import (
 )
 
 from crcen.training.engine import train
-from crcen.training.jobs import RowSets, Status
+from crcen.training.jobs import Status
 
 LAMS = (0.01, 0.1, 0.5, 0.9, 0.99, 0.999)
 DATA = {"overlapping": problem(n=80), "separable": separable(n=60)}
@@ -22,24 +22,9 @@ def test_residual_with_sample_weights_on_training_and_validation_rows(solver):
     X, y = DATA["overlapping"]
     s = np.random.default_rng(0).exponential(size=len(y))
     rows, val_rows = np.flatnonzero(np.arange(80) % 4), np.flatnonzero(np.arange(80) % 4 == 0)
-    jobs = [binary_job(lam, rows=RowSets(own=rows, watched=val_rows), solver=solver, max_epochs=12) for lam in LAMS]
+    jobs = [binary_job(lam, rows=rows, watched=val_rows, solver=solver, max_epochs=12) for lam in LAMS]
     for job, result in zip(jobs, train(X, y, jobs, sample_weight=s, device="cpu"), strict=True):
         assert plain_residual(y, result.network.logits(X), row_weights(y, job.class_weights[1], s)) <= 1e-12
-
-
-def test_balance_rows_are_what_is_balanced():
-    X, y = DATA["overlapping"]
-    rows, chosen = np.arange(0, 50), np.arange(30, 80)
-    jobs = [binary_job(lam, rows=RowSets(own=rows, balanced=chosen), max_epochs=5) for lam in LAMS]
-    jobs += [binary_job(lam, rows=RowSets(own=rows), max_epochs=5) for lam in LAMS]
-    results = train(X, y, jobs, device="cpu")
-    for job, chose, own in zip(jobs, results[:6], results[6:], strict=False):
-        for result, balanced, other in ((chose, chosen, rows), (own, rows, chosen)):
-            logits = result.network.logits(X)
-            assert (
-                plain_residual(y[balanced], logits[balanced], row_weights(y, job.class_weights[1])[balanced]) <= 1e-12
-            )
-            assert plain_residual(y[other], logits[other], row_weights(y, job.class_weights[1])[other]) > 1e-9
 
 
 def test_saturated_float32_networks_are_balanced():
@@ -55,13 +40,3 @@ def test_saturated_float32_networks_are_balanced():
     assert max(np.abs(result.network.logits(X)).max() for result in results) > 40
     for job, result in zip(jobs, results, strict=True):
         assert plain_residual(y, result.network.logits(X), row_weights(y, job.class_weights[1])) <= 1e-12
-
-
-def test_balance_rows_of_one_class_leave_the_network_and_say_so():
-    X, y = DATA["overlapping"]
-    result = train(X, y, [binary_job(0.5, rows=RowSets(balanced=np.flatnonzero(y == 1)), max_epochs=3)], device="cpu")[
-        0
-    ]
-    assert np.isnan(result.residual)
-    assert result.shift == 0.0
-    assert np.isfinite(result.network.logits(X)).all()

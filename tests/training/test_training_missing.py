@@ -9,7 +9,6 @@ from training_reference import assert_same_result, binary_job
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.training.encoding import ENCODINGS, column_layout, fit_encoding, incomplete_columns
 from crcen.training.engine import train
-from crcen.training.jobs import RowSets
 
 N = 300
 
@@ -126,10 +125,10 @@ def test_inputs_as_they_are_have_zeros_and_plain_indicators():
 def test_a_stack_of_folds_encodes_each_by_its_own_rows_and_equals_them_alone(kind, solver):
     folds = [np.flatnonzero(np.arange(N) % 3 != fold) for fold in range(3)]
     how = {"encoding": kind, "bins": 4, "missing": "indicator", "solver": solver, "max_epochs": 3}
-    jobs = [binary_job(0.8, hidden=(5,), seed=3, rows=RowSets(pool=rows), **how) for rows in folds]
+    jobs = [binary_job(0.8, hidden=(5,), seed=3, rows=rows, **how) for rows in folds]
     for job, result in zip(jobs, train(X, Y, jobs, device="cpu"), strict=True):
         assert_same_result(train(X, Y, [job], device="cpu")[0], result, rtol=1e-4, atol=1e-5)
-        rows, columns, indicators = job.rows.pool, column_layout(X, kind, 4), incomplete_columns(X)
+        rows, columns, indicators = job.rows, column_layout(X, kind, 4), incomplete_columns(X)
         expected = fitted(kind, X[rows], Y[rows], None, columns, indicators=indicators)
         np.testing.assert_array_equal(result.network.encoding(X), expected(X))
         assert result.residual < 1e-14
@@ -138,7 +137,7 @@ def test_a_stack_of_folds_encodes_each_by_its_own_rows_and_equals_them_alone(kin
 @pytest.mark.parametrize("kind", ENCODINGS)
 def test_values_and_labels_of_other_rows_do_not_reach_a_fold(kind):
     how = {"encoding": kind, "missing": "indicator", "max_epochs": 2}
-    job = binary_job(0.5, hidden=(4,), rows=RowSets(pool=np.arange(200)), **how)
+    job = binary_job(0.5, hidden=(4,), rows=np.arange(200), **how)
     before = train(X, Y, [job], device="cpu")[0].network
     other, labels = X.copy(), Y.copy()
     other[200:, [1, 4]] *= -3.0  # as many different values, and no other column lacks cells

@@ -45,13 +45,12 @@ def test_logits_and_gradients_are_those_of_the_product(kind, columns, has_gaps, 
     encodings = fitted(kind, X, y, [np.arange(200), np.arange(100, N_ROWS)])
     # Batches of all rows: those an encoding was not fitted on may lie between two knots, of steps too.
     pools = [np.arange(N_ROWS), np.arange(N_ROWS)[::-1].copy()]
-    feed = RowFeed(data, pools, [np.ones(N_ROWS)] * 2, encodings, torch.float32, looks_up=True)
+    feed = RowFeed(data, pools, encodings, torch.float32)
     index = feed.epoch_index([0, 1], 0, 128)
     rows, ramps = feed.epoch_rows(index), feed.ramps(index)
     assert ramps.n_ramps > 0
-    stack = Stack(
-        2, encodings[0].size, [(3,), (4, 2)], "relu", "cross_entropy", torch.float32, data.device, scaled=scaled
-    )
+    network = (4, 2), "relu", "cross_entropy", torch.float32, data.device
+    stack = Stack(2, 2, encodings[0].size, *network, scaled=scaled)
     stack.initialise(torch.arange(4).view(2, 2), torch.zeros(2, 2))
     for batch in range(index.rows.shape[1]):
         fill_batch(rows, batch)
@@ -97,6 +96,6 @@ def test_other_encodings_are_products(how):
     X, y = table(rng, has_gaps=False, columns="plain"), rng.random(N_ROWS) < 0.4
     (encoding,) = fitted(how, X, y, [np.arange(N_ROWS)])
     data = TrainingData(X, y.astype(int), np.ones(N_ROWS), 2, torch.device("cpu"))
-    feed = RowFeed(data, [np.arange(N_ROWS)], [np.ones(N_ROWS)], [encoding], torch.float32, looks_up=True)
+    feed = RowFeed(data, [np.arange(N_ROWS)], [encoding], torch.float32)
     assert not has_ramps(encoding)
     assert feed.ramps(feed.epoch_index([0], 0, 64)) is NO_RAMPS

@@ -7,7 +7,7 @@ import pytest
 from training_reference import binary_job
 
 from crcen import InvalidParameter
-from crcen.training.jobs import RowSets, TrainingJob
+from crcen.training.jobs import TrainingJob
 from crcen.training.recipe import Inputs, Recipe, Schedule
 
 WRONG = [
@@ -90,9 +90,9 @@ def test_scales_need_mini_batches():
 
 def test_a_job_carries_a_settled_recipe():
     recipe = Recipe(hidden=(3,), l2=0.5).settled(100)
-    job = TrainingJob.by(recipe, (0.3, 0.7), rows=RowSets(pool=np.arange(5)))
+    job = TrainingJob.by(recipe, (0.3, 0.7), rows=np.arange(5))
     assert job.settings() == recipe.settings()
-    assert job != TrainingJob.by(recipe, (0.3, 0.7), rows=RowSets(pool=np.arange(5)))  # a job is itself alone
+    assert job != TrainingJob.by(recipe, (0.3, 0.7), rows=np.arange(5))  # a job is itself alone
     with pytest.raises(InvalidParameter, match="settled first"):
         TrainingJob.by(Recipe(), (0.3, 0.7))
 

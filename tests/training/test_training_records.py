@@ -8,15 +8,13 @@ import pytest
 from training_reference import binary_job, flat, plain_logits, problem
 
 from crcen.training.engine import train
-from crcen.training.jobs import RowSets, Status
+from crcen.training.jobs import Status
 
 X, Y = problem(n=140, n_features=4)
 ROWS, VAL = np.arange(0, 90), np.arange(90, 140)
 EPOCHS = 7
-JOB = binary_job(
-    0.7, rows=RowSets(own=ROWS), hidden=(6,), l2=1e-3, max_epochs=EPOCHS, batch_size=32, learning_rate=0.05
-)
-RECORDED = replace(JOB, rows=replace(JOB.rows, watched=VAL), record_every=1)
+JOB = binary_job(0.7, rows=ROWS, hidden=(6,), l2=1e-3, max_epochs=EPOCHS, batch_size=32, learning_rate=0.05)
+RECORDED = replace(JOB, watched=VAL, record_every=1)
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}  # float32 on the way
 
 
@@ -109,13 +107,13 @@ class TestRecords:
                 jobs.append(
                     replace(
                         RECORDED, hidden=hidden, max_epochs=2,
-                        rows=RowSets(own=np.setdiff1d(np.arange(n), test), watched=test),
+                        rows=np.setdiff1d(np.arange(n), test), watched=test,
                         batch_size=2048, balance=False,
                     )
                 )  # fmt: skip
         for job, result in zip(jobs, train(big, label, jobs, device="cpu"), strict=True):
-            assert result.val_logits.shape == (2, len(job.rows.watched))
-            expected = plain_logits(result.network, big[job.rows.watched])
+            assert result.val_logits.shape == (2, len(job.watched))
+            expected = plain_logits(result.network, big[job.watched])
             np.testing.assert_allclose(result.val_logits[-1], expected, **CLOSE)
 
     @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from training_reference import binary_job
 
 from crcen.training import engine, solvers
 from crcen.training.engine import train
-from crcen.training.jobs import RowSets
 from crcen.training.recipe import Recipe
 from crcen.training.stream import Batch, StreamShape, StreamTrainer
 from crcen.training.threads import _container_cores, reproducible_arithmetic, usable_cores
@@ -96,7 +95,7 @@ def test_encodings_fitted_side_by_side_are_those_fitted_in_turn(monkeypatch):
     X[:, 1] *= 1e-310  # denormal, which is zero in threads that train
     pools = [np.arange(120) % 3 != fold for fold in range(3)]
     jobs = [
-        binary_job(0.5, hidden=(3,), encoding=encoding, max_epochs=2, rows=RowSets.fold(np.flatnonzero(pool)))
+        binary_job(0.5, hidden=(3,), encoding=encoding, max_epochs=2, rows=np.flatnonzero(pool))
         for encoding in ("standard", "steps", "piecewise")
         for pool in pools
     ]

@@ -8,7 +8,7 @@ from training_reference import binary_job, flat, initial_parameters, problem
 
 from crcen.training.encoding import ENCODINGS
 from crcen.training.engine import Trainer, train
-from crcen.training.jobs import RowSets, Status, TrainingState
+from crcen.training.jobs import Status, TrainingState
 from crcen.training.solvers import BETAS
 
 X, Y = problem(n=130, n_features=3)
@@ -56,12 +56,8 @@ STACKS = {
         for lam in (0.2, 0.9)
         for seed in (0, 1)
     ],
-    "uneven folds": [
-        replace(JOB, rows=RowSets(pool=fold), hidden=hidden) for fold in FOLDS[:2] for hidden in ((4,), (6,))
-    ],
-    "rows of a pool": [
-        replace(JOB, rows=RowSets(own=fold), hidden=hidden) for fold in FOLDS for hidden in ((4,), (3, 2))
-    ],
+    "uneven folds": [replace(JOB, rows=fold, hidden=hidden) for fold in FOLDS[:2] for hidden in ((4,), (6,))],
+    "rows of a pool": [replace(JOB, rows=fold, hidden=hidden) for fold in FOLDS for hidden in ((4,), (3, 2))],
     "column scales": [
         replace(JOB, column_scales=True, hidden=hidden, encoding="steps") for hidden in ((7,), (3,), (4, 4))
     ],
@@ -85,9 +81,7 @@ class TestGoesOn:
     @pytest.mark.parametrize("standardize", [True, False])
     @pytest.mark.parametrize("encoding", sorted(ENCODINGS))
     def test_every_encoding(self, encoding, standardize):
-        jobs = [
-            replace(JOB, rows=RowSets(pool=fold), encoding=encoding, bins=5, standardize=standardize) for fold in FOLDS
-        ]
+        jobs = [replace(JOB, rows=fold, encoding=encoding, bins=5, standardize=standardize) for fold in FOLDS]
         for result, whole in zip(gone_on(jobs, 3)[-1], train(X, Y, jobs, device="cpu"), strict=True):
             assert_bitwise(result, whole)
 
@@ -112,7 +106,8 @@ class TestRecords:
         jobs = [
             replace(
                 JOB,
-                rows=RowSets(pool=fold, watched=np.setdiff1d(np.arange(130), fold)),
+                rows=fold,
+                watched=np.setdiff1d(np.arange(130), fold),
                 record_every=every,
                 hidden=hidden,
             )

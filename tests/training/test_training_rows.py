@@ -13,14 +13,13 @@ def feed_of(pools, weights=None, n=40, standardize=False, means=None, scales=Non
     """A feed whose only column is the row's own number, so that every batch says which rows it holds."""
     X = np.arange(n, dtype=float)[:, None]
     y = (np.arange(n) % 4 == 0).astype(int)
-    data = TrainingData(X, y, np.ones(n), 2, CPU)
-    weights = [np.ones(len(pool)) for pool in pools] if weights is None else weights
+    data = TrainingData(X, y, np.ones(n) if weights is None else weights, 2, CPU)
     limit = np.full(1, INPUT_LIMIT)
     ends = (-limit, limit) if standardize else (None, None)
     encodings = [raw(1)] * len(pools)
     if means is not None:
         encodings = [InputEncoding(mean, scale, None, *ends) for mean, scale in zip(means, scales, strict=True)]
-    return RowFeed(data, pools, weights, encodings, torch.float64), y
+    return RowFeed(data, pools, encodings, torch.float64), y
 
 
 def collect(batches):
@@ -56,7 +55,7 @@ def test_pools_of_other_sizes_are_padded_without_weight():
         rows = np.concatenate([b[group][0][b[group][2] > 0] for b in batches])
         assert sorted(rows) == sorted(pool)
         assert sum(b[group][2].sum() for b in batches) == len(pool)
-    in_order = collect(feed.in_order(16))
+    in_order = collect(feed.batches(feed.index_in_order(16)))
     for group, pool in enumerate(pools):
         rows = np.concatenate([b[group][0][b[group][2] > 0] for b in in_order])
         np.testing.assert_array_equal(rows, pool)
@@ -67,7 +66,7 @@ def test_an_order_holds_every_row_once_and_spreads_classes(n_classes):
     rng = np.random.default_rng(2)
     data = TrainingData(rng.normal(size=(400, 1)), rng.integers(0, n_classes, 400), np.ones(400), n_classes, CPU)
     pool = np.flatnonzero(rng.random(400) < 0.8)
-    feed = RowFeed(data, [pool], [np.ones(len(pool))], [raw(1)], torch.float32)
+    feed = RowFeed(data, [pool], [raw(1)], torch.float32)
     orders = [feed._spread_order(pool, 7, epoch) for epoch in (0, 1, 0)]
     for order in orders:
         np.testing.assert_array_equal(np.sort(order), np.arange(len(pool)))
@@ -97,13 +96,13 @@ def test_order_depends_on_seed_and_epoch_only():
     assert (base != order(alone, [5], 2, 0)).any()
 
 
-def test_groups_of_one_pool_keep_their_own_weights_and_encoding():
+def test_groups_of_one_pool_keep_their_own_encoding():
     pool = np.arange(40)
-    weights = [np.where(pool < 20, 1.0, 0.0), np.where(pool < 20, 0.0, 2.0)]
+    weights = np.where(pool < 20, 1.0, 2.0)
     means, scales = np.array([[3.0], [-1.0]]), np.array([[2.0], [5.0]])
     for standardize in (False, True):
         feed, _ = feed_of([pool, pool], weights, standardize=standardize, means=means, scales=scales)
-        for batches in (feed.batches(feed.epoch_index([0, 0], 0, 8)), feed.in_order(16)):
+        for batches in (feed.batches(feed.epoch_index([0, 0], 0, 8)), feed.batches(feed.index_in_order(16))):
             totals = np.zeros(2)
             for batch in collect(batches):
                 for group in range(2):
@@ -111,9 +110,9 @@ def test_groups_of_one_pool_keep_their_own_weights_and_encoding():
                     rows = z * scales[group] + means[group]
                     np.testing.assert_allclose(rows, np.round(rows), atol=1e-9)
                     filled = w > 0  # padding is a row of the pool without weight
-                    np.testing.assert_array_equal(w[filled], weights[group][np.round(rows[filled]).astype(int)])
+                    np.testing.assert_array_equal(w[filled], weights[np.round(rows[filled]).astype(int)])
                     totals[group] += w.sum()
-            np.testing.assert_allclose(totals, [20.0, 40.0])
+            np.testing.assert_allclose(totals, 60.0)
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, 0.1, -1e30, 1e200, 1e-200, 1e-308])

@@ -14,7 +14,7 @@ from training_reference import ACTIVATION_NAMES, flat, problem
 
 from crcen.training import solvers
 from crcen.training.engine import train
-from crcen.training.jobs import RowSets, Status, TrainingJob
+from crcen.training.jobs import Status, TrainingJob
 from crcen.training.solvers import AdamState, CapturedGraph, adam_epoch, adam_factors, take_captured_step, take_step
 
 X, Y = problem(n=130, n_features=3)
@@ -56,7 +56,8 @@ def results(n_classes=2, watched=None, **settings):
         TrainingJob(
             np.linspace(0.3, 0.7, n_classes),
             hidden=hidden,
-            rows=RowSets(pool=np.flatnonzero(fold), watched=watched),
+            rows=np.flatnonzero(fold),
+            watched=watched,
             **common,
         )
         for hidden in SHAPES

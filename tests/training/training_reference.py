@@ -34,10 +34,10 @@ TORCH_ACTIVATIONS = {
 
 def networks_of(stack, flat):
     """(group, model, weights, biases) of every network in a flat vector of a stack."""
-    for models, (weights, biases) in zip(stack.models, stack.arrays(flat), strict=True):
-        for group in range(stack.n_groups):
-            for k in range(models.stop - models.start):
-                yield group, models.start + k, [w[group, k] for w in weights], [b[group, k] for b in biases]
+    weights, biases = stack.arrays(flat)
+    for group in range(stack.n_groups):
+        for model in range(stack.n_models):
+            yield group, model, [w[group, model] for w in weights], [b[group, model] for b in biases]
 
 
 def splitmix_uniform(seed, count):

@@ -26,7 +26,7 @@ from crcen.theory.labels import Labels
 from crcen.theory.price import CostRatio, Price, WeightingLike
 from crcen.theory.rows import Array, Bools, Estimator, Index
 from crcen.training.engines import grouped
-from crcen.training.jobs import RowSets, Status, TrainingJob, TrainingResult
+from crcen.training.jobs import Status, TrainingJob, TrainingResult
 from crcen.training.network import Network
 from crcen.training.recipe import ONE_AGAINST_ALL, Recipe
 
@@ -116,14 +116,17 @@ def has_many_rows(n_rows: int) -> bool:
     return n_rows >= _MANY_ROWS
 
 
-def training_job(recipe: Recipe, price: Price, seed: int, member: int, rows: RowSets | None = None) -> TrainingJob:
+def training_job(
+    recipe: Recipe, price: Price, seed: int, member: int, rows: Index | None = None, watched: Index | None = None
+) -> TrainingJob:
     """The job of a member by a settled recipe: one output for a binary problem, else one for each class."""
     is_binary = price.positive is not None
     return TrainingJob.by(
         recipe,
         (price.threshold, price.lam) if is_binary else price.weights,
         outputs=None if is_binary else price.n_classes,
-        rows=RowSets() if rows is None else rows,
+        rows=rows,
+        watched=watched,
         seed=member_seed(seed, member),
         shuffle_seed=seed,
     )
@@ -133,11 +136,11 @@ def member_jobs(
     recipe: Recipe, price: Price, n_members: int, seed: int, rows: FitRows, own: Index | None = None
 ) -> list[TrainingJob]:
     """One job a member, by a settled recipe, on all rows or on some of them; a share is held out for early stopping."""
-    rows_of_job = RowSets.fold(own)
+    watched: Index | None = None
     if recipe.early_stopping:
         used = np.flatnonzero(rows.weights > 0) if own is None else own[rows.weights[own] > 0]
-        rows_of_job = RowSets.fold(*early_stopping_split(rows.engine_target, used, recipe.validation_fraction, seed))
-    return [training_job(recipe, price, seed, member, rows_of_job) for member in range(n_members)]
+        own, watched = early_stopping_split(rows.engine_target, used, recipe.validation_fraction, seed)
+    return [training_job(recipe, price, seed, member, own, watched) for member in range(n_members)]
 
 
 def usable(results: Sequence[TrainingResult], name: str) -> list[TrainingResult]:

@@ -1,7 +1,6 @@
 """The number of epochs with the lowest loss on held-out rows, one number for all folds."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -81,7 +80,7 @@ def _chosen_epochs(
     size = 4 * members * first.n_outputs * schedule * sum(len(held_out) for _, held_out in folds)
     every = -(-size // _RECORD_BYTES)
     watched = [
-        job.replace(rows=replace(job.rows, watched=folds[i // members][1]), record_every=every, balance=False)
+        job.replace(watched=folds[i // members][1], record_every=every, balance=False)
         for i, job in enumerate(fold_jobs)
     ]
     states: States = [None] * len(watched)

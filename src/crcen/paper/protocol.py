@@ -25,7 +25,7 @@ from crcen.paper.methods import NetworkTraining, Tuning, make_method
 from crcen.paper.run_folder import RunFolder
 from crcen.theory.price import Price
 from crcen.training.engines import find_engine
-from crcen.training.jobs import RowSets, Status, TrainingJob
+from crcen.training.jobs import Status, TrainingJob
 
 # Scoring in which F1 cells use the setting with the best F1 and G-mean cells that with the best G-mean.
 OWN_METRIC = "own_metric"
@@ -216,7 +216,7 @@ def _job(
     given = {name: settings[name] for name in ("batch_size", "learning_rate", "standardize") if name in settings}
     return TrainingJob(
         (1 - (_price(training.weighting, y[pool]).lam), _price(training.weighting, y[pool]).lam),
-        rows=RowSets(pool=pool),
+        rows=pool,
         hidden=(int(setting["hidden"]),),
         l2=float(setting["l2"]),
         loss=training.loss,

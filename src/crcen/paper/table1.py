@@ -13,7 +13,7 @@ from crcen.paper.run_folder import RunFolder
 from crcen.paper.tables import Table, published
 from crcen.theory.decision import sigmoid
 from crcen.training.engines import find_engine
-from crcen.training.jobs import RowSets, TrainingJob
+from crcen.training.jobs import TrainingJob
 
 # λ = ½, N₀/(N₀+N₁), 2N₀/(2N₀+N₁): no weight, α = 1, α = 2.
 WEIGHTINGS: Values = {"half": None, "balanced": "balanced", "double": crcen.Alpha(2)}
@@ -68,12 +68,11 @@ def _simulate(name: str, runs: Sequence[int], settings: Settings, engine: str) -
 
 
 def _job(name: str, lam: float, pool: Index, run: int, settings: Settings) -> TrainingJob:
-    rows = RowSets.fold(pool)
     if name == "sim1":  # logistic regression, to its optimum
-        return TrainingJob((1 - lam, lam), rows=rows, hidden=(), l2=0.0, solver="lbfgs", max_epochs=200, tol=1e-8)
+        return TrainingJob((1 - lam, lam), rows=pool, hidden=(), l2=0.0, solver="lbfgs", max_epochs=200, tol=1e-8)
     network: Values = {"hidden": tuple(settings["hidden"]), "activation": "sigmoid", "l2": 0.0}
     steps = {"max_epochs": settings["epochs"], "learning_rate": settings["learning_rate"]}
-    return TrainingJob((1.0 - lam, lam), rows=rows, **network, **steps, seed=run, shuffle_seed=run)
+    return TrainingJob((1.0 - lam, lam), rows=pool, **network, **steps, seed=run, shuffle_seed=run)
 
 
 def table1(rows: Rows) -> Table:

@@ -8,7 +8,7 @@ appended.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -33,7 +33,7 @@ _QUANTILE_KNOTS = 100
 # Maximum number of ramps of a table: a ramp costs as much as a column.
 _MOST_RAMPS = 2048
 # Candidate split points per column: more cost time and follow single rows.
-MOST_CANDIDATES = 128
+_MOST_CANDIDATES = 128
 _LEAF_SHARE = 0.005
 # Splits whose gains differ by less are a tie, and the first one is used: rounding must not decide, because it differs
 # between a row of weight 3 and three rows.
@@ -95,13 +95,7 @@ def column_layout(X: Array, kind: str, bins: int) -> Index | None:
     """The source column of each encoded column: every column once, then its bins."""
     if kind not in WITH_RAMPS:
         return None
-    return layout_of(np.array([len(np.unique(column[~np.isnan(column)])) for column in X.T]), kind, bins)
-
-
-def layout_of(n_values: Index, kind: str, bins: int) -> Index | None:
-    """`column_layout` from the number of distinct values of each column."""
-    if kind not in WITH_RAMPS:
-        return None
+    n_values = np.array([len(np.unique(column[~np.isnan(column)])) for column in X.T])
     bins = max(2, min(bins, _MOST_RAMPS // max(1, int((n_values > 2).sum()))))
     counts = np.where(n_values > 2, np.minimum(n_values - 1, bins), 0)
     return np.concatenate([np.arange(len(n_values)), np.repeat(np.arange(len(n_values)), counts)])
@@ -136,24 +130,15 @@ def fit_encoding(
     mean, scale = np.zeros(len(indicators)), np.ones(len(indicators))
     if standardize:
         mean, scale = standardization(is_missing.astype(np.float64), sample_weight)
-    is_used = np.asarray(is_missing.any(axis=0) & ~is_missing.all(axis=0))
-    return with_indicators(encoding, indicators, mean, scale, is_used)
-
-
-def with_indicators(
-    encoding: InputEncoding, indicators: Index, mean: Array, scale: Array, is_used: NDArray[np.bool_]
-) -> InputEncoding:
-    """An encoding plus indicator columns with this standardisation; an indicator that is not used is constantly 0."""
-    limit = np.where(is_used, INPUT_LIMIT, 0.0)
-    unlimited = np.full(encoding.size, np.inf)
-    columns = encoding.columns
-    if columns is not None:
-        columns = np.append(columns, int(columns.max()) + 1 + np.arange(len(indicators)))
+    is_used = is_missing.any(axis=0) & ~is_missing.all(axis=0)  # the others are constantly 0
+    limit, unlimited = np.where(is_used, INPUT_LIMIT, 0.0), np.full(encoding.size, np.inf)
+    if encoding.columns is not None:
+        columns = np.append(encoding.columns, int(encoding.columns.max()) + 1 + np.arange(len(indicators)))
     return replace(
         encoding,
         mean=np.append(encoding.mean, mean),
         scale=np.append(encoding.scale, scale),
-        columns=columns,
+        columns=None if encoding.columns is None else columns,
         low=np.append(-unlimited if encoding.low is None else encoding.low, -limit),
         high=np.append(unlimited if encoding.high is None else encoding.high, limit),
         indicators=indicators,
@@ -260,8 +245,13 @@ def _ramps(
     sample_weight: Array,
     plain: InputEncoding,
 ) -> InputEncoding:
-    """The standardised columns, then for each bin (x − left)/(right − left) clipped to [0, 1], minus its mean."""
-    labels, places = np.flatnonzero(np.bincount(y)), ramp_places(columns, X.shape[1])
+    """The standardised columns, then for each bin (x − left)/(right − left) clipped to [0, 1], minus its mean.
+
+    Steps are ramps in gaps between neighbouring values, so that no training cell is inside one.
+    """
+    assert plain.high is not None
+    labels, of_ramps = np.flatnonzero(np.bincount(y)), columns[X.shape[1] :]
+    places = {int(column): X.shape[1] + np.flatnonzero(of_ramps == column) for column in np.unique(of_ramps)}
 
     def cells(column: int) -> tuple[Index, Array, Array]:
         return _sorted(np.ascontiguousarray(X[:, column]), sample_weight)
@@ -269,65 +259,37 @@ def _ramps(
     def candidates(order: Index, values: Array, cumulative: Array) -> Candidates:
         return candidates_of(values, y[order], sample_weight[order], cumulative, labels)
 
-    if kind == "steps":
-        return steps(columns, plain, {column: candidates(*cells(column)) for column in places})
-    encoding = _without_ramps(columns, plain)
-    for column, own in places.items():
-        order, values, cumulative = cells(column)
-        if kind == "piecewise":
-            edges = np.unique(_quantiles(values, cumulative, np.linspace(0.0, 1.0, len(own) + 1)))
-        else:
-            found = candidates(order, values, cumulative)
-            at = tree_splits([found], [len(own)])[0]
-            middle = np.column_stack([found.left[at], found.right[at]]).mean(axis=1)
-            edges = np.unique(np.concatenate([values[:1], middle, values[-1:]]))
-        for place, left, right in zip(own, edges[:-1], edges[1:], strict=False):
-            with np.errstate(over="ignore"):  # values near the end of float64
-                width = min(right - left, np.finfo(np.float64).max)
-                # Not a BLAS product, whose summation order depends on the number of threads.
-                shares = sample_weight[order] * np.clip((values - left) / width, 0.0, 1.0)
-            _set_ramp(encoding, place, left, width, float(shares.sum()) / cumulative[-1])
-    return encoding
-
-
-def ramp_places(columns: Index, n_features: int) -> dict[int, Index]:
-    """Positions of the ramps of each column that has some, given a layout."""
-    own = columns[n_features:]
-    return {int(column): n_features + np.flatnonzero(own == column) for column in np.unique(own)}
-
-
-def steps(columns: Index, plain: InputEncoding, candidates: Mapping[int, Candidates]) -> InputEncoding:
-    """The standardised columns, then ramps in gaps between neighbouring values, so that no training cell is inside one.
-
-    ``candidates`` are those of every column with ramps.
-    """
-    encoding, places = _without_ramps(columns, plain), ramp_places(columns, len(plain.mean))
-    splits = tree_splits([candidates[column] for column in places], [len(own) + 1 for own in places.values()])
-    for (column, own), at in zip(places.items(), splits, strict=True):
-        found = candidates[column]
-        for place, left, right, below in zip(own, found.left[at], found.right[at], found.below[at], strict=False):
-            with np.errstate(over="ignore"):  # values near the end of float64
-                width = min(right - left, np.finfo(np.float64).max)
-            _set_ramp(encoding, place, left, width, 1.0 - below)
-    return encoding
-
-
-def _without_ramps(columns: Index, plain: InputEncoding) -> InputEncoding:
-    """The standardised columns, and zeros at the positions of ramps."""
-    assert plain.high is not None
+    found = [] if kind == "piecewise" else [candidates(*cells(column)) for column in places]
+    splits = tree_splits(found, [len(own) + (kind == "steps") for own in places.values()])
     mean, scale, high = plain.mean[columns], plain.scale[columns], plain.high[columns]
-    low, ramps = -high, slice(len(plain.mean), None)
+    low, ramps = -high, slice(X.shape[1], None)
     low[ramps], high[ramps], mean[ramps], scale[ramps] = 0.0, 0.0, 0.0, 1.0
+    for i, (column, own) in enumerate(places.items()):
+        if kind == "steps":
+            left, right, below = (part[splits[i]] for part in (found[i].left, found[i].right, found[i].below))
+            width, centre = _widths(left, right), 1.0 - below
+        else:
+            order, values, cumulative = cells(column)
+            if kind == "piecewise":
+                edges = np.unique(_quantiles(values, cumulative, np.linspace(0.0, 1.0, len(own) + 1)))
+            else:
+                middle = np.column_stack([found[i].left[splits[i]], found[i].right[splits[i]]]).mean(axis=1)
+                edges = np.unique(np.concatenate([values[:1], middle, values[-1:]]))
+            left, width = edges[:-1], _widths(edges[:-1], edges[1:])
+            with np.errstate(over="ignore"):
+                inside = np.clip((values - left[:, None]) / width[:, None], 0.0, 1.0)
+            # Not a BLAS product, whose summation order depends on the number of threads.
+            centre = (sample_weight[order] * inside).sum(axis=1) / cumulative[-1:]
+        at = own[: len(left)]
+        with np.errstate(over="ignore"):
+            mean[at], scale[at] = left + centre * width, width
+        low[at], high[at] = -centre, 1.0 - centre
     return InputEncoding(mean, scale, columns, low, high)
 
 
-def _set_ramp(encoding: InputEncoding, place: int, left: float, width: float, centre: float) -> None:
-    """Write a ramp that begins at ``left``, minus its mean."""
-    assert encoding.low is not None
-    assert encoding.high is not None
-    with np.errstate(over="ignore"):
-        encoding.mean[place], encoding.scale[place] = left + centre * width, width
-    encoding.low[place], encoding.high[place] = -centre, 1.0 - centre
+def _widths(left: Array, right: Array) -> Array:
+    with np.errstate(over="ignore"):  # values near the end of float64
+        return np.minimum(right - left, np.finfo(np.float64).max)
 
 
 # -- trees on single columns: where steps are placed -------------------------------------------------------------------
@@ -352,11 +314,6 @@ class Candidates(NamedTuple):
         return int(self.shares[-1:].any(axis=0).sum())
 
 
-def candidate_targets(total: float) -> Array:
-    """Cumulative weights, up to ``total``, at which a column with many values has its candidates."""
-    return np.asarray(np.linspace(0, 1, MOST_CANDIDATES + 1)[1:] * total * (1 - 1e-12))
-
-
 def candidates_of(
     values: Array, y: NDArray[np.generic], weights: Array, cumulative: Array, labels: Index
 ) -> Candidates:
@@ -373,9 +330,10 @@ def candidates_of(
     if n_present < 2:
         return Candidates.none()
     is_end = np.append(values[1:] > values[:-1], True)  # the last row of each distinct value
-    if np.count_nonzero(is_end) > MOST_CANDIDATES:
+    if np.count_nonzero(is_end) > _MOST_CANDIDATES:
         mass = shares.sum(axis=0) / n_present
-        first = np.searchsorted(mass, candidate_targets(float(mass[-1])))
+        targets = np.linspace(0, 1, _MOST_CANDIDATES + 1)[1:] * float(mass[-1]) * (1 - 1e-12)
+        first = np.searchsorted(mass, targets)
         ends = np.unique(np.searchsorted(values, values[first], side="right") - 1)
     else:
         ends = np.flatnonzero(is_end)

@@ -99,7 +99,7 @@ class Trainer:
             raise InvalidInput("X must be finite: got NaN; use missing='indicator' to train on missing cells.")
         checked = set()
         for job in jobs:  # many jobs have the same rows
-            key = (id(job.rows.own), id(job.rows.pool), id(job.rows.watched))
+            key = (id(job.rows), id(job.watched))
             if key not in checked:
                 checked.add(key)
                 _check(job, data)
@@ -165,10 +165,10 @@ class Trainer:
 
 
 def _check(job: TrainingJob, data: TrainingData) -> None:
-    own = job.rows.trained(data.n_rows)
+    own = job.trained(data.n_rows)
     if not np.bincount(data.y[own], data.sample_weight[own], data.n_classes).all():
         raise InvalidInput("a training job needs rows of every class with positive weight.")
-    if job.rows.watched is not None and not data.sample_weight[job.rows.watched].any():
+    if job.watched is not None and not data.sample_weight[job.watched].any():
         raise InvalidInput("validation rows must have positive weight.")
 
 

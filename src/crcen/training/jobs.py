@@ -25,71 +25,6 @@ def digest(rows: Index | None) -> bytes:
     return hashlib.blake2b(np.ascontiguousarray(rows).tobytes(), digest_size=16).digest()
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class RowSets:
-    """The rows of one training job, as row numbers of the table; by default the whole table."""
-
-    own: Index | None = None  # training rows; ``None`` for all rows of ``pool``
-    # rows that mini-batches are drawn from; those that are not ``own`` have weight zero. Jobs with the same pool and
-    # ``shuffle_seed`` share their batches. ``None`` for the whole table
-    pool: Index | None = None
-    watched: Index | None = None  # validation rows for early stopping or recording; ``None`` for none
-    # rows on which the balance solve makes the key equation exact; ``None`` for the training rows and the validation
-    # rows of early stopping
-    balanced: Index | None = None
-
-    def __post_init__(self) -> None:
-        """Validate."""
-        for name in ("own", "pool", "watched", "balanced"):
-            given = getattr(self, name)
-            if given is not None and np.asarray(given).dtype.kind not in "iu":
-                raise InvalidParameter(f"{name} must hold row numbers: got {np.asarray(given).dtype} values.")
-
-    @classmethod
-    def fold(cls, rows: Index | None, watched: Index | None = None) -> RowSets:
-        """Training rows that are also the pool; ``None`` is the whole table."""
-        return cls(own=rows, pool=rows, watched=watched)
-
-    @property
-    def is_whole_table(self) -> bool:
-        """Whether every row of the table is a training row."""
-        return self.own is None and self.pool is None
-
-    def trained(self, n_rows: int) -> Index:
-        """Training rows of a table with ``n_rows`` rows."""
-        return self.drawn(n_rows) if self.own is None else self.own
-
-    def drawn(self, n_rows: int) -> Index:
-        """Rows that batches are drawn from."""
-        return np.arange(n_rows) if self.pool is None else self.pool
-
-    def n_trained(self, n_rows: int) -> int:
-        """Number of training rows."""
-        return self.n_drawn(n_rows) if self.own is None else len(self.own)
-
-    def n_drawn(self, n_rows: int) -> int:
-        """Number of rows that batches are drawn from."""
-        return n_rows if self.pool is None else len(self.pool)
-
-    def solved(self, n_rows: int, *, stops_early: bool) -> Index:
-        """Rows of the balance solve."""
-        if self.balanced is not None:
-            return self.balanced
-        own = self.trained(n_rows)
-        return np.concatenate([own, self.watched]) if stops_early and self.watched is not None else own
-
-    def among(self, rows: Index) -> RowSets:
-        """The same rows as numbers of a larger table, in which they are ``rows``."""
-        own = rows[self.trained(len(rows))]
-        watched, balanced = (None if part is None else rows[part] for part in (self.watched, self.balanced))
-        return RowSets(own=own, pool=own, watched=watched, balanced=balanced)
-
-    @property
-    def key(self) -> tuple[bytes, ...]:
-        """Equal for equal row sets."""
-        return tuple(digest(part) for part in (self.own, self.pool, self.watched, self.balanced))
-
-
 class Status(Enum):
     """How training ended; the value is a message for users."""
 
@@ -119,7 +54,8 @@ class TrainingJob(Recipe):
 
     class_weights: tuple[float, ...]  # A weight for each of K ≥ 2 classes; for two classes (1 − λ, λ)
     _: KW_ONLY
-    rows: RowSets = RowSets()  # training, batch, validation and balance rows; by default all rows of the table
+    rows: Index | None = None  # numbers of the training rows; ``None`` for all rows of the table
+    watched: Index | None = None  # validation rows for early stopping or recording; ``None`` for none
     solver: str = ADAM.name
     max_epochs: int = 30
     batch_size: int = 128
@@ -151,8 +87,9 @@ class TrainingJob(Recipe):
             raise InvalidParameter(f"class_weights must be two or more positive numbers: got {weights!r}.")
         if self.n_outputs == 1 and self.loss == ONE_AGAINST_ALL:
             raise InvalidParameter(f"loss={self.loss!r} needs one output per class: got two classes.")
-        if not isinstance(self.rows, RowSets):
-            raise InvalidParameter(f"rows must be RowSets(own=…, pool=…): got {type(self.rows).__name__}.")
+        for name, given in (("rows", self.rows), ("watched", self.watched)):
+            if given is not None and np.asarray(given).dtype.kind not in "iu":
+                raise InvalidParameter(f"{name} must hold row numbers: got {np.asarray(given).dtype} values.")
         if not self.draws_batches and (self.start is not None or self.leaves_state):
             raise InvalidParameter(f"only solver={ADAM.name!r} can be resumed: got {self.solver!r}.")
         if not self.draws_batches and self.column_scales:
@@ -180,7 +117,20 @@ class TrainingJob(Recipe):
     @property
     def stops_early(self) -> bool:
         """Whether the best epoch on the validation rows is kept."""
-        return self.rows.watched is not None and not self.record_every
+        return self.watched is not None and not self.record_every
+
+    def trained(self, n_rows: int) -> Index:
+        """Training rows of a table with ``n_rows`` rows."""
+        return np.arange(n_rows) if self.rows is None else self.rows
+
+    def n_trained(self, n_rows: int) -> int:
+        """Number of training rows."""
+        return n_rows if self.rows is None else len(self.rows)
+
+    def balanced(self, n_rows: int) -> Index:
+        """Rows on which the balance solve makes the key equation exact: also those of early stopping."""
+        own = self.trained(n_rows)
+        return np.concatenate([own, self.watched]) if self.stops_early and self.watched is not None else own
 
     @property
     def last_epoch(self) -> int:

@@ -295,12 +295,12 @@ def _trained(
     progress: Progress | None,
 ) -> TrainingResult:
     net = built(module).to(device)
-    own = job.rows.trained(len(y))
+    own = job.trained(len(y))
     rows = ModuleRows.of(X, y, sizes, own, job, device)
     if any(isinstance(p, nn.parameter.UninitializedParameter) for p in net.parameters()):
         with torch.no_grad():
             net.eval()(rows.inputs[:2])  # lazy layers take their shapes from rows
-    watched = None if job.rows.watched is None else ModuleRows.of(X, y, sizes, job.rows.watched, job, device)
+    watched = None if job.watched is None else ModuleRows.of(X, y, sizes, job.watched, job, device)
     solver = AutogradEpochs(net, rows, job, optimizer)
     losses: list[float] = []
     val_losses: list[float] = []
@@ -329,7 +329,7 @@ def _trained(
         return TrainingResult(None, Status.DIVERGED, len(losses), np.array(losses), np.array(val_losses))
     shift = np.zeros(job.n_outputs)
     if job.balance:
-        balanced_on = job.rows.solved(len(y), stops_early=job.stops_early)
+        balanced_on = job.balanced(len(y))
         shift = _solved(fitted, X[balanced_on], y[balanced_on], sizes[balanced_on], job)
     network: Any = fitted.shifted(shift)  # has the methods of a Network
     return TrainingResult(network, status, len(losses), np.array(losses), np.array(val_losses), shift=shift)

@@ -9,8 +9,8 @@ cross entropies (Li, Li, Pan and Zhu 2020).
 The functions use the subset of Python that TorchScript compiles. The backward pass is written out: on a CPU it takes
 less than half the time of autograd.
 
-Shape letters: G groups, M networks of a group, K networks of a block (one hidden shape), B rows of a batch, F features,
-H hidden units, C outputs of a network. Logits are stored side by side, (G, B, M·C), network by network.
+Shape letters: G groups, M networks of a group, B rows of a batch, F features, H hidden units, C outputs of a network.
+Logits are stored side by side, (G, B, M·C), network by network.
 """
 
 from typing import NamedTuple
@@ -32,47 +32,38 @@ def _is_own(logits: Tensor, y: Tensor) -> Tensor:
 def row_loss(name: str, logits: Tensor, y: Tensor, n_outputs: int) -> Tensor:
     """ℓ of every row and network: logits (G, B, M·C), class numbers y (G or 1, B, 1) → (G, B, M)."""
     if n_outputs == 1:
-        if name == "cross_entropy":
-            # softplus(o) − o·y would cancel for confident correct rows: torch's softplus is linear above 20.
-            return softplus((1.0 - 2.0 * y) * logits)
         if name == "squared_error":
             return 4.0 * (y - torch.sigmoid(logits)) ** 2
-        raise ValueError("no such loss: " + name)
+        # softplus(o) − o·y would cancel for confident correct rows: torch's softplus is linear above 20.
+        return softplus((1.0 - 2.0 * y) * logits)
     o = logits.view(logits.size(0), logits.size(1), -1, n_outputs)
     own = _is_own(o, y)
-    if name == "cross_entropy":
-        # The sum over the other classes keeps its precision where the own class has nearly all probability.
-        others = (o - (o * own).sum(3, keepdim=True)).masked_fill(own, float("-inf"))
-        return softplus(others.logsumexp(3))
     if name == "squared_error":
         return 2.0 * ((own.to(o.dtype) - o.softmax(3)) ** 2).sum(3)
     if name == "one_against_all":
         return softplus((1.0 - 2.0 * own.to(o.dtype)) * o).sum(3)
-    raise ValueError("no such loss: " + name)
+    # The sum over the other classes keeps its precision where the own class has nearly all probability.
+    others = (o - (o * own).sum(3, keepdim=True)).masked_fill(own, float("-inf"))
+    return softplus(others.logsumexp(3))
 
 
 def row_derivative(name: str, logits: Tensor, y: Tensor, row_weight: Tensor, n_outputs: int) -> Tensor:
     """w ∂ℓ/∂o of every logit, (G, B, M·C), with row weights (G, B, M)."""
     if n_outputs == 1:
         q = torch.sigmoid(logits)
-        if name == "cross_entropy":
-            return q.sub_(y).mul_(row_weight)
         if name == "squared_error":
             return (-8.0 * (y - q) * q * (1.0 - q)).mul_(row_weight)
-        raise ValueError("no such loss: " + name)
+        return q.sub_(y).mul_(row_weight)
     o = logits.view(logits.size(0), logits.size(1), -1, n_outputs)
     own = _is_own(o, y).to(o.dtype)
     if name == "one_against_all":
         derivative = torch.sigmoid(o).sub_(own)
-    else:
+    elif name == "squared_error":
         q = o.softmax(3)
-        if name == "cross_entropy":
-            derivative = q.sub_(own)
-        elif name == "squared_error":
-            error = q - own
-            derivative = 4.0 * q * (error - (error * q).sum(3, keepdim=True))
-        else:
-            raise ValueError("no such loss: " + name)
+        error = q - own
+        derivative = 4.0 * q * (error - (error * q).sum(3, keepdim=True))
+    else:
+        derivative = o.softmax(3).sub_(own)
     return derivative.mul_(row_weight.unsqueeze(3)).flatten(2)
 
 
@@ -101,11 +92,7 @@ def activate_in_place(name: str, pre: Tensor) -> Tensor:
         return torch.tanh_(pre)
     if name == "sigmoid":
         return torch.sigmoid_(pre)
-    if name == "gelu":
-        return gelu(pre)
-    if name == "silu":
-        return silu(pre)
-    raise ValueError("no such activation: " + name)
+    return gelu(pre) if name == "gelu" else silu(pre)
 
 
 def before_activation(name: str, grad: Tensor, kept: Tensor) -> None:
@@ -118,85 +105,46 @@ def before_activation(name: str, grad: Tensor, kept: Tensor) -> None:
         torch.ops.aten.sigmoid_backward(grad, kept, grad_input=grad)
     elif name == "gelu":
         torch.ops.aten.gelu_backward(grad, kept, grad_input=grad)
-    elif name == "silu":
-        torch.ops.aten.silu_backward(grad, kept, grad_input=grad)
     else:
-        raise ValueError("no such activation: " + name)
+        torch.ops.aten.silu_backward(grad, kept, grad_input=grad)
 
 
 # -- the tensors of a stack --------------------------------------------------------------------------------------------
 
 
-class BlockShape(NamedTuple):
-    """The networks of one hidden shape: the first among a group's M, how many, first column, hidden sizes.
-
-    ``units`` are the columns of each network in the first layer.
-    """
-
-    first_model: int
-    size: int
-    first_column: int
-    hidden: list[int]
-    units: int
-
-
-class BlockLayers(NamedTuple):
-    """A block's part of the parameters or gradients. The views are created once: steps of small networks are short."""
-
-    columns: Tensor  # (G, F, K, H): first weights, without biases
-    scales: Tensor  # (G, F, K, 1); empty without scales
-    inner: list[Tensor]  # weight (G·K, H_in, H_out), bias (G·K, 1, H_out), weight, …
-    out_weight: Tensor  # (G, K, H), or (G, K, H, C) for several outputs; empty for a linear network
-    out_bias: Tensor  # (G, 1, K·C)
-
-
-class BlockBuffers(NamedTuple):
-    """A block's part of the buffers."""
-
-    effective: Tensor  # (G, F, K, H); empty without scales
-    scale_values: Tensor  # (G, F, K, 1)
-    hidden: Tensor  # (G, B, K, H)
-    back: Tensor  # (G, B, K, H)
-
-
 class Design(NamedTuple):
     """Constants of a stack; see `crcen.training.stack.Stack`."""
 
-    blocks: list[BlockShape]
+    n_hidden: int  # hidden layers
     activation: str
     loss: str
-    is_linear: bool
     is_scaled: bool
     scale_speed: float
     n_outputs: int
 
 
 class Layers(NamedTuple):
-    """Views into a flat vector of parameters or gradients."""
+    """Views into a flat vector of parameters or gradients, created once: steps of small networks are short."""
 
-    first: Tensor  # (G, F+1, all first hidden units); the last input row is the bias
-    inner: list[list[Tensor]]  # for each block weight (G, K, H_in, H_out), bias (G, K, 1, H_out), weight, …
-    out_weight: Tensor  # (G, all last hidden units), each with its C weights
-    out_bias: Tensor  # (G, M·C)
-    scales: Tensor  # (G, F, M); empty without scales
+    first: Tensor  # (G, F+1, M·H); the last input row is the bias
+    columns: Tensor  # (G, F, M, H): the same without biases
+    inner: list[Tensor]  # weight (G·M, H_in, H_out), bias (G·M, 1, H_out), weight, …
+    out_weight: Tensor  # (G, M, H), or (G, M, H, C) for several outputs; empty for a linear network
+    out_bias: Tensor  # (G, 1, M·C); empty for a linear network
+    scales: Tensor  # (G, F, M, 1); empty without scales
     tail: Tensor  # everything after the first layer, flat
-    blocks: list[BlockLayers]  # the same, block by block
 
 
 class Buffers(NamedTuple):
     """Memory that every step reuses."""
 
     effective: Tensor  # the scaled first layer, and later its gradient; only with scales
-    scale_values: Tensor
-    hidden: Tensor  # (G, B, all first hidden units)
-    back: Tensor  # the same shape
-    blocks: list[BlockBuffers]
-
-
-def units_of(block: BlockShape, h: Tensor) -> Tensor:
-    """A block's first hidden units as (G, B, K, H)."""
-    own = h.narrow(2, block.first_column, block.size * block.units)
-    return own.view(h.size(0), h.size(1), block.size, block.units)
+    effective_columns: Tensor  # (G, F, M, H): the same without biases
+    scale_values: Tensor  # (G, F, M, 1)
+    hidden: Tensor  # (G, B, M·H)
+    units: Tensor  # (G, B, M, H): the same
+    back: Tensor  # (G, B, M·H)
+    back_units: Tensor  # (G, B, M, H): the same
 
 
 def sum_of_rows(values: Tensor) -> Tensor:
@@ -211,7 +159,7 @@ def sum_of_rows(values: Tensor) -> Tensor:
 
 def forward(
     design: Design, own: Layers, buffers: Buffers, x: Tensor, ramps: RampLookup, batch: int
-) -> tuple[Tensor, list[list[Tensor]]]:
+) -> tuple[Tensor, list[Tensor]]:
     """Logits (G, B, M·C) of encoded rows x (G, B, F+1), whose last column is ones, and what the inner layers keep.
 
     If ramps are looked up, x does not contain them; ``batch`` is the number of the batch in the lookup. The buffer
@@ -222,38 +170,29 @@ def forward(
     if design.is_scaled:
         torch.mul(own.scales, design.scale_speed, out=buffers.scale_values)
         buffers.effective.select(1, -1).copy_(own.first.select(1, -1))
-        for layers, place in zip(own.blocks, buffers.blocks):  # noqa: B905
-            torch.mul(layers.columns, place.scale_values, out=place.effective)
+        torch.mul(own.columns, buffers.scale_values, out=buffers.effective_columns)
         first = buffers.effective
     if ramps.n_ramps > 0:
         add_ramps(ramps, batch, first, x, buffers.hidden)
     else:
         torch.bmm(x, first, out=buffers.hidden)
-    kept: list[list[Tensor]] = []
-    if design.is_linear:
-        return buffers.hidden, kept
-    h = activate_in_place(design.activation, buffers.hidden)
-    logits = torch.empty([h.size(0), h.size(1), own.out_bias.size(1)], dtype=h.dtype, device=h.device)
-    n_outputs, in_place = design.n_outputs, is_in_place(design.activation)
-    for block, layers, place in zip(design.blocks, own.blocks, buffers.blocks):  # noqa: B905
-        units = place.hidden if in_place else units_of(block, h)
-        inner: list[Tensor] = []
-        if len(block.hidden) > 1:
-            inner = _inner_forward(design.activation, units, layers.inner)
-        if n_outputs > 1:
-            last = units.transpose(1, 2)
-            if len(block.hidden) > 1:
-                last = inner[-1].view([last.size(0), last.size(1), last.size(2), -1])
-            out = torch.matmul(last, layers.out_weight).transpose(1, 2)
-            out = out.reshape(out.size(0), out.size(1), -1)
-        elif len(block.hidden) > 1:
-            out_weight = layers.out_weight.reshape([-1, 1, layers.out_weight.size(2)])
-            out = (inner[-1] * out_weight).sum(-1).view([h.size(0), block.size, h.size(1)]).transpose(1, 2)
-        else:
-            out = torch.mul(units, layers.out_weight.unsqueeze(1), out=place.back).sum(-1)
-        kept.append(inner)
-        torch.add(out, layers.out_bias, out=logits.narrow(2, block.first_model * n_outputs, block.size * n_outputs))
-    return logits, kept
+    inner: list[Tensor] = []
+    if design.n_hidden == 0:
+        return buffers.hidden, inner
+    units = activate_in_place(design.activation, buffers.hidden).view(buffers.units.size())
+    if design.n_hidden > 1:
+        inner = _inner_forward(design.activation, units, own.inner)
+    n_groups, n_rows, n_models, _ = units.size()
+    if design.n_outputs > 1:
+        last = inner[-1].view([n_groups, n_models, n_rows, -1]) if design.n_hidden > 1 else units.transpose(1, 2)
+        out = torch.matmul(last, own.out_weight).transpose(1, 2).reshape(n_groups, n_rows, -1)
+    elif design.n_hidden > 1:
+        out_weight = own.out_weight.reshape([-1, 1, own.out_weight.size(2)])
+        out = (inner[-1] * out_weight).sum(-1).view([n_groups, n_models, n_rows]).transpose(1, 2)
+    else:
+        out = torch.mul(units, own.out_weight.unsqueeze(1), out=buffers.back_units).sum(-1)
+    logits = torch.empty([n_groups, n_rows, own.out_bias.size(2)], dtype=out.dtype, device=out.device)
+    return torch.add(out, own.out_bias, out=logits), inner
 
 
 def logits_of_batches(
@@ -263,12 +202,12 @@ def logits_of_batches(
     found: list[Tensor] = []
     for i in range(len(batches)):
         logits = forward(design, own, buffers, batches[i], ramps, i)[0]
-        found.append(logits.clone() if design.is_linear else logits)  # those of a linear network are in a buffer
+        found.append(logits.clone() if design.n_hidden == 0 else logits)  # those of a linear network are in a buffer
     return torch.stack(found)
 
 
 def _inner_forward(activation: str, units: Tensor, layers: list[Tensor]) -> list[Tensor]:
-    """Hidden layers after the first: their input (G·K, B, H), then the pre-activations and units of each layer."""
+    """Hidden layers after the first: their input (G·M, B, H), then the pre-activations and units of each layer."""
     h = units.transpose(1, 2).contiguous().flatten(0, 1)
     kept = [h]
     for i in range(0, len(layers), 2):
@@ -298,62 +237,54 @@ def gradient(
     x (G, B, F+1), without ramps that are looked up; y (G or 1, B, 1); row_weight (G, B, M), already divided by each
     network's weight sum.
     """
-    logits, kept = forward(design, own, buffers, x, ramps, batch)
-    n_outputs = design.n_outputs
-    error = row_derivative(design.loss, logits, y, row_weight, n_outputs)
+    logits, inner = forward(design, own, buffers, x, ramps, batch)
+    error = row_derivative(design.loss, logits, y, row_weight, design.n_outputs)  # (G, B, M·C)
     if not add:
         grads.tail.zero_()
-    if design.is_linear:
+    if design.n_hidden == 0:
         _first_gradient(design, own, grads, buffers, x, ramps, batch, error, add)
         return logits
-    h, back = buffers.hidden, buffers.back
-    in_place = is_in_place(design.activation)
-    if not in_place:
-        h = activate_in_place(design.activation, h)  # a new tensor
-    grads.out_bias.add_(sum_of_rows(error))
-    for i, (block, place) in enumerate(zip(design.blocks, buffers.blocks)):  # noqa: B905
-        error_here = error.narrow(2, block.first_model * n_outputs, block.size * n_outputs)  # (G, B, K·C)
-        layers, layer_grads, target = own.blocks[i], grads.blocks[i], place.back
-        if len(block.hidden) > 1:
-            found = _inner_backward(design.activation, error_here, kept[i], layers, layer_grads)
-            target.copy_(found.transpose(1, 2))
-            continue
-        units = place.hidden if in_place else units_of(block, h)
-        if n_outputs > 1:
-            found = _output_backward(error_here, units.transpose(1, 2), layers.out_weight, layer_grads.out_weight)
-            target.copy_(found.transpose(1, 2))
-            continue
-        layer_grads.out_weight.add_(torch.mul(units, error_here.unsqueeze(3), out=target).sum(1))
-        torch.mul(error_here.unsqueeze(3), layers.out_weight.unsqueeze(1), out=target)
-    before_activation(design.activation, back, buffers.hidden)
-    _first_gradient(design, own, grads, buffers, x, ramps, batch, back, add)
+    grads.out_bias.add_(sum_of_rows(error).unsqueeze(1))
+    back = buffers.back_units
+    if design.n_hidden > 1:
+        back.copy_(_inner_backward(design.activation, error, inner, own, grads).transpose(1, 2))
+    else:
+        units = buffers.units
+        if not is_in_place(design.activation):
+            units = activate_in_place(design.activation, units)  # a new tensor
+        if design.n_outputs > 1:
+            found = _output_backward(error, units.transpose(1, 2), own.out_weight, grads.out_weight)
+            back.copy_(found.transpose(1, 2))
+        else:
+            grads.out_weight.add_(torch.mul(units, error.unsqueeze(3), out=back).sum(1))
+            torch.mul(error.unsqueeze(3), own.out_weight.unsqueeze(1), out=back)
+    before_activation(design.activation, buffers.back, buffers.hidden)
+    _first_gradient(design, own, grads, buffers, x, ramps, batch, buffers.back, add)
     return logits
 
 
 def _output_backward(error: Tensor, units: Tensor, out_weight: Tensor, out_grad: Tensor) -> Tensor:
-    """Several outputs: add the gradient of the weights to ``out_grad``; return that of the units, (G, K, B, H).
+    """Several outputs: add the gradient of the weights to ``out_grad``; return that of the units, (G, M, B, H).
 
     Shape
     -----
-    error (G, B, K·C); units (G, K, B, H); out_weight, out_grad (G, K, H, C).
+    error (G, B, M·C); units (G, M, B, H); out_weight, out_grad (G, M, H, C).
     """
-    n_groups, size, _, n_outputs = out_weight.size()
-    own = error.reshape(n_groups, error.size(1), size, n_outputs).transpose(1, 2)  # (G, K, B, C)
+    n_groups, n_models, _, n_outputs = out_weight.size()
+    own = error.reshape(n_groups, error.size(1), n_models, n_outputs).transpose(1, 2)  # (G, M, B, C)
     out_grad.add_(torch.matmul(units.transpose(2, 3), own))
     return torch.matmul(own, out_weight.transpose(2, 3))
 
 
-def _inner_backward(
-    activation: str, error: Tensor, kept: list[Tensor], layers: BlockLayers, grads: BlockLayers
-) -> Tensor:
-    """Gradient at the first hidden layer's units, (G, K, B, H)."""
+def _inner_backward(activation: str, error: Tensor, kept: list[Tensor], layers: Layers, grads: Layers) -> Tensor:
+    """Gradient at the first hidden layer's units, (G, M, B, H)."""
     out_weight = layers.out_weight
-    n_groups, size, n_rows = out_weight.size(0), out_weight.size(1), kept[0].size(1)
+    n_groups, n_models, n_rows = out_weight.size(0), out_weight.size(1), kept[0].size(1)
     if out_weight.dim() == 4:
-        units = kept[-1].view([n_groups, size, n_rows, -1])
+        units = kept[-1].view([n_groups, n_models, n_rows, -1])
         back = _output_backward(error, units, out_weight, grads.out_weight).flatten(0, 1)
     else:
-        own = error.transpose(1, 2).reshape([-1, n_rows, 1])  # (G·K, B, 1)
+        own = error.transpose(1, 2).reshape([-1, n_rows, 1])  # (G·M, B, 1)
         grads.out_weight.add_(torch.bmm(kept[-1].transpose(1, 2), own).view(out_weight.size()))
         back = own * out_weight.reshape([-1, 1, out_weight.size(2)])
     for i in range(len(layers.inner) - 2, -1, -2):
@@ -362,7 +293,7 @@ def _inner_backward(
         grads.inner[i].add_(torch.bmm(below.transpose(1, 2), back))
         grads.inner[i + 1].add_(back.sum(1, keepdim=True))
         back = torch.bmm(back, layers.inner[i].transpose(1, 2))
-    return back.view([n_groups, size, n_rows, -1])
+    return back.view([n_groups, n_models, n_rows, -1])
 
 
 def _first_gradient(
@@ -377,26 +308,23 @@ def _first_gradient(
     add: bool,
 ) -> None:
     """Write or add the gradient of the first layer, given the gradient at its outputs."""
-    if not design.is_scaled:
-        if ramps.n_ramps == 0:
-            grads.first.baddbmm_(x.transpose(1, 2), back, beta=1.0 if add else 0.0)
-        elif add:
-            own_part = torch.empty_like(grads.first)
-            ramps_gradient(ramps, batch, x, back, own_part)
-            grads.first.add_(own_part)
-        else:
-            ramps_gradient(ramps, batch, x, back, grads.first)
+    if not design.is_scaled and ramps.n_ramps == 0:
+        grads.first.baddbmm_(x.transpose(1, 2), back, beta=1.0 if add else 0.0)
         return
-    found = buffers.effective
+    found = grads.first
+    if design.is_scaled:
+        found = buffers.effective
+    elif add:
+        found = torch.empty_like(grads.first)
     if ramps.n_ramps > 0:
         ramps_gradient(ramps, batch, x, back, found)
     else:
         torch.bmm(x.transpose(1, 2), back, out=found)
-    for layers, layer_grads, place in zip(own.blocks, grads.blocks, buffers.blocks):  # noqa: B905
-        products = (place.effective * layers.columns).sum(-1, keepdim=True)
-        layer_grads.scales.add_(products.mul_(design.scale_speed))
-        torch.mul(place.effective, place.scale_values, out=place.effective if add else layer_grads.columns)
+    if design.is_scaled:
+        here = buffers.effective_columns
+        grads.scales.add_((here * own.columns).sum(-1, keepdim=True).mul_(design.scale_speed))
+        torch.mul(here, buffers.scale_values, out=here if add else grads.columns)
+        if not add:
+            grads.first.select(1, -1).copy_(found.select(1, -1))
     if add:
         grads.first.add_(found)
-    else:
-        grads.first.select(1, -1).copy_(found.select(1, -1))

@@ -9,7 +9,7 @@ from math import inf, prod
 
 import torch
 
-from crcen.training.jobs import TrainingJob
+from crcen.training.jobs import TrainingJob, digest
 from crcen.training.recipe import n_batches
 from crcen.training.rows import VALIDATION_ROWS
 
@@ -34,7 +34,7 @@ _MOST_PIECES = 16
 
 @dataclass(frozen=True)
 class PlannedStack:
-    """Positions in the list of jobs: one row per group, all rows with the same hidden shapes in the same order."""
+    """Positions in the list of jobs: one row per group, all of one length."""
 
     groups: Groups
     n_bytes: int
@@ -68,39 +68,31 @@ def _container_limit() -> int:
 def plan(jobs: Sequence[TrainingJob], n_rows: int, n_inputs: Inputs, memory_bytes: int) -> list[PlannedStack]:
     """Stacks that together hold every job once.
 
-    Jobs with equal rows, pool and batch order form a group; groups with equal settings and hidden shapes share a stack.
-    A stack above the bound is split, groups first, then networks; a single network is planned in any case.
+    Jobs with equal rows and batch order form a group; groups with equal settings and sizes share a stack. A stack above
+    the bound is split, groups first, then networks; a single network is planned in any case.
     """
-    groups: dict[tuple[object, ...], dict[tuple[object, ...], list[int]]] = {}
+    stacks: dict[tuple[object, ...], dict[tuple[object, ...], list[int]]] = {}
     for position, job in enumerate(jobs):
-        common = _common_key(job, n_rows)
-        groups.setdefault(common, {}).setdefault(_group_key(job), []).append(position)
+        group = digest(job.rows), digest(job.watched), job.shuffle_seed if job.draws_batches else 0
+        stacks.setdefault(_common_key(job, n_rows), {}).setdefault(group, []).append(position)
     n_bytes = partial(stack_bytes, jobs=jobs, n_rows=n_rows, n_inputs=n_inputs)
-    stacks: list[PlannedStack] = []
-    for members in groups.values():
-        by_shape: dict[Groups, list[tuple[int, ...]]] = {}
-        for positions in members.values():
-            ordered = tuple(sorted(positions, key=lambda p: jobs[p].hidden))
-            by_shape.setdefault(tuple(jobs[p].hidden for p in ordered), []).append(ordered)
-        for rows in by_shape.values():
-            stacks += _bounded(tuple(rows), n_bytes, memory_bytes)
-    return stacks
+    found: list[PlannedStack] = []
+    for members in stacks.values():
+        for size in dict.fromkeys(map(len, members.values())):  # all groups of a stack have as many networks
+            groups = tuple(tuple(positions) for positions in members.values() if len(positions) == size)
+            found += _bounded(groups, n_bytes, memory_bytes)
+    return found
 
 
 def _common_key(job: TrainingJob, n_rows: int) -> tuple[object, ...]:
-    """Settings that all networks of a stack share; L-BFGS also needs one shape."""
-    batches = n_batches(job.rows.n_drawn(n_rows), job.batch_size) if job.draws_batches else 0
-    shape = (len(job.hidden) == 0,) if job.solver_kind.mixes_shapes else job.hidden
+    """Settings that all networks of a stack share."""
+    batches = n_batches(job.n_trained(n_rows), job.batch_size) if job.draws_batches else 0
     rate = job.learning_rate if job.draws_batches else job.tol
     encoded = (job.standardize, job.encoding, job.bins, job.missing, job.column_scales)
-    watched = (job.rows.watched is not None, job.stop_epoch, job.record_every)
+    watched = (job.watched is not None, job.stop_epoch, job.record_every)
     resumed = (job.start.epoch if job.start else 0, job.leaves_state)
-    network = (shape, job.activation, job.loss, job.n_outputs)
+    network = (job.hidden, job.activation, job.loss, job.n_outputs)
     return (job.solver, *network, job.max_epochs, batches, rate, *watched, *resumed, *encoded)
-
-
-def _group_key(job: TrainingJob) -> tuple[object, ...]:
-    return (*job.rows.key, job.shuffle_seed if job.draws_batches else 0)
 
 
 def _bounded(groups: Groups, n_bytes: Callable[[Groups], int], limit: int) -> list[PlannedStack]:
@@ -121,12 +113,10 @@ def halves(groups: Groups) -> list[Groups]:
 
 def step_operations(groups: Groups, jobs: Sequence[TrainingJob], n_inputs: Inputs) -> float:
     """Multiplications of one step of a stack, forward and backward."""
-    total = 0
-    for position in groups[0]:
-        sizes = (n_inputs(jobs[position]), *jobs[position].hidden, jobs[position].n_outputs)
-        total += sum(prod(pair) for pair in pairwise(sizes))
     example = jobs[groups[0][0]]
-    return 3.0 * total * len(groups) * (example.batch_size if example.draws_batches else _ROWS_AT_ONCE)
+    total = sum(map(prod, pairwise((n_inputs(example), *example.hidden, example.n_outputs))))
+    n_at_once = example.batch_size if example.draws_batches else _ROWS_AT_ONCE
+    return 3.0 * total * sum(map(len, groups)) * n_at_once
 
 
 def pieces(stacks: Sequence[Groups], jobs: Sequence[TrainingJob], n_inputs: Inputs) -> list[Groups]:
@@ -174,22 +164,15 @@ def shared_bytes(n_rows: int, n_features: int, *, on_gpu: bool = False) -> int:
 def stack_bytes(groups: Groups, jobs: Sequence[TrainingJob], n_rows: int, n_inputs: Inputs) -> int:
     """Memory that a stack needs during training."""
     example = jobs[groups[0][0]]
-    solver, in_batches = example.solver_kind, example.draws_batches
-    n_pool = 0  # groups are padded to the longest
-    for group in groups:
-        rows = jobs[group[0]].rows
-        n_pool = max(n_pool, rows.n_drawn(n_rows) if in_batches else rows.n_trained(n_rows))
-    at_once = min(example.batch_size, n_pool) if in_batches else min(_ROWS_AT_ONCE, n_pool)
-    n_watched = 0
-    if example.rows.watched is not None:
+    solver, in_batches, n_models = example.solver_kind, example.draws_batches, len(groups[0])
+    n_own = max(jobs[group[0]].n_trained(n_rows) for group in groups)  # groups are padded to the longest
+    at_once = min(example.batch_size if in_batches else _ROWS_AT_ONCE, n_own)
+    watched = [found for group in groups if (found := jobs[group[0]].watched) is not None]
+    n_watched = max(map(len, watched), default=0)
+    if watched:
         at_once += VALIDATION_ROWS
-        n_watched = max(len(found) for group in groups if (found := jobs[group[0]].rows.watched) is not None)
-    parameters = units = 0
-    width = n_inputs(example)
-    for position in groups[0]:
-        parameters += n_parameters(jobs[position], n_inputs)
-        units += sum((*jobs[position].hidden, jobs[position].n_outputs))
-    copies = solver.copies + example.column_scales
+    width, units = n_inputs(example), n_models * sum((*example.hidden, example.n_outputs))
+    parameters = (solver.copies + example.column_scales) * n_models * n_parameters(example, n_inputs)
     # All rows are encoded; L-BFGS keeps a copy of its own, with the weights of every row and network.
-    held = n_rows * width + n_pool * (4 + (0 if in_batches else width + len(groups[0]))) + n_watched * (width + 4)
-    return len(groups) * solver.itemsize * (copies * parameters + _ACTIVATION_COPIES * at_once * units + held)
+    held = n_rows * width + n_own * (4 + (0 if in_batches else width + n_models)) + n_watched * (width + 4)
+    return len(groups) * solver.itemsize * (parameters + _ACTIVATION_COPIES * at_once * units + held)

@@ -35,15 +35,14 @@ class SolverKind:
     draws_batches: bool
     default_epochs: int  # default number of steps
     itemsize: int  # bytes per number: 4 for float32, 8 for float64
-    mixes_shapes: bool  # whether networks with different hidden layers can share a stack
     copies: int  # vectors of all parameters that training holds at the same time
     cut_operations: float  # operations per step above which half of a stack is worth a thread of its own
 
 
 # Parameters, gradient, two moments, penalties and scratch space; results in float64 count twice.
-ADAM = SolverKind("adam", True, 30, 4, True, copies=10, cut_operations=2e6)
+ADAM = SolverKind("adam", True, 30, 4, copies=10, cut_operations=2e6)
 # The same plus history, points and directions; its operations are called from Python.
-LBFGS = SolverKind("lbfgs", False, 500, 8, False, copies=36, cut_operations=1e7)
+LBFGS = SolverKind("lbfgs", False, 500, 8, copies=36, cut_operations=1e7)
 
 SOLVERS = {kind.name: kind for kind in (ADAM, LBFGS)}
 

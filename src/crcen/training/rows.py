@@ -14,15 +14,8 @@ import torch
 from torch import Tensor
 
 from crcen.theory.rows import Array, Index
-from crcen.training.device import ON_DEVICE, encoded_on, fit_on_device, n_values, sent
-from crcen.training.encoding import (
-    WITH_RAMPS,
-    InputEncoding,
-    column_layout,
-    fit_encoding,
-    incomplete_columns,
-    layout_of,
-)
+from crcen.training.device import encoded_on, sent
+from crcen.training.encoding import InputEncoding, column_layout, fit_encoding, incomplete_columns
 from crcen.training.jobs import TrainingJob, digest
 from crcen.training.ramp_lookup import NO_RAMPS, CodedRows, RampFeed, RampLookup, RampTables, has_ramps
 from crcen.training.recipe import SolverKind, n_batches
@@ -112,18 +105,10 @@ class TrainingData:
         """X in float64 on a GPU."""
         return sent(torch.from_numpy(np.require(self.X, requirements="W")), self.device)  # torch warns of others
 
-    @cached_property
-    def _fits_on_device(self) -> bool:
-        """Whether encodings are fitted on the device: on a GPU, for rows of equal weight."""
-        return self.device.type == "cuda" and bool((self.sample_weight == 1.0).all())
-
     def layout(self, kind: str, bins: int) -> Index | None:
         """`column_layout` of these rows."""
         if (kind, bins) not in self._layouts:
-            if self._fits_on_device and kind in WITH_RAMPS:
-                self._layouts[kind, bins] = layout_of(n_values(self._device_x), kind, bins)
-            else:
-                self._layouts[kind, bins] = column_layout(self.X[self.sample_weight > 0], kind, bins)
+            self._layouts[kind, bins] = column_layout(self.X[self.sample_weight > 0], kind, bins)
         return self._layouts[kind, bins]
 
     def encoding(self, job: TrainingJob, rows: Index) -> InputEncoding:
@@ -133,16 +118,10 @@ class TrainingData:
         indicators = self._incomplete if job.missing == "indicator" else None
         with self._lock_of(key):
             if key not in self._encodings:
-                if self._fits_on_device and job.standardize and job.encoding in ON_DEVICE:
-                    own = sent(torch.from_numpy(rows), self.device)
-                    labels = self.labels(torch.float32)[own].long()
-                    found = fit_on_device(job.encoding, layout, self._device_x[own], labels, self.n_classes, indicators)
-                else:
-                    values = self.X[rows], self.y[rows], self.sample_weight[rows]
-                    found = fit_encoding(
-                        job.encoding, layout, *values, standardize=job.standardize, indicators=indicators
-                    )
-                self._encodings[key] = found
+                own = self.X[rows], self.y[rows], self.sample_weight[rows]
+                self._encodings[key] = fit_encoding(
+                    job.encoding, layout, *own, standardize=job.standardize, indicators=indicators
+                )
             return self._encodings[key]
 
     def encoded(self, encoding: InputEncoding, dtype: torch.dtype) -> Tensor:
@@ -204,30 +183,24 @@ class RowFeed:
         self,
         data: TrainingData,
         pools: Sequence[Index],
-        row_weights: Sequence[Array],
         encodings: Sequence[InputEncoding],
         dtype: torch.dtype,
-        *,
-        looks_up: bool = False,
     ) -> None:
-        self.data, self.dtype = data, dtype
-        self._y = data.labels(dtype)
-        self._width = encodings[0].size
+        self.data, self.dtype, self._pools = data, dtype, pools
         self._ramps: RampFeed | None = None
-        if looks_up and all(map(has_ramps, encodings)):
+        # Table lookups pay in float32 on a CPU; a GPU is better at products.
+        if dtype == torch.float32 and data.device.type == "cpu" and all(map(has_ramps, encodings)):
             coded = [data.coded(encoding) for encoding in encodings]
             self._ramps = RampFeed([RampTables(encoding) for encoding in encodings], coded, pools)
             self._own = [rows.plain for rows in coded]
-            self._width = self._own[0].shape[1]
         else:
             self._own = [data.encoded(encoding, dtype) for encoding in encodings]
         self.pool_keys = [digest(pool) for pool in pools]
-        self._pools = pools
         # One further position, without weight, is padding.
         self._padding = max(len(pool) for pool in pools)
         weights = np.zeros((len(pools), self._padding + 1))
-        for group, values in enumerate(row_weights):
-            weights[group, : len(values)] = values
+        for own, pool in zip(weights, pools, strict=True):
+            own[: len(pool)] = data.sample_weight[pool]
         self._weights = torch.from_numpy(weights).to(data.device, dtype)
 
     def epoch_index(self, seeds: Sequence[int], epoch: int, batch_size: int) -> BatchIndex:
@@ -240,22 +213,13 @@ class RowFeed:
         count = n_batches(len(self._pools[0]), batch_size)
         return self._index(per_group[:1] if len(orders) == 1 else per_group, count)
 
-    def in_order(self, rows_at_once: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """All rows once, in the order of the pool."""
-        yield from self.batches(self.index_in_order(rows_at_once))
-
     def index_in_order(self, rows_at_once: int) -> BatchIndex:
         """Batches of all rows once, in the order of the pool."""
-        shared = len(set(self.pool_keys)) == 1
-        pools = self._pools[:1] if shared else self._pools
-        longest = max(len(pool) for pool in pools)
-        return self._index([np.arange(len(pool)) for pool in pools], -(-longest // rows_at_once))
+        pools = self._pools[:1] if len(set(self.pool_keys)) == 1 else self._pools
+        return self._index([np.arange(len(pool)) for pool in pools], -(-self._padding // rows_at_once))
 
     def _spread_order(self, pool: Index, seed: int, epoch: int) -> Index:
-        """A random order of the pool, from (seed, epoch), in which each class is spread evenly over the batches.
-
-        Labels of rows that a fold does not own influence the order of its batches and nothing else.
-        """
+        """A random order of the pool, from (seed, epoch), in which each class is spread evenly over the batches."""
         rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, 2, epoch])))
         labels = self.data.y[pool]
         order, keys = np.empty(len(pool), dtype=np.int64), np.empty(len(pool))
@@ -304,15 +268,10 @@ class RowFeed:
 
     def epoch_rows(self, index: BatchIndex) -> EpochRows:
         """The input of `fill_batch`."""
-        y, weights = self._labels_and_weights(index)
-        batch = self._weights.new_ones(len(weights), y.shape[2], self._width + 1)
-        return EpochRows(self._own, index.rows, y, weights, batch)
-
-    def _labels_and_weights(self, index: BatchIndex) -> tuple[Tensor, Tensor]:
-        """Class numbers (G or 1, batches, rows) and row weights (G, batches, rows) of all batches."""
-        groups, (orders, count, _) = self._weights.shape[0], index.rows.shape
+        groups, (orders, count, size) = self._weights.shape[0], index.rows.shape
         if orders == 1:
             weights = self._weights[:, index.positions[0]]
         else:
             weights = self._weights.gather(1, index.positions.view(groups, -1)).view(groups, count, -1)
-        return self._y[index.rows], weights
+        batch = self._weights.new_ones(groups, size, self._own[0].shape[1] + 1)
+        return EpochRows(self._own, index.rows, self.data.labels(self.dtype)[index.rows], weights, batch)

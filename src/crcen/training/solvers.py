@@ -426,8 +426,9 @@ class LBFGS:
     def __init__(self, stack: Stack, feed: RowFeed, objective: Objective, *, tol: float) -> None:
         self.stack, self.objective, self.tol = stack, objective, tol
         self.penalty = stack.spread(objective.l2)
-        self.batches = [(x.clone(), y, objective.row_weights(y, base)) for x, y, base in feed.in_order(_CHUNK_ROWS)]
-        self.columns = stack.places()[0][0].flatten(0, 1)  # (N, P): a stack for L-BFGS has one shape
+        chunks = feed.batches(feed.index_in_order(_CHUNK_ROWS))
+        self.batches = [(x.clone(), y, objective.row_weights(y, base)) for x, y, base in chunks]
+        self.columns = stack.places()[0].flatten(0, 1)  # (N, P)
         self._start()
 
     def _start(self) -> None:

@@ -1,11 +1,9 @@
 """Many small networks as a few large tensors: the parameters of a stack, and its loss and gradient on a batch.
 
 The networks of a group see the same rows with the same input encoding, so the first layer of all of them is one matrix
-product; groups are a batch axis of it. Networks of one hidden shape in a group form a block. Nothing reduces over
-groups or networks.
+product; groups are a batch axis of it. Nothing reduces over groups or networks.
 
-Shape letters: G groups, M networks of a group, K networks of a block, B rows of a batch, F features, H hidden units, C
-outputs of a network.
+Shape letters: G groups, M networks of a group, B rows of a batch, F features, H hidden units, C outputs of a network.
 """
 
 import math
@@ -20,18 +18,7 @@ from torch import Tensor
 
 from crcen.theory.rows import Array
 from crcen.training.network import Network
-from crcen.training.passes import (
-    BlockBuffers,
-    BlockLayers,
-    BlockShape,
-    Buffers,
-    Design,
-    Layers,
-    forward,
-    gradient,
-    row_loss,
-    units_of,
-)
+from crcen.training.passes import Buffers, Design, Layers, forward, gradient, row_loss
 from crcen.training.ramp_lookup import NO_RAMPS, RampLookup
 from crcen.training.threads import reproducible_arithmetic
 
@@ -64,38 +51,20 @@ def _shifted(x: Tensor, by: int) -> Tensor:
     return (x >> by) & ((1 << (64 - by)) - 1)
 
 
-def _blocks_of(shapes: Sequence[tuple[int, ...]], n_outputs: int) -> list[BlockShape]:
-    """One block for each hidden shape; equal shapes are consecutive."""
-    blocks: list[BlockShape] = []
-    model = column = 0
-    for hidden in dict.fromkeys(shapes):
-        size, units = shapes.count(hidden), hidden[0] if hidden else n_outputs
-        blocks.append(BlockShape(model, size, column, list(hidden), units))
-        model, column = model + size, column + size * units
-    return blocks
-
-
-def _models(block: BlockShape) -> slice:
-    return slice(block.first_model, block.first_model + block.size)
-
-
-def _columns(block: BlockShape) -> slice:
-    return slice(block.first_column, block.first_column + block.size * block.units)
-
-
 def padded_size(n_parameters: int, device: torch.device) -> int:
     """Length of a flat vector: on a CPU whole vectors, because the remainder of a vector uses another code path."""
     return -(-n_parameters // _VECTOR) * _VECTOR if device.type == "cpu" else n_parameters
 
 
 class Stack:
-    """Parameters of G × M networks in one flat vector, with their loss and gradient on a batch."""
+    """Parameters of G × M networks of one shape in one flat vector, with their loss and gradient on a batch."""
 
     def __init__(
         self,
         n_groups: int,
+        n_models: int,
         n_features: int,
-        shapes: Sequence[tuple[int, ...]],
+        hidden: tuple[int, ...],
         activation: str,
         loss: str,
         dtype: torch.dtype,
@@ -104,98 +73,56 @@ class Stack:
         scaled: bool = False,
         n_outputs: int = 1,
     ) -> None:
-        self.n_groups, self.n_features, self.n_models = n_groups, n_features, len(shapes)
-        self.n_outputs = n_outputs
-        self._blocks = _blocks_of(shapes, n_outputs)
-        self.is_linear = not shapes[0]
-        self.width = _columns(self._blocks[-1]).stop
+        self.n_groups, self.n_models, self.n_outputs = n_groups, n_models, n_outputs
+        self.sizes = (n_features, *hidden, n_outputs)
+        self.width = n_models * self.sizes[1]
         self.dtype, self.device, self.is_scaled = dtype, device, scaled
-        self.design = Design(
-            self._blocks,
-            activation,
-            loss,
-            self.is_linear,
-            scaled,
-            _SCALE_SPEED,
-            n_outputs,
-        )
+        self.design = Design(len(hidden), activation, loss, scaled, _SCALE_SPEED, n_outputs)
         self.n_parameters = sum(prod(shape) for shape in self._shapes())
         self.flat = torch.zeros(padded_size(self.n_parameters, device), dtype=dtype, device=device)
         self.grad = torch.zeros_like(self.flat)
-        self.own, self.grads = (self._with_blocks(self.views(own)) for own in (self.flat, self.grad))
-        self._scale_buffers = (
-            torch.empty_like(self.own.first if scaled else self.flat[:0]),
-            torch.empty_like(self.own.scales),
-        )
+        self.own, self.grads = self._layers(self.flat), self._layers(self.grad)
+        self._effective = torch.empty_like(self.own.first if scaled else self.flat[:0])
+        self._scale_values = torch.empty_like(self.own.scales)
         # By number of rows of a batch.
         self._buffers: dict[int, Buffers] = {}
 
-    @property
-    def models(self) -> list[slice]:
-        """For each block the positions of its networks among a group's M, in the order of `arrays` and `vectors`."""
-        return [_models(block) for block in self._blocks]
-
     def _shapes(self) -> Iterator[tuple[int, ...]]:
         """Shapes of the tensors in the flat vector, in order; the last input row of the first layer is its bias."""
-        yield (self.n_groups, self.n_features + 1, self.width)
-        for block in self._blocks:
-            lead = (self.n_groups, block.size)
-            for h_in, h_out in pairwise(block.hidden):
-                yield (*lead, h_in, h_out)
-                yield (*lead, 1, h_out)
-        if not self.is_linear:
-            yield (self.n_groups, sum(block.size * block.hidden[-1] for block in self._blocks) * self.n_outputs)
-            yield (self.n_groups, self.n_models * self.n_outputs)
+        lead = (self.n_groups, self.n_models)
+        yield (self.n_groups, self.sizes[0] + 1, self.width)
+        for h_in, h_out in pairwise(self.sizes[1:-1]):
+            yield (*lead, h_in, h_out)
+            yield (*lead, 1, h_out)
+        if len(self.sizes) > 2:
+            yield (*lead, self.sizes[-2], self.n_outputs)
+            yield (*lead, 1, self.n_outputs)
         if self.is_scaled:
-            yield (self.n_groups, self.n_features, self.n_models)
+            yield (self.n_groups, self.sizes[0], self.n_models, 1)
 
-    def views(self, flat: Tensor) -> Layers:
-        """The layers of all networks, as views of a vector over the flat parameters."""
-        views: list[Tensor] = []
-        start = 0
+    def _views(self, flat: Tensor) -> tuple[list[Tensor], Tensor]:
+        """The tensors in a vector over the flat parameters, and the scales, which are empty without scales."""
+        views, start = [], 0
         for shape in self._shapes():
             views.append(flat[start : start + prod(shape)].view(shape))
             start += prod(shape)
-        scales = views.pop() if self.is_scaled else flat[:0].view(self.n_groups, 0, self.n_models)
-        first, tail = views[0], flat[views[0].numel() :]
-        if self.is_linear:
-            return Layers(first, [], tail[:0], tail[:0], scales, tail, [])
-        tensors, (out_weight, out_bias) = iter(views[1:-2]), views[-2:]
-        inner = [[next(tensors) for _ in block.hidden[1:] for _ in ("weight", "bias")] for block in self._blocks]
-        return Layers(first, inner, out_weight, out_bias, scales, tail, [])
+        return views, views.pop() if self.is_scaled else flat[:0].view(self.n_groups, 0, self.n_models, 1)
 
-    def _out_weights(self, out_weight: Tensor) -> list[Tensor]:
-        """Output weights of each block, (G, K, H, C)."""
-        found, start = [], 0
-        for block in self._blocks:
-            shape = (self.n_groups, block.size, block.hidden[-1], self.n_outputs)
-            width = prod(shape[1:])
-            found.append(out_weight.narrow(1, start, width).view(shape))
-            start += width
-        return found
+    def _layers(self, flat: Tensor) -> Layers:
+        """The layers of all networks as a pass takes them."""
+        (first, *others), scales = self._views(flat)
+        tail = flat[first.numel() :]
+        columns = self._by_model(first[:, :-1])
+        if not others:
+            return Layers(first, columns, [], tail[:0], tail[:0], scales, tail)
+        *inner, weight, bias = others
+        weight = weight if self.n_outputs > 1 else weight[..., 0]
+        bias = bias.view(self.n_groups, 1, -1)
+        return Layers(first, columns, [one.flatten(0, 1) for one in inner], weight, bias, scales, tail)
 
-    def _with_blocks(self, layers: Layers) -> Layers:
-        """The same layers with views of each block."""
-        found = []
-        weights = [layers.out_weight] * len(self._blocks) if self.is_linear else self._out_weights(layers.out_weight)
-        for i, (block, weight) in enumerate(zip(self._blocks, weights, strict=True)):
-            inner, bias = [], layers.out_bias
-            if not self.is_linear:
-                start, size = block.first_model * self.n_outputs, block.size * self.n_outputs
-                inner, bias = [tensor.flatten(0, 1) for tensor in layers.inner[i]], bias.narrow(1, start, size)[:, None]
-                weight = weight if self.n_outputs > 1 else weight[..., 0]
-            own = BlockLayers(self._first(block, layers.first), self._scales(block, layers.scales), inner, weight, bias)
-            found.append(own)
-        return layers._replace(blocks=found)
-
-    def _first(self, block: BlockShape, first: Tensor) -> Tensor:
-        """A block's first weights, without biases, as (G, F, K, H)."""
-        own = first[:, :-1, _columns(block)]
-        return own.view(first.shape[0], first.shape[1] - 1, block.size, block.units)
-
-    def _scales(self, block: BlockShape, scales: Tensor) -> Tensor:
-        """A block's scales as (G, F, K, 1)."""
-        return scales[:, :, _models(block), None]
+    def _by_model(self, values: Tensor) -> Tensor:
+        """A tensor (G, n, M·H) as (G, n, M, H)."""
+        return values.view(*values.shape[:2], self.n_models, -1)
 
     # -- networks in and out -----------------------------------------------------------------------------------------
 
@@ -203,94 +130,68 @@ class Stack:
         """Glorot-uniform weights and biases from the seed of each network (G, M), given output biases (G, M[, C])."""
         self.own.scales.fill_(1.0 / _SCALE_SPEED)
         gain = 24.0 if self.design.activation == "sigmoid" else 6.0
-        for block, (weights, biases) in zip(self._blocks, self.layers(self.flat), strict=True):
-            biases[-1].copy_(output_bias[:, _models(block)].view(self.n_groups, block.size, self.n_outputs))
-            if not block.hidden:
-                continue
-            sizes = (self.n_features, *block.hidden, self.n_outputs)
-            count = sum(h_in * h_out + h_out for h_in, h_out in pairwise(sizes))
-            numbers = uniform(seeds[:, _models(block)], count)
-            start = 0
-            for layer, (h_in, h_out) in enumerate(pairwise(sizes)):
-                bound = math.sqrt(gain / (h_in + h_out))
-                own = numbers[..., start : start + h_in * h_out + h_out] * bound
-                weights[layer].copy_(own[..., : h_in * h_out].view(self.n_groups, block.size, h_in, h_out))
-                if layer < len(sizes) - 2:
-                    biases[layer].copy_(own[..., h_in * h_out :])
-                start += h_in * h_out + h_out
+        weights, biases = self.layers(self.flat)
+        biases[-1].copy_(output_bias.view_as(biases[-1]))
+        if len(self.sizes) == 2:
+            return
+        numbers = uniform(seeds, sum(h_in * h_out + h_out for h_in, h_out in pairwise(self.sizes)))
+        start = 0
+        for layer, (h_in, h_out) in enumerate(pairwise(self.sizes)):
+            bound = math.sqrt(gain / (h_in + h_out))
+            own = numbers[..., start : start + h_in * h_out + h_out] * bound
+            weights[layer].copy_(own[..., : h_in * h_out].view(weights[layer].shape))
+            if layer < len(self.sizes) - 2:
+                biases[layer].copy_(own[..., h_in * h_out :])
+            start += h_in * h_out + h_out
 
-    def layers(self, flat: Tensor) -> list[tuple[list[Tensor], list[Tensor]]]:
-        """For each block its weights (G, K, in, out) and biases (G, K, out) by layer, as views of ``flat``."""
-        layers, found = self.views(flat), []
-        for block in self._blocks:
-            shape = (self.n_groups, self.n_features + 1, block.size, block.units)
-            columns = layers.first[:, :, _columns(block)].view(shape).transpose(1, 2)
-            found.append(([columns[:, :, :-1]], [columns[:, :, -1]]))
-        if not self.is_linear:
-            outputs = layers.out_bias.view(self.n_groups, self.n_models, self.n_outputs)
-            last = self._out_weights(layers.out_weight)
-            for (weights, biases), models, inner, out_weight in zip(
-                found, self.models, layers.inner, last, strict=True
-            ):
-                weights += [*inner[::2], out_weight]
-                biases += [*(bias[:, :, 0] for bias in inner[1::2]), outputs[:, models]]
-        return found
+    def layers(self, flat: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Weights (G, M, in, out) and biases (G, M, out) by layer, as views of ``flat``."""
+        (first, *others), _ = self._views(flat)
+        columns = self._by_model(first).transpose(1, 2)
+        return [columns[:, :, :-1], *others[::2]], [columns[:, :, -1], *(bias[:, :, 0] for bias in others[1::2])]
 
     def set_network(self, group: int, model: int, weights: Sequence[Array], biases: Sequence[Array]) -> None:
         """Write the parameters of one network."""
-        position = next(i for i, models in enumerate(self.models) if models.start <= model < models.stop)
-        own_weights, own_biases = self.layers(self.flat)[position]
+        own_weights, own_biases = self.layers(self.flat)
         for own, new in zip((*own_weights, *own_biases), (*weights, *biases), strict=True):
-            own[group, model - self.models[position].start] = torch.from_numpy(new)
+            own[group, model] = torch.from_numpy(new)
 
-    def arrays(self, flat: Tensor) -> list[tuple[list[Array], list[Array]]]:
+    def arrays(self, flat: Tensor) -> tuple[list[Array], list[Array]]:
         """`layers` as float64 arrays on the host, multiplied by the scales."""
         host = flat.detach().to("cpu", torch.float64, copy=True)
         if self.is_scaled:
-            for block in self._with_blocks(self.views(host)).blocks:
-                block.columns.mul_(block.scales * _SCALE_SPEED)
-        return [
-            ([w.contiguous().numpy() for w in weights], [b.contiguous().numpy() for b in biases])
-            for weights, biases in self.layers(host)
-        ]
+            layers = self._layers(host)
+            layers.columns.mul_(layers.scales * _SCALE_SPEED)
+        weights, biases = self.layers(host)
+        return [w.contiguous().numpy() for w in weights], [b.contiguous().numpy() for b in biases]
 
-    def vectors(self, flat: Tensor) -> list[Tensor]:
-        """For each block a copy of the parameters of its networks, (G, K, parameters of a network)."""
-        return [flat[places] for places, _ in self.places()]
-
-    def load(self, flat: Tensor, vectors: Sequence[Tensor]) -> None:
-        """Write the output of `vectors` to ``flat``."""
-        for (places, _), values in zip(self.places(), vectors, strict=True):
-            flat[places] = values
-
-    def places(self) -> list[tuple[Tensor, Tensor]]:
-        """For each block where its networks' parameters are in a flat vector, (G, K, P), and which are biases, (P,)."""
-        positions, found = torch.arange(self.flat.numel(), device=self.device), []
-        scales = self.views(positions).scales.transpose(1, 2)
-        for block, (weights, biases) in zip(self._blocks, self.layers(positions), strict=True):
-            layers = [part for pair in zip(weights, biases, strict=True) for part in pair]
-            parts = [part.reshape(self.n_groups, block.size, -1) for part in (*layers, scales[:, _models(block)])]
-            is_bias = [torch.full_like(part[0, 0], i % 2, dtype=torch.bool) for i, part in enumerate(parts)]
-            found.append((torch.cat(parts, 2), torch.cat(is_bias)))
-        return found
+    def places(self) -> tuple[Tensor, Tensor]:
+        """Where the networks' parameters are in a flat vector, (G, M, P), and which of them are biases, (P,)."""
+        positions = torch.arange(self.flat.numel(), device=self.device)
+        weights, biases = self.layers(positions)
+        layers = [part for pair in zip(weights, biases, strict=True) for part in pair]
+        scales = self._views(positions)[1].transpose(1, 2)
+        parts = [part.reshape(self.n_groups, self.n_models, -1) for part in (*layers, scales)]
+        is_bias = [torch.full_like(part[0, 0], i % 2, dtype=torch.bool) for i, part in enumerate(parts)]
+        return torch.cat(parts, 2), torch.cat(is_bias)
 
     def penalties(self, l2: Tensor) -> Tensor:
         """The penalty of every parameter, zero for biases, from that of every network (G, M)."""
         flat = self.spread(l2)
-        self.views(flat).scales.mul_(_SCALE_SPEED**2)
+        self._views(flat)[1].mul_(_SCALE_SPEED**2)
         return flat
 
     def spread(self, per_model: Tensor, *, biases: bool = False) -> Tensor:
         """A value per network (G, M) as a vector over the flat parameters; zero for biases unless requested."""
         flat = torch.zeros_like(self.flat, dtype=per_model.dtype)
-        for models, (places, is_bias) in zip(self.models, self.places(), strict=True):
-            own = places if biases else places[..., ~is_bias]
-            flat[own] = per_model[:, models, None].expand_as(own)
+        places, is_bias = self.places()
+        own = places if biases else places[..., ~is_bias]
+        flat[own] = per_model[..., None].expand_as(own)
         return flat
 
     def per_model(self, values: Tensor) -> Tensor:
         """Sums of a vector over the flat parameters by network: (G, M)."""
-        return torch.cat([values[places].sum(-1) for places, _ in self.places()], dim=1)
+        return values[self.places()[0]].sum(-1)
 
     # -- a batch ---------------------------------------------------------------------------------------------------
 
@@ -301,29 +202,21 @@ class Stack:
                 self._buffers.popitem()  # the latest: earlier ones may be part of a captured graph
             hidden = torch.empty(self.n_groups, rows, self.width, dtype=self.dtype, device=self.device)
             back = torch.empty_like(hidden)
-            effective, scales = self._scale_buffers
-            blocks = [
-                BlockBuffers(
-                    self._first(block, effective) if self.is_scaled else effective,
-                    self._scales(block, scales),
-                    units_of(block, hidden),
-                    units_of(block, back),
-                )
-                for block in self._blocks
-            ]
-            self._buffers[rows] = Buffers(effective, scales, hidden, back, blocks)
+            columns = self._by_model(self._effective[:, :-1]) if self.is_scaled else self._effective
+            scaled = (self._effective, columns, self._scale_values)
+            self._buffers[rows] = Buffers(*scaled, hidden, self._by_model(hidden), back, self._by_model(back))
         return self._buffers[rows]
 
     def logits(self, x: Tensor, ramps: RampLookup = NO_RAMPS, batch: int = 0) -> Tensor:
         """Logits (G, B, M·C) of a batch of encoded rows (G, B, F+1), in memory of their own."""
         logits = forward(self.design, self.own, self.buffers(x.shape[1]), x, ramps, batch)[0]
-        return logits.clone() if self.is_linear else logits  # those of a linear network are in a buffer
+        return logits.clone() if not self.design.n_hidden else logits  # those of a linear network are in a buffer
 
     def by_network(self, logits: Tensor) -> Tensor:
         """Logits (G, B, M·C) as (G, M, B), or (G, M, B, C) for C > 1 outputs."""
         if self.n_outputs == 1:
             return logits.transpose(1, 2)
-        return logits.view(*logits.shape[:2], self.n_models, self.n_outputs).transpose(1, 2)
+        return self._by_model(logits).transpose(1, 2)
 
     def loss_and_gradient(self, x: Tensor, y: Tensor, row_weight: Tensor, *, add: bool = False) -> Tensor:
         """Write or add the gradient of Σ_B w ℓ to `grad`; return the loss of every network, (G, M).
@@ -364,14 +257,14 @@ def gradient_of(
     hidden = tuple(weight.shape[1] for weight in network.weights[:-1])
     cpu = torch.device("cpu")
     size, n_outputs = network.encoding.size, network.weights[-1].shape[1]
-    stack = Stack(1, size, [hidden], network.activation, loss, torch.float64, cpu, n_outputs=n_outputs)
+    stack = Stack(1, 1, size, hidden, network.activation, loss, torch.float64, cpu, n_outputs=n_outputs)
     stack.set_network(0, 0, network.weights, network.biases)
     x = torch.from_numpy(np.column_stack([network.encoding(X), np.ones(len(X))]))[None]
     target = torch.from_numpy(y.astype(np.float64))[None, :, None]
     weight = torch.from_numpy(row_weights / row_weights.sum())[None, :, None]
     with torch.no_grad(), reproducible_arithmetic():
         stack.loss_and_gradient(x, target, weight, add=True)
-    weights, biases = stack.arrays(stack.grad)[0]
+    weights, biases = stack.arrays(stack.grad)
     penalised = [grad[0, 0] + l2 * own for grad, own in zip(weights, network.weights, strict=True)]
     if scaled:
         first = network.weights[0]

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.exceptions import InvalidParameter
 from crcen.theory.balance import class_shifts, relative_residual, solve_shift
 from crcen.theory.decision import sigmoid, softmax
 from crcen.theory.rows import Array, Index
@@ -51,7 +51,7 @@ class StackRun:
         self.example = self.jobs[0][0]
         self.leads = [group[0] for group in self.jobs]  # the jobs of a group share rows and encoding
         self.dtype = float_type(self.example.solver_kind)
-        self.rows = [job.rows.trained(data.n_rows) for job in self.leads]
+        self.rows = [job.trained(data.n_rows) for job in self.leads]
         self.encodings = [data.encoding(self.example, rows) for rows in self.rows]
         self.is_one_against_all = self.example.loss == ONE_AGAINST_ALL
         # Weight of a row and of all rows of each class in every network, (G, M, C).
@@ -65,8 +65,9 @@ class StackRun:
         job, device = self.example, self.data.device
         stack = Stack(
             len(self.groups),
+            len(self.jobs[0]),
             self.encodings[0].size,
-            [one.hidden for one in self.jobs[0]],
+            job.hidden,
             job.activation,
             job.loss,
             self.dtype,
@@ -94,33 +95,20 @@ class StackRun:
         weights = torch.from_numpy(np.ascontiguousarray(by_class.transpose(0, 2, 1))).to(*to)
         return Objective(weights, torch.from_numpy(l2).to(*to))
 
-    def _feed(self, pools: list[Index], weights: list[Array]) -> RowFeed:
-        # Table lookups pay in float32 on a CPU; a GPU is better at products.
-        looks_up = self.dtype == torch.float32 and self.data.device.type == "cpu"
-        return RowFeed(self.data, pools, weights, self.encodings, self.dtype, looks_up=looks_up)
-
     def solver(self) -> Solver:
         """The solver, before its first step."""
-        s, job = self.data.sample_weight, self.example
+        job, feed = self.example, RowFeed(self.data, self.rows, self.encodings, self.dtype)
         if not job.draws_batches:
-            feed = self._feed(self.rows, [s[rows] for rows in self.rows])
             return LBFGS(self.stack, feed, self.objective, tol=job.tol)
-        pools = [lead.rows.drawn(self.data.n_rows) for lead in self.leads]
-        weights = []
-        for pool, rows, lead in zip(pools, self.rows, self.leads, strict=True):
-            is_own = np.isin(pool, rows)
-            if lead.rows.own is not None and is_own.sum() != len(rows):
-                raise InvalidInput("the rows of a training job must be distinct rows of its pool.")
-            weights.append(np.where(is_own, s[pool], 0.0))
         return Adam(
             self.stack,
-            self._feed(pools, weights),
+            feed,
             self.objective,
             seeds=[lead.shuffle_seed for lead in self.leads],
             max_epochs=job.max_epochs,
             batch_size=job.batch_size,
             learning_rate=job.learning_rate,
-            n_rows=len(pools[0]),
+            n_rows=len(self.rows[0]),
             epoch=self._first_epoch,
             with_loss=not job.leaves_state,
         )
@@ -180,45 +168,36 @@ class StackRun:
 
     def _load_states(self, solver: Solver) -> None:
         """Copy the states from which the jobs start into the stack and its solver."""
+        places = self.stack.places()[0]  # (G, M, parameters)
+        states = [[job.start.values for job in group if job.start] for group in self.jobs]
+        for values in (one for group in states for one in group):
+            if values.shape != (3, places.shape[2]):
+                raise InvalidParameter(
+                    f"start must be of a network of the same shape, (3, {places.shape[2]}): got {values.shape}."
+                )
         loaded = [torch.empty_like(flat) for flat in solver.state()]
-        for i, flat in enumerate(loaded):
-            vectors = []
-            for models, own in zip(self.stack.models, self.stack.vectors(flat), strict=True):
-                size = own.shape[2]
-                for job in (job for group in self.jobs for job in group[models]):
-                    if job.start and job.start.values.shape != (3, size):
-                        raise InvalidParameter(
-                            f"start must be of a network of the same shape, (3, {size}): got {job.start.values.shape}."
-                        )
-                rows = [[job.start.values[i] for job in group[models] if job.start] for group in self.jobs]
-                vectors.append(torch.from_numpy(np.array(rows)).to(flat.device, flat.dtype))
-            self.stack.load(flat, vectors)
+        for flat, values in zip(loaded, np.moveaxis(np.array(states), 2, 0), strict=True):
+            flat[places] = torch.from_numpy(values).to(flat.device, flat.dtype)
         solver.restore(loaded)
 
     def _states(self, solver: Solver, epoch: int) -> dict[int, TrainingResult]:
         """The state of every network, without the network."""
-        blocks = zip(*(self.stack.vectors(flat) for flat in solver.state()), strict=True)
+        places = self.stack.places()[0]
+        values = torch.stack([flat[places] for flat in solver.state()], dim=2).cpu().numpy()  # (G, M, 3, parameters)
         results: dict[int, TrainingResult] = {}
-        for models, parts in zip(self.stack.models, blocks, strict=True):
-            values = torch.stack(parts, dim=2).cpu().numpy()  # (G, K, 3, parameters)
-            for g, group in enumerate(self.groups):
-                for k, position in enumerate(group[models]):
-                    is_finite = bool(np.isfinite(values[g, k]).all())
-                    results[position] = TrainingResult(
-                        None,
-                        Status.COMPLETED if is_finite else Status.DIVERGED,
-                        epoch - self._first_epoch,
-                        np.empty(0),
-                        state=TrainingState(epoch, values[g, k]),
-                    )
+        for group, states in zip(self.groups, values, strict=True):
+            for position, own in zip(group, states, strict=True):
+                status = Status.COMPLETED if np.isfinite(own).all() else Status.DIVERGED
+                n_iter, state = epoch - self._first_epoch, TrainingState(epoch, own)
+                results[position] = TrainingResult(None, status, n_iter, np.empty(0), state=state)
         return results
 
     def validation(self) -> "_Validation | None":
         """The validation rows, if any."""
-        if self.example.rows.watched is None:
+        rows = [lead.watched for lead in self.leads if lead.watched is not None]
+        if not rows:
             return None
-        rows = [lead.rows.watched for lead in self.leads if lead.rows.watched is not None]
-        feed = self._feed(rows, [self.data.sample_weight[part] for part in rows])
+        feed = RowFeed(self.data, rows, self.encodings, self.dtype)
         at_once = VALIDATION_ROWS
         if self.data.device.type == "cuda":  # few large products, within limits
             at_once = max(at_once, min(_ROWS_ON_A_GPU, _UNITS_AT_ONCE // (len(self.groups) * self.stack.width)))
@@ -247,63 +226,59 @@ class StackRun:
         shape = (*curves.shape[:2], 1)
         all_fine = np.concatenate([np.ones(shape, bool), np.logical_and.accumulate(np.isfinite(curves), axis=2)], 2)
         any_fine = np.concatenate([np.zeros(shape, bool), np.logical_or.accumulate(np.isfinite(val_curves), axis=2)], 2)
-        for models, (weights, biases) in zip(self.stack.models, self.stack.arrays(flat), strict=True):
-            parameters = [*weights, *biases]
-            finite = np.all([np.isfinite(p).reshape(*p.shape[:2], -1).all(axis=2) for p in parameters], axis=0)
-            for g in range(len(self.groups)):
-                shifts, residuals = self._balance(g, models, weights, biases, finite[g])
-                solved = [*(b[g] for b in biases[:-1]), biases[-1][g] + shifts]
-                # Lists of views: indexing an array thousands of times is slow.
-                layers = zip(
-                    zip(*(list(w[g]) for w in weights), strict=True), zip(*map(list, solved), strict=True), strict=True
+        weights, biases = self.stack.arrays(flat)
+        parameters = [*weights, *biases]
+        finite = np.all([np.isfinite(p).reshape(*p.shape[:2], -1).all(axis=2) for p in parameters], axis=0)
+        for g, group in enumerate(self.groups):
+            shifts, residuals = self._balance(g, weights, biases, finite[g])
+            solved = [*(b[g] for b in biases[:-1]), biases[-1][g] + shifts]
+            # Lists of views: indexing an array thousands of times is slow.
+            own_weights = zip(*(list(w[g]) for w in weights), strict=True)
+            layers = zip(own_weights, zip(*map(list, solved), strict=True), strict=True)
+            for m, (position, own) in enumerate(zip(group, layers, strict=True)):
+                n_iter = int(n_iters[g, m])
+                # With validation rows the best epoch is kept, whatever happened after it.
+                has_best = any_fine[g, m, min(n_iter, val_curves.shape[2])]
+                is_finite = bool(finite[g, m] and (all_fine[g, m, n_iter] or has_best))
+                status = self._status(is_finite, converged_at[g, m], stopped_at[g, m], n_iter)
+                network = Network(self.encodings[g], *own, self.example.activation, self.is_one_against_all)
+                results[position] = TrainingResult(
+                    network if status.is_finite else None,
+                    status,
+                    n_iter,
+                    curves[g, m, :n_iter],
+                    val_curves[g, m, :n_iter],
+                    shifts[m],
+                    float(residuals[m]),
                 )
-                for k, (own_weights, own_biases) in enumerate(layers):
-                    m = models.start + k
-                    job, n_iter = self.jobs[g][m], int(n_iters[g, m])
-                    # With validation rows the best epoch is kept, whatever happened after it.
-                    has_best = any_fine[g, m, min(n_iter, val_curves.shape[2])]
-                    is_finite = bool(finite[g, k] and (all_fine[g, m, n_iter] or has_best))
-                    status = self._status(job, is_finite, converged_at[g, m], stopped_at[g, m], n_iter)
-                    network = Network(
-                        self.encodings[g], own_weights, own_biases, job.activation, self.is_one_against_all
-                    )
-                    results[self.groups[g][m]] = TrainingResult(
-                        network if status.is_finite else None,
-                        status,
-                        n_iter,
-                        curves[g, m, :n_iter],
-                        val_curves[g, m, :n_iter],
-                        shifts[k],
-                        float(residuals[k]),
-                    )
         return results
 
-    def _status(self, job: TrainingJob, is_finite: bool, converged_at: float, stopped_at: float, n_iter: int) -> Status:
+    def _status(self, is_finite: bool, converged_at: float, stopped_at: float, n_iter: int) -> Status:
         if not is_finite:
             return Status.DIVERGED
         if converged_at <= n_iter:
             return Status.CONVERGED
-        if job.rows.watched is not None and stopped_at < job.last_epoch:
+        if stopped_at < self.example.last_epoch:
             return Status.EARLY_STOPPED
-        return Status.COMPLETED if job.draws_batches else Status.MAX_EPOCHS
+        return Status.COMPLETED if self.example.draws_batches else Status.MAX_EPOCHS
 
     def _balance(
-        self, g: int, models: slice, weights: list[Array], biases: list[Array], finite: NDArray[np.bool_]
+        self, g: int, weights: list[Array], biases: list[Array], finite: NDArray[np.bool_]
     ) -> tuple[Array, Array]:
-        """Shifts of the output biases (K, outputs) and residuals after them (K,), for a block of a group."""
+        """Shifts of the output biases (M, outputs) and residuals after them (M,), for the networks of a group."""
         lead, data = self.leads[g], self.data
         shifts, residuals = np.zeros((len(finite), lead.n_outputs)), np.full(len(finite), np.nan)
-        wanted = np.flatnonzero(finite & np.array([job.balance for job in self.jobs[g][models]]))
-        rows = lead.rows.solved(data.n_rows, stops_early=lead.stops_early)
+        wanted = np.flatnonzero(finite & np.array([job.balance for job in self.jobs[g]]))
+        rows = lead.balanced(data.n_rows)
         y, s = data.y[rows], data.sample_weight[rows]
-        if not wanted.size or not np.bincount(y, s, data.n_classes).all():
+        if not wanted.size:
             return shifts, residuals
         numbers = wanted.size * lead.n_outputs * len(rows)
         for own in np.array_split(wanted, min(wanted.size, -(-numbers // _LOGITS_AT_ONCE))):
             parameters = [w[g][own] for w in weights], [b[g][own] for b in biases]
             logits = device_logits(data.X[rows], self.encodings[g], *parameters, lead.activation, data.device)
             for k, outputs in zip(own, logits.cpu().numpy(), strict=True):
-                class_weights = self.class_weights[g, models.start + k]
+                class_weights = self.class_weights[g, k]
                 row_weights = class_weights[y] * s
                 if lead.n_outputs == 1:
                     shifts[k] = solve_shift(y == 1, outputs, row_weights)

@@ -75,13 +75,13 @@ class StreamTrainer:
 
     def __init__(self, shape: StreamShape, device: torch.device | str = "cpu", all_reduce: AllReduce | None = None):
         self.shape, self.device, self._all_reduce = shape, torch.device(device), all_reduce
-        recipe, hidden = shape.recipe, [shape.recipe.hidden] * len(shape.seeds)
-        network = (recipe.activation, recipe.loss, torch.float32, self.device)
-        self._stack = Stack(1, shape.n_inputs, hidden, *network, n_outputs=shape.n_outputs)
-        penalty = self._stack.spread(torch.full((1, len(hidden)), recipe.l2, device=self.device))
+        recipe, n_members = shape.recipe, len(shape.seeds)
+        network = (recipe.hidden, recipe.activation, recipe.loss, torch.float32, self.device)
+        self._stack = Stack(1, n_members, shape.n_inputs, *network, n_outputs=shape.n_outputs)
+        penalty = self._stack.spread(torch.full((1, n_members), recipe.l2, device=self.device))
         self._adam = AdamState.start(self._stack.flat, self._stack.grad, penalty)
         self._class_weights = torch.zeros(max(2, shape.n_outputs), device=self.device)
-        self._loss = torch.zeros(len(hidden), dtype=torch.float64, device=self.device)
+        self._loss = torch.zeros(n_members, dtype=torch.float64, device=self.device)
         self._loss_rows = 0
         self.rows_seen = self.n_steps = 0
 
@@ -182,7 +182,7 @@ class StreamTrainer:
 
     def parameters(self) -> tuple[list[Array], list[Array]]:
         """Weights (M, in, out) and biases (M, out) of each layer, float64 on the host."""
-        weights, biases = self._stack.arrays(self._stack.flat)[0]
+        weights, biases = self._stack.arrays(self._stack.flat)
         return [w[0] for w in weights], [b[0] for b in biases]
 
     def networks(self, encoding: InputEncoding) -> list[Network]:

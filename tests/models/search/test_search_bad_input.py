@@ -62,7 +62,7 @@ def interrupted_at(part):
 
     def interrupted(trainer, jobs, **kwargs):
         calls.append(1)
-        is_refit = jobs[0].rows.watched is None
+        is_refit = jobs[0].watched is None
         if (part == "refit" and is_refit) or part == len(calls):
             raise KeyboardInterrupt
         return original(trainer, jobs, **kwargs)

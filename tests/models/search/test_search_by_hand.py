@@ -20,7 +20,7 @@ from sklearn.model_selection import ShuffleSplit, StratifiedKFold
 
 from crcen import Budget, confusion_counts, key_equation, resolve
 from crcen.training.engine import Trainer, train
-from crcen.training.jobs import RowSets, TrainingJob
+from crcen.training.jobs import TrainingJob
 from papers_training import CRCENClassifierCV
 
 EPOCHS = 14
@@ -34,23 +34,6 @@ FIXED = {"hidden": (8,), "l2": 1e-3, "cv": 3}
 
 
 @pytest.fixture(scope="module")
-def owned_by():
-    """Whether the search draws a fold's batches from its own rows (``pool``) or from all (``own``)."""
-    seen = []
-    original = Trainer.__call__
-
-    def spy(trainer, jobs, **kwargs):
-        seen.extend(jobs)
-        return original(trainer, jobs, **kwargs)
-
-    X, y = np.arange(12.0)[:, None], np.arange(12) % 3 == 0
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "__call__", spy)
-        CRCENClassifierCV(**(QUICK | FIXED | {"max_epochs": 1})).fit(X, y)
-    return "own" if seen[0].rows.own is not None else "pool"
-
-
-@pytest.fixture(scope="module")
 def data():
     rng = np.random.default_rng(5)
     X = rng.normal(size=(140, 4))
@@ -61,10 +44,10 @@ def data():
 class ByHand:
     """Networks of one setting, trained fold by fold and epoch by epoch."""
 
-    def __init__(self, X, y, weighting, hidden, l2, owned_by, weights=None, folds=None):
+    def __init__(self, X, y, weighting, hidden, l2, weights=None, folds=None):
         self.X, self.target = X, np.asarray(y) == 1
         self.weights = np.ones(len(X)) if weights is None else weights
-        self.hidden, self.l2, self.owned_by = hidden, l2, owned_by
+        self.hidden, self.l2 = hidden, l2
         if folds is None:
             folds = list(StratifiedKFold(3, shuffle=True, random_state=BASE).split(X, y))
         self.folds = folds
@@ -82,7 +65,7 @@ class ByHand:
             job = TrainingJob(
                 (1 - weighting.lam, weighting.lam), hidden=self.hidden, l2=self.l2, solver=solver, seed=seed,
                 shuffle_seed=BASE, batch_size=32, learning_rate=0.1, max_epochs=EPOCHS if solver == "adam" else 500,
-                tol=1e-5, stop_epoch=epochs, balance=balance, rows=RowSets(**{self.owned_by: np.sort(rows)}),
+                tol=1e-5, stop_epoch=epochs, balance=balance, rows=np.sort(rows),
             )  # fmt: skip
             result = train(self.X, self.target, [job], sample_weight=self.weights, device="cpu")[0]
             found.append(result.network)
@@ -137,11 +120,11 @@ class TestScores:
     @pytest.mark.parametrize("weighting", ["balanced", Budget(3)], ids=str)
     @pytest.mark.parametrize("is_weighted", [False, True])
     @pytest.mark.parametrize("scoring", ["neg_weighted_log_loss", "neg_log_loss"])
-    def test_log_losses_and_the_epoch_they_choose(self, data, owned_by, scoring, is_weighted, weighting):
+    def test_log_losses_and_the_epoch_they_choose(self, data, scoring, is_weighted, weighting):
         X, y = data
         weights = np.random.default_rng(0).exponential(size=len(y)) if is_weighted else None
         clf = CRCENClassifierCV(weighting, scoring=scoring, **FIXED, **QUICK).fit(X, y, sample_weight=weights)
-        hand = ByHand(X, y, weighting, (8,), 1e-3, owned_by, weights)
+        hand = ByHand(X, y, weighting, (8,), 1e-3, weights)
         natural = scoring == "neg_log_loss"
         by_epoch = np.array([hand.losses(hand.logits(e), natural=natural) for e in range(1, EPOCHS + 1)])
         means = by_epoch.mean(axis=1)
@@ -172,7 +155,7 @@ class TestScores:
             for i, (job, result) in enumerate(zip(jobs, results, strict=True)):
                 if job.record_every:
                     own = constant[np.array(result.recorded_epochs) - 1, None]
-                    logits = np.repeat(own, len(job.rows.watched), axis=1).astype(np.float32)
+                    logits = np.repeat(own, len(job.watched), axis=1).astype(np.float32)
                     results[i] = replace(result, val_logits=logits)
             return results
 
@@ -189,12 +172,12 @@ class TestScores:
         assert len(clf.loss_curve_) == clf.best_epochs_
 
     @pytest.mark.parametrize("name", SCORINGS)
-    def test_other_scores(self, data, owned_by, name):
+    def test_other_scores(self, data, name):
         X, y = data
         weights = np.random.default_rng(1).integers(1, 4, len(y)).astype(float)
         scoring, metric = SCORINGS[name]
         clf = CRCENClassifierCV(Budget(2), scoring=scoring, **FIXED, **QUICK).fit(X, y, sample_weight=weights)
-        hand = ByHand(X, y, Budget(2), (8,), 1e-3, owned_by, weights)
+        hand = ByHand(X, y, Budget(2), (8,), 1e-3, weights)
         expected = [
             metric(hand.target[test], own, expit(own - np.log(2.0)), hand.weights[test])
             for own, (_, test) in zip(hand.logits(clf.best_epochs_), hand.folds, strict=True)
@@ -204,12 +187,12 @@ class TestScores:
         default = CRCENClassifierCV(Budget(2), **FIXED, **QUICK).fit(X, y, sample_weight=weights)
         assert clf.best_epochs_ == default.best_epochs_
 
-    def test_a_full_batch_search_has_no_epochs(self, data, owned_by):
+    def test_a_full_batch_search_has_no_epochs(self, data):
         X, y = data
         clf = CRCENClassifierCV(hidden=(), l2=[1e-2, 1.0], encoding="standard", cv=3, random_state=SEED).fit(X, y)
         assert clf.best_epochs_ is None
         for setting, l2 in enumerate((1e-2, 1.0)):
-            hand = ByHand(X, y, "balanced", (), l2, owned_by)
+            hand = ByHand(X, y, "balanced", (), l2)
             losses = hand.losses(hand.logits(None, solver="lbfgs"), natural=False)
             np.testing.assert_allclose(fold_scores(clf, setting), -losses, rtol=1e-6)
 
@@ -218,13 +201,13 @@ class TestOutOfFold:
     @pytest.mark.parametrize("n_members", [1, 2])
     @pytest.mark.parametrize("balance", [True, False])
     @pytest.mark.parametrize("labels", [("no", "yes"), ("yes", "no")], ids=["rare last", "rare first"])
-    def test_logits_of_fold_networks(self, data, owned_by, labels, balance, n_members):
+    def test_logits_of_fold_networks(self, data, labels, balance, n_members):
         X, y = data
         # Sorted: "no" < "yes"; the rare class is classes_[1] or classes_[0].
         named = np.where(y == 1, labels[1], labels[0])
         clf = CRCENClassifierCV(balance=balance, **FIXED, **(QUICK | {"n_members": n_members})).fit(X, named)
         assert clf.pos_label_ == labels[1]
-        hand = ByHand(X, y, "balanced", (8,), 1e-3, owned_by)
+        hand = ByHand(X, y, "balanced", (8,), 1e-3)
         members = [hand.networks(clf.best_epochs_, balance=balance, member=m) for m in range(n_members)]
         expected = np.full(len(X), np.nan)
         for fold, (_, test) in enumerate(hand.folds):
@@ -247,7 +230,7 @@ class TestOutOfFold:
         assert "no fold has seen" in clf.oof_key_equation_.z_reason
         assert clf.oof_key_equation_.residual > 1e-6
 
-    def test_rows_in_no_test_fold_are_nan(self, data, owned_by):
+    def test_rows_in_no_test_fold_are_nan(self, data):
         X, y = data
         cv = ShuffleSplit(2, test_size=0.3, random_state=0)
         clf = CRCENClassifierCV(balance=True, **(FIXED | {"cv": cv}), **QUICK).fit(X, y)
@@ -261,7 +244,7 @@ class TestOutOfFold:
         assert clf.oof_key_equation_.residual == pytest.approx(expected.residual, rel=1e-9)
         counts = clf.oof_counts_[0]
         assert counts.tp + counts.fp + counts.fn + counts.tn == seen.sum()
-        hand = ByHand(X, y, "balanced", (8,), 1e-3, owned_by, folds=folds)
+        hand = ByHand(X, y, "balanced", (8,), 1e-3, folds=folds)
         last = hand.networks(clf.best_epochs_, balance=True)[-1]
         test = folds[-1][1]
         np.testing.assert_allclose(clf.oof_decision_function_[test], last.logits(X[test]), rtol=1e-3, atol=1e-3)
@@ -298,7 +281,7 @@ class TestOutOfFold:
         own = key_equation(positive, expit(sign * fits["oof"].decision_function(X)), fits["oof"].weighting_, weights)
         assert own.residual > 1e-6
 
-    def test_counts_of_every_weighting_at_its_own_best_setting(self, data, owned_by):
+    def test_counts_of_every_weighting_at_its_own_best_setting(self, data):
         X, y = data
         weightings, penalties = [Budget(1), Budget(8), "balanced"], [1e-3, 3.0]
         weights = np.random.default_rng(4).integers(1, 4, len(y)).astype(float)
@@ -308,7 +291,7 @@ class TestOutOfFold:
             own = [k for k, params in enumerate(table["params"]) if params["weighting"] == weighting]
             assert own == [2 * i, 2 * i + 1]
             best = max(own, key=lambda k: table["mean_test_score"][k])
-            hand = ByHand(X, y, weighting, (8,), table["params"][best]["l2"], owned_by, weights)
+            hand = ByHand(X, y, weighting, (8,), table["params"][best]["l2"], weights)
             logits = np.empty(len(X))
             for part, (_, test) in zip(hand.logits(int(table["epochs"][best])), hand.folds, strict=True):
                 logits[test] = part

@@ -241,7 +241,7 @@ class TestHalving:
         own = QUICK | {"n_members": n_members, "cv": 4, "max_epochs": 6}
         clf = CRCENClassifierCV(hidden=(3,), l2=[1e-3, 0.1], balance=balance, halving=halving, **own).fit(X, y)
         assert len(searched[-1]) == expected
-        assert sum(job.rows.is_whole_table for job in searched[-1]) == n_members
+        assert sum(job.rows is None for job in searched[-1]) == n_members
         assert {job.stop_epoch for job in searched[-1]} == {clf.best_epochs_}
         assert np.isfinite(clf.oof_decision_function_).all()
 

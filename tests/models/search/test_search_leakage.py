@@ -103,7 +103,7 @@ class TestGarbage:
                     assert np.abs(one.val_logits - other.val_logits).max() > 1.0
         assert pairs >= (6 if halving and settings["solver"] == "adam" else 2)  # up to half of the schedule at least
         fold_networks = [
-            [(job.l2, result) for job, result in zip(*refit, strict=True) if not job.rows.is_whole_table]
+            [(job.l2, result) for job, result in zip(*refit, strict=True) if job.rows is not None]
             for refit in (clean[-1], dirty[-1])
         ]
         assert [len(found) for found in fold_networks] == [4, 4]
@@ -127,13 +127,13 @@ class TestGarbage:
         assert len(searched) > 1 if halving else len(searched) == 1
         for jobs, results in searched:
             for job, result in zip(jobs, results, strict=True):
-                own = job.rows.trained(len(y))
-                assert not np.isin(job.rows.watched, own).any()
-                assert len(own) + len(job.rows.watched) == len(y)
+                own = job.trained(len(y))
+                assert not np.isin(job.watched, own).any()
+                assert len(own) + len(job.watched) == len(y)
                 assert job.record_every == 1  # recorded, so not stopped by them
                 assert job.max_epochs == 12  # one schedule
                 assert result.val_loss_curve.size == 0
                 assert result.state.epoch == job.stop_epoch
             assert len({job.stop_epoch for job in jobs}) == 1
-        assert all(job.rows.watched is None for job in refitted)
+        assert all(job.watched is None for job in refitted)
         assert len({job.stop_epoch for job in refitted}) == 1

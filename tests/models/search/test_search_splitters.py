@@ -14,7 +14,7 @@ from sklearn.model_selection import (
 
 from crcen import InvalidInput, resolve
 from crcen.training.engine import train
-from crcen.training.jobs import RowSets, TrainingJob
+from crcen.training.jobs import TrainingJob
 from papers_training import CRCENClassifierCV
 
 GRID = {"hidden": (3,), "l2": [1e-3, 0.3], "solver": "adam", "max_epochs": 5, "batch_size": 32, "random_state": 0,
@@ -110,7 +110,7 @@ class TestSplitters:
             jobs = [
                 TrainingJob(
                     (1 - lam, lam), hidden=(3,), l2=1e-3,
-                    rows=RowSets(pool=rows),
+                    rows=rows,
                     max_epochs=12, batch_size=32, learning_rate=0.05, seed=seed, shuffle_seed=base, balance=False,
                     stop_epoch=clf.best_epochs_,
                 )

@@ -136,7 +136,7 @@ class TestDropped:
     def test_fewer_settings_on_many_rows(self, n_rows, expected):
         trials = Trials([gaining(level) for level in range(6)])
         for trial in trials.trials:
-            trial.jobs = [replace(job, rows=replace(job.rows, pool=np.arange(n_rows))) for job in trial.jobs]
+            trial.jobs = [replace(job, rows=np.arange(n_rows)) for job in trial.jobs]
         trials.run()
         counts = [len(settings) for _, settings in trials.trained()]
         assert counts == (expected if len(expected) > 1 else [6] * len(counts))

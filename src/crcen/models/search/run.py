@@ -16,7 +16,7 @@ from crcen.models.search.grid import LOG_LOSSES, Outcome, Scoring, Setting, held
 from crcen.models.search.trials import RUNGS, Progress, Rungs, Trial, run_trials
 from crcen.theory.rows import Array, Index
 from crcen.training.engines import Engine, trainer_on_some
-from crcen.training.jobs import RowSets, Status, TrainingJob, TrainingResult
+from crcen.training.jobs import Status, TrainingJob, TrainingResult
 
 # Held-out logits of a search are kept for every epoch while they take no more than this, or than a quarter of the bound
 # on memory; else for every second epoch, every third, and so on.
@@ -52,11 +52,10 @@ class SearchRun:
         for setting in settings:
             jobs = []
             for train_rows, held_out in rows.folds:
-                job = self.job(setting, train_rows, 0).replace(rows=RowSets(pool=train_rows), balance=False)
+                job = self.job(setting, train_rows, 0).replace(balance=False)
                 if job.draws_batches:
                     size = 4 * len(settings) * n_held_out * job.max_epochs * job.n_outputs
-                    both = replace(job.rows, watched=held_out)
-                    job = job.replace(rows=both, record_every=-(-size // bound))
+                    job = job.replace(watched=held_out, record_every=-(-size // bound))
                 jobs.append(job)
             trials.append(Trial(setting, jobs))
         halving = halving and self._has_room_for_states(trials)
@@ -75,11 +74,10 @@ class SearchRun:
             for fold in (None, *(train_rows for train_rows, _ in rows.folds)):
                 if fold is not None and not known <= member < most:
                     continue
-                job = self.job(chosen.setting, fold, member)
-                jobs.append(job.replace(rows=RowSets(pool=fold), stop_epoch=chosen.epochs))
+                jobs.append(self.job(chosen.setting, fold, member).replace(stop_epoch=chosen.epochs))
         results = self.train(jobs, progress=progress)
-        members = [result for job, result in zip(jobs, results, strict=True) if job.rows.is_whole_table]
-        on_folds = [result.network for job, result in zip(jobs, results, strict=True) if not job.rows.is_whole_table]
+        members = [result for job, result in zip(jobs, results, strict=True) if job.rows is None]
+        on_folds = [result.network for job, result in zip(jobs, results, strict=True) if job.rows is not None]
         oof = self._no_logits()
         for i, (train_rows, held_out) in enumerate(rows.folds):
             networks = [network for network in on_folds[i :: len(rows.folds)] if network is not None]
@@ -90,7 +88,7 @@ class SearchRun:
 
     def job(self, setting: Setting, own: Index | None, member: int) -> TrainingJob:
         """The job of a setting at its training weight, as rows of a fold or all rows resolve it."""
-        return training_job(setting.recipe, self.rows.resolve(setting.trained_at, own), self.seed, member)
+        return training_job(setting.recipe, self.rows.resolve(setting.trained_at, own), self.seed, member, own)
 
     def _no_logits(self) -> Array:
         return np.full((len(self.rows.X), self.rows.labels.n_classes), np.nan)

@@ -48,7 +48,7 @@ class Trial:
     @property
     def n_rows(self) -> int:
         """Rows that the smallest fold trains on; 0 where the jobs do not say."""
-        return min(job.rows.n_trained(0) for job in self.jobs)
+        return min(job.n_trained(0) for job in self.jobs)
 
     @property
     def goes_in_parts(self) -> bool:

@@ -132,7 +132,9 @@ def _stacked(
     for weighting in path:
         for (own, _), rows, recipe in zip(parts, own_rows, recipes, strict=True):
             found = member_jobs(recipe, rows.resolve(weighting), n_members, seed, rows)
-            jobs += [job.replace(rows=job.rows.among(own)) for job in found]
+            for job in found:
+                watched = None if job.watched is None else own[job.watched]
+                jobs.append(job.replace(rows=own[job.trained(len(own))], watched=watched))
     results = train(X, target, jobs, sample_weight=weights, device=estimator.device)
     answers, name = [], type(estimator).__name__
     for i, weighting in enumerate(path):
