@@ -22,6 +22,7 @@ from crcen.models.fitted import transactional_fit
 from crcen.models.validation import check_choice, check_labels, check_number, check_rows
 from crcen.paper import Array, Bools, Labelled, Seed
 from crcen.theory.labels import Labels
+from crcen.theory.price import Price
 
 _LARGEST_VOTE = 10.0  # of a learner without an error; enough to outvote any other
 _SMALLEST = np.finfo(np.float64).eps
@@ -43,16 +44,21 @@ class SignedScoreClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         with transactional_fit(self):
             rows, own = check_rows(self, X, y, reset=True)
             self.classes_ = check_labels(own)
-            labels = Labels.from_rows(self.classes_, own, np.ones(len(own)))
-            self.pos_label_ = labels.positive
-            self._learn(rows, labels.target(own))
+            self.pos_label_ = Labels.from_rows(self.classes_, own, np.ones(len(own))).positive
+            self._learn(rows, self._labels.target(own))
         return self
+
+    @property
+    def _labels(self) -> Labels:
+        return Labels(self.classes_, self.pos_label_)
+
+    def _price(self, weighting: object, is_pos: Bools) -> Price:
+        return self._labels.resolve(weighting, self._labels.by_class(is_pos.sum(), (~is_pos).sum()))
 
     def decision_function(self, X: ArrayLike) -> Array:
         """The score with the sign of ``classes_[1]``."""
         check_is_fitted(self)
-        score = self._score(check_rows(self, X, reset=False))
-        return Labels(self.classes_, self.pos_label_).signed(score)
+        return self._labels.signed(self._score(check_rows(self, X, reset=False)))
 
     def predict(self, X: ArrayLike) -> Labelled:
         """The class given by the sign of the score."""
@@ -133,8 +139,7 @@ class AdaCClassifier(SignedScoreClassifier):
     def _learn(self, X: Array, is_pos: Bools) -> None:
         check_choice(self, "variant", ("adac1", "adac2", "adac3"))
         _check_positive(self, "n_estimators", "max_depth")
-        labels = Labels(self.classes_, self.pos_label_)
-        self.weighting_ = labels.resolve(self.weighting, labels.by_class(is_pos.sum(), (~is_pos).sum()))
+        self.weighting_ = self._price(self.weighting, is_pos)
         costs = np.where(is_pos, self.weighting_.cost_ratio, 1.0)
         costs /= costs.max()
         for start in (np.ones(len(X)), costs):
@@ -199,8 +204,7 @@ class CalibratedBoostingClassifier(SignedScoreClassifier):
             raise InvalidInput(
                 f"{type(self).__name__} calibrates out of fold: class {self.pos_label_} needs two rows, got 1 sample."
             )
-        labels = Labels(self.classes_, self.pos_label_)
-        self.weighting_ = labels.resolve(self.weighting, labels.by_class(n_pos, len(is_pos) - n_pos))
+        self.weighting_ = self._price(self.weighting, is_pos)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         tree = DecisionTreeClassifier(max_depth=self.max_depth)
         booster = AdaBoostClassifier(tree, n_estimators=self.n_estimators, random_state=seed)
@@ -215,9 +219,8 @@ class CalibratedBoostingClassifier(SignedScoreClassifier):
     def predict_proba(self, X: ArrayLike) -> Array:
         """Natural probabilities at every price."""
         score = self.decision_function(X)
-        labels = Labels(self.classes_, self.pos_label_)
-        p = expit(labels.signed(score) - self.weighting_.logit_shift)
-        return labels.in_order(np.column_stack([1 - p, p]))
+        p = expit(self._labels.signed(score) - self.weighting_.logit_shift)
+        return self._labels.in_order(np.column_stack([1 - p, p]))
 
 
 @dataclass(eq=False, repr=False)

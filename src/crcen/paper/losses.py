@@ -14,18 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax, one_hot, softplus
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-
-
-def _logit_columns(logits: Tensor, n_classes: int | None = None) -> Tensor:
-    """(B,), (B, 1) or (B, K) → (B, K); one logit o becomes the pair (0, o)."""
-    if logits.ndim == 2 and logits.shape[1] == 1:
-        logits = logits[:, 0]
-    if logits.ndim == 1:
-        logits = torch.stack([torch.zeros_like(logits), logits], dim=1)
-    if logits.ndim != 2 or (n_classes is not None and logits.shape[1] != n_classes):
-        wanted = "(B, K)" if n_classes is None else f"(B, {n_classes})"
-        raise InvalidInput(f"logits must have the shape (B,), (B, 1) or {wanted}: got {tuple(logits.shape)}.")
-    return logits
+from crcen.torch.loss import logit_columns
 
 
 def _class_numbers(target: Tensor, logits: Tensor) -> Tensor:
@@ -57,17 +46,10 @@ def _class_weights(weights: ArrayLike | None) -> Tensor | None:
 
 
 class LogitAdjustedLoss(nn.Module):
-    """Cross entropy of z_k + τ log π_k.
+    """Cross entropy of z_k + τ log π_k, with ``counts`` the training rows of each class.
 
     z + τ log π are natural logits (`natural_logits`, exact). z alone are logits of p_k / π_k^τ, so the largest z is the
     decision at the costs 1/π_k^τ. With τ = 1 this is the balanced softmax of Ren et al. (2020).
-
-    Parameters
-    ----------
-    counts : sequence of int
-        Training rows of class 0, 1, …
-    tau : float, default=1
-        Strength of the adjustment.
 
     Menon, Jayasumana, Rawat, Jain, Veit, Kumar, "Long-tail learning via logit adjustment", ICLR 2021.
     """
@@ -82,7 +64,7 @@ class LogitAdjustedLoss(nn.Module):
 
     def natural_logits(self, logits: Tensor) -> Tensor:
         """Logits of the natural posterior, (B, K)."""
-        return _logit_columns(logits, len(self.offsets)) + self.offsets.to(logits.dtype)
+        return logit_columns(logits, len(self.offsets)) + self.offsets.to(logits.dtype)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """Mean over the rows of a batch."""
@@ -100,14 +82,8 @@ class LDAMLoss(nn.Module):
     the gradient s·(Σ_y p_y Q_yk − p_k), so p is the stationary distribution of the Markov chain Q. For two classes with
     o = z₁ − z₀ this is log p/(1−p) = softplus(s(o − Δ₁)) − softplus(−s(o + Δ₀)). `natural_logits` computes it.
 
-    Parameters
-    ----------
-    counts : sequence of int
-        Training rows of class 0, 1, …
-    max_margin, scale : float
-        Δ of the rarest class, which fixes C; and s, for which the authors use 30 with cosines.
-    weights : sequence of float, optional
-        Class weights (the authors' deferred re-weighting).
+    ``counts`` are the training rows of class 0, 1, …; ``max_margin`` is Δ of the rarest class, which fixes C; ``scale``
+    is s, for which the authors use 30 with cosines; ``weights`` are class weights (their deferred re-weighting).
 
     Cao, Wei, Gaidon, Arechiga, Ma, "Learning imbalanced datasets with label-distribution-aware margin loss", 2019.
     """
@@ -128,7 +104,7 @@ class LDAMLoss(nn.Module):
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """Mean over the rows of a batch; with weights the weighted sum divided by the number of rows."""
-        columns = _logit_columns(logits, len(self.margins))
+        columns = logit_columns(logits, len(self.margins))
         numbers = _class_numbers(target, columns)
         own = one_hot(numbers, len(self.margins)).to(columns.dtype)
         moved = self.scale * (columns - own * self.margins.to(columns.dtype))
@@ -137,7 +113,7 @@ class LDAMLoss(nn.Module):
 
     def natural_logits(self, logits: Tensor) -> Tensor:
         """Logits of the posterior for which these outputs minimise the expected loss, (B, K)."""
-        columns = _logit_columns(logits, len(self.margins))
+        columns = logit_columns(logits, len(self.margins))
         moved = self.scale * (columns[:, None, :] - torch.diag(self.margins.to(columns.dtype)))
         natural = _log_stationary(log_softmax(moved, dim=2))
         return natural if self.weights is None else natural - torch.log(self.weights.to(columns.dtype))
@@ -167,12 +143,7 @@ class FocalLoss(nn.Module):
     h(q) = (1 − q)^γ − γ q (1 − q)^(γ−1) log q (Charoenphakdee et al. 2021). `natural_logits` computes it. For two
     classes this is p/(1−p) = −ℓ₀′(o)/ℓ₁′(o), with ℓ_y′ the derivative of the loss of a row of class y.
 
-    Parameters
-    ----------
-    gamma : float, default=2
-        γ, at least 0.
-    weights : sequence of float, optional
-        a_k per class; Lin et al. use (¾, ¼) for (negative, positive) at γ = 2.
+    ``gamma`` is γ, at least 0; ``weights`` are a_k per class: Lin et al. use (¾, ¼) for (negative, positive) at γ = 2.
 
     Lin, Goyal, Girshick, He, Dollár, "Focal loss for dense object detection", ICCV 2017.
     """
@@ -188,7 +159,7 @@ class FocalLoss(nn.Module):
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """Mean over the rows of a batch."""
-        columns = _logit_columns(logits, None if self.weights is None else len(self.weights))
+        columns = logit_columns(logits, None if self.weights is None else len(self.weights))
         numbers = _class_numbers(target, columns)
         log_q = log_softmax(columns, dim=1)
         own = log_q.gather(1, numbers[:, None])[:, 0]
@@ -201,7 +172,7 @@ class FocalLoss(nn.Module):
 
     def natural_logits(self, logits: Tensor) -> Tensor:
         """Logits of the posterior for which these outputs minimise the expected loss, (B, K)."""
-        columns = _logit_columns(logits, None if self.weights is None else len(self.weights))
+        columns = logit_columns(logits, None if self.weights is None else len(self.weights))
         log_q = log_softmax(columns, dim=1)
         is_own = torch.eye(columns.shape[1], dtype=torch.bool, device=columns.device)
         log_rest = torch.logsumexp(log_q[:, None, :].masked_fill(is_own, -torch.inf), dim=2)  # log(1 − q)
@@ -235,10 +206,7 @@ class OneSidedRegressionLoss(nn.Module):
     c_a is the cost of action a for the row. s_a is +1 for the row's cheapest action and −1 otherwise: the cheapest
     action must not be overestimated, the others must not be underestimated. The sum bounds the cost of the decision.
 
-    Parameters
-    ----------
-    costs : array of shape (K, A)
-        Cost of action a for a row of class k, as the values of a `CostMatrix`.
+    ``costs`` (K, A) has the cost of action a for a row of class k, as the values of a `CostMatrix`.
 
     Chung, Lin, Yang, "Cost-aware pre-training for multiclass cost-sensitive deep learning", IJCAI 2016.
     """
@@ -291,7 +259,7 @@ class LearnedCostLoss(nn.Module):
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """Mean over the rows of a batch."""
-        columns = _logit_columns(logits, len(self.costs))
+        columns = logit_columns(logits, len(self.costs))
         numbers = _class_numbers(target, columns)
         return cross_entropy(columns + torch.log(self.costs.to(columns.dtype))[numbers], numbers)
 
@@ -347,12 +315,7 @@ class ClassRectificationLoss(nn.Module):
 
     This is the paper's class-level comparison. The outputs are no posterior: calibrate them.
 
-    Parameters
-    ----------
-    counts : sequence of int
-        Training rows of class 0, 1, …
-    margin, hardest
-        m and κ.
+    ``counts`` are the training rows of class 0, 1, …; ``margin`` and ``hardest`` are m and κ.
 
     Dong, Gong, Zhu, "Class rectification hard mining for imbalanced deep learning", ICCV 2017.
     """
@@ -367,7 +330,7 @@ class ClassRectificationLoss(nn.Module):
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """Loss of a batch; cross entropy alone if it has no triplet."""
-        columns = _logit_columns(logits, self.n_classes)
+        columns = logit_columns(logits, self.n_classes)
         numbers = _class_numbers(target, columns)
         plain = cross_entropy(columns, numbers)
         triplets = self.triplets(columns.softmax(dim=1), numbers)

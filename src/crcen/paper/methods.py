@@ -10,16 +10,12 @@ from crcen.paper import Make, Settings
 
 @dataclass(frozen=True)
 class NetworkTraining:
-    """Training of a method's network, for a search that stacks many of them.
+    """Training of a method's network, for a search that stacks many of them."""
 
-    ``weighting`` and ``loss`` are the training objective, ``price`` the weighting of the decision, ``sampler`` the
-    sampler that rebalances the training rows first.
-    """
-
-    weighting: object
-    price: object
+    weighting: object  # of the training
+    price: object  # the weighting of the decision
     loss: str = "cross_entropy"
-    sampler: str | None = None
+    sampler: str | None = None  # that rebalances the training rows first
 
 
 @dataclass(frozen=True)
@@ -34,38 +30,21 @@ class Tuning:
 
 @dataclass(frozen=True)
 class Method:
-    """A named method.
+    """A named method."""
 
-    Parameters
-    ----------
-    label, summary, source
-        Short name for tables (the paper's if it has one), description and origin.
-    make
-        Keyword arguments → unfitted estimator.
-    changes
-        What it changes in plain training: some of ``rows``, ``loss``, ``margin``, ``threshold``, ``vote``.
-    probabilities
-        What its ``predict_proba`` is: ``"natural"``; natural after a known ``"factor"`` is divided out; or
-        ``"calibrate"``: no known map makes it natural. `crcen.PosteriorCorrection` follows this.
-    training, tuning
-        Its search: by stacks over ``hidden`` and ``l2``, or one by one.
-    budget
-        Limit of its time at the defaults, if the method of the paper would take too long.
-    in_paper, in_table3
-        Whether the paper compares it, and whether Table 3 runs it by default.
-    """
-
-    label: str
+    label: str  # for tables: the paper's if it has one
     summary: str
     source: str
-    make: Make
-    changes: str = ""
+    make: Make  # keyword arguments → unfitted estimator
+    changes: str = ""  # what it changes in plain training: some of rows, loss, margin, threshold, vote
+    # What its `predict_proba` is: "natural"; natural after a known "factor" is divided out; or "calibrate": no known
+    # map makes it natural. `crcen.PosteriorCorrection` follows this.
     probabilities: str = "natural"
-    training: NetworkTraining | None = None
-    tuning: Tuning | None = None
-    budget: str = ""
-    in_paper: bool = True
-    in_table3: bool = True
+    training: NetworkTraining | None = None  # its search: by stacks over hidden and l2, ...
+    tuning: Tuning | None = None  # ... or one by one
+    budget: str = ""  # limit of its time at the defaults, if the method of the paper would take too long
+    in_paper: bool = True  # whether the paper compares it
+    in_table3: bool = True  # whether Table 3 runs it by default
 
 
 _NEW: dict[str, Any] = {"in_paper": False, "in_table3": False}
@@ -207,15 +186,7 @@ METHODS: dict[str, Method] = {
 
 
 def make_method(name: str, **params: Any) -> Any:
-    """Make an unfitted estimator of a named method.
-
-    Parameters
-    ----------
-    name : str
-        One of `METHODS`.
-    **params
-        Passed to the estimator.
-    """
+    """Make an unfitted estimator of one of `METHODS` with these parameters."""
     if name not in METHODS:
         raise InvalidParameter(f"there is no method {name!r}: choose one of {', '.join(METHODS)}.")
     return METHODS[name].make(**params)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -17,7 +15,7 @@ from crcen._support.extras import need
 from crcen.exceptions import InvalidInput
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.options import Calibration, GroupedParameters, estimator
-from crcen.models.validation import check_choice, check_labels, check_number, check_rows
+from crcen.models.validation import check_choice, check_number, check_rows
 from crcen.paper import Array, Bools, Index, Labelled, Seed, Values
 from crcen.paper.boosting import SignedScoreClassifier
 from crcen.theory.labels import Labels
@@ -28,6 +26,7 @@ from crcen.training.recipe import Inputs, Schedule
 PAPER: Values = {"hidden": (32,), "l2": 1e-4, "n_members": 1, "encoding": "standard", "calibration": "paper"}
 _SAMPLERS = {"smote": "SMOTE", "adasyn": "ADASYN"}
 _MAX_PAIRS_AT_ONCE = 2**17  # in prediction
+_TIE = 1e-9  # decides for an alarm
 
 
 @estimator
@@ -115,11 +114,11 @@ class ResampledClassifier(SignedScoreClassifier, GroupedParameters):
         """Probabilities among rebalanced rows, which are not natural."""
         check_is_fitted(self)
         p = self.network_.predict_proba(check_rows(self, X, reset=False))
-        return Labels(self.classes_, self.pos_label_).in_order(p)
+        return self._labels.in_order(p)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class PairedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class PairedClassifier(SignedScoreClassifier):
     """s2s: a network that reads two rows at once and predicts both labels; references vote on new rows.
 
     The network gets pairs of four kinds (common-common, common-rare, rare-common, rare-rare), drawn without
@@ -143,28 +142,20 @@ class PairedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     n_references: int = 25
     random_state: Seed = None
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Draw pairs and references, and train."""
+    def _learn(self, X: Array, is_pos: Bools) -> None:
         for name in ("max_pairs", "n_references"):
             check_number(self, name, low=1, integer=True)
-        rows, own = check_rows(self, X, y, reset=True)
-        self.classes_ = check_labels(own)
-        self.labels_ = Labels.from_rows(self.classes_, own, np.ones(len(own)))
-        target = self.labels_.target(own)
         rng = check_random_state(self.random_state)
-        first, second, kind = self._pairs(target, rng)
+        first, second, kind = self._pairs(is_pos, rng)
         given = {name: getattr(self, name) for name in ("hidden", "l2", "max_epochs")}
         model = CRCENClassifier(None, **{**PAPER, **given}, random_state=rng.randint(2**31 - 1))
-        self.model_ = model.set_params(calibration=None).fit(np.hstack([rows[first], rows[second]]), kind)
-        parts = [np.flatnonzero(target == is_rare) for is_rare in (False, True)]
+        self.model_ = model.set_params(calibration=None).fit(np.hstack([X[first], X[second]]), kind)
+        parts = [np.flatnonzero(is_pos == is_rare) for is_rare in (False, True)]
         drawn = [rng.choice(part, min(len(part), self.n_references), replace=False) for part in parts]
-        self.references_ = rows[np.concatenate(drawn)]
+        self.references_ = X[np.concatenate(drawn)]
         # Odds of a rare row among the first rows of pairs, relative to the table.
-        n_pos, n_neg = int(target.sum()), int((~target).sum())
-        self.factor_ = float(target[first].sum() / (~target[first]).sum() * n_neg / n_pos)
-        self.pos_label_ = self.labels_.positive
-        self.weighting_ = self.labels_.resolve(CostRatio(self.factor_), self.labels_.by_class(n_pos, n_neg))
-        return self
+        self.factor_ = float(is_pos[first].sum() / (~is_pos[first]).sum() * (~is_pos).sum() / is_pos.sum())
+        self.weighting_ = self._price(CostRatio(self.factor_), is_pos)
 
     def _pairs(self, target: Bools, rng: np.random.RandomState) -> tuple[Index, Index, Labelled]:
         rows = {"0": np.flatnonzero(~target), "1": np.flatnonzero(target)}
@@ -180,10 +171,8 @@ class PairedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         first, second, kinds = (np.concatenate(part) for part in zip(*parts, strict=True))
         return first, second, kinds
 
-    def _votes(self, X: ArrayLike) -> tuple[Array, Array]:
+    def _votes(self, rows: Array) -> tuple[Array, Array]:
         """Share of references that take a row for rare, and their mean probability of it."""
-        check_is_fitted(self)
-        rows = check_rows(self, X, reset=False)
         is_rare = np.char.startswith(self.model_.classes_.astype(str), "1")
         n_references = len(self.references_)
         share, mean = np.empty(len(rows)), np.empty(len(rows))
@@ -196,16 +185,16 @@ class PairedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             mean[start : start + step] = p.mean(axis=1)
         return share, mean
 
-    def predict(self, X: ArrayLike) -> Labelled:
-        """The label that most references vote for."""
-        share, _ = self._votes(X)
-        return self.labels_.decode(share >= 0.5)
+    def _score(self, X: Array) -> Array:
+        """Share of votes; a tie alarms."""
+        return np.asarray(self._votes(X)[0] - 0.5 + _TIE)
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Natural probabilities: the references' mean with the share of rare rows among the pairs divided out."""
-        _, mean = self._votes(X)
+        check_is_fitted(self)
+        _, mean = self._votes(check_rows(self, X, reset=False))
         natural = mean / (mean + self.factor_ * (1.0 - mean))
-        return self.labels_.in_order(np.column_stack([1.0 - natural, natural]))
+        return self._labels.in_order(np.column_stack([1.0 - natural, natural]))
 
 
 def _distinct(n: int, count: int, rng: np.random.RandomState) -> Index:

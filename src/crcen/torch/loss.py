@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
-from torch.nn.functional import log_softmax, logsigmoid
+from torch.nn.functional import log_softmax
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.cost_matrix import CostMatrix
@@ -58,25 +58,27 @@ def weighting_of(holder: nn.Module) -> nn.Module:
     return kept[0]
 
 
-def weights_of_classes(weighting: Weighting, counts: Array | None = None) -> Array:
+def weights_of_classes(weighting: Weighting, counts: Counts = None) -> Array:
     """Weights (K,) for a loss; those of a price for two classes have mean 1 over the counted rows."""
     given = stated_weights(weighting)
+    sizes = None if counts is None else np.asarray(counts, dtype=np.float64)
     if isinstance(given, Price):
-        return given.weights if given.positive is None else _of_price(given)
-    if _is_list(given):
+        price = given
+    elif _is_list(given):
         assert isinstance(given, Sized)
-        return resolved(given, np.ones(len(given)) if counts is None else counts).weights
-    if counts is None:
+        price = resolved(given, np.ones(len(given)) if sizes is None else sizes)
+    elif sizes is None:
         if isinstance(as_spec(given), Alpha):
             raise InvalidParameter(
                 f"weighting={weighting!r} needs the rows of each class: give counts, such as "
                 f"counts=torch.bincount(y), or a cost ratio, λ, or a weight for each class."
             )
-        return _of_price(resolve(given, 1.0, 1.0))
-    sizes = np.asarray(counts, dtype=np.float64)
-    if sizes.shape == (2,):
-        return _of_price(resolve(given, sizes[1], sizes[0]))
-    return resolve(given, counts=sizes).weights
+        price = resolve(given, 1.0, 1.0)
+    else:
+        price = resolve(given, sizes[1], sizes[0]) if sizes.shape == (2,) else resolve(given, counts=sizes)
+    if price.positive is None:
+        return price.weights
+    return np.asarray(price.weights * (price.counts.sum() / (price.weights @ price.counts)))
 
 
 def price_of(weighting: Weighting, counts: Array) -> Price:
@@ -94,10 +96,6 @@ def price_of(weighting: Weighting, counts: Array) -> Price:
 
 def _is_list(given: WeightingLike) -> bool:
     return isinstance(given, Mapping | list | tuple) or (isinstance(given, np.ndarray) and given.ndim > 0)
-
-
-def _of_price(price: Price) -> Array:
-    return np.asarray(price.weights * (price.counts.sum() / (price.weights @ price.counts)))
 
 
 # -- the loss ----------------------------------------------------------------------------------------------------------
@@ -144,8 +142,7 @@ class ClassWeightedLoss(nn.Module):
         super().__init__()
         if divide_by not in _DIVISORS:
             raise InvalidParameter(f'divide_by must be "rows" or "weights": got {divide_by!r}.')
-        sizes = None if counts is None else np.asarray(counts, dtype=np.float64)
-        weights = torch.tensor(weights_of_classes(weighting, sizes), dtype=torch.get_default_dtype())
+        weights = torch.tensor(weights_of_classes(weighting, counts), dtype=torch.get_default_dtype())
         self.register_buffer("class_weights", weights)
         self.divide_by = divide_by
         self.ignore_index = ignore_index
@@ -192,12 +189,13 @@ class ClassWeightedLoss(nn.Module):
             of their batches add up to the loss of one large batch.
         """
         inner = logits.logits if hasattr(logits, "logits") else logits
-        outputs = _checked_logits(inner, len(self.class_weights))
+        outputs = logit_columns(inner if inner.dtype == torch.float64 else inner.float(), len(self.class_weights))
+        # Sums in half precision would lose rows, so logits are float32 at least.
         weights = self.class_weights.to(outputs)  # trainers move modules, but not always the loss
         shares, used = self._shares(outputs, target)
         row_weights = shares * weights
         # Where a share is 0 so is the term, and its gradient: log-probabilities of finite logits are finite.
-        total = -(row_weights * _log_probabilities(outputs)).sum()
+        total = -(row_weights * log_softmax(outputs, 1)).sum()
         if num_items_in_batch is not None:
             return total / num_items_in_batch
         if self.divide_by == "weights":
@@ -236,23 +234,15 @@ class ClassWeightedLoss(nn.Module):
         return shares * used[:, None], used
 
 
-def _checked_logits(logits: Tensor, n_classes: int) -> Tensor:
-    """(B,) or (B, K), in float32 at least: sums in half precision lose rows."""
-    outputs = logits[:, 0] if logits.ndim == 2 and logits.shape[1] == 1 else logits
-    columns = 2 if outputs.ndim == 1 else outputs.shape[-1]
-    if outputs.ndim not in (1, 2) or columns != n_classes:
-        raise InvalidInput(
-            f"logits for {n_classes} classes must have shape (rows, {n_classes})"
-            f"{', (rows, 1) or (rows,)' if n_classes == 2 else ''}: got {tuple(logits.shape)}; the weighting and "
-            f"counts set the number of classes."
-        )
-    return outputs if outputs.dtype == torch.float64 else outputs.float()
-
-
-def _log_probabilities(outputs: Tensor) -> Tensor:
-    if outputs.ndim == 2:
-        return log_softmax(outputs, 1)
-    return torch.stack([logsigmoid(-outputs), logsigmoid(outputs)], 1)
+def logit_columns(logits: Tensor, n_classes: int | None = None) -> Tensor:
+    """(B,), (B, 1) or (B, K) → (B, K); one logit o becomes the pair (0, o)."""
+    one = logits[:, 0] if logits.ndim == 2 and logits.shape[1] == 1 else logits
+    columns = torch.stack([torch.zeros_like(one), one], 1) if one.ndim == 1 else one
+    if columns.ndim != 2 or columns.shape[1] != (n_classes or columns.shape[1]):
+        classes, k = ("", "K") if n_classes is None else (f" for {n_classes} classes", n_classes)
+        also = ", (rows, 1) or (rows,)" if n_classes in (None, 2) else ""
+        raise InvalidInput(f"logits{classes} must have shape (rows, {k}){also}: got {tuple(logits.shape)}.")
+    return columns
 
 
 def _check_range(target: Tensor, low: float, high: float) -> None:
@@ -302,8 +292,7 @@ class NaturalLogits(nn.Module):
 
     def __init__(self, module: nn.Module, weighting: Weighting, counts: Counts = None) -> None:
         super().__init__()
-        sizes = None if counts is None else np.asarray(counts, dtype=np.float64)
-        weights = weights_of_classes(weighting, sizes)
+        weights = weights_of_classes(weighting, counts)
         like = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
         # Half precision would round the weights themselves to three digits.
         kind = like.dtype if like.dtype == torch.float64 else torch.float32
