@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from crcen import InvalidParameter
 from crcen._support.text import listed
-from crcen._support.values import attributes, json_value, label_key
+from crcen._support.values import Values, attributes, json_value, label_key
 from crcen.commands.inputs import Label
 from crcen.commands.rules import RowRule
 from crcen.theory.intervals import LEVEL, Interval
@@ -41,7 +41,7 @@ class Audits(ShownInOneLine):
     probabilities: Array  # of being checked, 1 for alarms
     drawn: Bools  # rows to check
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Values:
         """Plain values, ready for JSON."""
         found = attributes(self, "rule quiet_rows=n_quiet expected drawn=n_drawn to_check=n_checked")
         return found | {"smallest_probability": float(self.probabilities.min())}
@@ -169,7 +169,7 @@ class AuditedRows(ShownInOneLine):
         """Upper bound on missed rows: a number for two classes, by class for more."""
         return self._by_class(self.missed)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Values:
         """Plain values, ready for JSON."""
         keys = "confidence quiet_rows=n_quiet audited_rows=n_audited effective_rows=effective"
         return attributes(self, f"{keys} unlabelled_alarms=n_unlabelled_alarms expected_audits")

@@ -20,7 +20,7 @@ from crcen._support.extras import need
 from crcen._support.files import check_writable, exclusive_lock, write_atomic
 from crcen._support.progress import logged
 from crcen._support.text import listed
-from crcen._support.values import json_value
+from crcen._support.values import Values, json_value
 from crcen.commands.declare import (
     FIELDS,
     Declaration,
@@ -56,7 +56,7 @@ _NOT_SAID = (
 class Certificate:
     """The outcome of declared criteria, with the fields of the JSON file and the files written; prints itself."""
 
-    content: dict[str, Any]
+    content: Values
     paths: tuple[Path, ...] = ()
 
     @property
@@ -65,11 +65,11 @@ class Certificate:
         return str(self.content["verdict"])
 
     @property
-    def criteria(self) -> list[dict[str, Any]]:
+    def criteria(self) -> list[Values]:
         """The criteria in the declared order."""
         return list(self.content["criteria"])
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Values:
         """Plain values, ready for JSON: the content of the JSON file."""
         return self.content
 
@@ -205,7 +205,7 @@ def _content(
     same: list[str],
     n_other: int,
     recognition: Any,
-) -> dict[str, Any]:
+) -> Values:
     """Test the criteria; all fields of a certificate but digest and signature."""
     stated, scored, price = declared.content, found.scored, found.scored.price
 
@@ -283,7 +283,7 @@ def _summary(verdicts: list[str]) -> str:
     return f"Of {n} declared criteria: {', '.join(parts)}." if n > 1 else f"The declared criterion: {parts[0][2:]}."
 
 
-def _calibration(scored: ScoredClasses) -> list[dict[str, Any]]:
+def _calibration(scored: ScoredClasses) -> list[Values]:
     """Predicted and observed shares in parts of equal size, of each class, or of the positive one."""
     positive, found = scored.price.positive, []
     for k in range(len(scored.labels)) if positive is None else [positive]:
@@ -302,7 +302,7 @@ def _payload(content: Mapping[str, Any]) -> bytes:
     return json_text({name: one for name, one in content.items() if name not in ("digest", "signature")}).encode()
 
 
-def _sealed(content: dict[str, Any], key: Any) -> dict[str, Any]:
+def _sealed(content: Values, key: Any) -> Values:
     """The content with the public key, digest and signature; through JSON, so that it is what a file holds."""
     content = json.loads(json.dumps({**content, "signed_by": None if key is None else _public_hex(key.public_key())}))
     payload = _payload(content)
@@ -342,7 +342,7 @@ class KeyPair:
     public: Path
     key: str
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Values:
         """Plain values, ready for JSON."""
         return {"private": str(self.private), "public": str(self.public), "key": self.key}
 
@@ -389,7 +389,7 @@ class Verification:
         """Whether everything that was checked belongs together."""
         return all(is_right for _, is_right, _ in self.checks)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Values:
         """Plain values, ready for JSON."""
         checks = [{"check": name, "valid": is_right, "statement": text} for name, is_right, text in self.checks]
         return {"valid": self.is_valid, "verdict": self.verdict, "checks": checks}

@@ -13,7 +13,7 @@ import numpy as np
 from crcen import CommitteeClassifier, CrcenError, InvalidInput, TableClassifier, __version__
 from crcen._support.extras import need
 from crcen._support.files import check_writable, write_atomic
-from crcen._support.values import attributes, json_value
+from crcen._support.values import Values, attributes, json_value
 from crcen.commands.inputs import model_of
 from crcen.commands.onnx_graph import build_graph, check_columns, close_calls, is_networks, is_trees
 from crcen.theory.rows import Array, ShownInOneLine
@@ -32,7 +32,7 @@ class OnnxExport(ShownInOneLine):
     n_checked: int  # rows on which both were compared
     largest_difference: float  # between the graph's probabilities and `predict_proba`
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Values:
         """Plain values, ready for JSON."""
         return attributes(self, "path inputs checked_rows=n_checked largest_difference")
 
@@ -134,7 +134,7 @@ def _reject(names: list[str]) -> None:
         )
 
 
-def _trial_rows(model: Any) -> tuple[Any, dict[str, Any]]:
+def _trial_rows(model: Any) -> tuple[Any, Values]:
     """Artificial rows for the model, and the same rows for the graph: ordinary, extreme, unseen and missing cells."""
     import pandas as pd
 

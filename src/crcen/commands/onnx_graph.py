@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import InvalidInput, TableClassifier
-from crcen.theory.rows import Array, Bools
+from crcen._support.extras import need
+from crcen.tables.columns import Column
+from crcen.theory.rows import Array, Bools, Estimator
 
 _OPSET, _ML_OPSET, _IR = 20, 3, 9  # opset 20 brings operations on strings
 # What `str.strip` removes, as a regular expression of RE2.
@@ -56,80 +58,71 @@ class Value:
 
     def cast(self, kind: str) -> Value:
         """As DOUBLE, INT64 or BOOL."""
-        import onnx
-
-        return self.graph.apply("Cast", self, to=getattr(onnx.TensorProto, kind))
+        return self.graph.apply("Cast", self, to=getattr(self.graph.onnx.TensorProto, kind))
 
     def expanded(self, axis: int) -> Value:
         """With a new axis of length 1."""
         return self.graph.apply("Unsqueeze", self, [axis])
 
-    def columns(self, numbers: Sequence[int] | NDArray[np.integer[Any]]) -> Value:
+    def columns(self, numbers: Sequence[int] | NDArray[np.int64]) -> Value:
         """Some of the columns."""
         return self.graph.apply("Gather", self, np.asarray(numbers, dtype=np.int64), axis=1)
 
 
 # What is no value becomes a constant: whole numbers as int64, truth values and texts as such, the rest as doubles.
-Operand: TypeAlias = "Value | float | bool | list[int] | list[str] | NDArray[Any]"
+Operand: TypeAlias = "Value | float | bool | list[int] | list[str] | NDArray[np.generic]"
+# Objects of onnx, and members of an ensemble.
+Proto: TypeAlias = Any
+Member: TypeAlias = Any
 
 
 class Graph:
     """Nodes and constants of a graph that grows."""
 
     def __init__(self, name: str = "crcen") -> None:
-        self.name = name
-        self.nodes: list[Any] = []
-        self.constants: list[Any] = []
-        self.inputs: list[Any] = []
+        self.name, self.onnx = name, need("onnx", "onnx")
+        self.nodes: list[Proto] = []
+        self.constants: list[Proto] = []
+        self.inputs: list[Proto] = []
 
     def input(self, name: str, *, is_text: bool = False, width: int = 1) -> Value:
         """An input of shape (rows, width)."""
-        import onnx
-
-        kind = onnx.TensorProto.STRING if is_text else onnx.TensorProto.DOUBLE
-        self.inputs.append(onnx.helper.make_tensor_value_info(name, kind, ["rows", width]))
+        kind = self.onnx.TensorProto.STRING if is_text else self.onnx.TensorProto.DOUBLE
+        self.inputs.append(self.onnx.helper.make_tensor_value_info(name, kind, ["rows", width]))
         return Value(self, name)
 
     def constant(self, value: Operand) -> Value:
         """A constant array; a value stays as it is."""
         if isinstance(value, Value):
             return value
-        import onnx
-
         array = np.asarray(value)
         kind = {"i": np.int64, "b": np.bool_, "U": object, "O": object}.get(array.dtype.kind, np.float64)
         name = f"{self.name}/constant_{len(self.constants)}"
-        self.constants.append(onnx.numpy_helper.from_array(array.astype(kind), name))
+        self.constants.append(self.onnx.numpy_helper.from_array(array.astype(kind), name))
         return Value(self, name)
 
-    def apply(self, operation: str, *inputs: Operand, domain: str = "", **attributes: Any) -> Value:
+    def apply(self, operation: str, *inputs: Operand, domain: str = "", **attributes: object) -> Value:
         """The result of an operation."""
-        import onnx
-
         names = [self.constant(one).name for one in inputs]
         name = f"{self.name}/{operation}_{len(self.nodes)}"
-        self.nodes.append(onnx.helper.make_node(operation, names, [name], domain=domain, **attributes))
+        self.nodes.append(self.onnx.helper.make_node(operation, names, [name], domain=domain, **attributes))
         return Value(self, name)
 
     def joined(self, *values: Value) -> Value:
         """Columns beside each other."""
         return self.apply("Concat", *values, axis=1)
 
-    def branch(self, result: Value) -> Any:
+    def branch(self, result: Value) -> Proto:
         """These nodes as a branch of another graph, with one result of integers (rows,)."""
-        import onnx
-
-        output = onnx.helper.make_tensor_value_info(result.name, onnx.TensorProto.INT64, ["rows"])
-        return onnx.helper.make_graph(self.nodes, self.name, [], [output], self.constants)
+        output = self.onnx.helper.make_tensor_value_info(result.name, self.onnx.TensorProto.INT64, ["rows"])
+        return self.onnx.helper.make_graph(self.nodes, self.name, [], [output], self.constants)
 
     def output(self, value: Value, name: str) -> None:
         """Give a result the name of an output."""
-        import onnx
-
-        self.nodes.append(onnx.helper.make_node("Identity", [value.name], [name]))
+        self.nodes.append(self.onnx.helper.make_node("Identity", [value.name], [name]))
 
 
-def check_columns(columns: Iterable[Any]) -> None:
+def check_columns(columns: Iterable[Column]) -> None:
     """Reject columns that ONNX has no operations for, by name and kind; it needs no fitted network."""
     bad = [one for one in columns if one.kind not in _CARRIED]
     if bad:
@@ -141,17 +134,16 @@ def check_columns(columns: Iterable[Any]) -> None:
         )
 
 
-def build_graph(model: Any) -> Any:
+def build_graph(model: Estimator) -> Proto:
     """The ONNX model of a fitted classifier with columns of numbers, truth values, categories and dates.
 
     Inputs: ``X`` (rows, features), or one (rows, 1) a column of the table: doubles (NaN where missing), for dates the
     seconds since 1970-01-01 UTC, strings for categories ("" where missing). Outputs: ``probabilities`` (rows, K) in the
     order of the classes, and ``decision`` (rows,), the label at the price of training.
     """
-    import onnx
-
     check_columns(getattr(model, "columns_", ()))
     graph, estimator = Graph(), model
+    onnx = graph.onnx
     if isinstance(model, TableClassifier):
         estimator = model.estimator_
         X = graph.joined(*(_column(graph, column) for column in model.columns_))
@@ -242,17 +234,17 @@ def date_parts(seconds: Value) -> dict[str, Value]:
 # -- members ---------------------------------------------------------------------------------------------------------
 
 
-def is_networks(member: Any) -> bool:
+def is_networks(member: Member) -> bool:
     """Whether a member is a group of networks."""
     return hasattr(member, "encoding")
 
 
-def is_trees(member: Any) -> bool:
+def is_trees(member: Member) -> bool:
     """Whether a member is an ensemble of trees."""
     return hasattr(member, "roots")
 
 
-def _weighted_logit(graph: Graph, estimator: Any, X: Value) -> Value:
+def _weighted_logit(graph: Graph, estimator: Estimator, X: Value) -> Value:
     """The members' mean or weighted sum with the shift of the balance solve, (rows,), or (rows, K)."""
     members, weights = estimator.ensemble_.members, estimator.ensemble_.member_weights
     weights = np.full(len(members), 1.0 / len(members)) if weights is None else weights
@@ -265,7 +257,7 @@ def _weighted_logit(graph: Graph, estimator: Any, X: Value) -> Value:
     return total + np.asarray(estimator.shift_, dtype=np.float64)
 
 
-def _network_logit(graph: Graph, group: Any, X: Value) -> Value:
+def _network_logit(graph: Graph, group: Member, X: Value) -> Value:
     """The mean logit of networks of one shape, (rows,), or (rows, K)."""
     hidden = _input_encoding(graph, group.encoding, X)
     for layer, (weights, biases) in enumerate(zip(group.weights, group.biases, strict=True)):  # (networks, in, out)
@@ -289,7 +281,7 @@ def _activation(graph: Graph, name: str, x: Value) -> Value:
     raise InvalidInput(f"the activation {name} has no ONNX form here.")
 
 
-def _input_encoding(graph: Graph, encoding: Any, X: Value) -> Value:
+def _input_encoding(graph: Graph, encoding: Member, X: Value) -> Value:
     """The network's frozen `InputEncoding`: squash(clip((r(x[columns]) − mean)/scale, low, high)), (rows, encoded).
 
     Where cells may be missing: 0 for them, and their indicators beside the columns.
@@ -322,17 +314,16 @@ def _piecewise_linear(graph: Graph, X: Value, knots: Array, scores: Array) -> Va
     return graph.apply("ReduceSum", ramps, [2], keepdims=0) + scores[:, 0]
 
 
-def _tree_logit(graph: Graph, trees: Any, X: Value) -> Value:
+def _tree_logit(graph: Graph, trees: Member, X: Value) -> Value:
     """The logit of trees, (rows,), or (rows, K).
 
     The tree operator compares in double precision, but its answers are single. So it is asked for the number of the
     leaf that a row ends in, one answer a tree, which single precision holds exactly; the leaves' values are looked up
     by that number and added in double precision.
     """
-    import onnx
 
-    def doubles(name: str, values: NDArray[Any]) -> Any:
-        return onnx.numpy_helper.from_array(np.asarray(values, dtype=np.float64), name)
+    def doubles(name: str, values: NDArray[np.generic]) -> Proto:
+        return graph.onnx.numpy_helper.from_array(np.asarray(values, dtype=np.float64), name)
 
     own = np.arange(len(trees.left))
     is_leaf = trees.left == own
@@ -378,7 +369,7 @@ def _tree_logit(graph: Graph, trees: Any, X: Value) -> Value:
 # -- answers ---------------------------------------------------------------------------------------------------------
 
 
-def _answers(graph: Graph, estimator: Any, weighted: Value) -> list[Any]:
+def _answers(graph: Graph, estimator: Estimator, weighted: Value) -> list[object]:
     """Probabilities and decision from weighted logits before the map; returns the names of the decisions.
 
     Logits are (rows,) with a positive class, (rows, K) otherwise.

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from crcen import InvalidParameter
 from crcen._support.progress import logged
-from crcen._support.values import attributes
+from crcen._support.values import Values, attributes
 from crcen.commands.audits import AUDIT_RULES
 from crcen.commands.inputs import Data, FittedModel
 from crcen.commands.prices import Costs, Weighting, price_values
@@ -61,7 +60,7 @@ class TablePlan(ShownInOneLine):
         """Audits that suffice for all classes, if a bound on recall was asked for; infinite if no number does."""
         return max(self.audits.values()) if self.audits else None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Values:
         """Plain values, ready for JSON; None if no number suffices."""
         return {
             **attributes(self, "data rows=n_rows"),

@@ -16,7 +16,7 @@ import pandas as pd
 from crcen import CostMatrix, CostRatio, ExpenseCurve, Lam
 from crcen._support.extras import need
 from crcen._support.text import closest, listed
-from crcen._support.values import json_value, label_key
+from crcen._support.values import Values, json_value, label_key
 from crcen.commands.inputs import FittedModel
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.notation import is_missing_mark, read_numbers
@@ -152,7 +152,7 @@ def decision_price(weighting: Weighting, costs: Costs, model: FittedModel) -> Pr
     return trained.replace(Lam(0.5) if found is None else found)
 
 
-def price_values(price: Price | None, labels: Sequence[Any]) -> dict[str, Any] | None:
+def price_values(price: Price | None, labels: Sequence[Any]) -> Values | None:
     """A price as plain values, ready for JSON; those that need a positive class are None without one."""
     if price is None:
         return None

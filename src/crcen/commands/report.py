@@ -16,7 +16,7 @@ from crcen import InvalidInput, InvalidParameter, TableClassifier
 from crcen._support.files import check_writable
 from crcen._support.progress import busy, logged
 from crcen._support.text import page_in_frame
-from crcen._support.values import attributes
+from crcen._support.values import Values, attributes
 from crcen.commands.audits import BOUNDS, AuditedRows
 from crcen.commands.certify import evidence_links
 from crcen.commands.inputs import (
@@ -64,7 +64,7 @@ class TableReport:
         """The checks that warn."""
         return tuple(finding for finding in self.findings if finding.status == "warning")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Values:
         """Plain values, ready for JSON."""
         bounds = {name: None if self.audited is None else getattr(self.audited, name) for name in BOUNDS}
         return {
@@ -154,11 +154,11 @@ def report_table(
     model_path = str(model) if isinstance(model, str | Path) else None
     links = evidence_links(out, model_path, declaration, certificate)
     roles = {"weight": weight, "clusters": clusters, "audit_probability": audit_probability}
-    named: dict[str, Any] = {"target": target, "needs_target": True, "roles": roles, "groups": groups}
+    named: Values = {"target": target, "needs_target": True, "roles": roles, "groups": groups}
     judging = Judging.of(model, data, read, weighting, costs, **named, review=review, is_labelled=True)
     model, source, rule, target = judging.model, judging.source, judging.rule, str(judging.target)
     column = model.weighting_.positive
-    options: dict[str, Any] = {"title": title, "data_name": source.name, "model_path": model_path, "links": links}
+    options: Values = {"title": title, "data_name": source.name, "model_path": model_path, "links": links}
     if weighting is not None or costs is not None:
         if column is not None or rule.goal is not None:
             given, found = "weighting" if costs is None else "costs", rule.labels[column or 0]

@@ -13,34 +13,11 @@ from crcen.report.columns import permutation_importance, pure_cells, single_colu
 from crcen.report.curves import ReliabilityGroup, log_odds, points_of, price_ladder, reliability, reliability_groups
 from crcen.report.evidence import Evidence, kept_by
 from crcen.tables.leaks import suspects
+from crcen.theory import limits
 from crcen.theory.curves import ThresholdCurve, roc_area
 from crcen.theory.expense import judge_class_steps, outside_chance
 from crcen.theory.groups import GROUP_ERROR_RATE
 from crcen.theory.intervals import auc_interval, design_effect
-from crcen.theory.limits import (
-    CALIBRATION_P,
-    CALIBRATION_RATIO,
-    DOMINANT_SHARE,
-    DOMINANT_SKILL,
-    EQUATION_P,
-    EXPENSE_P,
-    EXPENSE_Z,
-    FEWEST_OF_A_CLASS,
-    FEWEST_POSITIVES,
-    LEAK_AREA,
-    NEAR_PERFECT_AREA,
-    SCORE_DISTANCE,
-    SCORE_P,
-    SCORE_RANGE,
-    SHARE_RATIO,
-    SHARE_Z,
-    SWAPPED_AREA,
-    count_chance,
-    is_dominated,
-    is_nearly_separated,
-    judge_class_shares,
-    score_slack,
-)
 from crcen.theory.metrics import log_losses
 from crcen.theory.prevalence import shifted_probabilities
 from crcen.theory.price import Price
@@ -123,19 +100,19 @@ def _chance(p: float) -> str:
     return f"by chance in 1 of {float(f'{1.0 / p:.2g}'):,.0f} cases"
 
 
-_TOO_FEW = f"fewer than {FEWEST_OF_A_CLASS} rows of all classes but one are too few to tell"
+_TOO_FEW = f"fewer than {limits.FEWEST_OF_A_CLASS} rows of all classes but one are too few to tell"
 
 
 def _can_be_ranked(evidence: Evidence) -> bool:
     """Whether two classes have enough rows: a few rows that happen to lie right would look like a leak."""
-    return int((evidence.counts >= FEWEST_OF_A_CLASS).sum()) > 1
+    return int((evidence.counts >= limits.FEWEST_OF_A_CLASS).sum()) > 1
 
 
 @check(
     "CRC001",
     tested="number of rows of each class",
     title="Too few rows of a class",
-    limit=f"fewer than {FEWEST_POSITIVES}: recall is then known to no better than about ±14 percentage points",
+    limit=f"fewer than {limits.FEWEST_POSITIVES}: recall is then known to no better than about ±14 percentage points",
     advice="Collect more labelled rows of it, or judge the model by cross-validation over all rows; read the "
     "intervals, not the figures.",
 )
@@ -143,7 +120,7 @@ def too_few_rows(evidence: Evidence) -> Outcome:
     """Compare the rows of each watched class here and in training with the limit."""
     here, trained = evidence.counts, evidence.trained_counts
     least = np.minimum(here, trained) if evidence.has_price else here
-    few = [k for k in evidence.watched if least[k] < FEWEST_POSITIVES]
+    few = [k for k in evidence.watched if least[k] < limits.FEWEST_POSITIVES]
     shown = few or [min(evidence.watched, key=lambda k: least[k])]
     before = [f", {trained[k]:,.6g} in training" if evidence.has_price else "" for k in range(len(here))]
     return bool(few), _listed([f"{here[k]:,} rows of {evidence.names[k]} here{before[k]}" for k in shown])
@@ -153,8 +130,8 @@ def too_few_rows(evidence: Evidence) -> Outcome:
     "CRC002",
     tested="expense of steps between prices",
     title="Expense outside its bracket",
-    limit=f"a step between two round prices more than {EXPENSE_Z:g} standard deviations outside; for several classes, "
-    f"any step that doubles a class weight, in fewer than {EXPENSE_P:g} of cases by chance",
+    limit=f"a step between two round prices more than {limits.EXPENSE_Z:g} standard deviations outside; for several "
+    f"classes, any step that doubles a class weight, in fewer than {limits.EXPENSE_P:g} of cases by chance",
     advice="A catch did not cost what the probabilities say. Fit again with more rows or a stronger penalty, or "
     "correct the probabilities on fresh labelled rows, before relying on a price.",
 )
@@ -191,7 +168,7 @@ def _weight_steps(evidence: Evidence) -> Outcome:
     if worst.z == 0.0:
         return False, f"all {len(steps)} steps of class weights that can be judged lie in their brackets"
     cost = f"{worst.price:.3g} in weight of others" if worst.gained else "others and found none"
-    return chance < EXPENSE_P, (
+    return chance < limits.EXPENSE_P, (
         f"where the weight of {evidence.names[worst.number]} rises from {worst.low:.3g} to {worst.high:.3g}, one more "
         f"row of it cost {cost}; that is {abs(worst.z):.1f} standard deviations outside ({_chance(chance)}, "
         f"{len(steps)} steps compared)"
@@ -202,8 +179,8 @@ def _weight_steps(evidence: Evidence) -> Outcome:
     "CRC003",
     tested="calibration of the probabilities",
     title="Probabilities are not calibrated",
-    limit=f"a group off by a factor of {CALIBRATION_RATIO:g} or more, by chance in fewer than 1 of "
-    f"{1.0 / CALIBRATION_P:,.0f} cases",
+    limit=f"a group off by a factor of {limits.CALIBRATION_RATIO:g} or more, by chance in fewer than 1 of "
+    f"{1.0 / limits.CALIBRATION_P:,.0f} cases",
     advice="Recalibrate on rows that were not used for training; check that these rows have the class shares of daily "
     "use. A stronger penalty or an average of more networks often helps.",
 )
@@ -218,7 +195,7 @@ def not_calibrated(evidence: Evidence) -> Outcome:
     k, worst = min(large or groups, key=chance)
     p_value = chance((k, worst))
     said = _chance(p_value) if large else "the largest difference, and a small one"
-    return bool(large) and p_value < CALIBRATION_P, (
+    return bool(large) and p_value < limits.CALIBRATION_P, (
         f"where the model states {worst.mean_p:.3g} on average, {worst.observed_positives:.4g} rows of "
         f"{evidence.names[k]} were found and {worst.expected_positives:.4g} expected ({said}, {len(groups)} groups "
         "compared)"
@@ -235,13 +212,13 @@ def group_chance(group: ReliabilityGroup, n_groups: int, noise: float) -> float:
     if group.mean_p > 0.5:
         size = expected / group.mean_p
         found, expected = size - found, size - expected
-    p_value = student_p_value(count_chance(found, expected, variance, noise), group.degrees)
+    p_value = student_p_value(limits.count_chance(found, expected, variance, noise), group.degrees)
     return min(1.0, n_groups * p_value)
 
 
 def _is_large(group: ReliabilityGroup) -> bool:
     low, high = sorted((group.observed_positives, group.expected_positives))
-    return high > CALIBRATION_RATIO * low
+    return high > limits.CALIBRATION_RATIO * low
 
 
 # Probabilities nearer to 0 and 1 have no log-odds worth comparing.
@@ -252,9 +229,9 @@ _TINY = 1e-12
     "CRC004",
     tested="class shares and scores against training",
     title="These rows differ from the training rows",
-    limit=f"a share of a class off by a factor of {SHARE_RATIO:g} and {SHARE_Z:g} standard deviations; scores whose "
-    f"distributions are {SCORE_DISTANCE:g} apart (Kolmogorov–Smirnov), beyond the model's own error; or an area under "
-    f"the ROC curve below {SWAPPED_AREA:g}",
+    limit=f"a share of a class off by a factor of {limits.SHARE_RATIO:g} and {limits.SHARE_Z:g} standard deviations; "
+    f"scores whose distributions are {limits.SCORE_DISTANCE:g} apart (Kolmogorov–Smirnov), beyond the model's own "
+    f"error; or an area under the ROC curve below {limits.SWAPPED_AREA:g}",
     advice="Find out what changed: another time, place, selection or measurement. If only the shares moved, state the "
     "share of daily use (crcen predict --prevalence); otherwise train again with recent rows. If the area is far below "
     "one half, check whether the labels are swapped.",
@@ -265,7 +242,7 @@ def drift(evidence: Evidence) -> Outcome:
     if not evidence.has_price:
         return (True, swapped) if swapped else (None, "the model keeps nothing of its training rows")
     shares = evidence.totals / evidence.totals.sum()
-    judged = judge_class_shares(evidence.y, evidence.weights, evidence.trained_counts, evidence.clusters)
+    judged = limits.judge_class_shares(evidence.y, evidence.weights, evidence.trained_counts, evidence.clusters)
     tests = {k: judged[k] for k in evidence.watched}
     moved = [k for k, test in tests.items() if test.has_moved]
     shown = moved or [max(tests, key=lambda k: abs(tests[k].z))]
@@ -285,7 +262,7 @@ def drift(evidence: Evidence) -> Outcome:
         measured += (
             f"; scores{whose} are {distance:.3f} apart from those of training rows, allowing for the model's own error"
         )
-        is_off = any(d >= SCORE_DISTANCE and p * len(distances) < SCORE_P for _, d, p in distances)
+        is_off = any(d >= limits.SCORE_DISTANCE and p * len(distances) < limits.SCORE_P for _, d, p in distances)
     return bool(moved) or is_off or bool(swapped), f"{swapped}; {measured}" if swapped else measured
 
 
@@ -294,7 +271,7 @@ def _swapped(evidence: Evidence) -> str:
     if not evidence.has_positive or not _can_be_ranked(evidence):
         return ""
     area = auc_interval(evidence.target, evidence.p, evidence.weights, evidence.clusters)
-    if not area.high < SWAPPED_AREA:
+    if not area.high < limits.SWAPPED_AREA:
         return ""
     return f"the area under the ROC curve is {area.value:.3g}, far below one half: are the labels swapped?"
 
@@ -304,64 +281,57 @@ def _is_calibrated_at(evidence: Evidence, shares: Array) -> bool:
     trained = evidence.trained_counts / evidence.trained_counts.sum()
     p = shifted_probabilities(evidence.proba, trained, np.maximum(shares, 1e-9))
     rows = (None, evidence.weights, evidence.clusters)
-    own = [reliability_groups(evidence.y == k, p[:, k], *rows) for k in evidence.watched]
-    groups = [group for one in own for group in one]
-    return all(not _is_large(one) or group_chance(one, len(groups), evidence.noise) >= CALIBRATION_P for one in groups)
+    groups = [one for k in evidence.watched for one in reliability_groups(evidence.y == k, p[:, k], *rows)]
+    large = [one for one in groups if _is_large(one)]
+    return all(group_chance(one, len(groups), evidence.noise) >= limits.CALIBRATION_P for one in large)
 
 
 def _score_distances(evidence: Evidence) -> list[tuple[int, float, float]]:
     """Class, distance of its scores from those of training and its p-value, for classes with both."""
     if evidence.is_audited:  # rows were chosen by their scores
         return []
-    found = []
+    found, error = [], evidence.training_error
+    price, counts = evidence.price, evidence.trained_counts
     for k in evidence.watched:
-        price, weights, counts = evidence.price, evidence.price.weights, evidence.trained_counts
-        others = np.delete(np.arange(len(counts)), k)
-        if evidence.has_positive:
-            alpha, slack = price.alpha, score_slack(price, evidence.training_error)
-        else:
-            mean = float(weights[others] @ counts[others] / counts[others].sum())
-            alpha = float(weights[k] / mean * counts[k] / counts[others].sum())
-            error = evidence.training_error
-            slack = score_slack(price, None) if error is None else 2.0 * float(error.sizes[k])
+        others = np.arange(len(counts)) != k
+        mean = float(price.weights[others] @ counts[others] / counts[others].sum())
+        alpha = float(price.weights[k] / mean * counts[k] / counts[others].sum())
+        is_of_class = error is not None and not evidence.has_positive
+        slack = 2.0 * float(error.sizes[k]) if error and is_of_class else limits.score_slack(price, error)
         # Far beyond price and share no decision changes: two models are sure of the same rows by different log-odds.
-        limit = SCORE_RANGE + abs(math.log(alpha))
-        pairs = _kept_scores(evidence, k)
-        if pairs:
-            # Folds train on fewer rows, and a model has learnt its own: rows that differ from both have changed.
-            distance, p = min(
-                score_distance(np.clip(before, -limit, limit), np.clip(here, -limit, limit), slack, evidence.clusters)
-                for before, here in pairs
-            )
-            found.append((k, distance, p))
+        limit = limits.SCORE_RANGE + abs(math.log(alpha))
+        # Folds train on fewer rows, and a model has learnt its own: rows that differ from both have changed.
+        distances = [
+            score_distance(np.clip(before, -limit, limit), np.clip(here, -limit, limit), slack, evidence.clusters)
+            for before, here in _kept_scores(evidence, k)
+        ]
+        found += [(k, *min(distances))] if distances else []
     return found
 
 
 def _kept_scores(evidence: Evidence, k: int) -> list[tuple[Array, Array]]:
     """Scores of training rows and of these rows on one scale: out of fold, and by the whole model."""
-    if not evidence.has_positive:
-        kept = kept_by(evidence.model, "oof_proba_")
-        if kept is None:
-            return []
-        before = np.asarray(kept, dtype=np.float64)
-        others = np.delete(np.arange(before.shape[1]), k)
-        shift = math.log(evidence.price.weights[k] / evidence.price.weights[others].mean())
-        before = before[np.isfinite(before).all(axis=1), k]
-        return [(log_odds(before, _TINY) + shift, log_odds(evidence.proba[:, k], _TINY) + shift)] if before.size else []
-    kept, encoded = kept_by(evidence.model, "oof_decision_function_"), evidence.encoded
-    asked, rows = (evidence.model, evidence.X) if encoded is None else (encoded.estimator, encoded.X)
-    if kept is None or not hasattr(asked, "decision_function"):
+    weights = evidence.price.weights
+    shift = math.log(weights[k] / np.delete(weights, k).mean())
+    natural = log_odds(evidence.proba[:, k], _TINY) + shift
+    kept = kept_by(evidence.model, "oof_decision_function_" if evidence.has_positive else "oof_proba_")
+    if kept is None:
         return []
-    before, natural = np.asarray(kept, dtype=np.float64), log_odds(evidence.p, _TINY) + evidence.price.logit_shift
-    before = before[np.isfinite(before)]
+    before = np.asarray(kept, dtype=np.float64)
+    before = before[np.isfinite(before.reshape(len(before), -1)).all(axis=1)]
     if not before.size:
+        return []
+    if not evidence.has_positive:
+        return [(log_odds(before[:, k], _TINY) + shift, natural)]
+    encoded = evidence.encoded
+    asked, rows = (evidence.model, evidence.X) if encoded is None else (encoded.estimator, encoded.X)
+    if not hasattr(asked, "decision_function"):
         return []
     sign = 1.0 if evidence.labels.is_last else -1.0
     here = sign * natural if rows is None else np.asarray(asked.decision_function(rows), dtype=np.float64)
-    found = [(before, here)]
-    profile = getattr(evidence.model, "profile_", None)
+    found, profile = [(before, here)], getattr(evidence.model, "profile_", None)
     if profile is not None and profile.scores and not evidence.is_out_of_fold:
-        found.append((profile.scores[0] + evidence.price.logit_shift, natural))
+        found.append((profile.scores[0] + shift, natural))
     return found
 
 
@@ -393,7 +363,7 @@ def _areas(evidence: Evidence, rows: Bools | slice = slice(None)) -> dict[int, f
     found = {}
     for k in evidence.watched:
         own = y == k
-        if min(int(own.sum()), int((~own).sum())) >= FEWEST_OF_A_CLASS:
+        if min(int(own.sum()), int((~own).sum())) >= limits.FEWEST_OF_A_CLASS:
             found[k] = roc_area(*ThresholdCurve(own, evidence.proba[rows, k]).totals(weights))
     return found
 
@@ -402,7 +372,7 @@ def _areas(evidence: Evidence, rows: Bools | slice = slice(None)) -> dict[int, f
     "CRC005",
     tested="separation of the classes",
     title="The classes are separated almost without an error",
-    limit=f"an area of {NEAR_PERFECT_AREA:g} or more, for every class",
+    limit=f"an area of {limits.NEAR_PERFECT_AREA:g} or more, for every class",
     advice="Good news only if it is true: look for a column that is filled in after the event, for rows that occur in "
     "training too, and for labels made by a rule. With no errors most prices give the same decisions.",
 )
@@ -415,16 +385,17 @@ def separable(evidence: Evidence) -> Outcome:
     area = areas[worst]
     whose = "" if evidence.has_positive else f" of {evidence.names[worst]}, the class with the most errors,"
     errors = "" if area < 1.0 else ": every pair of rows is in order"
-    return is_nearly_separated(area), f"the area under the ROC curve{whose} is {area:.5g}{errors}"
+    return limits.is_nearly_separated(area), f"the area under the ROC curve{whose} is {area:.5g}{errors}"
 
 
 @check(
     "CRC006",
     tested="leaks in single columns (ROC area; values, ranges and missing cells of one class only)",
     title="A column reveals the outcome",
-    limit=f"an area of {LEAK_AREA:g} or more for one column alone (for several classes: {NEAR_PERFECT_AREA:g}, between "
-    f"every two classes, or for one class if no other column reaches {LEAK_AREA:g}); or cells that occur for one class "
-    "only, by an exact binomial test corrected for all comparisons; here, or in the training rows of crcen fit",
+    limit=f"an area of {limits.LEAK_AREA:g} or more for one column alone (for several classes: "
+    f"{limits.NEAR_PERFECT_AREA:g}, between every two classes, or for one class if no other column reaches "
+    f"{limits.LEAK_AREA:g}); or cells that occur for one class only, by an exact binomial test corrected for all "
+    "comparisons; here, or in the training rows of crcen fit",
     advice="Ask when that column is known. If it is written after or because of the event, or is an identifier in the "
     "order of the outcome, drop it (crcen fit --drop) and train again.",
 )
@@ -458,7 +429,7 @@ def leaks(evidence: Evidence) -> Outcome | None:
     "CRC007",
     tested="key equation",
     title="The key equation fails on these rows",
-    limit=f"a p-value below {EQUATION_P:g} (joint, for several classes)",
+    limit=f"a p-value below {limits.EQUATION_P:g} (joint, for several classes)",
     advice="The model did not keep its balance on new rows: it is overfitted, or the rows come from elsewhere. Use a "
     "stronger penalty, solve the bias on rows held out, or look at CRC004.",
 )
@@ -540,10 +511,10 @@ _SEVERAL_SHARE = 0.95
     "CRC009",
     tested="dependence on a few columns",
     title="One or a few columns carry nearly everything",
-    limit=f"one column with {100 * DOMINANT_SHARE:g} % or more ({100 * _SEVERAL_SHARE:g} % for several classes) of "
-    f"what all columns add, where the log loss is {100 * DOMINANT_SKILL:g} % or more below that without columns; "
-    f"also up to {_FEW} columns, at most half of all (a quarter for several classes), with {100 * _FEW_SHARE:g} %, "
-    f"where it is {100 * _FEW_SKILL:g} % or more below",
+    limit=f"one column with {100 * limits.DOMINANT_SHARE:g} % or more ({100 * _SEVERAL_SHARE:g} % for several classes) "
+    f"of what all columns add, where the log loss is {100 * limits.DOMINANT_SKILL:g} % or more below that without "
+    f"columns; also up to {_FEW} columns, at most half of all (a quarter for several classes), with "
+    f"{100 * _FEW_SHARE:g} %, where it is {100 * _FEW_SKILL:g} % or more below",
     advice="Ask when these columns are known, and fit again without them (crcen fit --drop): if the rest is far "
     "weaker, they may be written after or because of the event.",
 )
@@ -561,7 +532,7 @@ def dominated(evidence: Evidence) -> Outcome | None:
     where = f"{100 * skill:.0f} % below" if skill >= 0.0 else "above"
     n_few = 1
     is_binary = evidence.labels.n_classes == 2
-    warns = is_dominated(float(shares[0]), loss, base) and (is_binary or float(shares[0]) >= _SEVERAL_SHARE)
+    warns = limits.is_dominated(float(shares[0]), loss, base) and (is_binary or float(shares[0]) >= _SEVERAL_SHARE)
     if not warns and skill >= _FEW_SKILL:
         enough = int(np.searchsorted(np.cumsum(shares), _FEW_SHARE - 1e-12)) + 1
         # Several classes are often easy to separate by a few of a few columns.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -118,12 +118,10 @@ def permutation_importance(evidence: Evidence) -> Importances:
     names, budget = evidence.columns, 2 * MOST_PREDICTIONS // evidence.labels.n_classes
     every = range(len(names))
     if len(names) <= MOST_PRECISE:
-        found = _shuffled(evidence, every, budget)
-    else:
-        screened = _shuffled(evidence, every, budget // 2).columns
-        place_of = {name: number for number, name in enumerate(names)}
-        precise = _shuffled(evidence, [place_of[one.name] for one in screened[:MOST_PRECISE]], budget // 2)
-        found = replace(precise, columns=(*precise.columns, *screened[MOST_PRECISE:]))
+        return _shuffled(evidence, every, budget)
+    screened = _shuffled(evidence, every, budget // 2).columns
+    found = _shuffled(evidence, [names.index(one.name) for one in screened[:MOST_PRECISE]], budget // 2)
+    found = replace(found, columns=(*found.columns, *screened[MOST_PRECISE:]))
     order = sorted(found.columns, key=lambda one: -one.increase)
     return replace(found, columns=tuple(order))
 
@@ -208,28 +206,25 @@ def column_effects(evidence: Evidence) -> tuple[ColumnEffect, ...]:
         rows = np.sort(rng.choice(rows, _EFFECT_ROWS, replace=False, p=evidence.weights / evidence.weights.sum()))
     answer = evidence.answers(rows)
     own = log_odds(answer(0, rows)[:, column], _EDGE)
-    place_of = {name: number for number, name in enumerate(evidence.columns)}
     found = []
     for one in evidence.of(permutation_importance).columns[:MOST_COLUMNS]:
-        number = place_of[one.name]
+        number = evidence.columns.index(one.name)
         values = _values(evidence, number, one.name) if one.increase > 0.0 else None
         if values is None or len(values.rows) < 2:
             continue
         points = []
         for row, label, place in zip(values.rows, values.labels, values.places, strict=True):
             change = log_odds(answer(number, int(row))[:, column], _EDGE) - own
-            half = 1.96 * float(change.std(ddof=1)) / np.sqrt(len(rows)) if len(rows) > 1 else 0.0
-            mean = float(change.mean())
+            mean, half = float(change.mean()), 1.96 * float(change.std(ddof=1)) / np.sqrt(len(rows))
             points.append(EffectPoint(label, float(place), mean, mean - half, mean + half))
         if not values.is_ordered:
             points.sort(key=lambda point: -point.effect)
-            points = [EffectPoint(p.label, float(i), p.effect, p.low, p.high) for i, p in enumerate(points)]
+            points = [replace(point, place=float(i)) for i, point in enumerate(points)]
         found.append(ColumnEffect(one.name, values.is_ordered, tuple(points), _shape(points, values.is_ordered)))
     return tuple(found)
 
 
-@dataclass(frozen=True)
-class _Values:
+class _Values(NamedTuple):
     """Rows whose cells stand for the values of a column, their names and places."""
 
     rows: Index
@@ -298,9 +293,7 @@ def _shape(points: list[EffectPoint], is_ordered: bool) -> str:
             last = value
         elif turns and (value - last) * turns[-1] > 0:
             last = value
-    words = ["rises" if turn > 0 else "falls" for turn in turns]
-    if not words:
-        return "rises" if effects[-1] > effects[0] else "falls"
+    words = ["rises" if turn > 0 else "falls" for turn in turns or [effects[-1] - effects[0]]]
     return " and ".join(words) if len(words) <= 3 else "goes up and down"
 
 

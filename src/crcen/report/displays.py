@@ -37,13 +37,7 @@ class _Display:
     _legend: Mapping[str, object] = {"loc": "upper left"}
 
     def plot(self, ax: Axes = None) -> Self:
-        """Draw.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
-        """
+        """Draw on axes, by default on those of a new figure."""
         if ax is None:
             ax = need("matplotlib.pyplot", "plots").subplots(figsize=self._size, layout="constrained")[1]
         ax.set_title(self._draw(ax), fontsize="medium", loc="left")
@@ -65,8 +59,7 @@ _FINE_TICKS = (0.003, 0.03, 0.3, 0.7, 0.97)
 class CorrectionDisplay(_Display):
     """Observed share of positives against stated probability, before and after correction, on log-odds scales.
 
-    Rows are grouped by the corrected probability, about equally many expected positives to a group. Bars are 95 %
-    intervals of the observed share. On the diagonal, events happen as often as stated.
+    Rows are grouped by the corrected probability. Bars are 95 % intervals of the observed share.
     """
 
     groups: tuple[ReliabilityGroup, ...]  # with both means
@@ -83,18 +76,14 @@ class CorrectionDisplay(_Display):
         sample_weight: ArrayLike | None = None,
         ax: Axes = None,
     ) -> CorrectionDisplay:
-        """Draw the probabilities of any model.
+        """Draw the probabilities of any model on rows that it did not see.
 
         Parameters
         ----------
-        y : array of shape (n,)
-            0/1 or bool, 1 is positive; rows the model did not see.
+        y, sample_weight, ax
+            See `DecisionCurveDisplay.from_predictions`.
         before, after : array of shape (n,)
             Probabilities of the positive class as the model gave them, and corrected.
-        sample_weight : array of shape (n,), optional
-            Finite and not negative.
-        ax : matplotlib Axes, optional
-            Where to draw.
         """
         target = check_binary_target(y)
         weights = check_row_weights(sample_weight, target.size)
@@ -110,10 +99,8 @@ class CorrectionDisplay(_Display):
         """Draw ``weighted_proba`` and ``predict_proba`` of a fitted model on rows it did not see."""
         evidence = gather(model, X, y)
         if evidence.q is None:
-            raise InvalidParameter(
-                f"{type(model).__name__} has no weighted_proba to compare with: give both probabilities to "
-                "from_predictions"
-            )
+            kind = type(model).__name__
+            raise InvalidParameter(f"{kind} has no weighted_proba: give both probabilities to from_predictions")
         return cls.from_predictions(evidence.target, evidence.q, evidence.p, ax=ax)
 
     def _draw(self, ax: Axes) -> str:
@@ -129,14 +116,10 @@ class CorrectionDisplay(_Display):
         bottom, top = odds / (1.0 + odds)
         ax.set(xscale="logit", yscale="logit", xlim=(bottom, top), ylim=(bottom, top))
         ax.plot([bottom, top], [bottom, top], color=GREY, linewidth=1.0, label="perfect calibration")
-        at = np.clip(observed, bottom, top)
-        bars = np.maximum([at - np.clip(low, bottom, top), np.clip(high, bottom, top) - at], 0.0)
-        for stated, colour, style, label in (
-            (after, BLUE, "o-", "after correction"),
-            (before, ORANGE, "s-", "before correction"),
-        ):
-            x = np.clip(stated, bottom, top)
-            ax.errorbar(x, at, yerr=bars, fmt=style, color=colour, linewidth=1.0, capsize=2, label=label)
+        at, low, high, after, before = (np.clip(one, bottom, top) for one in (observed, low, high, after, before))
+        bars = {"yerr": np.maximum([at - low, high - at], 0.0), "linewidth": 1.0, "capsize": 2}
+        ax.errorbar(after, at, fmt="o-", color=BLUE, label="after correction", **bars)
+        ax.errorbar(before, at, fmt="s-", color=ORANGE, label="before correction", **bars)
         ticks = [tick for tick in _TICKS if bottom <= tick <= top]
         if len(ticks) <= 5:
             ticks = sorted([*ticks, *(tick for tick in _FINE_TICKS if bottom <= tick <= top)])
@@ -215,7 +198,7 @@ class DecisionCurveDisplay(_Display):
         kind : {"net_benefit", "cost", "brier", "gains", "lift"}
             Which curve.
         ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
+            By default those of a new figure.
         """
         models = p if isinstance(p, Mapping) else {"model": p}
         curves = {str(name): DecisionCurves(y, own, sample_weight) for name, own in models.items()}
@@ -255,13 +238,11 @@ class DecisionCurveDisplay(_Display):
 
     def _lines(self, curves: DecisionCurves) -> tuple[Array, Array, dict[str, Array]]:
         """Places, the reference, and the lines of a model by what is added to its name."""
-        if self.kind == "net_benefit":
+        if self.kind in ("net_benefit", "cost"):
             ratio = curves.n_neg / curves.n_pos
-            benefit = curves.net_benefit(np.geomspace(min(1.0, ratio / 10.0), 10.0 * max(1.0, ratio), 201))
-            return benefit.x, benefit.trivial, {"": benefit.model}
-        if self.kind == "cost":
-            cost = curves.cost_curve()
-            return cost.x, cost.trivial, {"": cost.model}
+            prices = np.geomspace(min(1.0, ratio / 10.0), 10.0 * max(1.0, ratio), 201)
+            found = curves.cost_curve() if self.kind == "cost" else curves.net_benefit(prices)
+            return found.x, found.trivial, {"": found.model}
         if self.kind == "brier":
             stated, best = (curves.brier_curve(is_best=is_best) for is_best in (False, True))
             return stated.x, stated.trivial, {", as stated": stated.model, ", best threshold": best.model}
@@ -308,10 +289,8 @@ class ExpenseCurveDisplay(_Display):
         expense, low, high = values
         steps = self.curve.steps
         is_beyond_noise = np.array([step.is_beyond_noise for step in steps])
-        for is_outside, colour, marker, label in (
-            (False, BLUE, "o", "expense"),
-            (True, ALERT, "D", "expense, outside beyond noise"),
-        ):
+        outside = (True, ALERT, "D", "expense, outside beyond noise")
+        for is_outside, colour, marker, label in ((False, BLUE, "o", "expense"), outside):
             mine = np.isfinite(expense) & (is_beyond_noise == is_outside)
             if not mine.any():
                 continue
@@ -322,9 +301,8 @@ class ExpenseCurveDisplay(_Display):
             bars = np.where(has_interval, np.maximum([at - ends[0], ends[1] - at], 0.0), 0.0)
             if has_interval.any():
                 label += f", {100 * self.curve.level:g} % interval"
-            ax.errorbar(
-                centre[mine], at, yerr=bars, fmt=marker, color=colour, capsize=3, label=label, clip_on=False, zorder=3
-            )
+            style = {"fmt": marker, "color": colour, "capsize": 3, "clip_on": False, "zorder": 3}
+            ax.errorbar(centre[mine], at, yerr=bars, label=label, **style)
         for x, step in zip(centre, steps, strict=True):
             if step.verdict == "undefined":
                 style = {"rotation": 90, "ha": "center", "va": "bottom", "fontsize": "small"}
@@ -352,19 +330,7 @@ class KeyEquationDisplay(_Display):
     def from_predictions(
         cls, y: ArrayLike, q: ArrayLike, weighting: WeightingLike, *, ax: Axes = None
     ) -> KeyEquationDisplay:
-        """Draw the output of any model.
-
-        Parameters
-        ----------
-        y : array of shape (n,)
-            0/1 or bool, 1 is positive; best of rows the model did not see.
-        q : array of shape (n,)
-            Weighted probabilities of the positive class.
-        weighting : Price, Lam, Alpha, CostRatio, Budget, float, "balanced" or None
-            What q was trained under.
-        ax : matplotlib Axes, optional
-            Where to draw.
-        """
+        """Draw the weighted probabilities of any model; parameters as in `crcen.key_equation`."""
         equation = key_equation(y, q, weighting)
         positive, outputs = check_binary_target(y), check_probabilities(q)
         return cls(outputs[positive], outputs[~positive], equation).plot(ax=ax)
@@ -375,7 +341,7 @@ class KeyEquationDisplay(_Display):
         evidence = gather(model, X, y)
         if evidence.q is None or not evidence.has_price:
             raise InvalidParameter(
-                f"the key equation needs weighted_proba and weighting_, which {type(model).__name__} has not: give its "
+                f"{type(model).__name__} has no weighted_proba or no weighting_, which the key equation needs: give its "
                 "weighted output and its weighting to from_predictions"
             )
         return cls.from_predictions(evidence.target, evidence.q, evidence.price, ax=ax)

@@ -1,36 +1,38 @@
 """The summary in words, for a reader who decides and does not compute."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from crcen._support.values import Values
 from crcen.report.checks import Finding
 from crcen.report.evidence import Evidence
 from crcen.report.measurements import quality_of
 from crcen.report.rendering import count, digits, percent
 
-# Measurements as `crcen.report.measurements.measure` gives them.
-Values = dict[str, Any]
+_OUT_OF_FOLD = " All figures are out of fold: each row was judged by models trained without it."
 
 
 def sentences(measured: Values, findings: Sequence[Finding]) -> list[str]:
     """The results of `measure` and `examine` as plain sentences."""
     rows, quality = measured["rows"], measured["quality"]
     by_weight = " by weight" if rows["is_weighted"] else ""
-    held_out = (
-        " All figures are out of fold: each row was judged by models trained without it. The saved model was trained "
-        "on all of them, and the importance of columns is its own."
-    )
+    saved = " The saved model was trained on all of them, and the importance of columns is its own."
     return [
         f"Of {count(rows['n_rows'])} rows, {count(rows['n_positive_rows'])} are “{rows['pos_label']}” "
         f"({percent(rows['share'])}{by_weight}); that is what the model looks for."
-        + (held_out if rows["is_out_of_fold"] else ""),
+        + (_OUT_OF_FOLD + saved if rows["is_out_of_fold"] else ""),
         _price(quality),
         _outcome(quality, by_weight),
         _worth(rows, quality),
         check_sentence(findings),
     ]
+
+
+def _against(cost: float, habit_cost: float) -> str:
+    """How a cost compares with that of a habit."""
+    saved = 1.0 - cost / habit_cost if habit_cost > 0.0 else 0.0
+    return f"saves {percent(saved)} of" if saved >= 0.0 else f"costs {percent(-saved)} more than"
 
 
 def _price(quality: Values) -> str:
@@ -71,18 +73,16 @@ def _outcome(quality: Values, by_weight: str) -> str:
 
 
 def _worth(rows: Values, quality: Values) -> str:
-    price = quality["price"]
-    total = rows["n_pos"] + rows["n_neg"]
+    price, total = quality["price"], rows["n_pos"] + rows["n_neg"]
     with_model = price * quality["fn"] + quality["fp"]
     without = min(price * rows["n_pos"], rows["n_neg"])
     habit = "raising no alarm" if price * rows["n_pos"] <= rows["n_neg"] else "raising an alarm for every row"
-    saved = 1.0 - with_model / without
-    verb = f"saves {percent(saved)} of" if saved >= 0.0 else f"costs {percent(-saved)} more than"
     limits = quality["cost_interval"]
     likely = "" if limits is None else f" (95 % interval {digits(limits[0])} to {digits(limits[1])})"
     return (
         f"Counting a miss as {_alarms(price)}, its errors cost {_alarms(1000.0 * with_model / total)} per "
-        f"1,000 rows{likely}. That {verb} the cost of {habit}, the better of the two policies without a model."
+        f"1,000 rows{likely}. That {_against(with_model, without)} the cost of {habit}, the better of the two policies "
+        "without a model."
     )
 
 
@@ -91,20 +91,14 @@ def class_sentences(evidence: Evidence, findings: Sequence[Finding]) -> list[str
     quality, order = evidence.of(quality_of), np.argsort(-evidence.counts, kind="stable")
     shares = [f"{evidence.names[k]} {percent(float(evidence.counts[k] / evidence.n_rows))}" for k in order[:6]]
     more = f" and {len(order) - 6} rarer ones" if len(order) > 6 else ""
-    held_out = (
-        " All figures are out of fold: each row was judged by models trained without it."
-        if evidence.is_out_of_fold
-        else ""
-    )
-    saved = quality.saved.value / quality.habit_cost if quality.habit_cost > 0.0 else 0.0
-    verb = f"saves {percent(saved)} of" if saved >= 0.0 else f"costs {percent(-saved)} more than"
-    worst = int(np.argmax(quality.cost_by_class))
-    part = quality.cost_by_class[worst] / quality.cost.value if quality.cost.value > 0.0 else 0.0
+    held_out = _OUT_OF_FOLD if evidence.is_out_of_fold else ""
+    worst, cost = int(np.argmax(quality.cost_by_class)), quality.cost
+    part = quality.cost_by_class[worst] / cost.value if cost.value > 0.0 else 0.0
     return [
         f"{count(evidence.n_rows)} rows of {len(order)} classes: {', '.join(shares)}{more}.{held_out}",
-        f"Decided by the least expected cost, a row costs {digits(quality.cost.value)} (95 % interval "
-        f"{digits(quality.cost.low)} to {digits(quality.cost.high)}). That {verb} what {quality.habit} for every row "
-        f"costs, {digits(quality.habit_cost)}, the cheapest single decision.",
+        f"Decided by the least expected cost, a row costs {digits(cost.value)} (95 % interval {digits(cost.low)} to "
+        f"{digits(cost.high)}). That {_against(quality.habit_cost - quality.saved.value, quality.habit_cost)} what "
+        f"{quality.habit} for every row costs, {digits(quality.habit_cost)}, the cheapest single decision.",
         f"Most of it, {percent(float(part))}, comes from rows that are {evidence.names[worst]}, of which "
         f"{percent(quality.recalls[worst].value)} are found.",
         check_sentence(findings),
@@ -117,9 +111,8 @@ def check_sentence(findings: Sequence[Finding]) -> str:
     unknown = [finding.code for finding in findings if finding.status == "unknown"]
     left = f" Not tested: {', '.join(unknown)}." if unknown else ""
     if codes:
-        n_made = len(findings) - len(unknown)
+        n_made, verb = len(findings) - len(unknown), "warns" if len(codes) == 1 else "warn"
         named = ", ".join(codes)
-        verb = "warns" if len(codes) == 1 else "warn"
         return f"{len(codes)} of {n_made} checks {verb} ({named}): read the warnings before using these figures.{left}"
     passed = [f"{finding.tested} ({finding.code})" for finding in findings if finding.status == "passed"]
     return f"No warnings. Tested: {'; '.join(passed)}.{left}" if passed else f"No check could be made.{left}"
