@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
@@ -302,18 +303,17 @@ def monitor_table(
         _check_cohorts(_read_or_new(state, fitted, float(rate), delay), delay, cohort, now)
     scored = judging.score(verbose, keeps_hashes=True)
     actions, _ = rule.decide(scored.p)
-    own, e, n_alarms = _row_values(scored), scored.audit_probabilities, int(rule.alarms(actions).sum())
+    n_alarms = int(rule.alarms(actions).sum())
     with state_lock(state, _LOCK_SECONDS):
         kept = _read_or_new(state, fitted, float(rate), delay)
         _check_cohorts(kept, delay, cohort, now)
         rows, notes = _new_rows(kept, scored, source.name)
-        notes += _label_notes(fitted, scored) if e is None else []
+        notes += _label_notes(fitted, scored) if audit_probability is None else []
         if len(rows):
-            among = np.searchsorted(np.flatnonzero(scored.is_labelled), rows)
-            options: Values = {name: values[among] for name, values in own.items()}
-            options |= {"now": _present_cohort(now)} if cohort is not None else {"when": when or source.name}
-            notes += weight_notes(fitted, weight)
-            notes += _count_labels(kept, scored, rows, options, fitted, e)
+            if isinstance(now, str) and now.strip().lstrip("-").isdigit():
+                now = int(now)
+            named = {"now": now} if cohort is not None else {"when": when or source.name}
+            notes += [*weight_notes(fitted, weight), *_count_labels(kept, scored, rows, fitted, named)]
         unlike = scored.watch.unlike(n_alarms, rule.price, kept.input_error_rate)
         declared: tuple[Values, ...] = ()
         if stated is not None:
@@ -363,33 +363,26 @@ def _read_or_new(state: str | Path | None, model: FittedModel, rate: float, dela
     return MonitorState(model_digest(model), rate, monitor)
 
 
-def _row_values(scored: ScoredTable) -> dict[str, NDArray[Any]]:
-    """Weights, clusters and cohorts of the labelled rows, as `KeyEquationMonitor.update` takes them."""
-    weights, clusters, cohort = scored.amounts("weight"), scored.clusters, scored.roles.get("cohort")
-    cohorts = None if cohort is None else _cohorts_of(scored.labelled(cohort))
-    found = {"sample_weight": weights, "clusters": clusters, "cohort": cohorts}
-    return {name: values for name, values in found.items() if values is not None}
-
-
 def _count_labels(
-    kept: MonitorState, scored: ScoredTable, rows: Index, options: Values, model: FittedModel, e: Array | None
+    kept: MonitorState, scored: ScoredTable, rows: Index, model: FittedModel, named: Mapping[str, object]
 ) -> list[str]:
     """Give labelled rows to the test, with audits also the rows without a label; its warnings as notes."""
-    labels = model.classes_.astype(object)[scored.y[rows]]
+    cohort, e = scored.roles.get("cohort"), scored.audit_probabilities
+    cohorts = None if cohort is None else _cohorts_of(scored.labelled(cohort))
+    known = {"sample_weight": scored.amounts("weight"), "clusters": scored.clusters, "cohort": cohorts}
+    among = np.searchsorted(np.flatnonzero(scored.is_labelled), rows)
+    options: Values = {name: values[among] for name, values in known.items() if values is not None}
+    labels = model.classes_[scored.y[rows]]
     if e is not None:
         others = np.flatnonzero(~scored.is_labelled)
-        for name, values in options.items():
-            if isinstance(values, np.ndarray):
-                options[name] = np.concatenate([values, np.repeat(values[:1], len(others))])
-        labels = np.concatenate([labels, np.full(len(others), None, dtype=object)])
+        options = {name: np.append(values, np.repeat(values[:1], len(others))) for name, values in options.items()}
+        labels = np.append(labels.astype(object), np.full(len(others), None, dtype=object))
         rows = np.concatenate([rows, others])
         options["audit_probability"] = e[rows]
-    else:
-        labels = model.classes_[scored.y[rows]]
     q = model.weighting_.weighted(scored.p[rows])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        kept.monitor.update(q=q, y=labels, **options)
+        kept.monitor.update(q=q, y=labels, **options, **named)
     return [str(one.message).rstrip(".") for one in caught]
 
 
@@ -428,7 +421,8 @@ def _new_rows(kept: MonitorState, scored: ScoredTable, name: str) -> tuple[Index
     values, counts = np.unique(own, return_counts=True)
     twins = float((counts[counts > 1]).sum()) / len(own)
     left_out, calls = np.zeros(len(own), dtype=bool), []
-    for call, earlier in kept.earlier_rows():
+    for call in kept.history:
+        earlier = _hashes_from(call["row_hashes"])
         if not len(earlier):
             continue
         matches = _matched(own, earlier)
@@ -500,11 +494,6 @@ def _cohorts_of(column: pd.Series) -> NDArray[Any]:
         ) from error
 
 
-def _present_cohort(now: date | int | str | None) -> date | int | str | None:
-    """The present cohort as a date or a number, also from text."""
-    return int(now) if isinstance(now, str) and now.strip().lstrip("-").isdigit() else now
-
-
 # -- state between calls -------------------------------------------------------------------------------------------
 
 
@@ -535,10 +524,6 @@ class MonitorState:
             total += len(one["row_hashes"]) * 3 // 16
             if total > _MOST_HASHES:
                 one["row_hashes"] = ""
-
-    def earlier_rows(self) -> list[tuple[Values, Hashes]]:
-        """Calls with the hashes of their labelled rows."""
-        return [(call, _hashes_from(call["row_hashes"])) for call in self.history]
 
     def to_dict(self) -> Values:
         """Plain values, ready for JSON."""

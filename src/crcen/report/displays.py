@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,6 +24,7 @@ from crcen.theory.rows import Array, Axes, Estimator, Rows
 
 # This folder does not import `crcen.decisions`.
 ExpenseCurve = Any
+Weights: TypeAlias = ArrayLike | None
 
 # Okabe and Ito's palette.
 BLUE, ORANGE, ALERT, GREY = "#0072b2", "#e69f00", "#d55e00", "#767676"
@@ -68,13 +69,7 @@ class CorrectionDisplay(_Display):
 
     @classmethod
     def from_predictions(
-        cls,
-        y: ArrayLike,
-        before: ArrayLike,
-        after: ArrayLike,
-        *,
-        sample_weight: ArrayLike | None = None,
-        ax: Axes = None,
+        cls, y: ArrayLike, before: ArrayLike, after: ArrayLike, *, sample_weight: Weights = None, ax: Axes = None
     ) -> CorrectionDisplay:
         """Draw the probabilities of any model on rows that it did not see.
 
@@ -184,7 +179,7 @@ class DecisionCurveDisplay(_Display):
         p: ArrayLike | Mapping[str, ArrayLike],
         *,
         kind: str = "net_benefit",
-        sample_weight: ArrayLike | None = None,
+        sample_weight: Weights = None,
         ax: Axes = None,
     ) -> DecisionCurveDisplay:
         """Draw from 0/1 labels and natural posteriors of the positive class.
@@ -212,7 +207,7 @@ class DecisionCurveDisplay(_Display):
         y: ArrayLike,
         *,
         kind: str = "net_benefit",
-        sample_weight: ArrayLike | None = None,
+        sample_weight: Weights = None,
         ax: Axes = None,
     ) -> DecisionCurveDisplay:
         """Draw a fitted classifier with ``predict_proba`` on rows that it did not see."""
@@ -341,8 +336,8 @@ class KeyEquationDisplay(_Display):
         evidence = gather(model, X, y)
         if evidence.q is None or not evidence.has_price:
             raise InvalidParameter(
-                f"{type(model).__name__} has no weighted_proba or no weighting_, which the key equation needs: give its "
-                "weighted output and its weighting to from_predictions"
+                f"{type(model).__name__} has no weighted_proba or no weighting_, which the key equation needs: give "
+                "its weighted output and its weighting to from_predictions"
             )
         return cls.from_predictions(evidence.target, evidence.q, evidence.price, ax=ax)
 
