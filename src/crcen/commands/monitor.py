@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import math
 import warnings
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
@@ -312,7 +311,7 @@ def monitor_table(
         if len(rows):
             if isinstance(now, str) and now.strip().lstrip("-").isdigit():
                 now = int(now)
-            named = {"now": now} if cohort is not None else {"when": when or source.name}
+            named: Values = {"now": now} if cohort is not None else {"when": when or source.name}
             notes += [*weight_notes(fitted, weight), *_count_labels(kept, scored, rows, fitted, named)]
         unlike = scored.watch.unlike(n_alarms, rule.price, kept.input_error_rate)
         declared: tuple[Values, ...] = ()
@@ -363,9 +362,7 @@ def _read_or_new(state: str | Path | None, model: FittedModel, rate: float, dela
     return MonitorState(model_digest(model), rate, monitor)
 
 
-def _count_labels(
-    kept: MonitorState, scored: ScoredTable, rows: Index, model: FittedModel, named: Mapping[str, object]
-) -> list[str]:
+def _count_labels(kept: MonitorState, scored: ScoredTable, rows: Index, model: FittedModel, named: Values) -> list[str]:
     """Give labelled rows to the test, with audits also the rows without a label; its warnings as notes."""
     cohort, e = scored.roles.get("cohort"), scored.audit_probabilities
     cohorts = None if cohort is None else _cohorts_of(scored.labelled(cohort))
