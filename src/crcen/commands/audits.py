@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,11 +11,11 @@ from numpy.typing import NDArray
 
 from crcen import InvalidParameter
 from crcen._support.text import listed
-from crcen._support.values import Values, attributes, json_value, label_key
+from crcen._support.values import Values, attributes, label_key
 from crcen.commands.inputs import Label
 from crcen.commands.rules import RowRule
 from crcen.theory.intervals import LEVEL, Interval
-from crcen.theory.rows import Array, Bools, Index, ShownInOneLine, effective_rows
+from crcen.theory.rows import Array, Bools, Index, ShownInOneLine, effective_rows, plain
 from crcen.theory.selective import audit_draws, audit_probabilities, audit_scores, audited_cost, recall_bounds
 
 Keys = NDArray[np.uint64]
@@ -53,7 +52,7 @@ class Audits(ShownInOneLine):
         )
 
 
-def n_audits(audit: Any, n_quiet: int) -> float:
+def n_audits(audit: object, n_quiet: int) -> float:
     """Expected number of audits, from a number or a share of the quiet rows such as "2%"."""
     text = str(audit).strip()
     try:
@@ -95,7 +94,9 @@ def with_default(rule: RowRule, default_action: Label | None) -> RowRule:
     return replace(rule, quiet=keys.index(label_key(default_action)))
 
 
-def draw_audits(audit: Any, audit_rule: str, rule: RowRule, p: Array, actions: Index, keys: Keys, seed: int) -> Audits:
+def draw_audits(
+    audit: object, audit_rule: str, rule: RowRule, p: Array, actions: Index, keys: Keys, seed: int
+) -> Audits:
     """Draw rows without an alarm, independently, with known probabilities; a seed and a row's key fix its draw."""
     quiet = np.asarray(actions == rule.default)
     n_quiet = int(quiet.sum())
@@ -154,18 +155,18 @@ class AuditedRows(ShownInOneLine):
             int((~possible).sum()),
         )
 
-    def _by_class(self, values: Array) -> Any:
+    def _by_class(self, values: Array) -> float | Values | None:
         if self.positive is not None:
-            return json_value(float(values[self.labels.index(self.positive)]))
-        return {str(label): json_value(float(value)) for label, value in zip(self.labels, values, strict=True)}
+            return plain(values[self.labels.index(self.positive)])
+        return {str(label): plain(value) for label, value in zip(self.labels, values, strict=True)}
 
     @property
-    def recall_bound(self) -> Any:
+    def recall_bound(self) -> float | Values | None:
         """Lower bound on recall: a number for two classes, by class for more."""
         return self._by_class(self.recalls)
 
     @property
-    def missed_bound(self) -> Any:
+    def missed_bound(self) -> float | Values | None:
         """Upper bound on missed rows: a number for two classes, by class for more."""
         return self._by_class(self.missed)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 import numpy as np
@@ -36,10 +35,12 @@ from crcen.commands.inputs import Data, FittedModel, Source, model_of, source_of
 from crcen.commands.prices import own_costs
 from crcen.commands.records import file_digest, json_text, read_json
 from crcen.report.certificate import certificate_page
-from crcen.tables.fingerprint import RowDigest
+from crcen.tables.fingerprint import Recognition, RowDigest
 from crcen.tables.options import ReadOptions
 from crcen.theory.criteria import ScoredClasses, judge_criteria
 from crcen.theory.intervals import wilson_interval
+
+Key: TypeAlias = Any  # objects of cryptography, which is optional
 
 FORMAT, VERSION = "crcen certificate", 1
 _RECORD_FORMAT = "crcen certifications"
@@ -102,6 +103,8 @@ def certify(
 ) -> Certificate:
     """Test declared criteria on labelled rows: what `crcen certify` does.
 
+    The digests of declaration and rows are recorded in a file next to the declaration.
+
     Parameters
     ----------
     declaration : str or Path
@@ -118,12 +121,6 @@ def certify(
         Allow a further certification of this declaration on these rows; the certificate states it.
     read : ReadOptions, optional
         How the table is read.
-
-    Returns
-    -------
-    Certificate
-        Verdicts with estimates and bounds. The declaration's digest and the digest of the rows are recorded in a file
-        next to the declaration.
     """
     declared = read_declaration(declaration)
     files = (declaration, model, data, sign)
@@ -157,15 +154,13 @@ def certify(
             )
         content = _content(declared, found, fitted, source, same, len(earlier) - len(same), recognition)
         content = _sealed(content, key)
-        page = None if out is None else certificate_page(content)
+        made = [(out, certificate_page), (json_out, json_text)]
+        texts = [(path, make(content)) for path, make in made if path is not None]
         entry = {"date": content["date"], "declaration": declared.digest, "rows": found.digest.rows}
         entry |= {"verdict": content["verdict"], "certificate": content["digest"]}
         records = {"format": _RECORD_FORMAT, "certifications": [*everything, entry]}
-        write_atomic(record, json_text(records))
-        if out is not None and page is not None:
-            write_atomic(out, page)
-        if json_out is not None:
-            write_atomic(json_out, json_text(content))
+        for path, text in [(record, json_text(records)), *texts]:
+            write_atomic(path, text)
     return Certificate(content, tuple(outputs))
 
 
@@ -204,7 +199,7 @@ def _content(
     source: Source,
     same: list[str],
     n_other: int,
-    recognition: Any,
+    recognition: Recognition | None,
 ) -> Values:
     """Test the criteria; all fields of a certificate but digest and signature."""
     stated, scored, price = declared.content, found.scored, found.scored.price
@@ -298,11 +293,11 @@ def _calibration(scored: ScoredClasses) -> list[Values]:
     return found
 
 
-def _payload(content: Mapping[str, Any]) -> bytes:
+def _payload(content: Values) -> bytes:
     return json_text({name: one for name, one in content.items() if name not in ("digest", "signature")}).encode()
 
 
-def _sealed(content: Values, key: Any) -> Values:
+def _sealed(content: Values, key: Key) -> Values:
     """The content with the public key, digest and signature; through JSON, so that it is what a file holds."""
     content = json.loads(json.dumps({**content, "signed_by": None if key is None else _public_hex(key.public_key())}))
     payload = _payload(content)
@@ -310,18 +305,18 @@ def _sealed(content: Values, key: Any) -> Values:
     return {**content, "digest": hashlib.sha256(payload).hexdigest(), "signature": signature}
 
 
-def _ed25519() -> tuple[Any, Any]:
+def _ed25519() -> tuple[Key, Key]:
     purpose = "signatures need cryptography"
     names = "cryptography.hazmat.primitives"
     serialization = need(f"{names}.serialization", "certificate", purpose)
     return serialization, need(f"{names}.asymmetric.ed25519", "certificate", purpose)
 
 
-def _public_hex(key: Any) -> str:
+def _public_hex(key: Key) -> str:
     return str(key.public_bytes_raw().hex())
 
 
-def _private_key(path: str | Path) -> Any:
+def _private_key(path: str | Path) -> Key:
     serialization, ed25519 = _ed25519()
     try:
         key = serialization.load_pem_private_key(Path(path).read_bytes(), password=None)
@@ -451,7 +446,7 @@ def _same(name: str, here: str, stated: str, file: str) -> tuple[str, bool, str]
     return name, here == stated, text
 
 
-def _data_check(stated: Mapping[str, Any], source: Source) -> tuple[str, bool, str]:
+def _data_check(stated: Values, source: Source) -> tuple[str, bool, str]:
     absent = [name for name in [*stated["columns"], stated["target"]] if name not in source.columns]
     if absent:
         return "data", False, f"{source.name} lacks {listed(absent)}"
@@ -465,7 +460,7 @@ def _data_check(stated: Mapping[str, Any], source: Source) -> tuple[str, bool, s
     return "data", True, f"{source.name} holds the certified rows and labels"
 
 
-def _signature_check(content: Mapping[str, Any], public_key: str | Path | None) -> tuple[str, bool, str]:
+def _signature_check(content: Values, public_key: str | Path | None) -> tuple[str, bool, str]:
     signed_by, signature = content["signed_by"], content["signature"]
     if signed_by is None and signature is None:
         if public_key is not None:

@@ -175,10 +175,7 @@ class _Evidence:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ModelComparison(ShownInOneLine):
-    """Two models on the same rows; prints itself.
-
-    ``verdict`` is wrong with a probability of at most 1 − confidence, however often it is asked.
-    """
+    """Two models on the same rows; prints itself. Its verdict is ever wrong with probability 1 − confidence at most."""
 
     verdict: str  # the cheaper model at the price: new, old or undecided
     saving: Interval  # cost of the old minus that of the new model, per 1,000 rows, with a confidence sequence

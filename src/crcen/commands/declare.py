@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ from crcen.commands.inputs import (
 from crcen.commands.prices import own_costs
 from crcen.commands.records import Sequences, file_digest
 from crcen.commands.scoring import RowWatch, score_table
-from crcen.tables.fingerprint import RowDigest
+from crcen.tables.fingerprint import Recognition, RowDigest
 from crcen.tables.options import ReadOptions
 from crcen.theory.criteria import TESTS, Criterion, ScoredClasses, labels_needed, parse_criteria
 from crcen.theory.limits import fitted_model_noise
@@ -102,7 +102,7 @@ def versions() -> dict[str, str]:
     return {"crcen": __version__, **installed_versions(_PACKAGES)}
 
 
-def new_to_model(watch: RowWatch, need: str) -> Any:
+def new_to_model(watch: RowWatch, need: str) -> Recognition | None:
     """The comparison of rows with the training rows of a model; an error if they are training rows."""
     found = watch.recognition()
     if found is not None and found.status == "seen":
@@ -198,11 +198,6 @@ def declare(
         Descriptive fields (`FIELDS`), or a TOML or JSON file of them.
     read : ReadOptions, optional
         How the table is read.
-
-    Returns
-    -------
-    Declaration
-        With the number of labels that each criterion needs.
     """
     if not isinstance(model, str | Path):
         raise InvalidParameter("model must be the file of a saved model, whose digest is declared; use crcen.save.")
@@ -312,7 +307,7 @@ def _description(given: Mapping[str, str] | str | Path | None) -> dict[str, str]
     return found
 
 
-def _toml(content: Mapping[str, Any], place: str = "") -> list[str]:
+def _toml(content: Mapping[str, object], place: str = "") -> list[str]:
     """A mapping as lines of TOML: plain values first, then tables and lists of tables."""
     lines, tables = [], []
     for name, one in content.items():
@@ -330,7 +325,7 @@ def _key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml_value(name)
 
 
-def _toml_value(value: Any) -> str:
+def _toml_value(value: object) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_toml_value, value))}]"
     if isinstance(value, str):
@@ -368,7 +363,7 @@ def read_declaration(path: str | Path) -> Declaration:
         raise InvalidInput(f"{path} is not a declaration that crcen declare wrote: {error}.") from error
 
 
-def declaration_of_model(path: str | Path, model: Any) -> Declaration:
+def declaration_of_model(path: str | Path, model: object) -> Declaration:
     """The declaration in a file; an error if it is of another model."""
     declared = read_declaration(path)
     if isinstance(model, str | Path) and file_digest(model) != declared.content["model"]["sha256"]:
@@ -378,12 +373,10 @@ def declaration_of_model(path: str | Path, model: Any) -> Declaration:
 
 @dataclass
 class DeclaredWatch:
-    """Running tests of declared thresholds.
+    """Running tests of declared thresholds by criterion and group, and sentences on those that are ``broken``.
 
-    A threshold is broken once bets that it is not kept reach 1/α (`ConfidenceSequence`), which happens with a
-    probability of at most α over the whole stream if it is kept. α = (1 − confidence) / criteria with a threshold; with
-    groups, half of it for all rows and 1/(2j(j + 1)) for the j-th group. ``tests`` are by criterion and group;
-    ``broken`` are sentences about criteria that no longer hold, which stay.
+    α = (1 − confidence) / criteria with a threshold, over the whole stream; with groups, half of it for all rows and
+    1/(2j(j + 1)) for the j-th group.
     """
 
     declared: Declaration
@@ -392,7 +385,7 @@ class DeclaredWatch:
     broken: list[str] = field(default_factory=list)
 
     @classmethod
-    def from_state(cls, declared: Declaration, costs: Array, state: Mapping[str, Any] | None) -> DeclaredWatch:
+    def from_state(cls, declared: Declaration, costs: Array, state: Values | None) -> DeclaredWatch:
         """With the tests of earlier calls, if there are any."""
         if state is None:
             return cls(declared, costs)

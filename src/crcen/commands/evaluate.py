@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from crcen import ExpenseCurve, InvalidInput, InvalidParameter
+from crcen import ExpenseCurve, InvalidParameter
 from crcen._support.progress import counted, logged
 from crcen._support.text import listed
 from crcen._support.values import Values, attributes, json_value
 from crcen.commands.audits import BOUNDS, AuditedRows
 from crcen.commands.inputs import GROUP_CHECK, Data, FittedModel, group_lines, group_values, weight_notes
 from crcen.commands.prices import Costs, Weighting, price_values, prices_around, step_lines, step_values
-from crcen.commands.report import labelled_rows
+from crcen.commands.report import check_classes, labelled_rows
 from crcen.commands.rules import (
     ClassShares,
     JudgedReview,
@@ -211,8 +211,7 @@ def evaluate_table(
     target : str, optional
         Column with the labels; by default that of training.
     weighting : Budget, CostRatio, Lam, Alpha, "balanced", float, dict, or a goal, optional
-        Another price of decisions than that of training. ``RecallAtLeast``, ``PrecisionAtLeast`` or ``Capacity`` is met
-        on these rows, in ``.chosen``: with a confidence it is guaranteed for this model on new rows.
+        Another price of decisions than that of training; a goal such as `Capacity` is met here, in ``.chosen``.
     costs : CostMatrix, data frame, str or Path, optional
         Other costs of decisions than those of training, as `crcen.fit_table` takes them.
     weight : str, optional
@@ -220,8 +219,7 @@ def evaluate_table(
     review : Review or (low, high), optional
         Two prices between which rows go to review: how many, and what that saves, in ``.review``.
     cost_column, alarm_cost : str and float, optional
-        Column with the cost of a miss of that row, in the unit of the cost of a false alarm (1 by default); the cost of
-        decisions by it is in ``.row_costs``.
+        Column with the cost of a miss of that row, in the unit of the cost of a false alarm (1); see ``.row_costs``.
     prevalence : float, dict of label to share, or "auto", optional
         Class shares of these rows if they differ from training, as in `crcen.predict_table`.
     clusters : str, optional
@@ -229,20 +227,15 @@ def evaluate_table(
     stratified : bool, default=False
         Whether the class counts of these rows were fixed when they were drawn; `crcen.split_table` records it.
     audit_probability : str, optional
-        Column with the probability with which each row was chosen for a label, as `crcen.predict_table` writes it. Rows
-        without a label are then unlabelled, not negative: rows count 1 / probability, and a lower bound on recall is in
-        ``.audited``.
+        Column with the probability that a row was chosen for a label, by whose inverse rows count; see ``.audited``.
     confidence : float, default=0.95
-        Of that bound.
+        Of the lower bound on recall of audited labels.
     groups : str or sequence of str, optional
-        Columns whose values are groups to compare: recall, precision, calibration and key equation of each, in
-        ``.groups``. A model need not decide by them.
+        Columns whose values are groups to compare, in ``.groups``; a model need not decide by them.
     fail_on : str or sequence of str, optional
-        Codes of the report's checks that must not warn, such as ``"CRC003,CRC007"``, or ``"any"``. All rows are then in
-        memory; the outcome of every check is in ``.findings``.
+        Codes of checks that must not warn, such as ``"CRC003,CRC007"``, or ``"any"``; see ``.failures``.
     min_recall, min_precision : float, optional
-        What must be reached at the price, by every class if there are several. Conditions that are not met are in
-        ``.failures``.
+        What must be reached at the price, by every class if there are several; see ``.failures``.
     n_resamples : int, default=500
         Bootstrap resamples; 0 omits intervals that have no closed form, such as that of F1.
     random_state : int, default=0
@@ -251,11 +244,6 @@ def evaluate_table(
         How the table is read; by default detected.
     verbose : int, default=0
         1 shows progress on a terminal.
-
-    Returns
-    -------
-    TableEvaluation
-        Metrics with intervals, the key equations tested, the expense around the price.
     """
     codes, least = _codes_of(fail_on, groups), _least_shares(min_recall, min_precision)
     roles = {"weight": weight, "clusters": clusters, "cost_column": cost_column, "audit_probability": audit_probability}
@@ -266,7 +254,7 @@ def evaluate_table(
     scored = judging.score(verbose, recognises=True)
     known, column = scored.is_labelled, rule.price.positive
     y, together, e = scored.y[known], scored.clusters, scored.audit_probabilities
-    _check_classes(y, model, source.name, target)
+    check_classes(y, model, source.name, target)
     notes = [*scored.notes, *_missing_labels(scored.y, rule.labels, target, e is not None)]
     shares = ClassShares.of(prevalence, model, scored.p, scored.columns.get(clusters or ""))
     trained = model.weighting_ if shares is None else shares.price(model.weighting_)
@@ -354,18 +342,6 @@ def evaluate_table(
         shares=shares,
         is_weighted=weights is not None,
         audited=audited,
-    )
-
-
-def _check_classes(y: Index, model: FittedModel, name: str, target: str) -> None:
-    """Reject rows without labels, or of one class only."""
-    if not len(y):
-        raise InvalidInput(f"{name} has no row with a value of {target}.")
-    if len(np.unique(y)) > 1:
-        return
-    needed = "both" if len(model.classes_) == 2 else "several"
-    raise InvalidInput(
-        f"an evaluation needs rows of {needed} classes: {name} has only {model.classes_[y[0]]} in {target}."
     )
 
 

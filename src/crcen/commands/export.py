@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from crcen._support.files import check_writable, write_atomic
 from crcen._support.values import Values, attributes, json_value
 from crcen.commands.inputs import model_of
 from crcen.commands.onnx_graph import build_graph, check_columns, close_calls, is_networks, is_trees
-from crcen.theory.rows import Array, ShownInOneLine
+from crcen.theory.rows import Array, Estimator, Rows, ShownInOneLine
 
 _ROWS = 512
 _TOLERANCE = 1e-9
@@ -43,12 +42,11 @@ class OnnxExport(ShownInOneLine):
         )
 
 
-def export_onnx(model: Any, out: str | Path) -> OnnxExport:
-    """Write a model as one ONNX graph: what `crcen export --onnx` does.
+def export_onnx(model: Estimator, out: str | Path) -> OnnxExport:
+    """Write a model as one ONNX graph in double precision: what `crcen export --onnx` does.
 
-    Preprocessing, networks, trees, balance and posterior correction are in it, in double precision. Before the file is
-    written, onnxruntime runs it on artificial rows (ordinary and extreme numbers, missing cells, every category with
-    white space and in another case, unseen ones) and it must answer as `predict_proba` and `predict` do.
+    Before it is written, onnxruntime must answer as the model does on artificial rows: ordinary and extreme numbers,
+    missing cells, every category with white space and in another case, unseen ones.
 
     Parameters
     ----------
@@ -56,11 +54,6 @@ def export_onnx(model: Any, out: str | Path) -> OnnxExport:
         The model, or its file.
     out : str or Path
         The ONNX file to write.
-
-    Returns
-    -------
-    OnnxExport
-        Inputs, and how close the graph is.
 
     Raises
     ------
@@ -101,7 +94,7 @@ def export_onnx(model: Any, out: str | Path) -> OnnxExport:
     return OnnxExport(Path(out), inputs, len(probabilities), largest)
 
 
-def _price(estimator: Any) -> dict[str, str]:
+def _price(estimator: Estimator) -> dict[str, str]:
     """What decisions are made by, as texts."""
     weighting = estimator.weighting_
     if weighting.positive is not None:
@@ -114,7 +107,7 @@ def _price(estimator: Any) -> dict[str, str]:
     return found
 
 
-def check_exportable(model: Any, out: str | Path, *read: Any) -> None:
+def check_exportable(model: Estimator, out: str | Path, *read: object) -> None:
     """Reject before a fit what `export_onnx` would reject after it: packages, files ``read``, columns, members."""
     for module in ("onnx", "onnxruntime"):
         need(module, "onnx")
@@ -134,14 +127,14 @@ def _reject(names: list[str]) -> None:
         )
 
 
-def _trial_rows(model: Any) -> tuple[Any, Values]:
+def _trial_rows(model: Estimator) -> tuple[Rows, Values]:
     """Artificial rows for the model, and the same rows for the graph: ordinary, extreme, unseen and missing cells."""
     import pandas as pd
 
     rng = np.random.default_rng(0)
-    estimator = getattr(model, "estimator_", model)
+    estimator: Estimator = getattr(model, "estimator_", model)
     members = estimator.ensemble_.members
-    used: list[Any] = list(getattr(model, "columns_", ()))
+    used = list(getattr(model, "columns_", ()))
     texts = {one.name: _trial_texts(one.categories) for one in used if one.kind == "category"}
     n = max([_ROWS, *map(len, texts.values())])
     encoded = _encoded_rows(members, estimator.n_features_in_, n, rng)
@@ -183,7 +176,7 @@ def _trial_texts(categories: tuple[str, ...]) -> list[str | None]:
     return [*spelled, "an unseen value", " another unseen value ", "", "  ", None]
 
 
-def _encoded_rows(members: Sequence[Any], n_columns: int, n: int, rng: np.random.Generator) -> Array:
+def _encoded_rows(members: Sequence[Estimator], n_columns: int, n: int, rng: np.random.Generator) -> Array:
     """Numbers about where training rows lay, ordinary and extreme, some exactly at thresholds of trees."""
     found = rng.standard_t(2, size=(n, n_columns))
     encodings = [member.encoding for member in members if is_networks(member)]

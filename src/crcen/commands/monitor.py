@@ -8,7 +8,7 @@ import warnings
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -242,36 +242,25 @@ def monitor_table(
     data : data frame, str or Path
         Rows since the last call. Those with a value in the target column are counted as labelled.
     state : str or Path, optional
-        JSON file that carries the watch from call to call: read if it exists, and replaced as a whole. Calls that share
-        it wait for each other. Without it this call stands alone.
+        JSON file that carries the watch from call to call; calls that share it wait for each other.
     target : str, optional
         Column with the labels, if there is one; by default that of training, which may be absent.
     when : str, optional
         Name of these rows in the record, such as "2024-05"; by default the name of the file.
     audit_probability : str, optional
-        Column with the probability with which each row was chosen for a label, as `crcen.predict_table` writes it:
-        labelled rows count 1 / probability, relative to the smallest one of the first call.
+        As in `crcen.evaluate_table`; rows count relative to the smallest probability of the first call.
     delay : int, optional
-        Cohorts that must pass before the labels of one are counted, for a new watch: if positives are known later
-        than negatives, or the other way round, labels that come early are not like the others. Needs ``cohort``; an
-        existing state has its own.
+        Cohorts that must pass before the labels of one are counted, if labels of one class come later; of a new watch.
     cohort : str, optional
         With ``delay``: column with the day in which each row was scored, as a date, or the number of its week.
     now : date, int or str, optional
         With ``delay``: the present cohort; by default the latest in the table.
     false_alarm_rate : float, default=0.05
-        Probability of any false alarm over all calls of a watch, if nothing changes: half of it for the columns, half
-        for the labels. An existing state has its own.
+        Probability of any false alarm over all calls if nothing changes, half of it for columns; of a new watch.
     declaration : str or Path, optional
-        File of `crcen.declare`: an alarm is raised when a declared criterion no longer holds on labelled rows so far.
-        If all hold, that happens with a probability of at most 1 − its confidence over all calls.
+        File of `crcen.declare`: a declared criterion that no longer holds on labelled rows so far raises an alarm.
     page : str or Path, optional
         HTML file to write, with the running evidence.
-
-    Returns
-    -------
-    TableWatch
-        ``is_alarm``, and why.
     """
     rate = false_alarm_rate
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0.0 < rate < 1.0:
@@ -407,9 +396,8 @@ def _before(model: FittedModel, rule: RowRule) -> ExpectedFigures | None:
 def _new_rows(kept: MonitorState, scored: ScoredTable, name: str) -> tuple[Index, list[str]]:
     """Numbers of labelled rows that were not counted before, and notes; a replayed table is an error.
 
-    A row is known by the hash of its inputs and label. If hardly any row of this table has a twin in it, a row that
-    matches one of an earlier call is a replay and is left out. Otherwise matches prove nothing, and only a table whose
-    rows all match those of one earlier call is a replay.
+    If hardly any row of this table has a twin in it, a row that matches an earlier one is a replay; otherwise only a
+    table whose rows all match those of one earlier call is.
     """
     rows = np.flatnonzero(scored.is_labelled)
     if not len(rows):
@@ -471,7 +459,7 @@ def _check_cohorts(kept: MonitorState, delay: int | None, cohort: str | None, no
         )
 
 
-def _cohorts_of(column: pd.Series) -> NDArray[Any]:
+def _cohorts_of(column: pd.Series) -> NDArray[np.generic]:
     """Days or whole numbers, from cells that may be text."""
     import pandas as pd
 
@@ -548,7 +536,7 @@ def read_state(path: Path, model: FittedModel) -> MonitorState:
     return MonitorState(state["model"], state["false_alarm_rate"], monitor, *parts)
 
 
-def _check_state(false_alarm_rate: Any, n_calls: Any, history: Any) -> None:
+def _check_state(false_alarm_rate: float, n_calls: int, history: list[Values]) -> None:
     """Reject values that later calls and the page cannot use."""
     if not 0.0 < false_alarm_rate < 1.0 or type(n_calls) is not int or n_calls < len(history):
         raise ValueError(f"false_alarm_rate is {false_alarm_rate!r}, n_calls is {n_calls!r}")

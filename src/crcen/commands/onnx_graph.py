@@ -71,7 +71,7 @@ class Value:
 
 # What is no value becomes a constant: whole numbers as int64, truth values and texts as such, the rest as doubles.
 Operand: TypeAlias = "Value | float | bool | list[int] | list[str] | NDArray[np.generic]"
-# Objects of onnx, and members of an ensemble.
+# Objects of onnx; members of an ensemble and columns by duck typing.
 Proto: TypeAlias = Any
 Member: TypeAlias = Any
 
@@ -135,11 +135,9 @@ def check_columns(columns: Iterable[Column]) -> None:
 
 
 def build_graph(model: Estimator) -> Proto:
-    """The ONNX model of a fitted classifier with columns of numbers, truth values, categories and dates.
+    """The ONNX model of a fitted classifier: inputs ``X`` (rows, features), or one (rows, 1) a column of the table.
 
-    Inputs: ``X`` (rows, features), or one (rows, 1) a column of the table: doubles (NaN where missing), for dates the
-    seconds since 1970-01-01 UTC, strings for categories ("" where missing). Outputs: ``probabilities`` (rows, K) in the
-    order of the classes, and ``decision`` (rows,), the label at the price of training.
+    Missing numbers are NaN, missing texts ""; dates are seconds since 1970. Outputs: ``probabilities``, ``decision``.
     """
     check_columns(getattr(model, "columns_", ()))
     graph, estimator = Graph(), model
@@ -161,7 +159,7 @@ def build_graph(model: Estimator) -> Proto:
 # -- columns ---------------------------------------------------------------------------------------------------------
 
 
-def _column(graph: Graph, column: Any) -> Value:
+def _column(graph: Graph, column: Member) -> Value:
     """A column of the table, encoded as its `encode` does."""
     if column.kind == "category":
         return _category(graph, column)
@@ -177,7 +175,7 @@ def _column(graph: Graph, column: Any) -> Value:
     return graph.joined(filled, is_missing.cast("DOUBLE")) if column.has_missing else filled
 
 
-def _category(graph: Graph, column: Any) -> Value:
+def _category(graph: Graph, column: Member) -> Value:
     """Zeros and ones by looking up a row: one for each category, one for rare and unseen ones, one for missing."""
     width, n_own = len(column.encoded_names), len(column.categories)
     rows = np.zeros((n_own + 2, width))
@@ -191,11 +189,8 @@ def _category(graph: Graph, column: Any) -> Value:
 
 
 def _category_code(graph: Graph, cells: Value, categories: Sequence[str]) -> Value:
-    """The number of each cell's category, stripped of white space; then others, then missing cells.
-
-    ONNX cannot strip strings. If any cell begins or ends in white space, each category is a regular expression;
-    otherwise one lookup is enough.
-    """
+    """The number of each stripped cell's category; then others, then missing cells."""
+    # ONNX cannot strip strings: if any cell has outer white space, each category is a regular expression.
     n = len(categories)
     codes = dict(zip([*categories, ""], [*range(n), n + 1], strict=True))
     has_space = graph.apply("RegexFullMatch", cells, pattern=f"(?s){_SPACE}.*|.*{_SPACE}")
@@ -212,11 +207,7 @@ def _category_code(graph: Graph, cells: Value, categories: Sequence[str]) -> Val
 
 
 def date_parts(seconds: Value) -> dict[str, Value]:
-    """Days, month, day, weekday and hour, (rows, 1), from seconds since 1970-01-01 UTC, as `DateColumn` has them.
-
-    Month and day follow Howard Hinnant's ``civil_from_days``: years begin in March, so that the leap day comes last.
-    All steps but the first are on whole numbers, which doubles hold exactly.
-    """
+    """Days, month, day, weekday and hour from seconds since 1970, as `DateColumn` has them (by Hinnant)."""
     date, of_day = seconds // _DAY, seconds % _DAY
     of_era = (date + _EPOCH) % 146_097.0
     year = (of_era - of_era // 1460.0 + of_era // 36_524.0 - of_era // 146_096.0) // 365.0
@@ -282,10 +273,7 @@ def _activation(graph: Graph, name: str, x: Value) -> Value:
 
 
 def _input_encoding(graph: Graph, encoding: Member, X: Value) -> Value:
-    """The network's frozen `InputEncoding`: squash(clip((r(x[columns]) − mean)/scale, low, high)), (rows, encoded).
-
-    Where cells may be missing: 0 for them, and their indicators beside the columns.
-    """
+    """The network's frozen `InputEncoding`, (rows, encoded): 0 for missing cells, with their indicators."""
     is_missing = graph.apply("IsNaN", X) if encoding.indicators is not None else None
     if encoding.knots is not None:
         X = _piecewise_linear(graph, X, encoding.knots, encoding.scores)
@@ -315,12 +303,8 @@ def _piecewise_linear(graph: Graph, X: Value, knots: Array, scores: Array) -> Va
 
 
 def _tree_logit(graph: Graph, trees: Member, X: Value) -> Value:
-    """The logit of trees, (rows,), or (rows, K).
-
-    The tree operator compares in double precision, but its answers are single. So it is asked for the number of the
-    leaf that a row ends in, one answer a tree, which single precision holds exactly; the leaves' values are looked up
-    by that number and added in double precision.
-    """
+    """The logit of trees, (rows,), or (rows, K)."""
+    # The operator's answers are single: it gives numbers of leaves, whose values are added in double precision.
 
     def doubles(name: str, values: NDArray[np.generic]) -> Proto:
         return graph.onnx.numpy_helper.from_array(np.asarray(values, dtype=np.float64), name)
@@ -370,10 +354,7 @@ def _tree_logit(graph: Graph, trees: Member, X: Value) -> Value:
 
 
 def _answers(graph: Graph, estimator: Estimator, weighted: Value) -> list[object]:
-    """Probabilities and decision from weighted logits before the map; returns the names of the decisions.
-
-    Logits are (rows,) with a positive class, (rows, K) otherwise.
-    """
+    """Probabilities and decision from weighted logits (one a row with a positive class); returns names of decisions."""
     labels, price, state = estimator.ensemble_.labels, estimator.weighting_, estimator.probability_map_
     names = labels.classes.tolist()
     if labels.positive is not None:

@@ -136,17 +136,11 @@ def plan_table(
     cost_width : float, optional
         Width of the interval of the cost per 1,000 rows.
     power, level, confidence : float
-        Probability of reaching the goal; level of the test of drift; confidence of the bound on recall and the interval
-        of the cost.
+        Probability of reaching the goal; level of the test of drift; confidence of the bound and of the interval.
     audit_rule : "neyman" or "uniform", default="neyman"
         How audits are drawn, as in `crcen.predict_table`.
     random_state : int, default=0
         Seed of the simulation of audits.
-
-    Returns
-    -------
-    TablePlan
-        ``n_labels`` and ``audits``.
     """
     if audit_rule not in AUDIT_RULES:
         raise InvalidParameter(f"audit_rule must be neyman or uniform: got {audit_rule!r}.", parameter="audit_rule")

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,7 @@ from crcen.tables.notation import is_missing_mark, read_numbers
 from crcen.theory.expense import ClassStep, judge_step
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.price import Price, WeightingLike, is_price_of_two
-from crcen.theory.rows import Array
+from crcen.theory.rows import Array, DataFrame
 
 # How a user states prices and goals, and costs of decisions.
 Weighting: TypeAlias = WeightingLike | ThresholdGoal
@@ -48,7 +48,9 @@ def prices_around(price: Price) -> list[CostRatio]:
     return [CostRatio(plain_price(price.cost_ratio) * factor) for factor in (0.5, 1.0, 2.0)]
 
 
-def step_values(steps: ExpenseCurve | Sequence[ClassStep], noise: float = 1.0, labels: Sequence[Any] = ()) -> list[Any]:
+def step_values(
+    steps: ExpenseCurve | Sequence[ClassStep], noise: float = 1.0, labels: Sequence[object] = ()
+) -> list[Values]:
     """Steps of the price, or of the weight of each of several classes, as plain values; noise of the fitted model."""
     if not isinstance(steps, ExpenseCurve):
         return [
@@ -100,7 +102,7 @@ def own_costs(model: FittedModel) -> CostMatrix:
     return (model.weighting_.cost_matrix if costs is None else costs).for_classes(model.classes_.tolist())
 
 
-def stated_weighting(weighting: Weighting, costs: Costs, classes: Sequence[Any], target: str) -> Any:
+def stated_weighting(weighting: Weighting, costs: Costs, classes: Sequence[object], target: str) -> Weighting:
     """A weighting or costs of `fit_table` for these values of the target; labels may be spelt otherwise."""
     if isinstance(weighting, str) and weighting == "none":
         weighting = None
@@ -119,7 +121,7 @@ def stated_weighting(weighting: Weighting, costs: Costs, classes: Sequence[Any],
             return dict(zip(classes, weights.tolist(), strict=True))
         return found
     if isinstance(weighting, Mapping):
-        return _by_label(weighting, classes, target)
+        return weights_by_label(weighting, classes, target)
     if len(classes) > 2 and (isinstance(weighting, ThresholdGoal) or is_price_of_two(weighting)):
         raise InvalidParameter(
             f"{weighting!r} is for two classes, and {target} has {len(classes)}: state costs=, or weights of the "
@@ -152,7 +154,7 @@ def decision_price(weighting: Weighting, costs: Costs, model: FittedModel) -> Pr
     return trained.replace(Lam(0.5) if found is None else found)
 
 
-def price_values(price: Price | None, labels: Sequence[Any]) -> Values | None:
+def price_values(price: Price | None, labels: Sequence[object]) -> Values | None:
     """A price as plain values, ready for JSON; those that need a positive class are None without one."""
     if price is None:
         return None
@@ -167,7 +169,8 @@ def price_values(price: Price | None, labels: Sequence[Any]) -> Values | None:
     }
 
 
-def _by_label(weighting: Mapping[Any, Any], classes: Sequence[Any], target: str) -> dict[Any, float]:
+def weights_by_label(weighting: Mapping[object, float], classes: Sequence[object], target: str) -> dict[object, float]:
+    """The weight of each class; labels may be spelt otherwise."""
     by_key = {label_key(label): label for label in classes}
     found = {}
     for label, weight in weighting.items():
@@ -186,7 +189,7 @@ def _by_label(weighting: Mapping[Any, Any], classes: Sequence[Any], target: str)
     return found
 
 
-def costs_from(given: Any, classes: Sequence[Any]) -> CostMatrix:
+def costs_from(given: DataFrame, classes: Sequence[object]) -> CostMatrix:
     """Costs for some classes from a `CostMatrix`, a data frame with the classes as its index, or a file."""
     if not isinstance(given, CostMatrix):
         return _costs_of_cells(*_cells_of(given), classes)
@@ -197,7 +200,7 @@ def costs_from(given: Any, classes: Sequence[Any]) -> CostMatrix:
     return given.for_classes(classes)
 
 
-def _cells_of(given: Any) -> tuple[str, list[list[str]], int]:
+def _cells_of(given: DataFrame) -> tuple[str, list[list[str]], int]:
     """The name of a table of costs, its cells as text without empty rows and columns at the ends, and its first row."""
     name, grid = "the costs", given.to_pandas() if hasattr(given, "to_pandas") else given
     if isinstance(given, str | Path):
@@ -222,7 +225,7 @@ def _cells_of(given: Any) -> tuple[str, list[list[str]], int]:
     return name, [(row + [""] * width)[:width] for row in texts], used[0] + 1
 
 
-def _costs_of_cells(name: str, cells: list[list[str]], first_row: int, classes: Sequence[Any]) -> CostMatrix:
+def _costs_of_cells(name: str, cells: list[list[str]], first_row: int, classes: Sequence[object]) -> CostMatrix:
     """The costs for classes, in their order; columns that are no class are actions; errors name the cell."""
     by_key = {label_key(label): label for label in classes}
 
@@ -278,7 +281,7 @@ def _costs_of_cells(name: str, cells: list[list[str]], first_row: int, classes: 
     return CostMatrix(values, labels=list(classes), actions=[heads[j - 1] for j in actions])
 
 
-def _grid(path: Path) -> Sequence[Sequence[Any]]:
+def _grid(path: Path) -> Sequence[Sequence[object]]:
     """The cells of a file: CSV with commas, semicolons, tabulators or bars, or Excel."""
     openpyxl = need("openpyxl", "excel") if path.suffix.lower() in (".xlsx", ".xlsm") else None
     try:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,6 +17,7 @@ from crcen._support.files import exclusive_lock
 from crcen._support.values import Values
 from crcen.commands.inputs import FittedModel
 from crcen.files.payload import pack
+from crcen.theory.rows import Estimator
 from crcen.theory.sequential import ConfidenceSequence
 
 
@@ -61,13 +61,13 @@ def file_digest(path: str | Path) -> str:
 
 def model_digest(model: FittedModel) -> str:
     """A digest of a fitted model: its price, its columns and the numbers that it answers from."""
-    inner: Any = model.estimator_ if isinstance(model, TableClassifier) else model
+    inner: Estimator = model.estimator_ if isinstance(model, TableClassifier) else model
     names = [column.name for column in model.columns_] if isinstance(model, TableClassifier) else []
     ensemble, weights = getattr(inner, "ensemble_", None), model.weighting_.weights
     if ensemble is None:
         rows = getattr(model, "background_", None)
         answers = inner.predict_proba(np.zeros((1, inner.n_features_in_)) if rows is None else rows)
-        numbers: list[Any] = [np.round(np.asarray(answers, dtype=np.float64), 9)]
+        numbers: list[object] = [np.round(np.asarray(answers, dtype=np.float64), 9)]
     else:
         numbers = [[one.arrays() for one in ensemble.members], ensemble.probability_map, ensemble.shift]
         numbers.append(ensemble.member_weights)
@@ -86,7 +86,7 @@ class Sequences(dict[str, ConfidenceSequence]):
         return {name: [one.low, one.high, one.values.tolist(), one.counts.tolist()] for name, one in self.items()}
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Sequences:
+    def from_state(cls, state: Values) -> Sequences:
         """The sequences of a state; ValueError or TypeError if it is damaged."""
         found = cls()
         for name, (low, high, values, counts) in state.items():

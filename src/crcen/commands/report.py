@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ from crcen.commands.split import was_stratified
 from crcen.report.checks import Finding, selection_of
 from crcen.tables.options import ReadOptions
 from crcen.theory.intervals import LEVEL
+from crcen.theory.rows import Array, Index, LabelArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,28 +128,18 @@ def report_table(
 
     Parameters
     ----------
-    model, data, target, weight, clusters, prevalence, audit_probability, confidence, read, verbose
+    model, data, target, weight, clusters, prevalence, audit_probability, confidence, groups, review, read, verbose
         As in `crcen.evaluate_table`.
     out : str or Path
         The HTML file to write.
     weighting, costs
         For a model of several classes: another price than that of training, as `crcen.evaluate_table` takes it.
-    groups : str or sequence of str, optional
-        Columns whose values are groups to compare. A model need not decide by them.
     others : sequence of models or of their files, optional
         Models to compare with this one on the same rows; they must have the same classes.
-    review : Review or (low, high), optional
-        Two prices between which rows go to review: how many, and what that saves, in ``.review``.
     title : str, optional
         Of the page.
     declaration, certificate : str or Path, optional
-        Files of `crcen.declare` and `crcen.certify` (JSON) of this model, which the page links to; they must belong to
-        the model and to each other.
-
-    Returns
-    -------
-    TableReport
-        Where it is, and what every check found.
+        Files of `crcen.declare` and `crcen.certify` (JSON) of this model, which the page links to.
     """
     check_writable(out, model, data, *others, declaration, certificate)
     model_path = str(model) if isinstance(model, str | Path) else None
@@ -238,14 +229,19 @@ def _described(model: FittedModel) -> str:
 
 def labelled_rows(
     model: FittedModel, source: Source, target: str, ignored: Iterable[str], frame: pd.DataFrame | None = None
-) -> tuple[Any, NDArray[Any]]:
+) -> tuple[pd.DataFrame | Array, LabelArray]:
     """Inputs and labels of the rows of a table that have a label; ``ignored`` are columns that are no inputs."""
     frame = source.read() if frame is None else frame
     frame = frame[frame[target].notna()].reset_index(drop=True)
-    if not len(frame):
-        raise InvalidInput(f"{source.name} has no row with a value of {target}.")
-    y = model.classes_[labels_as(frame[target], model.classes_, target)]
-    if len(set(y.tolist())) < 2:
-        needed = "both" if len(model.classes_) == 2 else "several"
-        raise InvalidInput(f"a report needs rows of {needed} classes: {source.name} has only {y[0]} in {target}.")
-    return model_rows(model, frame, {target, *ignored}), y
+    numbers = labels_as(frame[target], model.classes_, target)
+    check_classes(numbers, model, source.name, target)
+    return model_rows(model, frame, {target, *ignored}), model.classes_[numbers]
+
+
+def check_classes(y: Index, model: FittedModel, name: str, target: str) -> None:
+    """Reject rows without labels, or of one class only."""
+    if not len(y):
+        raise InvalidInput(f"{name} has no row with a value of {target}.")
+    if len(np.unique(y)) < 2:
+        needed, only = "both" if len(model.classes_) == 2 else "several", model.classes_[y[0]]
+        raise InvalidInput(f"a model is judged on rows of {needed} classes: {name} has only {only} in {target}.")

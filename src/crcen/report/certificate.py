@@ -1,14 +1,10 @@
 """The printable page of a certificate, made from its JSON content alone."""
 
 import json
-from collections.abc import Mapping
-from typing import Any
 
 from crcen._support.values import Values
 from crcen.report.charts import scale
 from crcen.report.rendering import asset, rendered
-
-Content = Mapping[str, Any]
 
 
 def certificate_schema() -> Values:
@@ -16,7 +12,7 @@ def certificate_schema() -> Values:
     return dict(json.loads(asset("certificate.schema.json")))
 
 
-def certificate_page(content: Content) -> str:
+def certificate_page(content: Values) -> str:
     """The content of a certificate as one HTML page without scripts; the same content gives the same bytes."""
     shares = [one for one in content["criteria"] if one["threshold"] is not None]
     charts = {one["criterion"]: _interval_chart(one) for one in shares}
@@ -25,7 +21,7 @@ def certificate_page(content: Content) -> str:
     return rendered("certificate.html.j2", parts, asset("certificate.css"))
 
 
-def _interval_chart(one: Content) -> Values | None:
+def _interval_chart(one: Values) -> Values | None:
     """Positions of estimate, interval and threshold of all rows and of each group on one scale."""
     known = [part for part in (one, *one["groups"]) if None not in (part["estimate"], part["interval"]["low"])]
     if not known:
@@ -46,7 +42,7 @@ def _interval_chart(one: Content) -> Values | None:
     return {"lines": lines, "threshold": place(one["threshold"]), "low": low, "high": high}
 
 
-def _reliability(bins: list[Content]) -> Values:
+def _reliability(bins: list[Values]) -> Values:
     """Points of predicted against observed shares."""
     top = max([1e-9, *(part[end] for part in bins for end in ("predicted", "high"))])
     across, up = scale(0.0, top, 0.0, 220.0, digits=2), scale(0.0, top, 220.0, 0.0, digits=2)

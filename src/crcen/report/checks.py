@@ -203,10 +203,8 @@ def not_calibrated(evidence: Evidence) -> Outcome:
 
 
 def group_chance(group: ReliabilityGroup, n_groups: int, noise: float) -> float:
-    """Probability of such a group by chance among all groups; no z, which is 30 for 1 row where 0.001 were expected.
-
-    The rarer of the class and the rest is counted: one other row among four with a probability of 0.997 proves nothing.
-    """
+    """Probability of such a group by chance among all groups, by the rarer of the class and the rest."""
+    # No z, which is 30 for 1 row where 0.001 were expected.
     found, expected = group.observed_positives, group.expected_positives
     variance = ((found - expected) / group.z) ** 2 if group.z else 0.0
     if group.mean_p > 0.5:
@@ -338,11 +336,9 @@ def _kept_scores(evidence: Evidence, k: int) -> list[tuple[Array, Array]]:
 def score_distance(
     before: Array, here: Array, slack: float = 0.0, clusters: Clusters | None = None
 ) -> tuple[float, float]:
-    """Kolmogorov and Smirnov's distance with its asymptotic p-value; scores within a slack are equal.
+    """Lévy distance at a fixed width, with the p-value of Kolmogorov and Smirnov; scores within a slack are equal.
 
-    Boosted trees give many rows one score: between two models of the same rows a step of the distribution is then as
-    far apart as it is high, however near its places are. The distance is that of Lévy at a fixed width. Clusters count
-    by the design effect where the distributions are furthest apart, in training too.
+    Two models of the same rows give many of them one score each, at places that are near but not equal.
     """
 
     def above(one: Array, other: Array) -> tuple[float, float]:
@@ -607,11 +603,7 @@ def selected_labels(evidence: Evidence) -> Outcome | None:
 
 
 def selection_of(model: Estimator, labelled: Bools, proba: Array, default: int | None = None) -> LabelSelection:
-    """Compare rows with and without a label, for `Evidence.selection`.
-
-    ``default`` is the decision that is no alarm, without a positive class: by default the most frequent class of
-    training.
-    """
+    """Compare rows with and without a label; ``default`` is the decision that is no alarm, without a positive class."""
     price: Price = model.weighting_
     if price.positive is not None:
         p = proba[:, price.positive]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,11 +20,7 @@ _ALL = slice(None)
 
 
 def cells_by_column(evidence: Evidence) -> dict[str, list[Cells]]:
-    """The cells of each column that the model uses, for the tests of `crcen.tables.leaks`.
-
-    A table classifier reads them, so that a number is a number also if the file holds text; the encoded parts of texts
-    and dates follow. For other models numbers (also as text), truth values and dates are taken as they are.
-    """
+    """The cells of each column as the model reads them; the encoded parts of texts and dates follow."""
     import pandas as pd
 
     X, encoded = evidence.X, evidence.encoded
@@ -50,12 +46,12 @@ def pure_cells(evidence: Evidence) -> list[Leak]:
     return find_leaks(cells, evidence.y, evidence.labels.classes.tolist())
 
 
-def _column(X: Rows, number: int, rows: Index | slice = _ALL) -> Any:
+def _column(X: Rows, number: int, rows: Index | slice = _ALL) -> Rows:
     """A pandas Series, or an array of any type."""
     return X.iloc[rows, number] if hasattr(X, "iloc") else X[rows, number]
 
 
-def _cells(cells: Any) -> Cells:
+def _cells(cells: Rows) -> Cells:
     """A column of any type as numbers or dates with NaN for what is missing, or as categories."""
     import pandas as pd
 
@@ -108,12 +104,9 @@ class Importances:
 
 
 def permutation_importance(evidence: Evidence) -> Importances:
-    """Shuffle one column at a time and measure the increase of the log loss.
+    """Shuffle one column at a time and measure the increase of the log loss, with intervals over rows, not refits.
 
-    The same permutations serve every column. The interval is that of a mean over rows, each row's increase being its
-    mean over the repeats; it does not cover refitting. Columns with the same information share their importance, and
-    each may look unimportant. Of many rows some of each class are shuffled, weighted so that shares stay right; of many
-    columns all are screened with fewer rows first.
+    Columns with the same information share their importance. Of many columns all are screened with fewer rows first.
     """
     names, budget = evidence.columns, 2 * MOST_PREDICTIONS // evidence.labels.n_classes
     every = range(len(names))
@@ -194,12 +187,7 @@ class ColumnEffect:
 
 
 def column_effects(evidence: Evidence) -> tuple[ColumnEffect, ...]:
-    """Effects on the positive class of the most important columns that increase the log loss when shuffled.
-
-    Every chosen row takes every value in turn while its other columns stay as they are (partial dependence), and the
-    change of its log-odds is averaged. The interval is that of a mean over rows. Where columns are related, some of
-    these rows are unlikely ones.
-    """
+    """Partial dependence of the log-odds of the positive class on the most important columns, over rows."""
     rng = np.random.default_rng(evidence.random_state)
     rows, column = np.arange(evidence.n_rows), evidence.labels.column
     if evidence.n_rows > _EFFECT_ROWS:

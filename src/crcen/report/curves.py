@@ -160,12 +160,7 @@ class ReliabilityGroup:
 def reliability_groups(
     target: Bools, p: Array, q: Array | None, weights: Array, clusters: Clusters | None = None
 ) -> tuple[ReliabilityGroup, ...]:
-    """Group rows by probability, about equally many expected positives in each, and compare with what was observed.
-
-    Rows are cut by p alone, never by the outcome, and equal probabilities stay together. For rare events groups of
-    equal size would put nearly every positive into the last one. Groups are in increasing order of probability; those
-    of weight 0 are left out.
-    """
+    """Group rows by probability alone, about equally many expected positives in each, and count the observed ones."""
     count = int(np.clip(target.sum() // _POSITIVES_IN_A_GROUP, _FEWEST_GROUPS, _MOST_GROUPS))
     values, position = np.unique(p, return_inverse=True)
     mass = np.bincount(position, weights * p, minlength=values.size)

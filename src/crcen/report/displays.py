@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, Self, TypeAlias
+from typing import Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,7 +23,7 @@ from crcen.theory.price import CostRatio, WeightingLike, resolve
 from crcen.theory.rows import Array, Axes, Estimator, Rows
 
 # This folder does not import `crcen.decisions`.
-ExpenseCurve = Any
+ExpenseCurve: TypeAlias = Estimator
 Weights: TypeAlias = ArrayLike | None
 
 # Okabe and Ito's palette.
@@ -58,10 +58,7 @@ _FINE_TICKS = (0.003, 0.03, 0.3, 0.7, 0.97)
 
 @dataclass(eq=False)
 class CorrectionDisplay(_Display):
-    """Observed share of positives against stated probability, before and after correction, on log-odds scales.
-
-    Rows are grouped by the corrected probability. Bars are 95 % intervals of the observed share.
-    """
+    """Observed share of positives with 95 % bars against stated probability, before and after correction."""
 
     groups: tuple[ReliabilityGroup, ...]  # with both means
 
@@ -252,10 +249,7 @@ _MOST_TICKS = 9
 
 @dataclass(eq=False)
 class ExpenseCurveDisplay(_Display):
-    """Expense of every step against its price, both on log scales.
-
-    A step from c₁ to c₂ should lie in the box [c₁, c₂]: the boxes climb the diagonal.
-    """
+    """Expense of every step against its price on log scales: a step from c₁ to c₂ should lie in the box [c₁, c₂]."""
 
     curve: ExpenseCurve
 
@@ -309,11 +303,7 @@ _DASHED = (0, (4, 3))
 
 @dataclass(eq=False)
 class KeyEquationDisplay(_Display):
-    """Weighted outputs q of each class, their means, and the means that the equation implies.
-
-    The general-λ law turns the distance of the two means into both of them. Where the key equation holds on these
-    rows, each mean lies on its dashed line.
-    """
+    """Weighted outputs q of each class, their means, and the means that the law implies for their distance."""
 
     q_pos: Array  # weighted outputs of the positive rows
     q_neg: Array
@@ -362,11 +352,7 @@ _POINTS = 200
 
 @dataclass(eq=False)
 class WeightPathDisplay(_Display):
-    """Mean output of both classes against λ, measured and by the law.
-
-    The law needs the discrimination D of every λ; between the weights of the path it is interpolated along log c. A
-    mean off its line is a key equation that does not hold on these rows.
-    """
+    """Mean output of both classes against λ, measured and by the law (interpolated along log c)."""
 
     equations: Sequence[KeyEquation]  # at least two, in increasing order of λ, of one set of rows
 

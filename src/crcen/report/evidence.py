@@ -59,10 +59,7 @@ class EncodedRows:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """A model and its answers on labelled rows, for K ≥ 2 classes.
-
-    With a positive class (``labels.positive``) the report is about that class, otherwise about all of them.
-    """
+    """A model and its answers on labelled rows: about the positive class of its labels, or about all K."""
 
     model: Estimator
     labels: Labels
@@ -207,10 +204,7 @@ class Evidence:
         return found
 
     def answers(self, rows: Index) -> Callable[[int, Index | int], Array]:
-        """A function that predicts (n, K) for these rows with cells of a column, by number, taken from other rows.
-
-        Of columns that are encoded one by one the encoded cells are moved, which is faster.
-        """
+        """A function that predicts (n, K) for these rows with cells of a column, by number, taken from other rows."""
         encoded = self.encoded
         X: Rows = self.X if encoded is None else encoded.X
         asked = self.model if encoded is None else encoded.estimator
@@ -262,15 +256,7 @@ def gather(
     costs: CostMatrix | None = None,
     **more: Any,
 ) -> Evidence:
-    """Predict for labelled rows and check the answers.
-
-    Parameters
-    ----------
-    model, X, y, sample_weight, out_of_fold, groups, costs
-        See `crcen.write_report`.
-    **more
-        Further parameters of `Evidence`.
-    """
+    """Predict for labelled rows and check the answers; parameters of `crcen.write_report` and `Evidence`."""
     classes = _classes(model)
     X, columns = _rows(X, model)
     numbers = _numbers(y, len(X), classes)

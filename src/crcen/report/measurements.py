@@ -46,10 +46,7 @@ _EDGE = 1e-6
 
 
 def measure(evidence: Evidence, models: Sequence[Values] = (), most_points: int = MOST_POINTS) -> Values:
-    """Numbers of the page for a positive class; None for a number that does not exist.
-
-    ``models`` are as `compare` returns them; the explorer has ``most_points``.
-    """
+    """Numbers of the page for a positive class, None if one does not exist; ``models`` are those of `compare`."""
     price, points = evidence.price.cost_ratio, evidence.of(points_of)
     found: Values = json_value(
         {
@@ -134,10 +131,9 @@ def key_equations(evidence: Evidence) -> dict[str, KeyEquation]:
 
 
 def compare(evidence: Evidence, others: Mapping[str, ArrayLike], name: str) -> list[Values]:
-    """Metrics of every model at the price or costs of the first, with the difference of costs from it.
+    """Metrics of every model at the price or costs of the first one, ``name``, with the paired difference of costs.
 
-    ``others`` are natural probabilities for the same rows, of the positive class or of every class, by model; ``name``
-    is that of the first model. Empty without others.
+    ``others`` are natural probabilities for the same rows, of the positive class or of every class, by model.
     """
     if not others:
         return []

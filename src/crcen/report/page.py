@@ -92,18 +92,13 @@ def write_report(
     links: Sequence[tuple[str, str]] = (),
     random_state: int = 0,
 ) -> Report:
-    """Write the results of a model on labelled rows as one self-contained HTML file.
-
-    The page has a summary in words, an explorer of prices (or of costs, for more than two classes), curves, permutation
-    importance, effects of columns, groups if some are named, warnings with stable codes, and the versions used. It
-    loads nothing and sends nothing.
+    """Write the results of a model on labelled rows as one self-contained HTML file, which loads and sends nothing.
 
     Parameters
     ----------
     model : object
-        A fitted classifier with ``predict_proba`` and ``classes_``. ``weighting_``, ``pos_label_``,
-        ``weighted_proba``, ``key_equation_``, ``oof_key_equation_`` and ``oof_decision_function_`` are used if it has
-        them.
+        A fitted classifier with ``predict_proba`` and ``classes_``; ``weighting_``, ``pos_label_``, ``weighted_proba``,
+        ``key_equation_``, ``oof_key_equation_`` and ``oof_decision_function_`` are used if it has them.
     X : DataFrame or array of shape (n, columns)
         Rows that took no part in training.
     y : array of shape (n,)
@@ -117,11 +112,9 @@ def write_report(
     data_name, model_path : str, optional
         Names of the files of rows and model; of a path only the last part is shown.
     out_of_fold : array of shape (n,), or (n, K) for more than two classes, optional
-        Natural probabilities by models that did not see these rows, if this one was trained on them. The page is then
-        about those; the importance of columns is that of the model itself.
+        Natural probabilities by models that did not see these rows, if this one was trained on them.
     groups : dict of str to array of shape (n,), optional
-        Groups to compare, by column: metrics, calibration and key equation of each, and whether they differ beyond
-        chance (CRC010).
+        Groups to compare, by column: metrics, calibration and key equation of each (CRC010).
     others : dict of str to array of shape (n,) or (n, K), optional
         Natural probabilities by other models for these rows, of the positive class or of every class, to compare.
     costs : CostMatrix, optional
@@ -140,11 +133,6 @@ def write_report(
         Documents that belong to the model, such as a declaration and a certificate.
     random_state : int, default=0
         Seed of the permutations.
-
-    Returns
-    -------
-    Report
-        Path and size of the file, and the outcome of every check.
     """
     place = check_writable(Path(path))
     if isinstance(random_state, bool) or not isinstance(random_state, int) or random_state < 0:

@@ -114,10 +114,9 @@ METRICS: dict[str, Metric] = {
 
 
 class RowMetrics:
-    """Labelled rows with probabilities (n, K) and decisions at a price, sorted once so that resamples are fast.
+    """Labelled rows with probabilities (n, K) and decisions at a price, about the positive class if there is one.
 
-    With a positive class the metrics are about it. Rows of a cluster may depend on each other: closed intervals are
-    longer, and clusters are resampled.
+    Of clusters closed intervals are longer, and clusters are resampled.
     """
 
     def __init__(

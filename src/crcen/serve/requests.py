@@ -24,7 +24,7 @@ from crcen import (
     TableClassifier,
 )
 from crcen._support.values import json_value
-from crcen.commands.prices import costs_from, stated_weighting
+from crcen.commands.prices import costs_from, weights_by_label
 from crcen.tables.reading import open_table
 from crcen.theory.price import Goal, Price
 
@@ -259,7 +259,7 @@ def _weights(value: object, labels: list[object]) -> list[float]:
     if not isinstance(value, Mapping):
         raise InvalidParameter(f"weighting must have a weight for each class: got {shown(value)}.")
     weights = {label: _number(weight, f"the weight of {shown(label)}") for label, weight in value.items()}
-    found: dict[object, float] = stated_weighting(weights, None, labels, "the target")
+    found = weights_by_label(weights, labels, "the target")
     return [found[label] for label in labels]
 
 
