@@ -244,4 +244,4 @@ def check_classes(y: Index, model: FittedModel, name: str, target: str) -> None:
         raise InvalidInput(f"{name} has no row with a value of {target}.")
     if len(np.unique(y)) < 2:
         needed, only = "both" if len(model.classes_) == 2 else "several", model.classes_[y[0]]
-        raise InvalidInput(f"a model is judged on rows of {needed} classes: {name} has only {only} in {target}.")
+        raise InvalidInput(f"judging a model needs rows of {needed} classes: {name} has only {only} in {target}.")
