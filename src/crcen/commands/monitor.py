@@ -37,7 +37,7 @@ from crcen.theory.metrics import ExpectedShares, expected_shares
 from crcen.theory.rows import Array, Bools, Index, Shown
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 _FORMAT, _VERSION = "crcen watch", 4
 # Calls whose results are kept, and labelled rows whose hashes are; the evidence itself needs only sums.
@@ -291,7 +291,8 @@ def monitor_table(
         _check_cohorts(_read_or_new(state, fitted, float(rate), delay), delay, cohort, now)
     scored = judging.score(verbose, keeps_hashes=True)
     actions, _ = rule.decide(scored.p)
-    n_alarms = int(rule.alarms(actions).sum())
+    n_alarms, cohorts = int(rule.alarms(actions).sum()), _cohorts_of(scored)
+    own = {"sample_weight": scored.amounts("weight"), "clusters": scored.clusters, "cohort": cohorts}
     with state_lock(state, _LOCK_SECONDS):
         kept = _read_or_new(state, fitted, float(rate), delay)
         _check_cohorts(kept, delay, cohort, now)
@@ -301,7 +302,7 @@ def monitor_table(
             if isinstance(now, str) and now.strip().lstrip("-").isdigit():
                 now = int(now)
             named: Values = {"now": now} if cohort is not None else {"when": when or source.name}
-            notes += [*weight_notes(fitted, weight), *_count_labels(kept, scored, rows, fitted, named)]
+            notes += [*weight_notes(fitted, weight), *_count_labels(kept, scored, rows, fitted, own, named)]
         unlike = scored.watch.unlike(n_alarms, rule.price, kept.input_error_rate)
         declared: tuple[Values, ...] = ()
         if stated is not None:
@@ -351,13 +352,12 @@ def _read_or_new(state: str | Path | None, model: FittedModel, rate: float, dela
     return MonitorState(model_digest(model), rate, monitor)
 
 
-def _count_labels(kept: MonitorState, scored: ScoredTable, rows: Index, model: FittedModel, named: Values) -> list[str]:
+def _count_labels(
+    kept: MonitorState, scored: ScoredTable, rows: Index, model: FittedModel, own: Values, named: Values
+) -> list[str]:
     """Give labelled rows to the test, with audits also the rows without a label; its warnings as notes."""
-    cohort, e = scored.roles.get("cohort"), scored.audit_probabilities
-    cohorts = None if cohort is None else _cohorts_of(scored.labelled(cohort))
-    known = {"sample_weight": scored.amounts("weight"), "clusters": scored.clusters, "cohort": cohorts}
-    among = np.searchsorted(np.flatnonzero(scored.is_labelled), rows)
-    options: Values = {name: values[among] for name, values in known.items() if values is not None}
+    among, e = np.searchsorted(np.flatnonzero(scored.is_labelled), rows), scored.audit_probabilities
+    options: Values = {name: values[among] for name, values in own.items() if values is not None}
     labels = model.classes_[scored.y[rows]]
     if e is not None:
         others = np.flatnonzero(~scored.is_labelled)
@@ -459,10 +459,13 @@ def _check_cohorts(kept: MonitorState, delay: int | None, cohort: str | None, no
         )
 
 
-def _cohorts_of(column: pd.Series) -> NDArray[np.generic]:
-    """Days or whole numbers, from cells that may be text."""
+def _cohorts_of(scored: ScoredTable) -> NDArray[np.generic] | None:
+    """Days or whole numbers of labelled rows, from cells that may be text, if the column was named."""
     import pandas as pd
 
+    if "cohort" not in scored.roles:
+        return None
+    column = scored.labelled(scored.roles["cohort"])
     if column.isna().any():
         raise InvalidInput(
             f"cohort must be known for every labelled row: {column.name} is missing in some.", parameter="cohort"
