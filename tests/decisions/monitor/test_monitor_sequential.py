@@ -34,12 +34,6 @@ def test_evidence_is_the_mixture_of_likelihood_ratios(difference, clock, allowan
     assert found == pytest.approx(math.log(quad(mixed, 0, 4, epsabs=1e-12)[0]), abs=1e-7)
 
 
-def test_evidence_without_tolerance_is_robbins_closed_form():
-    u, x, scale = 300.0, 45.0, 0.3
-    expected = scale**2 * x**2 / (2 * (1 + scale**2 * u)) - 0.5 * math.log(1 + scale**2 * u)
-    assert log_evidence(np.array(x / u), np.array(u), np.array(0.0), scale) == pytest.approx(expected, rel=1e-12)
-
-
 def test_evidence_stays_finite_far_out():
     found = log_evidence(np.array([50.0, -50.0, 1e-3]), np.array([1e6] * 3), np.array([0.0, 0.2, 5.0]), 0.3)
     assert np.isfinite(found).all()
@@ -116,23 +110,6 @@ def test_evidence_of_all_classes_is_the_mixture_over_their_drifts():
     moved, clock, _ = comparison(stacked(tallies[:1]), stacked(tallies[1:]), np.zeros((1, 3)))
     assert moved[0] == pytest.approx(basis.T @ x, rel=1e-7, abs=1e-9)
     assert clock[0] == pytest.approx(basis.T @ u @ basis, rel=1e-7, abs=1e-7)
-
-
-def test_the_comparison_is_brownian_motion_on_its_matrix_clock():
-    """Cov(X, X') = u, the earlier clock: the claim that the bar rests on; informations that do not commute."""
-    rng = np.random.default_rng(5)
-
-    def drawn(information):
-        return rng.normal(size=(60_000, 2)) @ np.linalg.cholesky(information).T
-
-    b, c1, c2 = (np.array(m) for m in ([[40.0, 5], [5, 20]], [[9.0, -3], [-3, 30]], [[60.0, 10], [10, 15]]))
-    before, first, second = drawn(b), drawn(c1), drawn(c2)
-    found, clocks = [], []
-    for score, c in ((first, c1), (first + second, c1 + c2)):
-        u = np.linalg.inv(np.linalg.inv(b) + np.linalg.inv(c))
-        found.append((score @ np.linalg.inv(c) - before @ np.linalg.inv(b)) @ u)
-        clocks.append(u)
-    assert found[0].T @ found[1] / 60_000 == pytest.approx(clocks[0], abs=0.5)
 
 
 def test_tally_recovers_a_constant_drift_exactly():
