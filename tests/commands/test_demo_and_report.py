@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 import crcen
+from crcen import InvalidInput
 from crcen.commands.demo import demo
 from crcen.commands.environment import environment_info
+from crcen.exceptions import DataUnavailable
 
 
 def test_a_report_is_one_html_file(model_file, mixed_table, tmp_path):
@@ -40,3 +42,10 @@ def test_what_is_installed():
     assert info.packages["numpy"] == np.__version__
     assert (info.crcen, info.to_dict()["crcen"]) == (crcen.__version__, crcen.__version__)
     assert "networks are trained on" in str(info)
+
+
+def test_a_report_is_refused_early(fitted, mixed_table, tmp_path):
+    with pytest.raises(DataUnavailable, match="create it first"):
+        crcen.report_table(fitted.model, mixed_table(50), out=tmp_path / "no" / "report.html")
+    with pytest.raises(InvalidInput, match="the target must be a column"):
+        crcen.report_table(fitted.model, mixed_table(50).drop(columns="bad"), out=tmp_path / "report.html")

@@ -11,6 +11,7 @@ from sklearn.metrics import average_precision_score, f1_score, log_loss, recall_
 
 import crcen
 from crcen import (
+    Alpha,
     Budget,
     CostMatrix,
     CRCENClassifier,
@@ -402,3 +403,19 @@ def test_there_are_as_many_folds_over_time_as_the_years_allow(events, n_folds):
         assert frame["year"][train].max() < frame["year"][test].min()
         assert rows.y[train].any()
         assert rows.y[test].any()
+
+
+@pytest.mark.parametrize(
+    ("weighting", "ratio"), [("balanced", 1), (Alpha(2), 2), (0.8, 4), (Budget(7), 7), (Budget(10), 10)]
+)
+def test_every_name_of_the_price(mixed_table, small_search, weighting, ratio):
+    frame = mixed_table(200)
+    if not isinstance(weighting, float | Budget):
+        ratio *= (frame["bad"] == "no").sum() / (frame["bad"] == "yes").sum()
+    fit = fit_table(frame, target="bad", weighting=weighting, estimator=small_search)
+    price = fit.to_dict()["price"]
+    assert price["cost_ratio"] == pytest.approx(ratio)
+    assert price["expense"][0]["bracket"] == pytest.approx([ratio / 2, ratio])
+    if isinstance(weighting, Budget):  # without the digits that a way through λ leaves
+        assert price["cost_ratio"] == ratio
+        assert crcen.predict_table(fit.model, mixed_table(20)).to_dict()["price"]["cost_ratio"] == ratio

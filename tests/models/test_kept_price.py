@@ -225,3 +225,16 @@ def test_what_means_nothing_is_refused():
     X, y = draw(100)
     with pytest.raises(InvalidParameter, match="searched by training at each: calibration must be"):
         papers_training.CRCENClassifierCV([Budget(2), Budget(5)], training_weighting=None).fit(X, y)
+
+
+@pytest.mark.parametrize("probability", ["shift", "balance", "temperature", "isotonic"])
+@pytest.mark.parametrize("kind", [papers_training.CRCENClassifier, papers_training.CRCENClassifierCV])
+def test_one_decision_and_all_answers_at_the_price(kind, probability):
+    X, y = draw(500)
+    labels = np.where(y == 1, "bad", "ok")
+    model = light(kind, training_weighting=None, balance="oof", probability=probability, l2=1e-2).fit(X, labels)
+    p, q = model.predict_proba(X)[:, 0], model.weighted_proba(X)[:, 0]
+    alarmed = model.predict(X) == "bad"
+    assert np.array_equal(alarmed, p > 1 / 11)
+    assert np.array_equal(alarmed, model.decision_function(X) < 0)
+    assert np.log(q / (1 - q)) == pytest.approx(np.log(p / (1 - p)) + np.log(10), abs=1e-6)

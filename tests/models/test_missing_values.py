@@ -13,6 +13,7 @@ from crcen import Budget, CostRatio, CSMLPClassifier, Inputs, InvalidInput, stat
 from crcen.paper.networks import MovedThresholdClassifier
 from crcen.report.columns import permutation_importance
 from crcen.report.evidence import gather
+from crcen.training.encoding import ENCODINGS
 from grouped_settings import grouped
 from papers_training import CRCENClassifier, CRCENClassifierCV
 
@@ -64,6 +65,15 @@ class TestFitsAgreeWith:
         np.testing.assert_allclose(given.predict_proba(X), absent.predict_proba(X), atol=1e-12)
         assert np.isfinite(given.predict_proba(np.full((1, 3), np.nan))).all()
 
+    @pytest.mark.parametrize("encoding", ["standard", "quantile", "steps"])
+    def test_copies_of_rows_instead_of_weights(self, gappy, encoding):
+        X, y, new = gappy
+        k = np.random.default_rng(3).integers(0, 4, len(y))
+        how = {"hidden": (), "l2": 1e-2, "encoding": encoding, "missing": "indicator", **EXACT}
+        weighted = CRCENClassifier(**grouped(**how)).fit(X, y, k.astype(float))
+        copied = CRCENClassifier(**grouped(**how)).fit(np.repeat(X, k, axis=0), np.repeat(y, k))
+        np.testing.assert_allclose(weighted.predict_proba(new), copied.predict_proba(new), atol=1e-7)
+
 
 def rows_whose_gaps_speak(n, seed):
     """P(y = 1) is σ(x − 3) where x is there and σ(½) where it is missing; another column lacks cells for no reason."""
@@ -99,6 +109,18 @@ class TestSearch:
         one, other = (CRCENClassifierCV(cv=fold, **how).fit(Z, y).oof_decision_function_ for Z in (X, changed))
         np.testing.assert_array_equal(one[200:250], other[200:250])
         assert (one[250:] != other[250:]).all()
+
+    def test_a_column_may_lack_all_cells_of_a_fold(self, gappy):
+        X, y, new = gappy
+        X = X.copy()
+        X[:200, 0] = np.nan
+        folds = [(np.arange(200), np.arange(200, 300)), (np.arange(200, 300), np.arange(200))]
+        for encoding in ENCODINGS:
+            search = CRCENClassifierCV(
+                **grouped(cv=folds, l2=1e-2, encoding=encoding, missing="indicator", **QUICK)
+            ).fit(X, y)
+            assert np.isfinite(search.oof_decision_function_).all()
+            assert np.isfinite(search.predict_proba(new)).all()
 
 
 @pytest.mark.parametrize("kind", [CRCENClassifier, CSMLPClassifier, MovedThresholdClassifier, CRCENClassifierCV])
@@ -178,3 +200,19 @@ def test_the_column_whose_gaps_tell_the_class_is_the_important_one():
     assert first.name == "column 1"
     assert first.low > 0.05
     assert abs(second.increase) < 0.01
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_key_equation_holds_to_the_last_digits(gappy, encoding, solver):
+    X, y, new = gappy
+    model = CRCENClassifier(Budget(5), **grouped(encoding=encoding, solver=solver, missing="indicator", **QUICK)).fit(
+        X, y
+    )
+    q = model.weighted_proba(X)[:, 1]
+    lam = model.weighting_.lam
+    residual = lam * (1 - q[y == 1]).sum() - (1 - lam) * q[y == 0].sum()
+    assert abs(residual) / len(y) < 1e-12
+    assert model.key_equation_.residual < 1e-12
+    np.testing.assert_array_equal(model.predict(new), (model.decision_function(new) > 0).astype(int))

@@ -318,3 +318,26 @@ def test_a_full_schedule_is_no_warning(rare_rows):
     assert model.status_ == "completed"
     assert model.loss_curve_.shape == (4,)
     assert np.isfinite(model.loss_curve_).all()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"hidden": 3},
+        {"hidden": [3, 2]},
+        {"hidden": np.array([3])},
+        {"l2": 0},
+        {"l2": np.float32(0.1)},
+        {"max_epochs": np.int64(2)},
+        {"batch_size": 10**9},
+        {"verbose": True},
+        {"balance": np.True_},
+        {"tol": 0},
+        {"random_state": np.int64(4)},
+        {"device": "cpu"},
+    ],
+    ids=repr,
+)
+def test_parameters_in_any_sensible_form(rare_rows, changed):
+    X, y = rare_rows(n=40)
+    assert np.isfinite(CRCENClassifier(**grouped(**{**QUICK, **changed})).fit(X, y).predict_proba(X)).all()

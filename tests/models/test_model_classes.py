@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.special import softmax
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 from crcen import Budget, CostMatrix, CRCENClassifier, CSMLPClassifier, Inputs, Schedule, decide, key_equation
@@ -240,3 +241,22 @@ def test_a_class_with_one_row(data):
         light("balanced", balance="oof").fit(X[keep], y[keep])
     with pytest.raises(InvalidInput, match="every row of class oak has sample_weight 0"):
         light("balanced").fit(X, y, sample_weight=(y != "oak").astype(float))
+
+
+def test_plain_training_equals_multinomial_logistic_regression(data):
+    X, y, _ = data
+    model = linear(
+        None, schedule=Schedule(tol=1e-9), encoding=Inputs(standardize=False), balance=False, probability="shift"
+    ).fit(X, y)
+    peer = LogisticRegression(C=1.0 / (1e-4 * len(y)), tol=1e-10, max_iter=5000).fit(X, y)
+    np.testing.assert_allclose(model.predict_proba(X), peer.predict_proba(X), atol=1e-5)
+    np.testing.assert_array_equal(model.predict(X), peer.predict(X))
+
+
+def test_rows_of_weight_k_are_k_copies(data):
+    X, y, _ = data
+    times = np.random.default_rng(5).integers(1, 4, len(y))
+    how = {"schedule": Schedule(tol=1e-9), "balance": True, "probability": "shift"}
+    weighted = linear(WEIGHTS, **how).fit(X, y, sample_weight=times)
+    copied = linear(WEIGHTS, **how).fit(np.repeat(X, times, axis=0), np.repeat(y, times))
+    np.testing.assert_allclose(weighted.predict_proba(X), copied.predict_proba(X), atol=1e-6)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from crcen import Alpha, CostRatio, CSMLPClassifier, Lam
+from crcen import Alpha, CostRatio, CSMLPClassifier, Lam, Schedule
 from grouped_settings import grouped
 from papers_training import CRCENClassifier
 
@@ -79,3 +79,20 @@ def test_units_of_a_column_do_not_matter(rare_rows):
     one = CRCENClassifier(**settings).fit(X, y).predict_proba(X)
     other = CRCENClassifier(**settings).fit(X * scale + place, y).predict_proba(X * scale + place)
     np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_auto_is_lbfgs_without_hidden_layer_and_adam_with_one(rare_rows):
+    X, y = rare_rows(n=300)
+
+    def same(hidden, rows, solver):
+        chosen = [
+            CRCENClassifier(
+                hidden=hidden, schedule=Schedule(solver=s, batch_size=64), random_state=0, max_epochs=3
+            ).fit(X[:rows], y[:rows])
+            for s in ("auto", solver)
+        ]
+        return np.array_equal(*(model.decision_function(X) for model in chosen))
+
+    assert same((), 300, "lbfgs")
+    assert same((3,), 100, "adam")
+    assert same((3,), 300, "adam")

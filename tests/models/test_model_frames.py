@@ -106,3 +106,17 @@ def test_a_missing_value_of_any_kind_is_one(quick, frame):
 def test_a_column_that_holds_no_numbers_is_named_with_what_to_do(quick, frame):
     with pytest.raises(InvalidInput, match=r"column city does not; encode it first.*OneHotEncoder"):
         quick.fit(frame, [0, 1] * 10)
+
+
+def test_an_array_for_a_model_of_names_warns_as_in_scikit_learn(quick, rare_rows):
+    X, y = rare_rows()
+    quick.fit(as_pandas(X, NAMES), y)
+    with pytest.warns(UserWarning, match="valid feature names"):
+        quick.predict(X)
+
+
+def test_truth_values_are_numbers(quick, rare_rows):
+    X, y = rare_rows()
+    frame = pd.DataFrame({"a": X[:, 0], "flag": X[:, 1] > X[:, 1].mean()})
+    as_numbers = quick.fit(frame.astype(float), y).predict_proba(frame.astype(float))
+    np.testing.assert_array_equal(quick.fit(frame, y).predict_proba(frame), as_numbers)

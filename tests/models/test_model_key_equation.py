@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from crcen import Alpha, Budget, CSMLPClassifier, Lam, key_equation
+from crcen import Alpha, Budget, CSMLPClassifier, Lam, Schedule, key_equation
 from grouped_settings import grouped
 from papers_training import CRCENClassifier
 
@@ -135,3 +135,29 @@ def test_the_solve_moves_the_output_bias_and_nothing_else(rare_rows):
     moved = solved.decision_function(X) - free.decision_function(X)
     assert np.ptp(moved) < 1e-12
     assert abs(moved[0]) > 1e-6
+
+
+def test_the_attribute_keeps_its_digits_on_separable_rows():
+    rng = np.random.default_rng(0)
+    y = (np.arange(80) % 8 == 0).astype(int)
+    X = rng.normal(size=(80, 2)) + 20.0 * y[:, None]
+    model = CRCENClassifier(
+        Lam(0.01),
+        hidden=(4,),
+        schedule=Schedule(solver="adam", batch_size=32, learning_rate=0.3),
+        max_epochs=60,
+        l2=0.0,
+        random_state=0,
+    )
+    equation = model.fit(X, y).key_equation_
+    assert equation.lhs == pytest.approx(equation.rhs, rel=1e-9)
+    assert equation.imbalance <= 1e-9
+    assert np.isnan(equation.z)
+
+
+def test_csmlp_can_be_balanced_too(rare_rows):
+    X, y = rare_rows()
+    model = CSMLPClassifier(**grouped(balance=True, hidden=(4,), n_members=2, random_state=0, **SOLVERS["adam"])).fit(
+        X, y
+    )
+    assert residual_of(model, X, y) <= 1e-12

@@ -79,3 +79,11 @@ def test_the_first_members_do_not_depend_on_how_many_follow(rare_rows):
         for n in (2, 4)
     )
     np.testing.assert_allclose(few.coefs_[0], many.coefs_[0][:2], rtol=1e-6, atol=1e-8)
+
+
+def test_a_prediction_does_not_depend_on_its_company(rare_rows):
+    X, y = rare_rows()
+    model = CRCENClassifier(**grouped(hidden=(4,), n_members=2, random_state=0, **SETTINGS["adam"])).fit(X, y)
+    together = model.predict_proba(X)
+    alone = np.vstack([model.predict_proba(row[None]) for row in X[:20]])
+    np.testing.assert_allclose(alone, together[:20], rtol=1e-12)

@@ -81,6 +81,8 @@ def test_a_resolved_weighting_brings_its_weight_but_not_its_counts(rare_rows):
         ({0: 1, 2: 5}, "one weight for each of 0, 1"),
         ({0: 1, 1: 5, 2: 5}, "one weight for each of 0, 1"),
         ({"0": 1, "1": 5}, "one weight for each of 0, 1"),
+        (Lam, r"did you mean Lam\(0.5\)"),
+        ({0: -2, 1: 1}, "the weight of class 0 must be a finite number above 0"),
         ({0: 1, 1: 0}, "the weight of class 1 must be a finite number above 0"),
         ({0: 1, 1: "x"}, "the weight of class 1 must be a finite number above 0"),
         ({0: 1e-300, 1: 1e300}, "tell from 0 and 1"),

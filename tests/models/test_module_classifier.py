@@ -14,6 +14,8 @@ import crcen
 from crcen import Budget, CostRatio, ModuleClassifier, Schedule
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.search.weight_path import path_logits
+from crcen.training.jobs import TrainingJob
+from crcen.training.modules import ModuleRows
 from grouped_settings import calibrated
 from papers_training import PAPER
 
@@ -207,3 +209,16 @@ def test_a_path_of_weights_trains_the_module():
     path = path_logits(model, X, y, [Budget(5)], [(np.arange(100), np.arange(100, 150))])
     alone = clone(model).set_params(weighting=Budget(5), pos_label=1).fit(X[:100], y[:100])
     np.testing.assert_allclose(path.logits[0], alone.decision_function(X[100:]), atol=1e-9)
+
+
+def test_sample_weights_are_copies():
+    X, y = rows()
+    sizes = np.arange(len(y)) % 3
+    job = TrainingJob((0.2, 0.8), max_epochs=2, batch_size=1000)
+    losses = []
+    for x, t, s in ((X, y, sizes.astype(float)), (np.repeat(X, sizes, 0), np.repeat(y, sizes), None)):
+        torch.manual_seed(0)
+        net = nn.Linear(4, 1)
+        data = ModuleRows.of(x, t, np.ones(len(t)) if s is None else s, np.arange(len(t)), job, torch.device("cpu"))
+        losses.append(data.loss(net, torch.arange(len(t)), 1).item())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)

@@ -14,7 +14,7 @@ from crcen.models.probability import PROBABILITIES, apply_map, fit_map
 from crcen.paper.networks import MovedThresholdClassifier
 from crcen.theory.decision import sigmoid
 from grouped_settings import grouped
-from papers_training import CRCENClassifier, CRCENClassifierCV
+from papers_training import PAPER, CRCENClassifier, CRCENClassifierCV
 
 FITTED = PROBABILITIES[1:]
 QUICK = {"hidden": (4,), "solver": "lbfgs", "max_epochs": 40, "random_state": 0}
@@ -123,3 +123,25 @@ def test_bad_input(rare_rows):
     one[3] = 1
     with pytest.raises(InvalidInput, match="folds need 2 rows of each class"):
         CRCENClassifier(probability="balance", **QUICK).fit(X, one)
+
+
+def test_the_price_of_a_moved_threshold_counts(rare_rows):
+    """Trained at λ = ½, decided at the price on the mapped probability."""
+    X, y = rare_rows(300)
+    how = PAPER | {"probability": "balance"}
+    plain = crcen.CRCENClassifier(None, **grouped(**how, **QUICK)).fit(X, y)
+    moved = MovedThresholdClassifier(Budget(9), **grouped(probability="balance", **QUICK)).fit(X, y)
+    np.testing.assert_allclose(moved.probability_map_, plain.probability_map_)
+    np.testing.assert_allclose(moved.predict_proba(X), plain.predict_proba(X))
+    assert np.array_equal(moved.predict(X) == 1, moved.predict_proba(X)[:, 1] > 1 / 10)
+    assert (moved.predict(X) != plain.predict(X)).any()
+
+
+@pytest.mark.parametrize("kind", FITTED)
+def test_rows_of_weight_0_have_no_say(rare_rows, kind):
+    X, y = rare_rows(150)
+    extra = np.concatenate([X, X[:40] + 1.0]), np.concatenate([y, 1 - y[:40]])
+    weights = np.concatenate([np.ones(150), np.zeros(40)])
+    alone = CRCENClassifier(Lam(0.7), **grouped(probability=kind, **QUICK)).fit(X, y)
+    beside = CRCENClassifier(Lam(0.7), **grouped(probability=kind, **QUICK)).fit(*extra, sample_weight=weights)
+    np.testing.assert_allclose(beside.predict_proba(X), alone.predict_proba(X), rtol=1e-5, atol=1e-7)

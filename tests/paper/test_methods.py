@@ -357,3 +357,12 @@ def test_pair_probability_has_the_share_of_pairs_divided_out(pairs):
     _, mean = model._votes(X)
     p = model.predict_proba(X)[:, list(model.classes_).index("rare")]
     assert p / (1 - p) == pytest.approx(mean / (1 - mean) / factor)
+
+
+def test_budget_states_the_defaults_that_limit_a_method():
+    bounded = {name: method for name, method in METHODS.items() if method.budget}
+    assert set(bounded) == {"eusboost", "s2s", "lmle"}
+    for name, method in bounded.items():
+        stated = {int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", method.budget)}
+        clusters = {10} if name == "lmle" else set()
+        assert stated - clusters <= {value for value in method.make().get_params().values() if isinstance(value, int)}

@@ -317,3 +317,18 @@ def test_row_of_a_fit_says_what_was_chosen(data, protocol, selection):
 def test_method_without_a_search_is_rejected(data, protocol):
     with pytest.raises(crcen.InvalidParameter, match="rusboost has nothing to search over"):
         _search("rusboost", data.X, data.y, protocol)
+
+
+def test_scaling_on_all_rows_is_detected(monkeypatch, data, folds, protocol):
+    def leaky(X, y, jobs):
+        mean, scale = X.mean(axis=0), X.std(axis=0)
+        raw = [dataclasses.replace(job, standardize=False) for job in jobs]
+        found = []
+        for result in REAL_TRAIN((X - mean) / scale, y, raw):
+            encoding = dataclasses.replace(result.network.encoding, mean=mean, scale=scale)
+            network = dataclasses.replace(result.network, encoding=encoding)
+            found.append(dataclasses.replace(result, network=network))
+        return found
+
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        check_scaling(monkeypatch, "crcen", data, folds, protocol, leaky)

@@ -363,3 +363,24 @@ def test_parts_of_a_run_are_joined_and_compared(readings, tmp_path, monkeypatch,
     assert "### The paper's claims under each reading" in printed("reading_table.py", *given)
     assert "### Table 3, cell by cell" in printed("reading_table.py", "--cells", *given)
     assert np.min(read_settings(False, None, "2019")["protocol"]["l2"]) == 1e-5
+
+
+def test_readings_are_compared_with_the_published_cells():
+    table = READING_TABLE["compare_readings"](
+        {"today": rows_at(0.05, methods=["crcen"]), "2019": rows_at(-0.01, methods=["crcen"])}
+    )
+    assert [line["method"] for line in table.rows] == ["CRCEN", "all methods"]
+    for line in table.rows:
+        assert line["today: mean absolute difference"] == "0.050"
+        assert line["2019: mean absolute difference"] == "0.010"
+        assert (line["today: within .03"], line["2019: within .03"]) == ("0 of 4", "4 of 4")
+        assert line["any reading: within .03"] == "4 of 4"
+
+
+def test_claims_are_judged_by_each_reading():
+    table = READING_TABLE["compare_claims"]({"today": rows_at(0.0), "2019": rows_at(0.0, methods=("csmlp", "mlp"))}, {})
+    lines = {line["claim of the paper"]: line for line in table.rows}
+    wins = lines["CRCEN has an overall better performance than the others"]
+    assert wins["today"].startswith("holds: best in 4 of 4 columns of Table 3, 4 in the paper")
+    assert "best in 0 of 4" in wins["2019"]
+    assert lines["CRCEN is slightly better than CSMLP and comparable"]["2019"] == "–"

@@ -207,3 +207,10 @@ def test_reading_ahead_ends_its_thread_when_nobody_listens():
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert threading.active_count() == before
+
+
+def test_epochs_differ_in_order(folder):
+    source = open_source(folder, "y")
+    first, second, again = (rows_of(source, seed=3, epoch=epoch)[0] for epoch in (0, 1, 0))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, second)

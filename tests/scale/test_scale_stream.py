@@ -355,3 +355,8 @@ def test_memory_does_not_grow_with_the_rows(tmp_path):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.15 * peaks[0]
+
+
+def test_the_same_seed_gives_the_same_model_and_another_another(folder):
+    assert_equal_models(fit(folder), fit(folder))
+    assert not np.array_equal(fit(folder).coefs_[0], fit(folder, random_state=1).coefs_[0])

@@ -355,3 +355,13 @@ def test_the_fingerprint_of_rows_in_passing_is_that_of_all_rows(rows, monkeypatc
     assert fingerprint.limit == expected[39]
     assert fingerprint.rows.tolist() == [counts[:40].sum()]
     assert fingerprint.n_twins == counts[:40][counts[:40] > 1].sum() > 0
+
+
+def test_a_streamed_table_can_be_exported(rows, tmp_path):
+    pytest.importorskip("onnxruntime")
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    fit = crcen.fit_files(
+        tmp_path / "rows.csv", target="label", drop=["note", "when"], epochs=1, out=tmp_path / "m.crcen"
+    )
+    crcen.export_onnx(crcen.load(fit.path), tmp_path / "m.onnx")
+    assert (tmp_path / "m.onnx").stat().st_size > 0

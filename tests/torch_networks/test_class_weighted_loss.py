@@ -214,3 +214,7 @@ def test_torch_is_loaded_with_crcen_torch_alone():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [False, False, True]
+
+
+def test_a_price_without_counts_has_mean_one_over_equal_classes():
+    assert ClassWeightedLoss(crcen.Lam(0.9)).class_weights.tolist() == pytest.approx([0.2, 1.8])

@@ -148,3 +148,30 @@ def test_a_bound_that_one_network_exceeds_is_refused():
     assert train(X, Y, jobs, device="cpu", memory_bytes=enough)[0].network is not None
     with pytest.raises(InvalidParameter, match=r"memory_bytes is too small: the largest network needs 1\.1 times"):
         train(X, Y, jobs, device="cpu", memory_bytes=enough - 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        *(({"X": bad}, "X must be") for bad in (X[:-1], X[:, 0], X[None], np.empty((0, 3)))),
+        *(({"X": np.where(X[3, 1] == X, bad, X)}, "X must be finite") for bad in (np.nan, np.inf, -np.inf)),
+        *(({"y": bad}, "y must") for bad in (Y * 2, Y * 2 - 1, Y.astype(str), Y[:, None])),
+        *(({"sample_weight": bad}, "sample_weight") for bad in (np.ones(79), -np.ones(80), np.full(80, np.nan))),
+    ],
+)
+def test_rows_that_cannot_be_trained_on_are_refused(given, sentence):
+    with pytest.raises(InvalidInput, match=sentence):
+        train(jobs=[binary_job(0.5)], device="cpu", **({"X": X, "y": Y} | given))
+
+
+def test_a_wild_new_row_gets_a_finite_logit():
+    network = train(X, Y, [binary_job(0.7, **FAST)], device="cpu")[0].network
+    assert np.isfinite(network.logits(np.full((1, 3), 1.7e308))).all()
+    assert np.isfinite(network.logits(np.full((1, 3), -1.7e308))).all()
+
+
+@pytest.mark.parametrize("scale", [1e-45, 1e39])
+def test_only_ratios_of_sample_weights_count(scale):
+    job = binary_job(0.7, hidden=(4,), max_epochs=3)
+    plain, scaled = (train(X, Y, [job], sample_weight=np.full(len(Y), w), device="cpu")[0] for w in (1.0, scale))
+    np.testing.assert_allclose(scaled.network.logits(X), plain.network.logits(X), rtol=1e-4, atol=1e-5)

@@ -193,3 +193,12 @@ def test_other_errors_are_not_taken_for_lack_of_memory(monkeypatch):
     with pytest.raises(RuntimeError, match="something else"):
         train(X, Y, SMALL, device="cpu")
     assert len(calls) == 1
+
+
+def test_a_single_network_that_does_not_fit_is_an_error(monkeypatch):
+    def run(self, report):
+        raise MemoryError
+
+    monkeypatch.setattr(engine.StackRun, "run", run)
+    with pytest.raises(MemoryError):
+        train(X, Y, SMALL[:1], device="cpu")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from training_reference import binary_job, flat, initial_parameters, problem
 
+from crcen.exceptions import InvalidParameter
 from crcen.training.encoding import ENCODINGS
 from crcen.training.engine import Trainer, train
 from crcen.training.jobs import Status, TrainingState
@@ -151,3 +152,32 @@ class TestState:
         alone = train(X, Y, [JOB], device="cpu")[0]
         sound = train(X, Y, [replace(JOB, start=poison), broken], device="cpu")[0]
         np.testing.assert_allclose(flat(sound.network), flat(alone.network), **ROUNDING)
+
+
+STATE = TrainingState(4, np.zeros((3, 26), dtype=np.float32))
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"solver": "lbfgs", "start": STATE}, "only solver='adam' can be resumed: got 'lbfgs'"),
+        ({"solver": "lbfgs", "leaves_state": True}, "only solver='adam' can be resumed"),
+        ({"watched": np.arange(9), "leaves_state": True}, "cannot stop early; use record_every"),
+        ({"watched": np.arange(9), "start": STATE}, "cannot stop early"),
+        ({"start": replace(STATE, epoch=9)}, "start must be before the last epoch, 9: got 9"),
+        ({"start": replace(STATE, epoch=0)}, "start must be before the last epoch, 9: got 0"),
+        ({"start": STATE, "stop_epoch": 4}, "start must be before the last epoch, 4: got 4"),
+        ({"rows": np.ones(130, dtype=bool)}, "rows must hold row numbers: got bool values"),
+        ({"watched": np.ones(130, dtype=bool)}, "watched must hold row numbers"),
+    ],
+)
+def test_jobs_that_contradict_themselves_are_refused(given, sentence):
+    with pytest.raises(InvalidParameter, match=sentence):
+        replace(JOB, **given)
+
+
+@pytest.mark.parametrize("other", [(4,), (5, 2)])
+def test_a_state_of_another_network_is_refused(other):
+    state = gone_on([JOB], 4)[0][0].state
+    with pytest.raises(InvalidParameter, match="start must be of a network of the same shape"):
+        train(X, Y, [replace(JOB, hidden=other, start=state)], device="cpu")

@@ -136,3 +136,18 @@ class TestClassifier:
         ).fit(X, Y)  # fmt: skip
         assert np.linalg.norm(model.coefs_[0][0], axis=1).max() < 1e-6  # the penalty leaves nothing
         assert np.abs(crcen.stationarity(model, X, Y).weights[0]).max() < 1e-6
+
+    @pytest.mark.parametrize(
+        ("given", "expected"),
+        [
+            ({"encoding": "steps", "column_scales": "auto"}, True),
+            ({"encoding": "standard", "column_scales": "auto"}, False),
+            ({"encoding": "standard", "column_scales": True}, True),
+            ({"encoding": "steps", "column_scales": False}, False),
+            ({"encoding": "steps", "column_scales": "auto", "solver": "lbfgs"}, False),
+        ],
+    )
+    @pytest.mark.parametrize("kind", [crcen.CRCENClassifier, crcen.CRCENClassifierCV])
+    def test_auto(self, kind, given, expected):
+        model = kind(**grouped(**{**self.quick, "l2": 0.01, **given})).fit(X, Y)
+        assert model.column_scales_ is expected

@@ -192,3 +192,11 @@ def test_a_model_without_rows_of_its_own_asks_for_some():
         model.reasons(X)
     with pytest.raises(InvalidParameter, match="random_state must be a whole number"):
         model.reasons(X, background=X, random_state=None)
+
+
+def test_html_is_escaped():
+    names = ["<b>a</b>", "b", "c", "d", "e"]
+    model = CRCENClassifier(Budget(5), **grouped(**QUICK)).fit(pd.DataFrame(X, columns=names), Y)
+    html = model.reasons(pd.DataFrame(X[:3], columns=names), background=pd.DataFrame(X, columns=names))._repr_html_()
+    assert "<b>" not in html
+    assert "&lt;b&gt;" in html

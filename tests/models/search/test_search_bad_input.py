@@ -5,7 +5,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from crcen import Budget, InvalidParameter
+from crcen import Budget, InvalidInput, InvalidParameter
 from crcen.training.engine import Trainer
 from papers_training import CRCENClassifierCV
 
@@ -127,3 +127,12 @@ class TestRepetition:
         self.assert_same(one, whole, X)
         logits = one.decision_function(X)
         assert (one.fit(X, y).decision_function(X) != logits).any()  # the stream went on
+
+
+class TestRows:
+    def test_one_class(self, rare_rows):
+        X, y = rare_rows()
+        with pytest.raises(InvalidInput, match="one class only"):
+            CRCENClassifierCV(**LIGHT).fit(X, np.zeros_like(y))
+        with pytest.raises(InvalidInput, match="every class needs weight"):
+            CRCENClassifierCV(**LIGHT).fit(X, y, sample_weight=1.0 - y)

@@ -196,6 +196,19 @@ class TestScores:
             losses = hand.losses(hand.logits(None, solver="lbfgs"), natural=False)
             np.testing.assert_allclose(fold_scores(clf, setting), -losses, rtol=1e-6)
 
+    @pytest.mark.parametrize("name", ["roc_auc", "balanced_accuracy", "neg_brier_score"])
+    def test_scorers_see_the_labels_that_were_given(self, data, name):
+        X, y = data
+        scoring, _ = SCORINGS[name]
+        plain = CRCENClassifierCV(scoring=scoring, **FIXED, **QUICK).fit(X, y)
+        flipped = CRCENClassifierCV(scoring=scoring, **FIXED, **QUICK).fit(X, np.where(y == 1, 0, 1))
+        assert flipped.pos_label_ == 0
+        np.testing.assert_allclose(fold_scores(flipped), fold_scores(plain), rtol=1e-6)
+        named = np.where(y == 1, "a rare one", "the usual")
+        if name != "neg_brier_score":  # scikit-learn wants a pos_label there
+            of_strings = CRCENClassifierCV(scoring=scoring, **FIXED, **QUICK).fit(X, named)
+            np.testing.assert_allclose(fold_scores(of_strings), fold_scores(plain), rtol=1e-6)
+
 
 class TestOutOfFold:
     @pytest.mark.parametrize("n_members", [1, 2])
@@ -296,3 +309,14 @@ class TestOutOfFold:
             for part, (_, test) in zip(hand.logits(int(table["epochs"][best])), hand.folds, strict=True):
                 logits[test] = part
             assert counts == confusion_counts(y, logits > 0, weights)
+
+    @pytest.mark.parametrize("n_members", [1, 3])
+    def test_balance_on_training_rows_or_not_at_all(self, data, n_members):
+        X, y = data
+        residuals = {}
+        for balance in (True, False):
+            clf = CRCENClassifierCV(balance=balance, **FIXED, **(QUICK | {"n_members": n_members})).fit(X, y)
+            residuals[balance] = clf.key_equation_.residual, clf.oof_key_equation_.residual
+        assert residuals[True][0] <= 1e-12
+        assert residuals[True][1] > 1e-6
+        assert min(residuals[False]) > 1e-6

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy.special import log_softmax, softmax
-from sklearn.metrics import f1_score, log_loss, recall_score
+from sklearn.metrics import confusion_matrix, f1_score, log_loss, recall_score
 
 from crcen import CostMatrix, CRCENClassifierCV, TimeSplit
 from crcen.exceptions import InvalidInput, InvalidParameter
@@ -153,3 +153,11 @@ def test_a_class_with_one_row_is_trained_on_in_every_fold(data):
     own = [(np.arange(150), np.arange(150, 301)), (np.arange(150, 301), np.arange(150))]
     with pytest.raises(InvalidInput, match="holds no row of a class"):
         search("balanced", hidden=[()], l2=[1e-2], cv=own).fit(X, y)
+
+
+def test_balanced_on_the_training_rows(data):
+    X, y = data
+    model = search(hidden=(), l2=1e-2, balance=True, probability="shift").fit(X, y)
+    numbers, q = np.searchsorted(LABELS, y), model.weighted_proba(X)
+    assert np.abs(W[numbers] @ (np.eye(3)[numbers] - q)).max() / W[numbers].sum() <= 1e-12
+    assert confusion_matrix(y, model.predict(X)).trace() > 200

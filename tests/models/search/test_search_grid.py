@@ -152,6 +152,16 @@ class TestTable:
         with pytest.raises(InvalidInput, match="no setting has a finite score"):
             CRCENClassifierCV(hidden=(4,), l2=1e-2, **QUICK).fit(X, y)
 
+    def test_ties_share_a_rank_and_the_first_wins(self, rare_rows):
+        X, y = rare_rows()
+        clf = CRCENClassifierCV(hidden=[(3,), (2,), (2,), (2,)], l2=1e-2, scoring=lambda e, X, y: 0.5, **QUICK)
+        assert clf.fit(X, y).cv_results_["rank_test_score"].tolist() == [1, 1, 1, 1]
+        assert clf.best_index_ == 0
+        clf = CRCENClassifierCV(hidden=[(2,), (4,), (4,)], l2=1e-2, **QUICK).fit(X, y)
+        ranks = clf.cv_results_["rank_test_score"].tolist()
+        assert ranks[1] == ranks[2]
+        assert ranks in ([1, 2, 2], [3, 1, 1])
+
 
 class TestChoice:
     def grid(self, X, y, **more):

@@ -122,6 +122,18 @@ class TestSplitters:
         np.testing.assert_allclose(clf.oof_decision_function_, expected, rtol=1e-3, atol=1e-3)  # float32 on the way
         assert np.nanmax(np.concatenate(others)) > 0.05  # an earlier fold would have been seen
 
+    def test_rows_tested_twice_keep_the_last_fold(self, rare_rows):
+        X, y = rare_rows()
+        splitter = RepeatedStratifiedKFold(n_splits=2, n_repeats=2, random_state=0)
+        clf = CRCENClassifierCV(cv=splitter, **CONVEX).fit(X, y)
+        assert clf.n_splits_ == 4
+        assert np.isfinite(clf.oof_decision_function_).all()
+        last = CRCENClassifierCV(cv=list(splitter.split(X, y))[2:], **(CONVEX | {"l2": clf.best_params_["l2"]}))
+        last.fit(X, y)
+        np.testing.assert_allclose(clf.oof_decision_function_, last.oof_decision_function_, atol=1e-6)
+        counts = clf.oof_counts_[0]
+        assert counts.tp + counts.fp + counts.fn + counts.tn == len(y)  # each row once
+
 
 class TestRefusals:
     def test_a_training_fold_of_one_class(self, rare_rows):

@@ -46,6 +46,11 @@ class TestSample:
         target = np.arange(n) % every == 0
         assert run.sampled_rows(target, np.ones(n), 0) is None
 
+    def test_rows_without_weight_take_no_part(self):
+        target, weights = np.arange(20_000) % 3 == 0, np.arange(20_000) % 2.0
+        own = run.sampled_rows(target, weights, 0)
+        assert weights[own].all()
+
 
 class TestSearch:
     @pytest.mark.parametrize("n_classes", [2, 3])
