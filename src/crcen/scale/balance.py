@@ -1,8 +1,9 @@
 """The balance solve and the key equation over rows that are never in memory together."""
 
+import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -20,7 +21,7 @@ from crcen.models.fitted import Course, write_fit
 from crcen.scale.plan import StreamPlan
 from crcen.scale.sources import Chunk, Values, read_ahead
 from crcen.theory.balance import BalanceRows, solve_balance
-from crcen.theory.decision import sigmoid, softmax
+from crcen.theory.decision import softmax
 from crcen.theory.key_equation import KeySums, key_sums, on_rows
 from crcen.theory.price import Price
 from crcen.training.jobs import Status
@@ -34,7 +35,6 @@ _NUMBERS_AT_ONCE = 2**22
 _CLOSED, _CLOSED_TWO = 1e-12, 1e-14
 
 Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 Shift = float | Array  # of the positive class, or of all
 # Every worker's tensor, in the order of ranks, stacked; ``tensor[None]`` for a single worker.
 Gather = Callable[[Tensor], Tensor]
@@ -46,16 +46,16 @@ def alone(tensor: Tensor) -> Tensor:
 
 
 class LogitFile:
-    """Logits, classes and sample weights of rows in a file of a folder, written and read in chunks.
+    """Logits, classes and sample weights of rows, in an unnamed file of a folder, written and read in chunks.
 
     ``n_outputs`` is 1 for the logit of the positive class, else K; weights are kept if they differ from 1.
     """
 
-    def __init__(self, folder: Path, n_outputs: int = 1, *, is_weighted: bool) -> None:
-        self.n_classes, self._n_outputs = max(2, n_outputs), n_outputs
-        self._columns = n_outputs + 1 + is_weighted
-        self._path = folder / "logits.f64"
-        self._file = self._path.open("wb")
+    def __init__(self, folder: Path | None = None, n_outputs: int = 1, *, is_weighted: bool) -> None:
+        self.n_classes, self._n_outputs, self._n_rows = max(2, n_outputs), n_outputs, 0
+        self._columns, self._folder = n_outputs + 1 + is_weighted, folder
+        with self._naming_folder():
+            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
         self.totals = np.zeros(self.n_classes)
 
     def add(self, logits: Array, y: Values, weight: Array) -> None:
@@ -65,30 +65,39 @@ class LogitFile:
         mine = weight > 0
         table = np.column_stack([logits[mine], y[mine].astype(np.float64), weight[mine]])[:, : self._columns]
         self.totals += np.bincount(y[mine].astype(np.int64), weight[mine], self.n_classes)
-        try:
+        self._n_rows += len(table)
+        with self._naming_folder():
             self._file.write(np.ascontiguousarray(table).tobytes())
-        except OSError as error:
-            raise self._refusal(error) from error
 
-    def _refusal(self, error: OSError) -> DataUnavailable:
-        return DataUnavailable(
-            f"the logits, {8 * self._columns} bytes a row, cannot be kept in {self._path.parent}: "
-            f"{error.strerror or error}; make room, or name a larger disk by TMPDIR."
-        )
-
-    def chunks(self, rows_at_once: int | None = None) -> Iterator[tuple[Array, Index, Array]]:
-        """Logits (n, outputs), class numbers and weights."""
+    @contextmanager
+    def _naming_folder(self) -> Iterator[None]:
         try:
-            self._file.flush()
+            yield
         except OSError as error:
-            raise self._refusal(error) from error
-        with self._path.open("rb") as file:
-            while (values := np.fromfile(file, count=self._columns * (rows_at_once or _ROWS_AT_ONCE))).size:
-                table = values.reshape(-1, self._columns)
-                has_weights = self._columns > self._n_outputs + 1
-                weight = np.ascontiguousarray(table[:, -1]) if has_weights else np.ones(len(table))
-                y = table[:, self._n_outputs].astype(np.int64)
-                yield np.ascontiguousarray(table[:, : self._n_outputs]), y, weight
+            raise DataUnavailable(
+                f"the logits, {8 * self._columns} bytes a row, cannot be kept in "
+                f"{self._folder or tempfile.gettempdir()}: {error.strerror or error}; make room, or name a larger disk "
+                f"by TMPDIR."
+            ) from error
+
+    def rows(
+        self, price: Price, shift: Shift = 0.0, at_once: int | None = None
+    ) -> Iterator[tuple[Array, NDArray[np.int64], Array]]:
+        """Logits (n, K) with a shift, class numbers and weights, in chunks."""
+        if not self._n_rows:
+            return
+        with self._naming_folder():
+            self._file.flush()
+        stored = np.memmap(self._file, np.float64, "r", shape=(self._n_rows, self._columns))
+        n, at_once = self._n_outputs, at_once or _ROWS_AT_ONCE
+        for start in range(0, self._n_rows, at_once):
+            table = np.array(stored[start : start + at_once])
+            columns, y = table[:, :n] + shift, table[:, n].astype(np.int64)
+            weight = table[:, -1] if self._columns > n + 1 else np.ones(len(table))
+            if price.positive is not None:
+                columns = np.column_stack([np.zeros(len(table)), columns])[:, :: 1 if price.positive else -1]
+                y = y if price.positive else 1 - y
+            yield columns, y, weight
 
     def __enter__(self) -> "LogitFile":
         return self
@@ -96,7 +105,6 @@ class LogitFile:
     def __exit__(self, *error: object) -> None:
         with suppress(OSError):  # of a full disk: what could not be written is not wanted any more
             self._file.close()
-        self._path.unlink(missing_ok=True)
 
 
 def solve_file(logits: LogitFile, price: Price, gather: Gather = alone) -> Shift:
@@ -114,33 +122,24 @@ def solve_file(logits: LogitFile, price: Price, gather: Gather = alone) -> Shift
         absent = int(np.argmin(totals))
         what = f"no {('negative', 'positive')[absent]} row was given" if is_binary else f"class {absent} has none"
         raise InvalidInput(f"the balance solve needs rows of every class with weight: {what}.")
-    # Numbers 0 and 1 of a binary file are the negative and the positive class.
-    log_w = np.log([price.threshold, price.lam]) if is_binary else price.log_weights
 
-    def parts() -> Iterator[tuple[Array, Index, Array]]:
-        for values, y, weight in logits.chunks():
-            columns = np.column_stack([np.zeros(len(values)), values]) if is_binary else values
-            yield columns, y, np.log(weight) + log_w[y]
+    def parts() -> Iterator[tuple[Array, NDArray[np.int64], Array]]:
+        for columns, y, weight in logits.rows(price):
+            yield columns, y, np.log(weight) + price.log_weights[y]
 
     closed = _CLOSED_TWO if is_binary else _CLOSED
     shifts = solve_balance(BalanceRows(parts, logits.n_classes, together), closed).shifts
-    return float(shifts[1]) if is_binary else np.asarray(shifts - shifts.mean())
+    if price.positive is not None:
+        return float(shifts[price.positive] - shifts[1 - price.positive])
+    return np.asarray(shifts - shifts.mean())
 
 
 def sums_of_file(logits: LogitFile, shift: Shift, price: Price) -> KeySums | None:
     """The sums of the rows of a file, with the shift added to their logits; None if there are no rows."""
-    total: KeySums | None = None
-    n_pairs = logits.n_classes * (logits.n_classes - 1) // 2
-    for values, y, weight in logits.chunks(max(256, _NUMBERS_AT_ONCE // n_pairs)):
-        if price.positive is None:
-            own = key_sums(y, softmax(values + shift), weight, price)
-        else:
-            margin = values[:, 0] + shift
-            q = [sigmoid(-margin), sigmoid(margin)]
-            q = q if price.positive == 1 else q[::-1]
-            own = key_sums(np.where(y == 1, price.positive, 1 - price.positive), np.stack(q, axis=1), weight, price)
-        total = own if total is None else total + own
-    return total
+    at_once = max(256, 2 * _NUMBERS_AT_ONCE // (logits.n_classes * (logits.n_classes - 1)))
+    rows = logits.rows(price, shift, at_once)
+    parts = [key_sums(y, softmax(columns), weight, price) for columns, y, weight in rows]
+    return sum(parts[1:], parts[0]) if parts else None
 
 
 # The sums of all workers, in the order of ranks.
@@ -174,7 +173,7 @@ def balance_on(
     model: CRCENClassifier,
     plan: StreamPlan,
     blocks: Iterable[Iterable[Chunk]],
-    folder: Path,
+    folder: Path | None = None,
     *,
     is_weighted: bool,
     gather: Gather = alone,
@@ -182,7 +181,7 @@ def balance_on(
 ) -> None:
     """Solve for the key equation on all rows of this worker's blocks (if the classifier asks for it) and record it.
 
-    The model is as `store_networks` left it. Logits are kept in a folder meanwhile. ``gather`` and ``gather_sums``
+    The model is as `store_networks` left it. Logits are kept in a file of the folder. ``gather`` and ``gather_sums``
     bring tensors and sums of all workers together.
     """
     ensemble = model.ensemble_

@@ -2,15 +2,16 @@
 
 import hashlib
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.exceptions import CrcenError, DataUnavailable
+from crcen.exceptions import DataUnavailable
 from crcen.scale.sources import ArrowSource, Chunk, RecordBatch, Values, labels_of, numbers_of
 from crcen.scale.table_survey import frames_of
 from crcen.tables.columns import CategoryColumn, Column
@@ -121,29 +122,34 @@ def write_encoded(
     """
     import pyarrow as pa
 
-    unreadable: dict[str, int] = {}
+    unreadable: Counter[str] = Counter()
     names = [*(column.name for column in columns), target, *also]
-    n_rows = 0
-    with _writer(folder) as write:
-        for number in range(len(table.parts)):
-            for frame in frames_of(table, number, names):
-                n_rows += len(frame)
-                frame = frame[frame[target].notna()].reset_index(drop=True)
-                if len(frame):
-                    stored, parts = [], []
-                    for column in columns:
-                        encoded = column.encode(frame[column.name])
-                        parts.append(encoded.values)
-                        stored += _stored(column, encoded.values)
-                        if encoded.n_unreadable:
-                            unreadable[column.name] = unreadable.get(column.name, 0) + encoded.n_unreadable
-                    kept = use(frame, np.column_stack(parts), number)
-                    rows: slice | Bools = slice(None) if kept is None else kept
-                    y = pa.array([labels[cell] for cell in frame[target][rows]])
-                    if len(y):
-                        write(pa.table({**{str(j): part[rows] for j, part in enumerate(stored)}, _TARGET: y}))
-                show(min(n_rows / table.n_rows, 1.0) if table.n_rows else 0.0)
-    return unreadable
+
+    def tables() -> Iterator[ArrowTable]:
+        n_rows = 0
+        for number, frame in ((i, frame) for i in range(len(table.parts)) for frame in frames_of(table, i, names)):
+            n_rows += len(frame)
+            frame = frame[frame[target].notna()].reset_index(drop=True)
+            if len(frame):
+                encoded = [column.encode(frame[column.name]) for column in columns]
+                unreadable.update({one.name: part.n_unreadable for one, part in zip(columns, encoded, strict=True)})
+                kept = use(frame, np.column_stack([part.values for part in encoded]), number)
+                rows: slice | Bools = slice(None) if kept is None else kept
+                stored = chain.from_iterable(map(_stored, columns, (part.values for part in encoded)))
+                y = pa.array([labels[cell] for cell in frame[target][rows]])
+                if len(y):
+                    yield pa.table({**{str(j): part[rows] for j, part in enumerate(stored)}, _TARGET: y})
+            show(min(n_rows / table.n_rows, 1.0) if table.n_rows else 0.0)
+
+    try:
+        _write(tables(), folder)
+    except OSError as error:
+        free = shutil.disk_usage(folder).free / 1e6
+        raise DataUnavailable(
+            f"the encoded rows cannot be written to {folder}, which has {free:,.0f} MB left: "
+            f"{error.strerror or error}; use a larger disk (TMPDIR, or storage)."
+        ) from error
+    return dict(+unreadable)
 
 
 def _stored(column: Column, values: Array) -> list[Values]:
@@ -154,47 +160,23 @@ def _stored(column: Column, values: Array) -> list[Values]:
     return [np.where(values.any(axis=1), values.argmax(axis=1), -1).astype(np.int32)]
 
 
-@contextmanager
-def _writer(folder: Path) -> Iterator[Callable[[ArrowTable], None]]:
-    """A function that takes tables of any length and writes row groups into a few files."""
+def _write(tables: Iterator[ArrowTable], folder: Path) -> None:
+    """Write tables of any length as row groups of a few files."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    waiting: list[ArrowTable] = []
-    state: dict[str, Any] = {"file": None, "groups": 0, "files": 0}
+    def groups() -> Iterator[ArrowTable]:
+        waiting: list[ArrowTable] = []
+        for table in tables:
+            waiting.append(table)
+            if sum(map(len, waiting)) >= _GROUP_ROWS:
+                yield pa.concat_tables(waiting)
+                waiting = []
+        if waiting:
+            yield pa.concat_tables(waiting)
 
-    def flush() -> None:
-        if not waiting:
-            return
-        table = pa.concat_tables(waiting)
-        waiting.clear()
-        if state["file"] is None:
-            path = folder / f"rows-{state['files']:05d}.parquet"
-            state.update(file=pq.ParquetWriter(path, table.schema), groups=0, files=state["files"] + 1)
-        state["file"].write_table(table, row_group_size=len(table))
-        state["groups"] += 1
-        if state["groups"] == _FILE_GROUPS:
-            close()
-
-    def close() -> None:
-        if state["file"] is not None:
-            state["file"].close()
-            state["file"] = None
-
-    def write(table: ArrowTable) -> None:
-        waiting.append(table)
-        if sum(map(len, waiting)) >= _GROUP_ROWS:
-            flush()
-
-    try:
-        yield write
-        flush()
-        close()
-    except CrcenError:  # of what is read
-        raise
-    except OSError as error:
-        free = shutil.disk_usage(folder).free / 1e6
-        raise DataUnavailable(
-            f"the encoded rows cannot be written to {folder}, which has {free:,.0f} MB left: "
-            f"{error.strerror or error}; use a larger disk (TMPDIR, or storage)."
-        ) from error
+    found = groups()
+    for number, first in enumerate(found):
+        with pq.ParquetWriter(folder / f"rows-{number:05d}.parquet", first.schema) as file:
+            for group in chain([first], islice(found, _FILE_GROUPS - 1)):
+                file.write_table(group, row_group_size=len(group))

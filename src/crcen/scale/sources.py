@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,6 +33,7 @@ RecordBatch = Any
 ArrowColumn = Any
 # Paths, a dataset of pyarrow, or batches.
 Source = Any
+_Reader: TypeAlias = "tuple[list[Chunk], Iterator[Chunk]]"  # rows of a chunk that are left, and the chunks after it
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,13 +306,9 @@ class ArrowSource:
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    def survey(self, use: Callable[[Iterator[Chunk]], Callable[[], None]]) -> None:
-        """Read all files in order.
-
-        ``use`` takes the chunks of one file and returns what to do with what it found, which is done only if the file
-        could be read to its end. A bad file is refused, or left out from here on.
-        """
-        self.try_files(lambda number: use(self._file_chunks(number))())
+    def each_part(self, use: Callable[[Iterator[Chunk]], None]) -> None:
+        """Call ``use`` with the chunks of each file in order; a file at which it raises is refused, or left out."""
+        self.try_files(lambda number: use(self._file_chunks(number)))
 
     def try_files(self, read: Callable[[int], None]) -> None:
         """Call ``read`` for the number of every file; one at which it raises is refused, or left out from here on."""
@@ -388,18 +386,21 @@ class ArrowSource:
         held = min(largest, _COLUMN_BYTES * (len(self._features) + 1))
         return max(2, min(_WAYS, int(_OPEN_BYTES / held))) if held else _WAYS
 
-    def _stretch(self, stretch: Stretch, readers: "dict[int, _Reader]") -> Iterator[Chunk]:
+    def _stretch(self, stretch: Stretch, readers: dict[int, _Reader]) -> Iterator[Chunk]:
+        """Chunks of a stretch; ``readers`` holds what is left of its piece, for the next one."""
         piece = self._pieces[stretch.piece]
-        if stretch.piece not in readers:
-            readers[stretch.piece] = _Reader(self._piece_chunks(piece, stretch.start))
+        rest, chunks = readers.pop(stretch.piece, ([], self._piece_chunks(piece, stretch.start)))
         missing = stretch.stop - stretch.start
-        for chunk in readers[stretch.piece].take(missing):
+        for chunk in chain(rest, chunks):
+            rest, chunk = [chunk[missing:]] if len(chunk) > missing else [], chunk[:missing]
             missing -= len(chunk)
             yield chunk
+            if not missing:
+                break
         if missing:
             raise DataUnavailable(f"{self._files[piece.file].name} ended before its last row; was it changed?")
-        if stretch.stop == piece.n_rows:
-            del readers[stretch.piece]
+        if stretch.stop < piece.n_rows:
+            readers[stretch.piece] = (rest, chunks)
 
     def _piece_chunks(self, piece: _Piece, skip: int) -> Iterator[Chunk]:
         """Chunks of a piece without its first ``skip`` rows."""
@@ -421,26 +422,6 @@ class ArrowSource:
             X[:, j] = numbers_of(batch.column(column))
         weight = numbers_of(batch.column(self._weight)).astype(np.float64) if self._weight else np.ones(n)
         return Chunk(X, labels_of(batch.column(self._target), self._target, name), weight, name)
-
-
-class _Reader:
-    """Takes chunks apart into stretches of any length."""
-
-    def __init__(self, chunks: Iterator[Chunk]) -> None:
-        self._chunks = chunks
-        self._rest: Chunk | None = None
-
-    def take(self, n_rows: int) -> Iterator[Chunk]:
-        """The next rows, or fewer at the end."""
-        while n_rows:
-            chunk = self._rest if self._rest is not None else next(self._chunks, None)
-            self._rest = None
-            if chunk is None:
-                return
-            if len(chunk) > n_rows:
-                chunk, self._rest = chunk[:n_rows], chunk[n_rows:]
-            n_rows -= len(chunk)
-            yield chunk
 
 
 def _look(fragment: Fragment) -> tuple[int, int]:
@@ -507,21 +488,6 @@ class RowBlocks(Protocol):
         """
 
 
-class RowSource(RowBlocks, Protocol):
-    """A source of rows that can say what it holds."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the features."""
-
-    @property
-    def fingerprint(self) -> str:
-        """A text that differs for other data, as far as can be told without reading them."""
-
-    def survey(self, use: Callable[[Iterator[Chunk]], Callable[[], None]]) -> None:
-        """Read everything once; ``use`` takes the chunks of a part and returns what to do if all could be read."""
-
-
 def open_source(
     source: Source,
     target: str | None,
@@ -529,7 +495,7 @@ def open_source(
     features: Sequence[str] | None = None,
     *,
     skip_bad_files: bool = False,
-) -> RowSource:
+) -> "RowSource":
     """Rows from whatever was given."""
     if isinstance(source, ArrowSource):
         return source
@@ -582,9 +548,9 @@ class BatchSource:
         """Batches say nothing of themselves."""
         return "batches"
 
-    def survey(self, use: Callable[[Iterator[Chunk]], Callable[[], None]]) -> None:
-        """Read all batches."""
-        use(self._chunks())()
+    def each_part(self, use: Callable[[Iterator[Chunk]], None]) -> None:
+        """Call ``use`` with the chunks of all batches."""
+        use(self._chunks())
 
     def blocks(self, block_rows: int, seed: int | None = None, epoch: int = 0, start: int = 0) -> Iterator[list[Chunk]]:
         """Blocks in the order of the batches, whatever the seed; those before ``start`` are read, too."""
@@ -633,6 +599,9 @@ class BatchSource:
                 f"({', '.join(self._names[:5])}, …); all must be alike."
             )
         return Chunk(X, labels, weight, origin)
+
+
+RowSource = ArrowSource | BatchSource
 
 
 def read_ahead(items: Iterator[T]) -> Iterator[T]:

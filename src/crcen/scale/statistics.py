@@ -1,6 +1,7 @@
 """Counts and column moments of rows in passing: added up chunk by chunk, merged over workers. Needs no torch."""
 
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,25 +75,21 @@ class ColumnMoments:
 class LabelTotals:
     """Rows and weight of each label."""
 
-    rows: dict[object, int] = field(default_factory=dict)
+    rows: Counter[object] = field(default_factory=Counter)
     weight: dict[object, float] = field(default_factory=dict)
 
     def add(self, labels: Values, weight: Array) -> None:
         """Take in some rows."""
         kinds, at = np.unique(labels, return_inverse=True)
-        rows, weights = np.bincount(at, minlength=len(kinds)), np.bincount(at, weight, minlength=len(kinds))
-        self.merge(
-            LabelTotals(
-                dict(zip(kinds.tolist(), rows.tolist(), strict=True)),
-                dict(zip(kinds.tolist(), weights.tolist(), strict=True)),
-            )
-        )
+        rows, weights = np.bincount(at).tolist(), np.bincount(at, weight).tolist()
+        names = kinds.tolist()
+        self.merge(LabelTotals(Counter(dict(zip(names, rows, strict=True))), dict(zip(names, weights, strict=True))))
 
     def merge(self, other: "LabelTotals") -> None:
         """Take in the totals of other rows."""
-        for label in other.rows:
-            self.rows[label] = self.rows.get(label, 0) + other.rows[label]
-            self.weight[label] = self.weight.get(label, 0.0) + other.weight[label]
+        self.rows.update(other.rows)
+        for label, weight in other.weight.items():
+            self.weight[label] = self.weight.get(label, 0.0) + weight
         if len(self.rows) > _MOST_CLASSES:
             raise InvalidInput(
                 f"the target must hold classes, at most {_MOST_CLASSES} of them: got {len(self.rows)} values; is it a "
@@ -102,7 +99,7 @@ class LabelTotals:
     @property
     def n_rows(self) -> int:
         """All rows."""
-        return sum(self.rows.values())
+        return self.rows.total()
 
     def weights(self, classes: Values) -> Array:
         """Weight of each class, (K,)."""
@@ -114,32 +111,29 @@ class RowSample:
 
     def __init__(self, size: int, seed: int) -> None:
         self._size, self._seed, self._seen = size, seed, 0
-        self._keys = np.empty(0)
-        self.X, self.labels, self.weight = np.empty((0, 0)), np.empty(0), np.empty(0)
+        self._keys, self.X, self.labels, self.weight = np.empty(0), np.empty((0, 0)), np.empty(0), np.empty(0)
 
     def add(self, X: Array, labels: Values, weight: Array, origin: str) -> None:
         """Offer rows; the name of their file, wherever it is, and the rows before them decide their random numbers."""
         key = [self._seed, 6, zlib.crc32(Path(origin).name.encode()), self._seen]
         keys = np.random.Generator(np.random.Philox(np.random.SeedSequence(key))).random(len(X))
         self._seen += len(X)
-        if len(self._keys) == self._size:
-            better = keys < self._keys[-1]
-            X, labels, weight, keys = X[better], labels[better], weight[better], keys[better]
-        self._take(keys, X, labels, weight)
+        good = keys < (self._keys[-1] if len(self._keys) == self._size else np.inf)
+        self._take(keys[good], X[good], labels[good], weight[good])
 
     def merge(self, other: "RowSample") -> None:
         """Take in the sample of other rows."""
         self._seen += other._seen
         self._take(other._keys, other.X, other.labels, other.weight)
 
-    def _take(self, keys: Array, X: Array, labels: Values, weight: Array) -> None:
-        if not len(keys) or not self._size:
+    def _take(self, *parts: Values) -> None:
+        if not len(parts[0]):
             return
         if len(self._keys):
-            keys, X = np.append(self._keys, keys), np.concatenate([self.X, X])
-            labels, weight = np.append(self.labels, labels), np.append(self.weight, weight)
-        kept = np.argsort(keys, kind="stable")[: self._size]
-        self._keys, self.X, self.labels, self.weight = keys[kept], X[kept], labels[kept], weight[kept]
+            before = (self._keys, self.X, self.labels, self.weight)
+            parts = tuple(np.concatenate(both) for both in zip(before, parts, strict=True))
+        kept = np.argsort(parts[0], kind="stable")[: self._size]
+        self._keys, self.X, self.labels, self.weight = (part[kept] for part in parts)
 
 
 @dataclass
@@ -181,8 +175,6 @@ class StreamStatistics:
 
     def merge(self, other: "StreamStatistics") -> None:
         """Take in what was found in other rows."""
-        if other.names != self.names:
-            raise InvalidInput(f"columns differ between parts of the data: {self.names[:5]} and {other.names[:5]}.")
         self.totals.merge(other.totals)
         self.train_totals.merge(other.train_totals)
         self.moments.merge(other.moments)
@@ -219,19 +211,15 @@ def survey_source(rows: RowSource, validation_fraction: float, seed: int, sample
     """Counts and moments of all rows, which are all checked on the way, and a sample of them."""
     whole: list[StreamStatistics] = []
 
-    def use(chunks: Iterator[Chunk]) -> Callable[[], None]:
+    def use(chunks: Iterator[Chunk]) -> None:
         part: StreamStatistics | None = None
-        for chunk in read_ahead(chunks):
+        for chunk in read_ahead(chunks):  # the names of batches are known from the first one on
             part = part or StreamStatistics(rows.names, validation_fraction, seed, sample_rows=sample_rows)
             part.add(chunk)
+        if part is not None and whole:
+            whole[0].merge(part)
+        elif part is not None:
+            whole.append(part)
 
-        def keep() -> None:
-            if part is not None and whole:
-                whole[0].merge(part)
-            elif part is not None:
-                whole.append(part)
-
-        return keep
-
-    rows.survey(use)
+    rows.each_part(use)
     return whole[0] if whole else StreamStatistics(rows.names, validation_fraction, seed)

@@ -2,10 +2,7 @@
 
 import hashlib
 import numbers
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -174,28 +171,9 @@ def _fitted(
             status = run.train(lambda: show(run.share_done))
         names = None if isinstance(rows, BatchSource) and not rows.has_names else rows.names
         store_networks(model, plan, run.parameters(), names=names, loss_curve=progress.loss_curve, status=status)
-        with _scratch_folder(path) as folder:
-            balance_on(model, plan, rows.blocks(buffer_rows), folder, is_weighted=statistics.is_weighted)
+        folder = None if path is None else path.parent
+        balance_on(model, plan, rows.blocks(buffer_rows), folder, is_weighted=statistics.is_weighted)
     return model
-
-
-@contextmanager
-def _scratch_folder(checkpoint: Path | None) -> Iterator[Path]:
-    """Where logits lie meanwhile: beside the checkpoint, where what a killed fit left is cleared away, or anywhere."""
-    if checkpoint is None:
-        with tempfile.TemporaryDirectory(prefix="crcen-") as folder:
-            yield Path(folder)
-        return
-    beside = checkpoint.with_name(f"{checkpoint.name}.logits")
-    shutil.rmtree(beside, ignore_errors=True)
-    try:
-        beside.mkdir()
-    except OSError as error:
-        raise DataUnavailable(f"the logits cannot be kept in {beside}: {error.strerror}; make room.") from error
-    try:
-        yield beside
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
 
 
 def streamed_model(weighting: object, epochs: int, parameters: Parameters, **counts: object) -> CRCENClassifier:

@@ -44,16 +44,17 @@ class ColumnFacts:
     # Rows of each value as text, empty where nobody asked, or `None` where there are too many
     counts: dict[str, int] | None = None
 
-    def add(self, series: Series, *, counts_values: bool) -> None:
-        """Take in some cells."""
+    def add(self, series: Series, *, is_counted: bool) -> None:
+        """Take in some cells; the values of numbers are counted only if that is asked for."""
         import pandas as pd
 
         dtype = series.dtype
         is_number = pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype)
+        counts_values = not is_number or is_counted
         if pd.api.types.is_datetime64_any_dtype(dtype):
             self.n_missing += int(series.isna().sum())
             return
-        text = as_text(series) if counts_values or not is_number else None
+        text = as_text(series) if counts_values else None
         if text is not None and counts_values and self.counts is not None:
             self._count(text.value_counts())
         if is_number:
@@ -98,23 +99,28 @@ class ColumnFacts:
 
 
 class FrameSample:
-    """A uniform sample of rows of a bounded size: those with the smallest of random numbers, one drawn for each row."""
+    """A uniform sample of rows of a bounded size: those with the smallest of random numbers, one drawn for each row.
+
+    The rows of a part have their random numbers, files and places in them as an index.
+    """
 
     def __init__(self, size: int, seed: int) -> None:
         self._size, self._seed, self.n_seen = size, seed, 0
-        self._parts: list[_Drawn] = []
+        self._parts: list[DataFrame] = []
         self._bar = np.inf  # no row with a larger number can be kept
         self._names: dict[int, str] = {}
 
     def add(self, frame: DataFrame, rows: NDArray[np.int64], file: int, origin: str) -> None:
         """Offer rows of a file by their numbers, in order; its name and the rows before decide their random numbers."""
+        import pandas as pd
+
         self._names[file] = Path(origin).name
         key = [self._seed, 7, zlib.crc32(self._names[file].encode()), file, self.n_seen]
         keys = np.random.Generator(np.random.Philox(np.random.SeedSequence(key))).random(len(frame))
-        places = np.column_stack([np.full(len(frame), file), rows])
         self.n_seen += len(frame)
         good = keys < self._bar
-        self._take([_Drawn(keys[good], places[good], frame[good])])
+        index = pd.MultiIndex.from_arrays([keys[good], np.full(good.sum(), file), rows[good]])
+        self._take([frame[good].set_axis(index)])
 
     def merge(self, other: "FrameSample") -> None:
         """Take in the sample of the rows of other files."""
@@ -122,18 +128,22 @@ class FrameSample:
         self._names |= other._names
         self._take(other._parts)
 
-    def _take(self, parts: "list[_Drawn]") -> None:
-        self._parts += [part for part in parts if len(part.keys)]
-        if sum(len(part.keys) for part in self._parts) > 2 * self._size:  # now and then, since it copies
+    def _take(self, parts: list[DataFrame]) -> None:
+        self._parts += [part for part in parts if len(part)]
+        if sum(map(len, self._parts)) > 2 * self._size:  # now and then, since it copies
             self._parts = [self._drawn()]
-            self._bar = float(self._parts[0].keys.max())
+            self._bar = float(self._parts[0].index.get_level_values(0).max())
 
-    def _drawn(self) -> "_Drawn":
-        keys = np.concatenate([part.keys for part in self._parts])
-        places = np.concatenate([part.places for part in self._parts])
+    def _drawn(self) -> DataFrame:
+        """The rows with the smallest numbers, in the order of files."""
+        import pandas as pd
+
+        # A column that is empty in a part takes the type that it has elsewhere.
+        filled = [part.dropna(axis=1, how="all") for part in self._parts]
+        whole = pd.concat(filled).reindex(columns=self._parts[0].columns)
+        keys, files, rows = (whole.index.get_level_values(level).to_numpy() for level in range(3))
         kept = np.argsort(keys, kind="stable")[: self._size]
-        kept = kept[np.lexsort((places[kept, 1], places[kept, 0]))]
-        return _Drawn(keys[kept], places[kept], _stacked([part.frame for part in self._parts]).iloc[kept])
+        return whole.iloc[kept[np.lexsort((rows[kept], files[kept]))]]
 
     @property
     def frame(self) -> DataFrame:
@@ -141,12 +151,11 @@ class FrameSample:
         import pandas as pd
 
         drawn = self._drawn()
-        rows = (drawn.places[:, 1] + 1).tolist()
+        _, files, places = (drawn.index.get_level_values(level) for level in range(3))
+        rows = (places + 1).tolist()
         if len(self._names) > 1:
-            rows = [
-                f"{row} of {self._names[file]}" for row, file in zip(rows, drawn.places[:, 0].tolist(), strict=True)
-            ]
-        return drawn.frame.set_axis(pd.Index(rows, name="row"))
+            rows = [f"{row} of {self._names[file]}" for row, file in zip(rows, files, strict=True)]
+        return drawn.set_axis(pd.Index(rows, name="row"))
 
     @property
     def is_complete(self) -> bool:
@@ -191,36 +200,6 @@ def _text_keys(series: Series) -> Array:
     return np.asarray((hashes >> np.uint64(12)).astype(np.float64)[:, None])
 
 
-@dataclass(frozen=True, eq=False)
-class _Drawn:
-    """Rows with their random numbers, and their files and places in them."""
-
-    keys: Array
-    places: NDArray[np.int64]
-    frame: DataFrame
-
-
-def _stacked(frames: Sequence[DataFrame]) -> DataFrame:
-    """Frames below each other; where a column is empty it takes the type that it has elsewhere."""
-    import pandas as pd
-
-    columns = {}
-    for name in frames[0].columns:
-        parts = [frame[name] for frame in frames]
-        filled = [part for part in parts if part.notna().any()]
-        gap = 0
-        stacked = pd.concat(filled, ignore_index=True) if filled else pd.Series([], dtype=parts[0].dtype)
-        if len(filled) < len(parts):
-            at = []
-            for part in parts:
-                is_filled = part.notna().any()
-                at.append(np.arange(gap, gap + len(part)) if is_filled else np.full(len(part), -1))
-                gap += len(part) if is_filled else 0
-            stacked = stacked.set_axis(range(len(stacked))).reindex(np.concatenate(at))
-        columns[name] = stacked.reset_index(drop=True)
-    return pd.DataFrame(columns)
-
-
 @dataclass
 class TableSurvey:
     """One pass over a table; those of several files merge."""
@@ -246,8 +225,6 @@ class TableSurvey:
 
     def add(self, frame: DataFrame, file: int, origin: str) -> None:
         """Take in rows of a file, which come in order."""
-        import pandas as pd
-
         known = frame[self.target].notna().to_numpy()
         rows = self.n_rows + self.n_unlabelled + np.flatnonzero(known)
         if not known.all():
@@ -258,9 +235,7 @@ class TableSurvey:
         self.n_rows += len(frame)
         self._count_labels(frame[self.target].value_counts())
         for name, facts in self.facts.items():
-            dtype = frame[name].dtype
-            is_number = pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype)
-            facts.add(frame[name], counts_values=not is_number or name in self.counted)
+            facts.add(frame[name], is_counted=name in self.counted)
         self.sample.add(frame[list(self.columns)], rows, file, origin)
 
     def merge(self, other: "TableSurvey") -> None:

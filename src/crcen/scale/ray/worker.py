@@ -119,10 +119,8 @@ def train_worker(told: Assignment, show: Callable[[float], None] | None = None) 
     model, parameters = told.model, run.parameters()
     store_networks(model, told.plan, parameters, names=told.source.names, loss_curve=progress.loss_curve, status=status)
     gather = _Gather(count, device, watch)
-    with tempfile.TemporaryDirectory(prefix="crcen-logits-") as folder:
-        blocks = rows.blocks(told.buffer_rows)
-        sums = gather.sums if count > 1 else None
-        balance_on(model, plan, blocks, Path(folder), is_weighted=told.is_weighted, gather=gather, gather_sums=sums)
+    blocks, sums = rows.blocks(told.buffer_rows), gather.sums if count > 1 else None
+    balance_on(model, plan, blocks, is_weighted=told.is_weighted, gather=gather, gather_sums=sums)
     watch.end()
     return model
 
