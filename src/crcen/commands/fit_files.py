@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from crcen._support.files import check_writable, exclusive_lock
+from crcen._support.files import check_writable
 from crcen._support.progress import progress_bar
 from crcen._support.text import listed
 from crcen._support.values import json_value
@@ -37,9 +37,10 @@ from crcen.commands.inputs import (
     role_columns,
 )
 from crcen.commands.prices import Costs, Weighting, stated_weighting
-from crcen.exceptions import DataUnavailable, InvalidInput
+from crcen.exceptions import InvalidInput
 from crcen.files.model_file import save
 from crcen.models.classifier import CRCENClassifier
+from crcen.scale.checkpoint import lock_storage
 from crcen.scale.committee import stack_members
 from crcen.scale.encoded_rows import EncodedRows, FingerprintOfAll, write_encoded
 from crcen.scale.ray.cluster import connected
@@ -227,7 +228,7 @@ def fit_files(
     check_counts(workers=workers, cpus_per_worker=cpus)
     cluster = connected(workers * cpus) if engine == "ray" else nullcontext()
     with (
-        _alone(_folder(storage)),
+        lock_storage(storage),
         cluster,
         _rows(table, learned, survey, labels, storage, verbose, hashes, held_out) as source,
     ):
@@ -379,17 +380,6 @@ def _folder(storage: str | Path | None) -> Path | None:
     return None if storage is None or "://" in str(storage) else Path(storage)
 
 
-def _alone(folder: Path | None) -> AbstractContextManager[None]:
-    """Keep other fits from the same folder."""
-    if folder is None:
-        return nullcontext()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataUnavailable(f"nothing can be kept in {folder}: {error.strerror}.") from error
-    return exclusive_lock(folder, instead="give another storage folder")
-
-
 @contextmanager
 def _rows(
     table: Table,
@@ -418,7 +408,8 @@ def _rows(
                     held_out.split(frame, frame[names].to_numpy(dtype=np.float64), number, table.parts[number].name)
             source = source.without_held_out(held_out.share, held_out.seed)
         for block in source.blocks(_FINGERPRINT_ROWS):
-            hashes.add_chunks(block)
+            for chunk in block:
+                hashes.add(None, chunk.X)
         yield source
         return
     needed = "storage must be a folder for a table that is not all numbers, since its encoded rows are kept there"

@@ -4,11 +4,8 @@ import hashlib
 import json
 import os
 import secrets
-import struct
 import warnings
-import zipfile
-import zlib
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,16 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen._support.files import atomic_file
+from crcen._support.files import atomic_file, exclusive_lock
 from crcen.exceptions import DataUnavailable
 
 Values = NDArray[Any]  # of any type
-
-# What reading a file that is empty, cut short, altered or no checkpoint ends in.
-_DAMAGE = (
-    *(OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, NotImplementedError, RuntimeError),
-    *(MemoryError, struct.error, zlib.error, zipfile.BadZipFile),
-)
 
 
 @dataclass
@@ -44,6 +35,17 @@ class Progress:
     since_best: int = 0  # epochs since any member was best on the held-out rows
     # The trainer's state, and each member's best parameters so far
     arrays: dict[str, Values] = field(default_factory=dict)
+
+
+def lock_storage(storage: str | Path | None, name: str = "") -> AbstractContextManager[None]:
+    """Keep other fits from a storage folder, or from a name in it; there is no lock for an address."""
+    if storage is None or "://" in str(storage):
+        return nullcontext()
+    try:
+        Path(storage).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataUnavailable(f"nothing can be kept in {storage}: {error.strerror}.") from error
+    return exclusive_lock(Path(storage) / name, instead="give another storage folder")
 
 
 def write_checkpoint(path: Path, progress: Progress) -> None:
@@ -101,7 +103,7 @@ def read_checkpoint(path: Path) -> Progress | None:
             continue
         try:
             found = _read(place)
-        except _DAMAGE as error:
+        except Exception as error:  # of a file that is empty, cut short, altered or no checkpoint
             damage = damage or error
             continue
         if damage is not None:

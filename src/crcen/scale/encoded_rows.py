@@ -3,7 +3,7 @@
 import hashlib
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -49,11 +49,6 @@ class FingerprintOfAll:
         self._hashes, self._counts = found[:MOST_HASHES], counts[:MOST_HASHES]
         if len(found) > MOST_HASHES:
             self._limit = int(self._hashes[-1])
-
-    def add_chunks(self, chunks: Iterable[Chunk]) -> None:
-        """Take in rows that are encoded already; none of their columns is text."""
-        for chunk in chunks:
-            self.add(None, chunk.X)
 
     def fingerprint(self) -> Fingerprint:
         """Of all rows so far."""

@@ -522,6 +522,8 @@ def _is_dataset(source: object) -> bool:
 class BatchSource:
     """Rows of any object that gives (X, y) or (X, y, weight) batches each time it is iterated."""
 
+    fingerprint = "batches"  # they say nothing of themselves
+
     def __init__(self, batches: Iterable[Sequence[ArrayLike]]) -> None:
         if not hasattr(batches, "__iter__"):
             raise InvalidInput(
@@ -535,18 +537,9 @@ class BatchSource:
             )
         self._batches = batches
         self.has_names = False
-        self._names: tuple[str, ...] = ()
+        # Names of the columns, known once a batch was read: those of a data frame, or x0, x1, …
+        self.names: tuple[str, ...] = ()
         self._n_rows = 0
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the columns, known once a batch was read: those of a data frame, or x0, x1, …."""
-        return self._names
-
-    @property
-    def fingerprint(self) -> str:
-        """Batches say nothing of themselves."""
-        return "batches"
 
     def each_part(self, use: Callable[[Iterator[Chunk]], None]) -> None:
         """Call ``use`` with the chunks of all batches."""
@@ -592,11 +585,11 @@ class BatchSource:
             )
         self.has_names = bool(names)
         names = names or tuple(f"x{j}" for j in range(X.shape[1]))
-        self._names = self._names or names
-        if names != self._names:
+        self.names = self.names or names
+        if names != self.names:
             raise InvalidInput(
-                f"{origin} has {len(names)} columns ({', '.join(names[:5])}, …), the first had {len(self._names)} "
-                f"({', '.join(self._names[:5])}, …); all must be alike."
+                f"{origin} has {len(names)} columns ({', '.join(names[:5])}, …), the first had {len(self.names)} "
+                f"({', '.join(self.names[:5])}, …); all must be alike."
             )
         return Chunk(X, labels, weight, origin)
 

@@ -1,4 +1,4 @@
-"""One pass over a table larger than memory: mergeable facts of its columns, and the encoding learned from them."""
+"""One pass over a table larger than memory: facts of its columns, and the encoding learned from them."""
 
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -76,26 +76,12 @@ class ColumnFacts:
             self.is_whole &= bool((known == np.round(known)).all())
         return len(known)
 
-    def _count(self, found: Mapping[str, int] | Series) -> None:
-        if self.counts is None:
-            return
+    def _count(self, found: Series) -> None:
+        assert self.counts is not None
         for value, number in found.items():
             self.counts[str(value)] = self.counts.get(str(value), 0) + int(number)
         if len(self.counts) > MOST_VALUES:
             self.counts = None
-
-    def merge(self, other: "ColumnFacts") -> None:
-        """Take in the facts of other rows."""
-        self.n_missing += other.n_missing
-        self.n_numbers += other.n_numbers
-        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
-        self.is_whole &= other.is_whole
-        self.n_others += other.n_others
-        self.looks_numeric &= other.looks_numeric
-        if other.counts is None:
-            self.counts = None
-        else:
-            self._count(other.counts)
 
 
 class FrameSample:
@@ -202,7 +188,7 @@ def _text_keys(series: Series) -> Array:
 
 @dataclass
 class TableSurvey:
-    """One pass over a table; those of several files merge."""
+    """Facts of one pass over a table."""
 
     columns: tuple[str, ...]  # names of the columns to learn from
     target: str  # name of the column of labels; rows without one are not looked at
@@ -219,42 +205,26 @@ class TableSurvey:
         self.facts = {name: ColumnFacts(counts={}) for name in self.columns}
         self.sample = FrameSample(self.sample_rows, self.seed)
 
-    def of_nothing(self) -> "TableSurvey":
-        """An empty one of the same terms, for one file."""
-        return TableSurvey(self.columns, self.target, self.counted, self.seed, self.sample_rows)
-
-    def add(self, frame: DataFrame, file: int, origin: str) -> None:
-        """Take in rows of a file, which come in order."""
+    def add(self, frame: DataFrame, file: int, origin: str, start: int) -> None:
+        """Take in rows of a file from row number ``start`` on."""
         known = frame[self.target].notna().to_numpy()
-        rows = self.n_rows + self.n_unlabelled + np.flatnonzero(known)
+        rows = start + np.flatnonzero(known)
         if not known.all():
             self.n_unlabelled += int((~known).sum())
             frame = frame[known]
         if not len(frame):
             return
         self.n_rows += len(frame)
-        self._count_labels(frame[self.target].value_counts())
-        for name, facts in self.facts.items():
-            facts.add(frame[name], is_counted=name in self.counted)
-        self.sample.add(frame[list(self.columns)], rows, file, origin)
-
-    def merge(self, other: "TableSurvey") -> None:
-        """Take in what was found in other files."""
-        self.n_rows += other.n_rows
-        self.n_unlabelled += other.n_unlabelled
-        self._count_labels(other.labels)
-        for name, facts in self.facts.items():
-            facts.merge(other.facts[name])
-        self.sample.merge(other.sample)
-
-    def _count_labels(self, found: Mapping[object, int] | Series) -> None:
-        for label, number in found.items():
+        for label, number in frame[self.target].value_counts().items():
             self.labels[label] = self.labels.get(label, 0) + int(number)
         if len(self.labels) > _MOST_LABELS:
             raise InvalidInput(
                 f"the target {self.target} must have 2 to 50 different values: got more than {_MOST_LABELS}; make them "
                 f"fewer first."
             )
+        for name, facts in self.facts.items():
+            facts.add(frame[name], is_counted=name in self.counted)
+        self.sample.add(frame[list(self.columns)], rows, file, origin)
 
 
 FRAME_ROWS = 20_000
@@ -287,12 +257,11 @@ def survey_table(table: Table, survey: TableSurvey, show: Callable[[float], None
     """Read every file once; ``survey`` is empty before."""
     n_rows = 0
     for number, file in enumerate(table.parts):
-        part = survey.of_nothing()
+        start = 0
         for frame in frames_of(table, number, [*survey.columns, survey.target]):
-            part.add(frame, number, file.name)
-            n_rows += len(frame)
+            survey.add(frame, number, file.name, start)
+            start, n_rows = start + len(frame), n_rows + len(frame)
             show(min(n_rows / table.n_rows, 1.0) if table.n_rows else 0.0)
-        survey.merge(part)
     return survey
 
 

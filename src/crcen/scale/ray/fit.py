@@ -3,16 +3,15 @@
 import numbers
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 from crcen._support.extras import need, renamed
-from crcen._support.files import exclusive_lock
-from crcen.exceptions import CrcenError, DataUnavailable, InvalidParameter
+from crcen.exceptions import CrcenError, InvalidParameter
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitting import base_seed
+from crcen.scale.checkpoint import lock_storage
 from crcen.scale.plan import make_plan
 from crcen.scale.ray.cluster import (
     Ray,
@@ -121,7 +120,7 @@ def fit_ray(
     with (
         connected(workers * cpus_per_worker) as ray,
         storage_of(storage) as place,
-        _alone(place, f"crcen-{name[:16]}.fit"),
+        lock_storage(place, f"crcen-{name[:16]}.fit"),
     ):
         check_room(ray, workers, cpus_per_worker, use_gpu=use_gpu)
         n_machines = sum(node["Alive"] for node in ray.nodes())
@@ -148,17 +147,6 @@ def fit_ray(
             configs = trainer_configs(workers, cpus_per_worker, place, f"crcen-{name[:16]}", max_failures, use_gpu)
             fitted: CRCENClassifier = run_trainer(_trainer(told, show, workers, configs), files, storage)
             return deepcopy(fitted)  # what Ray hands over cannot be written to
-
-
-def _alone(storage: str, name: str) -> AbstractContextManager[None]:
-    """Keep other fits from the same checkpoints, where that can be told: in a folder, not at an address."""
-    if "://" in storage:
-        return nullcontext()
-    try:
-        Path(storage).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataUnavailable(f"no checkpoint can be kept in {storage}: {error.strerror}.") from error
-    return exclusive_lock(Path(storage) / name, instead="give another storage")
 
 
 def _survey(ray: Ray, files: ArrowSource, model: CRCENClassifier, seed: int) -> StreamStatistics:
