@@ -130,7 +130,7 @@ def flushing(request, monkeypatch):
 @pytest.mark.parametrize(("jit", "threads"), [(True, 1), (True, 2), (False, 1)])
 def test_no_parameter_or_moment_is_denormal_after_30_epochs(jit, threads, monkeypatch, flushing):
     if not jit:
-        monkeypatch.setattr(solvers, "compiled_adam_epoch", lambda: solvers.adam_epoch)
+        monkeypatch.setattr(solvers, "compiled", lambda function: function)
     monkeypatch.setattr(engine.THREADS, "get", lambda: threads)
     X, y = many_steps()
     network = {"hidden": (16, 8), "l2": 1e-2, "encoding": "steps", "batch_size": 4}

@@ -90,9 +90,9 @@ def assert_same(found, expected):
 
 @pytest.mark.parametrize("settings", VARIANTS, ids=str)
 def test_a_compiled_epoch_gives_the_same_bits(settings, monkeypatch):
-    assert solvers.compiled_adam_epoch() is not adam_epoch  # it is compiled here
+    assert solvers.compiled(adam_epoch) is not adam_epoch  # it is compiled here
     found = results(**settings)
-    monkeypatch.setattr(solvers, "compiled_adam_epoch", lambda: adam_epoch)
+    monkeypatch.setattr(solvers, "compiled", lambda function: function)
     assert_same(found, results(**settings))
 
 
@@ -177,7 +177,7 @@ def test_compiling_in_several_threads_keeps_the_warning_filters(not_compiled):
 
     def ask(_):
         barrier.wait()
-        return solvers.compiled_adam_epoch()
+        return solvers.compiled(adam_epoch)
 
     with ThreadPoolExecutor(4) as pool:
         assert len(set(pool.map(ask, range(4)))) == 1
@@ -190,7 +190,7 @@ def no_script(*arguments, **options):
 
 def test_without_torchscript_the_functions_run_uncompiled(monkeypatch, not_compiled):
     monkeypatch.setattr(torch.jit, "script", no_script)
-    assert solvers.compiled_adam_epoch() is adam_epoch
+    assert solvers.compiled(adam_epoch) is adam_epoch
     solvers._compiled.cache_clear()
     monkeypatch.setattr(sys, "version_info", (3, 14, 0))
-    assert solvers.compiled_adam_epoch() is adam_epoch
+    assert solvers.compiled(adam_epoch) is adam_epoch

@@ -54,8 +54,7 @@ class TimedTraining:
 
     def work(self, job: TrainingJob) -> float:
         """Row epochs of a job."""
-        first = 0 if job.start is None else job.start.epoch
-        return job.n_trained(self._n_rows) * max(1, (job.stop_epoch or job.max_epochs) - first)
+        return job.n_trained(self._n_rows) * max(1, (job.stop_epoch or job.max_epochs) - job.first_epoch)
 
     def seconds(self, work: float) -> float:
         """Estimated time of this number of row epochs."""

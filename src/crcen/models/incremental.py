@@ -129,9 +129,9 @@ def _learn(
     price = _price(model.weighting, labels, counts)
     trained = model.training_weighting_at(price, labels)
     rows = FitRows(X, y, weights, labels)
-    recipe, encoding = _started_recipe(recipe, rows) if before is None else _continued_recipe(recipe, before)
     fitted = None if before is None else _at_training_weight(before, trained)
-    trainer = _started_trainer(model, state, recipe, encoding, _output_bias(trained), fitted)
+    recipe, encoding = _started_recipe(recipe, rows) if fitted is None else _continued_recipe(recipe, fitted)
+    trainer = _trainer(model, state, recipe, encoding, trained, fitted)
     class_weights, totals = labels.in_order(trained.weights), labels.in_order(state["totals"])
     trainer.weigh(class_weights, float((class_weights * totals).sum() / totals.sum()))
     _one_pass(trainer, state, encoding, rows)
@@ -168,17 +168,11 @@ def _price(asked: WeightingLike, labels: Labels, counts: Array) -> Price:
     return labels.resolve(asked, np.where(counts > 0, counts, 1.0))
 
 
-def _output_bias(trained: Price) -> float | Array:
-    """Where output biases start: the weighted class shares, as log-odds or as logits with the mean 0."""
-    if trained.positive is not None:
-        return math.log(trained.alpha)
-    bias = np.log(trained.weights * trained.counts)
-    return bias - bias.mean()
-
-
 def _at_training_weight(before: Ensemble, trained: Price) -> NetworkGroup:
     """Fitted networks with their shift and map in the output layer, as they are under the weights of training."""
-    group, state, labels = _networks_of(before), before.probability_map, before.labels
+    (group,), state, labels = before.members, before.probability_map, before.labels
+    if not isinstance(group, NetworkGroup):
+        raise InvalidInput(f"partial_fit goes on with networks: this model holds a {type(group).__name__}.")
     slope, intercepts = (float(state[0]), state[1:]) if state.ndim == 1 else (1.0, np.zeros(1))
     moved = slope * before.shift + trained.log_weights - slope * before.weighting.log_weights
     return group.scaled(slope).shifted(intercepts + (moved if labels.positive is None else labels.margin(moved)))
@@ -197,28 +191,19 @@ def _started_recipe(recipe: Recipe, rows: FitRows) -> tuple[Recipe, InputEncodin
     return recipe.settled(len(rows.X)), encoding
 
 
-def _continued_recipe(recipe: Recipe, before: Ensemble) -> tuple[Recipe, InputEncoding]:
+def _continued_recipe(recipe: Recipe, fitted: NetworkGroup) -> tuple[Recipe, InputEncoding]:
     """The recipe of networks that are there already: their shape is theirs, and what is learned has no scales."""
-    group = _networks_of(before)
-    hidden = tuple(layer.shape[2] for layer in group.weights[:-1])
-    recipe = recipe.in_batches().replace(hidden=hidden, activation=group.activation)
-    return recipe.replace(column_scales=False, balance=False).settled(1), group.encoding
+    hidden = tuple(layer.shape[2] for layer in fitted.weights[:-1])
+    recipe = recipe.in_batches().replace(hidden=hidden, activation=fitted.activation)
+    return recipe.replace(column_scales=False, balance=False).settled(1), fitted.encoding
 
 
-def _networks_of(ensemble: Ensemble) -> NetworkGroup:
-    """The group of networks of a fitted model."""
-    (group,) = ensemble.members
-    if not isinstance(group, NetworkGroup):
-        raise InvalidInput(f"partial_fit goes on with networks: this model holds a {type(group).__name__}.")
-    return group
-
-
-def _started_trainer(
+def _trainer(
     model: Estimator,
     state: dict[str, Any],
     recipe: Recipe,
     encoding: InputEncoding,
-    output_bias: float | Array,
+    trained: Price,
     fitted: NetworkGroup | None,
 ) -> StreamTrainer:
     """The networks where they stand: at their start, as fitted, or as the last call left them."""
@@ -232,15 +217,18 @@ def _started_trainer(
         recipe=recipe,
         seeds=tuple(member_seed(state["seed"], member) for member in range(n_members)),
         total_rows=0,
-        n_outputs=np.size(output_bias),
+        n_outputs=1 if trained.positive is not None else trained.n_classes,
     )
     trainer = StreamTrainer(shape, find_device(model.device))
     if "trainer" in state:
         trainer.restore(state["trainer"])
-    elif fitted is None:
-        trainer.initialise(output_bias)
-    else:
+    elif fitted is not None:
         trainer.start_from(list(fitted.weights), list(fitted.biases))
+    elif trained.positive is not None:  # biases start at the weighted class shares
+        trainer.initialise(math.log(trained.alpha))
+    else:
+        bias = np.log(trained.weights * trained.counts)
+        trainer.initialise(bias - bias.mean())
     return trainer
 
 

@@ -30,7 +30,7 @@ from crcen.training.planner import (
     stack_bytes,
 )
 from crcen.training.rows import TrainingData
-from crcen.training.solvers import compiled_adam_epoch
+from crcen.training.solvers import adam_epoch, compiled
 from crcen.training.stack_run import Report, StackRun
 from crcen.training.threads import THREADS, reproducible_arithmetic, usable_cores
 
@@ -208,7 +208,7 @@ def _run_in_parallel(
     """Run the pieces in parallel, each on one thread."""
     results: dict[int, TrainingResult] = {}
     with reproducible_arithmetic():
-        compiled_adam_epoch()  # once, before several threads ask for it
+        compiled(adam_epoch)  # once, before several threads ask for it
     with THREADS.set(1), ThreadPoolExecutor(workers, initializer=THREADS.keep_one) as pool:
         futures = [pool.submit(_train_or_split, g, jobs, data, meter.reporter(i)) for i, g in enumerate(work)]
         try:

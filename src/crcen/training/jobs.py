@@ -133,6 +133,11 @@ class TrainingJob(Recipe):
         return np.concatenate([own, self.watched]) if self.stops_early and self.watched is not None else own
 
     @property
+    def first_epoch(self) -> int:
+        """The number of epochs before this job."""
+        return self.start.epoch if self.start else 0
+
+    @property
     def last_epoch(self) -> int:
         """The epoch after which training stops."""
         return min(self.max_epochs, self.stop_epoch or self.max_epochs)

@@ -1,8 +1,8 @@
 """User-supplied PyTorch modules: training by autograd, and fitted modules as members of a model."""
 
 import copy
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -67,19 +67,14 @@ class FittedModule:
     state: dict[str, NDArray[np.generic]]  # the ``state_dict``
     n_outputs: int  # 1 for two classes, otherwise their number
     shift: Array  # added to the logits, in float64
+    module: nn.Module | None = None  # the module with this state; not part of files
 
     @classmethod
     def of(cls, module: nn.Module, n_outputs: int) -> "FittedModule":
         """A copy of a module with its current parameters."""
         own = copy.deepcopy(module).cpu().eval()
         state = {name: np.asarray(value.detach().numpy()).copy() for name, value in own.state_dict().items()}
-        return cls(state, n_outputs, np.zeros(n_outputs)).around(own)
-
-    def around(self, module: nn.Module) -> "FittedModule":
-        """The same with the module that the state belongs to."""
-        found = FittedModule(self.state, self.n_outputs, self.shift)
-        object.__setattr__(found, "_module", module)
-        return found
+        return cls(state, n_outputs, np.zeros(n_outputs), own)
 
     def filled(self, module: object) -> "FittedModule":
         """The same with a module given by the caller, into which the state is loaded."""
@@ -89,28 +84,16 @@ class FittedModule:
         except RuntimeError as error:
             reason = " ".join(str(error).split())
             raise InvalidParameter(f"the module does not fit the stored arrays: {reason[:200]}") from error
-        return self.around(own.cpu().eval())
+        return replace(self, module=own.cpu().eval())
 
-    def without_code(self) -> "FittedModule":
-        """The same without its module."""
-        return FittedModule(self.state, self.n_outputs, self.shift)
-
-    def shifted(self, shift: Array) -> "FittedModule":
-        """The same with a shift added to its logits."""
-        return FittedModule(self.state, self.n_outputs, self.shift + shift).around(self._own())
-
-    def _own(self) -> nn.Module:
-        module = vars(self).get("_module")
+    def logits(self, X: NDArray[np.generic]) -> Array:
+        """Weighted logits of rows, float64 (n,), or (n, C) for C classes, on one torch thread."""
+        module, inputs = self.module, as_tensor(X)
         if module is None:
             raise InvalidParameter(
                 "this model was loaded without its module: files hold arrays, not code; give the factory it was made "
                 "with, crcen.load(path, module=...)."
             )
-        return module
-
-    def logits(self, X: NDArray[np.generic]) -> Array:
-        """Weighted logits of rows, float64 (n,), or (n, C) for C classes, on one torch thread."""
-        module, inputs = self._own(), as_tensor(X)
         with torch.no_grad(), THREADS.set(1):  # a forked process would wait forever for a thread pool
             parts = [logits_of(module, part, self.n_outputs).double().numpy() for part in torch.split(inputs, _ROWS)]
         found = np.concatenate(parts) + self.shift
@@ -137,7 +120,7 @@ class ModuleGroup:
 
     def without_code(self) -> "ModuleGroup":
         """The same without the modules."""
-        return ModuleGroup(tuple(one.without_code() for one in self.modules))
+        return ModuleGroup(tuple(replace(one, module=None) for one in self.modules))
 
     def filled(self, module: object) -> "ModuleGroup":
         """The same with modules given by the caller."""
@@ -148,30 +131,12 @@ class ModuleGroup:
 
 
 @dataclass(frozen=True, eq=False)
-class ModuleRows:
+class _Rows:
     """Rows of a job on its device: inputs of any shape, class numbers, weights with Σ w = 1."""
 
     inputs: Tensor
     target: Tensor
     weights: Tensor
-
-    @classmethod
-    def of(
-        cls,
-        X: NDArray[np.generic],
-        y: NDArray[np.generic],
-        sizes: Array,
-        rows: Index,
-        job: TrainingJob,
-        device: torch.device,
-    ) -> "ModuleRows":
-        """Some rows, weighted as in the job's loss."""
-        weights = _row_weights(job, y[rows], sizes[rows])
-        return cls(
-            as_tensor(X[rows]).to(device),
-            torch.from_numpy(y[rows].astype(np.int64)).to(device),
-            torch.from_numpy(weights / weights.sum()).to(device, torch.float32),
-        )
 
     def loss(self, module: nn.Module, part: Tensor, n_outputs: int) -> Tensor:
         """Σ w ℓ of some of these rows."""
@@ -182,66 +147,12 @@ class ModuleRows:
             return (self.weights[part] * softplus(-margin)).sum()
         return (self.weights[part] * cross_entropy(logits, y, reduction="none")).sum()
 
-
-def _row_weights(job: TrainingJob, y: NDArray[np.generic], sizes: Array) -> Array:
-    return np.asarray(np.array(job.class_weights)[y.astype(np.int64)] * sizes)
-
-
-class AutogradEpochs:
-    """Epochs of mini-batches on one module, a `crcen.training.solvers.Solver`.
-
-    The optimizer's learning rates are the peaks of one cycle. Parameters with two or more dimensions are penalised by
-    ½·l2·‖W‖²; biases and norms are not.
-    """
-
-    def __init__(self, module: nn.Module, rows: ModuleRows, job: TrainingJob, optimizer: object) -> None:
-        self.module, self.rows, self.job = module, rows, job
-        self.optimizer = _optimizer(optimizer, module, job)
-        self.peaks = [group["lr"] for group in self.optimizer.param_groups]
-        self.generator = np.random.default_rng(np.random.SeedSequence([job.shuffle_seed, job.seed]))
-        self.count = n_batches(len(rows.target), job.batch_size)
-        self.steps = 0
-
-    def step(self) -> Tensor:
-        """One epoch; the mean objective of its batches, (1, 1)."""
-        self.module.train()
-        total = 0.0
-        order = self.generator.permutation(len(self.rows.target))
-        for part in np.array_split(order, self.count):
-            self._rate()
-            self.optimizer.zero_grad()
-            with torch.enable_grad():
-                own = torch.from_numpy(part).to(self.rows.target.device)
-                loss = self.count * self.rows.loss(self.module, own, self.job.n_outputs)
-                penalty = self._penalty()
-                torch.autograd.backward(loss + penalty)
-            self.optimizer.step()
-            self.steps += 1
-            total += float(loss.detach() + penalty.detach() if isinstance(penalty, Tensor) else loss.detach())
-        return torch.full((1, 1), total / self.count, dtype=torch.float64)
-
-    def converged(self) -> Tensor:
-        """Never: the whole schedule is run."""
-        return torch.zeros((1, 1), dtype=torch.bool)
-
-    def state(self) -> tuple[Tensor, ...]:
-        """The parameters as one vector."""
-        return (nn.utils.parameters_to_vector(self.module.parameters()).detach().clone(),)
-
-    def restore(self, state: Sequence[Tensor]) -> None:
-        """Resume from such a vector."""
-        nn.utils.vector_to_parameters(state[0], self.module.parameters())
-
-    def _rate(self) -> None:
-        share = one_cycle((self.steps + 1) / (self.count * self.job.max_epochs))
-        for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
-            group["lr"] = peak * share
-
-    def _penalty(self) -> Tensor | float:
-        if not self.job.l2:
-            return 0.0
-        squares = [(p**2).sum() for p in self.module.parameters() if p.ndim > 1 and p.requires_grad]
-        return 0.5 * self.job.l2 * torch.stack(squares).sum() if squares else 0.0
+    @torch.no_grad()
+    def mean_loss(self, module: nn.Module, n_outputs: int) -> float:
+        """Σ w ℓ of all rows, some at a time."""
+        module.eval()
+        parts = torch.split(torch.arange(len(self.target), device=self.target.device), 1024)
+        return float(sum(float(self.loss(module, part, n_outputs)) for part in parts))
 
 
 def _optimizer(given: object, module: nn.Module, job: TrainingJob) -> torch.optim.Optimizer:
@@ -260,6 +171,34 @@ def _optimizer(given: object, module: nn.Module, job: TrainingJob) -> torch.opti
     return made
 
 
+def _epochs(net: nn.Module, rows: _Rows, job: TrainingJob, optimizer: torch.optim.Optimizer) -> Iterator[float]:
+    """Run epochs of mini-batches; yield the mean objective of each.
+
+    The optimizer's learning rates are the peaks of one cycle. Parameters with two or more dimensions are penalised by
+    ½·l2·‖W‖²; biases and norms are not.
+    """
+    peaks = [group["lr"] for group in optimizer.param_groups]
+    generator = np.random.default_rng(np.random.SeedSequence([job.shuffle_seed, job.seed]))
+    count = n_batches(len(rows.target), job.batch_size)
+    for epoch in range(job.max_epochs):
+        net.train()
+        total = 0.0
+        for i, part in enumerate(np.array_split(generator.permutation(len(rows.target)), count)):
+            share = one_cycle((epoch * count + i + 1) / (count * job.max_epochs))
+            for group, peak in zip(optimizer.param_groups, peaks, strict=True):
+                group["lr"] = peak * share
+            optimizer.zero_grad()
+            with torch.enable_grad():
+                objective = count * rows.loss(net, torch.from_numpy(part).to(rows.target.device), job.n_outputs)
+                squares = [(p**2).sum() for p in net.parameters() if p.ndim > 1 and p.requires_grad] if job.l2 else []
+                if squares:
+                    objective = objective + 0.5 * job.l2 * torch.stack(squares).sum()
+                torch.autograd.backward(objective)
+            optimizer.step()
+            total += float(objective.detach())
+        yield total / count
+
+
 def train_modules(
     X: NDArray[np.generic],
     y: NDArray[np.generic],
@@ -272,80 +211,81 @@ def train_modules(
     progress: Progress | None = None,
 ) -> list[TrainingResult]:
     """`crcen.training.engine.train` for user-supplied modules, one after the other."""
-    where = find_device(device)
+    where, numbers = find_device(device), y.astype(np.int64)
     results = []
-    for number, job in enumerate(jobs):
-        devices = [where] if where.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices):
+    for i, job in enumerate(jobs):
+
+        def report(share: float, done: int = i) -> None:
+            if progress is not None:
+                progress((done + share) / len(jobs))
+
+        weights = np.array(job.class_weights)[numbers] * sample_weight
+        with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []):
             torch.manual_seed(job.seed & (2**63 - 1))
-            results.append(_trained(X, y, sample_weight, job, module, optimizer, where, number, len(jobs), progress))
+            net = built(module).to(where)
+            result = _trained(X, numbers, weights, job, net, optimizer, where, report)
+            if result.network is not None and job.balance:
+                result = _balanced(result, X, numbers, weights, sample_weight, job)
+        results.append(result)
     return results
 
 
 def _trained(
     X: NDArray[np.generic],
-    y: NDArray[np.generic],
-    sizes: Array,
+    y: Index,
+    weights: Array,
     job: TrainingJob,
-    module: object,
+    net: nn.Module,
     optimizer: object,
     device: torch.device,
-    number: int,
-    n_jobs: int,
-    progress: Progress | None,
+    report: Progress,
 ) -> TrainingResult:
-    net = built(module).to(device)
-    own = job.trained(len(y))
-    rows = ModuleRows.of(X, y, sizes, own, job, device)
+    def on_device(own: Index) -> _Rows:
+        shares = torch.from_numpy(weights[own] / weights[own].sum()).to(device, torch.float32)
+        return _Rows(as_tensor(X[own]).to(device), torch.from_numpy(y[own]).to(device), shares)
+
+    rows = on_device(job.trained(len(y)))
     if any(isinstance(p, nn.parameter.UninitializedParameter) for p in net.parameters()):
         with torch.no_grad():
             net.eval()(rows.inputs[:2])  # lazy layers take their shapes from rows
-    watched = None if job.watched is None else ModuleRows.of(X, y, sizes, job.watched, job, device)
-    solver = AutogradEpochs(net, rows, job, optimizer)
+    watched = None if job.watched is None else on_device(job.watched)
     losses: list[float] = []
     val_losses: list[float] = []
     best, best_epoch = copy.deepcopy(net.state_dict()), 0
-    status = Status.COMPLETED
-    for epoch in range(job.max_epochs):
-        losses.append(float(solver.step()))
-        if progress is not None:
-            progress((number + (epoch + 1) / job.max_epochs) / n_jobs)
-        if not np.isfinite(losses[-1]):
-            return TrainingResult(None, Status.DIVERGED, len(losses), np.array(losses), np.array(val_losses))
+
+    def result(network: Any, status: Status) -> TrainingResult:
+        return TrainingResult(network, status, len(losses), np.array(losses), np.array(val_losses))
+
+    for epoch, loss in enumerate(_epochs(net, rows, job, _optimizer(optimizer, net, job))):
+        losses.append(loss)
+        report((epoch + 1) / job.max_epochs)
+        if not np.isfinite(loss):
+            return result(None, Status.DIVERGED)
         if watched is None:
             continue
-        val_losses.append(_mean_loss(net, watched, job.n_outputs))
+        val_losses.append(watched.mean_loss(net, job.n_outputs))
         if val_losses[-1] <= min(val_losses):
             best, best_epoch = copy.deepcopy(net.state_dict()), epoch
         elif epoch - best_epoch >= _PATIENCE:
-            status = Status.EARLY_STOPPED
             break
     if watched is not None:
         net.load_state_dict(best)
-        if best_epoch + 1 < len(losses):
-            status = Status.EARLY_STOPPED
     fitted = FittedModule.of(net, job.n_outputs)
     if not all(np.isfinite(value).all() for value in fitted.state.values()):
-        return TrainingResult(None, Status.DIVERGED, len(losses), np.array(losses), np.array(val_losses))
-    shift = np.zeros(job.n_outputs)
-    if job.balance:
-        balanced_on = job.balanced(len(y))
-        shift = _solved(fitted, X[balanced_on], y[balanced_on], sizes[balanced_on], job)
-    network: Any = fitted.shifted(shift)  # has the methods of a Network
-    return TrainingResult(network, status, len(losses), np.array(losses), np.array(val_losses), shift=shift)
+        return result(None, Status.DIVERGED)
+    is_whole = watched is None or best_epoch + 1 == len(losses)
+    return result(fitted, Status.COMPLETED if is_whole else Status.EARLY_STOPPED)
 
 
-@torch.no_grad()
-def _mean_loss(net: nn.Module, rows: ModuleRows, n_outputs: int) -> float:
-    net.eval()
-    parts = torch.split(torch.arange(len(rows.target), device=rows.target.device), 1024)
-    return float(sum(float(rows.loss(net, part, n_outputs)) for part in parts))
-
-
-def _solved(
-    fitted: FittedModule, X: NDArray[np.generic], y: NDArray[np.generic], sizes: Array, job: TrainingJob
-) -> Array:
-    logits = fitted.logits(X)
+def _balanced(
+    result: TrainingResult, X: NDArray[np.generic], y: Index, weights: Array, sizes: Array, job: TrainingJob
+) -> TrainingResult:
+    """The result with the shift that makes the key equation exact."""
+    fitted: Any = result.network  # has the methods of a Network
+    own = job.balanced(len(y))
+    logits = fitted.logits(X[own])
     if job.n_outputs == 1:
-        return np.array([solve_shift(y == 1, logits, _row_weights(job, y, sizes))])
-    return class_shifts(y.astype(np.int64), logits, np.array(job.class_weights), sizes)
+        shift = np.array([solve_shift(y[own] == 1, logits, weights[own])])
+    else:
+        shift = class_shifts(y[own], logits, np.array(job.class_weights), sizes[own])
+    return replace(result, network=replace(fitted, shift=fitted.shift + shift), shift=shift)

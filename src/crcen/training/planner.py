@@ -90,7 +90,7 @@ def _common_key(job: TrainingJob, n_rows: int) -> tuple[object, ...]:
     rate = job.learning_rate if job.draws_batches else job.tol
     encoded = (job.standardize, job.encoding, job.bins, job.missing, job.column_scales)
     watched = (job.watched is not None, job.stop_epoch, job.record_every)
-    resumed = (job.start.epoch if job.start else 0, job.leaves_state)
+    resumed = (job.first_epoch, job.leaves_state)
     network = (job.hidden, job.activation, job.loss, job.n_outputs)
     return (job.solver, *network, job.max_epochs, batches, rate, *watched, *resumed, *encoded)
 

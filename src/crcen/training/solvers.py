@@ -1,4 +1,6 @@
-"""Solvers: mini-batch Adam and full-batch L-BFGS behind one protocol; every quantity is per network.
+"""Solvers: mini-batch Adam and full-batch L-BFGS; every quantity is per network.
+
+One ``step`` is an epoch of mini-batches or an iteration over all rows; it returns the objective of every network.
 
 On a CPU TorchScript compiles an epoch of Adam (1.6 times as fast in the default fit and search with two threads); where
 it is not available (Python 3.14, ``PYTORCH_JIT=0``) the same functions run uncompiled. On CUDA some steps are captured
@@ -16,18 +18,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from threading import Lock
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from crcen.training.device import sent
+from crcen.training.jobs import TrainingJob
 from crcen.training.passes import (
     Buffers,
     Design,
     Layers,
     gradient,
-    logits_of_batches,
     row_loss,
     row_weights,
     sum_of_rows,
@@ -65,22 +67,6 @@ class Objective:
     def of_a_batch(self, n_batches: int) -> "Objective":
         """The objective for one batch of an epoch, an unbiased estimate."""
         return Objective(self.by_class * n_batches, self.l2)
-
-
-class Solver(Protocol):
-    """Interface of a solver; one `step` is an epoch of mini-batches or an iteration over all rows."""
-
-    def step(self) -> Tensor:
-        """Advance once; return the objective of every network, (G, M)."""
-
-    def converged(self) -> Tensor:
-        """Networks that need no further step, (G, M) bool."""
-
-    def state(self) -> tuple[Tensor, ...]:
-        """Vectors over the flat parameters, beginning with the parameters, from which another solver can resume."""
-
-    def restore(self, state: Sequence[Tensor]) -> None:
-        """Resume from such vectors."""
 
 
 # -- Adam --------------------------------------------------------------------------------------------------------------
@@ -179,37 +165,28 @@ def adam_epoch(
 
 
 _COMPILING = Lock()
+_Function = TypeVar("_Function", bound=Callable[..., object])
 
 
-def compiled_adam_epoch() -> Callable[..., None]:
-    """`adam_epoch`, compiled if possible."""
+def compiled(function: _Function) -> _Function:
+    """`adam_epoch` or `logits_of_batches`, compiled if possible."""
     with _COMPILING:
-        return _compiled()[0]
-
-
-def compiled_logits() -> Callable[..., Tensor]:
-    """`logits_of_batches`, compiled if possible."""
-    with _COMPILING:
-        return _compiled()[1]
+        return _compiled(function)
 
 
 @cache
-def _compiled() -> tuple[Callable[..., None], Callable[..., Tensor]]:
+def _compiled(function: Any) -> Any:
     if sys.version_info >= (3, 14):  # not supported by TorchScript
-        return adam_epoch, logits_of_batches
+        return function
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
-            scripts: list[Any] = [torch.jit.script(function) for function in (adam_epoch, logits_of_batches)]
+            script = torch.jit.script(function)
     except Exception:  # of a later torch: the uncompiled functions need nothing of it
         logging.getLogger(__name__).debug("TorchScript is not available", exc_info=True)
-        return adam_epoch, logits_of_batches
-    epoch, logits = (_unoptimised(script) for script in scripts)
-    return epoch, logits
+        return function
 
-
-def _unoptimised(script: Any) -> Callable[..., Any]:
-    def run(*arguments: object) -> Any:
+    def run(*arguments: object) -> object:
         # The search for optimisations takes longer than a small fit and finds nothing.
         with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
             return script(*arguments)
@@ -221,35 +198,22 @@ class Adam:
     """Mini-batch Adam with a one-cycle learning rate."""
 
     def __init__(
-        self,
-        stack: Stack,
-        feed: RowFeed,
-        objective: Objective,
-        *,
-        seeds: Sequence[int],
-        max_epochs: int,
-        batch_size: int,
-        learning_rate: float,
-        n_rows: int,
-        epoch: int = 0,
-        with_loss: bool = True,
+        self, stack: Stack, feed: RowFeed, objective: Objective, job: TrainingJob, seeds: Sequence[int], n_rows: int
     ) -> None:
-        self.stack, self.feed, self.with_loss = stack, feed, with_loss
-        self.seeds, self.batch_size, self.learning_rate = seeds, batch_size, learning_rate
-        self.n_batches = n_batches(n_rows, batch_size)
-        self.total_steps = max_epochs * self.n_batches
-        self.epoch = epoch
+        self.stack, self.feed, self.job, self.seeds = stack, feed, job, seeds
+        self.n_batches = n_batches(n_rows, job.batch_size)
+        self.epoch, self.with_loss = job.first_epoch, not job.leaves_state
         self.vectors = AdamState.start(stack.flat, stack.grad, stack.penalties(objective.l2))
         self.objective = objective.of_a_batch(self.n_batches)
         self._graph = _StepGraph(self) if stack.device.type == "cuda" else None
 
     def rate(self, step: int) -> float:
         """The learning rate of a step, from 0."""
-        return self.learning_rate * one_cycle((step + 1) / (self.total_steps + 1))
+        return self.job.learning_rate * one_cycle((step + 1) / (self.job.max_epochs * self.n_batches + 1))
 
     def step(self) -> Tensor:
         """One epoch; the mean loss of its batches plus the penalty at its end, (G, M)."""
-        index = self.feed.epoch_index(self.seeds, self.epoch, self.batch_size)
+        index = self.feed.epoch_index(self.seeds, self.epoch, self.job.batch_size)
         losses = torch.zeros_like(self.objective.l2)
         (self._graph.run if self._graph else self.run_on_host)(index, losses)
         self.epoch += 1
@@ -260,7 +224,7 @@ class Adam:
 
     def run_on_host(self, index: BatchIndex, losses: Tensor) -> None:
         """The batches of an index on a CPU; the sum of their losses is added to ``losses``."""
-        stack, epoch = self.stack, compiled_adam_epoch()
+        stack, epoch = self.stack, compiled(adam_epoch)
         rows = self.feed.epoch_rows(index)
         views = (stack.design, stack.own, stack.grads, stack.buffers(rows.batch.shape[1]))
         fixed = (self.objective.by_class, self.vectors, losses if self.with_loss else None)
@@ -281,11 +245,6 @@ class Adam:
     def state(self) -> tuple[Tensor, ...]:
         """Parameters and both moments."""
         return self.vectors.flat, self.vectors.first_moment, self.vectors.second_moment
-
-    def restore(self, state: Sequence[Tensor]) -> None:
-        """Resume from such vectors."""
-        for own, given in zip(self.state(), state, strict=True):
-            own.copy_(given)
 
 
 class _StepGraph:
@@ -429,9 +388,6 @@ class LBFGS:
         chunks = feed.batches(feed.index_in_order(_CHUNK_ROWS))
         self.batches = [(x.clone(), y, objective.row_weights(y, base)) for x, y, base in chunks]
         self.columns = stack.places()[0].flatten(0, 1)  # (N, P)
-        self._start()
-
-    def _start(self) -> None:
         self.point = self.stack.flat[self.columns]  # (N, P)
         self.value, self.gradient = self._evaluate(self.point)
         self.history = _History(self.memory)
@@ -498,12 +454,3 @@ class LBFGS:
         # A search that finds no lower point although the gradient is large has failed, not converged.
         is_idle = (largest <= self.tol**0.5) & (self.idle >= self.patience)
         return ((largest <= self.tol) | is_idle).view_as(self.objective.l2)
-
-    def state(self) -> tuple[Tensor, ...]:
-        """The parameters; the curvature is estimated again."""
-        return (self.stack.flat,)
-
-    def restore(self, state: Sequence[Tensor]) -> None:
-        """Start again from parameters."""
-        self.stack.flat.copy_(state[0])
-        self._start()

@@ -18,7 +18,7 @@ from crcen.training.network import Network, log_sigmoid
 from crcen.training.passes import logits_of_batches
 from crcen.training.recipe import ONE_AGAINST_ALL
 from crcen.training.rows import VALIDATION_ROWS, RowFeed, TrainingData, float_type
-from crcen.training.solvers import LBFGS, Adam, Objective, Solver, compiled_logits
+from crcen.training.solvers import LBFGS, Adam, Objective, compiled
 from crcen.training.stack import Stack
 
 # Called with the completed share of a stack's work; raises to stop the run.
@@ -56,7 +56,8 @@ class StackRun:
         self.is_one_against_all = self.example.loss == ONE_AGAINST_ALL
         # Weight of a row and of all rows of each class in every network, (G, M, C).
         self.class_weights = np.array([[job.class_weights for job in group] for group in self.jobs])
-        counts = np.array([_class_totals(data.y[r], data.sample_weight[r], data.n_classes) for r in self.rows])
+        labels, s = range(data.n_classes), data.sample_weight
+        counts = np.array([[s[rows[data.y[rows] == label]].sum() for label in labels] for rows in self.rows])
         self.class_sums = self.class_weights * counts[:, None]
         self.stack = self._initial_stack()
         self.objective = self._objective()
@@ -95,63 +96,50 @@ class StackRun:
         weights = torch.from_numpy(np.ascontiguousarray(by_class.transpose(0, 2, 1))).to(*to)
         return Objective(weights, torch.from_numpy(l2).to(*to))
 
-    def solver(self) -> Solver:
+    def solver(self) -> Adam | LBFGS:
         """The solver, before its first step."""
-        job, feed = self.example, RowFeed(self.data, self.rows, self.encodings, self.dtype)
-        if not job.draws_batches:
-            return LBFGS(self.stack, feed, self.objective, tol=job.tol)
-        return Adam(
-            self.stack,
-            feed,
-            self.objective,
-            seeds=[lead.shuffle_seed for lead in self.leads],
-            max_epochs=job.max_epochs,
-            batch_size=job.batch_size,
-            learning_rate=job.learning_rate,
-            n_rows=len(self.rows[0]),
-            epoch=self._first_epoch,
-            with_loss=not job.leaves_state,
-        )
-
-    @property
-    def _first_epoch(self) -> int:
-        return self.example.start.epoch if self.example.start else 0
+        feed = RowFeed(self.data, self.rows, self.encodings, self.dtype)
+        if not self.example.draws_batches:
+            return LBFGS(self.stack, feed, self.objective, tol=self.example.tol)
+        seeds = [lead.shuffle_seed for lead in self.leads]
+        adam = Adam(self.stack, feed, self.objective, self.example, seeds, len(self.rows[0]))
+        if self.example.start:
+            self._load_states(adam)
+        return adam
 
     @torch.no_grad()
     def run(self, report: Report) -> dict[int, TrainingResult]:
         """Train, keep each network's best epoch if there are validation rows, balance, and return the results."""
-        job, first = self.example, self._first_epoch
+        job, first = self.example, self.example.first_epoch
         epochs = job.last_epoch
         solver, validation = self.solver(), self.validation()
-        if job.start:
-            self._load_states(solver)
-        records = _Records(validation, job.record_every, epochs) if validation and job.record_every else None
-        watched = validation is not None and records is None
         watch = _Watch(
             torch.full_like(self.objective.l2, np.inf),
-            self.stack.flat.clone() if watched else self.stack.flat,
+            self.stack.flat.clone() if job.stops_early else self.stack.flat,
             torch.zeros_like(self.objective.l2),
             torch.full_like(self.objective.l2, epochs),
         )
         losses: list[Tensor] = []
         val_losses: list[Tensor] = []
+        records: dict[int, Tensor] = {}
         converged_at = torch.full_like(self.objective.l2, torch.inf)
-        for epoch in range(first, epochs):
+        for epoch in range(first + 1, epochs + 1):
             losses.append(solver.step())
             done = solver.converged()
-            converged_at = torch.where(done & torch.isinf(converged_at), epoch + 1.0, converged_at)
-            if records:
-                records.take(epoch + 1, self.stack)
-            elif validation:
+            converged_at = torch.where(done & torch.isinf(converged_at), float(epoch), converged_at)
+            if validation and job.stops_early:
                 val_losses.append(validation.loss(self.stack, self.objective))
                 done = done | self._keep_best(watch, val_losses[-1], epoch)
-            report((epoch + 1 - first) / (epochs - first))
-            if (watched or not job.draws_batches) and bool((done | ~losses[-1].isfinite()).all()):
+            is_over = False
+            if job.stops_early or not job.draws_batches:
+                is_over = bool((done | ~losses[-1].isfinite()).all())
+            if validation and job.record_every and (epoch % job.record_every == 0 or epoch == epochs or is_over):
+                records[epoch] = validation.logits(self.stack)
+            report((epoch - first) / (epochs - first))
+            if is_over:
                 break
-        if records and first + len(losses) not in records.epochs:
-            records.take(first + len(losses), self.stack, is_last=True)  # L-BFGS may converge earlier
         report(1.0)
-        if job.leaves_state:
+        if isinstance(solver, Adam) and job.leaves_state:
             results = self._states(solver, first + len(losses))
         else:
             curves = torch.stack(losses, -1).double().cpu().numpy()  # (G, M, epochs)
@@ -159,14 +147,26 @@ class StackRun:
             if val_losses:
                 val_curves = torch.stack(val_losses, -1).double().cpu().numpy()
             ends = watch.stopped_at.cpu().numpy(), converged_at.cpu().numpy()
-            results = self._results(watch.best_flat if watched else self.stack.flat, curves, val_curves, *ends)
-        return records.added_to(results, self.groups, self._as_logits) if records else results
+            results = self._results(watch.best_flat if job.stops_early else self.stack.flat, curves, val_curves, *ends)
+        if validation and records:  # the results have synchronised the device
+            self._add_records(results, records, validation)
+        return results
 
-    def _as_logits(self, outputs: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The same as `Network.logits`."""
-        return np.asarray(log_sigmoid(outputs)) if self.is_one_against_all else outputs
+    def _add_records(
+        self, results: dict[int, TrainingResult], records: dict[int, Tensor], validation: "_Validation"
+    ) -> None:
+        """Add the validation logits of some epochs, as `Network.logits` gives them, to the results."""
+        for g, group in enumerate(self.groups):
+            own = [validation.of_rows(record, g).numpy() for record in records.values()]
+            logits = np.stack(own, axis=1)  # (M, records, rows[, C])
+            if self.is_one_against_all:
+                logits = log_sigmoid(logits)
+            for m, position in enumerate(group):
+                results[position] = replace(
+                    results[position], recorded_epochs=tuple(records), val_logits=np.asarray(logits[m])
+                )
 
-    def _load_states(self, solver: Solver) -> None:
+    def _load_states(self, adam: Adam) -> None:
         """Copy the states from which the jobs start into the stack and its solver."""
         places = self.stack.places()[0]  # (G, M, parameters)
         states = [[job.start.values for job in group if job.start] for group in self.jobs]
@@ -175,20 +175,18 @@ class StackRun:
                 raise InvalidParameter(
                     f"start must be of a network of the same shape, (3, {places.shape[2]}): got {values.shape}."
                 )
-        loaded = [torch.empty_like(flat) for flat in solver.state()]
-        for flat, values in zip(loaded, np.moveaxis(np.array(states), 2, 0), strict=True):
+        for flat, values in zip(adam.state(), np.moveaxis(np.array(states), 2, 0), strict=True):
             flat[places] = torch.from_numpy(values).to(flat.device, flat.dtype)
-        solver.restore(loaded)
 
-    def _states(self, solver: Solver, epoch: int) -> dict[int, TrainingResult]:
+    def _states(self, adam: Adam, epoch: int) -> dict[int, TrainingResult]:
         """The state of every network, without the network."""
         places = self.stack.places()[0]
-        values = torch.stack([flat[places] for flat in solver.state()], dim=2).cpu().numpy()  # (G, M, 3, parameters)
+        values = torch.stack([flat[places] for flat in adam.state()], dim=2).cpu().numpy()  # (G, M, 3, parameters)
         results: dict[int, TrainingResult] = {}
         for group, states in zip(self.groups, values, strict=True):
             for position, own in zip(group, states, strict=True):
                 status = Status.COMPLETED if np.isfinite(own).all() else Status.DIVERGED
-                n_iter, state = epoch - self._first_epoch, TrainingState(epoch, own)
+                n_iter, state = epoch - self.example.first_epoch, TrainingState(epoch, own)
                 results[position] = TrainingResult(None, status, n_iter, np.empty(0), state=state)
         return results
 
@@ -212,16 +210,15 @@ class StackRun:
         chosen = self.stack.spread(better, biases=True)
         watch.best_flat = torch.where(chosen, self.stack.flat, watch.best_flat)
         stopped = watch.since_best >= _PATIENCE
-        now = torch.full_like(watch.stopped_at, epoch + 1.0)
-        watch.stopped_at = torch.where(running & stopped, now, watch.stopped_at)
+        watch.stopped_at = torch.where(running & stopped, float(epoch), watch.stopped_at)
         return stopped
 
     def _results(
         self, flat: Tensor, curves: Array, val_curves: Array, stopped_at: Array, converged_at: Array
     ) -> dict[int, TrainingResult]:
         results: dict[int, TrainingResult] = {}
-        first = self._first_epoch
-        n_iters = np.minimum(np.minimum(stopped_at - first, converged_at), curves.shape[2]).astype(np.int64)
+        ends = np.minimum(stopped_at, converged_at) - self.example.first_epoch
+        n_iters = np.minimum(ends, curves.shape[2]).astype(np.int64)
         # Whether all training losses, or any validation loss, are finite up to an epoch (index 0: before the first).
         shape = (*curves.shape[:2], 1)
         all_fine = np.concatenate([np.ones(shape, bool), np.logical_and.accumulate(np.isfinite(curves), axis=2)], 2)
@@ -292,10 +289,6 @@ class StackRun:
         return shifts, residuals
 
 
-def _class_totals(y: Index, sample_weight: Array, n_classes: int) -> Array:
-    return np.array([sample_weight[y == label].sum() for label in range(n_classes)])
-
-
 def one_against_all_shifts(y: Index, logits: Array, row_weights: Array) -> Array:
     """Shifts (C,) with Σ w (1{y=k} − σ(o_k)) = 0 for each class: C binary solves."""
     return np.array([solve_shift(y == k, column, row_weights) for k, column in enumerate(logits.T)])
@@ -335,7 +328,7 @@ class _Validation:
     def _outputs(self, stack: Stack) -> Tensor:
         """Logits (chunks, G, rows, M·C)."""
         chunks = [x for x, _, _ in self.batches]
-        logits = compiled_logits() if stack.device.type == "cpu" else logits_of_batches
+        logits = compiled(logits_of_batches) if stack.device.type == "cpu" else logits_of_batches
         return logits(stack.design, stack.own, stack.buffers(chunks[0].shape[1]), chunks, self.ramps)
 
     def of_rows(self, logits: Tensor, group: int) -> Tensor:
@@ -343,32 +336,3 @@ class _Validation:
         chunk, size = logits[group], self.sizes[group]
         own = -(-size // chunk.shape[1])  # each group's rows are split evenly, then padded
         return chunk[:, :, :own].flatten(1, 2)[:, :size]
-
-
-class _Records:
-    """Validation logits of some epochs."""
-
-    def __init__(self, validation: _Validation, every: int, last: int) -> None:
-        self.validation, self.every, self.last = validation, every, last
-        self.epochs: list[int] = []
-        self.logits: list[Tensor] = []
-
-    def take(self, epoch: int, stack: Stack, *, is_last: bool = False) -> None:
-        """Record, if this epoch is to be recorded."""
-        if epoch % self.every == 0 or epoch == self.last or is_last:
-            self.epochs.append(epoch)
-            self.logits.append(self.validation.logits(stack))
-
-    def added_to(
-        self,
-        results: dict[int, TrainingResult],
-        groups: tuple[tuple[int, ...], ...],
-        as_logits: Callable[[NDArray[np.float32]], NDArray[np.float32]],
-    ) -> dict[int, TrainingResult]:
-        """The results (which have synchronised the device) with the records of each network."""
-        for g, group in enumerate(groups):
-            own = [self.validation.of_rows(record, g).numpy() for record in self.logits]
-            logits = as_logits(np.stack(own, axis=1))  # (M, records, rows[, C])
-            for m, p in enumerate(group):
-                results[p] = replace(results[p], recorded_epochs=tuple(self.epochs), val_logits=logits[m])
-        return results
