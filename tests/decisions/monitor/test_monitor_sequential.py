@@ -112,6 +112,23 @@ def test_evidence_of_all_classes_is_the_mixture_over_their_drifts():
     assert clock[0] == pytest.approx(basis.T @ u @ basis, rel=1e-7, abs=1e-7)
 
 
+def test_the_comparison_is_brownian_motion_on_its_matrix_clock():
+    """Cov(X, X') = u, the earlier clock: the claim that the bar rests on; informations that do not commute."""
+    rng = np.random.default_rng(5)
+
+    def drawn(information):
+        return rng.normal(size=(60_000, 2)) @ np.linalg.cholesky(information).T
+
+    b, c1, c2 = (np.array(m) for m in ([[40.0, 5], [5, 20]], [[9.0, -3], [-3, 30]], [[60.0, 10], [10, 15]]))
+    before, first, second = drawn(b), drawn(c1), drawn(c2)
+    found, clocks = [], []
+    for score, c in ((first, c1), (first + second, c1 + c2)):
+        u = np.linalg.inv(np.linalg.inv(b) + np.linalg.inv(c))
+        found.append((score @ np.linalg.inv(c) - before @ np.linalg.inv(b)) @ u)
+        clocks.append(u)
+    assert found[0].T @ found[1] / 60_000 == pytest.approx(clocks[0], abs=0.5)
+
+
 def test_tally_recovers_a_constant_drift_exactly():
     """E[missed] = e^d E[alarmed], whatever λ and the spread of p; exact expectations, no sampling."""
     q = np.linspace(0.02, 0.97, 40)
