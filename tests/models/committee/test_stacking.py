@@ -54,6 +54,15 @@ def test_strong_shrinkage_gives_equal_weights_and_better_members_get_more():
     assert fit_stacking(logits, target, weights, 1.0).weights[2] == 0.0
 
 
+def test_members_with_a_tiny_weight_get_none_and_the_others_are_weighted_again():
+    logits, target, weights = draw(n=4000, noise=(0.2, 0.4, 3.0))
+    plain = fit_stacking(logits, target, weights, 5.0).weights
+    assert 0.0 < plain[2] < 0.05
+    found = fit_stacking(logits, target, weights, 5.0, least_weight=0.05).weights
+    assert found[2] == 0.0
+    assert found[:2].sum() > plain[:2].sum()
+
+
 @pytest.mark.parametrize("scale", [1e-12, 1e12])
 def test_only_ratios_of_weights_matter(scale):
     logits, target, weights = draw(n=300)

@@ -129,11 +129,11 @@ def test_registry_entries_have_unique_names_and_unknown_ones_are_refused(monkeyp
     monkeypatch.setattr(catboost_trees.CatBoostTrees, "package", "no_such_package")
     with pytest.raises(MissingExtra, match=r"crcen\[boosting\]"):
         registry.member_kind("catboost")
-    kinds, notes = registry.default_members(100, 2, "standard")
+    kinds, notes = registry.default_members(100, "standard")
     assert [kind.name for kind in kinds] == ["networks", "trees", "forest"]
     assert len(notes) == 1
     assert "catboost is not installed" in notes[0]
-    assert [kind.name for kind in registry.default_members(10**6, 2, "standard")[0]] == ["networks", "trees"]
+    assert [kind.name for kind in registry.default_members(10**6, "standard")[0]] == ["networks", "trees"]
 
 
 @pytest.mark.parametrize("labels", [(0, 1), ("b", "a")])

@@ -17,7 +17,7 @@ from sklearn.utils import Tags
 from crcen._support.progress import part_of, progress_bar
 from crcen.exceptions import CrcenError, InvalidInput, InvalidParameter, MissingExtra, TrainingFailed
 from crcen.models.clock import Clock, OutOfTime
-from crcen.models.committee.stacking import choose_ridge, cross_fitted_logits, fit_stacking, leaderboard
+from crcen.models.committee.stacking import LEAST_WEIGHT, choose_ridge, cross_fitted_logits, fit_stacking, leaderboard
 from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import FittedEnsemble, transactional_fit, write_ensemble, write_out_of_fold
 from crcen.models.fitting import (
@@ -63,7 +63,8 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         ``"networks"`` (the best settings of `CRCENClassifierCV`), ``"trees"`` (LightGBM), ``"catboost"`` (CatBoost,
         extra ``boosting``), ``"forest"`` (extremely randomised trees), or classifiers with ``predict_proba``; the
         latter cannot be saved or exported. Their probabilities must be natural: wrap a classifier that was weighted
-        or resampled in `PosteriorCorrection`. ``None`` is all that are installed; the forest up to 60,000 rows.
+        or resampled in `PosteriorCorrection`. ``None`` is all that are installed; CatBoost and the forest up to 60,000
+        rows.
     effort : {"quick", "standard", "best"}, default="standard"
         ``"quick"``: one setting per member without a search, by default networks alone. ``"best"``: more settings,
         several seeds and repeated folds, as far as ``time_limit`` allows.
@@ -143,7 +144,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         price = rows.resolve(before_goal(self.weighting))
         self.notes_: list[str] = []
         if not kinds:
-            kinds, self.notes_ = default_members(len(X), len(classes), self.effort)
+            kinds, self.notes_ = default_members(len(X), self.effort)
         task = self._task(rows, seed)
         with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
             # Time is kept for the weights of the members, and with the most effort for repeated fits.
@@ -301,7 +302,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         held_out = [test for _, test in rows.folds]
         ridge = choose_ridge(logits, target, weights, held_out, seed)
         seen: NDArray[np.bool_] = np.asarray(np.isfinite(logits).all(axis=(1, 2)))
-        stacking = fit_stacking(logits[seen], target[seen], weights[seen], ridge)
+        stacking = fit_stacking(logits[seen], target[seen], weights[seen], ridge, LEAST_WEIGHT)
         self.member_weights_ = stacking.weights
         crossed = cross_fitted_logits(logits, target, weights, held_out, ridge)
         classes = None if labels.positive is None else [1]

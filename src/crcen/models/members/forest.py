@@ -21,18 +21,14 @@ _TREES = 100
 _TRIAL = {"trial": 4, "fewest": 25}
 _LEAVES, _MAX_DEPTH = 1000, 32
 _MAX_CUTS = 254
-_MAX_ROWS = 60_000  # above, a forest takes as long as boosted trees, which are better there
 
 
 class Forest(MemberKind):
     """The member ``"forest"``."""
 
     name = "forest"
+    max_rows = 60_000  # above, a forest takes as long as boosted trees, which are better there
     time_share = 0.1
-
-    def is_default(self, n_rows: int, n_classes: int) -> bool:
-        """Not on many rows."""
-        return n_rows <= _MAX_ROWS
 
     def search(self, task: MemberTask) -> FittedMember:
         """One forest per fold, and one on all rows."""

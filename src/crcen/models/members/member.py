@@ -64,15 +64,12 @@ class MemberKind:
     name = ""
     package: str | None = None  # an optional package that it needs, and the extra that brings it
     extra = "boosting"
+    max_rows: int | None = None  # with more it is no member unless asked for
     time_share = 0.2  # of a time limit, beside the shares of the other members
 
     def is_installed(self) -> bool:
         """Whether its package is there."""
         return self.package is None or find_spec(self.package) is not None
-
-    def is_default(self, n_rows: int, n_classes: int) -> bool:
-        """Whether it is a member where none were asked for."""
-        return True
 
     def search(self, task: MemberTask) -> FittedMember:
         """Choose settings on the folds and fit them on all rows."""

@@ -13,11 +13,11 @@ from crcen.theory.rows import Estimator
 MEMBERS: dict[str, MemberKind] = {kind.name: kind for kind in (Networks(), LightGBMTrees(), CatBoostTrees(), Forest())}
 
 
-def default_members(n_rows: int, n_classes: int, effort: str) -> tuple[list[MemberKind], list[str]]:
+def default_members(n_rows: int, effort: str) -> tuple[list[MemberKind], list[str]]:
     """The members of a committee where none were asked for, and notes on those that are not installed."""
     if effort == "quick":
         return [MEMBERS["networks"]], []
-    wanted = [kind for kind in MEMBERS.values() if kind.is_default(n_rows, n_classes)]
+    wanted = [kind for kind in MEMBERS.values() if kind.max_rows is None or n_rows <= kind.max_rows]
     notes = [
         f"{kind.name} is not installed: the committee goes without it; pip install 'crcen[{kind.extra}]' adds it"
         for kind in wanted
