@@ -1,11 +1,10 @@
 """The compared methods: one name, one factory of a scikit-learn estimator."""
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 from crcen._support.extras import need
 from crcen.exceptions import InvalidParameter
-from crcen.paper import Make, Settings
+from crcen.paper import Classifier, Make, Settings
 
 
 @dataclass(frozen=True)
@@ -47,13 +46,10 @@ class Method:
     in_table3: bool = True  # whether Table 3 runs it by default
 
 
-_NEW: dict[str, Any] = {"in_paper": False, "in_table3": False}
-
-
-def factory(path: str, *, is_papers: bool = False, **defaults: Any) -> Make:
+def factory(path: str, *, is_papers: bool = False, **defaults: object) -> Make:
     """Factory of the estimator "module.Class", imported on first use; with the paper's network if ``is_papers``."""
 
-    def make(**params: Any) -> Any:
+    def make(**params: object) -> Classifier:
         module, _, name = path.rpartition(".")
         found = need(module, "baselines")
         return getattr(found, name)(**{**(found.PAPER if is_papers else {}), **defaults, **params})
@@ -61,20 +57,32 @@ def factory(path: str, *, is_papers: bool = False, **defaults: Any) -> Make:
     return make
 
 
-def _own(path: str, **options: Any) -> Make:
-    return factory(f"crcen.paper.{path}", **options)
+def _own(path: str, *, is_papers: bool = False, **defaults: object) -> Make:
+    return factory(f"crcen.paper.{path}", is_papers=is_papers, **defaults)
 
 
-def _own_method(label: str, summary: str, source: str, path: str, changes: str, *more: Any, **fields: Any) -> Method:
+def _own_method(
+    label: str,
+    summary: str,
+    source: str,
+    path: str,
+    changes: str,
+    probabilities: str = "natural",
+    *,
+    training: NetworkTraining | None = None,
+    tuning: Tuning | None = None,
+    budget: str = "",
+    **defaults: object,
+) -> Method:
     """A system outside the paper's comparison that this package implements."""
-    fields |= _NEW
-    return Method(label, summary, f"this package, after {source}", _own(path), changes, *more, **fields)
+    source, make = f"this package, after {source}", _own(path, is_papers=False, **defaults)
+    return Method(label, summary, source, make, changes, probabilities, training, tuning, budget, False, False)
 
 
-def _library_method(label: str, summary: str, kind: str, probabilities: str, **fields: Any) -> Method:
+def _library_method(label: str, summary: str, kind: str, probabilities: str, is_papers: bool = True) -> Method:
     """An ensemble of imbalanced-learn with its defaults."""
-    make = factory(f"imblearn.ensemble.{kind}")
-    return Method(label, summary, f"imbalanced-learn's {kind}", make, "rows vote", probabilities, **fields)
+    source, make = f"imbalanced-learn's {kind}", factory(f"imblearn.ensemble.{kind}")
+    return Method(label, summary, source, make, "rows vote", probabilities, in_paper=is_papers, in_table3=is_papers)
 
 
 def _resampled(name: str) -> Method:
@@ -86,9 +94,9 @@ def _resampled(name: str) -> Method:
 
 
 def _adac(number: int, where: str) -> Method:
-    make, summary = "boosting.AdaCClassifier", f"boosting with costs {where} the exponent of its row weights"
-    found = _own_method(f"AdaC{number}", summary, "Sun and others 2007", make, "loss vote", "calibrate", tuning=_COST)
-    return replace(found, make=_own(make, variant=f"adac{number}"))
+    path, summary = "boosting.AdaCClassifier", f"boosting with costs {where} the exponent of its row weights"
+    label, source, variant = f"AdaC{number}", "Sun and others 2007", f"adac{number}"
+    return _own_method(label, summary, source, path, "loss vote", "calibrate", tuning=_COST, variant=variant)
 
 
 _BALANCED = NetworkTraining("balanced", "balanced")
@@ -125,12 +133,12 @@ METHODS: dict[str, Method] = {
         _own(_PAPER, is_papers=True, n_members=8), "loss vote", training=_BALANCED, in_paper=False),
     "adaboost": Method(
         "AdaBoost", "AdaBoost with stumps", "scikit-learn's AdaBoostClassifier, after Freund and Schapire 1997",
-        factory("sklearn.ensemble.AdaBoostClassifier"), "loss vote", "calibrate", **_NEW),
+        factory("sklearn.ensemble.AdaBoostClassifier"), "loss vote", "calibrate", in_paper=False, in_table3=False),
     "adaboost_threshold": _own_method(
         "AdaBoost, threshold", "plain AdaBoost, calibrated out of fold, decided at 1−λ: the control of adac1 to adac3",
         "Nikolaou and others 2016", "boosting.CalibratedBoostingClassifier", "threshold"),
     "balanced_bagging": _library_method(
-        "BBag", "trees on balanced draws of the rows, averaged", "BalancedBaggingClassifier", "factor", **_NEW),
+        "BBag", "trees on balanced draws of the rows, averaged", "BalancedBaggingClassifier", "factor", False),
     "adac1": _adac(1, "inside"),
     "adac2": _adac(2, "outside"),
     "adac3": _adac(3, "inside and outside"),
@@ -185,7 +193,7 @@ METHODS: dict[str, Method] = {
 # fmt: on
 
 
-def make_method(name: str, **params: Any) -> Any:
+def make_method(name: str, **params: object) -> Classifier:
     """Make an unfitted estimator of one of `METHODS` with these parameters."""
     if name not in METHODS:
         raise InvalidParameter(f"there is no method {name!r}: choose one of {', '.join(METHODS)}.")

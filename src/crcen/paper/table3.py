@@ -2,11 +2,12 @@
 
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import rankdata
 from sklearn.metrics import average_precision_score, log_loss
 
 import crcen
@@ -203,13 +204,16 @@ def table3_ranks(rows: Rows) -> Table:
         ("ours, the paper's methods only", ours, [method for method in methods if crcen.METHODS[method].in_paper]),
         ("paper", paper, list(dict.fromkeys(key[0] for key in paper))),
     )
+    mean_ranks = {}
+    for title, table, group in groups:
+        values = np.array([[table.get((method, *column), -np.inf) for column in columns] for method in group])
+        found = rankdata(-values, axis=0).mean(axis=1) if group and columns else ()
+        mean_ranks[title] = {method: f"{rank:.2f}" for method, rank in zip(group, found, strict=False)}
     has_costly = not all(crcen.METHODS[other].in_table3 for other in methods)
     lines = []
     for method in methods:
         line = {"method": crcen.METHODS[method].label}
-        for title, table, group in groups:
-            ranks = [_rank(table, group, method, column) for column in columns] if method in group else []
-            line[title] = f"{np.mean(ranks):.2f}" if ranks else ""
+        line |= {title: by_method.get(method, "") for title, by_method in mean_ranks.items()}
         if has_costly:
             own = [row for row in rows if row["method"] == method]
             seconds = [row["seconds"] for row in own if "seconds" in row]
@@ -222,13 +226,3 @@ def table3_ranks(rows: Rows) -> Table:
     if bounded:
         note += " At most: " + "; ".join(f"{method.label} {method.budget}" for method in bounded) + "."
     return Table("Table 3, mean ranks", lines, note)
-
-
-def _rank(
-    table: Mapping[tuple[str, str, str], float], group: Sequence[str], method: str, column: tuple[str, str]
-) -> float:
-    """Rank among a group of methods with ties averaged; missing values are last."""
-    values = [table.get((other, *column), -np.inf) for other in group]
-    own = table.get((method, *column), -np.inf)
-    above = sum(value > own for value in values)
-    return above + (sum(value == own for value in values) + 1) / 2

@@ -18,7 +18,6 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
@@ -167,13 +166,13 @@ class Application:
         project.table = table
         return self._start(project, "look", {"data": str(table)}, _command("look", project.name))
 
-    async def open_saved(self, request: Request) -> object:
+    def open_saved(self, request: Request) -> object:
         """A new project with a saved model."""
         name = request.path_params["name"]
         path = self._saved / name
         if Path(name).name != name or not path.is_file():
             raise HTTPException(404, f"there is no saved model {name[:60]}.")
-        served = await run_in_threadpool(load, path)
+        served = load(path)
         project = self._new(name, Path(tempfile.mkdtemp(dir=self._work)))
         project.files["model"], project.saved = path, path
         labels = [str(json_value(label)) for label in served.classes_]
@@ -238,11 +237,11 @@ class Application:
         data = await self._upload(request, project.folder / f"new-{secrets.token_hex(4)}")
         return project, name, {"model": str(model), "data": str(data)}
 
-    async def cancel(self, request: Request) -> object:
+    def cancel(self, request: Request) -> object:
         """End the running step."""
         project = self._project(request)
         if project.job is not None:
-            await run_in_threadpool(project.job.cancel)
+            project.job.cancel()
         return project.to_dict()
 
     async def save(self, request: Request) -> object:
@@ -264,12 +263,10 @@ class Application:
 
     # Scored rows
 
-    async def rows(self, request: Request) -> object:
+    def rows(self, request: Request) -> object:
         """A page of scored rows, sorted and filtered."""
-        return await run_in_threadpool(self._rows, self._project(request), dict(request.query_params))
-
-    def _rows(self, project: Project, query: dict[str, str]) -> Options:
-        _, frame = self._frames(project)
+        _, frame = self._frames(self._project(request))
+        query = request.query_params
         shown = frame
         if query.get("decision"):
             shown = shown[shown["decision"].astype(str) == query["decision"]]
@@ -294,42 +291,29 @@ class Application:
             "pages": max(1, -(-len(shown) // _PAGE_ROWS)),
         }
 
-    async def reasons(self, request: Request) -> object:
+    def reasons(self, request: Request) -> object:
         """Why a row was decided as it was."""
         project, text = self._project(request), request.query_params.get("row", "")
-        frame, _ = await run_in_threadpool(self._frames, project)
+        frame, _ = self._frames(project)
         if not text.isdigit() or int(text) >= len(frame):
             raise InvalidInput(f"row must be a number from 0 to {len(frame) - 1}: got {text[:20]!r}.")
-
-        def explain() -> tuple[list[str], str]:
-            found = load(project.file("model")).reasons(frame.iloc[[int(text)]])
-            return found.sentences(5)[0], "".join(found.comparisons)
-
-        sentences, about = await run_in_threadpool(explain)
+        found = load(project.file("model")).reasons(frame.iloc[[int(text)]])
         command = project.commands.get("score", "") + " --reasons 5"
-        return {"reasons": sentences, "about": about, "command": command}
+        return {"reasons": found.sentences(5)[0], "about": "".join(found.comparisons), "command": command}
 
-    async def scored(self, request: Request) -> Response:
+    def scored(self, request: Request) -> Response:
         """All scored rows: CSV with a decimal point or comma, or Excel."""
         project, kind = self._project(request), request.query_params.get("kind", "csv")
-        source = project.file("scored")
-        if kind == "csv":
-            return FileResponse(source, filename="scored.csv", media_type="text/csv")
-        name = {"comma": "scored-comma.csv", "xlsx": "scored.xlsx"}.get(kind)
-        if name is None:
+        names = {"csv": "scored.csv", "comma": "scored-comma.csv", "xlsx": "scored.xlsx"}
+        if kind not in names:
             raise InvalidParameter(f"kind must be csv, comma or xlsx: got {kind[:20]!r}.")
-        place = source.with_name(name)
-
-        def write() -> None:
-            _, frame = self._frames(project)
-            if kind == "comma":
-                frame.to_csv(place, sep=";", decimal=",", index=False)
-                return
+        place = project.file("scored").with_name(names[kind])
+        if kind == "comma":
+            self._frames(project)[1].to_csv(place, sep=";", decimal=",", index=False)
+        elif kind == "xlsx":
             with TableWriter(place) as writer:
-                writer.write(frame)
-
-        await run_in_threadpool(write)
-        return FileResponse(place, filename=name.replace("-comma", ""))
+                writer.write(self._frames(project)[1])
+        return FileResponse(place, filename=names[kind].replace("-comma", ""))
 
     def model(self, request: Request) -> Response:
         """The model file."""

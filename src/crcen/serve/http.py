@@ -1,6 +1,7 @@
 """What the server and the application share: access control, routes with JSON errors, and counters of requests."""
 
 import hmac
+import inspect
 import json
 import logging
 import time
@@ -10,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -18,7 +20,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from crcen.exceptions import CrcenError
 
-Handler = Callable[[Request], object]  # returns a response or a value for JSON, or an awaitable of one
+# Returns a response, or a value for JSON; functions that are not asynchronous run in a thread.
+Handler = Callable[[Request], object]
 Endpoint = tuple[str, str, Handler]  # method, path, handler
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -107,12 +110,14 @@ def routed(
     """
 
     def answered(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        is_async = inspect.iscoroutinefunction(handler)
+
         async def route(request: Request) -> Response:
             start = time.perf_counter()
             try:
-                found = handler(request)
-                if isinstance(found, Awaitable):
-                    found = await found
+                running = handler(request) if is_async else run_in_threadpool(handler, request)
+                assert isinstance(running, Awaitable)
+                found = await running
                 response = found if isinstance(found, Response) else json_response(found)
             except HTTPException as error:
                 response = json_response({"error": error.detail}, error.status_code, error.headers)
