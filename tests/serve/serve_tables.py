@@ -1,5 +1,6 @@
 """Tables with mixed columns, and server processes, for tests of the server and the application."""
 
+import json
 import os
 import signal
 import subprocess
@@ -9,6 +10,10 @@ import time
 import httpx
 import numpy as np
 import pandas as pd
+import pytest
+from starlette.testclient import TestClient
+
+from crcen.serve.server import Service, Settings
 
 ROW = {"amount": 22.3, "country": "NO", "age": None, "member": False, "since": "2021-10-22"}
 
@@ -38,6 +43,19 @@ def class_table(n=700, seed=0):
     frame, logit, rng = draw(n, seed)
     score = logit + rng.logistic(size=n)
     return frame.assign(state=np.select([score > 0, score > -1.5], ["broken", "worn"], "fine"))
+
+
+both_models = pytest.mark.parametrize(
+    ("name", "table", "target"), [("fraud", binary_table, "fraud"), ("state", class_table, "state")]
+)
+
+
+def records(frame):
+    return json.loads(frame.to_json(orient="records"))
+
+
+def client_of(*models, **options):
+    return TestClient(Service(Settings(models, **options)).asgi, base_url="http://127.0.0.1")
 
 
 class Process:

@@ -48,7 +48,7 @@ def test_other_hosts_need_a_token(models, crcen_command):
     code, _, err = crcen_command("serve", models["fraud"], "--token", "short")
     assert (code, "at least 8 characters" in err) == (1, True)
     code, _, err = crcen_command("serve", models["fraud"], "--audit", "300%")
-    assert (code, "--audit must be a share" in err) == (1, True)
+    assert (code, "must be a share" in err) == (2, True)
     code, _, err = crcen_command("serve", models["fraud"].with_name("none.crcen"))
     assert (code, "none.crcen" in err) == (1, True)
 

@@ -12,25 +12,15 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
-from serve_tables import ROW, binary_table, class_table, until
-from starlette.testclient import TestClient
+from serve_tables import ROW, binary_table, both_models, class_table, client_of, records, until
 
 from crcen.serve.decision_log import DecisionLog
-from crcen.serve.server import Service, Settings
-
-
-def records(frame):
-    return json.loads(frame.to_json(orient="records"))
 
 
 def lines(path):
     text = path.read_text()
     assert not text or text.endswith("\n")
     return [json.loads(line) for line in text.splitlines()]
-
-
-def client_of(*models, **options):
-    return TestClient(Service(Settings(models, **options)).asgi, base_url="http://127.0.0.1")
 
 
 def test_log_holds_every_decision(models, tmp_path):
@@ -82,9 +72,7 @@ def test_many_threads_write_complete_lines(tmp_path):
     assert sorted(found) == sorted(one for own in ids for one in own)
 
 
-@pytest.mark.parametrize(
-    ("name", "table", "target"), [("fraud", binary_table, "fraud"), ("state", class_table, "state")]
-)
+@both_models
 def test_audits_have_the_stated_share(models, tmp_path, name, table, target):
     options = {"log": tmp_path / "log.jsonl", "audit": 0.1}
     client = client_of(models[name], **options)
@@ -130,9 +118,7 @@ def test_default_action_is_no_alarm(models, tmp_path, crcen_command):
     assert (code, "must go with --audit" in err) == (1, True)
 
 
-@pytest.mark.parametrize(
-    ("name", "table", "target"), [("fraud", binary_table, "fraud"), ("state", class_table, "state")]
-)
+@both_models
 def test_labels_feed_the_monitor(models, tmp_path, name, table, target):
     client = client_of(models[name], log=tmp_path / "log.jsonl", log_inputs=True)
     frame = table(400, seed=3)
@@ -191,9 +177,7 @@ def test_reversed_labels_raise_an_alarm(models, tmp_path):
     assert 'crcen_monitor_alarm{model="fraud"} 1' in client.get("/metrics").text
 
 
-@pytest.mark.parametrize(
-    ("name", "table", "target"), [("fraud", binary_table, "fraud"), ("state", class_table, "state")]
-)
+@both_models
 def test_labels_without_inputs_are_compared_with_probabilities(models, tmp_path, name, table, target):
     frame = table(600, seed=4)
     rows, truth = records(frame.drop(columns=target)), frame[target].tolist()
