@@ -8,6 +8,9 @@ import typer
 from crcen.cli.options import Result, add_command, argument, library, option
 
 _PANEL = "Evidence"
+_CRITERIA = (
+    "recall >= 0.8, precision[CLASS] >= 0.5, cost per 1000 <= 400, key equation, drift, groups; may be repeated."
+)
 _column = partial(option, panel="Probabilities of other tools")
 
 add_command(
@@ -15,20 +18,12 @@ add_command(
     "Declare acceptance criteria of a model before the labels of the test rows are used.",
     "declare",
     {
-        "require": option(
-            list[str],
-            "Criterion: recall >= 0.8, precision[CLASS] >= 0.5, cost per 1000 <= 400, key equation, drift, groups; may "
-            "be repeated.",
-            default=...,
-            metavar="CRITERION",
-        ),
+        "require": option(list[str], _CRITERIA, default=..., metavar="CRITERION"),
         "out": option(Path, "The TOML file to write.", default=Path("declaration.toml")),
         "rows": option(str, "Table of the rows to be tested, without labels; default: any rows are accepted."),
         "groups": option(list[str], "Column whose values are groups; criteria must hold in each. May be repeated."),
         "confidence": option(float, "One minus the probability of any wrong verdict.", default=0.95),
-        "description": option(
-            Path, "TOML or JSON file with purpose, population, sampling, oversight, limitations and responsible."
-        ),
+        "description": option(Path, "TOML or JSON file with purpose, population, limitations and responsible."),
     },
     "model target read",
     panel=_PANEL,
@@ -101,23 +96,16 @@ add_command(
     "Is a new model cheaper than the old one at the price? The answer is valid after any number of rows.",
     _compare,
     {
-        "files": argument(
-            list[str],
-            "The old model, the new model and the table; only the table if it holds the probabilities.",
-            "[OLD NEW] DATA",
-        ),
+        "files": argument(list[str], "Old model, new model, table; or a table of probabilities.", "[OLD NEW] DATA"),
         "probability_old": _column(list[str], "Column of the old model, or CLASS=COLUMN for each class."),
         "probability_new": _column(list[str], "Column of the new model, or CLASS=COLUMN for each class."),
         "positive": _column(str, "The positive class; default 1 of 0 and 1."),
         "groups": option(list[str], "Column whose values are groups; may be repeated."),
-        "audit_probability": option(
-            str, "Column with the probability that a row was checked, where labels are missing.", "--audited"
-        ),
         "confidence": option(float, "One minus the probability of ever naming the wrong model.", default=0.95),
         "state": option(Path, "JSON file that carries the comparison from call to call until it is decided."),
         "out": option(Path, "Table of the rows that change decision."),
     },
-    "target price weighting read",
+    "target price weighting audit_probability read",
     panel=_PANEL,
     examples=(
         "compare old.crcen new.crcen rows.csv --state compare.json",

@@ -14,17 +14,11 @@ add_command(
     "Write a probability and a decision for every row, in constant memory; a price here needs no new training.",
     "predict_table",
     {
-        "out": option(
-            str, "Where to write the answers: .csv, .tsv, .parquet, .xlsx, or sqlite:///scores.db#scores.", default=...
-        ),
-        "held_out": _goal(
-            str, "Labelled rows the model did not see: choose the price of --recall, --precision or --capacity there."
-        ),
+        "out": option(str, "File to write: .csv, .tsv, .parquet, .xlsx, or sqlite:///scores.db#scores.", default=...),
+        "held_out": _goal(str, "Labelled rows the model did not see, to choose the price of the goal on."),
         "time": _goal(str, "Column of dates, for --capacity 20/day."),
         "audit": option(str, "Draw rows without an alarm for a check: their number, or a share.", metavar="N|P%"),
-        "default_action": option(
-            str, "Decision that is no alarm, for --audit of several classes; default the commonest class."
-        ),
+        "default_action": option(str, "Decision that is no alarm, for --audit; default the commonest class."),
         "id": option(list[str], "Column to carry over; may be repeated."),
         "all_columns": option(bool, "Carry over every column."),
         "sort": option(bool, "Highest risk first; needs memory for all rows."),
@@ -48,14 +42,10 @@ add_command(
     "evaluate_table",
     {
         "stratified": option(bool, "The class counts of these rows were fixed when they were drawn."),
-        "fail_on": _gate(
-            str, "Checks of the report that must not warn, such as CRC003,CRC007, or any: else exit with 3."
-        ),
+        "fail_on": _gate(str, "Checks that must not warn, such as CRC003,CRC007, or any: else exit with 3."),
         "min_recall": _gate(float, "Recall to reach, else exit with 3."),
         "min_precision": _gate(float, "Precision to reach, else exit with 3."),
-        "n_resamples": option(
-            int, "Bootstrap resamples; 0 omits intervals without a closed form.", "--resamples", default=500, min=0
-        ),
+        "n_resamples": option(int, "Resamples; 0 omits some intervals.", "--resamples", default=500, min=0),
     },
     "model data target price goal guarantee weighting review cost_column alarm_cost prevalence weight clusters "
     "audit_probability groups read",
@@ -119,20 +109,11 @@ add_command(
         "state": option(Path, "JSON file that carries the watch from call to call; made if it does not exist."),
         "when": option(str, "What to call these rows; default the name of the file."),
         "page": option(Path, "HTML page to write, with the running evidence."),
-        "delay": option(
-            int,
-            "Of a new watch: use labels only after this number of cohorts, where positives are known later than "
-            "negatives, or the other way round. Needs --cohort.",
-            min=0,
-        ),
+        "delay": option(int, "Of a new watch: use labels only after this number of --cohort values.", min=0),
         "cohort": option(str, "Column with the day (a date) or the number of the week in which rows were scored."),
         "now": option(str, "The present cohort, a date or a number; default the latest in the table."),
-        "false_alarm_rate": option(
-            float, "Probability of any false alarm over all calls of a new watch; half for the columns.", default=0.05
-        ),
-        "declaration": option(
-            Path, "File of `crcen declare`: also raise an alarm when a declared criterion no longer holds."
-        ),
+        "false_alarm_rate": option(float, "Probability of any false alarm of a new watch, ever.", default=0.05),
+        "declaration": option(Path, "File of `crcen declare`, whose criteria are watched too."),
         "old_error_rate": renamed("--error-rate", "--false-alarm-rate"),
     },
     "model data target weight clusters audit_probability price weighting read",

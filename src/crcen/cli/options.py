@@ -124,14 +124,9 @@ def _by_class(texts: list[str], allowed: str) -> dict[str, float]:
 
 _CAPACITY = "So many alarms: 200 of these rows, 20/day, 100/week, or 5/1000 rows."
 _WEIGHTS = "balanced, none, or what a mistake on each class is worth: fine=1,worn=5,broken=40; may be repeated."
-_COSTS = (
-    "Table of costs, .csv or .xlsx: a row for each true class, a column for each decision; other columns, such as "
-    "review, are actions."
-)
-_DATA = (
-    "Text, Parquet or Excel file, or several; a folder, pattern or URL; or a database, such as "
-    "postgresql://host/name or sqlite:///file.db."
-)
+_COSTS = "Table of costs: a row for each true class, a column for each decision; other columns are actions."
+_DATA = "Text, Parquet or Excel files; a folder, pattern or URL; or a database, such as sqlite:///file.db."
+_RULES = "uniform: equal probabilities; neyman: larger where a label says more."
 _SHARES = "Share of positives here if it differs from training, auto to estimate it, or CLASS=SHARE,..."
 _MISSING = "-200,999 or COLUMN=-1"
 _price, _goal, _reading, _by_classes = (
@@ -177,24 +172,14 @@ _SETS: dict[str, dict[str, Named]] = {
     },
 }
 # Prices and goals of one number.
-_KINDS = {
-    "budget": "Budget",
-    "cost_ratio": "CostRatio",
-    "alpha": "Alpha",
-    "lam": "Lam",
-    "recall": "RecallAtLeast",
-    "precision": "PrecisionAtLeast",
-}
+_KINDS = {"budget": "Budget", "cost_ratio": "CostRatio", "alpha": "Alpha", "lam": "Lam"}
+_KINDS |= {"recall": "RecallAtLeast", "precision": "PrecisionAtLeast"}
 # Single parameters that commands share.
 _SINGLE: dict[str, Named] = {
     "model": argument(Path, "File that `crcen fit` wrote."),
     "data": argument(list[str], _DATA, "DATA"),
     "random_state": option(int, "Seed of everything that is random.", "--seed", default=0, min=0, max=2**32 - 1),
-    "audit_rule": option(
-        choice("neyman", "uniform"),
-        "uniform: equal probabilities; neyman: larger where a label says more.",
-        default="neyman",
-    ),
+    "audit_rule": option(choice("neyman", "uniform"), _RULES, default="neyman"),
     "target": option(str, "Column with the label; default that of training."),
     "review": _price(str, "Two prices, such as 2,30: rows between them go to review.", metavar="LOW,HIGH"),
     "cost_column": _price(str, "Column with what a miss of that row costs."),
@@ -202,9 +187,7 @@ _SINGLE: dict[str, Named] = {
     "prevalence": option(str, _SHARES, metavar="SHARE|auto", parser=_prevalence),
     "weight": option(str, "Column that says how much each row counts, as survey weights do."),
     "clusters": option(str, "Column of rows that belong together, such as a patient: tests allow for it."),
-    "audit_probability": option(
-        str, "Column with the probability of a row to get a label; others are unlabelled.", "--audited"
-    ),
+    "audit_probability": option(str, "Column with the probability of a row to get a label.", "--audited"),
     "groups": option(list[str], "Column whose values are groups to compare; may be repeated."),
 }
 

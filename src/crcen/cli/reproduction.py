@@ -76,9 +76,7 @@ _add(
         "engine": option(choice("local", "ray"), "Train searches here, or on a Ray cluster.", default="local"),
         "methods": option(str, "Methods of table3, separated by commas, or all; see `crcen methods`."),
         "reading": option(
-            choice("today", "2019", "scikit-learn"),
-            "Of table3: today's networks and libraries, those of 2019, or scikit-learn's defaults.",
-            default="today",
+            choice("today", "2019", "scikit-learn"), "Networks and libraries of table3.", default="today"
         ),
     },
     examples=("reproduce table1", "reproduce all --quick --out runs/quick"),

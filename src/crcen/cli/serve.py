@@ -73,9 +73,7 @@ add_command(
         "log_inputs": _log(bool, "Log inputs instead of their hash, to compare columns with training."),
         "log_size": _log(int, "Megabytes after which a new file is begun.", default=100, min=1),
         "audit": _log(str, "Share of rows without an alarm to draw for checks, such as 1%.", parser=share),
-        "default_action": _log(
-            str, "Decision that is no alarm, for --audit of several classes; default the commonest class."
-        ),
+        "default_action": _log(str, "Decision that is no alarm, for --audit; default the commonest class."),
         "seed": _log(int, "Seed of the draws.", default=0, min=0),
         "max_rows": _limit(int, "Rows of a request.", default=100_000, min=1),
         "max_megabytes": _limit(int, "Size of a request.", default=32, min=1),

@@ -86,19 +86,13 @@ add_command(
         "clusters": option(str, "Validate with equal values of this column together."),
         "old_groups": _OLD_GROUPS,
         "time": option(str, "Validate on rows that are later by this column."),
-        "learner": option(
-            choice("committee", "networks", "trees", "forest"), "What is searched; default a committee of all of them."
-        ),
+        "learner": option(choice("committee", "networks", "trees", "forest"), "What is searched; default committee."),
         "time_limit": option(float, "Seconds; steps that cannot finish are not started."),
-        "effort": option(
-            choice("quick", "standard", "best"), "quick: one network, no search; best: more settings, seeds and folds."
-        ),
+        "effort": option(choice("quick", "standard", "best"), "quick: one network; best: more settings and folds."),
         "quick": option(bool, "The same as --effort quick."),
         "no_fingerprint": option(bool, "Store no hashes of training rows in the model."),
         "details": option(bool, "Print columns, learner, price and every metric too."),
-        "engine": _large(
-            choice("table", "stream", "ray"), "stream: files larger than memory; ray: on a cluster.", default="table"
-        ),
+        "engine": _large(choice("table", "stream", "ray"), "stream: files; ray: on a cluster.", default="table"),
         "workers": _large(int, "Workers of --engine ray; default 2."),
         "epochs": _large(int, "Passes over the rows, with --engine stream or ray; default 5."),
         "hold_out": _large(str, "Share of rows held out of training, such as 5%; default 5%.", parser=share),

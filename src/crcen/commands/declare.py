@@ -137,7 +137,7 @@ def score_rows(
     digest = RowDigest([*columns, *(name for name in names if name not in columns)], target if labelled else None)
     kept = [*names, *([target] if not labelled and target in source.columns else [])]
     found = score_table(model, source, target if labelled else None, kept, recognises=True, digest=digest)
-    known = found.is_labelled if labelled else found.columns[target].notna() if target in kept else np.zeros(0)
+    known = found.is_labelled if labelled else found.frame[target].notna() if target in kept else np.zeros(0)
     n_labels = int(known.sum())
     if labelled and n_labels < len(found.y):
         raise InvalidInput(
@@ -155,7 +155,7 @@ def score_rows(
         price=price,
         trained=model.weighting_,
         y=found.y,
-        groups={name: group_values([found.columns[name]]) for name in names},
+        groups={name: group_values([found.frame[name]]) for name in names},
         error=getattr(model, "training_error_", None),
         noise=fitted_model_noise(np.ones(len(found.p)), price, getattr(model, "profile_", None)),
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from crcen import Budget, CRCENClassifierCV, load_dataset
 from crcen._support.files import check_writable
+from crcen._support.values import attributes
 from crcen.commands.evaluate import TableEvaluation, evaluate_table
 from crcen.commands.fit import TableFit, fit_table
 from crcen.commands.report import TableReport, report_table
@@ -26,9 +26,9 @@ class Demo(ShownInOneLine):
     evaluation: TableEvaluation
     report: TableReport
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
-        return {"fit": self.fit.to_dict(), "evaluation": self.evaluation.to_dict(), "report": self.report.to_dict()}
+        return attributes(self, "fit evaluation report")
 
     def __str__(self) -> str:
         fit = f"crcen fit train.csv --target seven_rings --budget {_BUDGET} --out model.crcen"

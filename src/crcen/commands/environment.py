@@ -5,29 +5,21 @@ from __future__ import annotations
 import os
 import platform
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from crcen import __version__
 from crcen._support.extras import installed_version
 from crcen.theory.rows import ShownInOneLine
 
-# Package, and the extra that installs it; none for required packages.
-_PACKAGES = {
-    "numpy": "",
-    "scipy": "",
-    "scikit-learn": "",
-    "pandas": "",
-    "pyarrow": "",
-    "skrub": "",
-    "jinja2": "",
-    "torch": "train",
-    "lightgbm": "train",
-    "matplotlib": "plots",
-    "onnx": "onnx",
-    "onnxruntime": "onnx",
-    "imbalanced-learn": "baselines",
+# The extra that installs a package; none for required packages.
+_EXTRAS = {
+    "": "numpy scipy scikit-learn pandas pyarrow skrub jinja2",
+    "train": "torch lightgbm",
+    "plots": "matplotlib",
+    "onnx": "onnx onnxruntime",
+    "baselines": "imbalanced-learn",
     "ray": "ray",
 }
+_PACKAGES = {package: extra for extra, packages in _EXTRAS.items() for package in packages.split()}
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,7 +33,7 @@ class EnvironmentInfo(ShownInOneLine):
     device: str
     packages: dict[str, str | None]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
         return asdict(self)
 
@@ -52,8 +44,7 @@ class EnvironmentInfo(ShownInOneLine):
         ]
         for name, version in self.packages.items():
             source = f"'crcen[{_PACKAGES[name]}]'" if _PACKAGES[name] else name
-            missing = f"not installed (pip install {source})"
-            lines.append(f"  {name:<18} {version or missing}")
+            lines.append(f"  {name:<18} {version or f'not installed (pip install {source})'}")
         return "\n".join(lines)
 
 

@@ -256,7 +256,7 @@ def evaluate_table(
     y, together, e = scored.y[known], scored.clusters, scored.audit_probabilities
     check_classes(y, model, source.name, target)
     notes = [*scored.notes, *_missing_labels(scored.y, rule.labels, target, e is not None)]
-    shares = ClassShares.of(prevalence, model, scored.p, scored.columns.get(clusters or ""))
+    shares = ClassShares.of(prevalence, model, scored.p, scored.frame.get(clusters or ""))
     trained = model.weighting_ if shares is None else shares.price(model.weighting_)
     p_all = scored.p if shares is None else shares.moved(scored.p)
     p, weights = p_all[known], scored.weights

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedGroupKFold
@@ -40,14 +39,15 @@ from crcen.theory.intervals import Interval
 from crcen.theory.limits import is_nearly_separated
 from crcen.theory.metrics import ConfusionCounts, Quality, measure_quality
 from crcen.theory.residual_test import TrainingError
-from crcen.theory.rows import Array, Bools, Index, ShownInOneLine, effective_rows
+from crcen.theory.rows import Array, Bools, Index, LabelArray, ShownInOneLine, effective_rows
 from crcen.theory.selective import clipped_weights, label_selection
 
 Learner = CRCENClassifierCV | CommitteeClassifier
+Options: TypeAlias = dict[str, Any]  # parameters of an estimator
 
 LEARNERS, EFFORTS = ("committee", "networks", "trees", "forest"), ("quick", "standard", "best")
 # One setting instead of a search.
-QUICK: dict[str, Any] = {"hidden": (16,), "l2": 1e-2, "encoding": "standard", "n_members": 1, "max_epochs": 10}
+QUICK: Options = {"hidden": (16,), "l2": 1e-2, "encoding": "standard", "n_members": 1, "max_epochs": 10}
 _MANY = 10_000  # rows above which a search of networks has fewer settings
 _FIT_SHARE = 0.7  # of a time limit, for members of a committee
 _FEW = 10  # rows of a class: too few for reliable figures, and for refits on halves of the rows
@@ -163,13 +163,13 @@ class FittedTable(ShownInOneLine):
     notes: tuple[str, ...] = ()
     path: Path | None = None
 
-    def _model_values(self, n_rows: float) -> dict[str, Any]:
+    def _model_values(self, n_rows: float, **own_price: object) -> dict[str, object]:
         model, labels = self.model, self.model.classes_.tolist()
         return {
             **attributes(self, "data target"),
             "classes": json_value(labels),
             "rows": {"all": n_rows, "by_class": model.weighting_.counts.tolist()},
-            "price": prices.price_values(model.weighting_, labels) or {},
+            "price": (prices.price_values(model.weighting_, labels) or {}) | own_price,
             "columns": [column.describe() for column in model.columns_],
             "dropped": [attributes(one, "name reason") for one in model.dropped_],
             "n_encoded": len(model.encoded_names_),
@@ -224,22 +224,19 @@ class TableFit(FittedTable):
     onnx: Path | None = None
     report: Path | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON; the same keys for any number of classes."""
-        model, positive, error, values = self.model, self.positive, self.training_error, self._model_values(self.n_rows)
+        model, positive, error, own_price = self.model, self.positive, self.training_error, {}
         out_of_fold, equation = self.quality.to_dict(), model.estimator_.oof_key_equation_
         if positive is not None:
-            values["price"] |= {
-                "average_price": json_value(positive.average_price),
-                "expense": prices.step_values(positive.expense),
-                "alarm_shares": positive.alarms._asdict(),
-            }
+            own_price["average_price"] = json_value(positive.average_price)
+            own_price |= {"expense": prices.step_values(positive.expense), "alarm_shares": positive.alarms._asdict()}
             own = {name: json_value(one.value) for name, one in positive.metrics.items() if name != "cost_per_1000"}
             out_of_fold |= {"counts": count_values(positive.counts), **own}
         residual = equation.residual if np.ndim(equation.lhs) == 0 else equation.residuals
         sides = {"left": equation.lhs, "right": equation.rhs, "shift": model.estimator_.oof_shift_}
         return {
-            **values,
+            **self._model_values(self.n_rows, **own_price),
             "columns_read": [*map(str, model.feature_names_in_), self.target],
             "columns_used": [column.name for column in model.columns_],
             "goal": None if self.goal is None else str(self.goal),
@@ -256,8 +253,7 @@ class TableFit(FittedTable):
     def __str__(self) -> str:
         cost, quality = self.quality.cost.scaled(1000.0), self.quality
         by_audits = self.selection is not None and self.selection.effective_rows is not None
-        is_weighted = by_audits or getattr(self.model, "weight_name_", None) is not None
-        by_weight = " by weight" if is_weighted else ""
+        by_weight = " by weight" if by_audits or hasattr(self.model, "weight_name_") else ""
         where = f"{self.data}, {plural(self.n_validated, 'row')} held out of training{by_weight}"
         if self.positive is not None:
             lines = [f"{where}: {count_sentence(self.positive.counts)} ({self.target} = {self.model.pos_label_})"]
@@ -272,10 +268,8 @@ class TableFit(FittedTable):
         places = {"saved to": self.path, "ONNX graph": self.onnx, "report on held-out rows": self.report}
         written = "".join(f", {name} {place}" for name, place in places.items() if place is not None)
         lines += [*(f"Note: {note}." for note in self.notes), f"{self.seconds:.1f} s{written}"]
-        if self.path is not None:
-            lines.append(
-                f"Next: crcen evaluate {quote(str(self.path))} NEW_ROWS, with labelled rows that are new to the model"
-            )
+        rows = "NEW_ROWS, with labelled rows that are new to the model"
+        lines += [] if self.path is None else [f"Next: crcen evaluate {quote(str(self.path))} {rows}"]
         return "\n".join(lines)
 
     def details(self) -> str:
@@ -290,11 +284,9 @@ class TableFit(FittedTable):
             "",
             f"On {plural(self.n_validated, 'row')} held out of training",
         ]
-        if positive is None:
-            lines += [f"  {line}" if line else "" for line in self.quality.lines()]
-        else:
-            lines += self._positive_lines(positive)
-        lines += [] if error is None else [f"  model error              {error}"]
+        measured = self.quality.lines() if positive is None else self._positive_lines(positive)
+        measured += [] if error is None else [f"{'model error':<24} {error}"]
+        lines += [f"  {line}" if line else "" for line in measured]
         if positive is not None:
             lines += ["Cost per extra catch: observed and expected", *prices.step_lines(positive.expense)]
         return "\n".join(lines)
@@ -305,14 +297,14 @@ class TableFit(FittedTable):
         equation, found = estimator.oof_key_equation_, metrics[average]
         expected = "" if math.isnan(positive.average_price) else f" ({positive.average_price:.4g} expected)"
         caught = "nothing was caught" if math.isnan(found.value) else f"{measured_text(found)} on average{expected}"
-        named = [name for name in metrics if name not in (average, per_1000)]
-        return [
-            *(f"  {METRICS[name].title:<24} {measured_text(metrics[name])}" for name in named),
-            f"  {METRICS[per_1000].title:<24} {positive.alarms}",
-            f"  {METRICS[average].title:<24} {caught}; {self.model.weighting_.cost_ratio:.6g} for the last catch",
-            f"  key equation             left side {equation.lhs:.4g}, right side {equation.rhs:.4g} "
-            f"({_shift_line(estimator)})",
-        ]
+        texts = {METRICS[name].title: measured_text(one) for name, one in metrics.items()}
+        for name in (per_1000, average):
+            del texts[METRICS[name].title]  # to the end
+        texts[METRICS[per_1000].title] = str(positive.alarms)
+        texts[METRICS[average].title] = f"{caught}; {self.model.weighting_.cost_ratio:.6g} for the last catch"
+        sides = f"left side {equation.lhs:.4g}, right side {equation.rhs:.4g}"
+        texts["key equation"] = f"{sides} ({_shift_line(estimator)})"
+        return [f"{title:<24} {text}" for title, text in texts.items()]
 
     def _class_lines(self) -> list[str]:
         """Found rows and false alarms of each class, and rows given to other actions."""
@@ -391,14 +383,12 @@ def fit_table(
     weight : str, optional
         Column of sample weights, such as survey weights; out-of-fold figures are then sums of weights, 1 on average.
     audit_probability : str, optional
-        Column with the probability that a row was chosen for a label, as `crcen.predict_table` writes it. Rows count
-        1 / probability; large weights are cut if the effective sample size would fall below half.
+        Column with the probability that a row was chosen for a label; rows count 1 / probability, with large weights
+        cut if the effective sample size would fall below half.
     selected_by : fitted classifier, str or Path, optional
         The earlier model whose alarms were checked, if no probabilities were recorded.
-    clusters : str, optional
-        Column whose equal values (a customer, a patient) are never on both sides of a validation split.
-    time : str, optional
-        Column of dates or numbers by which validation rows come later than training rows.
+    clusters, time : str, optional
+        Column whose equal values stay on one side of a validation split, or by which validation rows come later.
     n_splits : int, default=4
         Validation folds; fewer if a class has fewer rows.
     learner : {"committee", "networks", "trees", "forest"}, optional
@@ -410,16 +400,13 @@ def fit_table(
     estimator : CRCENClassifierCV or CommitteeClassifier, optional
         A search of one's own; its weighting, positive class, folds and seed are set here.
     n_refits : int, optional
-        Refits on halves of the rows that measure the model's error (`crcen.training_error`) for later evaluations. By
-        default 6, and 0 with ``effort="quick"``.
+        Refits on halves of the rows that measure `crcen.training_error`; default 6, and 0 with ``effort="quick"``.
     fingerprint : bool, default=True
         Keep truncated hashes of the training rows, so that `report` and `evaluate` recognise a file of them.
-    random_state : int, default=0
-        Seed.
+    random_state, verbose : int, default=0
+        Seed; 1 shows a progress bar on a terminal.
     read : ReadOptions, optional
         How the table is read; by default detected.
-    verbose : int, default=0
-        1 shows a progress bar on a terminal.
     out, onnx, report : str or Path, optional
         Where to save the model, its ONNX graph, and the report of `write_report` on out-of-fold rows.
 
@@ -430,8 +417,7 @@ def fit_table(
 
     Examples
     --------
-    >>> fit = fit_table("train.csv", target="fraud", weighting=Budget(20), out="model.crcen")  # doctest: +SKIP
-    >>> print(fit)  # doctest: +SKIP
+    >>> print(fit_table("train.csv", target="fraud", weighting=Budget(20), out="model.crcen"))  # doctest: +SKIP
     """
     start = clock.perf_counter()
     both = "clusters= and time= are two ways to validate: give one of them."
@@ -470,8 +456,8 @@ def fit_table(
     search.set_params(
         weighting=weighting, pos_label=rows.positive, cv=folds, random_state=random_state, verbose=verbose
     )
-    how_read: dict[str, Any] = {"keep": keep, "categorical": categorical, "fingerprint": fingerprint}
-    model = TableClassifier(estimator=search, drop=reasons, random_state=random_state, **how_read)
+    columns: Options = {"drop": reasons, "keep": keep, "categorical": categorical}
+    model = TableClassifier(estimator=search, fingerprint=fingerprint, random_state=random_state, **columns)
     model.learn_columns(rows.frame)
     if onnx is not None:
         check_exportable(model, onnx, data)
@@ -585,7 +571,7 @@ def _learner_lines(fitted: Learner, validation: str) -> list[str]:
     return [*lines[:-1], f"{lines[-1]}, chosen by {validation}"]
 
 
-def _learner_values(fitted: Learner) -> dict[str, Any]:
+def _learner_values(fitted: Learner) -> dict[str, object]:
     """The same as plain values; a committee has a ``leaderboard``, networks have ``network``, their best setting."""
     if isinstance(fitted, CommitteeClassifier):
         lines = [json_value(one) for one in fitted.leaderboard_]
@@ -644,7 +630,7 @@ def _folds_over_time(rows: Rows, time: str, most: int) -> int:
     return 1
 
 
-def times_or_clusters(rows: Rows, clusters: str | None, time: str | None) -> NDArray[Any] | None:
+def times_or_clusters(rows: Rows, clusters: str | None, time: str | None) -> Array | Index | None:
     """What keeps rows together or in order for the splitter, or None."""
     if clusters is not None:
         return inputs.cluster_numbers(rows.frame[clusters])
@@ -661,7 +647,7 @@ def _goal_in_rows(weighting: Weighting, rows: Rows, time: str | None) -> Weighti
 
 
 def _measure_training_error(
-    model: TableClassifier, X: Array, y: NDArray[Any], weights: Array | None, n_refits: int, seed: int, until: float
+    model: TableClassifier, X: Array, y: LabelArray, weights: Array | None, n_refits: int, seed: int, until: float
 ) -> None:
     """Keep the error of a model's mean log-odds, from refits, as ``training_error_``, unless rows or time are few."""
     is_number = isinstance(n_refits, int) and not isinstance(n_refits, bool) and (n_refits == 0 or n_refits >= 3)
@@ -684,7 +670,7 @@ def _measure_training_error(
 
 
 def _held_out(
-    model: TableClassifier, y: NDArray[Any], weights: Array | None, encoded: Array
+    model: TableClassifier, y: LabelArray, weights: Array | None, encoded: Array
 ) -> tuple[Array, Bools, PositiveClass | None]:
     """Out-of-fold probabilities (held out, K), which rows were held out, and their figures for the positive class."""
     estimator, price = model.estimator_, model.weighting_
@@ -728,19 +714,14 @@ def _class_notes(model: TableClassifier, quality: Quality) -> list[str]:
     dear, cheap = int(np.argmax(weights)), int(np.argmin(weights))
     is_stated = model.costs_ is not None or getattr(model.estimator_, "weighting", None) != "balanced"
     if not is_stated and weights[dear] >= _MOST_UNEVEN * weights[cheap]:
-        ratio = f"{weights[dear] / weights[cheap]:,.0f} of {model.classes_[cheap]}"
-        notes.append(
-            f"by balanced weights one row of {model.classes_[dear]} counts as much as {ratio}; if mistakes do not cost "
-            f"that, state costs or class weights"
-        )
+        ratio = f"{model.classes_[dear]} counts as much as {weights[dear] / weights[cheap]:,.0f} of "
+        ratio += f"{model.classes_[cheap]}; if mistakes do not cost that, state costs or class weights"
+        notes.append(f"by balanced weights one row of {ratio}")
     known = [one.value for one in quality.areas if np.isfinite(one.value)]
     if known and is_nearly_separated(min(known)):
         notes += too_good(min(known))
-    if quality.saved.value < 0.0:
-        notes.append(
-            f"{quality.habit} for every row costs less than these decisions: the columns have too little information"
-        )
-    return notes
+    useless = f"{quality.habit} for every row costs less than these decisions: the columns have too little information"
+    return [*notes, *([useless] if quality.saved.value < 0.0 else [])]
 
 
 def _why_positive(rows: Rows, model: TableClassifier, weight: str | None) -> list[str]:

@@ -22,24 +22,17 @@ from sklearn.base import clone
 
 from crcen._support.files import check_writable
 from crcen._support.progress import progress_bar
-from crcen._support.text import listed
-from crcen._support.values import json_value
+from crcen._support.text import listed, plural
+from crcen._support.values import attributes
+from crcen.commands import inputs
 from crcen.commands.evaluate import TableEvaluation, evaluate_table
-from crcen.commands.fit import FittedTable
-from crcen.commands.inputs import (
-    Data,
-    Label,
-    check_column,
-    class_labels,
-    missing_note,
-    remember,
-    require,
-    role_columns,
-)
+from crcen.commands.fit import FittedTable, Options
+from crcen.commands.inputs import Data, Label, require
 from crcen.commands.prices import Costs, Weighting, stated_weighting
 from crcen.exceptions import InvalidInput
 from crcen.files.model_file import save
 from crcen.models.classifier import CRCENClassifier
+from crcen.models.committee.stacking import MemberScore
 from crcen.scale.checkpoint import lock_storage
 from crcen.scale.committee import stack_members
 from crcen.scale.encoded_rows import EncodedRows, FingerprintOfAll, write_encoded
@@ -68,6 +61,7 @@ from crcen.tables.parquet import dataset_of, index_columns, kind_of
 from crcen.tables.profile import held_out_sums, profile_of, training_scores, typical_table
 from crcen.tables.reading import Table, open_table
 from crcen.theory.goals import ThresholdGoal
+from crcen.theory.rows import Estimator
 from crcen.training.planner import free_memory
 from crcen.training.threads import usable_cores
 
@@ -87,20 +81,20 @@ class FilesFit(FittedTable):
     n_held_out: int  # rows that were not trained on
     evidence: TableEvaluation | None = None  # on held-out rows that were used for nothing else
 
-    def to_dict(self) -> dict[str, Any]:
+    @property
+    def _members(self) -> Sequence[MemberScore]:
+        return getattr(self.model.estimator_, "leaderboard_", ())
+
+    def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
         model, network = self.model, self.network
-        evidence = None if self.evidence is None else self.evidence.to_dict()
         return {
             **self._model_values(float(model.weighting_.counts.sum())),
-            "members": [
-                {"name": one.name, "weight": json_value(one.weight), "log_loss": one.log_loss, "settings": one.settings}
-                for one in getattr(model.estimator_, "leaderboard_", [])
-            ],
+            "members": [attributes(one, "name weight log_loss settings") for one in self._members],
             "network": {"hidden": list(network.recipe_.hidden), "l2": network.l2, "epochs": network.n_iter_},
-            "key_equation": {"residual": model.key_equation_.residual, "rows": model.key_equation_.rows},
+            "key_equation": attributes(model.key_equation_, "residual rows"),
             "loss_curve": network.loss_curve_.tolist(),
-            "held_out": {"rows": self.n_held_out, "evidence": evidence},
+            "held_out": attributes(self, "rows=n_held_out evidence"),
             "engine": self.engine,
         }
 
@@ -117,7 +111,7 @@ class FilesFit(FittedTable):
             f"{network.loss_curve_[-1]:.5f}",
             *(
                 f"  {one.name:<10} weight {one.weight:.2f}, log loss {one.log_loss:.4g}: {'; '.join(one.settings)}"
-                for one in getattr(model.estimator_, "leaderboard_", [])[:-1]
+                for one in self._members[:-1]
             ),
             f"{equation} on {model.key_equation_.rows}: residual {model.key_equation_.residual:.1e}, by construction.",
             *(f"Note: {note}." for note in self.notes),
@@ -194,14 +188,10 @@ def fit_files(
         check_writable(out, data)
     start = time.perf_counter()
     table = open_table(data, read)
-    check_column(target, table.columns, "the target", table.name)
-    role_columns(table, target, {"clusters": clusters})
+    inputs.check_column(target, table.columns, "the target", table.name)
+    inputs.role_columns(table, target, {"clusters": clusters})
     seed = int(random_state or 0)
-    named: dict[str, tuple[str, ...]] = {
-        "drop": tuple(drop),
-        "keep": tuple(keep),
-        "categorical": tuple(categorical),
-    }
+    named: Options = {"drop": tuple(drop), "keep": tuple(keep), "categorical": tuple(categorical)}
     index = index_columns(table.schema) if table.kind == "parquet" else []
     dropped = _left_out(table, named, index)
     if clusters is not None:
@@ -212,14 +202,20 @@ def fit_files(
     survey = TableSurvey(names, target, frozenset(categorical), seed, SAMPLE_ROWS)
     with progress_bar("reading the table", visible=bool(verbose)) as show:
         survey_table(table, survey, show)
-    labels, positive, found = class_labels(survey.labels, target, positive, table.name)
+    labels, positive, found = inputs.class_labels(survey.labels, target, positive, table.name)
     price = stated_weighting(weighting, costs, sorted(set(labels.values())), target)
     declared = _columns_of_type(table, pa.types.is_dictionary)
     learned = learn_columns(survey, keep=keep, categorical=categorical, declared=declared, seed=seed)
     notes = [*table.notes, *found]
     notes += [f"{name} was the index of a pandas data frame and is left out" for name in index if name in dropped]
-    notes += [missing_note(survey.n_unlabelled, target)] if survey.n_unlabelled else []
-    settings = {"epochs": epochs, "pos_label": positive, "random_state": random_state, "verbose": verbose, **parameters}
+    notes += [inputs.missing_note(survey.n_unlabelled, target)] if survey.n_unlabelled else []
+    settings: Options = {
+        "epochs": epochs,
+        "pos_label": positive,
+        "random_state": random_state,
+        "verbose": verbose,
+        **parameters,
+    }
     sample = survey.sample.frame
     encoded_sample = _encoded(learned.used, sample)
     hashes = FingerprintOfAll(learned.used, sample, encoded_sample)
@@ -238,16 +234,14 @@ def fit_files(
         else:
             checkpoint = None if storage is None else Path(storage) / "stream.checkpoint"
             network = fit_stream(source, target, price, checkpoint=checkpoint, **settings)
-        estimator: Any = network
+        estimator: Estimator = network
         if learner == "committee":
             stacking = held_out.stacking.frame if held_out.stacking.n_seen else sample.assign(**{target: None})[:0]
             y = np.array([labels[cell] for cell in stacking[target]])
             fewest, rarest = min((int((y == label).sum()), str(label)) for label in network.classes_.tolist())
             if fewest < _FEWEST_TO_STACK:
-                notes.append(
-                    f"a network alone: {fewest} held-out rows of {rarest} are too few to combine members on "
-                    f"({_FEWEST_TO_STACK} are needed); a larger hold_out gives more"
-                )
+                few = f"{plural(fewest, 'held-out row')} of {rarest}, and members need {_FEWEST_TO_STACK}"
+                notes.append(f"a network alone: {few}; a larger hold_out gives more")
                 held_out.evidence.merge(held_out.stacking)
                 held_out.stacking = FrameSample(1, 0)
             else:
@@ -257,10 +251,8 @@ def fit_files(
                 own = network.ensemble_.labels
                 threads = cpus if engine == "ray" else usable_cores()
                 plan = plan_trees(encoded_sample, own, n_rows, memory, seed=seed, threads=threads)
-                notes.append(
-                    f"trees use {round(plan.share * n_rows):,} of {n_rows:,} training rows x {len(plan.limits)} "
-                    f"columns in {plan.n_bytes / 1e6:,.0f} MB of memory"
-                )
+                used = f"{round(plan.share * n_rows):,} of {n_rows:,} training rows x {len(plan.limits)} columns"
+                notes.append(f"trees use {used} in {plan.n_bytes / 1e6:,.0f} MB of memory")
                 judged = plan.codes(X), own.target(y)
                 if engine == "ray":
                     how = {name: settings[name] for name in _WORKER_SETTINGS if name in settings}
@@ -281,7 +273,7 @@ def fit_files(
     model.profile_ = profile_of(model.columns_, sample, encoded, training_scores(estimator, encoded.X))
     if fingerprint:
         model.fingerprint_ = hashes.fingerprint()
-    remember(model, table, clusters)
+    inputs.remember(model, table, clusters)
     evidence = _evidence(model, held_out, labels, target, notes)
     return FilesFit(
         model=model,
@@ -366,7 +358,7 @@ def _left_out(table: Table, named: Mapping[str, Sequence[str]], index: Sequence[
     """Columns that are left out unread, and why; ``named`` are those to drop, to keep and to take as categories."""
     for what, names in named.items():
         for name in names:
-            check_column(name, table.columns, what, table.name)
+            inputs.check_column(name, table.columns, what, table.name)
     index = [name for name in index if name not in {*named["keep"], *named["categorical"]}]
     return {
         **dict.fromkeys(_columns_of_type(table, pa.types.is_nested), "holds lists or records, not single values"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,8 @@ from crcen.tables.reading import Table, open_table
 from crcen.theory.checks import in_units
 from crcen.theory.groups import GroupComparison
 from crcen.theory.price import Price
-from crcen.theory.rows import Array, Bools, Index
+from crcen.theory.rows import Array, Bools, Index, LabelArray
+from crcen.theory.rows import Rows as ModelRows
 
 # A target with more values is rather a number or a name than a class.
 MOST_CLASSES = 50
@@ -44,13 +45,13 @@ Data: TypeAlias = object
 class FittedModel(Protocol):
     """What commands need of a fitted classifier; other attributes, such as ``profile_``, are optional."""
 
-    classes_: NDArray[Any]
+    classes_: LabelArray
     weighting_: Price
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: ModelRows) -> Array:
         """Natural probabilities, (n, K)."""
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: ModelRows) -> LabelArray:
         """Decisions."""
 
 
@@ -82,23 +83,21 @@ def check_column(name: str, columns: tuple[str, ...], what: str, where: str) -> 
 def role_columns(source: Source, target: str | None, named: Mapping[str, str | None]) -> dict[str, str]:
     """Columns that parameters name, by parameter; each must be there and not be the target."""
     for what, name in named.items():
-        if name is not None and name == target:
-            raise InvalidParameter(
-                f"{what} must be another column than the target: got {name!r} for both.", parameter=what
-            )
+        other = f"{what} must be another column than the target: got {name!r} for both."
+        require(name is None or name != target, other, what)
     return {
         what: check_column(name, source.columns, what, source.name) for what, name in named.items() if name is not None
     }
 
 
-def remember(model: Any, source: Source, clusters: str | None, weight: str | None = None) -> None:
+def remember(model: object, source: Source, clusters: str | None, weight: str | None = None) -> None:
     """Keep on a fitted model how its table was read, and which columns had clusters and weights."""
     for name, value in (("weight_name_", weight), ("clusters_name_", clusters), ("read_", source.options.to_remember)):
         if value:
             setattr(model, name, value)
 
 
-def _listed(names: Sequence[Any]) -> str:
+def _listed(names: Sequence[object]) -> str:
     return listed(names, longest=_LONGEST)
 
 
@@ -108,14 +107,14 @@ class Rows:
 
     frame: pd.DataFrame
     y: pd.Series
-    positive: Any
+    positive: Label | None
     notes: list[str]
 
 
 def rows_of(
     source: Source,
     target: str,
-    positive: Any = None,
+    positive: Label | None = None,
     required: tuple[str, ...] = (),
     *,
     frame: pd.DataFrame | None = None,
@@ -133,22 +132,18 @@ def rows_of(
         if not known.all():
             notes.append(missing_note(int((~known).sum()), name, is_unlabelled=is_audited and name == target))
             n_words = source.marks[(target, "None")] if name == target else 0
-            if n_words:
-                notes.append(
-                    f'"None" stands in {plural(n_words, "cell")} of {target} and is read as missing: write another '
-                    "word if it is a class"
-                )
+            word = f'"None" stands in {plural(n_words, "cell")} of {target} and is read as missing'
+            notes += [f"{word}: write another word if it is a class"] if n_words else []
             frame = frame[known]
     labels, positive, found = class_labels(_distinct(frame[target], target), target, positive, source.name)
     # Of more than two each row holds its own string: as an array of strings all would be as wide as the longest.
     is_many_texts = len({*labels.values()}) > 2 and any(isinstance(label, str) for label in labels.values())
     y = np.array([labels[cell] for cell in frame[target]], dtype=object if is_many_texts else None)
     classes, counts = np.unique(y, return_counts=True)
-    if counts.min() < 2 and len(classes) == 2:  # of more classes one with a single row is trained on in every fold
-        raise InvalidInput(
-            f"the target {target} needs at least 2 rows of each value, one to learn from and one to check with: got 1 "
-            f"of {_listed([classes[np.argmin(counts)]])}."
-        )
+    each = f"the target {target} needs at least 2 rows of each value, one to learn from and one to check with"
+    got = f"got 1 of {_listed([classes[np.argmin(counts)]])}."
+    # Of more classes one with a single row is trained on in every fold.
+    require(counts.min() >= 2 or len(classes) > 2, f"{each}: {got}", error=InvalidInput)
     return Rows(frame.drop(columns=target), pd.Series(y, name=target), positive, [*notes, *found])
 
 
@@ -160,28 +155,24 @@ def missing_note(n_rows: int, column: str, *, is_unlabelled: bool = False) -> st
 
 
 def class_labels(
-    cells: Iterable[Any], target: str, positive: Any, where: str
-) -> tuple[dict[Any, Label], Label | None, list[str]]:
+    cells: Iterable[object], target: str, positive: Label | None, where: str
+) -> tuple[dict[object, Label], Label | None, list[str]]:
     """The label of each different cell of a target, the positive one as it is spelt there, and notes."""
     labels, notes = plain_labels(cells), []
     spelt: dict[str, str] = {}
     for text in (str(cell).strip() for cell in labels):
         if text.isdecimal() and spelt.setdefault(label_key(text), text) != text:
             notes = [f"{target} has {spelt[label_key(text)]} and {text}, taken as one value since they are one number"]
-    classes, by_key = sorted(set(labels.values())), dict[str, Any]()
+    classes, by_key = sorted(set(labels.values())), dict[str, Label]()
     for label in classes:
         other = by_key.setdefault(label_key(label), label)
-        if other != label:
-            raise InvalidInput(
-                f"the target {target} has {_listed([other])} and {_listed([label])}, which differ in capital letters "
-                f"alone: write them alike."
-            )
-    if not classes:
-        raise InvalidInput(f"{where} has no row with a value of {target}.")
-    if positive is not None and label_key(positive) not in by_key:
-        raise InvalidInput(
-            f"positive must be a value of {target}, {_listed(classes)}: got {positive!r}.", parameter="positive"
-        )
+        both = f"the target {target} has {_listed([other])} and {_listed([label])}"
+        alike = f"{both}, which differ in capital letters alone: write them alike."
+        require(other == label, alike, error=InvalidInput)
+    require(classes, f"{where} has no row with a value of {target}.", error=InvalidInput)
+    is_there = positive is None or label_key(positive) in by_key
+    allowed = f"positive must be a value of {target}, {_listed(classes)}: got {positive!r}."
+    require(is_there, allowed, "positive", error=InvalidInput)
     positive = None if positive is None else by_key[label_key(positive)]
     if positive is not None and len(classes) > 2:
         others, rest, positive = [one for one in classes if one != positive], rest_of(positive), str(positive)
@@ -191,15 +182,11 @@ def class_labels(
             f"one ({_listed(others)})"
         )
     elif len(classes) > MOST_CLASSES:
-        raise InvalidInput(
-            f"the target {target} must have at most {MOST_CLASSES} different values: got {len(classes):,} "
-            f"({_listed(classes)}); name the one to find with positive=, or put them into fewer classes, numbers into "
-            f"bands.",
-            parameter="positive",
-        )
-    elif len(classes) < 2:
-        got = f"got one, {classes[0]}; rows of the other one are needed."
-        raise InvalidInput(f"the target {target} must have two different values: {got}")
+        got = f"got {len(classes):,} ({_listed(classes)}); name the one to find with positive=, or put them into fewer"
+        most = f"the target {target} must have at most {MOST_CLASSES} different values"
+        raise InvalidInput(f"{most}: {got} classes, numbers into bands.", parameter="positive")
+    got = f"got one, {classes[0]}; rows of the other one are needed."
+    require(len(classes) > 1, f"the target {target} must have two different values: {got}", error=InvalidInput)
     return labels, positive, notes
 
 
@@ -210,7 +197,7 @@ def duplicate_lines(found: Duplicates) -> list[str]:
     return [f"Note: {note}." for note in found.notes]
 
 
-def why_positive(label: Any, share: float) -> list[str]:
+def why_positive(label: Label, share: float) -> list[str]:
     """Why a class of nearly balanced ones is the positive class, if that was not stated."""
     if share < _NEARLY_BALANCED:
         return []
@@ -221,24 +208,21 @@ def why_positive(label: Any, share: float) -> list[str]:
     ]
 
 
-def _distinct(cells: pd.Series, target: str) -> Any:
+def _distinct(cells: pd.Series, target: str) -> Iterable[object]:
     try:
-        return cells.unique()
+        return list(cells.unique())
     except TypeError as error:  # not hashable
         raise InvalidInput(f"the target {target} must hold single values: it holds lists or records.") from error
 
 
-def labels_as(cells: pd.Series, classes: NDArray[Any], target: str) -> Index:
+def labels_as(cells: pd.Series, classes: LabelArray, target: str) -> Index:
     """Which class each cell is; unknown labels are rejected, unless one class is all that the other is not."""
     place = {label_key(label): i for i, label in enumerate(classes)}
     rest = next((i for i, label in enumerate(classes) if label in [rest_of(one) for one in classes]), -1)
     found = {cell: place.get(label_key(cell), rest) for cell in _distinct(cells, target)}
     unknown = [str(cell) for cell, at in found.items() if at < 0]
-    if unknown:
-        raise InvalidInput(
-            f"the target {target} must hold the labels of training, {_listed(classes.tolist())}: got "
-            f"{_listed(unknown)}."
-        )
+    known = f"the target {target} must hold the labels of training, {_listed(classes.tolist())}"
+    require(not unknown, f"{known}: got {_listed(unknown)}.", error=InvalidInput)
     return np.array([found[cell] for cell in cells], dtype=np.int64)
 
 
@@ -246,23 +230,22 @@ def model_of(model: FittedModel | str | Path) -> FittedModel:
     """A fitted model, also from its file."""
     if isinstance(model, str | Path):
         return load(model)
-    if not hasattr(model, "weighting_"):
-        raise InvalidParameter(f"model must be fitted, or the path of a saved one: got {type(model).__name__}.")
+    got = type(model).__name__
+    require(hasattr(model, "weighting_"), f"model must be fitted, or the path of a saved one: got {got}.")
     return model
 
 
 def target_of(target: str | None, model: FittedModel, source: Source) -> str:
     """The target column: the one named, or that of training."""
-    name = target if target is not None else getattr(model, "target_name_", None)
+    known: str | None = getattr(model, "target_name_", None)
+    name = known if target is None else target
     if name is None:
         raise InvalidParameter("this model does not know its target column; name it with target=.", parameter="target")
     check_column(name, source.columns, "the target", source.name)
     columns = getattr(model, "columns_", None)
     inputs = getattr(model, "feature_names_in_", ()) if columns is None else [column.name for column in columns]
-    if name in inputs:
-        known = getattr(model, "target_name_", None)
-        hint = f"; that of training was {known}" if known else ""
-        raise InvalidInput(f"the target must not be a column that the model decides by: got {name}{hint}.")
+    got = f"got {name}; that of training was {known}." if known else f"got {name}."
+    require(name not in inputs, f"the target must not be a column that the model decides by: {got}", error=InvalidInput)
     return name
 
 
@@ -276,11 +259,9 @@ def quiet_decision(model: FittedModel, frame: pd.DataFrame) -> tuple[Bools, Arra
 
 def cluster_numbers(cells: pd.Series) -> Index:
     """Clusters of rows as numbers; a missing cell is an error."""
-    if cells.isna().any():
-        raise InvalidInput(
-            f"clusters must be known for every labelled row: {cells.name} is missing in {int(cells.isna().sum())}.",
-            parameter="clusters",
-        )
+    absent = f"{cells.name} is missing in {int(cells.isna().sum())}."
+    every = f"clusters must be known for every labelled row: {absent}"
+    require(cells.notna().all(), every, "clusters", error=InvalidInput)
     return np.asarray(pd.factorize(cells)[0], dtype=np.int64)
 
 
@@ -312,10 +293,8 @@ def _first(cells: pd.Series, wrong: Bools) -> str:
 def weights_of(cells: pd.Series, what: str) -> Array:
     """What rows count, by a column of amounts, 1 on average; not all of them nothing."""
     weights = amounts_of(cells, what)
-    if not weights.any():
-        raise InvalidInput(
-            f"{what} must name a column with numbers above 0: {cells.name} is 0 in every row.", parameter=what
-        )
+    zero = f"{what} must name a column with numbers above 0: {cells.name} is 0 in every row."
+    require(weights.any(), zero, what, error=InvalidInput)
     weights = weights / weights.max()
     return in_units(weights, float(weights.mean()))
 
@@ -326,10 +305,8 @@ def audit_probabilities(frame: pd.DataFrame, column: str, is_labelled: Bools) ->
     wrong = is_labelled & ~((found > 0.0) & (found <= 1.0))
     if wrong.any():
         held = f"{column} has {_first(frame[column], wrong)} in row {np.argmax(wrong) + 1:,}."
-        raise InvalidInput(
-            f"audit_probability must be above 0 and at most 1 in rows with a label: {held}",
-            parameter="audit_probability",
-        )
+        allowed = "audit_probability must be above 0 and at most 1 in rows with a label"
+        raise InvalidInput(f"{allowed}: {held}", parameter="audit_probability")
     return found
 
 
@@ -358,11 +335,9 @@ def dates_of(cells: pd.Series, name: str) -> NDArray[np.datetime64]:
     """The dates of a column of one format without missing cells, to count by day or week."""
     is_date = pd.api.types.is_datetime64_any_dtype(cells.dtype)
     is_number = not is_date and pd.to_numeric(cells, errors="coerce").notna().all()
-    if cells.isna().any() or is_number:
-        held = "missing cells" if cells.isna().any() else "numbers"
-        raise InvalidInput(
-            f"time must name a column of dates to count by day or week: {name} holds {held}.", parameter="time"
-        )
+    held = "missing cells" if cells.isna().any() else "numbers"
+    dates_only = f"time must name a column of dates to count by day or week: {name} holds {held}."
+    require(cells.notna().all() and not is_number, dates_only, "time", error=InvalidInput)
     dates = cells if is_date else _dates(cells, name)
     if getattr(dates.dt, "tz", None) is not None:
         dates = dates.dt.tz_localize(None)
@@ -373,9 +348,8 @@ def _dates(cells: pd.Series, name: str) -> pd.Series:
     text = as_text(cells)
     form = None if text.isna().any() else date_format(text)
     if form is None:
-        raise InvalidInput(
-            f"time must name a column of numbers or dates of one format: {name} holds other values.", parameter="time"
-        )
+        allowed = "time must name a column of numbers or dates of one format"
+        raise InvalidInput(f"{allowed}: {name} holds other values.", parameter="time")
     return as_dates(text, form)
 
 
@@ -387,12 +361,9 @@ def group_columns(groups: str | Sequence[str] | None, source: Source, target: st
     names = [groups] if isinstance(groups, str) else list(dict.fromkeys(map(str, groups or ())))
     for name in names:
         check_column(name, source.columns, "groups", source.name)
-        if name == target:
-            raise InvalidInput(f"groups must not be the target: got {name}.", parameter="groups")
-    if len(names) > _MOST_GROUP_COLUMNS:
-        raise InvalidParameter(
-            f"groups must be at most {_MOST_GROUP_COLUMNS} columns: got {len(names)}.", parameter="groups"
-        )
+        require(name != target, f"groups must not be the target: got {name}.", "groups", error=InvalidInput)
+    most = f"groups must be at most {_MOST_GROUP_COLUMNS} columns: got {len(names)}."
+    require(len(names) <= _MOST_GROUP_COLUMNS, most, "groups")
     return names
 
 

@@ -17,20 +17,8 @@ from crcen import InvalidInput, TableClassifier
 from crcen._support.progress import busy, logged
 from crcen._support.text import listed, plural
 from crcen._support.values import attributes, json_value
-from crcen.commands.inputs import (
-    MOST_CLASSES,
-    Data,
-    Label,
-    Source,
-    audit_probabilities,
-    check_column,
-    duplicate_lines,
-    require,
-    role_columns,
-    rows_of,
-    source_of,
-    why_positive,
-)
+from crcen.commands import inputs
+from crcen.commands.inputs import MOST_CLASSES, Data, Label, Source, require
 from crcen.tables.columns import Column, NumberColumn, as_numbers, as_text, is_text
 from crcen.tables.leaks import Cells, Signs, cells_of, find_signs, separations
 from crcen.tables.notation import placeholder_words, sentinels
@@ -128,7 +116,7 @@ class TableLook(ShownInOneLine):
             lines += ["", f"Estimated shares among all rows, by audit probabilities: {shown}"]
         lines += [f"Note: {note}." for note in self.notes]
         is_plain = self.signs.duplicates.is_coarse and self.signs.duplicates.label is None
-        return "\n".join([*lines, *(duplicate_lines(self.signs.duplicates) if is_plain else [])])
+        return "\n".join([*lines, *(inputs.duplicate_lines(self.signs.duplicates) if is_plain else [])])
 
     def _labels(self) -> str:
         if not self.counts:
@@ -166,17 +154,15 @@ def look_at_table(
     audit_probability : str, optional
         Column with the probability that a row was chosen for a label. Shares and areas are then weighted by
         1 / probability, and rows without a label are unlabelled, not negative.
-    random_state : int, default=0
-        Seed of rows and halves for the areas of single columns.
-    verbose : int, default=0
-        1 shows progress on a terminal.
+    random_state, verbose : int, default=0
+        Seed of rows and halves for the areas of single columns; 1 shows progress on a terminal.
 
     Returns
     -------
     TableLook
         Kinds, gaps, suspects, and what would be done with each column.
     """
-    source = source_of(data, read)
+    source = inputs.source_of(data, read)
     with busy("looking at the table", visible=bool(verbose)):
         rows = _rows(source, target, positive, audit_probability)
         reasons = dict.fromkeys([drop] if isinstance(drop, str) else drop, "asked for")
@@ -254,12 +240,12 @@ class _Rows(NamedTuple):
 def _rows(source: Source, target: str | None, positive: Label | None, audited: str | None) -> _Rows:
     other = f"audit_probability= needs target=, another column: got {target!r}."
     require(audited is None or target not in (None, audited), other, "audit_probability", "target")
-    role_columns(source, None, {"audit_probability": audited})
+    inputs.role_columns(source, None, {"audit_probability": audited})
     frame, notes = source.numbered(), source.notes
     if target is None:
         require(len(frame), f"{source.name} has no rows.", error=InvalidInput)
         return _Rows(frame, {}, notes)
-    check_column(target, source.columns, "the target", source.name)
+    inputs.check_column(target, source.columns, "the target", source.name)
     values = frame[target].dropna().astype(str).value_counts()
     if positive is None and not 2 <= len(values) <= MOST_CLASSES:
         notes.append(
@@ -269,15 +255,15 @@ def _rows(source: Source, target: str | None, positive: Label | None, audited: s
         known = frame[frame[target].notna()].drop(columns=target)
         return _Rows(known, dict(values.sort_values(kind="stable").items()), notes)
     if audited is not None:
-        frame[audited] = audit_probabilities(frame, audited, frame[target].notna().to_numpy())
-    rows = rows_of(source, target, positive, frame=frame, is_audited=audited is not None)
+        frame[audited] = inputs.audit_probabilities(frame, audited, frame[target].notna().to_numpy())
+    rows = inputs.rows_of(source, target, positive, frame=frame, is_audited=audited is not None)
     names, numbers, sizes = np.unique(rows.y.to_numpy(), return_inverse=True, return_counts=True)
     order = np.argsort(sizes, kind="stable")  # the rarest first
     counts = {names[i]: int(sizes[i]) for i in order}
     place, wanted = np.argsort(order), list(counts)
     if len(names) == 2:
         wanted = [wanted[0] if rows.positive is None else rows.positive]
-        rows.notes.extend(why_positive(wanted[0], counts[wanted[0]] / len(rows.y)) if positive is None else [])
+        rows.notes.extend(inputs.why_positive(wanted[0], counts[wanted[0]] / len(rows.y)) if positive is None else [])
     few = [f"{label} ({counts[label]})" for label in wanted if counts[label] < FEWEST_POSITIVES]
     if few:
         rows.notes.append(

@@ -308,7 +308,7 @@ def monitor_table(
         if stated is not None:
             own_rule = rule_of(fitted, source, None, None)
             criteria = DeclaredWatch.from_state(stated, np.asarray(own_rule.costs.costs), kept.declared)
-            texts = {name: scored.columns[name].iloc[rows].map(str).to_numpy(dtype=object) for name in judging.groups}
+            texts = {name: scored.frame[name].iloc[rows].map(str).to_numpy(dtype=object) for name in judging.groups}
             criteria.add(scored.y[rows], own_rule.decide(scored.p)[0][rows], texts)
             declared = tuple(criteria.results(len(unlike), len(kept.monitor.alarms)))
             kept.declared = criteria.state()

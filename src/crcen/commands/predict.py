@@ -18,13 +18,24 @@ from crcen._support.progress import counted, logged
 from crcen._support.text import plural
 from crcen._support.values import attributes
 from crcen.commands.audits import AUDIT_COLUMNS, AUDIT_RULES, Audits, cell_hashes, draw_audits, row_keys, with_default
-from crcen.commands.inputs import Data, FittedModel, Label, Source, check_column, model_of, require, source_of
+from crcen.commands.inputs import (
+    Data,
+    FittedModel,
+    Label,
+    Source,
+    check_column,
+    model_of,
+    require,
+    role_columns,
+    source_of,
+)
 from crcen.commands.prices import Costs, Weighting, price_values
 from crcen.commands.rules import (
     ClassShares,
     Prevalence,
     ReviewPrices,
     RowRule,
+    RuleOptions,
     chosen_price,
     reject_without_positive,
     rule_of,
@@ -93,21 +104,18 @@ class RowReasons:
             found[name][rows] = texts
         return found
 
-    @property
-    def summary(self) -> dict[str, object] | None:
+    def to_dict(self) -> dict[str, object]:
         """Rows explained, the mean log-odds that they are compared with, and the largest standard error."""
-        return attributes(self, "rows=n_rows base_log_odds=base standard_error") if self.number else None
+        return attributes(self, "rows=n_rows base_log_odds=base standard_error")
 
-    @property
-    def lines(self) -> list[str]:
-        """The same in words; empty without reasons."""
-        if not self.number or not self.n_rows:
-            return ["No row is an alarm, so there are no reasons"] if self.number else []
+    def __str__(self) -> str:
+        if not self.n_rows:
+            return "No row is an alarm, so there are no reasons"
         exact = f"standard error at most {self.standard_error:.2g}" if self.standard_error else "exact"
         of, scale = "row", "log-odds of a class against the likeliest other one"
         if self.positive is not None:
             of, scale = "alarm", f"log-odds, against rows with {self.base:.2f} in the mean"
-        return [f"Reasons of {plural(self.n_rows, of)}, in {scale}: {exact}"]
+        return f"Reasons of {plural(self.n_rows, of)}, in {scale}: {exact}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -141,42 +149,31 @@ class TablePredictions(ShownInOneLine):
             **attributes(self, "rows=n_rows alarms=n_alarms decided expected expected_cost expected_catches"),
             "expected_false_alarms": self.n_alarms - self.expected_catches,
             "price": price_values(self.price, self.labels),
-            **attributes(self, "goal chosen review prevalence=shares audit=audits notes unlike"),
-            "reasons": None if self.reasons is None else self.reasons.summary,
-            **attributes(self, "path"),
+            **attributes(self, "goal chosen review prevalence=shares audit=audits notes unlike reasons path"),
         }
 
     def __str__(self) -> str:
-        lines = [
-            *(self._by_class() if self.positive is None else self._by_alarm()),
-            *([] if self.shares is None else [self.shares.line(self.positive)]),
-            *([] if self.audits is None else [str(self.audits)]),
-            *([] if self.reasons is None else self.reasons.lines),
-            *(f"Note: {note}." for note in self.notes),
-            *unlike_lines(self.unlike),
-        ]
+        lines = self._by_class() if self.positive is None else self._by_alarm()
+        lines += [] if self.shares is None else [self.shares.line(self.positive)]
+        lines += [str(one) for one in (self.audits, self.reasons) if one is not None]
+        lines += [*(f"Note: {note}." for note in self.notes), *unlike_lines(self.unlike)]
         return "\n".join([*lines, *([] if self.path is None else [f"Written to {self.path}"])])
 
     def _by_alarm(self) -> list[str]:
         """Two classes: alarms."""
-        first = f"{plural(self.n_rows, 'row')}, {self.n_alarms:,} of them {self.positive}"
-        lines = [first]
+        lines = [f"{plural(self.n_rows, 'row')}, {self.n_alarms:,} of them {self.positive}"]
         if self.goal is not None or self.review is not None:
-            lines += str(self.goal if self.goal is not None else self.review).split("\n")
+            lines.append(str(self.review if self.goal is None else self.goal))
         elif self.price is None:
-            lines = [f"{first} by what each row costs"]
+            lines[0] += " by what each row costs"
         else:
-            lines = [
-                f"{first} at a price of {plural(self.price.cost_ratio, 'false alarm')} per catch (probability above "
-                f"{self.price.threshold:.6g})"
-            ]
+            lines[0] += f" at a price of {plural(self.price.cost_ratio, 'false alarm')} per catch"
+            lines[0] += f" (probability above {self.price.threshold:.6g})"
         if self.chosen is not None:
             lines.append(f"Chosen on labelled rows: {self.chosen}")
         if self.goal is None:
-            false_alarms = self.n_alarms - self.expected_catches
-            lines.append(
-                f"expected among these: {self.expected_catches:,.1f} catches and {false_alarms:,.1f} false alarms"
-            )
+            false_alarms = f"{self.n_alarms - self.expected_catches:,.1f} false alarms"
+            lines.append(f"expected among these: {self.expected_catches:,.1f} catches and {false_alarms}")
         return lines
 
     def _by_class(self) -> list[str]:
@@ -255,18 +252,16 @@ def predict_table(
     default_action : label, optional
         The decision that is no alarm, for audits by a model of several classes; by default its most frequent class.
     clusters : str, optional
-        Column of rows that belong together: the comparison with training rows, the interval of ``prevalence="auto"``
-        and a guarantee of ``held_out``, which must have it too, allow for it. Answers do not change.
+        Column of rows that belong together, also in ``held_out``: the comparison with training rows, the interval of
+        ``prevalence="auto"`` and guarantees allow for it. Answers do not change.
     random_state : int, default=0
         Seed of the draws: the same seed and row give the same draw.
     id, all_columns : str or list of str, and bool
         Columns to copy, or all of them; by default rows are numbered from 1 in a column ``row``.
     sort : bool, default=False
         Sort by falling risk: the probability that a row is not of the default class. All rows are then in memory.
-    safe_csv : bool, default=False
-        Put an apostrophe before ids and labels that a spreadsheet would take for formulas, as in ``=1+1``.
-    append : bool, default=False
-        Add to an existing table of a database.
+    safe_csv, append : bool, default=False
+        Put an apostrophe before texts that a spreadsheet would take for formulas; add to an existing database table.
     reasons : int, default=0
         Columns ``reason_1`` and so on: for each alarm the columns that raised or lowered its log-odds most; for more
         than two classes for every row, with ``reasons_for``: the decided class rather than the likeliest other one.
@@ -294,9 +289,8 @@ def predict_table(
         require(prevalence is None, both, "held_out", "prevalence")
         chosen, chosen_notes = _chosen_on(model, held_out, read, weighting, clusters, verbose)
         weighting = chosen.weighting
-    rule = rule_of(
-        model, source, weighting, costs, review=review, cost_column=cost_column, alarm_cost=alarm_cost, time=time
-    )
+    how: RuleOptions = {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost, "time": time}
+    rule = rule_of(model, source, weighting, costs, **how)
     shares, why = ClassShares.of(prevalence, model), RowReasons(model, reasons, background, read)
     names, target = answer_columns(rule), str(getattr(model, "target_name_", ""))
     is_rule = audit_rule in AUDIT_RULES and (audit is not None or audit_rule == "neyman")
@@ -305,8 +299,7 @@ def predict_table(
     alone = "default_action must go with audit=."
     require(default_action is None or audit is not None, alone, "default_action", "audit")
     rule = with_default(rule, default_action)
-    if clusters is not None:
-        check_column(clusters, source.columns, "clusters", source.name)
+    role_columns(source, None, {"clusters": clusters})
     ids = _copied(id, all_columns, source, (*names, *why.names, *(AUDIT_COLUMNS if audit is not None else ())))
     ignored, watch, pieces = {*ids, target} - {""}, RowWatch(model, clusters=clusters), []
     chunks = scored_chunks(model, source, watch, ignored, chunk_rows)
@@ -377,7 +370,7 @@ def predict_table(
         goal=met,
         chosen=chosen,
         review=rule.review.meet(np.concatenate(risks), rule.price.cost_ratio) if rule.review is not None else None,
-        reasons=why,
+        reasons=why if reasons else None,
         shares=shares,
         audits=audits,
     )
@@ -390,12 +383,9 @@ def answer_columns(rule: RowRule) -> list[str]:
     names = ["decision"]
     for label in rule.labels:
         text = " ".join("".join(c if c.isprintable() else " " for c in str(label)).split())
-        name = base = f"probability_{text[:_LONGEST]}"
-        number = 1
-        while name in names:
-            number += 1
-            name = f"{base}_{number}"
-        names.append(name)
+        base = f"probability_{text[:_LONGEST]}"
+        others = (f"{base}_{number}" for number in range(2, len(rule.labels) + 2))
+        names.append(next(name for name in (base, *others) if name not in names))
     return names
 
 

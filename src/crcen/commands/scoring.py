@@ -4,42 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from crcen import InvalidInput, InvalidParameter, TableClassifier
+from crcen import InvalidInput, TableClassifier
 from crcen._support.progress import counted
-from crcen._support.text import missing_columns, plural
-from crcen.commands.inputs import (
-    Data,
-    FittedModel,
-    Source,
-    amounts_of,
-    audit_probabilities,
-    cluster_numbers,
-    group_columns,
-    labels_as,
-    model_of,
-    numbers_of,
-    role_columns,
-    source_of,
-    target_of,
-    weights_of,
-)
+from crcen._support.text import listed, missing_columns, plural
+from crcen.commands import inputs
+from crcen.commands.inputs import Data, FittedModel, Source, require
 from crcen.commands.prices import Costs, Weighting
-from crcen.commands.rules import RowRule, rule_of
+from crcen.commands.rules import RowRule, RuleOptions, rule_of
+from crcen.tables.columns import EncodedTable
 from crcen.tables.fingerprint import Recognition, RowDigest, row_hashes
 from crcen.tables.identifiers import why_repeating
 from crcen.tables.options import ReadOptions
 from crcen.tables.profile import Difference
 from crcen.theory.price import Price
-from crcen.theory.rows import Array, Bools, Index
+from crcen.theory.rows import Array, Bools, Estimator, Index
 
 Hashes = NDArray[np.uint32]
 
@@ -52,7 +39,7 @@ _KINDS = {
 }
 
 
-def model_rows(model: FittedModel, frame: pd.DataFrame, ignored: set[str]) -> Any:
+def model_rows(model: FittedModel, frame: pd.DataFrame, ignored: set[str]) -> pd.DataFrame | Array:
     """The columns of a table that a model takes, of a type that it takes; one sentence if columns are missing."""
     names = getattr(model, "feature_names_in_", None)
     if isinstance(model, TableClassifier):
@@ -63,15 +50,11 @@ def model_rows(model: FittedModel, frame: pd.DataFrame, ignored: set[str]) -> An
         raise missing_columns(absent, len(names), frame.columns)
     if isinstance(model, TableClassifier):
         return frame[names]
-    numbers = frame[names].apply(_as_numbers)
+    numbers = frame[names].apply(lambda cells: pd.Series(inputs.numbers_of(cells), index=cells.index))
+    for name in names:
+        is_number = not (numbers[name].isna() & frame[name].notna()).any()
+        require(is_number, f"the model takes numbers: column {name} holds other values.", error=InvalidInput)
     return numbers if hasattr(model, "feature_names_in_") else numbers.to_numpy()
-
-
-def _as_numbers(cells: pd.Series) -> pd.Series:
-    numbers = pd.Series(numbers_of(cells), index=cells.index, name=cells.name)
-    if (numbers.isna() & cells.notna()).any():
-        raise InvalidInput(f"the model takes numbers: column {cells.name} holds other values.")
-    return numbers
 
 
 def unlike_lines(unlike: Sequence[Difference]) -> list[str]:
@@ -90,19 +73,19 @@ class RowWatch:
     def __init__(
         self, model: FittedModel, *, recognises: bool = False, keeps_hashes: bool = False, clusters: str | None = None
     ) -> None:
-        self._model: Any = model  # rows are added only for a `TableClassifier`
+        self._model: Estimator = model  # rows are added only for a `TableClassifier`
         self.clusters, self._seen = clusters, set[object]()
         # Columns whose rare and new values share an input: a new value there is no oddity by itself.
         profile, columns = getattr(model, "profile_", None), getattr(model, "columns_", ())
         self._pooled = {one.name for one in columns if getattr(one, "has_other", False)}
         self._rows = None if profile is None else profile.new_rows(columns)
         self._fingerprint = getattr(model, "fingerprint_", None) if recognises else None
-        self._compared: list[tuple[Bools, Any]] = []
+        self._compared: list[tuple[Bools, NDArray[np.generic]]] = []
         self._cells: dict[str, dict[str, int]] = {kind: {} for kind in _KINDS}
         self._extra: tuple[str, ...] = ()
         self._hashes: list[NDArray[np.uint64]] | None = [] if keeps_hashes else None
 
-    def add(self, frame: pd.DataFrame, encoded: Any, ignored: set[str]) -> None:
+    def add(self, frame: pd.DataFrame, encoded: EncodedTable, ignored: set[str]) -> None:
         """Count a chunk: the rows, and what the model's encoder made of them."""
         if self._rows is not None and self.clusters is None:
             self._rows.add(encoded)
@@ -133,12 +116,10 @@ class RowWatch:
 
     def hashes(self, y: Index, p: Array) -> Hashes:
         """A hash of 32 bits of each row's inputs and label; of its probabilities for a model without columns."""
+        mixed = np.concatenate(self._hashes) if self._hashes else np.zeros(len(p), dtype=np.uint64)
         if not self._hashes:
-            mixed = np.zeros(len(p), dtype=np.uint64)
             for column in np.ascontiguousarray(p).view(np.uint64).T:
                 mixed = (mixed ^ column) * np.uint64(0x9E3779B97F4A7C15)
-        else:
-            mixed = np.concatenate(self._hashes)
         mixed = (mixed ^ (y + 1).astype(np.uint64)) * np.uint64(0xBF58476D1CE4E5B9)
         return (mixed >> np.uint64(32)).astype(np.uint32)
 
@@ -152,8 +133,8 @@ class RowWatch:
             named = ", ".join(f"{name} {plural(number, 'row')}" for name, number in counts.items())
             notes += [f"{_KINDS[kind]}: {named}"] if counts else []
         if self._extra:
-            shown = ", ".join(self._extra[:5]) + (" and more" if len(self._extra) > 5 else "")
-            notes.append(f"columns that training did not have were ignored: {len(self._extra)} ({shown})")
+            shown = f"{len(self._extra)} ({listed(self._extra, 5)})"
+            notes.append(f"columns that training did not have were ignored: {shown}")
         return notes
 
     def unlike(
@@ -162,12 +143,10 @@ class RowWatch:
         """Differences from training beyond chance; of alarms too, if they were counted on all these rows at a price."""
         if self._rows is None:
             return ()
-        threshold = 0.0
-        if price is None or price.positive is None or self.clusters is not None:
-            n_alarms = None
-        else:
-            threshold = math.log(price.threshold) - math.log1p(-price.threshold)
         options = {} if error_rate is None else {"error_rate": error_rate}
+        if price is None or price.positive is None or self.clusters is not None:
+            return tuple(self._rows.differences(None, 0.0, **options))
+        threshold = math.log(price.threshold) - math.log1p(-price.threshold)
         return tuple(self._rows.differences(n_alarms, threshold, **options))
 
     def recognition(self, numbers: Index | None = None, is_labelled: Bools | None = None) -> Recognition | None:
@@ -209,16 +188,16 @@ def scored_chunks(
 class ScoredTable:
     """Rows of a table with probabilities (n, K), class numbers (−1 without a label), and the columns that were named.
 
-    ``columns`` are the kept ones; ``roles`` say which of them has weights, clusters, cohorts or audit probabilities.
+    ``roles`` say which column of ``frame`` has weights, clusters, cohorts or audit probabilities.
     """
 
     y: Index
     p: Array
     watch: RowWatch
-    columns: dict[str, pd.Series] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    roles: Mapping[str, str] = field(default_factory=dict)
-    repeating: str | None = None  # column that repeats like an identifier, if no clusters were named
+    frame: pd.DataFrame
+    notes: list[str]
+    roles: Mapping[str, str]
+    repeating: str | None  # column that repeats like an identifier, if no clusters were named
 
     @property
     def dependent_rows(self) -> list[str]:
@@ -233,11 +212,6 @@ class ScoredTable:
         """A hash of the inputs and the label of each row."""
         return self.watch.hashes(self.y, self.p)
 
-    @property
-    def frame(self) -> pd.DataFrame:
-        """The kept columns of all rows."""
-        return pd.DataFrame(self.columns)
-
     @cached_property
     def is_labelled(self) -> Bools:
         """Rows with a label."""
@@ -245,27 +219,27 @@ class ScoredTable:
 
     def labelled(self, name: str) -> pd.Series:
         """A column of the rows with a label."""
-        return self.columns[name][self.is_labelled]
+        return self.frame.loc[self.is_labelled, name]
 
     def amounts(self, role: str) -> Array | None:
         """The amounts of labelled rows in a role, such as "weight"; None if no column has it."""
-        return amounts_of(self.labelled(self.roles[role]), role) if role in self.roles else None
+        return inputs.amounts_of(self.labelled(self.roles[role]), role) if role in self.roles else None
 
     @property
     def weights(self) -> Array | None:
         """The weights of labelled rows, 1 on average; None if no column has them."""
-        return weights_of(self.labelled(self.roles["weight"]), "weight") if "weight" in self.roles else None
+        return inputs.weights_of(self.labelled(self.roles["weight"]), "weight") if "weight" in self.roles else None
 
     @property
     def clusters(self) -> Index | None:
         """The clusters of labelled rows, if they were named."""
-        return cluster_numbers(self.labelled(self.roles["clusters"])) if "clusters" in self.roles else None
+        return inputs.cluster_numbers(self.labelled(self.roles["clusters"])) if "clusters" in self.roles else None
 
     @cached_property
     def audit_probabilities(self) -> Array | None:
         """The probability with which each row was chosen for a label, if it was named."""
         name = self.roles.get("audit_probability")
-        return None if name is None else audit_probabilities(self.frame, name, self.is_labelled)
+        return None if name is None else inputs.audit_probabilities(self.frame, name, self.is_labelled)
 
 
 @dataclass(frozen=True, eq=False)
@@ -298,27 +272,28 @@ class Judging:
         groups: str | Sequence[str] = (),
         needs_price: bool = False,
         is_strict: bool = True,
-        **how: Any,
+        **how: Unpack[RuleOptions],
     ) -> Judging:
         """From the parameters of a command; ``how`` are those of `rule_of`."""
-        fitted = model_of(model)
-        source = source_of(data, read, fitted, is_strict=is_strict)
+        fitted = inputs.model_of(model)
+        source = inputs.source_of(data, read, fitted, is_strict=is_strict)
         own = str(getattr(fitted, "target_name_", "") or "")
         has_target = needs_target or target is not None or own in source.columns
-        label = target_of(target, fitted, source) if has_target else None
+        label = inputs.target_of(target, fitted, source) if has_target else None
         rule = rule_of(fitted, source, weighting, costs, **how)
-        if needs_price and rule.goal is not None:
-            raise InvalidParameter(f"{rule.goal} is no price: state a price.", parameter="weighting")
-        compared = group_columns(groups, source, label)
-        return cls(fitted, source, label, rule, role_columns(source, None, roles or {}), compared)
+        require(rule.goal is None or not needs_price, f"{rule.goal} is no price: state a price.", "weighting")
+        compared = inputs.group_columns(groups, source, label)
+        return cls(fitted, source, label, rule, inputs.role_columns(source, None, roles or {}), compared)
 
-    def score(self, verbose: int = 0, *, reads_labels: bool = True, **how: bool) -> ScoredTable:
-        """Score all rows, with or without labels; ``how`` is ``recognises`` and ``keeps_hashes`` of `RowWatch`."""
-        names, target, clusters = [*self.roles.values(), *self.groups], self.target, self.roles.get("clusters")
+    def score(
+        self, verbose: int = 0, *, reads_labels: bool = True, recognises: bool = False, keeps_hashes: bool = False
+    ) -> ScoredTable:
+        """Score all rows, with or without labels, see `RowWatch`."""
+        names, target = [*self.roles.values(), *self.groups], self.target
         if target is not None and not reads_labels:
             names, target = [*names, target], None
-        watch = RowWatch(self.model, clusters=clusters, **how)
-        return replace(score_table(self.model, self.source, target, names, verbose, watch=watch), roles=self.roles)
+        own = (self.model, self.source, target, names, verbose)
+        return score_table(*own, roles=self.roles, recognises=recognises, keeps_hashes=keeps_hashes)
 
 
 def score_table(
@@ -328,35 +303,36 @@ def score_table(
     columns: Sequence[str] = (),
     verbose: int = 0,
     *,
+    roles: Mapping[str, str] | None = None,
     recognises: bool = False,
+    keeps_hashes: bool = False,
     digest: RowDigest | None = None,
-    watch: RowWatch | None = None,
 ) -> ScoredTable:
     """Score all rows of a table, keep further columns, and give every row to a digest."""
-    watch = RowWatch(model, recognises=recognises) if watch is None else watch
+    roles = roles or {}
+    watch = RowWatch(model, recognises=recognises, keeps_hashes=keeps_hashes, clusters=roles.get("clusters"))
     names = list(dict.fromkeys(columns))
     ignored = {*names} if target is None else {target, *names}
-    numbers, scores, kept = [], [], []
+    numbers, kept = [], []
+    scores: list[Array] = []
     repeating: str | None = None
     with counted("rows", source.n_rows, visible=bool(verbose)) as done:
         for chunk, p in scored_chunks(model, source, watch, ignored):
+            if not scores and watch.clusters is None:
+                repeating = repeating_column(model, chunk, ignored)
             y = np.full(len(p), -1, dtype=np.int64)
             if target is not None:
                 known = chunk[target].notna().to_numpy()
-                y[known] = labels_as(chunk[target][known], model.classes_, target)
+                y[known] = inputs.labels_as(chunk[target][known], model.classes_, target)
             if digest is not None:
                 digest.add(chunk)
             numbers.append(y)
             scores.append(p)
             kept.append(chunk[names])
-            if not scores[1:] and watch.clusters is None:
-                repeating = repeating_column(model, chunk, ignored)
             done(len(p))
-    frame, notes = pd.concat(kept, ignore_index=True), [*source.notes, *watch.notes]
-    if repeating is not None:
-        notes.append(use_clusters(repeating))
-    parts = {name: frame[name] for name in names}
-    return ScoredTable(np.concatenate(numbers), np.concatenate(scores), watch, parts, notes, repeating=repeating)
+    notes = [*source.notes, *watch.notes, *([] if repeating is None else [use_clusters(repeating)])]
+    frame = pd.concat(kept, ignore_index=True)
+    return ScoredTable(np.concatenate(numbers), np.concatenate(scores), watch, frame, notes, roles, repeating)
 
 
 def use_clusters(name: str) -> str:

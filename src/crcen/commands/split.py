@@ -5,23 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from crcen import InvalidInput, InvalidParameter
+from crcen import InvalidInput
 from crcen._support.extras import renamed
 from crcen._support.files import atomic_file, write_atomic
 from crcen._support.progress import busy, logged
 from crcen._support.text import listed, plural
-from crcen.commands.inputs import MOST_CLASSES, Data, check_column, duplicate_lines, role_columns, times_of
+from crcen._support.values import attributes
+from crcen.commands.inputs import MOST_CLASSES, Data, check_column, duplicate_lines, require, role_columns, times_of
 from crcen.tables.identifiers import why_codes, why_numbering
 from crcen.tables.leaks import FINE_SHARE, Duplicates
 from crcen.tables.locations import format_of_name
@@ -64,32 +66,24 @@ class TableSplit(ShownInOneLine):
         """Rows of the second file."""
         return sum(one for _, one in self.counts.values())
 
-    def to_dict(self) -> dict[str, Any]:
+    def _files(self) -> list[tuple[Path, int, dict[str, int]]]:
+        """Each file with its rows, all and by label."""
+        by_label = [{label: two[i] for label, two in self.counts.items()} for i in range(2)]
+        return list(zip((self.train, self.test), (self.n_train, self.n_test), by_label, strict=True))
+
+    def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
-
-        def values(path: Path, n_rows: int, i: int) -> dict[str, Any]:
-            return {"path": str(path), "rows": n_rows, "labels": {label: two[i] for label, two in self.counts.items()}}
-
-        return {
-            "target": self.target,
-            "how": self.how,
-            "stratified": self.is_stratified,
-            "duplicates": self.duplicates.to_dict(),
-            "train": values(self.train, self.n_train, 0),
-            "test": values(self.test, self.n_test, 1),
-        }
+        train, test = ({"path": str(path), "rows": n, "labels": labels} for path, n, labels in self._files())
+        return attributes(self, "target how stratified=is_stratified duplicates") | {"train": train, "test": test}
 
     def __str__(self) -> str:
-        def line(path: Path, n: int, which: int) -> str:
-            shown = listed((f"{two[which]:,} {label}" for label, two in self.counts.items()), most=12)
-            return f"  {path}: {plural(n, 'row')} ({self.target}: {shown})"
-
         evaluation = self.option if self.option.startswith(" --clusters") else ""
         evaluation += " --stratified" if self.is_stratified else ""
-        lines = [
-            f"Split {self.how}",
-            line(self.train, self.n_train, 0),
-            line(self.test, self.n_test, 1),
+        lines = [f"Split {self.how}"]
+        for path, n, labels in self._files():
+            shown = listed((f"{count:,} {label}" for label, count in labels.items()), most=12)
+            lines.append(f"  {path}: {plural(n, 'row')} ({self.target}: {shown})")
+        lines += [
             *duplicate_lines(self.duplicates),
             "Next:",
             f"  crcen fit {quote(str(self.train))} --target {quote(self.target)}{self.option} --out model.crcen",
@@ -127,10 +121,8 @@ def split_table(
         Column with the label.
     test : float, default=0.25
         Share of test rows, between 0 and 1.
-    clusters : str, optional
-        Column whose equal values stay in one file.
-    time : str, optional
-        Column of dates or numbers: the latest rows are test rows.
+    clusters, time : str, optional
+        Column whose equal values stay in one file, or of dates or numbers: the latest rows are test rows.
     random_state : int, default=0
         Seed.
     folder : str or Path, optional
@@ -147,21 +139,20 @@ def split_table(
     --------
     >>> print(split_table("visits.csv", target="readmitted", clusters="patient"))  # doctest: +SKIP
     """
-    if isinstance(test, bool) or not isinstance(test, float | int) or not 0.0 < test < 1.0:
-        raise InvalidParameter(f"test must be a share between 0 and 1: got {test!r}.", parameter="test")
-    if clusters is not None and time is not None:
-        raise InvalidParameter(
-            "clusters= and time= are two ways to split: give one of them.", parameter=("clusters", "time")
-        )
+    is_share = isinstance(test, float | int) and not isinstance(test, bool) and 0.0 < test < 1.0
+    require(is_share, f"test must be a share between 0 and 1: got {test!r}.", "test")
+    both = "clusters= and time= are two ways to split: give one of them."
+    require(clusters is None or time is None, both, "clusters", "time")
     table = open_table(data, read)
     check_column(target, table.columns, "the target", table.name)
     role_columns(table, target, {"clusters": clusters, "time": time})
     train, kept = _places(table, None if folder is None else Path(folder))
-    pieces: Iterable[pd.DataFrame] | None = None
+    chunks: Callable[[], Iterable[pd.DataFrame]] = partial(table.chunks, _CHUNK_ROWS)
     with busy("reading the table", visible=bool(verbose)):
         if table.n_rows is not None and table.n_rows * len(table.columns) <= _MOST_CELLS:
-            pieces = list(table.chunks(_CHUNK_ROWS))
-        survey = _survey(table, pieces, target, clusters or time)
+            pieces = list(chunks())
+            chunks = lambda: pieces  # noqa: E731
+        survey = _survey(table.name, chunks(), target, clusters or time)
     codes, labels = survey.codes, [*survey.labels, "no value"]
     rarest = int(np.bincount(codes, minlength=len(labels))[:-1].min())
     is_stratified = time is None and test * rarest < _ENOUGH_TEST_ROWS
@@ -171,7 +162,7 @@ def split_table(
         is_test, how = _drawn(survey, test, random_state, clusters, target, is_stratified)
     _check_labels(survey, is_test, target, "time" if time else "clusters" if clusters else "test")
     with busy("writing both files", visible=bool(verbose)):
-        _write(table, pieces, is_test, train, kept)
+        _write(table, chunks(), is_test, train, kept)
     by_file = [np.bincount(codes[part], minlength=len(labels)).tolist() for part in (~is_test, is_test)]
     counts = {label: two for label, two in zip(labels, zip(*by_file, strict=True), strict=True) if any(two)}
     option = f" --clusters {quote(clusters)}" if clusters else f" --time {quote(time)}" if time else ""
@@ -220,14 +211,11 @@ def _places(table: Table, folder: Path | None) -> tuple[Path, Path]:
         endings = ".parquet"
     if folder is None:
         folder = Path() if table.file is None else Path(table.file.path).parent
-    if not folder.is_dir():
-        raise InvalidParameter(f"folder must be an existing folder: got {folder}.", parameter="folder")
+    require(folder.is_dir(), f"folder must be an existing folder: got {folder}.", "folder")
     places = folder / f"{stem}_train{endings}", folder / f"{stem}_test{endings}"
     for place in (*places, _record(places[1])):
-        if place.exists():
-            raise InvalidParameter(
-                f"{place} exists, and split does not replace files: move it, or use folder=.", parameter="folder"
-            )
+        there = f"{place} exists, and split does not replace files: move it, or use folder=."
+        require(not place.exists(), there, "folder")
     return places
 
 
@@ -238,35 +226,32 @@ class _Survey(NamedTuple):
     labels: list[str]
     hashes: NDArray[np.uint64]
     is_coarse: bool
-    cells: Any
+    cells: pd.Series
 
 
-def _survey(table: Table, pieces: Iterable[pd.DataFrame] | None, target: str, other: str | None) -> _Survey:
+def _survey(name: str, chunks: Iterable[pd.DataFrame], target: str, other: str | None) -> _Survey:
     found: dict[str, int] = {}
     codes, others, hashes, skipped, is_coarse = [], [], [], None, True
-    for chunk in table.chunks(_CHUNK_ROWS) if pieces is None else pieces:
+    for chunk in chunks:
         cells = chunk[target].astype("string").str.strip()
         for label in cells.dropna().unique():
             found.setdefault(str(label), len(found))
-        if len(found) > MOST_CLASSES:
-            raise InvalidInput(
-                f"the target {target} must have a few different values: got more than {MOST_CLASSES}; is it the label?"
-            )
+        too_many = f"the target {target} must have a few different values: got more than {MOST_CLASSES}"
+        require(len(found) <= MOST_CLASSES, f"{too_many}; is it the label?", error=InvalidInput)
         codes.append(cells.map(found).fillna(-1).to_numpy(dtype=np.int8))
         if other:
             others.append(chunk[other])
         if skipped is None:
-            skipped = [target, *(name for name in chunk.columns if _numbers_rows(name, chunk[name]))]
-            fine = (_hashes(chunk[[name]]) for name in chunk.columns if name not in skipped)
+            skipped = [target, *(one for one in chunk.columns if _numbers_rows(one, chunk[one]))]
+            fine = (_hashes(chunk[[one]]) for one in chunk.columns if one not in skipped)
             is_coarse = not any(len(np.unique(one)) >= FINE_SHARE * len(chunk) for one in fine)
         hashes.append(_hashes(chunk.drop(columns=skipped)))
     code = np.concatenate(codes) if codes else np.empty(0, dtype=np.int8)
-    if not (code >= 0).any():
-        raise InvalidInput(f"{table.name} has no row with a value of {target}.")
-    if len(found) < 2:
-        raise InvalidInput(f"the target {target} must have at least two different values: got one, {', '.join(found)}.")
+    require((code >= 0).any(), f"{name} has no row with a value of {target}.", error=InvalidInput)
+    one_value = f"the target {target} must have at least two different values: got one, {', '.join(found)}."
+    require(len(found) >= 2, one_value, error=InvalidInput)
     code = np.where(code < 0, len(found), code).astype(np.int8)
-    cells = pd.concat(others, ignore_index=True) if other else None
+    cells = pd.concat(others, ignore_index=True) if other else pd.Series(dtype=object)
     return _Survey(code, list(found), np.concatenate(hashes), is_coarse, cells)
 
 
@@ -309,20 +294,16 @@ def _drawn(
     if clusters is None:
         for code in range(len(labels) + 1):
             rows = np.flatnonzero(codes == code)
-            if code < len(labels) and len(rows) < 2:
-                raise InvalidInput(
-                    f"the target {target} needs at least 2 rows of each value, one for each file: got 1 of "
-                    f"{labels[code]}."
-                )
             n = round(test * len(rows))
-            n = min(max(n, 1), len(rows) - 1) if code < len(labels) else n
+            if code < len(labels):
+                each = f"the target {target} needs at least 2 rows of each value, one for each file"
+                require(len(rows) >= 2, f"{each}: got 1 of {labels[code]}.", error=InvalidInput)
+                n = min(max(n, 1), len(rows) - 1)
             is_test[rng.choice(rows, n, replace=False)] = True
         return is_test, f"at random, {_percent(is_test)} test rows, each value of {target} in the same share"
     members, names = pd.factorize(survey.cells, use_na_sentinel=False)
-    if len(names) < 2:
-        raise InvalidInput(
-            f"clusters must have at least two different values: {clusters} has one.", parameter="clusters"
-        )
+    one_value = f"clusters must have at least two different values: {clusters} has one."
+    require(len(names) >= 2, one_value, "clusters", error=InvalidInput)
     if is_stratified:
         parts = max(2, round(1.0 / min(test, 1.0 - test)))
         splitter = StratifiedGroupKFold(min(parts, len(names)), shuffle=True, random_state=seed)
@@ -337,57 +318,49 @@ def _drawn(
     return is_test, f"by {clusters}, each of its values in one file, {_percent(is_test)} test rows{alike}"
 
 
-def _latest(cells: Any, test: float, time: str) -> tuple[Bools, str]:
+def _latest(cells: pd.Series, test: float, time: str) -> tuple[Bools, str]:
     """The latest rows, and how they were chosen."""
-    if cells.isna().any():
-        n_missing = int(cells.isna().sum())
-        raise InvalidInput(
-            f"time must have a value in each row: {time} lacks {n_missing}; fill them or drop the rows.",
-            parameter="time",
-        )
+    lacks = f"{time} lacks {int(cells.isna().sum())}; fill them or drop the rows."
+    require(cells.notna().all(), f"time must have a value in each row: {lacks}", "time", error=InvalidInput)
     when = times_of(cells, time)
     order = np.sort(when)
     is_test = when >= order[min(len(order) - 1, round((1.0 - test) * len(order)))]
-    if is_test.all():
-        raise InvalidInput(
-            f"time must have different values: {time} puts all these rows at one moment.", parameter="time"
-        )
+    same = f"time must have different values: {time} puts all these rows at one moment."
+    require(not is_test.all(), same, "time", error=InvalidInput)
     return is_test, f"by {time}, the latest {_percent(is_test)} are test rows"
 
 
 def _check_labels(survey: _Survey, is_test: Bools, target: str, option: str) -> None:
     for part, name in ((~is_test, "training"), (is_test, "test")):
-        absent = [label for i, label in enumerate(survey.labels) if not (survey.codes[part] == i).any()]
-        if absent:
-            raise InvalidInput(
-                f"{option}= leaves no {name} row of {target} = {absent[0]}: try another share with test=, or another "
-                "column.",
-                parameter=(option, "test"),
-            )
+        for i, label in enumerate(survey.labels):
+            absent = f"{option}= leaves no {name} row of {target} = {label}"
+            hint = "try another share with test=, or another column."
+            require((survey.codes[part] == i).any(), f"{absent}: {hint}", option, "test", error=InvalidInput)
 
 
 def _percent(is_test: Bools) -> str:
     return f"{100.0 * is_test.mean():.3g} %"
 
 
-def _write(table: Table, pieces: Iterable[pd.DataFrame] | None, is_test: Bools, train: Path, test: Path) -> None:
+def _write(table: Table, chunks: Iterable[pd.DataFrame], is_test: Bools, train: Path, test: Path) -> None:
     """Both files in one pass, in the format of the table; Parquet keeps its types."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
+    start = 0
     with ExitStack() as opened:
-        chunks: Iterable[Any] = table.chunks(_CHUNK_ROWS) if pieces is None else pieces
-        is_parquet = table.kind == "parquet" and table.file is not None and not table.options.to_remember
-        if is_parquet and table.file is not None:
+        if table.kind == "parquet" and table.file is not None and not table.options.to_remember:
             parquet = opened.enter_context(pq.ParquetFile(table.file.path))
-            chunks = parquet.iter_batches(_CHUNK_ROWS)
             places = [opened.enter_context(atomic_file(place)) for place in (train, test)]
-            writers = [opened.enter_context(pq.ParquetWriter(place, parquet.schema_arrow)) for place in places]
-        else:
-            writers = [opened.enter_context(TableWriter(place)) for place in (train, test)]
-        start = 0
+            files = [opened.enter_context(pq.ParquetWriter(place, parquet.schema_arrow)) for place in places]
+            for batch in parquet.iter_batches(_CHUNK_ROWS):
+                rows = is_test[start : start + len(batch)]
+                start += len(batch)
+                for file, chosen in zip(files, (~rows, rows), strict=True):
+                    file.write(batch.filter(chosen))
+            return
+        writers = [opened.enter_context(TableWriter(place)) for place in (train, test)]
         for chunk in chunks:
-            chosen = is_test[start : start + len(chunk)]
+            rows = is_test[start : start + len(chunk)]
             start += len(chunk)
-            for writer, rows in zip(writers, (~chosen, chosen), strict=True):
-                writer.write(chunk.filter(pa.array(rows)) if is_parquet else chunk[rows])
+            for writer, chosen in zip(writers, (~rows, rows), strict=True):
+                writer.write(chunk[chosen])
