@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from functools import cache, wraps
+from functools import wraps
 from inspect import get_annotations, signature
 from typing import Any, Self, TypeVar, dataclass_transform, get_args
 
@@ -183,7 +183,7 @@ class GroupedParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn ha
         """Parameters of this estimator by name; ``deep`` adds those of its groups, as ``schedule__learning_rate``."""
         found: dict[str, Any] = super().get_params(deep=deep)
         if deep:
-            for name, kind in _groups(self).items():
+            for name, kind in _groups(type(self)).items():
                 try:
                     group = _as_group(found[name], kind)
                 except InvalidParameter:  # `fit` rejects it
@@ -194,7 +194,7 @@ class GroupedParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn ha
     def set_params(self, **params: object) -> Self:
         """Set parameters by name, as in scikit-learn; those of a group also as ``schedule__learning_rate=0.02``."""
         _reject(self, params)
-        kinds, nested = _groups(self), dict[str, dict[str, object]]()
+        kinds, nested = _groups(type(self)), dict[str, dict[str, object]]()
         for key in [key for key in params if "__" in key and key.partition("__")[0] in kinds]:
             name, _, field = key.partition("__")
             nested.setdefault(name, {})[field] = params.pop(key)
@@ -221,21 +221,15 @@ def _reject(estimator: Estimator, given: Iterable[str]) -> None:
     kind: Any = type(estimator)
     foreign = [name for name in given if name not in signature(kind.__init__).parameters]
     if foreign:
-        held = [(field.name, name, group) for name, group in _groups(estimator).items() for field in fields(group)]
+        held = [(field.name, name, group) for name, group in _groups(kind).items() for field in fields(group)]
         instead = HINTS | {field: f"{name}={group.__name__}({field}=…)" for field, name, group in held}
         for name in foreign:
             if name in instead:
                 raise TypeError(f"{kind.__name__} has no parameter {name!r}: use {instead[name]}.")
 
 
-def _groups(estimator: Estimator) -> dict[str, Any]:
-    """Parameters of an estimator that take a group, with its class."""
-    kind: Any = type(estimator)
-    return _groups_of(kind)
-
-
-@cache
-def _groups_of(kind: Any) -> dict[str, Any]:
+def _groups(kind: Any) -> dict[str, Any]:
+    """Parameters of an estimator class that take a group, with the class of the group."""
     hints: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         with suppress(NameError):  # a subclass may name types that its module lacks

@@ -293,10 +293,5 @@ class CRCENClassifierCV(CRCENClassifier):
         self.best_index_, self.scorer_ = best, scoring
         self.best_params_, self.best_epochs_ = chosen.setting.params(), chosen.epochs
         self.best_score_ = float(chosen.scores.mean())
-        self.cv_results_ = score_table(
-            [outcome.setting.params() for outcome in outcomes],
-            np.array([outcome.epochs or 0 for outcome in outcomes]),
-            np.array([outcome.is_dropped for outcome in outcomes]),
-            np.array([outcome.scores for outcome in outcomes]),
-        )
+        self.cv_results_ = score_table(outcomes)
         self.search_notes_ = border_notes(chosen, outcomes)

@@ -17,7 +17,7 @@ from crcen.theory.goals import ThresholdGoal
 from crcen.theory.labels import Labels
 from crcen.theory.metrics import confusion_counts, decision_counts
 from crcen.theory.price import Price, WeightingLike
-from crcen.theory.rows import Array, Bools, Index, Rows
+from crcen.theory.rows import Array, Index, Rows
 from crcen.training.recipe import Recipe
 
 # Parameters of a recipe that a search takes lists of.
@@ -195,27 +195,22 @@ def held_out_score(scoring: Scoring, logits: Array, rows: FitRows, held_out: Ind
     return float(scorer(_HeldOut(rows.labels, logits, price), rows.X[held_out], rows.y[held_out]))
 
 
-def score_table(
-    params: list[dict[str, Any]], epochs: NDArray[np.generic], is_dropped: Bools, scores: Array
-) -> dict[str, Any]:
-    """The table of a search in the form of scikit-learn's; ``scores`` is (settings, folds)."""
-    table: dict[str, Any] = {}
+def score_table(outcomes: list[Outcome]) -> dict[str, Any]:
+    """The table of a search in the form of scikit-learn's."""
+    params, table = [outcome.setting.params() for outcome in outcomes], {}
     for name in params[0]:
         are_floats = all(isinstance(setting[name], float) for setting in params)
-        column = np.ma.masked_all(  # type: ignore[no-untyped-call]
-            len(params), dtype=np.float64 if are_floats else object
-        )
+        column: Any = np.ma.masked_all(len(params), dtype=np.float64 if are_floats else object)  # type: ignore[no-untyped-call]
         for i, setting in enumerate(params):
             column[i] = setting[name]
         table[f"param_{name}"] = column
+    is_dropped, scores = np.array([one.is_dropped for one in outcomes]), np.array([one.scores for one in outcomes])
+    epochs = np.array([outcome.epochs or 0 for outcome in outcomes])
     table |= {"params": params, "epochs": epochs, "is_dropped": is_dropped}
-    for fold in range(scores.shape[1]):
-        table[f"split{fold}_test_score"] = scores[:, fold]
-    means = scores.mean(axis=1)
-    table["mean_test_score"] = means
+    table |= {f"split{fold}_test_score": scores[:, fold] for fold in range(scores.shape[1])}
     with np.errstate(invalid="ignore"):  # no spread where a fold's score is infinite
-        table["std_test_score"] = scores.std(axis=1)
-    merit = np.where(np.isnan(means), -np.inf, means)
+        table |= {"mean_test_score": scores.mean(axis=1), "std_test_score": scores.std(axis=1)}
+    merit = np.array([outcome.merit for outcome in outcomes])
     is_better = (merit[None, :] > merit[:, None]) & (is_dropped[None, :] == is_dropped[:, None])
     is_ahead = (~is_dropped[None, :] & is_dropped[:, None]) | is_better
     table["rank_test_score"] = (1 + is_ahead.sum(axis=1)).astype(np.int32)

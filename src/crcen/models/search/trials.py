@@ -12,6 +12,7 @@ from crcen.models.clock import OutOfTime
 from crcen.models.search.grid import Outcome, Setting
 from crcen.theory.rows import Array
 from crcen.training.jobs import TrainingJob, TrainingResult, TrainingState
+from crcen.training.network import Network
 
 Rungs = Sequence[tuple[float, float]]
 Progress = Callable[[float], None]
@@ -36,24 +37,15 @@ class Trial:
         self.epochs: list[int] = []
         # Log loss of every record, the mean over folds; whoever scores the trial adds to it.
         self.losses: list[float] = []
-        self._latest: list[TrainingResult] = []
+        self.schedule = jobs[0].max_epochs  # epochs of the whole schedule
+        self.goes_in_parts = jobs[0].draws_batches  # whether training can stop and go on
         self._states: list[TrainingState | None] = [None] * len(jobs)
-        self._records: list[list[NDArray[np.float32]]] = [[] for _ in jobs]
-
-    @property
-    def schedule(self) -> int:
-        """Epochs of the whole schedule."""
-        return self.jobs[0].max_epochs
+        self._records: list[list[NDArray[np.float32] | Network | None]] = [[] for _ in jobs]
 
     @property
     def n_rows(self) -> int:
         """Rows that the smallest fold trains on; 0 where the jobs do not say."""
         return min(job.n_trained(0) for job in self.jobs)
-
-    @property
-    def goes_in_parts(self) -> bool:
-        """Whether training can stop and go on."""
-        return self.jobs[0].draws_batches
 
     def next_jobs(self, stop: int) -> Iterable[TrainingJob]:
         """The jobs that train every fold up to an epoch, from where it was left."""
@@ -61,33 +53,32 @@ class Trial:
             yield job.replace(start=state, stop_epoch=stop, leaves_state=True) if self.goes_in_parts else job
 
     def take(self, results: Sequence[TrainingResult]) -> None:
-        """Add what the folds' jobs gave."""
-        self._latest = [replace(result, state=None) for result in results]
+        """Add what the folds' jobs gave: held-out logits recorded in training, or the network at the end."""
         self.epochs += results[0].recorded_epochs
-        for fold, result in enumerate(results):
-            is_through = result.state is None or result.state.epoch == self.schedule
-            self._states[fold] = None if is_through else result.state
-            self._records[fold] += list(result.val_logits)
+        self._states = [result.state for result in results]
+        if results[0].state is not None and results[0].state.epoch == self.schedule:
+            self._states = [None] * len(results)
+        for own, result in zip(self._records, results, strict=True):
+            own += list(result.val_logits) if self.epochs else [result.network]
 
     def forget(self) -> None:
         """Let go of what only a further part would need."""
-        self._latest, self._states, self._records = [], [None] * len(self.jobs), [[] for _ in self.jobs]
+        self._states, self._records = [None] * len(self.jobs), [[] for _ in self.jobs]
 
     def latest(self, fold: int, X: Array) -> Array:
-        """Held-out logits of the last part (records, n[, K]): recorded in training, or one record of the end."""
-        result = self._latest[fold]
-        if self.epochs:
-            return result.val_logits.astype(np.float64)
-        if result.network is None:
-            n_outputs = self.jobs[fold].outputs
-            return np.full((1, len(X)) if n_outputs is None else (1, len(X), n_outputs), np.nan)
-        return np.asarray(result.network.logits(X)[None])
+        """Held-out logits of the records without a loss, (records, n[, K])."""
+        new = range(len(self.losses), len(self._records[fold]))
+        return np.array([self.record(fold, position, X) for position in new])
 
     def record(self, fold: int, position: int, X: Array) -> Array:
         """Held-out logits of one record of all parts, (n,) or (n, K)."""
-        if self.epochs:
-            return self._records[fold][position].astype(np.float64)
-        return np.asarray(self.latest(fold, X)[position])
+        found = self._records[fold][position]
+        if isinstance(found, np.ndarray):
+            return found.astype(np.float64)
+        if found is None:
+            n_outputs = self.jobs[fold].outputs
+            return np.full((len(X),) if n_outputs is None else (len(X), n_outputs), np.nan)
+        return found.logits(X)
 
 
 def run_trials(
@@ -126,7 +117,7 @@ def run_trials(
 def _run_part(
     trials: Sequence[Trial], stop: int, train: Callable[..., list[TrainingResult]], progress: Progress
 ) -> None:
-    """Train trials up to an epoch; nothing but the trials keeps what that leaves, so that they can let it go."""
+    """Train trials up to an epoch; only the trials keep what that leaves."""
     found = iter(train([job for trial in trials for job in trial.next_jobs(stop)], progress=progress))
     for trial in trials:
         trial.take([next(found) for _ in trial.jobs])

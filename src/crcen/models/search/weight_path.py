@@ -21,6 +21,7 @@ from crcen.theory.labels import Labels
 from crcen.theory.price import Price, WeightingLike, resolve
 from crcen.theory.rows import Array, Estimator, Index, Rows
 from crcen.training.jobs import TrainingJob
+from crcen.training.recipe import Recipe
 
 Split = tuple[Index, Index]
 
@@ -65,17 +66,17 @@ def path_logits(
     y = np.asarray(y)
     weights = check_weights(sample_weight, np.empty((len(y), 1)))
     labels = Labels.from_rows(check_labels(y), y, weights, getattr(estimator, "pos_label", None))
-    pos_label, target = labels.positive, labels.target(y)
-    totals = class_totals(target, weights)
-    path = tuple(resolve(weighting, *totals) for weighting in weightings)
-    if splits is not None:
+    target = labels.target(y)
+    path = tuple(resolve(weighting, *class_totals(target, weights)) for weighting in weightings)
+    if splits is None:
+        parts = [(np.arange(len(y)), X_test)]
+        asked = _asked(X_test, y_test, y) == labels.positive
+    else:
         splits = [(row_numbers(rows), row_numbers(held_out)) for rows, held_out in splits]
         parts = [(rows, _take(X, held_out)) for rows, held_out in splits]
-    else:
-        parts = [(np.arange(len(y)), X_test)]
-        asked = _asked(X_test, y_test, y) == pos_label
-    fit = _stacked if is_stack else _looped
-    answers = fit(_seeded(estimator, pos_label), X, y, target, weights, path, parts)
+    answers = (_stacked if is_stack else _looped)(
+        _seeded(estimator, labels.positive), X, y, labels, weights, path, parts
+    )
     if splits is None:
         return WeightPath(path, asked, np.ones(len(asked)), np.array([own[0] for own in answers]))
     logits = np.full((len(path), len(y)), np.nan)
@@ -116,7 +117,7 @@ def _stacked(
     estimator: CRCENClassifier,
     X: Array,
     y: NDArray[np.generic],
-    target: NDArray[np.bool_],
+    labels: Labels,
     weights: Array,
     path: Sequence[Price],
     parts: Sequence[tuple[Index, Array]],
@@ -124,63 +125,57 @@ def _stacked(
     """Logits of (weighting, part): the steps of a fit, with all networks trained in between at once."""
     from crcen.training.engine import train  # torch is for fitting alone
 
-    labels = Labels.from_rows(check_labels(y), y, weights, estimator.pos_label)
     seed, n_members = base_seed(estimator.random_state), estimator.n_members
     own_rows = [FitRows(X[own], y[own], weights[own], labels) for own, _ in parts]
     recipes = [estimator.recipe().settled(len(own)) for own, _ in parts]
     jobs: list[TrainingJob] = []
     for weighting in path:
         for (own, _), rows, recipe in zip(parts, own_rows, recipes, strict=True):
-            found = member_jobs(recipe, rows.resolve(weighting), n_members, seed, rows)
-            for job in found:
+            for job in member_jobs(recipe, rows.resolve(weighting), n_members, seed, rows):
                 watched = None if job.watched is None else own[job.watched]
                 jobs.append(job.replace(rows=own[job.trained(len(own))], watched=watched))
-    results = train(X, target, jobs, sample_weight=weights, device=estimator.device)
-    answers, name = [], type(estimator).__name__
-    for i, weighting in enumerate(path):
-        logits = []
-        for j, (_, asked) in enumerate(parts):
-            first, rows = (i * len(parts) + j) * n_members, own_rows[j]
-            members = usable(results[first : first + n_members], name)
-            ensemble, _ = assemble(rows.resolve(weighting), members, rows, is_balanced=recipes[j].balance)
-            logits.append(labels.margin(ensemble.mean_logits(asked) + ensemble.shift))
-        answers.append(logits)
-    return answers
+    results = iter(train(X, labels.target(y), jobs, sample_weight=weights, device=estimator.device))
+
+    def logits(weighting: Price, rows: FitRows, recipe: Recipe, asked: Array) -> Array:
+        members = usable([next(results) for _ in range(n_members)], type(estimator).__name__)
+        ensemble, _ = assemble(rows.resolve(weighting), members, rows, is_balanced=recipe.balance)
+        return labels.margin(ensemble.mean_logits(asked) + ensemble.shift)
+
+    fits = [(rows, recipe, asked) for rows, recipe, (_, asked) in zip(own_rows, recipes, parts, strict=True)]
+    return [[logits(weighting, *fit) for fit in fits] for weighting in path]
 
 
 def _looped(
     estimator: Estimator,
     X: Rows,
     y: NDArray[np.generic],
-    target: NDArray[np.bool_],
+    labels: Labels,
     weights: Array,
     path: Sequence[Price],
     parts: Sequence[tuple[Index, Rows]],
 ) -> list[list[Array]]:
+    """The same for any estimator, fitted for one weighting and part at a time."""
     params = estimator.get_params(deep=False)
-    pos = y[target][0]
-    neg = y[~target][0]
-    answers = []
-    for weighting in path:
+
+    def setting(weighting: Price) -> dict[str, object]:
         if "weighting" in params:
-            setting: dict[str, object] = {"weighting": weighting}
+            how: dict[str, object] = {"weighting": weighting}
             if "calibration" in params:  # what is asked for are networks trained at each weight
-                setting["calibration"] = replace(Calibration.of(params["calibration"]), training_weighting=AT_PRICE)
-        elif "class_weight" in params:
-            setting = {"class_weight": {pos: weighting.cost_ratio, neg: 1.0}}
-        else:
-            raise InvalidParameter(
-                f"a path of weights needs an estimator with a weighting or a class_weight: {type(estimator).__name__} "
-                f"has neither; give its out-of-fold predict_proba to ExpenseCurve.from_predictions instead."
-            )
-        own = []
-        for rows, asked in parts:
-            model = clone(estimator).set_params(**setting)
-            uniform = bool((weights[rows] == 1.0).all())
-            model.fit(_take(X, rows), y[rows], **({} if uniform else {"sample_weight": weights[rows]}))
-            own.append(_weighted_logits(model, asked, pos))
-        answers.append(own)
-    return answers
+                how["calibration"] = replace(Calibration.of(params["calibration"]), training_weighting=AT_PRICE)
+            return how
+        if "class_weight" in params:
+            return {"class_weight": {labels.positive: weighting.cost_ratio, labels.negative: 1.0}}
+        raise InvalidParameter(
+            f"a path of weights needs an estimator with a weighting or a class_weight: {type(estimator).__name__} "
+            f"has neither; give its out-of-fold predict_proba to ExpenseCurve.from_predictions instead."
+        )
+
+    def logits(how: dict[str, object], rows: Index, asked: Rows) -> Array:
+        options = {} if (weights[rows] == 1.0).all() else {"sample_weight": weights[rows]}
+        model = clone(estimator).set_params(**how).fit(_take(X, rows), y[rows], **options)
+        return _weighted_logits(model, asked, labels.positive)
+
+    return [[logits(setting(weighting), *part) for part in parts] for weighting in path]
 
 
 def _weighted_logits(model: Estimator, X: Rows, pos: object) -> Array:
