@@ -14,8 +14,6 @@ import crcen
 from crcen import Budget, CostRatio, ModuleClassifier, Schedule
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.search.weight_path import path_logits
-from crcen.training.jobs import TrainingJob
-from crcen.training.modules import ModuleRows
 from grouped_settings import calibrated
 from papers_training import PAPER
 
@@ -75,10 +73,12 @@ def test_the_key_equation_is_exact_on_the_rows_of_fit(columns, n_members):
     assert np.array_equal(clf.decision_function(X) > 0, clf.predict(X) == clf.classes_[1])
 
 
-def test_a_linear_module_is_weighted_logistic_regression():
+@pytest.mark.parametrize("sample_weight", [None, np.arange(600) % 3.0], ids=["plain", "weighted"])
+def test_a_linear_module_is_weighted_logistic_regression(sample_weight):
     X, y = rows(600)
-    weights = np.where(y == 1, 5.0, 1.0)
-    clf = fast(linear(), CostRatio(5), max_epochs=150, l2=1e-3, schedule=Schedule(learning_rate=0.05)).fit(X, y)
+    weights = np.where(y == 1, 5.0, 1.0) * (1.0 if sample_weight is None else sample_weight)
+    clf = fast(linear(), CostRatio(5), max_epochs=150, l2=1e-3, schedule=Schedule(learning_rate=0.05))
+    clf.fit(X, y, sample_weight=sample_weight)
     # Σ w ℓ / Σ w + ½ l2 ‖W‖² is scikit-learn's objective with C = 1 / (l2 · Σ w).
     exact = LogisticRegression(C=1 / (1e-3 * weights.sum()), tol=1e-10).fit(X, y, sample_weight=weights)
     assert np.allclose(clf.decision_function(X), exact.decision_function(X), atol=0.02)
@@ -209,16 +209,3 @@ def test_a_path_of_weights_trains_the_module():
     path = path_logits(model, X, y, [Budget(5)], [(np.arange(100), np.arange(100, 150))])
     alone = clone(model).set_params(weighting=Budget(5), pos_label=1).fit(X[:100], y[:100])
     np.testing.assert_allclose(path.logits[0], alone.decision_function(X[100:]), atol=1e-9)
-
-
-def test_sample_weights_are_copies():
-    X, y = rows()
-    sizes = np.arange(len(y)) % 3
-    job = TrainingJob((0.2, 0.8), max_epochs=2, batch_size=1000)
-    losses = []
-    for x, t, s in ((X, y, sizes.astype(float)), (np.repeat(X, sizes, 0), np.repeat(y, sizes), None)):
-        torch.manual_seed(0)
-        net = nn.Linear(4, 1)
-        data = ModuleRows.of(x, t, np.ones(len(t)) if s is None else s, np.arange(len(t)), job, torch.device("cpu"))
-        losses.append(data.loss(net, torch.arange(len(t)), 1).item())
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
