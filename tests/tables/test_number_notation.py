@@ -103,7 +103,7 @@ def test_marks_for_no_number_are_missing(mark):
     assert mark in column.note
     encoded = column.encode(pd.Series(cells))
     np.testing.assert_array_equal(encoded.values[:, 1], np.arange(N) % 3 == 0)
-    assert encoded.n_unreadable == 0
+    assert encoded.odd["unreadable"] == 0
 
 
 def test_a_saved_model_reads_new_rows_alike_in_chunks(tmp_path):

@@ -27,7 +27,7 @@ from crcen._support.values import json_value
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter, MissingExtra
 from crcen.files.payload import NotStorable, pack, unpack
 from crcen.files.registry import TYPES, InvalidState, find_type, fits, is_known
-from crcen.theory.rows import Shown, in_one_line
+from crcen.theory.rows import Estimator, Shown, in_one_line
 
 FORMAT = 5
 _TITLE = "crcen model, format "
@@ -118,7 +118,7 @@ class ModelInfo(Shown):
         ]
 
 
-def save(model: Any, path: str | Path) -> Path:
+def save(model: Estimator, path: str | Path) -> Path:
     """Write a fitted model to a file atomically.
 
     Parameters
@@ -141,14 +141,19 @@ def save(model: Any, path: str | Path) -> Path:
     DataUnavailable
         If the file cannot be written.
     """
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.validation import check_is_fitted
+
     name = type(model).__name__
     if not _is_model(model):
         raise InvalidParameter(
             f"save takes TableClassifier, CRCENClassifier and related classifiers, PosteriorCorrection and pipelines "
             f"of scikit-learn: got {name}."
         )
-    if not _is_fitted(model):
-        raise InvalidParameter(f"this {name} is not fitted yet; call fit first.")
+    try:
+        check_is_fitted(model)
+    except NotFittedError as error:
+        raise InvalidParameter(f"this {name} is not fitted yet; call fit first.") from error
     n_classes = len(getattr(model, "classes_", ()))
     if n_classes != 2 and (n_classes < 2 or _inner_attribute(model, "weighting_", None) is None):
         raise InvalidParameter(
@@ -174,7 +179,7 @@ def save(model: Any, path: str | Path) -> Path:
     return Path(path)
 
 
-def load(path: str | Path, *, module: Any = None) -> Any:
+def load(path: str | Path, *, module: Any = None) -> Estimator:
     """Read a model that `save` wrote; nothing in the file is executed.
 
     Parameters
@@ -252,39 +257,25 @@ def _is_model(model: object) -> bool:
     return any(type(model) is find_type(name) for name in (*_MODELS, *_WRAPPERS) if name == type(model).__name__)
 
 
-def _is_fitted(model: object) -> bool:
-    from sklearn.exceptions import NotFittedError
-    from sklearn.utils.validation import check_is_fitted
-
-    try:
-        check_is_fitted(model)
-    except NotFittedError:
-        return False
-    return True
+def _chain(model: Estimator) -> Iterator[Estimator]:
+    """A model, and the classifiers inside a pipeline, table or correction."""
+    while model is not None:
+        yield model
+        steps = getattr(model, "steps", None)
+        model = steps[-1][1] if steps else getattr(model, "estimator_", None)
 
 
-def _inner(model: Any) -> Any:
-    """The classifier inside a pipeline, table or correction, or None."""
-    steps = getattr(model, "steps", None)
-    return steps[-1][1] if steps else getattr(model, "estimator_", None)
-
-
-def _inner_attribute(model: Any, name: str, default: Any) -> Any:
+def _inner_attribute(model: Estimator, name: str, default: Any) -> Any:
     """An attribute of a model, or of the classifier inside."""
-    while model is not None:
-        if hasattr(model, name):
-            return getattr(model, name)
-        model = _inner(model)
-    return default
+    return next((getattr(one, name) for one in _chain(model) if hasattr(one, name)), default)
 
 
-def _check_members(model: Any) -> None:
+def _check_members(model: Estimator) -> None:
     """Reject a committee with a member of another library: its `arrays` raises an error with the name."""
-    while model is not None:
-        for member in getattr(getattr(model, "ensemble_", None), "members", ()):
+    for one in _chain(model):
+        for member in getattr(getattr(one, "ensemble_", None), "members", ()):
             if not is_known(type(member)):
                 member.arrays()
-        model = _inner(model)
 
 
 def _advice(error: NotStorable) -> str:
@@ -359,11 +350,16 @@ def _read(path: Path) -> tuple[int, bytes]:
     return version, body
 
 
-def _manifest(model: Any) -> dict[str, object]:
+def _manifest(model: Estimator) -> dict[str, object]:
     """All of `ModelInfo` but the format."""
     price = getattr(model, "price_", None)
     price = _inner_attribute(model, "weighting_", None) if price is None else price
     columns, dropped = _columns(model)
+    weighting: dict[str, object] | None = None
+    if price is not None and price.positive is None:
+        weighting = {"class_weights": price.weights.tolist(), "class_counts": price.counts.tolist()}
+    elif price is not None:
+        weighting = {name: json_value(getattr(price, name)) for name in _PRICE}
     has_positive = len(model.classes_) == 2 and getattr(price, "positive", 1) is not None
     return {
         "model": type(model).__name__,
@@ -374,26 +370,21 @@ def _manifest(model: Any) -> dict[str, object]:
         "positive": json_value(_inner_attribute(model, "pos_label_", model.classes_[1])) if has_positive else None,
         "target": _inner_attribute(model, "target_name_", None),
         "clusters": _inner_attribute(model, "clusters_name_", None),
-        "weighting": None if price is None else _price_values(price),
+        "weighting": weighting,
         "columns": columns,
         "dropped": dropped,
     }
 
 
-def _price_values(price: Any) -> dict[str, object]:
-    if price.positive is None:
-        return {"class_weights": price.weights.tolist(), "class_counts": price.counts.tolist()}
-    return {name: json_value(getattr(price, name)) for name in _PRICE}
-
-
-def _columns(model: Any) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+def _columns(model: Estimator) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
     """Input columns, and those that are not used."""
     if hasattr(model, "columns_"):
         # Without notes, which may quote cells.
         found = [{k: v for k, v in column.describe().items() if k != "note"} for column in model.columns_]
         return found, [asdict(one) for one in model.dropped_]
-    if getattr(model, "steps", None) is None and hasattr(_inner(model), "columns_"):
-        return _columns(_inner(model))
+    inner = getattr(model, "estimator_", None)
+    if hasattr(inner, "columns_"):
+        return _columns(inner)
     names = getattr(model, "feature_names_in_", None)
     names = range(int(model.n_features_in_)) if names is None else names
     members = getattr(getattr(model, "ensemble_", None), "members", ())

@@ -127,7 +127,9 @@ def write_encoded(
             frame = frame[frame[target].notna()].reset_index(drop=True)
             if len(frame):
                 encoded = [column.encode(frame[column.name]) for column in columns]
-                unreadable.update({one.name: part.n_unreadable for one, part in zip(columns, encoded, strict=True)})
+                unreadable.update(
+                    {one.name: part.odd.get("unreadable", 0) for one, part in zip(columns, encoded, strict=True)}
+                )
                 kept = use(frame, np.column_stack([part.values for part in encoded]), number)
                 rows: slice | Bools = slice(None) if kept is None else kept
                 stored = chain.from_iterable(map(_stored, columns, (part.values for part in encoded)))

@@ -19,11 +19,11 @@ from crcen.models.fitted import FittedEnsemble, transactional_fit
 from crcen.models.reasons.reasons import Reasons, explain_rows, shortened, spelled
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.tables.column_kinds import DroppedColumn, learn_column
-from crcen.tables.columns import Column, EncodedTable, NumberColumn, as_numbers, as_text, blocks_of, is_text
+from crcen.tables.columns import ODD_KINDS, Column, EncodedTable, NumberColumn, as_numbers, as_text, blocks_of, is_text
 from crcen.tables.fingerprint import Recognition, fingerprint_of, row_hashes
 from crcen.tables.frames import as_frame
 from crcen.tables.profile import held_out_sums, profile_of, training_scores, typical_table
-from crcen.tables.row_cells import ODD_KINDS, as_dicts, encode_dicts
+from crcen.tables.row_cells import as_dicts, encode_dicts
 from crcen.tables.typing import Array, DataFrame, TableLike
 from crcen.theory.checks import check_row_weights
 from crcen.theory.cost_matrix import CostMatrix
@@ -80,12 +80,9 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Fitted on the encoded columns.
     classes_, pos_label_, weighting_, costs_, key_equation_
         Of ``estimator_``; no class is the positive one of more than two.
-    profile_ : TrainingProfile
-        What the training rows were like: ranges, quantiles, shares. `crcen.predict_table` compares new rows with it.
-    background_ : ndarray of shape (32, n_encoded)
-        Made-up typical rows that `reasons` compares with: the distribution of each column, and no row of training.
-    held_out_sums_ : StreamSums
-        Sums over rows held out that estimate the error: `crcen.monitor_table` compares new labels with them.
+    profile_, background_, held_out_sums_
+        Rounded summaries of the training rows: their distribution, typical rows, and sums over rows held out.
+        `crcen.predict_table`, `reasons` and `crcen.monitor_table` compare new rows with them.
     fingerprint_ : Fingerprint
         Truncated hashes of the training rows, for `recognise`; only with ``fingerprint``.
     leaks_ : list of str
@@ -254,10 +251,9 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InvalidInput("Found array with 0 sample(s): a table needs rows.")
         parts = {column.name: column.encode(frame[column.name]) for column in self.columns_}
         found = {
-            kind: {name: number for name, part in parts.items() if (number := getattr(part, f"n_{kind}"))}
-            for kind in ODD_KINDS
+            kind: {name: number for name, part in parts.items() if (number := part.odd.get(kind))} for kind in ODD_KINDS
         }
-        excess = {name: part.excess for name, part in parts.items() if part.n_clipped}
+        excess = {name: part.excess for name, part in parts.items() if part.excess}
         X = np.column_stack([part.values for part in parts.values()]).astype(np.float64)
         return EncodedTable(X, **found, excess=excess, extra=extra)
 

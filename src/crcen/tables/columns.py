@@ -6,9 +6,9 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -26,15 +26,15 @@ _RANGE_PARTS, _FILL_PARTS = 20, 50
 _NGRAMS = (3, 4)
 
 
-@dataclass(frozen=True, eq=False)
-class Encoded:
-    """Rows of one column as finite numbers, (n, width), and counts of odd cells."""
+# What may be odd about a cell.
+ODD_KINDS = ("unseen", "unreadable", "missing", "clipped")
+
+
+class Encoded(NamedTuple):
+    """Rows of one column as finite numbers, (n, width), counts of odd cells by kind, and the excess of clipped ones."""
 
     values: Array
-    n_missing: int = 0
-    n_unreadable: int = 0
-    n_unseen: int = 0
-    n_clipped: int = 0
+    odd: Mapping[str, int]
     excess: float = 0.0
 
 
@@ -169,18 +169,18 @@ class Column(ABC):
         noted = {"note": self.note} if self.note else {}
         return {"name": self.name, "kind": self.kind, "has_missing": self.has_missing, **noted}
 
-    def _with_indicator(self, values: Array, is_gap: Bools, is_missing: Bools) -> Encoded:
-        """Values with the indicator of gaps; without one, missing cells are counted."""
+    def _with_indicator(self, values: Array, is_gap: Bools, n_missing: int, **odd: int) -> Encoded:
+        """Values with the indicator of gaps; without one, missing cells are counted as odd."""
         if self.has_missing:
-            return Encoded(np.column_stack([values, is_gap]))
-        return Encoded(values, n_missing=int(is_missing.sum()))
+            return Encoded(np.column_stack([values, is_gap]), odd)
+        return Encoded(values, {"missing": n_missing, **odd})
 
     def _filled(self, values: Array, fill: Array | float, was_there: Bools, excess: Array | float = 0.0) -> Encoded:
         """NaN rows filled; clipped and unreadable cells counted."""
         is_gap = np.asarray(np.isnan(values).any(axis=1))
-        found = self._with_indicator(np.where(is_gap[:, None], fill, values), is_gap, ~was_there)
-        n_unreadable, n_clipped = int((is_gap & was_there).sum()), int(np.count_nonzero(excess))
-        return replace(found, n_unreadable=n_unreadable, n_clipped=n_clipped, excess=float(np.sum(excess)))
+        odd = {"unreadable": int((is_gap & was_there).sum()), "clipped": int(np.count_nonzero(excess))}
+        found = self._with_indicator(np.where(is_gap[:, None], fill, values), is_gap, int((~was_there).sum()), **odd)
+        return found._replace(excess=float(np.sum(excess)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +198,7 @@ class NumberColumn(Column):
     note: str = _note()
     kind = "number"
 
-    @property
+    @cached_property
     def notation(self) -> Notation:
         """How numbers are written where cells are strings."""
         return Notation(self.decimal, self.thousands, self.affix)
@@ -311,7 +311,12 @@ class CategoryColumn(Column):
         is_unseen = (codes < 0) & ~is_missing
         places = np.where(is_unseen & self.has_other, len(self.categories), codes)
         values = np.asarray(places[:, None] == np.arange(len(self._names)), dtype=np.float64)
-        return replace(self._with_indicator(values, is_missing, is_missing), n_unseen=int(is_unseen.sum()))
+        return self._with_indicator(values, is_missing, int(is_missing.sum()), unseen=int(is_unseen.sum()))
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """The encoded column of each category."""
+        return {category: place for place, category in enumerate(self.categories)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -365,7 +370,7 @@ class TextColumn(Column):
         text = as_text(series)
         is_missing = text.isna().to_numpy()
         values = np.asarray(self._words.transform(text.fillna("").to_numpy(dtype=object)) @ self.components)
-        return self._with_indicator(values, is_missing, is_missing)
+        return self._with_indicator(values, is_missing, int(is_missing.sum()))
 
 
 def _vectorizer(**options: Any) -> Any:

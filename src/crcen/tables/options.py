@@ -23,6 +23,7 @@ _APPLIES = {
     "query": ("database",),
     "table": ("database",),
 }
+_KINDS = {"workbook": "Excel workbooks", "text": "text files", "database": "databases"}
 _SEPARATORS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "bar": "|", "space": " ", "whitespace": " "}
 
 
@@ -93,19 +94,16 @@ class ReadOptions:
         if self.query is not None and self.table is not None:
             raise InvalidParameter("query and table both say what to read: give one of them.", parameter="query")
 
-    def check_kind(self, kind: str, name: str) -> None:
-        """Reject options that this kind of table would ignore."""
-        for option, kinds in _APPLIES.items():
-            if getattr(self, option) is not None and kind not in kinds:
-                what = {"workbook": "Excel workbooks", "text": "text files", "database": "databases"}
-                allowed = " and ".join(what[one] for one in kinds)
+    def for_kind(self, kind: str, name: str, *, is_strict: bool) -> "ReadOptions":
+        """The options for a kind of table: those that it would ignore are rejected, or left out."""
+        ignored = {option: kinds for option, kinds in _APPLIES.items() if kind not in kinds}
+        for option, kinds in ignored.items():
+            if is_strict and getattr(self, option) is not None:
+                allowed = " and ".join(_KINDS[one] for one in kinds)
                 message = f"{option} is for {allowed}, and {name} is none of these: leave it out."
                 raise InvalidParameter(message, parameter=option)
-
-    def only_for(self, kind: str) -> "ReadOptions":
-        """The same without the options that this kind of table would ignore, for a second table of a command."""
-        ignored: dict[str, Any] = {option: None for option, kinds in _APPLIES.items() if kind not in kinds}
-        return replace(self, **ignored)
+        nothing: dict[str, Any] = dict.fromkeys(ignored)
+        return replace(self, **nothing)
 
     def with_training(self, trained: object) -> "ReadOptions":
         """The same with the missing values and the order of dates that a model was trained with, unless stated."""

@@ -232,35 +232,25 @@ def open_table(data: TableLike, read: ReadOptions | None = None, *, is_strict: b
     """
     if isinstance(data, Table):
         return data
-    options = ReadOptions() if read is None else read
-
-    def checked(kind: str) -> ReadOptions:
-        found = options if is_strict else options.only_for(kind)
-        found.check_kind(kind, name)
-        return found
-
-    is_paths = isinstance(data, str | Path) or (
-        isinstance(data, list | tuple) and bool(data) and all(isinstance(one, str | Path) for one in data)
-    )
-    name, native = "the data frame", None if is_paths else data
-    if is_paths and is_database(data):
+    options, name = ReadOptions() if read is None else read, "the data frame"
+    if is_database(data):
         name = masked(str(data))
-        options = checked("database")
+        options = options.for_kind("database", name, is_strict=is_strict)
         with reading(name):
-            return _table([open_database(str(data), options)], options)
-    held = None if is_paths else spooled(data)
+            return _table([open_database(data, options)], options)
+    is_list = isinstance(data, list | tuple) and bool(data) and all(isinstance(one, str | Path) for one in data)
+    is_paths = isinstance(data, str | Path) or is_list
+    held, native = (None, None) if is_paths else (spooled(data), data)
     if not is_paths and held is None:
-        options = checked("frame")
+        options = options.for_kind("frame", name, is_strict=is_strict)
         return _table([FramePart(data, options)], options, native)
-    files, base = ([DataFile(name, held.name, held=held)], "") if held is not None else files_of(data)
-    name = (
-        files[0].name if len(files) == 1 else masked(str(data)) if isinstance(data, str | Path) else "the list of files"
-    )
+    files, base = files_of(data) if held is None else ([DataFile(name, held.name, held=held)], "")
+    name = files[0].name if len(files) == 1 else "the list of files" if is_list else masked(str(data))
     kinds = Counter(file.kind for file in files)
     if len(kinds) > 1:
         counts = " and ".join(f"{n} {kind}" for kind, n in kinds.items())
         raise InvalidInput(f"{name} names {counts} files: give those of one kind, by a pattern such as 'days/*.csv'.")
-    options = checked(files[0].kind)
+    options = options.for_kind(files[0].kind, name, is_strict=is_strict)
     with reading(name):
         if files[0].kind == "parquet":
             parts: Sequence[Part] = parquet_parts(files, base, options)

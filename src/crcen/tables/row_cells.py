@@ -8,20 +8,24 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from crcen.exceptions import InvalidInput
-from crcen.tables.columns import BOOLEAN_WORDS, BooleanColumn, CategoryColumn, Column, DateColumn, NumberColumn
+from crcen.tables.columns import (
+    BOOLEAN_WORDS,
+    ODD_KINDS,
+    BooleanColumn,
+    CategoryColumn,
+    Column,
+    DateColumn,
+    NumberColumn,
+)
 from crcen.tables.notation import PLAIN
 from crcen.tables.typing import Array
 
-# What may be odd about a cell.
-ODD_KINDS = ("unseen", "unreadable", "missing", "clipped")
 # A cell as numbers, and what is odd about it, or nothing.
 Read = tuple[Sequence[float], str]
-Reader = Callable[[Any], Read]
 
 # More rows than this are read faster as a data frame.
 _MOST_ROWS = 64
@@ -29,8 +33,6 @@ _LARGEST_INTEGER = 2**53
 _NUMBER = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?\s*")
 _ISO_TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-_READERS: WeakKeyDictionary[Column, Reader | None] = WeakKeyDictionary()
 
 
 class _NotPlain(Exception):
@@ -55,8 +57,9 @@ def encode_dicts(
     for column in columns:
         cells = [_plain(row.get(column.name)) for row in rows]
         try:
-            values, kinds = zip(*map(_reader(column), cells), strict=True)
-        except _NotPlain:
+            read = _READERS[type(column)]
+            values, kinds = zip(*(read(column, cell) for cell in cells), strict=True)
+        except (_NotPlain, KeyError):
             if any(isinstance(cell, list | tuple | dict | np.ndarray) for cell in cells):
                 raise InvalidInput(
                     f"a dict is one row, with one cell a column: got several for {column.name!r}; give a list of "
@@ -66,9 +69,8 @@ def encode_dicts(
 
             part = column.encode(pandas.Series(cells, name=column.name))
             values = part.values.tolist()
-            for kind, counts in odd.items():
-                if number := getattr(part, f"n_{kind}"):
-                    counts[column.name] = number
+            for kind, number in part.odd.items():
+                odd[kind].update({column.name: number} if number else {})
             kinds = ()
         for own, numbers in zip(found, values, strict=True):
             own.extend(numbers)
@@ -84,101 +86,68 @@ def _plain(cell: Any) -> Any:
     return None if type(cell) is float and math.isnan(cell) else cell
 
 
-def _reader(column: Column) -> Reader:
-    """What reads the plain cells of a column; made once."""
-    found = _READERS.get(column)
-    if found is None:
-        found = _READERS[column] = _READER_OF.get(type(column), lambda _: _no_reader)(column)
-    return found
+def _there(column: Column, values: list[float]) -> list[float]:
+    return [*values, 0.0] if column.has_missing else values
 
 
-def _no_reader(cell: Any) -> Read:
-    raise _NotPlain
+def _gap(column: Column, fill: list[float]) -> Read:
+    return ([*fill, 1.0], "") if column.has_missing else (fill, "missing")
 
 
-def _indicator(column: Column, fill: list[float]) -> tuple[list[float], Read]:
-    """The indicator of a cell that is there, and what is read where it is missing."""
-    return ([0.0], ([*fill, 1.0], "")) if column.has_missing else ([], (fill, "missing"))
-
-
-def _number_reader(column: NumberColumn) -> Reader:
-    is_plain = column.notation == PLAIN
-    there, gap = _indicator(column, [column.fill])
-    low, high = column.low, column.high
-
-    def read(cell: Any) -> Read:
-        kind = type(cell)
-        if kind is int and -_LARGEST_INTEGER <= cell <= _LARGEST_INTEGER:
-            cell, kind = float(cell), float
-        if kind is str and is_plain and _NUMBER.fullmatch(cell):
-            cell, kind = float(cell), float
-        if kind is float:
-            if low <= cell <= high:
-                return [cell, *there], ""
-            return ([min(max(cell, low), high), *there], "clipped") if math.isfinite(cell) else (gap[0], "unreadable")
-        if cell is None:
-            return gap
+def _number(column: NumberColumn, cell: Any) -> Read:
+    kind = type(cell)
+    is_exact = kind is int and -_LARGEST_INTEGER <= cell <= _LARGEST_INTEGER
+    if is_exact or (kind is str and column.notation == PLAIN and _NUMBER.fullmatch(cell)):
+        cell, kind = float(cell), float
+    if cell is None:
+        return _gap(column, [column.fill])
+    if kind is not float:
         raise _NotPlain
-
-    return read
-
-
-def _boolean_reader(column: BooleanColumn) -> Reader:
-    there, gap = _indicator(column, [column.fill])
-
-    def read(cell: Any) -> Read:
-        if cell is None:
-            return gap
-        if type(cell) not in (bool, int, str):
-            raise _NotPlain
-        value = BOOLEAN_WORDS.get(str(cell).strip().lower())
-        return (gap[0], "unreadable") if value is None else ([value, *there], "")
-
-    return read
+    if not math.isfinite(cell):
+        return _gap(column, [column.fill])[0], "unreadable"
+    value = min(max(cell, column.low), column.high)
+    return _there(column, [value]), "" if value == cell else "clipped"
 
 
-def _category_reader(column: CategoryColumn) -> Reader:
-    width = len(column.encoded_names)
-    place = {category: i for i, category in enumerate(column.categories)}
-    zeros = [0.0] * width
-    gap = [*zeros[:-1], 1.0] if column.has_missing else zeros
-
-    def read(cell: Any) -> Read:
-        if type(cell) not in (str, int) and cell is not None:
-            raise _NotPlain
-        text = "" if cell is None else str(cell).strip()
-        if not text:
-            return gap, "" if column.has_missing else "missing"
-        at = place.get(text, len(column.categories) if column.has_other else None)
-        values = list(zeros)
-        if at is not None:
-            values[at] = 1.0
-        return values, "" if text in place else "unseen"
-
-    return read
+def _boolean(column: BooleanColumn, cell: Any) -> Read:
+    if cell is None:
+        return _gap(column, [column.fill])
+    if type(cell) not in (bool, int, str):
+        raise _NotPlain
+    value = BOOLEAN_WORDS.get(str(cell).strip().lower())
+    return (_gap(column, [column.fill])[0], "unreadable") if value is None else (_there(column, [value]), "")
 
 
-def _date_reader(column: DateColumn) -> Reader:
-    there, gap = _indicator(column, column.fill.tolist())
+def _category(column: CategoryColumn, cell: Any) -> Read:
+    if type(cell) not in (str, int) and cell is not None:
+        raise _NotPlain
+    text = "" if cell is None else str(cell).strip()
+    n_categories = len(column.categories)
+    values = [0.0] * (n_categories + column.has_other)
+    if not text:
+        return _gap(column, values)
+    place = column.places.get(text, n_categories)
+    if place < len(values):
+        values[place] = 1.0
+    return _there(column, values), "unseen" if place == n_categories else ""
 
-    def read(cell: Any) -> Read:
-        if cell is None:
-            return gap
-        if type(cell) is not str:
-            raise _NotPlain
-        time = _time_of(cell.strip(), column.date_format)
-        days = (time - _EPOCH).total_seconds() / 86_400.0
-        parts = {
-            "days": min(max(days, column.low), column.high),
-            "month": time.month,
-            "day": time.day,
-            "weekday": time.weekday(),
-            "hour": time.hour + time.minute / 60.0,
-        }
-        odd = "" if parts["days"] == days else "clipped"
-        return [*(float(parts[part]) for part in column.parts), *there], odd
 
-    return read
+def _date(column: DateColumn, cell: Any) -> Read:
+    if cell is None:
+        return _gap(column, column.fill.tolist())
+    if type(cell) is not str:
+        raise _NotPlain
+    time = _time_of(cell.strip(), column.date_format)
+    days = (time - _EPOCH).total_seconds() / 86_400.0
+    parts = {
+        "days": min(max(days, column.low), column.high),
+        "month": time.month,
+        "day": time.day,
+        "weekday": time.weekday(),
+        "hour": time.hour + time.minute / 60.0,
+    }
+    odd = "" if parts["days"] == days else "clipped"
+    return _there(column, [float(parts[part]) for part in column.parts]), odd
 
 
 def _time_of(text: str, date_format: str | None) -> datetime:
@@ -192,9 +161,9 @@ def _time_of(text: str, date_format: str | None) -> datetime:
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
-_READER_OF: dict[type[Column], Callable[[Any], Reader]] = {
-    NumberColumn: _number_reader,
-    BooleanColumn: _boolean_reader,
-    CategoryColumn: _category_reader,
-    DateColumn: _date_reader,
+_READERS: dict[type[Column], Callable[[Any, Any], Read]] = {
+    NumberColumn: _number,
+    BooleanColumn: _boolean,
+    CategoryColumn: _category,
+    DateColumn: _date,
 }
