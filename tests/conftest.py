@@ -14,6 +14,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 import numpy as np
 import pytest
 
+if importlib.util.find_spec("hypothesis"):
+    from hypothesis import settings
+
+    settings.register_profile("crcen", deadline=None)  # a slow shared machine is not a failing test
+    settings.load_profile("crcen")
+
 
 @pytest.fixture(scope="session")
 def data_home():
