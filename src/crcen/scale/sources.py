@@ -5,7 +5,6 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput, InvalidParameter
-from crcen.tables.locations import paths_of
+from crcen.tables.locations import paths_of, reading
 from crcen.tables.parquet import index_columns, kind_of, record_batches
 from crcen.theory.labels import Labels
 
@@ -265,7 +264,7 @@ class ArrowSource:
             warnings.warn(f"{len(skipped)} of {len(items)} files left out: {said}", UserWarning, stacklevel=5)
 
     def _add(self, name: str, open_fragment: Callable[[], Fragment]) -> None:
-        with _naming(name):
+        with reading(name):
             fragment = open_fragment()
             schema = self._schema or fragment.physical_schema
             is_parquet = hasattr(fragment, "split_by_row_group")
@@ -350,7 +349,7 @@ class ArrowSource:
     def check_unchanged(self) -> None:
         """Refuse if a file is gone or another than it was."""
         for file in self._files:
-            with _naming(file.name):
+            with reading(file.name):
                 _check_file(file)
 
     def _file_chunks(self, number: int) -> Iterator[Chunk]:
@@ -406,7 +405,7 @@ class ArrowSource:
         """Chunks of a piece without its first ``skip`` rows."""
         file = self._files[piece.file]
         columns = [*self._features, self._target, *([self._weight] if self._weight else [])]
-        with _naming(file.name):
+        with reading(file.name):
             _check_file(file)
             for batch in record_batches(piece.fragment, columns, self._schema, self._batch_rows):
                 if skip >= batch.num_rows:
@@ -437,20 +436,6 @@ def _look(fragment: Fragment) -> tuple[int, int]:
 def _check_file(file: _File) -> None:
     if _look(file.fragment) != (file.size, file.changed):
         raise DataUnavailable(f"{file.name} was changed while it was in use: start again from the beginning.")
-
-
-@contextmanager
-def _naming(name: str) -> Iterator[None]:
-    """Errors of the reader as errors of ours that name the file."""
-    try:
-        yield
-    except CrcenError:
-        raise
-    except FileNotFoundError as error:
-        raise DataUnavailable(f"{name} is not there (any more): put it back and start again.") from error
-    except (OSError, ValueError, TypeError, NotImplementedError) as error:  # pyarrow's own errors are among these
-        said = " ".join(str(error).split())[:160]
-        raise DataUnavailable(f"{name} cannot be read: {said}") from error
 
 
 def numbers_of(column: ArrowColumn) -> Values:

@@ -108,14 +108,14 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ['number', 'category']
     """
 
-    weighting: Any = None
+    weighting: object = None
     _: KW_ONLY
     estimator: Estimator = None
-    drop: Any = ()
-    keep: Any = ()
-    categorical: Any = ()
+    drop: Iterable[str] | Mapping[str, str] = ()
+    keep: Iterable[str] = ()
+    categorical: Iterable[str] = ()
     fingerprint: bool = True
-    random_state: Any = None
+    random_state: int | np.random.RandomState | None = None
 
     def fit(self, X: TableLike, y: ArrayLike, sample_weight: PerRow = None, groups: PerRow = None) -> TableClassifier:
         """Learn the columns, then fit the estimator; see `CRCENClassifier.fit`.
@@ -303,7 +303,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.estimator_.decision_function(self.encode(X).X)
 
     def reasons(
-        self, X: TableLike, *, background: TableLike = None, classes: Any = None, random_state: int = 0
+        self, X: TableLike, *, background: TableLike = None, classes: PerRow = None, random_state: int = 0
     ) -> Reasons:
         """What each column adds to the natural log-odds of each row: see `CRCENClassifier.reasons`.
 
@@ -313,8 +313,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         frame = as_frame(X, self.feature_names_in_)
         others = getattr(self, "background_", None) if background is None else self.encode(background).X
         table = (blocks_of(self.columns_), [one.name for one in self.columns_], cell_texts(self.columns_, frame))
-        own = {"is_made_up": background is None, "classes": classes}
-        return explain_rows(self.estimator_, self.encode(frame).X, others, *table, random_state, **own)
+        X, is_made_up = self.encode(frame).X, background is None
+        return explain_rows(self.estimator_, X, others, *table, random_state, is_made_up=is_made_up, classes=classes)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "estimator_")
@@ -350,7 +350,7 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     weighting_: Price
 
-    def __init__(self, estimator: Estimator, weighting: Any = "balanced") -> None:
+    def __init__(self, estimator: Estimator, weighting: object = "balanced") -> None:
         self.estimator = estimator
         self.weighting = weighting
 
@@ -399,22 +399,15 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Weighted logit of ``classes_[1]``; of several classes centred logits, or minus expected costs."""
         if self.costs_ is not None:
             return -self.costs_.expected(self.predict_proba(X))
-        logits = self._logits(X)
+        logits = np.log(np.clip(self.predict_proba(X), 1e-300, 1.0)) + self.weighting_.log_weights
         if self.weighting_.positive is None:
             return np.asarray(logits - logits.mean(axis=1, keepdims=True))
         return np.asarray(logits[:, 1] - logits[:, 0])
 
     def predict(self, X: TableLike) -> Decisions:
         """Decide at the price."""
-        if self.costs_ is not None:
-            return self.costs_.decide(self.predict_proba(X))
-        known = Labels(self.classes_, getattr(self, "pos_label_", None))
-        return known.decode(known.choose(self._logits(X)))
-
-    def _logits(self, X: TableLike) -> Array:
-        """Weighted logits, (n, K)."""
-        p = np.clip(self.predict_proba(X), 1e-300, 1.0)
-        return np.asarray(np.log(p) + self.weighting_.log_weights)
+        p = self.predict_proba(X)
+        return self.classes_[self.weighting_.decide(p)] if self.costs_ is None else self.costs_.decide(p)
 
 
 def _check_priceable(estimator: Estimator) -> None:

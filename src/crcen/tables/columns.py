@@ -164,7 +164,7 @@ class Column(ABC):
     def encode(self, series: Series) -> Encoded:
         """The column's cells as numbers."""
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """What a schema says of the column, JSON-able."""
         noted = {"note": self.note} if self.note else {}
         return {"name": self.name, "kind": self.kind, "has_missing": self.has_missing, **noted}
@@ -297,7 +297,7 @@ class CategoryColumn(Column):
         others = [f"{self.name} is another"] if self.has_other else []
         return [*(f"{self.name} = {category}" for category in self.categories), *others]
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """With the number of named values."""
         return {**super().describe(), "n_values": len(self.categories)}
 

@@ -20,7 +20,7 @@ from crcen._support.text import listed
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.locations import masked
 from crcen.tables.options import ReadOptions
-from crcen.tables.typing import ArrowArray, RecordBatch, Schema
+from crcen.tables.typing import ArrowArray, Cell, Connection, Field, ParquetFile, RecordBatch, Schema
 
 Result = TypeVar("Result")
 
@@ -117,7 +117,7 @@ class QueryPart(ABC):
             return [str(row[0]) for row in cursor.fetchall()]
 
     @abstractmethod
-    def _connect(self) -> Any:
+    def _connect(self) -> Connection:
         """A new connection that only reads."""
 
     @abstractmethod
@@ -156,7 +156,7 @@ def _check_types(schema: Schema, columns: Sequence[str], name: str) -> None:
             )
 
 
-def _plain(cells: ArrowArray, field: Any) -> ArrowArray:
+def _plain(cells: ArrowArray, field: Field) -> ArrowArray:
     """A column without the types of one database: numeric and decimal as float64, other extensions as text."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -178,7 +178,7 @@ class _Postgres(QueryPart):
         "from information_schema.tables where table_schema not in ('pg_catalog', 'information_schema') order by 1"
     )
 
-    def _connect(self) -> Any:
+    def _connect(self) -> Connection:
         connection = self._address.driver.connect(self._address.url, autocommit=True)
         with connection.cursor() as cursor:
             cursor.execute("set synchronize_seqscans = off")  # rows in the same order in every pass
@@ -250,7 +250,7 @@ class _DuckDB(QueryPart):
 
     _list_tables = "show tables"
 
-    def _connect(self) -> Any:
+    def _connect(self) -> Connection:
         path = self._address.path or ":memory:"
         connection = self._address.driver.connect(path, read_only=path != ":memory:")
         connection.execute("set enable_progress_bar = false")
@@ -297,7 +297,7 @@ class DatabaseTable:
                 message = "is not there, so nothing can be appended to it: leave append= out."
             raise InvalidParameter(f"{self.name} {message}", parameter="append")
 
-    def _run(self, work: Callable[[Any], Result]) -> Result:
+    def _run(self, work: Callable[[Connection], Result]) -> Result:
         """The result of some work on a connection, which is closed."""
         address = self._address
         how: dict[str, dict[str, Any]] = {
@@ -311,7 +311,7 @@ class DatabaseTable:
         except address.driver.Error as error:
             raise DataUnavailable(f"{self.name} was not written: {_reason(error)}.") from error
 
-    def _is_there(self, connection: Any) -> bool:
+    def _is_there(self, connection: Connection) -> bool:
         try:
             with closing(connection.cursor()) as cursor:
                 cursor.execute(f"select * from {_quoted(self._address.table)} limit 0")
@@ -329,7 +329,7 @@ class DatabaseTable:
         with pq.ParquetFile(rows) as file:
             self._run(lambda connection: store(connection, file, rows))
 
-    def _to_postgresql(self, connection: Any, file: Any, rows: str) -> None:
+    def _to_postgresql(self, connection: Connection, file: ParquetFile, rows: str) -> None:
         import pyarrow as pa
 
         *schema, table = self._address.table.split(".")
@@ -339,15 +339,15 @@ class DatabaseTable:
             cursor.adbc_ingest(table, reader, mode="append" if self._append else "create", **how)
         connection.commit()
 
-    def _to_sqlite(self, connection: sqlite3.Connection, file: Any, rows: str) -> None:
+    def _to_sqlite(self, connection: sqlite3.Connection, file: ParquetFile, rows: str) -> None:
         import pyarrow.types as types
 
-        def declared(field: Any) -> str:
+        def declared(field: Field) -> str:
             is_whole = types.is_integer(field.type) or types.is_boolean(field.type)
             kind = "integer" if is_whole else "real" if types.is_floating(field.type) else "text"
             return f"{_quoted_name(field.name)} {kind}"
 
-        def storable(cell: Any) -> Any:
+        def storable(cell: Cell) -> Cell:
             return cell if cell is None or isinstance(cell, bool | int | float | str) else str(cell)
 
         table, fields = _quoted(self._address.table), list(file.schema_arrow)
@@ -361,7 +361,7 @@ class DatabaseTable:
             connection.executemany(insert, zip(*cells, strict=True))
         connection.execute("commit")
 
-    def _to_duckdb(self, connection: Any, file: Any, rows: str) -> None:
+    def _to_duckdb(self, connection: Connection, file: ParquetFile, rows: str) -> None:
         table, source = _quoted(self._address.table), "read_parquet('" + rows.replace("'", "''") + "')"
         how = f"insert into {table} by name" if self._append else f"create table {table} as"
         for statement in ("begin", f"{how} from {source}", "commit"):

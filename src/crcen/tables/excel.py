@@ -20,9 +20,8 @@ from crcen.tables.frames import FramePart
 from crcen.tables.locations import DataFile
 from crcen.tables.options import ReadOptions
 from crcen.tables.text import filled_names
-from crcen.tables.typing import DataFrame, Series
+from crcen.tables.typing import Cell, DataFrame, Series
 
-Cell = object
 Ranges = list[tuple[int, int, int, int]]  # merged cells: top, left, bottom, right
 
 # Of a sheet, its line of names included.
@@ -323,7 +322,7 @@ class SheetWriter:
         for row in chunk.itertuples(index=False, name=None):
             self._append([_cell(value) for value in row])
 
-    def _append(self, values: list[Any]) -> None:
+    def _append(self, values: list[Cell]) -> None:
         from openpyxl.cell import WriteOnlyCell
 
         self._n_rows += 1
@@ -342,7 +341,7 @@ class SheetWriter:
         self._sheet.close()
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: Cell) -> Cell:
     """A value that a cell can hold."""
     import pandas as pd
     from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE

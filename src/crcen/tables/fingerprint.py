@@ -7,6 +7,7 @@ occupied: one in four, so a row that was not in training matches with probabilit
 import hashlib
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -268,25 +269,18 @@ class RowDigest:
         self.columns, self._label = tuple(sorted(columns)), label
         self._rows: list[bytes] = []
         self._labelled: list[bytes] = []
-        self._cells: dict[str, dict[str, int]] = {name: {} for name in self.columns}
+        self._cells: dict[str, Counter[str]] = {name: Counter() for name in self.columns}
 
     def add(self, frame: DataFrame) -> None:
         """Add the rows of a data frame."""
-        parts = []
-        for name in self.columns:
-            numbers, cells = _cells_of(frame[name])
-            counts, own = self._cells[name], np.bincount(numbers + 1, minlength=len(cells)).tolist()
-            for cell, count in zip([cells[-1], *cells[:-1]], own, strict=True):
-                if count:
-                    counts[cell] = counts.get(cell, 0) + count
-            parts.append([cells[number] for number in numbers.tolist()])
+        parts = [_cells_of(frame[name]) for name in self.columns]
+        for counts, cells in zip(self._cells.values(), parts, strict=True):
+            counts.update(cells)
         own_rows = [hashlib.sha256(_bytes("".join(row))).digest() for row in zip(*parts, strict=True)]
         self._rows += own_rows
         if self._label is not None:
-            numbers, cells = _cells_of(frame[self._label])
-            labels = [_bytes(cell) for cell in cells]
-            pairs = zip(own_rows, numbers.tolist(), strict=True)
-            self._labelled += [hashlib.sha256(row + labels[number]).digest() for row, number in pairs]
+            pairs = zip(own_rows, _cells_of(frame[self._label]), strict=True)
+            self._labelled += [hashlib.sha256(row + _bytes(label)).digest() for row, label in pairs]
 
     @property
     def n_rows(self) -> int:
@@ -322,12 +316,13 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _cells_of(column: Series) -> tuple[NDArray[np.int64], list[str]]:
-    """Number of each cell's value, and the values with their length first; the last stands for missing cells, −1."""
+def _cells_of(column: Series) -> list[str]:
+    """The value of each cell as text with its length first; that of a missing cell is empty."""
     import pandas as pd
 
     numbers, values = pd.factorize(column.astype(object))
-    return numbers, [f"{len(text)}:{text}" for text in (*map(canonical, values), "")]
+    cells = [f"{len(text)}:{text}" for text in (*map(canonical, values), "")]  # the last stands for -1
+    return [cells[number] for number in numbers.tolist()]
 
 
 def canonical(cell: object) -> str:

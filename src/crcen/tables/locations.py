@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from glob import glob, has_magic
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, BinaryIO
 
-from crcen.exceptions import DataUnavailable, InvalidInput
+from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput
+from crcen.tables.typing import FileSystem
 
 Held = IO[bytes]
 
@@ -34,6 +35,31 @@ def is_url(data: object) -> bool:
 def masked(text: str) -> str:
     """A text with the passwords of its URLs replaced by ***."""
     return _SECRET.sub(lambda found: f"{found[3]}***" if found[3] else f"{found[1]}:***@", text)
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Errors of readers as errors of crcen, in one sentence."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except CrcenError:
+        raise
+    except FileNotFoundError as error:
+        raise DataUnavailable(f"{name} is not there (any more); check the name.") from error
+    except PermissionError as error:
+        raise DataUnavailable(f"{name} cannot be read: no permission; ask its owner.") from error
+    except (OSError, pa.ArrowException, EOFError, UnicodeError) as error:
+        raise DataUnavailable(f"{name} cannot be read: {_reason(error)}; it may be truncated or altered.") from error
+    except (ValueError, OverflowError, TypeError, NotImplementedError) as error:  # values beyond a reader's types
+        message = f"{name} holds values that cannot be read: {_reason(error)}; repair or remove them."
+        raise InvalidInput(message) from error
+
+
+def _reason(error: Exception) -> str:
+    reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+    return masked(reason)[:160].rstrip(".")
 
 
 def format_of_name(path: str | Path) -> tuple[str, str | None]:
@@ -61,7 +87,7 @@ class DataFile:
 
     name: str
     path: str
-    system: Any = None
+    system: FileSystem = None
     held: Held | None = None
     stamp: tuple[int, int, int] | None = None
     compression: str | None = field(default=None, init=False)
@@ -69,16 +95,13 @@ class DataFile:
 
     def __post_init__(self) -> None:
         self.suffix = format_of_name(self.name)[0]
-        first = self._first_bytes()
-        if not first:
-            raise DataUnavailable(f"{self.name} is empty; a table needs a line of column names and rows under it.")
-        self.compression = next((one for start, one in _COMPRESSED.items() if first.startswith(start)), None)
-        if self.compression is not None:
-            try:
-                with self.opened() as file:
-                    first = file.read(16)
-            except OSError as error:
-                raise DataUnavailable(f"{self.name} is truncated or altered: {error}.") from error
+        with reading(self.name):
+            first = self._first_bytes()
+            if not first:
+                raise DataUnavailable(f"{self.name} is empty; a table needs a line of column names and rows under it.")
+            self.compression = next((one for start, one in _COMPRESSED.items() if first.startswith(start)), None)
+            if self.compression is not None:
+                first = self._first_bytes()
         self.kind = self._kind(first)
         is_packed = self.kind != "text" and self.compression is not None
         if is_packed or (self.kind != "parquet" and self.system is not None):
@@ -90,24 +113,12 @@ class DataFile:
         return self.name if is_url(self.name) else Path(self.name).name
 
     def _first_bytes(self) -> bytes:
-        try:
-            if self.system is not None:
-                with self.system.open(self.path, "rb") as file:
-                    return bytes(file.read(16))
+        if self.system is None:
             if stat.S_ISCHR(os.stat(self.path).st_mode):
                 raise DataUnavailable(f"{self.name} is a device; give a file.")
             self.stamp = self._look()
-            with open(self.path, "rb") as file:
-                return file.read(16)
-        except DataUnavailable:
-            raise
-        except FileNotFoundError as error:
-            raise DataUnavailable(f"{self.name} is not there; check the name.") from error
-        except PermissionError as error:
-            raise DataUnavailable(f"{self.name} cannot be read: no permission; ask its owner.") from error
-        except (OSError, ValueError) as error:  # a zero byte in the name is a ValueError
-            why = masked(str(getattr(error, "strerror", None) or error))
-            raise DataUnavailable(f"{self.name!r} cannot be read: {why}.") from error
+        with self.opened() as file:
+            return bytes(file.read(16))
 
     def _kind(self, first: bytes) -> str:
         if first.startswith(b"PAR1") or self.suffix in (".parquet", ".pq"):
@@ -177,7 +188,7 @@ def files_of(data: str | Path | Sequence[str | Path]) -> tuple[list[DataFile], s
     return [DataFile(name, path, system) for name, path, system in paths], base
 
 
-def paths_of(data: str | Path | Sequence[str | Path]) -> tuple[list[tuple[str, str, Any]], str]:
+def paths_of(data: str | Path | Sequence[str | Path]) -> tuple[list[tuple[str, str, FileSystem]], str]:
     """Name, path and remote file system of the files that are named, which are not opened; and their common folder."""
     if not isinstance(data, str | Path):
         found = [file for one in data for file in paths_of(one)[0]]
@@ -214,7 +225,7 @@ def _data_files(names: list[str], folder: str) -> list[str]:
     return [one for one in shown if format_of_name(one)[0] in _ENDINGS] or shown
 
 
-def _remote(url: str) -> tuple[list[tuple[str, str, Any]], str]:
+def _remote(url: str) -> tuple[list[tuple[str, str, FileSystem]], str]:
     import fsspec
 
     scheme, safe = url.partition("://")[0], masked(url)

@@ -111,7 +111,7 @@ class ReadOptions:
         return replace(self, **{name: value for name, value in known.items() if not getattr(self, name)})
 
     @property
-    def to_remember(self) -> dict[str, Any]:
+    def to_remember(self) -> dict[str, object]:
         """What a model must know to read new tables alike; empty if nothing was stated."""
         stated = {"missing": {name: list(values) for name, values in self.missing.items()}, "dates": self.dates}
         return {name: value for name, value in stated.items() if value}

@@ -3,13 +3,12 @@
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from crcen.exceptions import InvalidInput
 from crcen.tables.identifiers import is_nameless_index
 from crcen.tables.locations import DataFile
 from crcen.tables.options import ReadOptions
-from crcen.tables.typing import RecordBatch, Schema
+from crcen.tables.typing import Dataset, Field, Fragment, RecordBatch, Schema
 
 _STREAM_BYTES = 2**16
 _BATCH_ROWS = 50_000
@@ -20,7 +19,7 @@ class ParquetPart:
 
     kind = "parquet"
 
-    def __init__(self, file: DataFile, fragment: Any, schema: Schema, options: ReadOptions) -> None:
+    def __init__(self, file: DataFile, fragment: Fragment, schema: Schema, options: ReadOptions) -> None:
         self.name, self.file, self.fragment, self.schema = file.name, file, fragment, schema
         self.notes: list[str] = []
         self.columns = options.unique_names(schema.names, file.name)
@@ -62,7 +61,7 @@ def parquet_parts(files: Sequence[DataFile], base: str, options: ReadOptions) ->
     return parts
 
 
-def dataset_of(parts: Sequence[ParquetPart]) -> Any:
+def dataset_of(parts: Sequence[ParquetPart]) -> Dataset:
     """The files of a table as an Arrow dataset."""
     import pyarrow.dataset as ds
 
@@ -84,7 +83,7 @@ def _check_kinds(parts: Sequence[ParquetPart]) -> None:
 
 
 def record_batches(
-    fragment: Any, columns: list[str] | None, schema: Schema, n_rows: int, *, use_threads: bool = False
+    fragment: Fragment, columns: list[str] | None, schema: Schema, n_rows: int, *, use_threads: bool = False
 ) -> Iterator[RecordBatch]:
     """Rows of a fragment, at most this number at a time.
 
@@ -113,7 +112,7 @@ def index_columns(schema: Schema) -> list[str]:
     return [name for name in schema.names if name in named or is_nameless_index(name)]
 
 
-def kind_of(arrow_type: Any) -> str:
+def kind_of(arrow_type: Field) -> str:
     """``"number"`` (truth values too), ``"text"`` (categories of it too), ``"date"``, or Arrow's own name."""
     import pyarrow.types as types
 

@@ -6,7 +6,6 @@ conservative p-value; one error rate holds for all of them, and a difference mus
 
 import math
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,6 +21,7 @@ from crcen.theory.decision import sigmoid
 from crcen.theory.labels import Labels
 from crcen.theory.limits import UNLIKE_DISTANCE, UNLIKE_P, UNLIKE_RATIO, UNLIKE_SCALE, UNLIKE_SHARE
 from crcen.theory.price import Price
+from crcen.theory.rows import Estimator
 from crcen.theory.sequential import StreamSums, stream_sums
 
 _EDGES, _SCORES, _RANGE_PARTS = 33, 2049, 20
@@ -110,7 +110,7 @@ def _n_other(column: Column, frame: DataFrame) -> int:
     return int(counts[counts <= FEWEST_ROWS].sum())
 
 
-def training_scores(estimator: Any, X: Array) -> list[Array]:
+def training_scores(estimator: Estimator, X: Array) -> list[Array]:
     """Natural log-odds of the positive class: of training rows, and out of fold if known; empty for several classes."""
     if not hasattr(estimator, "pos_label_"):
         return []
@@ -124,7 +124,7 @@ def training_scores(estimator: Any, X: Array) -> list[Array]:
     return scores
 
 
-def held_out_sums(estimator: Any, y: ArrayLike, sample_weight: ArrayLike | None) -> StreamSums:
+def held_out_sums(estimator: Estimator, y: ArrayLike, sample_weight: ArrayLike | None) -> StreamSums:
     """Residual sums of the out-of-fold rows of a fitted estimator, for a monitor; empty if it held none out."""
     price: Price = estimator.weighting_
     known: Bools

@@ -3,17 +3,16 @@
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from crcen._support.text import listed
-from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput
+from crcen.exceptions import DataUnavailable, InvalidInput
 from crcen.tables.databases import is_database, open_database
 from crcen.tables.excel import SheetPart
 from crcen.tables.frames import FramePart, as_pandas, native_like, spooled, without_blanks
-from crcen.tables.locations import DataFile, files_of, is_url, masked
+from crcen.tables.locations import DataFile, files_of, is_url, masked, reading
 from crcen.tables.options import ReadOptions
 from crcen.tables.parquet import parquet_parts
 from crcen.tables.text import TextPart
@@ -170,32 +169,6 @@ def _joined(batches: list[RecordBatch]) -> DataFrame:
     if isinstance(batches[0], pd.DataFrame):
         return batches[0] if len(batches) == 1 else pd.concat(batches, ignore_index=True)
     return as_pandas(pa.concat_tables([pa.table(one) for one in batches], promote_options="permissive"))
-
-
-@contextmanager
-def reading(name: str) -> Iterator[None]:
-    """Errors of readers as errors of crcen, in one sentence."""
-    import pyarrow as pa
-
-    try:
-        yield
-    except CrcenError:
-        raise
-    except FileNotFoundError as error:
-        raise DataUnavailable(f"{name} is not there (any more); check the name.") from error
-    except (pa.ArrowException, EOFError, UnicodeError) as error:
-        raise DataUnavailable(f"{name} is truncated or altered: {_reason(error)}.") from error
-    except OSError as error:
-        raise DataUnavailable(f"{name} cannot be read: {_reason(error)}; it may be truncated or altered.") from error
-    except (ValueError, OverflowError, TypeError, NotImplementedError) as error:  # values beyond a reader's types
-        raise InvalidInput(
-            f"{name} holds values that cannot be read: {_reason(error)}; repair or remove them."
-        ) from error
-
-
-def _reason(error: Exception) -> str:
-    reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-    return masked(reason)[:160].rstrip(".")
 
 
 def open_table(data: TableLike, read: ReadOptions | None = None, *, is_strict: bool = True) -> Table:

@@ -22,7 +22,7 @@ from crcen.tables.columns import (
     NumberColumn,
 )
 from crcen.tables.notation import PLAIN
-from crcen.tables.typing import Array
+from crcen.tables.typing import Array, Cell, TableLike
 
 # A cell as numbers, and what is odd about it, or nothing.
 Read = tuple[Sequence[float], str]
@@ -39,7 +39,7 @@ class _NotPlain(Exception):
     """A cell that only the column itself can read."""
 
 
-def as_dicts(X: Any) -> list[Mapping[str, Any]] | None:
+def as_dicts(X: TableLike) -> list[Mapping[str, Cell]] | None:
     """One dict, or a short list of them, as a list; None for anything else."""
     if isinstance(X, Mapping):
         return [X]
@@ -49,7 +49,7 @@ def as_dicts(X: Any) -> list[Mapping[str, Any]] | None:
 
 
 def encode_dicts(
-    columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]
+    columns: Sequence[Column], rows: Sequence[Mapping[str, Cell]]
 ) -> tuple[Array, dict[str, dict[str, int]]]:
     """Rows as a data frame of them would be encoded, and odd cells counted by kind and column."""
     found: list[list[float]] = [[] for _ in rows]
@@ -79,7 +79,7 @@ def encode_dicts(
     return np.array(found, dtype=np.float64), odd
 
 
-def _plain(cell: Any) -> Any:
+def _plain(cell: Cell) -> Cell:
     """A cell without NumPy's types; None for NaN."""
     if isinstance(cell, np.generic):
         cell = cell.item()
@@ -94,7 +94,7 @@ def _gap(column: Column, fill: list[float]) -> Read:
     return ([*fill, 1.0], "") if column.has_missing else (fill, "missing")
 
 
-def _number(column: NumberColumn, cell: Any) -> Read:
+def _number(column: NumberColumn, cell: Cell) -> Read:
     kind = type(cell)
     is_exact = kind is int and -_LARGEST_INTEGER <= cell <= _LARGEST_INTEGER
     if is_exact or (kind is str and column.notation == PLAIN and _NUMBER.fullmatch(cell)):
@@ -109,7 +109,7 @@ def _number(column: NumberColumn, cell: Any) -> Read:
     return _there(column, [value]), "" if value == cell else "clipped"
 
 
-def _boolean(column: BooleanColumn, cell: Any) -> Read:
+def _boolean(column: BooleanColumn, cell: Cell) -> Read:
     if cell is None:
         return _gap(column, [column.fill])
     if type(cell) not in (bool, int, str):
@@ -118,7 +118,7 @@ def _boolean(column: BooleanColumn, cell: Any) -> Read:
     return (_gap(column, [column.fill])[0], "unreadable") if value is None else (_there(column, [value]), "")
 
 
-def _category(column: CategoryColumn, cell: Any) -> Read:
+def _category(column: CategoryColumn, cell: Cell) -> Read:
     if type(cell) not in (str, int) and cell is not None:
         raise _NotPlain
     text = "" if cell is None else str(cell).strip()
@@ -132,7 +132,7 @@ def _category(column: CategoryColumn, cell: Any) -> Read:
     return _there(column, values), "unseen" if place == n_categories else ""
 
 
-def _date(column: DateColumn, cell: Any) -> Read:
+def _date(column: DateColumn, cell: Cell) -> Read:
     if cell is None:
         return _gap(column, column.fill.tolist())
     if type(cell) is not str:
@@ -161,7 +161,7 @@ def _time_of(text: str, date_format: str | None) -> datetime:
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
-_READERS: dict[type[Column], Callable[[Any, Any], Read]] = {
+_READERS: dict[type[Column], Callable[[Any, Cell], Read]] = {
     NumberColumn: _number,
     BooleanColumn: _boolean,
     CategoryColumn: _category,

@@ -11,6 +11,14 @@ ArrowArray: TypeAlias = Any
 ArrowTable: TypeAlias = Any
 RecordBatch: TypeAlias = Any
 Schema: TypeAlias = Any
+Field: TypeAlias = Any
+Dataset: TypeAlias = Any
+Fragment: TypeAlias = Any
+ParquetFile: TypeAlias = Any
+# A file system of fsspec, a database connection, and a single value of a table.
+FileSystem: TypeAlias = Any
+Connection: TypeAlias = Any
+Cell: TypeAlias = Any
 # Whatever `as_frame` takes: a data frame of any library, an array, a dict or a list of dicts.
 TableLike: TypeAlias = Any
 
