@@ -17,7 +17,6 @@ import pytest
 from crcen._support import files
 from crcen._support.files import atomic_file, check_writable, exclusive_lock, is_device, write_atomic
 from crcen.exceptions import DataUnavailable
-from crcen.tables.writing import TableWriter
 
 posix = pytest.mark.skipif(os.name == "nt", reason="Windows has other kinds of files")
 
@@ -196,7 +195,6 @@ def test_devices_are_written_to_directly(tmp_path):
 TO_STDOUT = """
 import sys
 import pandas as pd
-from crcen.tables.writing import TableWriter
 from crcen._support.files import write_atomic
 print("first")
 with TableWriter("/dev/stdout") as writer:
@@ -273,17 +271,6 @@ def test_a_signal_leaves_no_temporary_files(tmp_path, number):
     assert process.returncode == 128 + number
     assert "Traceback" not in err
     assert os.listdir(tmp_path) == ["in.csv"]
-
-
-def test_an_interrupted_table_leaves_nothing(tmp_path):
-    def interrupted():
-        with TableWriter(tmp_path / "a.csv.gz") as writer:
-            writer.write(pd.DataFrame({"a": range(100_000)}))
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert os.listdir(tmp_path) == []
 
 
 HOLD = """

@@ -75,7 +75,7 @@ def test_the_index_of_pandas_is_no_input_from_csv_and_parquet(tmp_path):
     frame.to_parquet(tmp_path / "a.parquet")
     for name in ("a.csv", "a.parquet"):
         model = TableClassifier(random_state=0)
-        model._learn(open_table(tmp_path / name).read())
+        model.learn_columns(open_table(tmp_path / name).read())
         assert [column.name for column in model.columns_] == ["x"], name
 
 

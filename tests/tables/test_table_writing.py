@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from crcen import InvalidParameter
-from crcen._support.files import atomic_file, check_writable
+from crcen._support.files import atomic_file
 from crcen.exceptions import DataUnavailable
 from crcen.tables.reading import open_table
 from crcen.tables.writing import TableWriter
@@ -74,13 +74,6 @@ def test_a_full_disk(full_disk):
 def test_other_endings_are_refused(tmp_path, name):
     with pytest.raises(InvalidParameter, match=r"\.csv, \.tsv, \.parquet or \.xlsx|compressed inside"):
         TableWriter(tmp_path / name)
-
-
-def test_places_that_take_no_file(tmp_path):
-    with pytest.raises(DataUnavailable, match="it is a folder"):
-        check_writable(tmp_path)
-    with pytest.raises(DataUnavailable, match="does not exist; create it first"):
-        check_writable(tmp_path / "no" / "a.csv")
 
 
 def test_an_error_about_another_file_is_not_ours(tmp_path):
