@@ -60,7 +60,7 @@ def rows_of(blocks):
 def test_what_readers_send_is_what_the_files_hold(told, table):
     X, y, w = table
     again = pickle.loads(pickle.dumps(told.reading))  # as a reader on another machine has it
-    tables = list(read_groups(again, [[3, 0], [1, 2]]))
+    tables = list(read_groups([[3, 0], [1, 2]], *again))
     found = rows_of(shard_of(tables).blocks(130))
     expected = np.column_stack([X, y, w])
     np.testing.assert_array_equal(found, expected[np.lexsort(expected.T)])
@@ -75,8 +75,8 @@ def test_a_reader_loads_no_torch(told, tmp_path):
         "import pickle, sys\n"
         "from crcen.scale.ray.reader import read_groups, survey_part\n"
         "told = pickle.loads(open(sys.argv[1], 'rb').read())\n"
-        "rows = sum(len(table) for table in read_groups(told, [[0, 1]]))\n"
-        "survey_part(told.source, 0.0, 0, 0)\n"
+        "rows = sum(len(table) for table in read_groups([[0, 1]], *told))\n"
+        "survey_part(told[0], 0.0, 0, 0)\n"
         "print(rows, 'torch' in sys.modules)\n"
     )
     command = [sys.executable, "-c", text, tmp_path / "reading"]
@@ -197,7 +197,7 @@ def plan_of(told):
 
 @pytest.mark.parametrize("stop_after", [1, 3, 5])
 def test_uneven_workers_stay_equal_and_go_on_exactly(told, stop_after):
-    tables = list(read_groups(told.reading, [[0, 1, 2, 3]]))
+    tables = list(read_groups([[0, 1, 2, 3]], *told.reading))
     shards = [shard_of(tables[:1]), shard_of(tables[1:])]  # 100 rows and 500
     anew = [Progress("this", 0), Progress("this", 0)]
     (one, other), _ = run_workers(told, shards, copy.deepcopy(anew))
@@ -216,7 +216,7 @@ def test_uneven_workers_watch_the_same_held_out_rows(told):
     )
     plan = make_plan(model, survey_source(told.source, 0.1, 0), 0)
     told = replace(told, model=model, plan=plan)
-    tables = list(read_groups(told.reading, [[0, 1, 2, 3]]))
+    tables = list(read_groups([[0, 1, 2, 3]], *told.reading))
     shards = [shard_of(tables[:2]), shard_of(tables[2:])]
     _, kept = run_workers(told, shards, [Progress("this", 0), Progress("this", 0)])
     one, other = (parts[-1] for parts in kept)

@@ -7,12 +7,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
-from torch import Tensor
 
 from crcen.exceptions import DataUnavailable, InvalidInput
 from crcen.models.classifier import CRCENClassifier
@@ -36,13 +35,8 @@ _CLOSED, _CLOSED_TWO = 1e-12, 1e-14
 
 Array = NDArray[np.float64]
 Shift = float | Array  # of the positive class, or of all
-# Every worker's tensor, in the order of ranks, stacked; ``tensor[None]`` for a single worker.
-Gather = Callable[[Tensor], Tensor]
-
-
-def alone(tensor: Tensor) -> Tensor:
-    """Gather from a single worker."""
-    return tensor[None]
+# The values of all workers, in the order of ranks
+Gather = Callable[[Any], Sequence[Any]]
 
 
 class LogitFile:
@@ -107,14 +101,14 @@ class LogitFile:
             self._file.close()
 
 
-def solve_file(logits: LogitFile, price: Price, gather: Gather = alone) -> Shift:
+def solve_file(logits: LogitFile, price: Price, gather: Gather = lambda own: [own]) -> Shift:
     """The shift, or shifts (K,) with mean 0, with which the key equations hold on all rows of all workers.
 
-    ``gather`` stacks the tensors of all workers; each worker then finds the same shifts.
+    ``gather`` collects the arrays of all workers; each worker then finds the same shifts.
     """
 
     def together(values: Array) -> Array:
-        return np.asarray(gather(torch.from_numpy(np.ascontiguousarray(values))).numpy())
+        return np.stack(gather(values))
 
     totals = together(logits.totals).sum(axis=0)
     is_binary = price.positive is not None
@@ -136,14 +130,11 @@ def solve_file(logits: LogitFile, price: Price, gather: Gather = alone) -> Shift
 
 def sums_of_file(logits: LogitFile, shift: Shift, price: Price) -> KeySums | None:
     """The sums of the rows of a file, with the shift added to their logits; None if there are no rows."""
-    at_once = max(256, 2 * _NUMBERS_AT_ONCE // (logits.n_classes * (logits.n_classes - 1)))
-    rows = logits.rows(price, shift, at_once)
+    n_pairs = logits.n_classes * (logits.n_classes - 1) // 2
+    rows = logits.rows(price, shift, max(256, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // n_pairs)))
     parts = [key_sums(y, softmax(columns), weight, price) for columns, y, weight in rows]
     return sum(parts[1:], parts[0]) if parts else None
 
-
-# The sums of all workers, in the order of ranks.
-GatherSums = Callable[[KeySums | None], Sequence[KeySums | None]]
 
 _BALANCED = 1e-10
 _ALL_ROWS = "all rows of the stream"
@@ -176,13 +167,12 @@ def balance_on(
     folder: Path | None = None,
     *,
     is_weighted: bool,
-    gather: Gather = alone,
-    gather_sums: GatherSums | None = None,
+    gather: Gather = lambda own: [own],
 ) -> None:
     """Solve for the key equation on all rows of this worker's blocks (if the classifier asks for it) and record it.
 
-    The model is as `store_networks` left it. Logits are kept in a file of the folder. ``gather`` and ``gather_sums``
-    bring tensors and sums of all workers together.
+    The model is as `store_networks` left it. Logits are kept in a file of the folder. ``gather`` collects the values
+    of all workers.
     """
     ensemble = model.ensemble_
     labels = ensemble.labels  # those of a worker's plan are truth values, in their own order
@@ -197,8 +187,7 @@ def balance_on(
         if is_balanced:
             shift = solve_file(logits, plan.price, gather)
         own = sums_of_file(logits, shift, plan.price)
-    parts = [own] if gather_sums is None else gather_sums(own)
-    found = [part for part in parts if part is not None]
+    found = [part for part in gather(own) if part is not None]
     key = on_rows(sum(found[1:], found[0]).key_equation(plan.price), _ALL_ROWS)
     (group,) = ensemble.members
     if isinstance(group, NetworkGroup) and len(group) == 1:  # its own bias carries the shift

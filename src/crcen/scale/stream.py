@@ -3,6 +3,7 @@
 import hashlib
 import numbers
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from crcen.models.fitting import base_seed
 from crcen.scale.balance import balance_on, store_networks
 from crcen.scale.checkpoint import Progress, read_checkpoint, write_checkpoint
 from crcen.scale.plan import StreamPlan, check_streamable, make_plan, streamed_encoding
-from crcen.scale.sources import BatchSource, RowBlocks, RowSource, Source, open_source, read_ahead
+from crcen.scale.sources import BatchSource, RowBlocks, Source, open_source, read_ahead
 from crcen.scale.statistics import StreamStatistics, survey_source
 from crcen.theory.price import WeightingLike
 from crcen.training.device import find_device
@@ -35,7 +36,7 @@ Parameters = dict[str, Any]  # of `CRCENClassifier`
 
 # Epochs without a lower validation loss before training stops, as in `CRCENClassifier`.
 _PATIENCE = 10
-# With very many rows a network needs little penalty and no company.
+# Large data: small L2, one member.
 _MOST_L2, _L2_ROWS = 1e-4, 100.0
 _DEFAULTS = {"hidden": (64,), "l2": _MOST_L2, "n_members": 1, "encoding": "standard"}
 _BATCH_SIZE = 1024
@@ -126,32 +127,19 @@ def fit_stream(
     model = streamed_model(weighting, epochs, parameters, checkpoint_rows=checkpoint_rows, buffer_rows=buffer_rows)
     rows = open_source(source, target, sample_weight, features, skip_bad_files=skip_bad_files)
     path = Path(checkpoint) if checkpoint is not None else None
-    terms = (parameters, checkpoint_rows, buffer_rows)
-    if path is None:
-        return _fitted(model, rows, None, *terms)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataUnavailable(f"no checkpoint can be kept at {path}: {error.strerror}.") from error
-    check_writable(path)
-    with exclusive_lock(path, instead="give another checkpoint"):
-        return _fitted(model, rows, path, *terms)
-
-
-def _fitted(
-    model: CRCENClassifier,
-    rows: RowSource,
-    path: Path | None,
-    parameters: Parameters,
-    checkpoint_rows: int,
-    buffer_rows: int | None,
-) -> CRCENClassifier:
-    """Survey, train from wherever the checkpoint at ``path`` stands, and solve for the balance."""
-    saved = read_checkpoint(path) if path is not None else None
-    is_seeded = isinstance(model.random_state, numbers.Integral)
-    seed = base_seed(model.random_state) if saved is None or is_seeded else saved.seed
+    lock: AbstractContextManager[None] = nullcontext()
+    if path is not None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataUnavailable(f"no checkpoint can be kept at {path}: {error.strerror}.") from error
+        check_writable(path)
+        lock = exclusive_lock(path, instead="give another checkpoint")
     device = find_device(model.device)
-    with progress_bar("fit_stream", visible=bool(model.verbose)) as show:
+    with lock, progress_bar("fit_stream", visible=bool(model.verbose)) as show:
+        saved = read_checkpoint(path) if path is not None else None
+        is_seeded = isinstance(model.random_state, numbers.Integral)
+        seed = base_seed(model.random_state) if saved is None or is_seeded else saved.seed
         fraction, sample_rows = survey_terms(model)
         statistics = survey_source(rows, fraction, seed, sample_rows)
         settle_penalty(model, parameters, statistics)

@@ -309,16 +309,13 @@ def learn_columns(
 
 def _learnt(cells: Series, how: Mapping[str, Any]) -> Column | DroppedColumn:
     """As `learn_column`, with the words of free text from fewer rows: they take time and memory."""
-    if len(cells) <= _TEXT_ROWS or not _is_text(cells):
+    import pandas as pd
+
+    is_text = pd.api.types.is_string_dtype(cells.dtype) or pd.api.types.is_object_dtype(cells.dtype)
+    if len(cells) <= _TEXT_ROWS or not is_text:
         return learn_column(cells, **how)
     few = learn_column(cells.iloc[:: -(-len(cells) // _TEXT_ROWS)], **how)
     return few if not isinstance(few, DroppedColumn) and few.kind == "text" else learn_column(cells, **how)
-
-
-def _is_text(cells: Series) -> bool:
-    import pandas as pd
-
-    return pd.api.types.is_string_dtype(cells.dtype) or pd.api.types.is_object_dtype(cells.dtype)
 
 
 def _with_witnesses(cells: Series, facts: ColumnFacts) -> Series:

@@ -7,7 +7,7 @@ its data set; that takes one byte per cell of memory. Thresholds are converted b
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -43,7 +43,7 @@ class TreePlan:
     """Everything about the trees except the rows; workers share it."""
 
     limits: tuple[Array, ...]  # upper limits of all bins of a column but the last
-    sample: Codes  # bin numbers of some rows, every bin among them
+    sample: Array  # some rows, with every bin among them
     labels: Labels  # classes; two classes with a positive one have one output
     share: float  # share of the training rows that memory has room for
     n_bytes: int  # memory that the rows will take
@@ -61,7 +61,10 @@ class TreePlan:
 
     def codes(self, X: Array) -> Codes:
         """Bin numbers of encoded rows."""
-        return _codes(self.limits, X)
+        found = np.empty(X.shape, dtype=np.uint8)
+        for j, upper in enumerate(self.limits):
+            found[:, j] = np.searchsorted(upper, X[:, j])
+        return found
 
     def fingerprint(self, source: str) -> str:
         """A text that differs for other settings, or for rows of another fingerprint ``source``."""
@@ -94,7 +97,7 @@ def plan_trees(
 ) -> TreePlan:
     """Bin limits from a sample of encoded rows, and the share of ``n_rows`` rows that fits in memory."""
     limits = tuple(_limits(column) for column in sample.T)
-    plan = TreePlan(limits, _codes(limits, sample), labels, 1.0, 0, seed, threads)
+    plan = TreePlan(limits, sample, labels, 1.0, 0, seed, threads)
     n_bytes = n_rows * (sample.shape[1] + _OUTPUT_BYTES * plan.n_outputs + _ROW_BYTES)
     share = min(1.0, memory_bytes / max(1, n_bytes))
     if share * n_rows < 2 * SETTING.leaf_rows:
@@ -104,13 +107,6 @@ def plan_trees(
             parameter=("memory", "learner"),
         )
     return replace(plan, share=share, n_bytes=int(share * n_bytes))
-
-
-def _codes(limits: Sequence[Array], X: Array) -> Codes:
-    found = np.empty(X.shape, dtype=np.uint8)
-    for j, upper in enumerate(limits):
-        found[:, j] = np.searchsorted(upper, X[:, j])
-    return found
 
 
 def _limits(column: Array) -> Array:
@@ -225,7 +221,7 @@ def grow_trees(
     if grown.is_done or len(grown.losses) >= plan.most_trees:
         return grown
     params = {**plan.params(), "seed": (plan.seed + len(grown.losses)) % 2**31}
-    reference = _dataset(plan.sample, None, params)  # the same bins and bundles for all workers
+    reference = _dataset(plan.codes(plan.sample), None, params)  # the same bins and bundles for all workers
     train = _dataset(rows.codes, rows.target, params, reference)
     judged = _dataset(*held_out, params, reference)
     if grown.models:

@@ -67,16 +67,12 @@ def fit_ray(
     ----------
     source : path, folder, pattern, list of paths, or pyarrow Dataset
         Parquet files that every machine can open.
-    target : str
-        Column of labels.
-    weighting : "balanced", None, float, Lam, Alpha, CostRatio, Budget, dict, array, CostMatrix, default="balanced"
-        As in `CRCENClassifier`.
+    target, weighting, epochs, sample_weight, features, checkpoint_rows, buffer_rows, skip_bad_files
+        As in `crcen.fit_stream`.
     workers, cpus_per_worker : int
         Workers, and CPUs of each. The cluster must have at least one CPU more, for reading.
     use_gpu : bool, default=False
         Give each worker a GPU.
-    epochs : int, default=5
-        Passes over the rows.
     storage : path, optional
         Where checkpoints are kept: a folder (or address) that every machine sees. Called again with the same data,
         settings and place, the fit goes on from the last checkpoint. By default they are kept for the time of the fit.
@@ -84,8 +80,6 @@ def fit_ray(
         How often training may be started again.
     worker_timeout : float, default=600
         Seconds in which a worker must read or learn something; one that hangs longer is replaced as one that died.
-    sample_weight, features, checkpoint_rows, buffer_rows, skip_bad_files
-        As in `crcen.fit_stream`.
     **parameters
         Any other parameter of `CRCENClassifier`. ``batch_size`` counts the rows of all workers, 1024 by default.
 
@@ -194,7 +188,7 @@ def _trainer(
     def read(numbers: Ray) -> Iterator[ArrowTable]:
         from crcen.scale.ray.reader import read_groups
 
-        return read_groups(pickle.loads(reading), [groups[number] for number in numbers["group"].tolist()])
+        return read_groups([groups[number] for number in numbers["group"].tolist()], *pickle.loads(reading))
 
     def work() -> Ray:
         from crcen.scale.ray.worker import train_worker

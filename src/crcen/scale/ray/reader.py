@@ -5,7 +5,6 @@ while torch is being loaded leaves a process in which torch can never be loaded 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from crcen.exceptions import CrcenError
 from crcen.scale.sources import ArrowSource, RecordBatch
@@ -25,26 +24,16 @@ def survey_part(
         return error
 
 
-@dataclass(frozen=True, eq=False)
-class Reading:
-    """What a reader is told."""
-
-    # The files, and the classes of their labels
-    source: ArrowSource
-    labels: Labels
-    # Rows read together, and the seed of their order
-    buffer_rows: int
-    seed: int
-
-
-def read_groups(told: Reading, groups: Sequence[Sequence[int]]) -> Iterator[RecordBatch]:
+def read_groups(
+    groups: Sequence[Sequence[int]], source: ArrowSource, labels: Labels, buffer_rows: int, seed: int
+) -> Iterator[RecordBatch]:
     """Rows of groups of files as Arrow tables, for Ray Data: a column a feature, then target and weight."""
     import pyarrow as pa
 
     for group in groups:
-        for block in told.source.part(group).blocks(told.buffer_rows, told.seed, group[0]):
+        for block in source.part(group).blocks(buffer_rows, seed, group[0]):
             tables = []
             for chunk in block:
                 columns = {str(j): column for j, column in enumerate(chunk.X.T)}
-                tables.append(pa.table({**columns, TARGET: chunk.target(told.labels), WEIGHT: chunk.weight}))
+                tables.append(pa.table({**columns, TARGET: chunk.target(labels), WEIGHT: chunk.weight}))
             yield pa.concat_tables(tables)

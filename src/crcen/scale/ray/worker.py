@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -20,10 +19,10 @@ from crcen.scale.balance import balance_on, store_networks
 from crcen.scale.checkpoint import Progress, read_checkpoint, write_checkpoint
 from crcen.scale.plan import StreamPlan
 from crcen.scale.ray.cluster import Ray
-from crcen.scale.ray.reader import TARGET, WEIGHT, Reading
+from crcen.scale.ray.reader import TARGET, WEIGHT
 from crcen.scale.sources import ArrowSource, Chunk, RecordBatch
 from crcen.scale.stream import StreamRun
-from crcen.theory.key_equation import KeySums
+from crcen.theory.labels import Labels
 from crcen.training.threads import reproducible_arithmetic
 
 
@@ -59,6 +58,7 @@ class Watch:
 
 
 _ROWS_AT_ONCE = 8192
+_FILE = "worker-{}.npz"
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,9 +77,9 @@ class Assignment:
     worker_timeout: float  # seconds in which a worker must read or learn something
 
     @property
-    def reading(self) -> Reading:
-        """What the readers of its rows are told."""
-        return Reading(self.source, self.plan.labels, self.buffer_rows, self.plan.seed)
+    def reading(self) -> tuple[ArrowSource, Labels, int, int]:
+        """What the readers of its rows are told: the arguments of `read_groups` after the groups."""
+        return self.source, self.plan.labels, self.buffer_rows, self.plan.seed
 
 
 def train_worker(told: Assignment, show: Callable[[float], None] | None = None) -> CRCENClassifier | CrcenError:
@@ -118,9 +118,15 @@ def train_worker(told: Assignment, show: Callable[[float], None] | None = None) 
             return error
     model, parameters = told.model, run.parameters()
     store_networks(model, told.plan, parameters, names=told.source.names, loss_curve=progress.loss_curve, status=status)
-    gather = _Gather(count, device, watch)
-    blocks, sums = rows.blocks(told.buffer_rows), gather.sums if count > 1 else None
-    balance_on(model, plan, blocks, is_weighted=told.is_weighted, gather=gather, gather_sums=sums)
+
+    def gather(own: object) -> list[object]:
+        found = [own] * count
+        if count > 1:
+            with watch.paused():
+                dist.all_gather_object(found, own)
+        return found
+
+    balance_on(model, plan, rows.blocks(told.buffer_rows), is_weighted=told.is_weighted, gather=gather)
     watch.end()
     return model
 
@@ -153,7 +159,7 @@ def _saved(rank: int) -> Progress | None:
     if checkpoint is None:
         return None
     with checkpoint.as_directory() as folder:
-        return read_checkpoint(_file_of(Path(folder), rank))
+        return read_checkpoint(Path(folder) / _FILE.format(rank))
 
 
 def _report(at: Progress, rank: int, started_at: int, rows_seen: int) -> None:
@@ -161,13 +167,9 @@ def _report(at: Progress, rank: int, started_at: int, rows_seen: int) -> None:
     import ray.train
 
     with tempfile.TemporaryDirectory(prefix="crcen-checkpoint-") as folder:
-        write_checkpoint(_file_of(Path(folder), rank), at)
+        write_checkpoint(Path(folder) / _FILE.format(rank), at)
         metrics = {"epoch": at.epoch, "rows_seen": rows_seen, "started_at": started_at}
         ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(folder))
-
-
-def _file_of(folder: Path, rank: int) -> Path:
-    return folder / f"worker-{rank}.npz"
 
 
 class _Shard:
@@ -192,26 +194,3 @@ def _chunk(batch: RecordBatch) -> Chunk:
     for j in range(len(columns)):
         X[j] = columns[str(j)]
     return Chunk(X.T, target, weight, "a file")
-
-
-class _Gather:
-    """Tensors and sums of all workers, in the order of ranks."""
-
-    def __init__(self, count: int, device: torch.device, watch: Watch) -> None:
-        self._count, self._device, self._watch = count, device, watch
-
-    def __call__(self, tensor: Tensor) -> Tensor:
-        if self._count == 1:
-            return tensor[None]
-        own = tensor.to(self._device)
-        found = [torch.empty_like(own) for _ in range(self._count)]
-        with self._watch.paused():
-            dist.all_gather(found, own)
-        return torch.stack(found).to(tensor.device)
-
-    def sums(self, own: KeySums | None) -> list[KeySums | None]:
-        """Sums of all workers."""
-        found: list[KeySums | None] = [None] * self._count
-        with self._watch.paused():
-            dist.all_gather_object(found, own)
-        return found
