@@ -13,7 +13,7 @@ from scipy.stats import binom, norm
 
 from bench.harness import Replicates, columns, head, line, options, rate
 from crcen.report.checks import group_chance, score_distance
-from crcen.report.curves import reliability_groups
+from crcen.report.measurements import reliability_groups
 from crcen.theory.exact_tests import one_per_cluster, precision_cut, shares_p_value
 from crcen.theory.groups import compare_groups
 from crcen.theory.limits import judge_class_shares

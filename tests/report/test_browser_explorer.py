@@ -9,7 +9,7 @@ import pytest
 from known_models import PricedPosterior, draw
 
 import crcen
-from crcen.report.curves import WINDOWS, price_grid
+from crcen.report.measurements import WINDOWS, price_grid
 
 FIGURES = (
     "Object.fromEntries([...document.querySelectorAll('[data-value]')].map((e) => [e.id, Number(e.dataset.value)]))"

@@ -12,8 +12,8 @@ from scipy.stats import binom, ks_2samp
 import crcen
 import papers_training
 from crcen.report.checks import CHECKS, examine, group_chance, score_distance
-from crcen.report.curves import reliability_groups
 from crcen.report.evidence import gather
+from crcen.report.measurements import reliability_groups
 from crcen.theory.decision import weighted_probability
 from crcen.theory.residual_test import TrainingError
 

@@ -8,7 +8,7 @@ import pytest
 from known_models import KnownPosterior, draw
 
 import crcen
-from crcen.report.curves import operating_points, price_grid, price_ladder, rounded
+from crcen.report.measurements import operating_points, price_grid, price_ladder, rounded
 
 
 @pytest.fixture(params=["plain", "weighted", "ties", "weighted ties"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from known_models import KnownPosterior, PricedPosterior, draw
 
-from crcen.report.curves import reliability_groups
+from crcen.report.measurements import reliability_groups
 
 
 def test_groups_part_the_rows_with_about_equal_expected_positives():

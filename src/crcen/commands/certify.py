@@ -20,17 +20,7 @@ from crcen._support.files import check_writable, exclusive_lock, write_atomic
 from crcen._support.progress import logged
 from crcen._support.text import listed
 from crcen._support.values import Values, json_value
-from crcen.commands.declare import (
-    FIELDS,
-    Declaration,
-    ScoredRows,
-    declaration_of_model,
-    new_to_model,
-    note_lines,
-    read_declaration,
-    score_rows,
-    versions,
-)
+from crcen.commands import declare
 from crcen.commands.inputs import Data, FittedModel, Source, model_of, source_of, target_of
 from crcen.commands.prices import own_costs
 from crcen.commands.records import file_digest, json_text, read_json
@@ -85,7 +75,7 @@ class Certificate:
                 lines.append(f"    {part['verdict']:<10} {part['column']} = {part['group']}: {part['statement']}")
         key = self.content["signed_by"]
         signer = "not signed" if key is None else f"signed by the key {key[:16]}…"
-        lines += [*note_lines(self.content["notes"]), f"Digest sha256:{self.content['digest']}, {signer}"]
+        lines += [*declare.note_lines(self.content["notes"]), f"Digest sha256:{self.content['digest']}, {signer}"]
         return "\n".join([*lines, *(f"Written to {path}" for path in self.paths)])
 
 
@@ -122,7 +112,7 @@ def certify(
     read : ReadOptions, optional
         How the table is read.
     """
-    declared = read_declaration(declaration)
+    declared = declare.read_declaration(declaration)
     files = (declaration, model, data, sign)
     outputs = [check_writable(path, *files) for path in (out, json_out) if path is not None]
     if len({os.path.realpath(path) for path in outputs}) < len(outputs):
@@ -137,9 +127,9 @@ def certify(
     fitted = model_of(model)
     source = source_of(data, read, fitted)
     target = target_of(declared.content["target"], fitted, source)
-    found = score_rows(fitted, source, target, declared.content["groups"])
+    found = declare.score_rows(fitted, source, target, declared.content["groups"])
     _check_rows(declared, found.digest, source.name)
-    recognition = new_to_model(found.watch, "a certificate needs rows that are new to the model")
+    recognition = declare.new_to_model(found.watch, "a certificate needs rows that are new to the model")
     place = Path(os.path.realpath(declaration))
     record = place.with_name(f"{place.stem}.certifications.json")
     with exclusive_lock(record, instead="certify later"):
@@ -164,7 +154,7 @@ def certify(
     return Certificate(content, tuple(outputs))
 
 
-def _check_rows(declared: Declaration, digest: RowDigest, name: str) -> None:
+def _check_rows(declared: declare.Declaration, digest: RowDigest, name: str) -> None:
     """Reject rows other than the declared ones, naming the difference."""
     rows = declared.content["rows"]
     if not rows["are_declared"] or rows["sha256"] == digest.rows:
@@ -193,8 +183,8 @@ def _records(path: Path) -> list[dict[str, str]]:
 
 
 def _content(
-    declared: Declaration,
-    found: ScoredRows,
+    declared: declare.Declaration,
+    found: declare.ScoredRows,
     model: FittedModel,
     source: Source,
     same: list[str],
@@ -263,10 +253,10 @@ def _content(
         },
         "decisions": {"actions": json_value(actions), "counts": counts.tolist()},
         "calibration": _calibration(scored),
-        "description": {name: stated["description"].get(name, "") for name in FIELDS},
+        "description": {name: stated["description"].get(name, "") for name in declare.FIELDS},
         "notes": notes,
         "not_tested": list(_NOT_SAID),
-        "versions": versions(),
+        "versions": declare.versions(),
     }
 
 
@@ -431,7 +421,9 @@ def verify(
     if model is not None:
         checks.append(_same("model", file_digest(model), content["model"]["sha256"], Path(model).name))
     if declaration is not None:
-        checks.append(_same("declaration", read_declaration(declaration).digest, content["declaration"]["digest"], ""))
+        checks.append(
+            _same("declaration", declare.read_declaration(declaration).digest, content["declaration"]["digest"], "")
+        )
     if data is not None:
         checks.append(_data_check(content["data"], source_of(data, read, None if model is None else model_of(model))))
     if page is not None:
@@ -493,7 +485,7 @@ def evidence_links(
     links = []
     folder = Path(os.path.realpath(page)).parent
     if declaration is not None:
-        stated = declaration_of_model(declaration, model)
+        stated = declare.declaration_of_model(declaration, model)
         links.append((f"declaration of {stated.content['date'][:10]}", declaration))
     if certificate is not None:
         found = verify(certificate, model=model, declaration=declaration)

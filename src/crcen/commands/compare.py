@@ -17,18 +17,9 @@ from crcen._support.files import check_writable, write_atomic
 from crcen._support.progress import logged
 from crcen._support.text import listed
 from crcen._support.values import Values, json_value, label_key, plain_label, rest_of
+from crcen.commands import inputs
 from crcen.commands.declare import check_confidence, input_columns, new_to_model, note_lines
-from crcen.commands.inputs import (
-    Data,
-    FittedModel,
-    Source,
-    audit_probabilities,
-    check_column,
-    group_columns,
-    model_of,
-    source_of,
-    target_of,
-)
+from crcen.commands.inputs import Data, FittedModel, Source
 from crcen.commands.prices import Costs, Weighting, decision_price, own_costs, plain_price
 from crcen.commands.records import Sequences, json_text, model_digest, read_json, state_lock
 from crcen.commands.rules import Label
@@ -292,23 +283,23 @@ def compare_models(
                 "a comparison needs two models, or the columns probability_old= and probability_new=.",
                 parameter=("probability_old", "probability_new"),
             )
-        models: tuple[Estimator, Estimator] = (model_of(old), model_of(new))
-        source = source_of(data, read, models[0])
+        models: tuple[Estimator, Estimator] = (inputs.model_of(old), inputs.model_of(new))
+        source = inputs.source_of(data, read, models[0])
         sides = (("old", old), ("new", new))
         shown = tuple(Path(one).name if isinstance(one, str | Path) else side for side, one in sides)
         digests = tuple(map(model_digest, models))
     elif old is not None or new is not None:
         raise InvalidParameter("probabilities of both models are in the table: leave the models out.")
     else:
-        source = source_of(data, read)
+        source = inputs.source_of(data, read)
         _check_price(weighting, costs)
         models = _columns((probability_old, probability_new), source, target, positive)
         shown = digests = tuple(",".join(one.feature_names_in_) for one in models)
-    target = target_of(target_of(target, models[0], source), models[1], source)
+    target = inputs.target_of(inputs.target_of(target, models[0], source), models[1], source)
     pair = _Pair(shown, digests, models, _common_price(*models, weighting, costs))
-    names = group_columns(groups, source, target)
+    names = inputs.group_columns(groups, source, target)
     if audit_probability is not None:
-        check_column(audit_probability, source.columns, "audit_probability", source.name)
+        inputs.check_column(audit_probability, source.columns, "audit_probability", source.name)
     with state_lock(state):
         evidence = _read_state(state, pair, confidence)
         if evidence is not None and evidence.decided_after is not None:
@@ -372,7 +363,7 @@ def _columns(
     """Two columns, or sets of columns, of probabilities."""
     if target is None:
         raise InvalidParameter("target must name the column with the labels.", parameter="target")
-    check_column(target, source.columns, "target", source.name)
+    inputs.check_column(target, source.columns, "target", source.name)
     both = [[one] if isinstance(one, str) else [str(name) for name in one] for one in given]
     if all(len(one) == 1 for one in both):
         found = _positive(source, target, positive)
@@ -385,7 +376,7 @@ def _columns(
             raise InvalidParameter("the columns of probabilities must be CLASS=COLUMN with the same classes for both.")
         both = [[side[str(label)] for label in labels] for side in named]
     for name in (*both[0], *both[1]):
-        check_column(name, source.columns, "the probability", source.name)
+        inputs.check_column(name, source.columns, "the probability", source.name)
     old, new = (_ProbabilityColumns(one, np.array(labels, dtype=object), price, target) for one in both)
     return old, new
 
@@ -416,8 +407,8 @@ def _positive(source: Source, target: str, positive: Label | None) -> Label:
 def _rows(pair: _Pair, source: Source, target: str, groups: list[str], audit: str | None) -> _Rows:
     """Score all rows of a table with both models."""
     kept = [*groups, *([audit] if audit else [])]
-    inputs = [name for model in pair.models for name in input_columns(model, source, target) if name not in kept]
-    digest = RowDigest(list(dict.fromkeys([*inputs, target])))
+    columns = [name for model in pair.models for name in input_columns(model, source, target) if name not in kept]
+    digest = RowDigest(list(dict.fromkeys([*columns, target])))
     found = score_table(pair.models[0], source, target, kept, recognises=True, digest=digest)
     other = score_table(pair.models[1], source, None, [target, *kept], recognises=True)
     for one in (found, other):
@@ -431,7 +422,7 @@ def _rows(pair: _Pair, source: Source, target: str, groups: list[str], audit: st
     if audit is None:
         notes = [*notes, *_unlabelled(known, p_old[:, pair.price.positive or 0], old != new, target)]
     else:
-        e = audit_probabilities(frame, audit, known)
+        e = inputs.audit_probabilities(frame, audit, known)
         weights, used = np.where(known, 1.0 / np.where(known, e, 1.0), 0.0), np.ones_like(known)
         least = float(e[(e > 0.0) & (e <= 1.0)].min(initial=1.0))
     texts = {name: frame[name].astype(object).map(str).where(frame[name].notna(), "missing") for name in groups}

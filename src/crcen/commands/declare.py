@@ -22,21 +22,13 @@ from crcen._support.files import check_writable, write_atomic
 from crcen._support.progress import logged
 from crcen._support.text import closest, listed
 from crcen._support.values import Values, json_value
-from crcen.commands.inputs import (
-    Data,
-    FittedModel,
-    Source,
-    check_column,
-    group_columns,
-    group_values,
-    model_of,
-    source_of,
-)
+from crcen.commands.inputs import Data, FittedModel, check_column, group_columns, group_values, model_of, source_of
 from crcen.commands.prices import own_costs
 from crcen.commands.records import Sequences, file_digest
 from crcen.commands.scoring import RowWatch, score_table
 from crcen.tables.fingerprint import Recognition, RowDigest
 from crcen.tables.options import ReadOptions
+from crcen.tables.reading import Table
 from crcen.theory.criteria import TESTS, Criterion, ScoredClasses, labels_needed, parse_criteria
 from crcen.theory.limits import fitted_model_noise
 from crcen.theory.rows import Array, Index, plain
@@ -120,7 +112,7 @@ class ScoredRows(NamedTuple):
     notes: list[str]
 
 
-def input_columns(model: FittedModel, source: Source, target: str) -> list[str]:
+def input_columns(model: FittedModel, source: Table, target: str) -> list[str]:
     """The columns that a model decides by."""
     columns = getattr(model, "columns_", None)
     names = getattr(model, "feature_names_in_", None) if columns is None else [column.name for column in columns]
@@ -128,7 +120,7 @@ def input_columns(model: FittedModel, source: Source, target: str) -> list[str]:
 
 
 def score_rows(
-    model: FittedModel, source: Source, target: str, groups: Sequence[str], *, labelled: bool = True
+    model: FittedModel, source: Table, target: str, groups: Sequence[str], *, labelled: bool = True
 ) -> ScoredRows:
     """Score a table; if ``labelled``, every row must have a label, otherwise labels are only counted."""
     names, columns = group_columns(groups, source, target), input_columns(model, source, target)
@@ -241,7 +233,7 @@ def declare(
     return Declaration(Path(out), digest, content, criteria)
 
 
-def _rows_content(found: ScoredRows, source: Source, target: str) -> Values:
+def _rows_content(found: ScoredRows, source: Table, target: str) -> Values:
     note = f"the file contained {found.n_labels:,} values of {target}, so that labels were available at this time"
     return {
         "are_declared": True,

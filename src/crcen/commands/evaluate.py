@@ -12,20 +12,11 @@ from crcen import ExpenseCurve, InvalidParameter
 from crcen._support.progress import counted, logged
 from crcen._support.text import listed
 from crcen._support.values import Values, attributes, json_value
+from crcen.commands import rules
 from crcen.commands.audits import BOUNDS, AuditedRows
-from crcen.commands.inputs import GROUP_CHECK, Data, FittedModel, group_lines, group_values, weight_notes
+from crcen.commands.inputs import GROUP_CHECK, Data, FittedModel, Label, group_lines, group_values, weight_notes
 from crcen.commands.prices import Costs, Weighting, price_values, prices_around, step_lines, step_values
 from crcen.commands.report import check_classes, labelled_rows
-from crcen.commands.rules import (
-    ClassShares,
-    JudgedReview,
-    Label,
-    Prevalence,
-    ReviewPrices,
-    RowCosts,
-    chosen_price,
-    judge_review,
-)
 from crcen.commands.scoring import Judging, unlike_lines
 from crcen.commands.split import was_stratified
 from crcen.decisions.choose import ChosenWeighting
@@ -79,10 +70,10 @@ class TableEvaluation(Shown):
     findings: tuple[Finding, ...] = ()
     failures: tuple[str, ...] = ()  # conditions that are not met, a sentence each
     chosen: ChosenWeighting | None = None  # the price that meets a goal here
-    review: JudgedReview | None = None
-    row_costs: RowCosts | None = None
+    review: rules.JudgedReview | None = None
+    row_costs: rules.RowCosts | None = None
     groups: tuple[GroupComparison, ...] = ()
-    shares: ClassShares | None = None  # that the probabilities were moved to
+    shares: rules.ClassShares | None = None  # that the probabilities were moved to
     is_weighted: bool = False  # counts are sums of weights
     audited: AuditedRows | None = None  # bounds, if labels were drawn with known probabilities
 
@@ -183,10 +174,10 @@ def evaluate_table(
     weighting: Weighting = None,
     costs: Costs = None,
     weight: str | None = None,
-    review: ReviewPrices = None,
+    review: rules.ReviewPrices = None,
     cost_column: str | None = None,
     alarm_cost: float | None = None,
-    prevalence: Prevalence = None,
+    prevalence: rules.Prevalence = None,
     clusters: str | None = None,
     stratified: bool = False,
     audit_probability: str | None = None,
@@ -256,7 +247,7 @@ def evaluate_table(
     y, together, e = scored.y[known], scored.clusters, scored.audit_probabilities
     check_classes(y, model, source.name, target)
     notes = [*scored.notes, *_missing_labels(scored.y, rule.labels, target, e is not None)]
-    shares = ClassShares.of(prevalence, model, scored.p, scored.frame.get(clusters or ""))
+    shares = rules.ClassShares.of(prevalence, model, scored.p, scored.frame.get(clusters or ""))
     trained = model.weighting_ if shares is None else shares.price(model.weighting_)
     p_all = scored.p if shares is None else shares.moved(scored.p)
     p, weights = p_all[known], scored.weights
@@ -266,7 +257,7 @@ def evaluate_table(
     recognition = scored.watch.recognition(y, known)
     price, chosen = rule.price, None
     if rule.goal is not None and column is not None:
-        chosen = chosen_price(rule.goal, y == column, p[:, column], weights, recognition, source.name, together)
+        chosen = rules.chosen_price(rule.goal, y == column, p[:, column], weights, recognition, source.name, together)
         price = model.weighting_.replace(chosen.weighting)
     matrix = price.cost_matrix.for_classes(rule.labels)
     every = np.asarray(price.decide(p_all), dtype=np.int64)
@@ -305,9 +296,9 @@ def evaluate_table(
     else:
         own, around = (y == column, p[:, column]), prices_around(price)
         expense = ExpenseCurve.from_predictions(*own, around, sample_weight=weights, random_state=random_state)
-        judged = judge_review(*own, rule.review, price.cost_ratio, weights)
+        judged = rules.judge_review(*own, rule.review, price.cost_ratio, weights)
         misses = scored.amounts("cost_column")
-        by_row = None if misses is None else RowCosts.of(*own, misses, rule.alarm_cost, price, weights)
+        by_row = None if misses is None else rules.RowCosts.of(*own, misses, rule.alarm_cost, price, weights)
     values = {name: group_values([scored.labelled(name)]) for name in judging.groups}
     compared = compared_groups(evidence, values, price)
     findings = examine(replace(evidence, groups=compared), {*CHECKS} - _OF_COLUMNS | of_columns)

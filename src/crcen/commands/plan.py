@@ -17,15 +17,9 @@ from crcen.commands.prices import Costs, Weighting, price_values
 from crcen.commands.rules import ClassShares, Label, Prevalence, RowRule
 from crcen.commands.scoring import Judging
 from crcen.tables.options import ReadOptions
+from crcen.theory import planning
 from crcen.theory.intervals import LEVEL
 from crcen.theory.metrics import expected_shares
-from crcen.theory.planning import (
-    audits_for_recall_bound,
-    labels_for_cost_width,
-    labels_for_drift,
-    labels_for_recall_bound,
-    smallest_drift,
-)
 from crcen.theory.price import positive_number
 from crcen.theory.residual_test import TrainingError
 from crcen.theory.rows import Array, Index, ShownInOneLine
@@ -163,7 +157,7 @@ def plan_table(
     if "drift" in goals:
         options = {"power": power, "level": level}
         labels["drift"] = {
-            rule.labels[k]: labels_for_drift(p, weights, k, goals["drift"], **options, uncertainty=sigma[k])
+            rule.labels[k]: planning.labels_for_drift(p, weights, k, goals["drift"], **options, uncertainty=sigma[k])
             for k in classes
         }
     if "recall_bound" in goals:
@@ -175,10 +169,14 @@ def plan_table(
         for k in found:
             # Rows of the class that other alarms take are missed without an audit.
             chance = np.where(quiet | (actions == k), p[:, k], 0.0)
-            audits[rule.labels[k]] = audits_for_recall_bound(chance, quiet, scores, bound, **chances, seed=random_state)
+            audits[rule.labels[k]] = planning.audits_for_recall_bound(
+                chance, quiet, scores, bound, **chances, seed=random_state
+            )
     if "cost_width" in goals:
         width = positive_number(goals["cost_width"], "cost_width") / 1000.0
-        labels["cost_width"] = {None: labels_for_cost_width(p, actions, rule.costs.costs, width, level=confidence)}
+        labels["cost_width"] = {
+            None: planning.labels_for_cost_width(p, actions, rule.costs.costs, width, level=confidence)
+        }
     return TablePlan(
         data=judging.source.name,
         n_rows=len(p),
@@ -199,7 +197,9 @@ def _for_recall(p: Array, actions: Index, k: int, bound: float, *, confidence: f
     if not bound < recall <= 1.0:
         return math.inf
     try:
-        return labels_for_recall_bound(bound, recall, float(p[:, k].mean()), confidence=confidence, power=power)
+        return planning.labels_for_recall_bound(
+            bound, recall, float(p[:, k].mean()), confidence=confidence, power=power
+        )
     except InvalidParameter:  # too near to the bound
         return math.inf
 
@@ -210,5 +210,5 @@ def _uncertainty(model: FittedModel, p: Array, k: int) -> float:
     if isinstance(error, TrainingError):
         return float(error.size if price.positive is not None else error.sizes[k])
     # 1 + 2·n/n_train as a variance of the residual is an error of 2/(j·n_train) in squared log-odds.
-    unit = smallest_drift(p, price.weights, k, 1.0, power=0.5, level=0.05) / 1.959963984540054
+    unit = planning.smallest_drift(p, price.weights, k, 1.0, power=0.5, level=0.05) / 1.959963984540054
     return math.sqrt(_UNMEASURED / float(price.counts.sum())) * unit

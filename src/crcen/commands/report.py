@@ -17,20 +17,10 @@ from crcen._support.files import check_writable
 from crcen._support.progress import busy, logged
 from crcen._support.text import page_in_frame
 from crcen._support.values import Values, attributes
+from crcen.commands import inputs
 from crcen.commands.audits import BOUNDS, AuditedRows
 from crcen.commands.certify import evidence_links
-from crcen.commands.inputs import (
-    Data,
-    FittedModel,
-    Source,
-    audit_probabilities,
-    cluster_numbers,
-    group_values,
-    labels_as,
-    model_of,
-    weight_notes,
-    weights_of,
-)
+from crcen.commands.inputs import Data, FittedModel, Source
 from crcen.commands.prices import Costs, Weighting
 from crcen.commands.rules import ClassShares, JudgedReview, Prevalence, ReviewPrices, judge_review
 from crcen.commands.scoring import Judging, model_rows, repeating_column, score_frame, use_clusters
@@ -165,7 +155,7 @@ def report_table(
         notes.insert(0, f"{int((~known).sum()):,} rows without a value of {target} {done}")
     X, y = labelled_rows(model, source, target, aside, frame)
     labelled, every = frame[known].reset_index(drop=True), score_frame(model, frame, {target, *aside})
-    weights = None if weight is None else weights_of(labelled[weight], "weight")
+    weights = None if weight is None else inputs.weights_of(labelled[weight], "weight")
     together = None if clusters is None else frame[clusters]
     if together is None and (repeating := repeating_column(model, frame, {target, *aside})) is not None:
         notes.append(use_clusters(repeating))
@@ -174,20 +164,20 @@ def report_table(
         every, asked = shares.moved(every), shares.applied_to(model)
     options["selection"] = selection_of(asked, known, every)
     if audit_probability is not None:
-        e = audit_probabilities(frame, audit_probability, known)
+        e = inputs.audit_probabilities(frame, audit_probability, known)
         weights = (1.0 if weights is None else weights) / e[known]
         numbers = np.full(len(frame), -1, dtype=np.int64)
-        numbers[known] = labels_as(labelled[target], model.classes_, target)
+        numbers[known] = inputs.labels_as(labelled[target], model.classes_, target)
         actions = np.asarray(rule.price.decide(every), dtype=np.int64)
         audited = AuditedRows.of(rule, rule.costs.costs, numbers, every, actions, e, confidence)
         notes += audited.notes
         options |= {"is_audited": True, "recall_lows": audited.recall_lows}
     if together is not None:
-        options["clusters"] = cluster_numbers(together[known])
+        options["clusters"] = inputs.cluster_numbers(together[known])
     if was_stratified(source, target):
         options["is_stratified"] = True
         notes.append("crcen split fixed the class counts of these rows; the test of the key equation allows for that")
-    parted = {name: group_values([labelled[name]]) for name in judging.groups}
+    parted = {name: inputs.group_values([labelled[name]]) for name in judging.groups}
     with busy("writing the report", visible=bool(verbose)):
         options["others"], seen = _compared_models(others, model, frame, source, target)
         written = crcen.write_report(asked, X, y, out, sample_weight=weights, groups=parted, **options)
@@ -195,7 +185,7 @@ def report_table(
     if column is not None:
         own = (y == model.classes_[column], every[known][:, column])
         judged = judge_review(*own, rule.review, model.weighting_.cost_ratio, weights)
-    notes += [*seen, *weight_notes(model, weight)]
+    notes += [*seen, *inputs.weight_notes(model, weight)]
     return TableReport(Path(out), len(y), written.findings, tuple(notes), judged, shares, audited)
 
 
@@ -208,7 +198,7 @@ def _compared_models(
     for number, other in enumerate(others, 2):
         name = Path(other).name if isinstance(other, str | Path) else f"model {number}"
         name = name if name not in found else f"{name} ({number})"
-        fitted = model_of(other)
+        fitted = inputs.model_of(other)
         first, own = (_described(one) for one in (model, fitted))
         if first != own:
             raise InvalidInput(f"models to compare must have the same classes: the first {first}, and {name} {own}.")
@@ -233,7 +223,7 @@ def labelled_rows(
     """Inputs and labels of the rows of a table that have a label; ``ignored`` are columns that are no inputs."""
     frame = source.read() if frame is None else frame
     frame = frame[frame[target].notna()].reset_index(drop=True)
-    numbers = labels_as(frame[target], model.classes_, target)
+    numbers = inputs.labels_as(frame[target], model.classes_, target)
     check_classes(numbers, model, source.name, target)
     return model_rows(model, frame, {target, *ignored}), model.classes_[numbers]
 

@@ -7,7 +7,8 @@ import numpy as np
 
 from crcen._support.values import Values
 from crcen.report.columns import ColumnEffect, Importances
-from crcen.report.curves import ReliabilityGroup, log_odds
+from crcen.report.evidence import log_odds
+from crcen.report.measurements import ReliabilityGroup
 from crcen.theory.groups import GroupComparison
 from crcen.theory.intervals import Interval
 

@@ -10,8 +10,8 @@ import numpy as np
 from scipy.special import kolmogorov
 
 from crcen.report.columns import permutation_importance, pure_cells, single_columns
-from crcen.report.curves import ReliabilityGroup, log_odds, points_of, price_ladder, reliability, reliability_groups
-from crcen.report.evidence import Evidence, kept_by
+from crcen.report.evidence import Evidence, kept_by, log_odds
+from crcen.report.measurements import ReliabilityGroup, points_of, price_ladder, reliability, reliability_groups
 from crcen.tables.leaks import suspects
 from crcen.theory import limits
 from crcen.theory.curves import ThresholdCurve, roc_area

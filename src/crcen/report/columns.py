@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from crcen.report.curves import log_odds
-from crcen.report.evidence import Evidence
+from crcen.report.evidence import Evidence, chosen_rows, log_odds
 from crcen.report.quality import share_log_loss
 from crcen.tables.columns import as_text
 from crcen.tables.leaks import Cells, Leak, Separation, cells_of, find_leaks, separations
@@ -138,22 +137,6 @@ def _shuffled(evidence: Evidence, columns: Sequence[int], budget: int) -> Import
     found.sort(key=lambda one: -one.increase)
     loss, base = float(weights @ before) / total, share_log_loss(np.bincount(y, weights))
     return Importances(tuple(found), len(rows), n_repeats, loss, base, len(found))
-
-
-def chosen_rows(evidence: Evidence, most: int, rng: np.random.Generator) -> tuple[Index, Array]:
-    """Rows and their weights: all, or some of each class, weighted so that they stand for all of it."""
-    if evidence.n_rows <= most:
-        return np.arange(evidence.n_rows), evidence.weights
-    chosen, weights = [], []
-    # Half by the size of a class, half equal for each class: rare ones are few, and often expensive.
-    for k, size in enumerate(evidence.counts):
-        own = np.flatnonzero(evidence.y == k)
-        part = 0.5 * size / evidence.n_rows + 0.5 / len(evidence.counts)
-        some = np.sort(rng.choice(own, min(int(size), max(1, int(most * part))), replace=False))
-        if len(some):
-            chosen.append(some)
-            weights.append(evidence.weights[some] * (evidence.weights[own].sum() / evidence.weights[some].sum()))
-    return np.concatenate(chosen), np.concatenate(weights)
 
 
 # -- effects of columns -------------------------------------------------------------------------------------------

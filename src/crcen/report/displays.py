@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike
 
 from crcen._support.extras import need
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.report.curves import ReliabilityGroup, reliability_groups
 from crcen.report.evidence import gather
+from crcen.report.measurements import ReliabilityGroup, reliability_groups
 from crcen.theory.checks import check_binary_target, check_probabilities, check_row_weights, class_totals
 from crcen.theory.curves import DecisionCurves
 from crcen.theory.key_equation import KeyEquation, key_equation, means_by_law

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import logit
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.tables.fingerprint import Recognition
@@ -220,6 +221,27 @@ class Evidence:
             return np.asarray(asked.predict_proba(moved), dtype=np.float64)
 
         return answer
+
+
+def log_odds(p: Array, edge: float) -> Array:
+    """Log-odds of probabilities that are clipped to [edge, 1 − edge]."""
+    return np.asarray(logit(np.clip(p, edge, 1.0 - edge)))
+
+
+def chosen_rows(evidence: Evidence, most: int, rng: np.random.Generator) -> tuple[Index, Array]:
+    """Rows and their weights: all, or some of each class, weighted so that they stand for all of it."""
+    if evidence.n_rows <= most:
+        return np.arange(evidence.n_rows), evidence.weights
+    chosen, weights = [], []
+    # Half by the size of a class, half equal for each class: rare ones are few, and often expensive.
+    for k, size in enumerate(evidence.counts):
+        own = np.flatnonzero(evidence.y == k)
+        part = 0.5 * size / evidence.n_rows + 0.5 / len(evidence.counts)
+        some = np.sort(rng.choice(own, min(int(size), max(1, int(most * part))), replace=False))
+        if len(some):
+            chosen.append(some)
+            weights.append(evidence.weights[some] * (evidence.weights[own].sum() / evidence.weights[some].sum()))
+    return np.concatenate(chosen), np.concatenate(weights)
 
 
 def kept_by(model: Estimator, name: str) -> Any:
