@@ -57,8 +57,8 @@ def test_figures_and_verdicts_are_the_same(crcen_command, model, tmp_path):
         moved = any("CRC004" in note for note in judged["notes"])
         # Scores out of fold are looked at in the report alone, so it may warn where the share did not move.
         assert not moved or found["CRC004"]["status"] == "warning"
-        near = any("CRC005" in note for note in judged["notes"])
-        assert near == (found["CRC005"]["status"] == "warning")
+        own = {one["code"]: one["status"] for one in judged["findings"]}
+        assert own == {code: one["status"] for code, one in found.items() if code in own}
         steps = {tuple(step["bracket"]): step for step in judged["expense"]}
         assert set(steps) == {(5.0, 10.0), (10.0, 20.0)}
         if any(step["is_beyond_noise"] for step in steps.values()):
