@@ -34,7 +34,7 @@ import crcen
 from bench.rivals.datasets import all_sets
 from crcen.theory.balance import balance_shift
 from crcen.theory.decision import sigmoid
-from crcen.theory.residual_test import residual_sums
+from crcen.theory.residual_test import joint_residual_sums
 
 DRAWS = 400  # of labels from a model's own probabilities
 PRICES = (5.0, 10.0, "IR")
@@ -80,7 +80,9 @@ def run(task: tuple[str, int, str]) -> list[dict[str, Any]]:
         model.fit(X, y)
         seconds = time.process_time() - start if not found or label != "CRCENClassifier" else found[0]["seconds"]
         logits = model.decision_function(X_new)
-        sums = residual_sums(y_new, sigmoid(logits), crcen.CostRatio(price))
+        q = np.column_stack([sigmoid(-logits), sigmoid(logits)])
+        resolved = crcen.resolve(crcen.CostRatio(price), 1, 1)
+        sums = joint_residual_sums(np.asarray(y_new == 1, np.int64), q, resolved).of_class(1)
         alarms = logits > 0
         cost = price * np.sum((y_new == 1) & ~alarms) + np.sum((y_new == 0) & alarms)
         p = model.predict_proba(X_new)[:, 1]

@@ -30,7 +30,7 @@ from threadpoolctl import threadpool_limits
 import crcen
 from crcen.theory.decision import sigmoid
 from crcen.theory.price import resolve
-from crcen.theory.residual_test import FEWEST_TO_TEST, TrainingError, residual_sums, two_sided
+from crcen.theory.residual_test import FEWEST_TO_TEST, ResidualSums, TrainingError, joint_residual_sums, two_sided
 
 COEF, BIAS = np.array([1.0, -0.8, 0.5, 0.0, 0.3]), {0.10: -2.874, 0.03: -4.332}
 RATIOS, DRAWS, LEVELS = (1 / 3, 1.0, 5.0), 50, (0.05, 0.01, 0.001)
@@ -46,6 +46,12 @@ def draw(rng: np.random.Generator, n: int, share: float) -> tuple[np.ndarray, np
     X = rng.standard_normal((n, COEF.size))
     p = sigmoid(BIAS[share] + X @ COEF)
     return X, (rng.random(n) < p).astype(int), p
+
+
+def residual_sums(y: np.ndarray, q: np.ndarray, weighting: object) -> ResidualSums:
+    """Sums of the residual test of the positive class."""
+    columns = np.column_stack([1.0 - q, q])
+    return joint_residual_sums(y.astype(np.int64), columns, resolve(weighting, 1, 1)).of_class(1)
 
 
 def made(name: str, seed: int) -> Any:

@@ -9,7 +9,6 @@ import pytest
 import crcen
 from crcen import Budget, CRCENClassifierCV, InvalidParameter, evaluate_table, fit_table, load
 from crcen.theory.decision import sigmoid
-from crcen.theory.residual_test import TrainingError
 
 SMALL = {"hidden": [()], "l2": 1e-3, "encoding": "standard", "n_members": 1}
 
@@ -102,4 +101,3 @@ def test_an_error_of_few_rows_is_that_of_all_scaled_and_never_below_the_labels()
     assert min(small.size, halves.size) > 0.97 * least
     with pytest.raises(InvalidParameter, match="max_rows must be a whole number of at least 10"):
         crcen.training_error(model, X, y, max_rows=3)
-    assert TrainingError.binary(0.1).noise(crcen.theory.residual_test.ResidualSums()) == 1.0

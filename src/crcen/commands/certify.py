@@ -28,7 +28,7 @@ from crcen.report.certificate import certificate_page
 from crcen.tables.fingerprint import Recognition, RowDigest
 from crcen.tables.options import ReadOptions
 from crcen.theory.criteria import ScoredClasses, judge_criteria
-from crcen.theory.intervals import wilson_interval
+from crcen.theory.intervals import wilson
 
 Key: TypeAlias = Any  # objects of cryptography, which is optional
 
@@ -276,7 +276,7 @@ def _calibration(scored: ScoredClasses) -> list[Values]:
         bins = []
         for part in np.array_split(order, min(_BINS, len(order))):
             share = float((scored.y[part] == k).mean())
-            low, high = wilson_interval(share, len(part))
+            low, high = map(float, wilson(share, len(part)))
             predicted = float(scored.p[part, k].mean())
             bins.append({"rows": len(part), "predicted": predicted, "observed": share, "low": low, "high": high})
         found.append({"label": json_value(scored.labels[k]), "bins": bins})

@@ -13,13 +13,13 @@ from crcen.decisions.expense_curve import CurveRows, ExpenseCurve, has_held_out_
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.checks import check_clusters, check_probabilities, check_row_weights, class_totals
 from crcen.theory.goals import RowsByProbability, ThresholdGoal, price_of_threshold
-from crcen.theory.intervals import share_interval
+from crcen.theory.intervals import Interval, share_interval
 from crcen.theory.labels import Labels
 from crcen.theory.metrics import ConfusionCounts, DecisionCounts, confusion_counts, decision_counts, percentile_interval
 from crcen.theory.price import CostRatio, positive_number
 from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, ShownInOneLine, as_numpy
 
-Interval = tuple[float, float]
+Ends = tuple[float, float]
 
 _SWEEPS = 1000
 _LARGEST = 60.0  # of log weights: beyond that the other classes are never decided
@@ -36,12 +36,12 @@ class ChosenWeighting(ShownInOneLine):
     recall: float
     precision: float
     alarm_rate: float  # share of rows with an alarm
-    recall_interval: Interval  # Wilson's intervals at this threshold
-    precision_interval: Interval
-    alarm_rate_interval: Interval
+    recall_interval: Ends  # Wilson's intervals at this threshold
+    precision_interval: Ends
+    alarm_rate_interval: Ends
     # Bootstrap interval of the cost ratio: 0 for a resample that cannot meet the goal, inf for one that needs an alarm
     # on probability 0; NaN for a guarantee.
-    price_interval: Interval
+    price_interval: Ends
     level: float
     rate: float | None = None  # rows a day
     confidence: float | None = None  # of a guarantee
@@ -55,40 +55,32 @@ class ChosenWeighting(ShownInOneLine):
     def to_dict(self) -> dict[str, object]:
         """Plain values; None where a number does not exist."""
         names = ("recall", "precision", "alarm_rate")
-        values = {name: (getattr(self, name), *getattr(self, f"{name}_interval")) for name in names}
-        values["cost_ratio"] = (self.weighting.value, *self.price_interval)
-        plain = {
-            name: dict(zip(("value", "low", "high"), (v if math.isfinite(v) else None for v in three), strict=True))
-            for name, three in values.items()
-        }
+        intervals = {name: Interval(getattr(self, name), *getattr(self, f"{name}_interval")) for name in names}
+        intervals["cost_ratio"] = Interval(self.weighting.value, *self.price_interval)
         stated = {"goal": self.target, "confidence": self.confidence, "misses": self.misses or None}
-        return {**stated, "threshold": self.threshold, **plain}
+        return {**stated, "threshold": self.threshold, **{name: one.to_dict() for name, one in intervals.items()}}
 
     def __str__(self) -> str:
-        def line(name: str, value: float, interval: Interval) -> str:
+        def line(name: str, value: float, interval: Ends) -> str:
             between = "" if math.isnan(interval[0]) else f"   [{interval[0]:.4g}, {interval[1]:.4g}]"
             return f"  {name:<22}{value:>9.4g}{between}"
 
+        low, high = self.alarm_rate_interval
+        day = self.rate or math.nan
+        brackets = f"  in brackets: {100 * self.level:g} % intervals"
+        notes = [f"{brackets}; those of the last catch are of the choice itself", f"  {self.misses}".rstrip()]
+        if self.confidence is not None:
+            notes = [brackets, "  guaranteed for this very model on new rows like these; a refit voids it"]
         lines = [
             f"{self.target}: a price of {self.weighting.value:.4g}, an alarm where p > {self.threshold:.4g}",
             line("recall", self.recall, self.recall_interval),
             line("precision", self.precision, self.precision_interval),
             line("share of rows alarmed", self.alarm_rate, self.alarm_rate_interval),
-        ]
-        if self.rate is not None:
-            low, high = self.alarm_rate_interval
-            lines.append(line("alarms a day", self.rate * self.alarm_rate, (self.rate * low, self.rate * high)))
-        lines += [
+            "" if self.rate is None else line("alarms a day", day * self.alarm_rate, (day * low, day * high)),
             line("price of last catch", self.weighting.value, self.price_interval),
             f"  {'price of average catch':<22}{self.average_price:>9.4g}",
         ]
-        brackets = f"  in brackets: {100 * self.level:g} % intervals"
-        if self.confidence is None:
-            lines.append(f"{brackets}; those of the last catch are of the choice itself")
-            lines += [f"  {self.misses}"] if self.misses else []
-        else:
-            lines += [brackets, "  guaranteed for this very model on new rows like these; a refit voids it"]
-        return "\n".join(lines)
+        return "\n".join(filter(None, lines + notes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,24 +119,15 @@ def choose_weighting(
         fitted on. Any other model needs ``X`` and ``y``: rows it did **not** see, at the natural class ratio.
     goal : RecallAtLeast, PrecisionAtLeast, Capacity, or a dict of label to recall
         The smallest price with at least that recall; the largest price with at least that precision, or with at most so
-        many alarms. A recall with a confidence is guaranteed, see Notes. A dict, for any number of classes, finds the
-        least class weights with at least these recalls.
-    X, y : optional
-        As the source needs them.
+        many alarms. A dict, for any number of classes, finds the least class weights with at least these recalls.
+    X, y, sample_weight : optional
+        Rows as the source needs them.
     rate : float, optional
         Rows a day, which a capacity for a day or a week needs; with it the alarms a day are given for every goal.
-    sample_weight : array of shape (n,), optional
-        Of the rows that are judged.
     clusters : array of shape (n,), optional
-        Rows of the same cluster, such as those of one patient, may depend on each other: a guarantee then counts one
-        row of each, and intervals are longer.
+        Rows of the same cluster may depend on each other: a guarantee counts one row of each, intervals are longer.
     level, n_resamples, random_state
         Of the bootstrap.
-
-    Returns
-    -------
-    ChosenWeighting, or ChosenClassWeights for a dict
-        Weighting and counts with intervals.
 
     Notes
     -----
@@ -161,17 +144,8 @@ def choose_weighting(
             "a guarantee is for one fitted model, and out-of-fold rows were held out from others: give X and y, rows "
             "that this model did not see"
         )
-    return choose_on(
-        rows.target,
-        rows.p,
-        rows.weights,
-        goal,
-        rate=rate,
-        level=level,
-        n_resamples=n_resamples,
-        random_state=random_state,
-        clusters=clusters,
-    )
+    how = (clusters, rate, level, n_resamples, random_state)
+    return choose_on(rows.target, rows.p, rows.weights, goal, *how)
 
 
 def choose_on(
@@ -179,12 +153,11 @@ def choose_on(
     p: Array,
     weights: Array,
     goal: ThresholdGoal,
-    *,
+    clusters: ArrayLike | None = None,
     rate: float | None = None,
     level: float = 0.95,
     n_resamples: int = 500,
     random_state: int = 0,
-    clusters: ArrayLike | None = None,
 ) -> ChosenWeighting:
     """`choose_weighting` on rows whose probabilities are known."""
     weights = weights / weights.mean()  # their unit has no meaning
@@ -270,11 +243,7 @@ def _probabilities(source: Estimator, X: Rows, n_rows: int, n_classes: int) -> A
 
 
 def _choose_class_weights(
-    source: Estimator,
-    recalls: Mapping[Hashable, float],
-    X: Rows,
-    y: ArrayLike | None,
-    sample_weight: ArrayLike | None,
+    source: Estimator, recalls: Mapping[Hashable, float], X: Rows, y: ArrayLike | None, sample_weight: ArrayLike | None
 ) -> ChosenClassWeights:
     """Smallest class weights with a recall for each of some classes."""
     labels = _checked_labels(source, X, y)

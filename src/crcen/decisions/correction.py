@@ -35,16 +35,10 @@ def correct_proba(
         Probabilities of the positive class, of (negative, positive), or of K classes.
     weighting : Price, Lam, CostRatio, Budget, Alpha, float, array, dict by class numbers, "balanced" or None
         The weighting of the training loss. ``"balanced"`` and ``Alpha`` need the class shares that they were resolved
-        on: give ``natural_prior`` (``sampled_prior`` if the rows were resampled first), or the ``weighting_`` of a
-        fitted model. Specs of one number are for two classes.
+        on: give ``natural_prior`` (``sampled_prior`` if the rows were resampled first), or a model's ``weighting_``.
     sampled_prior, natural_prior : float or array of shape (K,), optional
-        Share of positives, or the shares of all classes, among the rows trained on and in the population. A
-        ``sampled_prior`` needs a ``natural_prior``.
-
-    Returns
-    -------
-    float64 array of the shape of q
-        0 and 1 are unchanged.
+        Share of positives, or of all classes, among the rows trained on and in the population; the first needs the
+        second.
 
     Examples
     --------

@@ -71,8 +71,7 @@ def decide(
         Natural posterior of the positive class, of any model; (n, K) for a `CostMatrix`, or for the ``weighting_`` of a
         model of K classes. Correct the probabilities of a model trained with class weights or on resampled rows first.
     price : Budget, CostRatio, Lam, Alpha, Price, CostMatrix, float, "balanced", None, or an operating goal
-        What a miss is worth. A plain number is λ; ``CostMatrix.binary`` has all four entries, for each row if they are
-        arrays; ``CostMatrix`` takes the cheapest action, for any number of classes and actions. Goals are met as the
+        What a miss is worth. A plain number is λ; a `CostMatrix` takes the cheapest action. Goals are met as the
         probabilities expect: ``Capacity(200)`` takes the 200 riskiest rows, ``RecallAtLeast(0.9)`` and
         ``PrecisionAtLeast(0.5)`` move the threshold, and ``Review(2, 30)`` returns "alarm", "review" or "no alarm".
     n_pos, n_neg : float, optional
@@ -83,8 +82,7 @@ def decide(
     Returns
     -------
     array of shape (n,)
-        True where p > 1 − λ = 1 / (1 + cost ratio). An exact tie is no alarm. With a `CostMatrix` labels and names of
-        actions.
+        True where p > 1 − λ = 1 / (1 + cost ratio), not at a tie. With a `CostMatrix` labels and names of actions.
 
     Examples
     --------
@@ -97,9 +95,8 @@ def decide(
         return of_classes.decide(p)
     if isinstance(price, Goal):
         return price.decide(_positive_column(p), times)
-    if isinstance(price, Price):
-        return price.decide(_positive_column(p))
-    return _cost_matrix(price, n_pos, n_neg).decide(_positive_column(p))
+    costs = price if isinstance(price, Price) else _cost_matrix(price, n_pos, n_neg)
+    return costs.decide(_positive_column(p))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -122,11 +119,6 @@ class DecisionSummary(ShownInOneLine):
         return int(self.n_decided.sum())
 
     @property
-    def constant_decision(self) -> object:
-        """The decision that would be cheapest for all rows."""
-        return self.names[int(np.argmin(self.constant_costs))]
-
-    @property
     def n_alarms(self) -> int:
         """Rows with an alarm."""
         return int(self.n_decided[self._alarm])
@@ -140,11 +132,6 @@ class DecisionSummary(ShownInOneLine):
     def expected_false_alarms(self) -> float:
         """Σ (1 − p) over alarms."""
         return float(self.expected[0, self._alarm])
-
-    @property
-    def expected_misses(self) -> float:
-        """Σ p over rows without an alarm."""
-        return float(self.expected[1, 1 - self._alarm])
 
     @property
     def average_price(self) -> float:
@@ -173,7 +160,7 @@ class DecisionSummary(ShownInOneLine):
             paid = f", realised {self.realised_cost:.6g}"
         lines.append(
             f"expected cost {self.expected_cost:.6g}{paid}; {self.constant_costs.min():.6g} with "
-            f"{self.constant_decision} for every row"
+            f"{self.names[int(np.argmin(self.constant_costs))]} for every row"
         )
         return "\n".join(lines)
 
@@ -184,7 +171,7 @@ class DecisionSummary(ShownInOneLine):
             f"  price of the last catch     {marginal:<12} false alarms (marginal, as stated)",
             f"  price of the average catch  {self.average_price:<12.4g} false alarms (expected)",
             f"  expected   {self.expected_catches:.4g} catches, {self.expected_false_alarms:.4g} false alarms, "
-            f"{self.expected_misses:.4g} misses",
+            f"{self.expected[1, 0]:.4g} misses",
         ]
         if isinstance(self.counts, ConfusionCounts):
             tp, fp, fn = self.counts.tp, self.counts.fp, self.counts.fn
@@ -290,8 +277,7 @@ def cost_scorer(price: WeightingLike) -> CostScorer:
     Parameters
     ----------
     price : Budget, CostRatio, Lam, Alpha, "balanced", float, None, class weights or CostMatrix
-        What mistakes cost, whatever price a model was trained for. The score is minus the mean cost per row, in false
-        alarms, or in the unit of the class weights or the `CostMatrix`.
+        What mistakes cost. The score is minus the mean cost per row, in false alarms, or in the unit of the price.
 
     Examples
     --------

@@ -119,44 +119,20 @@ class ExpenseCurve(ShownInOneLine):
         p : array of shape (n,)
             Natural posteriors of the positive class, of any model.
         weightings : sequence, optional
-            Anything `crcen.resolve` takes, in increasing order of price; α is resolved on these rows. By default
-            α = ¼, ½, 1, 2, 4.
+            Anything `crcen.resolve` takes, in increasing order of price; by default α = ¼, ½, 1, 2, 4 on these rows.
         sample_weight : array of shape (n,), optional
             Finite and not negative.
         level, n_resamples, random_state
             Of the bootstrap.
         """
         target, chance = check_binary_rows(y, p, "p")
-        weights = check_row_weights(sample_weight, target.size)
-        totals = class_totals(target, weights)
+        rows = CurveRows(target, chance, check_row_weights(sample_weight, target.size))
+        totals = class_totals(target, rows.weights)
         path = tuple(resolve(weighting, *totals) for weighting in _path(weightings))
-        return cls._from_alarms(
-            "threshold",
-            path,
-            np.array([weighting.decide(chance) for weighting in path]),
-            tuple(key_equation(target, weighted_probability(chance, w), w, weights) for w in path),
-            CurveRows(target, chance, weights),
-            (level, n_resamples, random_state),
-            "the rows given",
-        )
-
-    @classmethod
-    def _from_alarms(
-        cls,
-        kind: str,
-        path: tuple[Price, ...],
-        alarms: Bools,
-        equations: tuple[KeyEquation, ...],
-        rows: CurveRows,
-        bootstrap: tuple[float, int, int],
-        source: str,
-    ) -> ExpenseCurve:
-        """From decisions (weightings, n); the bootstrap has a level, resamples and a seed."""
-        counts = confusion_counts(rows.target, alarms, rows.weights)
-        expense_table(path, counts.fn, counts.fp)  # refuses a path that does not rise
-        intervals = _intervals(alarms, rows, *bootstrap)
-        kept = rows if kind == "threshold" else None
-        return cls(kind, path, counts, intervals, bootstrap[0], equations, kept, source)
+        alarms = np.array([weighting.decide(chance) for weighting in path])
+        found = _counts_and_intervals(path, alarms, rows, level, n_resamples, random_state)
+        equations = tuple(key_equation(target, weighted_probability(chance, w), w, rows.weights) for w in path)
+        return cls("threshold", path, *found, level, equations, rows, "the rows given")
 
     @classmethod
     def from_estimator(
@@ -182,15 +158,12 @@ class ExpenseCurve(ShownInOneLine):
             Not changed. Others than networks of this package are fitted in a loop.
         X, y, sample_weight
             Rows to train on.
-        weightings : sequence, optional
-            In increasing order of price; α is resolved on y. By default α = ¼, ½, 1, 2, 4.
         X_test, y_test : optional
-            Rows to judge on, at the natural class ratio. Without them every row is judged by networks of the folds
-            that did not hold it: the training rows themselves would flatter an overfitted network.
+            Rows to judge on, at the natural class ratio; by default every row is judged by the folds without it.
         cv : int or splitter, default=4
             Those folds, stratified and shuffled by ``random_state`` if an int.
-        level, n_resamples, random_state
-            Of the bootstrap (and the folds).
+        weightings, level, n_resamples, random_state
+            See `from_predictions`; α is resolved on y.
         """
         splits = stratified_splits(cv, X, y, random_state) if X_test is None and y_test is None else None
         path = path_logits(
@@ -200,15 +173,10 @@ class ExpenseCurve(ShownInOneLine):
             key_equation_of_logits(path.target, logits, weighting, path.weights)
             for logits, weighting in zip(path.logits, path.weightings, strict=True)
         )
-        return cls._from_alarms(
-            "retrained",
-            path.weightings,
-            path.logits > 0,
-            equations,
-            CurveRows(path.target, path.logits, path.weights),
-            (level, n_resamples, random_state),
-            "test rows" if splits is None else f"out-of-fold rows, {len(splits)} folds",
-        )
+        rows = CurveRows(path.target, path.logits, path.weights)
+        found = _counts_and_intervals(path.weightings, path.logits > 0, rows, level, n_resamples, random_state)
+        source = "test rows" if splits is None else f"out-of-fold rows, {len(splits)} folds"
+        return cls("retrained", path.weightings, *found, level, equations, None, source)
 
     @classmethod
     def from_cv(
@@ -229,13 +197,10 @@ class ExpenseCurve(ShownInOneLine):
         model : CRCENClassifierCV or CommitteeClassifier
             Fitted.
         y : array of shape (n,), optional
-            The labels it was fitted on, in the same order. With them the threshold of the chosen setting moves along
-            ``weightings``, on its out-of-fold rows. Without them the curve is that of the weightings that were
-            searched, each a network of its own; of these the model keeps counts only, so there are no intervals.
-        weightings : sequence, optional
-            Only with y; by default α = ¼, ½, 1, 2, 4.
-        sample_weight, level, n_resamples, random_state
-            See `from_predictions`.
+            The labels it was fitted on, to move the threshold of the chosen setting on its out-of-fold rows. Without
+            them the curve is that of the weightings searched, of which the model keeps counts, so without intervals.
+        weightings, sample_weight, level, n_resamples, random_state
+            See `from_predictions`; only with y.
         """
         if y is not None:
             target, p, seen = out_of_fold_posterior(model, y)
@@ -286,18 +251,12 @@ class ExpenseCurve(ShownInOneLine):
         """A data frame with a row for each weighting, and in it the step that ends there; the first row has none."""
         import pandas
 
-        steps = [None, *self.steps]
-        columns: dict[str, Sequence[object] | Array] = {
-            name: [getattr(weighting, name) for weighting in self.weightings]
-            for name in ("lam", "alpha", "cost_ratio", "threshold")
-        }
+        steps, names = [None, *self.steps], ("expense", "bracket_low", "bracket_high")
+        prices = ("lam", "alpha", "cost_ratio", "threshold")
+        columns = {name: [getattr(weighting, name) for weighting in self.weightings] for name in prices}
         columns |= {name: getattr(self.counts, name) for name in ("tp", "fp", "fn", "tn", "recall", "precision")}
-        columns |= {
-            name: [getattr(step and step.step, name, math.nan) for step in steps]
-            for name in ("expense", "bracket_low", "bracket_high")
-        }
-        ends = np.vstack([[math.nan, math.nan], self.intervals])
-        columns |= {"interval_low": ends[:, 0], "interval_high": ends[:, 1]}
+        columns |= {name: [getattr(step and step.step, name, math.nan) for step in steps] for name in names}
+        columns |= {f"interval_{end}": [getattr(step, end, math.nan) for step in steps] for end in ("low", "high")}
         for name, absent in (("verdict", ""), ("is_beyond_noise", False), ("reason", "")):
             columns[name] = [getattr(step, name, absent) for step in steps]
         return pandas.DataFrame({**columns, "curve": self.kind})
@@ -309,11 +268,11 @@ class ExpenseCurve(ShownInOneLine):
         return ExpenseCurveDisplay(self).plot(ax=ax)
 
     def __str__(self) -> str:
-        lines = [f"Expense: {self.description} ({self.source})"]
-        lines.append(
-            f"{'cost ratio':>18}  {'recall':>14}  {'precision':>14}  {'expense':>8}  "
-            f"{f'{100 * self.level:g} % interval':>17}  verdict"
-        )
+        head = f"{'cost ratio':>18}  {'recall':>14}  {'precision':>14}  {'expense':>8}  "
+        lines = [
+            f"Expense: {self.description} ({self.source})",
+            f"{head}{f'{100 * self.level:g} % interval':>17}  verdict",
+        ]
         recall, precision = np.asarray(self.counts.recall), np.asarray(self.counts.precision)
         for i, step in enumerate(self.steps):
             prices = f"{step.step.bracket_low:.4g} -> {step.step.bracket_high:.4g}"
@@ -323,18 +282,19 @@ class ExpenseCurve(ShownInOneLine):
             verdict = step.verdict + (f": {step.reason}" if step.reason else "")
             paid = "–" if math.isnan(step.step.expense) else f"{step.step.expense:.4g}"
             lines.append(f"{prices:>18}  {found:>14}  {right:>14}  {paid:>8}  {interval:>17}  {verdict}")
-        average = self.table.average_price
-        if not math.isnan(average):
-            lines.append(f"average price over the whole path: {average:.4g} false alarms per catch")
-        return "\n".join(lines)
+        return "\n".join(lines + self.table.average_line)
 
 
 def _path(weightings: Sequence[WeightingLike] | None) -> Sequence[WeightingLike]:
     return _DEFAULT_PATH if weightings is None else weightings
 
 
-def _intervals(alarms: Bools, rows: CurveRows, level: float, n_resamples: int, random_state: int) -> Array:
-    """Bootstrap intervals of the expense of each step, (steps, 2), from decisions (weightings, n)."""
+def _counts_and_intervals(
+    path: Sequence[Price], alarms: Bools, rows: CurveRows, level: float, n_resamples: int, random_state: int
+) -> tuple[ConfusionCounts, Array]:
+    """Counts, and bootstrap intervals of the expense of each step (steps, 2), from decisions (weightings, n)."""
+    counts = confusion_counts(rows.target, alarms, rows.weights)
+    expense_table(path, counts.fn, counts.fp)  # refuses a path that does not rise
     tp = np.where(alarms & rows.target, rows.weights, 0.0)
     fp = np.where(alarms & ~rows.target, rows.weights, 0.0)
     sums = bootstrap_sums(np.vstack([tp, fp]).T, n_resamples, np.random.default_rng(random_state))
@@ -342,7 +302,7 @@ def _intervals(alarms: Bools, rows: CurveRows, level: float, n_resamples: int, r
     # No catch for more alarms is an unbounded price; neither more catches nor more alarms is no evidence.
     prices = np.where(added > 0.0, np.inf, np.nan)
     np.divide(added, catches, out=prices, where=catches > 0.0)
-    return np.array([percentile_interval(own, level) for own in prices.T])
+    return counts, np.array([percentile_interval(own, level) for own in prices.T])
 
 
 # -- rows that a model did not see ------------------------------------------------------------------------------------

@@ -45,8 +45,7 @@ def training_error(
     Parameters
     ----------
     model : fitted classifier with ``predict_proba``
-        The chosen settings of a `CRCENClassifierCV` or a committee are refitted, not the search, with at most two
-        networks of each.
+        Of a `CRCENClassifierCV` or a committee the chosen settings are refitted, with at most two networks of each.
     X, y, sample_weight
         The training rows, labels and weights of `fit`.
     clusters : array of shape (n,), optional
@@ -59,11 +58,6 @@ def training_error(
         Most rows of a refit. If half of the rows are more, the variance is scaled by the number of rows.
     random_state : int, default=0
         Seed of the halves.
-
-    Returns
-    -------
-    TrainingError
-        For ``key_equation(..., training_error=)``.
 
     Notes
     -----
@@ -141,11 +135,7 @@ def _error_of_refits(
 
 
 def _part_with_all(
-    labels: NDArray[np.generic],
-    size: int,
-    rng: np.random.Generator,
-    n_classes: int,
-    clusters: Index | None = None,
+    labels: NDArray[np.generic], size: int, rng: np.random.Generator, n_classes: int, clusters: Index | None
 ) -> Bools:
     """A random part of about this size, of whole clusters, with two rows of each class."""
     for _ in range(100):

@@ -46,13 +46,11 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         The class weighting that the estimator applies itself. ``"auto"`` reads it from the settings of estimators of
         scikit-learn, LightGBM, XGBoost and CatBoost; uncertain settings raise an error. ``None`` is no weighting.
     sampling : "auto", None, float, array of shape (K,), or a sampler with ``fit_resample``, default="auto"
-        ``"auto"`` counts the rows that samplers of an imbalanced-learn pipeline return,
-        and knows its balanced ensembles; a number or an array is the share of positives, or of all classes, trained on;
-        a sampler is applied here before the fit.
+        ``"auto"`` counts the rows that samplers of an imbalanced-learn pipeline return, and knows its balanced
+        ensembles; otherwise the share of positives, or of all classes, trained on, or a sampler to apply first.
     method : {"shift", "balance", "temperature", "isotonic"}, default="shift"
-        ``"shift"`` is the exact algebra alone. The others also calibrate on out-of-fold rows (see docs/probabilities):
-        use them where a prior shift cannot be right, as for boosted votes (EasyEnsemble, RUSBoost), synthetic rows
-        (SMOTE, ADASYN) and class-weighted trees; ``fit`` warns of these.
+        ``"shift"`` is the exact algebra alone. The others also calibrate on out-of-fold rows (see docs/probabilities),
+        for boosted votes, synthetic rows and class-weighted trees, of which ``fit`` warns.
     price : "training", None, float, Lam, Alpha, CostRatio, Budget, "balanced", dict, CostMatrix, default="training"
         The price of ``predict``, resolved with the natural counts. ``"training"`` is the weighting that was undone (for
         a classifier of this library its own price), so that decisions stay. ``None`` is λ = ½ on purpose.
@@ -69,8 +67,6 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         Fitted on all rows.
     class_factors_ : ndarray of shape (K,)
         Factors of the classes that training applied, up to a common one; ``predict_proba`` divides by them.
-    odds_factor_ : float
-        For two classes: the factor on the odds of the positive class.
     price_ : Price
         The price of `predict`.
     probability_map_ : ndarray or None

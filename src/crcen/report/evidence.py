@@ -21,7 +21,7 @@ from crcen.theory.key_equation import EquationTest, judge_equations
 from crcen.theory.labels import Labels
 from crcen.theory.limits import fitted_model_noise
 from crcen.theory.price import Budget, Price
-from crcen.theory.residual_test import TrainingError, residual_sums
+from crcen.theory.residual_test import TrainingError
 from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, as_numpy
 from crcen.theory.selective import LabelSelection
 from crcen.theory.tail import residual_effect
@@ -152,14 +152,7 @@ class Evidence:
     @cached_property
     def noise(self) -> float:
         """How much more residuals vary on new rows than under the true posterior, by the model's own error."""
-        if not self.has_positive:
-            return self.equations.noise
-        if not self.has_price:
-            return 1.0
-        if self.training_error is not None:
-            q = weighted_probability(self.p, self.price)
-            return self.training_error.noise(residual_sums(self.target, q, self.price, self.weights))
-        return fitted_model_noise(self.weights, self.price, kept_by(self.model, "profile_"))
+        return self.equations.noise
 
     @property
     def step_noise(self) -> float:

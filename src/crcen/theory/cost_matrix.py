@@ -20,10 +20,9 @@ class CostMatrix(Shown):
     Parameters
     ----------
     costs : array of shape (K, A), or (n, K, A) for costs that differ by row
-        Finite, in one unit. The first K columns decide for a class; further columns are other actions, such as
-        "review".
+        Finite. The first K columns decide for a class; further columns are other actions, such as "review".
     labels : sequence, optional
-        The classes, in the order of rows and first columns. Without them the order is that of a model's ``classes_``.
+        The classes, in the order of rows and first columns; by default the order of a model's ``classes_``.
     actions : sequence, optional
         Names of the further columns, one for each.
     is_binary : bool
@@ -76,10 +75,9 @@ class CostMatrix(Shown):
     def binary(cls, tp: ArrayLike = 0.0, fp: ArrayLike = 1.0, fn: ArrayLike = 1.0, tn: ArrayLike = 0.0) -> CostMatrix:
         """Costs of the four outcomes of a binary decision; numbers, or an array (n,) with one for each row.
 
-        An alarm costs p·tp + (1−p)·fp in expectation and no alarm p·fn + (1−p)·tn. The alarm is cheaper exactly where
-        p exceeds ``threshold`` = (fp − tn) / ((fp − tn) + (fn − tp)). With four numbers fn must exceed tp and fp must
-        exceed tn. With arrays a row on which an alarm never pays (threshold inf) or always pays (−inf) is allowed; only
-        rows with fn < tp and fp < tn are refused.
+        The alarm is cheaper exactly where p exceeds ``threshold`` = (fp − tn) / ((fp − tn) + (fn − tp)). Numbers need
+        fn > tp and fp > tn. With arrays a row on which an alarm never pays (threshold inf) or always pays (−inf) is
+        allowed; only rows with fn < tp and fp < tn are refused.
 
         Examples
         --------

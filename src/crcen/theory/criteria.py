@@ -4,12 +4,12 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
+from crcen._support.values import attributes
 from crcen.exceptions import InvalidParameter
 from crcen.theory.groups import compare_groups, named_groups
 from crcen.theory.intervals import (
@@ -203,25 +203,21 @@ class Outcome:
         """The bound that decides."""
         return self.bounds[self.is_upper]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
         one = self.criterion
         numbers = {
-            "verdict": self.verdict,
-            "estimate": plain(self.estimate),
-            "bound": plain(self.bound),
-            "interval": {"low": plain(self.interval.low), "high": plain(self.interval.high)},
+            **attributes(self, "verdict estimate bound"),
+            "interval": attributes(self.interval, "low high"),
             "rows": self.size,
             "right": self.hits if one.column >= 0 else None,
-            "p_value_pass": plain(self.p_pass),
-            "p_value_fail": plain(self.p_fail),
-            "statement": self.statement,
+            **attributes(self, "p_value_pass=p_pass p_value_fail=p_fail statement"),
         }
         if self.column:
             return {"column": self.column, "group": self.group, **numbers}
         threshold = plain(one.threshold * one.per) if one.has_threshold else None
         name = {"criterion": one.text, "metric": one.metric, "threshold": threshold, "test": TESTS[one.metric]}
-        return {**name, **numbers, "groups": [group.to_dict() for group in self.groups]}
+        return {**name, **numbers, **attributes(self, "groups")}
 
 
 def judge_criteria(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -97,12 +97,18 @@ class ExpenseTable(ShownInOneLine):
         catches = first.fn_start - last.fn_end
         return (last.fp_end - first.fp_start) / catches if catches > 0.0 else math.nan
 
+    @property
+    def average_line(self) -> list[str]:
+        """The average price in words; nothing if there is none."""
+        if math.isnan(self.average_price):
+            return []
+        return [f"average price over the whole path: {self.average_price:.4g} false alarms per catch"]
+
     def rows(self) -> list[dict[str, float | str]]:
         """The steps as dicts of plain values, ready for a data frame or a file."""
-        names = ("fn_start", "fn_end", "fp_start", "fp_end", "delta_fp", "catches")
-        rest = ("expense", "bracket_low", "bracket_high", "verdict", "reason")
+        names = "fn_start fn_end fp_start fp_end delta_fp catches expense bracket_low bracket_high verdict reason"
         return [
-            {"start": str(step.start), "end": str(step.end), **{name: getattr(step, name) for name in (*names, *rest)}}
+            {"start": str(step.start), "end": str(step.end), **{name: getattr(step, name) for name in names.split()}}
             for step in self.steps
         ]
 
@@ -114,9 +120,7 @@ class ExpenseTable(ShownInOneLine):
             verdict = step.verdict + (f" ({step.reason})" if step.reason else "")
             expense = "–" if math.isnan(step.expense) else f"{step.expense:.4g}"
             lines.append(f"{prices:>21}  {misses:>15}  {alarms:>15}  {expense:>9}  {verdict}")
-        if not math.isnan(self.average_price):
-            lines.append(f"average price over the whole path: {self.average_price:.4g} false alarms per catch")
-        return "\n".join(lines)
+        return "\n".join(lines + self.average_line)
 
 
 def expense_table(weightings: Sequence[object], fn: ArrayLike, fp: ArrayLike) -> ExpenseTable:
@@ -135,7 +139,7 @@ def expense_table(weightings: Sequence[object], fn: ArrayLike, fp: ArrayLike) ->
         Misses and false alarms at each weighting; weighted counts allowed.
     """
     prices = [cost_ratio_of(weighting) for weighting in weightings]  # refuses what needs counts
-    path: list[Any] = [one if isinstance(one, Price) else as_spec(one) for one in weightings]
+    path = [one if isinstance(one, Price) else as_spec(one) for one in weightings]
     if len(path) < 2:
         raise InvalidParameter(f"a step needs at least two weightings, got {len(path)}")
     for low, high in pairwise(prices):

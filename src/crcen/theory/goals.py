@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import bdtrc
 
+from crcen._support.values import attributes
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.curves import ThresholdCurve
 from crcen.theory.exact_tests import fewest_rows, one_per_cluster, precision_cut
 from crcen.theory.metrics import row_draws
 from crcen.theory.price import Goal, positive_number
-from crcen.theory.rows import Array, Bools, Index, ShownInOneLine, plain
+from crcen.theory.rows import Array, Bools, Index, ShownInOneLine
 
 Totals = tuple[Array, Array]
 
@@ -50,9 +51,9 @@ class RowsByProbability:
     ) -> None:
         self.target, self.p, self.clusters = target, p, clusters
         self.weights = np.ones(len(p)) if weights is None else weights
-        self._curve = ThresholdCurve(target, p)
-        self.scores = self._curve.score
-        self.totals = self._curve.totals(self.weights)  # catches and false alarms at every cut
+        self.curve = ThresholdCurve(target, p)
+        self.scores = self.curve.score
+        self.totals = self.curve.totals(self.weights)  # catches and false alarms at every cut
 
     def independent(self, among: Bools) -> Bools:
         """These rows; one of each cluster if there are clusters."""
@@ -65,12 +66,6 @@ class RowsByProbability:
     def threshold(self, cut: int) -> float:
         """A threshold between the last distinct probability with an alarm and the next."""
         return between(self.scores[cut], self.scores[cut + 1] if cut + 1 < len(self.scores) else 0.0)
-
-    def resampled(self, n_resamples: int, random_state: int) -> Iterator[Totals]:
-        """The same counts of bootstrap resamples, (some resamples, cuts) at a time."""
-        ones = np.ones(len(self.weights), dtype=np.int64)
-        for drawn in row_draws(ones, n_resamples, np.random.default_rng(random_state)):
-            yield self._curve.totals(drawn * self.weights)
 
 
 class ThresholdGoal(Goal):
@@ -110,7 +105,8 @@ class ThresholdGoal(Goal):
     def resampled_prices(self, rows: RowsByProbability, n_resamples: int, random_state: int) -> Array:
         """The price that each resample would give: 0 if none meets the goal, inf at probability 0."""
         prices = np.array([price_of_threshold(rows.threshold(cut)) for cut in range(len(rows.scores))])
-        cuts = np.concatenate([self.cuts(totals) for totals in rows.resampled(n_resamples, random_state)])
+        draws = row_draws(np.ones(len(rows.p), np.int64), n_resamples, np.random.default_rng(random_state))
+        cuts = np.concatenate([self.cuts(rows.curve.totals(drawn * rows.weights)) for drawn in draws])
         return np.where(cuts < 0, 0.0, prices[cuts])
 
     def meet(self, p: Array, times: ArrayLike | None = None) -> MetGoal:
@@ -118,7 +114,7 @@ class ThresholdGoal(Goal):
         threshold = self.for_rows(float(p.size)).threshold(RowsByProbability(p, p))
         return MetGoal(self, p, p > threshold, (threshold, threshold))
 
-    def decide(self, p: Array, times: ArrayLike | None = None) -> NDArray[Any]:
+    def decide(self, p: Array, times: ArrayLike | None = None) -> NDArray[np.generic]:
         """Alarms that meet the goal."""
         return self.meet(p, times).alarms
 
@@ -302,9 +298,8 @@ class RecallAtLeast(_ShareGoal):
     share : float
         Above 0, at most 1.
     confidence : float, optional
-        With it the recall is guaranteed: on rows held out from a fitted model, a threshold is chosen so that the recall
-        of new rows of the same kind is at least ``share`` with this probability, at any sample size. 0.9 at 0.95 needs
-        29 positive rows.
+        Probability with which new rows have the recall, by a threshold chosen on rows held out from a fitted model.
+        0.9 at 0.95 needs 29 positive rows.
     """
 
     quantity: ClassVar[str] = "recall"
@@ -317,7 +312,6 @@ class RecallAtLeast(_ShareGoal):
         return np.asarray(np.where(met.any(axis=-1), np.argmax(met, axis=-1), -1))
 
     def _guaranteed(self, rows: RowsByProbability, confidence: float) -> float:
-        """By the k-th smallest probability of the positives."""
         positive = np.sort(rows.p[rows.independent(np.asarray(rows.target, dtype=np.bool_))])
         lost = n_lost_allowed(len(positive), self.share, confidence)
         if lost < 0:
@@ -341,10 +335,8 @@ class PrecisionAtLeast(_ShareGoal):
     share : float
         Strictly between 0 and 1.
     confidence : float, optional
-        With it the precision is guaranteed: on rows held out from a fitted model, the lowest threshold is chosen whose
-        precision on new rows of the same kind is at least ``share`` with this probability, by exact tests of a fixed
-        sequence of thresholds. Without it the threshold has the precision on these rows, and new rows miss it in more
-        than half of the cases.
+        Probability with which new rows have the precision, by exact tests of a fixed sequence of thresholds on rows
+        held out from a fitted model. Without it new rows miss the precision in more than half of the cases.
     """
 
     quantity: ClassVar[str] = "precision"
@@ -357,7 +349,6 @@ class PrecisionAtLeast(_ShareGoal):
         return _last(_quotient(totals[0], totals[0] + totals[1]) >= self.share)
 
     def _guaranteed(self, rows: RowsByProbability, confidence: float) -> float:
-        """By exact tests."""
         own = rows.independent(np.ones(len(rows.p), dtype=np.bool_))
         target, p = np.asarray(rows.target, dtype=np.bool_)[own], rows.p[own]
         n_alarms = precision_cut(target, p, self.share, confidence)
@@ -447,7 +438,7 @@ class Review(Goal):
     def __str__(self) -> str:
         return f"review between the prices {self.low:g} and {self.high:g}"
 
-    def decide(self, p: Array, times: ArrayLike | None = None) -> NDArray[Any]:
+    def decide(self, p: Array, times: ArrayLike | None = None) -> NDArray[np.generic]:
         """The answer for every row: "alarm", "review" or "no alarm"."""
         return np.array(ANSWERS)[self.meet(p).answers]
 
@@ -510,18 +501,11 @@ class MetGoal(ShownInOneLine):
             return ""
         return f"{taken:,} of {tied:,} rows with equal probability at the border got an alarm, by their order"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values."""
-        tied, taken = self.ties
-        return {
-            "goal": str(self.goal),
-            "price": [plain(one) for one in self.price],
-            "threshold": list(self.thresholds),
-            "expected_recall": plain(self.recall),
-            "expected_precision": plain(self.precision),
-            "periods": self.n_periods,
-            "ties": {"rows": tied, "alarms": taken},
-        }
+        keys = "price threshold=thresholds expected_recall=recall expected_precision=precision periods=n_periods"
+        ties = dict(zip(("rows", "alarms"), self.ties, strict=True))
+        return {"goal": str(self.goal), **attributes(self, keys), "ties": ties}
 
     def __str__(self) -> str:
         over = f" over {self.n_periods:,} {self.goal.period}s" if self.n_periods > 1 else ""
@@ -567,18 +551,14 @@ class ReviewedRows(ShownInOneLine):
         n = int((self.answers == 1).sum())
         return self.saved / n if n else math.nan
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values."""
         positives = (self.expected_missed, self.expected_reviewed, self.expected_caught)
         return {
-            "low": self.review.low,
-            "high": self.review.high,
-            "rows": self.counts,
-            "review_share": self.share,
+            **attributes(self.review, "low high"),
+            **attributes(self, "rows=counts review_share=share"),
             "expected_positives": dict(zip(ANSWERS, positives, strict=True)),
-            "price": self.price,
-            "saved": self.saved,
-            "break_even": plain(self.break_even),
+            **attributes(self, "price saved break_even"),
         }
 
     def __str__(self) -> str:

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from crcen._support.values import attributes
 from crcen.exceptions import InvalidInput
 from crcen.theory.exact_tests import shares_p_value, sign_flip_p_value
 from crcen.theory.intervals import UNKNOWN, Interval, share_interval
@@ -38,10 +38,6 @@ class GroupTest:
         """Whether groups differ more than chance allows."""
         return self.p_value < self.level
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {"figure": self.figure, "p_value": plain(self.p_value), "level": self.level, "differs": self.differs}
-
 
 @dataclass(frozen=True, eq=False)
 class GroupFigures:
@@ -57,7 +53,7 @@ class GroupFigures:
     alarm_share: Interval = UNKNOWN  # for two classes: share of rows with an alarm
     found_over_expected: Interval = UNKNOWN  # for two classes: positives over the sum of probabilities
     # The key equation at the training price, with the group's own counts (tested for K > 2); None with one class only.
-    equation: Any = None
+    equation: KeyEquation | None = None
     # For two classes: the price at which the group would have the recall of all rows, alarms and cost per 1,000 rows at
     # that price (cost at the common price); NaN if no price gives it.
     equal_recall: tuple[float, float, float] = (math.nan, math.nan, math.nan)
@@ -86,38 +82,34 @@ class GroupFigures:
     @property
     def equation_sentence(self) -> str:
         """For K > 2: the result of the joint test with its p-value, and the class that deviates most."""
-        test: EquationTest = self.equation
-        if math.isnan(test.p_value):
+        test = self.equation
+        if not isinstance(test, EquationTest) or math.isnan(test.p_value):
             return "not tested"
         worst = max((one for one in test.classes if one.is_tested), key=lambda one: abs(one.z))
         verdict = {"holds": "hold", "does not hold": "do not hold"}[test.verdict]
         return f"{verdict} (p {max(test.p_value, 1e-15):.2g}; {worst.label} {worst.z:+.1f})"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
-        figures = self.quality.to_dict()
+        keys = ("label", "rows", "decided", "recall", "precision")
         by_class = [
-            {**{key: one[key] for key in ("label", "rows", "decided", "recall", "precision")}, "expected": expected}
-            for one, expected in zip(figures["classes"], self.expected.tolist(), strict=True)
+            {**{key: one[key] for key in keys}, "expected": expected}
+            for one, expected in zip(self.quality.by_class, self.expected.tolist(), strict=True)
         ]
-        both = {"group": self.name, "rows": self.n_rows, "cost_per_row": figures["cost_per_row"], "classes": by_class}
-        if self.positive is None:
-            keys = ("verdict", "p_value", "classes")
-            equations = {key: value for key, value in self.equation.to_dict().items() if key in keys}
+        cost = self.quality.cost.to_dict()
+        both = {"group": self.name, "rows": self.n_rows, "cost_per_row": cost, "classes": by_class}
+        if isinstance(self.equation, EquationTest):
+            equations = {key: self.equation.to_dict()[key] for key in ("p_value", "verdict", "classes")}
             return {**both, "expected_cost_per_row": self.quality.expected_cost, "key_equations": equations}
-        intervals = ("alarm_share", "recall", "precision", "found_over_expected")
+        sides = {"left": None, "right": None}
+        at_recall = zip(("price", "alarms_per_1000", "cost_per_1000"), map(plain, self.equal_recall), strict=True)
         return {
             **both,
             **dict(zip(("positives", "alarms", "caught"), self.counts, strict=True)),
-            **{name: getattr(self, name).to_dict() for name in intervals},
-            "key_equation": {
-                "left": None if self.equation is None else plain(self.equation.lhs),
-                "right": None if self.equation is None else plain(self.equation.rhs),
-            },
+            **attributes(self, "alarm_share recall precision found_over_expected"),
+            "key_equation": sides if self.equation is None else attributes(self.equation, "left=lhs right=rhs"),
             "cost_per_1000": plain(self.cost_per_1000),
-            "equal_recall": dict(
-                zip(("price", "alarms_per_1000", "cost_per_1000"), map(plain, self.equal_recall), strict=True)
-            ),
+            "equal_recall": dict(at_recall),
         }
 
 
@@ -169,27 +161,20 @@ class GroupComparison:
             f"({self.groups[high].name})"
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
-        return {
-            "column": self.column,
-            "groups": [one.to_dict() for one in self.groups],
-            "tests": [one.to_dict() for one in self.tests],
-            "sentence": self.sentence,
-        }
+        tests = [attributes(one, "figure p_value level differs") for one in self.tests]
+        return {**attributes(self, "column groups"), "tests": tests, "sentence": self.sentence}
 
     def lines(self) -> list[str]:
         """A table as text."""
         width = max(len("group"), *(len(one.name) for one in self.groups))
         if self.groups[0].positive is None:
             head = f"{'rows':>9}  {'cost a row':<30} {'expected':>9}  key equations (p; most off, z)"
-            return [
-                f"  {'group':<{width}} {head}",
-                *(
-                    f"  {one.name:<{width}} {one.n_rows:>9,}  {_digits(one.quality.cost, '.4g'):<30} "
-                    f"{one.quality.expected_cost:>9.4g}  {one.equation_sentence}"
-                    for one in self.groups
-                ),
+            return [f"  {'group':<{width}} {head}"] + [
+                f"  {one.name:<{width}} {one.n_rows:>9,}  {_digits(one.quality.cost, '.4g'):<30} "
+                f"{one.quality.expected_cost:>9.4g}  {one.equation_sentence}"
+                for one in self.groups
             ]
         head = f"{'rows':>9} {'positive':>8} {'alarms':>8}  {'recall':<20} {'precision':<20} {'found/expected':<20}"
         lines = [f"  {'group':<{width}} {head} {'key equation':<15} {'cost/1,000':>10} {'price, equal recall':>20}"]

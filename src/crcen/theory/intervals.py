@@ -56,12 +56,6 @@ def wilson(share: ArrayLike, size: ArrayLike, level: float = LEVEL) -> tuple[Arr
     return np.where(known, low, np.nan), np.where(known, high, np.nan)
 
 
-def wilson_interval(share: float, size: float, level: float = LEVEL) -> tuple[float, float]:
-    """Wilson's interval of one share."""
-    low, high = wilson(share, size, level)
-    return float(low), float(high)
-
-
 def clopper_pearson(count: ArrayLike, size: ArrayLike, level: float = LEVEL) -> tuple[Array, Array]:
     """Exact interval of a binomial share, elementwise; one-sided bounds at confidence c have ``level=2c − 1``."""
     k, n, tail = np.asarray(count, np.float64), np.asarray(size, np.float64), (1.0 - level) / 2.0
@@ -111,12 +105,7 @@ def share_p_value(count: float, size: float, bound: float) -> float:
 
 
 def auc_interval(
-    target: Bools,
-    scores: Array,
-    weights: Array | None = None,
-    clusters: Clusters | None = None,
-    *,
-    level: float = LEVEL,
+    target: Bools, scores: Array, weights: Array | None = None, clusters: Clusters | None = None
 ) -> Interval:
     """Area under the ROC curve: DeLong's interval on the logit scale, not shorter than Newcombe's (2006, method 5)."""
     w = np.ones(len(target)) if weights is None else weights
@@ -138,12 +127,12 @@ def auc_interval(
         together = float((np.bincount(which.ravel(), influence) ** 2).sum())
         effect = max(together / alone, 1.0) if alone > 0.0 else design_effect(np.ones(len(w)), w, clusters)
     m, n = max(m / effect, 1.0), max(n / effect, 1.0)
-    low, high = _newcombe(area, m, n, _quantile(level))
+    low, high = _newcombe(area, m, n, _quantile(LEVEL))
     if 0.0 < area < 1.0 and min(m, n) > 1.0:
         first, second = parts[0] * m / (m - 1.0) * effect, parts[1] * n / (n - 1.0) * effect
         variance = first + second
         freedom = variance**2 / max(first**2 / (m - 1.0) + second**2 / (n - 1.0), 1e-300)
-        half = _student(level, max(freedom, 1.0)) * math.sqrt(variance) / (area * (1.0 - area))
+        half = _student(LEVEL, max(freedom, 1.0)) * math.sqrt(variance) / (area * (1.0 - area))
         low, high = min(low, float(expit(logit(area) - half))), max(high, float(expit(logit(area) + half)))
     return Interval(area, low, high)
 
@@ -191,14 +180,11 @@ def cost_interval(
     return Interval(value, max(low, float(paid.min())), min(high, float(paid.max())))
 
 
-def cost_p_value(
-    y: Index, actions: Index, costs: Array, bound: float, weights: Array | None = None, clusters: Clusters | None = None
-) -> float:
+def cost_p_value(y: Index, actions: Index, costs: Array, bound: float) -> float:
     """One-sided p-value of "the mean cost of a row is at least `bound`", from the upper limits of `cost_interval`."""
-    w = np.ones(len(y)) if weights is None else weights
-    if not len(y) or not w.any():
+    if not len(y):
         return 1.0
-    cells = _cells(y, actions, costs, w / w.max(), clusters)
+    cells = _cells(y, actions, costs, np.ones(len(y)), None)
     if cells[0] >= bound:
         return 1.0
 

@@ -325,14 +325,18 @@ def _rows(
     """Rows with a price for their classes, all of which must have weight."""
     sizes, n_classes = check_row_weights(sample_weight, y.size), q.shape[1]
     counts = np.bincount(y, weights=sizes, minlength=n_classes)
-    if not counts.all():
-        raise InvalidInput(f"every class must have a row with weight: class {int(np.argmin(counts))} has none.")
+    _check_all_present(counts)
     price = resolve(weighting, counts=counts)
     if price.n_classes != n_classes:
         raise InvalidInput(f"q must have a column for each of {price.n_classes} classes: got {n_classes}.")
     if error is not None and len(error.least) != n_classes:
         raise InvalidInput(f"training_error is for {len(error.least)} classes, and q is of {n_classes}.")
     return _TestedRows(y, q, sizes, price, error, noise, check_clusters(clusters, y.size), is_stratified)
+
+
+def _check_all_present(counts: Array) -> None:
+    if not counts.all():
+        raise InvalidInput(f"every class must have a row with weight: class {int(np.argmin(counts))} has none.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -614,23 +618,26 @@ def judge_equations(
     sizes = check_row_weights(sample_weight, numbers.size)
     unmeasured = fitted_noise(effective_rows(sizes), float(trained.counts.sum())) if noise is None else noise
     factor = unmeasured if error is None else 1.0
-    how = (error, factor, clusters, is_stratified)
+    if q.ndim == 1:  # of the positive class, and numbers are 1 there
+        numbers, q, _ = _two_columns(numbers == 1, q, 1.0 - q, trained, sizes)
+    elif trained.positive is not None:
+        _check_all_present(np.bincount(numbers, sizes, 2))
+    rows = _TestedRows(numbers, q, sizes, trained, error, factor, check_clusters(clusters, numbers.size), is_stratified)
+    sums = rows.sums.sums
+    is_tested, variance = sums.counts >= FEWEST_TO_TEST, factor * sums.variance
+    spread = np.diag(variance) if error is None else error.variances(variance, sums.slope)
+    if error is not None:
+        known = (np.diag(variance) > 0.0) & (is_tested | (n_classes == 2))
+        factor = float(np.mean(spread[known] / np.diag(variance)[known])) if known.any() else 1.0
     if trained.positive is not None:
-        if q.ndim == 1:  # of the positive class, and numbers are 1 there
-            numbers, q, _ = _two_columns(numbers == 1, q, 1.0 - q, trained, sizes)
-        found = _rows(numbers, q, trained, sizes, *how).equation()
-        if not found.z_reason and np.bincount(numbers, minlength=2).min() < FEWEST_TO_TEST:
+        found = rows.equation()
+        if not found.z_reason and not is_tested.all():
             found = without_test(found, _TOO_FEW)
         return EquationTest(**vars(found), noise=factor)
-    rows = _TestedRows(numbers, q, sizes, trained, error, factor, check_clusters(clusters, numbers.size), is_stratified)
-    names, sums = range(n_classes) if labels is None else labels, rows.sums.sums
-    is_tested = sums.counts >= FEWEST_TO_TEST
     # Refits say how errors between two classes vary, not how far off they all are: allow no less than without.
     least = unmeasured - 1.0
-    tested = np.flatnonzero(is_tested)
+    names, tested = range(n_classes) if labels is None else labels, np.flatnonzero(is_tested)
     found = rows.equation(tested, least)
-    variance = factor * sums.variance
-    spread = np.diag(variance) if error is None else error.variances(variance, sums.slope)
     with np.errstate(divide="ignore", invalid="ignore"):
         z = sums.residuals / np.sqrt(spread)
         drifts = np.log(found.flows) - np.log(found.flows.T)
@@ -641,14 +648,12 @@ def judge_equations(
     if len(tested) > 1 and rows.sums.pairs is not None:
         own = rows.sums.pairs.among(tested)
         with np.errstate(divide="ignore", invalid="ignore"):
-            pair_z = own.sums / np.sqrt((1.0 + rows.sums.pair_share(error, least)) * factor * np.diag(own.variance))
+            raised = (1.0 + rows.sums.pair_share(error, least)) * rows.noise
+            pair_z = own.sums / np.sqrt(raised * np.diag(own.variance))
         places = zip(*(tested[side] for side in np.triu_indices(len(tested), 1)), pair_z.tolist(), strict=True)
         pairs = [PairEquation(names[i], names[j], float(drifts[i, j]), one) for i, j, one in places]
         pairs = [one for one in pairs if math.isfinite(one.z) and math.isfinite(one.drift)]
         pairs.sort(key=lambda one: -abs(one.z))
-    if error is not None:
-        known = (np.diag(variance) > 0.0) & is_tested
-        factor = float(np.mean(spread[known] / np.diag(variance)[known])) if known.any() else 1.0
     return EquationTest(
         **vars(found), classes=tuple(ClassEquation(*one) for one in by_class), class_pairs=tuple(pairs), noise=factor
     )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crcen._support.values import attributes
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.checks import (
     check_binary_target,
@@ -126,12 +127,6 @@ class DecisionCounts:
         return _shares(np.diag(self.table), self.table.sum(axis=1))
 
     @property
-    def f1s(self) -> Array:
-        """Harmonic mean of both for each class; 0 if nothing is right, NaN for a class that does not occur."""
-        sizes = self.table.sum(axis=1) + self.table[:, : self.n_classes].sum(axis=0)
-        return _shares(2.0 * np.diag(self.table), sizes)
-
-    @property
     def accuracy(self) -> float:
         """Share of all rows that were given to their class."""
         return float(np.trace(self.table[:, : self.n_classes]) / self.table.sum())
@@ -150,7 +145,8 @@ class DecisionCounts:
     @property
     def macro_f1(self) -> float:
         """Mean F1 of the classes that occur, in truth or as a decision."""
-        return _known_mean(self.f1s)
+        sizes = self.table.sum(axis=1) + self.table[:, : self.n_classes].sum(axis=0)
+        return _known_mean(_shares(2.0 * np.diag(self.table), sizes))
 
     def table_of(self, names: Sequence[object]) -> str:
         """A readable table; ``names`` are those of the columns, the classes first."""
@@ -249,9 +245,10 @@ class Quality:
         lower = (float(np.fmin(one.low, low)) for one, low in zip(self.recalls, lows, strict=True))
         return replace(self, recalls=tuple(one._replace(low=low) for one, low in zip(self.recalls, lower, strict=True)))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        by_class = [
+    @property
+    def by_class(self) -> list[dict[str, object]]:
+        """Metrics of each class as plain values."""
+        return [
             {
                 "label": label,
                 "rows": float(self.counts.table[k].sum()),
@@ -264,6 +261,9 @@ class Quality:
             }
             for k, label in enumerate(self.labels)
         ]
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain values, ready for JSON."""
         return {
             "decisions": list(self.names),
             "costs": self.costs.costs.tolist(),
@@ -272,14 +272,10 @@ class Quality:
             "cost_per_1000": self.cost.scaled(1000.0).to_dict(),
             "habit": {"decision": self.habit, "cost_per_row": self.habit_cost},
             "saved_per_row": self.saved.to_dict(),
-            "classes": by_class,
-            "accuracy": self.counts.accuracy,
-            "balanced_accuracy": self.counts.balanced_accuracy,
-            "g_mean": self.counts.g_mean,
-            "macro_f1": self.counts.macro_f1,
+            "classes": self.by_class,
+            **attributes(self.counts, "accuracy balanced_accuracy g_mean macro_f1"),
             "macro_average_precision": plain(_known_mean(self.average_precisions)),
-            "log_loss": self.log_loss,
-            "base_log_loss": self.base_log_loss,
+            **attributes(self, "log_loss base_log_loss"),
         }
 
     def lines(self) -> list[str]:

@@ -105,7 +105,7 @@ class Goal:
 
     use: ClassVar[str] = ""  # how to use it
 
-    def decide(self, p: Array, times: ArrayLike | None = None) -> NDArray[Any]:
+    def decide(self, p: Array, times: ArrayLike | None = None) -> NDArray[np.generic]:
         """Decisions on rows with natural posteriors p (n,) that came in at these times."""
         raise NotImplementedError
 
@@ -154,21 +154,12 @@ class Price(Shown):
     with a positive one the weights are stored as 1 − λ and λ, and everything else derives from them, so that all names
     agree to the last digits. Then it also has ``lam``, ``alpha``, ``cost_ratio``, ``budget``, ``threshold``,
     ``logit_shift``, ``n_pos``, ``n_neg`` and ``imbalance_ratio``.
-
-    Parameters
-    ----------
-    weights, counts : array of shape (K,)
-        Above 0, in the order of the classes; counts are weighted if there are sample weights.
-    costs : CostMatrix, optional
-        What decisions are made by if weights cannot state it, in the order of the classes.
-    positive : int, optional
-        Column of the positive class, if K = 2.
     """
 
-    weights: Array
-    counts: Array
-    costs: CostMatrix | None = None
-    positive: int | None = None
+    weights: Array  # (K,), above 0, in the order of the classes
+    counts: Array  # likewise; weighted if there are sample weights
+    costs: CostMatrix | None = None  # what decisions are made by if weights cannot state it
+    positive: int | None = None  # column of the positive class, if K = 2
 
     def __post_init__(self) -> None:
         for name in ("weights", "counts"):

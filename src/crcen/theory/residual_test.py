@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 from scipy.special import chdtrc, fdtrc
 
 from crcen.exceptions import InvalidInput
-from crcen.theory.checks import check_binary_rows, check_class_numbers, check_class_probabilities, check_row_weights
-from crcen.theory.price import Price, WeightingLike, cost_ratio_of
+from crcen.theory.checks import check_class_numbers, check_class_probabilities, check_row_weights
+from crcen.theory.price import Price
 from crcen.theory.rows import Array, EqualByArrays, Index, Shown, p_text
 
 # With fewer rows of a class among new rows the residual is not nearly normal.
@@ -137,10 +137,6 @@ class TrainingError(EqualByArrays):
         both = np.maximum(np.diag(self.covariance), np.diag(self.least))
         return np.asarray(np.sqrt(np.maximum(both, 0.0)))
 
-    def noise(self, sums: ResidualSums) -> float:
-        """Variance of a binary residual over its variance under the true posterior."""
-        return 1.0 + (sums.slope * self.size) ** 2 / sums.variance if sums.variance > 0.0 else 1.0
-
     def _added(self, jacobian: Array) -> tuple[Array, Array]:
         return jacobian @ self.covariance @ jacobian.T, jacobian @ self.least @ jacobian.T
 
@@ -251,27 +247,13 @@ class JointResidualSums:
         )
 
 
-def residual_sums(
-    y: ArrayLike, q: ArrayLike, weighting: WeightingLike, sample_weight: ArrayLike | None = None
-) -> ResidualSums:
-    """Sums of the residual test of two classes, from 0/1 or bool labels and weighted probabilities q (n,)."""
-    positive, outputs = check_binary_rows(y, q)
-    cost = cost_ratio_of(weighting)
-    weights, columns = np.array([1.0, cost]) / (1.0 + cost), np.stack([1.0 - outputs, outputs], axis=1)
-    sizes = check_row_weights(sample_weight, positive.size)
-    return _finite(sums_of_columns(positive.astype(np.int64), columns, sizes, weights)).of_class(1)
-
-
 def joint_residual_sums(
     y: ArrayLike, q: ArrayLike, price: Price, sample_weight: ArrayLike | None = None
 ) -> JointResidualSums:
-    """The same for K classes, from class numbers and weighted probabilities (n, K)."""
+    """Sums of the residual tests, from class numbers and weighted probabilities (n, K)."""
     numbers = check_class_numbers(y, price.n_classes)
     outputs = check_class_probabilities(q, numbers.size, price.n_classes)
-    return _finite(sums_of_columns(numbers, outputs, check_row_weights(sample_weight, numbers.size), price.weights))
-
-
-def _finite(sums: JointResidualSums) -> JointResidualSums:
+    sums = sums_of_columns(numbers, outputs, check_row_weights(sample_weight, numbers.size), price.weights)
     if not all(np.isfinite(part).all() for part in (sums.flows, sums.squares, sums.variance, sums.slope)):
         raise InvalidInput("sample_weight must have squares with a finite sum, got weights too large for that")
     return sums

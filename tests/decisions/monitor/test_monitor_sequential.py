@@ -13,7 +13,7 @@ from scipy.stats import binom
 
 from crcen.decisions.monitor.drift_tests import DriftTest, Tally, comparison, log_evidence, stacked
 from crcen.theory.price import Price
-from crcen.theory.residual_test import joint_residual_sums, residual_sums
+from crcen.theory.residual_test import joint_residual_sums
 from crcen.theory.sequential import GRID, StreamSums, stream_sums
 
 WEIGHTS = ALL_WEIGHTS[4]
@@ -68,8 +68,8 @@ def test_the_tally_of_two_classes_is_that_of_the_positive_one():
     y, lam = (rng.random(3000) < p).astype(int), 0.8
     q = lam * p / (lam * p + (1 - lam) * (1 - p))
     for r in (slice(0, 1000), slice(1000, 1600), slice(1600, 3000)):
-        one = residual_sums(y[r], q[r], lam)
-        both = Tally.of(stream_sums(y[r], np.column_stack([1 - q[r], q[r]]), Price.binary(lam, 1, 1)))
+        sums = stream_sums(y[r], np.column_stack([1 - q[r], q[r]]), Price.binary(lam, 1, 1))
+        one, both = sums.of_class(1), Tally.of(sums)
         information = one.slope**2 / one.variance
         assert both.score[0] == pytest.approx(one.slope * one.residual / one.variance, rel=1e-9)
         assert (both.information[0, 0], both.reach[0], both.by_class[1]) == pytest.approx([information] * 3, rel=1e-9)

@@ -1,6 +1,6 @@
 """Arrival of labels: cohorts held back until complete, the order of classes, and audits that stop."""
 
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from datetime import date
 
 import numpy as np
@@ -143,7 +143,7 @@ class Cohorts:
             pieces = {piece.text("segment"): piece for piece in entry.parts("sums")}
             if None not in pieces or not set(pieces) <= {None, *segments}:
                 refuse(f"hold cohorts of its own segments, got {short(list(pieces))}")
-            sums = {name: piece.sums("sums", n_classes) for name, piece in pieces.items()}
+            sums = {name: piece.stream_sums("sums", n_classes) for name, piece in pieces.items()}
             made.held[entry.count("cohort", -(2.0**53))] = sums
         return made
 
@@ -185,7 +185,9 @@ class ArrivalOrder:
 
     def restore(self, state: Stored) -> None:
         """Take what `state` returned, checked."""
-        self.pending = state.sums_of_one("pending")
+        self.pending = state.sums("pending", ResidualSums())
+        if min(astuple(self.pending)) < 0.0:
+            refuse("hold numbers that are not negative as 'pending'")
         self.last_z, self.turns = state.number("last_z"), state.count("turns")
 
 

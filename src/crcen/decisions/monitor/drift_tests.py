@@ -54,13 +54,9 @@ class Tally:
     @classmethod
     def none(cls, n_classes: int) -> "Tally":
         """Of no rows."""
-        return cls(*(np.zeros(shape) for shape in cls.shapes(n_classes)))
-
-    @classmethod
-    def shapes(cls, n_classes: int) -> list[tuple[int, ...]]:
-        """Shapes of the parts."""
         width, each = n_classes - 1, (n_classes,)
-        return [(width,), (width, width), (width,), each, each, each, (n_tests(n_classes), GRID_SIZE)]
+        shapes = [(width,), (width, width), (width,), each, each, each, (n_tests(n_classes), GRID_SIZE)]
+        return cls(*map(np.zeros, shapes))
 
     @classmethod
     def of(cls, sums: StreamSums, dispersion: float = 1.0) -> "Tally":

@@ -37,14 +37,14 @@ class KeyEquationMonitor(ShownInOneLine):
     Parameters
     ----------
     model : fitted classifier, optional
-        With ``weighted_proba`` and ``weighting_``, or any classifier with ``predict_proba``, of two classes or more.
-        Without a model pass ``q`` to `update`, and 0/1 labels or class numbers.
+        With ``weighted_proba`` and ``weighting_``, or ``predict_proba``. Without a model pass ``q`` to `update`, and
+        0/1 labels or class numbers.
     weighting : Lam, CostRatio, Budget, float, class weights or None
-        What q was trained under, if the model has no ``weighting_``; None (λ = ½) for natural probabilities. For more
-        than two classes a weight for each, as an array or a dict; without a model it gives the number of classes.
+        What q was trained under, if the model has no ``weighting_``; None (λ = ½) for natural probabilities. More than
+        two classes without a model need a weight for each.
     y_reference : array of shape (n,), optional
-        Labels of rows that the model was not fitted on; without ``q_reference`` the training labels of a
-        `CRCENClassifierCV`, for its out-of-fold probabilities. Without them a stream is compared with its own past.
+        Labels of rows that the model was not fitted on, else a stream is compared with its own past. Without
+        ``q_reference`` the training labels of a `CRCENClassifierCV`, for its out-of-fold probabilities.
     q_reference : array of shape (n,), or (n, K), optional
         Weighted probabilities of the reference rows, of the positive class or of every class.
     segment_reference, sample_weight_reference, clusters_reference, audit_probability_reference : arrays, optional
@@ -418,13 +418,12 @@ class KeyEquationMonitor(ShownInOneLine):
                 f"the state belongs to a model with the classes {short(classes)} and the weights {short(weights)}, got "
                 f"one with {short(list(own.classes))} and {short(own.price.weights.tolist())}"
             )
-        tracks = stored.parts("tracks")
-        names = [track.text("segment") for track in tracks]
-        if names != list(made._tracks):
-            raise InvalidInput(f"the state must have one track for all rows and for each segment, got {short(names)}")
-        references = {name: track.sums("reference", n_classes) for name, track in zip(names, tracks, strict=True)}
+        tracks = {track.text("segment"): track for track in stored.parts("tracks")}
+        if list(tracks) != list(made._tracks):
+            raise InvalidInput(f"the state must have one track for all rows and each segment, got {short([*tracks])}")
+        references = {name: track.stream_sums("reference", n_classes) for name, track in tracks.items()}
         made._tracks = made._make_tracks(references)
-        for name, track in zip(names, tracks, strict=True):
+        for name, track in tracks.items():
             made._tracks[name].restore(track)
         made.alarms = [DriftAlarm.from_plain(alarm) for alarm in stored.parts("alarms")]
         made.n_batches = stored.count("n_batches")

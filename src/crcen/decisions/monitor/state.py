@@ -1,17 +1,15 @@
 """A monitor's state as JSON can hold it, and back, every entry checked: a damaged file ends in one sentence."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import Field, asdict, fields
+from dataclasses import Field, fields
 from types import NoneType
 from typing import Any, ClassVar, NoReturn, Protocol, TypeVar, get_args
 
 import numpy as np
 
+from crcen._support.values import json_value
 from crcen.exceptions import InvalidInput
-from crcen.theory.residual_test import ResidualSums
-from crcen.theory.rows import Array
-from crcen.theory.sequential import GRID_SIZE, StreamSums, n_tests
+from crcen.theory.sequential import StreamSums
 
 
 class Record(Protocol):
@@ -92,27 +90,24 @@ class Stored:
                 given[one.name] = reader(one.name)
         return kind(**given)
 
-    def arrays(self, key: str, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
-        """Arrays of these shapes from one list of numbers."""
-        sizes = [math.prod(shape) for shape in shapes]
-        parts = np.split(np.array(self.numbers(key, sum(sizes))), np.cumsum(sizes)[:-1])
-        return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+    def sums(self, key: str, like: T) -> T:
+        """What `plain_sums` made of a dataclass with numbers and arrays of the shapes and types of ``like``."""
+        parts = [np.asarray(getattr(like, one.name)) for one in fields(like)]
+        ends = np.cumsum([part.size for part in parts])
+        found = []
+        for part, values in zip(parts, np.split(np.array(self.numbers(key, int(ends[-1]))), ends[:-1]), strict=True):
+            if part.dtype.kind == "i" and ((values < 0.0) | (values != np.round(values))).any():
+                refuse(f"hold whole numbers that are not negative as {key!r}, got {short(values.tolist())}")
+            found.append(values.astype(part.dtype).reshape(part.shape)[()])
+        return type(like)(*(one if one.ndim else one.item() for one in found))
 
-    def sums_of_one(self, key: str) -> ResidualSums:
-        """The sums of one class."""
-        n_rows, n_pos, *rest = self.numbers(key, len(fields(ResidualSums)))
-        _check_counts(np.array([n_rows, n_pos]), np.array(rest), key, n_pos <= n_rows)
-        return ResidualSums(int(n_rows), int(n_pos), *rest)
-
-    def sums(self, key: str, n_classes: int) -> StreamSums:
+    def stream_sums(self, key: str, n_classes: int) -> StreamSums:
         """The sums of K classes."""
-        each, square = (n_classes,), (n_classes, n_classes)
-        shapes = [(1,), each, square, square, square, each, (n_tests(n_classes), GRID_SIZE), (1,)]
-        n_rows, counts, flows, slope, variance, squares, likelihood, unit = self.arrays(key, shapes)
-        sums = np.concatenate([flows.ravel(), squares, np.diag(variance), unit])
-        _check_counts(np.append(n_rows, counts), sums, key, counts.sum() == n_rows[0])
-        whole = counts.astype(np.int64)
-        return StreamSums(int(n_rows[0]), whole, flows, slope, variance, squares, likelihood, float(unit[0]))
+        found = self.sums(key, StreamSums.none(n_classes))
+        amounts = (found.flows.min(), found.squares.min(), np.diag(found.variance).min(), found.weight_unit)
+        if min(amounts) < 0.0 or found.counts.sum() != found.n_rows:
+            refuse(f"hold amounts that are not negative and class counts that sum to the rows as {key!r}")
+        return found
 
 
 def _number(value: object, key: str) -> float:
@@ -124,15 +119,6 @@ def _number(value: object, key: str) -> float:
     refuse(f"hold a finite number as {key!r}, got {short(value)}")
 
 
-def _check_counts(counts: Array, sums: Array, key: str, is_consistent: bool) -> None:
-    if min(counts.min(), sums.min()) < 0.0:
-        refuse(f"hold numbers that are not negative as {key!r}")
-    if (counts != np.round(counts)).any():
-        refuse(f"hold whole numbers of rows as {key!r}, got {counts.tolist()}")
-    if not is_consistent:
-        refuse(f"hold class counts that sum to the rows as {key!r}")
-
-
 def plain_sums(sums: Record) -> list[float]:
     """All numbers of a dataclass of numbers and arrays, as one list."""
     return [number for one in fields(sums) for number in np.ravel(getattr(sums, one.name)).tolist()]
@@ -140,14 +126,8 @@ def plain_sums(sums: Record) -> list[float]:
 
 def plain(value: Record) -> dict[str, object]:
     """A reading or an alarm as JSON can hold it; null stands for NaN."""
-    return {key: plain_value(one) for key, one in asdict(value).items()}
-
-
-def plain_value(value: object) -> object:
-    """A value as JSON can hold it; null stands for NaN and infinity."""
-    if isinstance(value, tuple):
-        return [plain_value(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    found: dict[str, object] = json_value(value)
+    return found
 
 
 def short(value: object) -> str:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from crcen._support.extras import need
+from crcen._support.values import attributes
 from crcen.decisions.monitor.drift_tests import DriftTest, Tally
-from crcen.decisions.monitor.state import Stored, plain, plain_sums, plain_value, refuse, short
+from crcen.decisions.monitor.state import Stored, plain, plain_sums, refuse, short
 from crcen.exceptions import InvalidParameter
 from crcen.theory.rows import Array, Axes, Shown
 from crcen.theory.sequential import StreamSums, n_tests
@@ -58,10 +59,9 @@ class MonitorReading:
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, None for NaN; those of the positive class are None for more than two classes."""
-        names = ("n_pos", "z", "z_reference", "drift")
-        is_binary = len(self.counts) == 2
-        alone = {name: plain_value(getattr(self, name)) if is_binary else None for name in names}
-        return {**plain(self), **alone}
+        names = "n_pos z z_reference drift"
+        of_two = attributes(self, names) if len(self.counts) == 2 else dict.fromkeys(names.split())
+        return {**plain(self), **of_two}
 
     @classmethod
     def from_plain(cls, stored: Stored, n_classes: int) -> "MonitorReading":
@@ -73,7 +73,7 @@ class MonitorReading:
         if sum(counts) != stored.number("n_rows"):
             refuse(f"hold 'counts' that sum to the rows, got {short(counts)}")
         values = {name: tuple(stored.numbers(name, n_tests(n_classes), or_nan=True)) for name in names}
-        return stored.record(cls, counts=tuple(int(count) for count in counts), **values)
+        return stored.record(cls, counts=tuple(map(int, counts)), **values)
 
 
 @dataclass(frozen=True)
@@ -211,11 +211,9 @@ class Track:
 
     def restore(self, state: Stored) -> None:
         """Take what `state` returned, checked; the reference is given to the constructor."""
-        n_classes, shapes = len(self.classes), Tally.shapes(len(self.classes))
-        self.sums, self.pending = (state.sums(key, n_classes) for key in ("sums", "pending"))
-        starts = state.parts("starts")
-        self.test.total = Tally(*state.arrays("total", shapes))
-        self.test.starts = [Tally(*start.arrays("total", shapes)) for start in starts]
+        n_classes, starts, none = len(self.classes), state.parts("starts"), Tally.none(len(self.classes))
+        self.sums, self.pending = (state.stream_sums(key, n_classes) for key in ("sums", "pending"))
+        self.test.total, self.test.starts = state.sums("total", none), [start.sums("total", none) for start in starts]
         self.test.start_batches = [start.count("batch") for start in starts]
         self.test.start_numbers = [start.count("number") for start in starts]
         self.history = [MonitorReading.from_plain(stored, n_classes) for stored in state.parts("history")]
