@@ -50,13 +50,19 @@ def before(information: float, step: float, scores: np.ndarray) -> int:
     return -1
 
 
+def tally(score: float, information: float, likelihood: np.ndarray) -> Tally:
+    """Of two classes, by the numbers of the positive one."""
+    one, sides = np.array([information]), np.ones(2)
+    return Tally(np.array([score]), one[None], one, np.repeat(one, 2), sides, sides, likelihood[None])
+
+
 def after(information: float, step: float, counts: np.ndarray, p: np.ndarray) -> tuple[int, DriftTest]:
     """The batch of an alarm by `DriftTest`, −1 for none."""
-    test = DriftTest(Tally.binary(0.0, information, -information * GRID**2 / 2), SCALE, 0.0)
+    test = DriftTest(tally(0.0, information, -information * GRID**2 / 2), SCALE, 0.0)
     expected = np.log1p(p[:, None] * np.expm1(GRID)).sum(axis=0)
     for look, count in enumerate(counts):
         score = count - p.sum()
-        test.add(Tally.binary(score, step, GRID * count - expected), look + 1)
+        test.add(tally(score, step, GRID * count - expected), look + 1)
         if test.log_evidence() >= -math.log(RATE):
             return look, test
     return -1, test

@@ -42,20 +42,16 @@ class EquivalenceReport(ShownInOneLine):
         return "cut cheaper" if low > 0.0 else "no difference shown"
 
     def __str__(self) -> str:
-        low, high = self.difference_interval
-        price = f"{self.weighting.cost_ratio:.4g}"
-        seed = self.share_differing_by_seed
+        (low, high), price, seed = self.difference_interval, self.weighting, self.share_differing_by_seed
         by_seed = "" if np.isnan(seed) else f" (two seeds of the plain network: {100 * seed:.2f} %)"
-        return "\n".join(
-            [
-                f"Trained at λ = {self.weighting.lam:.4g} against a plain network cut at "
-                f"{self.weighting.threshold:.4g} (a miss is worth {price} false alarms)",
-                f"  rows judged          {self.n_rows}, of them {self.n_pos} positive, none of them trained on",
-                f"  decided differently  {100 * self.share_differing:.2f} % of rows{by_seed}",
-                f"  cost for 1,000 rows  trained {self.cost_trained:.4g}, cut {self.cost_cut:.4g}",
-                f"  difference           {self.difference:+.4g}, {100 * self.level:g} % interval "
-                f"[{low:+.4g}, {high:+.4g}]: {self.verdict}",
-            ]
+        return (
+            f"Trained at λ = {price.lam:.4g} against a plain network cut at {price.threshold:.4g} (a miss is worth "
+            f"{price.cost_ratio:.4g} false alarms)\n"
+            f"  rows judged          {self.n_rows}, of them {self.n_pos} positive, none of them trained on\n"
+            f"  decided differently  {100 * self.share_differing:.2f} % of rows{by_seed}\n"
+            f"  cost for 1,000 rows  trained {self.cost_trained:.4g}, cut {self.cost_cut:.4g}\n"
+            f"  difference           {self.difference:+.4g}, {100 * self.level:g} % interval "
+            f"[{low:+.4g}, {high:+.4g}]: {self.verdict}"
         )
 
 

@@ -122,7 +122,7 @@ def solve_file(logits: LogitFile, price: Price, gather: Gather = lambda own: [ow
             yield columns, y, np.log(weight) + price.log_weights[y]
 
     closed = _CLOSED_TWO if is_binary else _CLOSED
-    shifts = solve_balance(BalanceRows(parts, logits.n_classes, together), closed).shifts
+    shifts = solve_balance(BalanceRows(parts, logits.n_classes, together), closed)
     if price.positive is not None:
         return float(shifts[price.positive] - shifts[1 - price.positive])
     return np.asarray(shifts - shifts.mean())

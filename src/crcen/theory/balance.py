@@ -29,14 +29,10 @@ def balance_shift(
 
     Parameters
     ----------
-    y : array of shape (n,)
-        0/1 or bool, 1 = positive; class numbers if logits have columns. Every class must be present.
+    y, weighting, sample_weight
+        See `crcen.key_equation`.
     logits : array of shape (n,) or (n, K)
         The network's output before the sigmoid or softmax.
-    weighting : as in `crcen.resolve`
-        A `Price` is used unchanged; anything else is resolved on these rows.
-    sample_weight : array of shape (n,), optional
-        Finite and not negative.
 
     Returns
     -------
@@ -92,16 +88,8 @@ def class_shifts(y: ArrayLike, logits: ArrayLike, class_weights: ArrayLike, samp
     if absent.size:
         raise InvalidInput(f"the balance solve needs rows of every class with weight: class {absent[0]} has none.")
     log_weights = np.log(sizes[used]) + np.log(np.asarray(class_weights, dtype=np.float64))[numbers]
-    found = solve_balance(BalanceRows(lambda: [(outputs, numbers, log_weights)], outputs.shape[1])).shifts
+    found = solve_balance(BalanceRows(lambda: [(outputs, numbers, log_weights)], outputs.shape[1]))
     return np.asarray(found - found.mean())
-
-
-@dataclass(frozen=True, eq=False)
-class Balance:
-    """Shifts (K,), the first of them 0, and the largest gap of log flows that they leave."""
-
-    shifts: Array
-    gap: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,14 +130,12 @@ class BalanceRows:
         return _merged_ends(self.gather(_merged_ends(np.stack(found))))
 
 
-def solve_balance(rows: BalanceRows, closed: float = _CLOSED) -> Balance:
-    """Solve for rows in parts; every class must have a row, and the solve ends at this gap of log flows."""
+def solve_balance(rows: BalanceRows, closed: float = _CLOSED) -> Array:
+    """Shifts (K,), the first of them 0, for rows of all classes; the solve ends at this gap of log flows."""
     shifts = np.zeros(rows.n_classes)
     if rows.n_classes == 2:
-        inside = np.array([False, True])
-        shifts[1] = _set_root(rows, shifts, inside, closed)
-        missed, alarmed = rows.sides(shifts, inside, 0.0)[:2]
-        return Balance(shifts, float(abs(missed - alarmed)))
+        shifts[1] = _set_root(rows, shifts, np.array([False, True]), closed)
+        return shifts
     flows = rows.flows(shifts)
     for _ in range(_MOST_ROUNDS):
         if flows.gap <= closed:
@@ -166,7 +152,7 @@ def solve_balance(rows: BalanceRows, closed: float = _CLOSED) -> Balance:
                 break
         else:
             shifts, flows = better
-    return Balance(shifts - shifts[0], flows.gap)
+    return np.asarray(shifts - shifts[0])
 
 
 def _part_flows(logits: Array, y: Index, log_weights: Array) -> Array:

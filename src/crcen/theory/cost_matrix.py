@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,7 +36,7 @@ class CostMatrix(Shown):
 
     costs: Array
     labels: tuple[object, ...] | None = None
-    actions: tuple[Any, ...] = ()
+    actions: tuple[object, ...] = ()
     is_binary: bool = False
 
     def __init__(
@@ -136,12 +135,12 @@ class CostMatrix(Shown):
     @property
     def saved_by_catch(self) -> FloatOrArray:
         """fn − tp of a binary matrix: what an alarm on a positive row saves."""
-        return self._difference(1, 0, 1, 1)
+        return self._added_by_mistake(1)
 
     @property
     def added_by_false_alarm(self) -> FloatOrArray:
         """fp − tn of a binary matrix: what an alarm on a negative row adds."""
-        return self._difference(0, 1, 0, 0)
+        return self._added_by_mistake(0)
 
     @property
     def threshold(self) -> FloatOrArray:
@@ -152,10 +151,10 @@ class CostMatrix(Shown):
         values = np.where(never, np.inf, np.where(always, -np.inf, added / total))
         return float(values) if values.ndim == 0 else values
 
-    def _difference(self, row: int, column: int, other_row: int, other_column: int) -> FloatOrArray:
+    def _added_by_mistake(self, k: int) -> FloatOrArray:
         if not self.is_binary or self.actions:
             raise InvalidParameter("only CostMatrix.binary without further actions has a threshold: use choose(p).")
-        value = self.costs[..., row, column] - self.costs[..., other_row, other_column]
+        value = self.costs[..., k, 1 - k] - self.costs[..., k, k]
         return value if self.is_per_row else float(value)
 
     def for_classes(self, classes: Sequence[object], positive: object = None) -> CostMatrix:
@@ -188,7 +187,7 @@ class CostMatrix(Shown):
             return np.asarray(self._checked(p)[:, 1] > self.threshold, dtype=np.int64)
         return np.asarray(np.argmin(self.expected(p), axis=1), dtype=np.int64)
 
-    def decide(self, p: ArrayLike) -> NDArray[Any]:
+    def decide(self, p: ArrayLike) -> NDArray[np.generic]:
         """The cheapest action of every row: a label or action; of a binary matrix whether it is an alarm."""
         if self.is_binary and not self.actions:
             return self.choose(p).astype(np.bool_)

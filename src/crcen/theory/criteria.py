@@ -44,8 +44,8 @@ TESTS = {
     "drift": "comparison of every column, and of the share of alarms, with the training rows",
     "groups": "exact tests that groups have equal recall and precision, and a test of equal calibration",
 }
-_SHARE = re.compile(r"(recall|precision)\s*(?:\[\s*(.+?)\s*\])?\s*(>=|≥|<=|≤|==?|<|>)\s*(\S.*)")
-_COST = re.compile(r"cost per\s+([\d,]+|row)(?:\s+rows?)?\s*(>=|≥|<=|≤|==?|<|>)\s*(\S.*)")
+_SHARE, _COST = r"(recall|precision)\s*(?:\[\s*(.+?)\s*\])?", r"cost per\s+([\d,]+|row)(?:\s+rows?)?"
+_COMPARISON = re.compile(rf"(?:{_SHARE}|{_COST})\s*(>=|≥|<=|≤|==?|<|>)\s*(\S.*)")
 
 
 @dataclass(frozen=True)
@@ -83,24 +83,23 @@ def _parsed(text: str, classes: Sequence[object], positive: int | None) -> Crite
     plain_text = text.casefold()
     if plain_text in ("key equation", "drift", "groups"):
         return Criterion(plain_text, text=plain_text)
-    share, cost = _SHARE.fullmatch(text), _COST.fullmatch(text)
-    if share is None and cost is None:
+    found = _COMPARISON.fullmatch(text)
+    if found is None:
         raise InvalidParameter(
             f"require must be a criterion that has a test ({SYNTAX}): got {text!r}.", parameter="require"
         )
-    sign, number = (share[3], share[4]) if share is not None else (cost[2], cost[3])  # type: ignore[index]
-    allowed = ("≥", ">=") if share is not None else ("≤", "<=")
+    metric, label, size, sign, number = found.groups()
+    allowed = ("≥", ">=") if metric else ("≤", "<=")
     if sign not in allowed:
         raise InvalidParameter(f"require {text!r} must compare with {allowed[1]}: got {sign}.")
     value = _number(number, text)
-    if share is not None:
+    if metric:
         if not 0.0 < value < 1.0:
             hint = f"; did you mean {value / 100:g}?" if 2.0 <= value < 100.0 else "."
             raise InvalidParameter(f"the threshold of {text!r} must lie between 0 and 1: got {value:g}{hint}")
-        column = _column(share[1], share[2], classes, positive)
+        column = _column(metric, label, classes, positive)
         named = "" if positive is not None and column == positive else f"[{classes[column]}]"
-        return Criterion(share[1], value, column, f"{share[1]}{named} >= {value:g}")
-    size = cost[1]  # type: ignore[index]
+        return Criterion(metric, value, column, f"{metric}{named} >= {value:g}")
     per = 1 if size == "row" else int(size.replace(",", "") or 0)
     if per < 1 or not value > 0.0:
         raise InvalidParameter(f"the threshold and the rows of {text!r} must be above 0.")
@@ -126,9 +125,8 @@ def _column(metric: str, label: str | None, classes: Sequence[object], positive:
         if positive is None:
             raise InvalidParameter(f"{metric} must name a class ({shown}), such as {metric}[{names[0]}] >= 0.8.")
         return positive
-    matches = [k for k, name in enumerate(names) if name == label] or [
-        k for k, name in enumerate(names) if name.casefold() == label.casefold()
-    ]
+    matches = [k for k, name in enumerate(names) if name == label]
+    matches = matches or [k for k, name in enumerate(names) if name.casefold() == label.casefold()]
     if len(matches) != 1:
         raise InvalidParameter(f"{metric}[…] must name a class of the model, {shown}: got {label!r}.")
     return matches[0]
@@ -247,18 +245,11 @@ def judge_criteria(
         if test.criterion.metric == "drift":
             verdict, detail = "undecided" if found is None else "fail" if found else "pass", "; ".join(found or ())
         else:
-            verdict, detail = _verdict(test, p_pass, p_fail, alpha, level), test.detail
+            is_shown = p_pass <= alpha if test.criterion.has_threshold else not math.isnan(p_fail)
+            verdict, detail = "fail" if p_fail <= level else "pass" if is_shown else "undecided", test.detail
         judged = replace(test, verdict=verdict, detail=detail, p_pass=float(p_pass), p_fail=float(p_fail))
         outcomes.append(replace(judged, statement=_statement(judged, confidence, len(tests))))
     return _nested(outcomes)
-
-
-def _verdict(test: Outcome, p_pass: float, p_fail: float, alpha: float, level: float) -> str:
-    if p_fail <= level:
-        return "fail"
-    if test.criterion.has_threshold:
-        return "pass" if p_pass <= alpha else "undecided"
-    return "undecided" if math.isnan(p_fail) else "pass"
 
 
 def _nested(outcomes: Sequence[Outcome]) -> tuple[Outcome, ...]:

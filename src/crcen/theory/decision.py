@@ -13,9 +13,7 @@ from crcen.theory.rows import Array
 
 
 def posterior(q: ArrayLike, weighting: WeightingLike) -> Array:
-    """Natural posterior of a network's weighted output: the weighting is undone.
-
-    logit p = logit q − log cost ratio; 0 and 1 stay what they are, and p > 1 − λ exactly where q > ½ up to rounding.
+    """Natural posterior of a network's weighted output: logit p = logit q − log cost ratio; 0 and 1 stay.
 
     Parameters
     ----------

@@ -154,11 +154,8 @@ class Capacity(ThresholdGoal):
         return f"Capacity({self.alarms}" + ("" if self.per is None else f", per={self.per!r}") + ")"
 
     def __str__(self) -> str:
-        plural = "" if self.alarms == 1 else "s"
-        if self.per is None:
-            return f"at most {self.alarms:,} alarm{plural}"
-        of = f"a {self.per}" if isinstance(self.per, str) else f"in {self.per:,} rows"
-        return f"at most {self.alarms:,} alarm{plural} {of}"
+        of = f" in {self.per:,} rows" if isinstance(self.per, int) else f" a {self.per}" if self.per else ""
+        return f"at most {self.alarms:,} alarm{'' if self.alarms == 1 else 's'}{of}"
 
     @property
     def period(self) -> str | None:  # type: ignore[override]
@@ -168,10 +165,10 @@ class Capacity(ThresholdGoal):
     def for_rows(self, n_rows: float, rate: float | None = None) -> ThresholdGoal:
         """A share of alarms among these rows."""
         text = str(self)
-        if self.period is not None:
+        if isinstance(self.per, str):
             if rate is None:
                 raise InvalidParameter(f"{self!r} needs the number of rows a day, rate, to become a price")
-            n_rows = positive_number(rate, "rate") * PERIODS[self.period]
+            n_rows = positive_number(rate, "rate") * PERIODS[self.per]
             text = f"{self} of {n_rows:g} rows"
         elif self.per is not None:
             n_rows = float(self.per)
@@ -497,9 +494,8 @@ class MetGoal(ShownInOneLine):
     def tie_sentence(self) -> str:
         """How equal probabilities at the border were decided; empty if there were none."""
         tied, taken = self.ties
-        if not tied:
-            return ""
-        return f"{taken:,} of {tied:,} rows with equal probability at the border got an alarm, by their order"
+        text = f"{taken:,} of {tied:,} rows with equal probability at the border got an alarm, by their order"
+        return text if tied else ""
 
     def to_dict(self) -> dict[str, object]:
         """Plain values."""

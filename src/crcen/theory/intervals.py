@@ -152,12 +152,8 @@ def _newcombe(area: float, m: float, n: float, z: float) -> tuple[float, float]:
         spread = a * (1.0 - a) * (1.0 + size * (1.0 - a) / (2.0 - a) + size * a / (1.0 + a)) / (m * n)
         return abs(area - a) - z * math.sqrt(max(spread, 0.0))
 
-    low = brentq(outside, 0.0, area) if area > 0.0 and outside(area) < 0.0 else (0.0 if area == 0.0 else None)
-    high = brentq(outside, area, 1.0) if area < 1.0 and outside(area) < 0.0 else (1.0 if area == 1.0 else None)
-    if low is None:  # at an area of 1: the largest solution below it
-        low = brentq(outside, 0.0, 1.0 - 1e-12)
-    if high is None:
-        high = brentq(outside, 1e-12, 1.0)
+    low = 0.0 if area == 0.0 else brentq(outside, 0.0, min(area, 1.0 - 1e-12))
+    high = 1.0 if area == 1.0 else brentq(outside, max(area, 1e-12), 1.0)
     return float(low), float(high)
 
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -114,14 +113,7 @@ class KeyEquation(ShownInOneLine):
         return np.asarray((self.outflows - self.inflows) / self.flows.sum())
 
     @property
-    def drift(self) -> Array:
-        """Log-odds d_k, mean 0, by which the truth seems to have moved: log E F_jk / E F_kj = d_j − d_k for pairs."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.log(self.flows) - np.log(self.flows.T)
-        return np.asarray(np.nanmean(np.where(np.isfinite(ratio), ratio, np.nan), axis=1))
-
-    @property
-    def lhs(self) -> Any:
+    def lhs(self) -> FloatOrArray:
         """(1 − mean_pos) / mean_neg for two classes (inf if mean_neg is 0, NaN for 0/0); otherwise outflows."""
         if self.n_classes > 2:
             return self.outflows
@@ -130,12 +122,12 @@ class KeyEquation(ShownInOneLine):
         return math.inf if self._miss_pos > 0.0 else math.nan
 
     @property
-    def rhs(self) -> Any:
+    def rhs(self) -> FloatOrArray:
         """1/α for two classes, otherwise the inflows (K,)."""
         return self.inflows if self.n_classes > 2 else 1.0 / self.weighting.alpha
 
     @property
-    def discrimination(self) -> Any:
+    def discrimination(self) -> FloatOrArray:
         """D = mean_pos − mean_neg, or D_k: mean output for k of rows of k, less others."""
         if self.n_classes == 2:
             return self.mean_pos - self.mean_neg
@@ -212,34 +204,29 @@ class KeyEquation(ShownInOneLine):
         """A line for each class."""
         names = [str(label) for label in (labels if labels is not None else range(self.n_classes))]
         width = max(5, *map(len, names))
-        lines = [f"{'class':<{width}}  {'flows out':>12}  {'flows in':>12}  {'residual':>10}  {'mean output':>11}"]
-        for k, name in enumerate(names):
-            lines.append(
-                f"{name:<{width}}  {self.outflows[k]:>12.6g}  {self.inflows[k]:>12.6g}  {self.residuals[k]:>10.2e}  "
-                f"{self.confusion[k, k]:>11.4f}"
-            )
-        of_rows = [f"of {self.rows}"] if self.rows else []
-        return "\n".join([*of_rows, *lines, f"equations  {self.equations}", f"pairs      {self.pairs}"])
+        lines = [f"of {self.rows}"] if self.rows else []
+        lines += [f"{'class':<{width}}  {'flows out':>12}  {'flows in':>12}  {'residual':>10}  {'mean output':>11}"]
+        columns = zip(names, self.outflows, self.inflows, self.residuals, np.diag(self.confusion), strict=True)
+        lines += [
+            f"{one:<{width}}  {out:>12.6g}  {into:>12.6g}  {r:>10.2e}  {m:>11.4f}" for one, out, into, r, m in columns
+        ]
+        return "\n".join([*lines, f"equations  {self.equations}", f"pairs      {self.pairs}"])
 
     def __str__(self) -> str:
         if self.n_classes > 2:
             return self.table()
         test = f"not available: {self.z_reason}" if self.z_reason else f"z = {self.z:.3f}, p-value {self.p_value:.3g}"
-        return "\n".join(
-            [
-                f"Key equation (1 - mean_pos) / mean_neg = 1/α at λ = {self.weighting.lam:.6g}"
-                + (f", on {self.rows}" if self.rows else ""),
-                f"  left side       {self.lhs:.6g}",
-                f"  right side      {self.rhs:.6g}",
-                f"  residual        {self.residual:.3g}   (imbalance {self.imbalance:.3g})",
-                f"  positives       mean {self.mean_pos:.6g}, variance {self.var_pos:.6g}, "
-                f"mean by the law {self.predicted_mean_pos:.6g}",
-                f"  negatives       mean {self.mean_neg:.6g}, variance {self.var_neg:.6g}, "
-                f"mean by the law {self.predicted_mean_neg:.6g}",
-                f"  discrimination  {self.discrimination:.6g}",
-                f"  residual test   {test}",
-            ]
-        )
+        lines = [
+            f"Key equation (1 - mean_pos) / mean_neg = 1/α at λ = {self.weighting.lam:.6g}"
+            + (f", on {self.rows}" if self.rows else ""),
+            f"  left side       {self.lhs:.6g}",
+            f"  right side      {self.rhs:.6g}",
+            f"  residual        {self.residual:.3g}   (imbalance {self.imbalance:.3g})",
+        ]
+        for name in ("positives", "negatives"):
+            mean, variance, law = (getattr(self, f"{one}_{name[:3]}") for one in ("mean", "var", "predicted_mean"))
+            lines.append(f"  {name}       mean {mean:.6g}, variance {variance:.6g}, mean by the law {law:.6g}")
+        return "\n".join([*lines, f"  discrimination  {self.discrimination:.6g}", f"  residual test   {test}"])
 
 
 def key_equation(
@@ -680,15 +667,8 @@ def means_by_law(discrimination: float, alpha: float) -> tuple[float, float]:
 def class_means(discrimination: float, weighting: WeightingLike) -> tuple[float, float]:
     """Both class means (positives, negatives) of a network from its discrimination: the general-λ law.
 
-    With r = 1/α: (1 + rD) / (1 + r) and (1 − D) / (1 + r). The key equation alone promises no accuracy, as a constant
-    output satisfies it (D = 0); together with D it determines the class means.
-
-    Parameters
-    ----------
-    discrimination : float
-        D = mean_pos − mean_neg, in [−1, 1]; an error if it is so negative that a class mean would leave [0, 1].
-    weighting : Price, Alpha or "balanced"
-        What gives α.
+    With r = 1/α: (1 + rD) / (1 + r) and (1 − D) / (1 + r), D = mean_pos − mean_neg in [−1, 1]; an error if a class mean
+    would leave [0, 1]. The key equation alone promises no accuracy, as a constant output satisfies it (D = 0).
     """
     alpha = alpha_of(weighting)
     if not -1.0 <= discrimination <= 1.0:

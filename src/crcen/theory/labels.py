@@ -28,12 +28,7 @@ class Labels:
 
     @classmethod
     def from_totals(
-        cls,
-        classes: LabelArray,
-        weights: ArrayLike,
-        rows: ArrayLike,
-        pos_label: object = None,
-        weighting: object = None,
+        cls, classes: LabelArray, weights: ArrayLike, rows: ArrayLike, pos_label: object, weighting: object
     ) -> "Labels":
         """By the weight and the number of rows of each class; no class is positive of K > 2 or with a cost matrix."""
         total, count = np.asarray(weights, dtype=np.float64), np.asarray(rows, dtype=np.float64)

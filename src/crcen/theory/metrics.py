@@ -186,10 +186,7 @@ def decision_counts(
 def g_mean(y: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None = None) -> FloatOrArray:
     """Geometric mean of recall and specificity, or of the recalls of more classes; NaN if a class is absent.
 
-    Parameters
-    ----------
-    y, y_pred, sample_weight
-        See `confusion_counts`; labels may also be class numbers from 0.
+    The parameters are those of `confusion_counts`; labels may also be class numbers from 0.
     """
     numbers = np.asarray(y)
     # Labels such as 1 and 2 are no class numbers from 0: they are refused below.
@@ -299,17 +296,16 @@ class Quality:
             f"{self.precisions[k]!s:<{share_width}}{_three(self.average_precisions[k]):>14}{self.cost_by_class[k]:>12.4g}"
             for k, name in enumerate(names[: len(self.labels)])
         ]
-        saved = self.saved
-        side, ends = (
-            ("cheaper", (saved.low, saved.high)) if saved.value >= 0.0 else ("dearer", (-saved.high, -saved.low))
-        )
+        saved, side = self.saved, "cheaper"
+        if saved.value < 0.0:
+            saved, side = Interval(-saved.value, -saved.high, -saved.low), "dearer"
         return [
             "true ↓ decided →",
             " " * width + "".join(f"{name:>{cell_width}}" for name in heads),
             *table,
             f"Cost a row {self.cost.value:.4g} ({self.cost.low:.4g} to {self.cost.high:.4g}), against "
-            f"{self.habit_cost:.4g} with {self.habit} for every row: {abs(saved.value):.4g} {side} "
-            f"({ends[0]:.4g} to {ends[1]:.4g})",
+            f"{self.habit_cost:.4g} with {self.habit} for every row: {saved.value:.4g} {side} "
+            f"({saved.low:.4g} to {saved.high:.4g})",
             "",
             f"{'':<{width}} {'rows':>9}  {'recall':<{share_width}}{'precision':<{share_width}}{'avg. precision':>14}"
             f"{'cost a row':>12}",

@@ -16,10 +16,10 @@ _MOST_POSITIVES = 1_000_000
 _SIMULATIONS = 100
 
 
-def _share(value: float, name: str) -> float:
-    if not 0.0 < value < 1.0:
-        raise InvalidParameter(f"{name} must lie between 0 and 1, got {value:g}")
-    return value
+def _check_shares(**shares: float) -> None:
+    for name, value in shares.items():
+        if not 0.0 < value < 1.0:
+            raise InvalidParameter(f"{name} must lie between 0 and 1, got {value:g}")
 
 
 def _information(p: Array, weights: Array, k: int) -> float:
@@ -33,7 +33,7 @@ def labels_for_drift(
     p: Array, weights: Array, k: int, drift: float, *, power: float = 0.8, level: float = 0.05, uncertainty: float = 0.0
 ) -> float:
     """Labelled rows with which the residual test finds a drift d: n = 1 / (j[(d / (z_{1−α/2} + z_power))² − σ²])."""
-    _share(power, "power"), _share(level, "level")
+    _check_shares(power=power, level=level)
     if not (math.isfinite(drift) and drift != 0.0):
         raise InvalidParameter(f"drift must be a finite number other than 0, got {drift:g}", parameter="drift")
     information = _information(p, weights, k)
@@ -42,18 +42,11 @@ def labels_for_drift(
 
 
 def smallest_drift(
-    p: Array,
-    weights: Array,
-    k: int,
-    labels: float,
-    *,
-    power: float = 0.8,
-    level: float = 0.05,
-    uncertainty: float = 0.0,
+    p: Array, weights: Array, k: int, n: float, *, power: float = 0.8, level: float = 0.05, uncertainty: float = 0.0
 ) -> float:
-    """The drift that this number of labelled rows detects with this power, the inverse of `labels_for_drift`."""
+    """The drift that n labelled rows detect with this power, the inverse of `labels_for_drift`."""
     information = _information(p, weights, k)
-    spread = math.sqrt(1.0 / (information * labels) + uncertainty**2) if information > 0.0 else math.inf
+    spread = math.sqrt(1.0 / (information * n) + uncertainty**2) if information > 0.0 else math.inf
     return float(norm.isf(level / 2.0) + norm.ppf(power)) * spread
 
 
@@ -61,7 +54,7 @@ def positives_for_recall_bound(
     bound: float, recall: float, *, confidence: float = LEVEL, power: float = 0.8
 ) -> tuple[int, int]:
     """Positives needed, and how many must be found, for an exact lower bound below the expected ``recall``."""
-    _share(bound, "bound"), _share(confidence, "confidence"), _share(power, "power")
+    _check_shares(bound=bound, confidence=confidence, power=power)
     if not bound < recall <= 1.0:
         raise InvalidParameter(f"the expected recall, {recall:g}, must be above the bound {bound:g} and at most 1")
     start, chunk = 1, 256
@@ -82,7 +75,7 @@ def labels_for_recall_bound(
 ) -> int:
     """Labelled rows for an exact lower bound on recall, the number of positives among them being random."""
     positives, _ = positives_for_recall_bound(bound, recall, confidence=confidence, power=power)
-    _share(prevalence, "prevalence")
+    _check_shares(prevalence=prevalence)
     counts = np.arange(2 * positives + 50)
     needed = binom.isf(1.0 - confidence, counts, bound) + 1.0
     passes = np.where(needed <= counts, binom.sf(needed - 1.0, counts, recall), 0.0)
@@ -127,7 +120,7 @@ def audits_for_recall_bound(
     seed: int = 0,
 ) -> float:
     """Audits with which the lower bound on recall reaches ``bound`` with this power, by simulation; maybe infinite."""
-    _share(bound, "bound"), _share(confidence, "confidence"), _share(power, "power")
+    _check_shares(bound=bound, confidence=confidence, power=power)
     rng, n_quiet, own = np.random.default_rng(seed), int(quiet.sum()), chance[quiet]
     caught = rng.poisson(float(chance[~quiet].sum()), _SIMULATIONS)
     missed, total = rng.poisson(float(own.sum()), _SIMULATIONS), float(own.sum())

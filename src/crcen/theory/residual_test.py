@@ -81,7 +81,9 @@ def joint_pair_test(
     test = joint_test(pairs.sums, noise * pairs.variance, total)
     if error is None or test.reason:
         return test
-    return JointTest(*error.test_pairs(pairs.sums, pairs.variance, share))
+    statistic, degrees = quadratic_form(pairs.sums, (1.0 + share) * pairs.variance)
+    below = error.degrees * ((1.0 + share) / max(share, 1e-6)) ** 2
+    return JointTest(statistic, degrees, _f_tail(statistic, degrees, below))
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,12 +161,6 @@ class TrainingError(EqualByArrays):
         p_value, statistic, degrees = max(found)
         return statistic, degrees, p_value
 
-    def test_pairs(self, sums: Array, variance: Array, share: float) -> tuple[float, int, float]:
-        """The same for all pairwise equations, whose variances the error raises by this share."""
-        statistic, degrees = quadratic_form(sums, (1.0 + share) * variance)
-        below = self.degrees * ((1.0 + share) / max(share, 1e-6)) ** 2
-        return statistic, degrees, _f_tail(statistic, degrees, below)
-
 
 def _f_tail(statistic: float, degrees: int, below: float) -> float:
     """P(F > statistic / degrees)."""
@@ -236,15 +232,9 @@ class JointResidualSums:
 
     def of_class(self, k: int) -> ResidualSums:
         """One class against the rest."""
-        return ResidualSums(
-            n_rows=self.n_rows,
-            n_pos=int(self.counts[k]),
-            missed=float(self.between[k].sum()),
-            alarmed=float(self.between[:, k].sum()),
-            slope=float(self.slope[k, k]),
-            variance=float(self.variance[k, k]),
-            squares=float(self.squares[k]),
-        )
+        sides = float(self.between[k].sum()), float(self.between[:, k].sum())
+        second = float(self.slope[k, k]), float(self.variance[k, k]), float(self.squares[k])
+        return ResidualSums(self.n_rows, int(self.counts[k]), *sides, *second)
 
 
 def joint_residual_sums(

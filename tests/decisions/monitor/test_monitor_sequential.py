@@ -168,7 +168,12 @@ def test_dispersion_is_at_least_one_and_widens_the_variance():
 
 def normal(score, information, missed=1.0, alarmed=1.0):
     """A tally of two classes with the likelihood of a normal score."""
-    return Tally.binary(score, information, score * GRID - information * GRID**2 / 2, missed, alarmed)
+    one, sides, likelihood = (
+        np.array([information]),
+        np.array([alarmed, missed]),
+        score * GRID - information * GRID**2 / 2,
+    )
+    return Tally(np.array([score]), one[None], one, np.repeat(one, 2), sides, sides[::-1], likelihood[None])
 
 
 def test_starting_points_open_as_the_past_grows():

@@ -78,14 +78,6 @@ class Tally:
             sums.likelihood / dispersion,
         )
 
-    @classmethod
-    def binary(
-        cls, score: float, information: float, likelihood: Array, missed: float = 1.0, alarmed: float = 1.0
-    ) -> "Tally":
-        """Of two classes, by the numbers of the positive one."""
-        one, sides = np.array([information], dtype=np.float64), np.array([alarmed, missed], dtype=np.float64)
-        return cls(np.array([score]), one[None], one, np.repeat(one, 2), sides, sides[::-1], likelihood[None])
-
     def __add__(self, other: "Tally") -> "Tally":
         return Tally(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 

@@ -165,19 +165,9 @@ class Track:
         """Describe an alarm at the last reading."""
         reading, change = self.history[-1], self.test.change()
         assert change is not None  # without a starting point the evidence is 1
-        return DriftAlarm(
-            segment=self.segment,
-            batch=reading.batch,
-            when=when,
-            n_rows=reading.n_rows,
-            label=self.classes[self.tested][change.test],
-            since_batch=change.batch,
-            drift=change.drift,
-            drift_error=change.error,
-            drift_low=change.low,
-            drift_high=change.high,
-            log_evidence=reading.log_evidence,
-        )
+        where = (self.segment, reading.batch, when, reading.n_rows, self.classes[self.tested][change.test])
+        interval = (change.drift, change.error, change.low, change.high)
+        return DriftAlarm(*where, change.batch, *interval, reading.log_evidence)
 
     def _reading(self, batch: int) -> MonitorReading:
         own, stream, before = np.diag(self.sums.variance), self.test.total, self.test.reference
@@ -185,16 +175,9 @@ class Track:
         drift = stream.drift - np.nan_to_num(before.drift)
         error = np.hypot(stream.error, before.error)
         z_reference = np.where(np.isfinite(error), drift / error, np.nan)
-        return MonitorReading(
-            segment=self.segment,
-            batch=batch,
-            n_rows=self.sums.n_rows,
-            counts=tuple(self.sums.counts.tolist()),
-            z_by_class=tuple(z[self.tested].tolist()),
-            z_reference_by_class=tuple(z_reference[self.tested].tolist()),
-            drift_by_class=tuple(drift[self.tested].tolist()),
-            log_evidence=self.test.log_evidence(),
-        )
+        by_class = (tuple(one[self.tested].tolist()) for one in (z, z_reference, drift))
+        counts = tuple(self.sums.counts.tolist())
+        return MonitorReading(self.segment, batch, self.sums.n_rows, counts, *by_class, self.test.log_evidence())
 
     def state(self) -> dict[str, object]:
         """Everything that changes, as JSON can hold it; the settings are the monitor's."""
