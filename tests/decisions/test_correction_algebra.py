@@ -81,13 +81,7 @@ def test_one_number_under_every_name(same):
 
 @pytest.mark.parametrize(
     ("q", "error"),
-    [
-        ([0.2, np.nan], "NaN"),
-        ([0.2, 1.2], "lie in"),
-        ([[0.2, 0.2]], "sum to 1"),
-        (0.5, "shape"),
-        (["a"], "q"),
-    ],
+    [([0.2, np.nan], "NaN"), ([0.2, 1.2], "lie in"), ([[0.2, 0.2]], "sum to 1"), (0.5, "shape"), (["a"], "q")],
 )
 def test_what_is_no_probability_is_refused(q, error):
     with pytest.raises(InvalidInput, match=error):

@@ -70,12 +70,8 @@ def test_verdicts(fp_end, verdict):
     assert (step.expense, step.verdict) == (fp_end / 10, verdict)
     (step,) = expense_table([CostRatio(2), CostRatio(3)], [20, 10], [50, 10])  # nothing is clipped
     assert (step.expense, step.verdict) == (-4.0, "below")
-
-
-def test_rounding_of_a_price_is_no_alarm():
-    low, high = Lam(0.9), Lam(0.95)
-    assert expense_table([low, high], [20, 10], [0, 90]).steps[0].verdict == "inside"
-    assert expense_table([low, high], [20, 10], [0, 190]).steps[0].verdict == "inside"
+    for at_an_end in (90, 190):  # rounding of a price is no alarm
+        assert expense_table([Lam(0.9), Lam(0.95)], [20, 10], [0, at_an_end]).steps[0].verdict == "inside"
 
 
 @pytest.mark.parametrize(("fn", "reason"), [([5, 5], "no catch was gained"), ([5, 7], "2 catches were lost")])
@@ -142,28 +138,21 @@ def step(catches, false_alarms, low=4.0, high=9.0):
     return expense_table([CostRatio(low), CostRatio(high)], [catches, 0], [0, false_alarms]).steps[0]
 
 
-def test_a_step_counts_standard_deviations_outside_its_bracket():
-    """Between 4 and 9 a share of 0.1 to 0.2 of the rows that flip is positive."""
-    assert judge_step(step(150, 850)).z == 0.0
-    assert judge_step(step(260, 740)).z == pytest.approx((260 - 200) / math.sqrt(1000 * 0.2 * 0.8))
-    assert judge_step(step(40, 960)).z == pytest.approx((40 - 100) / math.sqrt(1000 * 0.1 * 0.9))
-    assert judge_step(step(40, 960), noise=4.0).z == pytest.approx((40 - 100) / math.sqrt(1000 * 0.1 * 0.9) / 2)
-    assert math.isnan(judge_step(step(5, 10)).z)
-    assert math.isnan(judge_step(step(0, 0)).z)
-
-
 @pytest.mark.parametrize(
-    ("counts", "words"),
+    ("counts", "z", "words"),
     [
-        ((150, 850), "inside its bracket"),
-        ((215, 785), "below its bracket, within chance"),
-        ((300, 700), "too low"),
-        ((0, 1000), "too high"),
-        ((3, 2), "too few decisions change"),
-        ((0, 0), "no decision changes"),
+        ((150, 850), 0.0, "inside its bracket"),
+        ((215, 785), 15 / math.sqrt(160), "below its bracket, within chance"),
+        ((300, 700), 100 / math.sqrt(160), "too low"),
+        ((0, 1000), -100 / math.sqrt(90), "too high"),
+        ((3, 2), math.nan, "too few decisions change"),
+        ((0, 0), math.nan, "no decision changes"),
     ],
 )
-def test_a_step_says_so_in_words(counts, words):
+def test_a_step_counts_standard_deviations_outside_its_bracket(counts, z, words):
+    """Between 4 and 9 a share of 0.1 to 0.2 of the rows that flip is positive."""
+    assert judge_step(step(*counts)).z == pytest.approx(z, nan_ok=True)
+    assert judge_step(step(*counts), noise=4.0).z == pytest.approx(z / 2, nan_ok=True)
     assert words in judge_step(step(*counts)).sentence
 
 

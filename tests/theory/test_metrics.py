@@ -64,7 +64,7 @@ def test_agree_with_scikit_learn(rows):
     assert g_mean(y, pred, weights).shape == (len(pred),)
 
 
-def test_undefined():
+def test_undefined_shares_and_a_class_of_weight_zero():
     silent = confusion_counts([1, 0, 0], [0, 0, 0])
     assert (silent.precision, silent.f1, silent.recall, silent.g_mean) == (0.0, 0.0, 0.0, 0.0)
     no_positive = confusion_counts([0, 0], [1, 0])
@@ -75,9 +75,6 @@ def test_undefined():
     assert np.isnan(no_negative.specificity)
     assert no_negative.recall == 0.5
     assert confusion_counts([0], [0]).f1 == 0.0
-
-
-def test_a_class_of_weight_zero_is_absent():
     counts = confusion_counts([[1, 0][k] for k in (0, 1, 1)], [[1, 1, 0], [0, 0, 0]], [0, 1, 3])
     assert np.isnan(counts.recall).all()
     np.testing.assert_allclose(counts.specificity, [0.75, 1.0])
@@ -94,19 +91,6 @@ def test_counts_are_a_value():
     assert ConfusionCounts(1, 2, 3, 4) == ConfusionCounts(1.0, 2.0, 3.0, 4.0) != ConfusionCounts(1, 2, 3, 5)
     with pytest.raises(AttributeError):
         ConfusionCounts(1, 2, 3, 4).tp = 0
-
-
-@pytest.mark.parametrize(
-    ("cells", "words"),
-    [
-        ((-1, 0, 0, 0), "tp must be finite and not negative, got -1"),
-        ((0, 0, float("nan"), 0), "fn must be finite and not negative, got nan"),
-        (([1, 2], [1, 2], [1, 2], [1]), "must have one shape"),
-    ],
-)
-def test_counts_refused(cells, words):
-    with pytest.raises(InvalidInput, match=words):
-        ConfusionCounts(*cells)
 
 
 @pytest.mark.parametrize(
@@ -241,12 +225,6 @@ def test_every_draw_has_as_many_rows(counts):
     np.testing.assert_allclose(drawn.mean(axis=0), counts, atol=0.2)
 
 
-@pytest.mark.parametrize("n", [0, -1, 2.5, True, "many"])
-def test_a_number_of_resamples_that_is_none_is_refused(n):
-    with pytest.raises(InvalidParameter, match="n_resamples must be a whole number"):
-        bootstrap_sums(np.ones((3, 1)), n, np.random.default_rng(0))
-
-
 def test_interval_cuts_equal_tails_and_keeps_infinities():
     values = np.arange(1.0, 1001.0)
     assert percentile_interval(values, 0.9) == (50.0, 950.0)
@@ -258,7 +236,16 @@ def test_interval_cuts_equal_tails_and_keeps_infinities():
     assert np.isnan(percentile_interval(values, 0.9)).all()
 
 
-@pytest.mark.parametrize("level", [0.0, 1.0, 95, float("nan")])
-def test_a_level_that_is_no_share_is_refused(level):
-    with pytest.raises(InvalidParameter, match="level must lie strictly between 0 and 1"):
-        percentile_interval(np.ones(3), level)
+@pytest.mark.parametrize(
+    ("call", "arguments", "words"),
+    [
+        (ConfusionCounts, (-1, 0, 0, 0), "tp must be finite and not negative, got -1"),
+        (ConfusionCounts, (0, 0, float("nan"), 0), "fn must be finite and not negative, got nan"),
+        (ConfusionCounts, ([1, 2], [1, 2], [1, 2], [1]), "must have one shape"),
+        *((bootstrap_sums, (np.ones((3, 1)), n, RNG), "a whole number") for n in (0, -1, 2.5, True, "many")),
+        *((percentile_interval, (np.ones(3), x), "strictly between 0 and 1") for x in (0.0, 1.0, 95, float("nan"))),
+    ],
+)
+def test_numbers_refused(call, arguments, words):
+    with pytest.raises((InvalidInput, InvalidParameter), match=words):
+        call(*arguments)

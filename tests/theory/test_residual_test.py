@@ -11,13 +11,7 @@ from crcen.exceptions import InvalidInput
 from crcen.theory.decision import posterior, weighted_probability
 from crcen.theory.key_equation import judge_equations, key_equation
 from crcen.theory.price import Budget, CostRatio, Price, resolve
-from crcen.theory.residual_test import (
-    JointResidualSums,
-    ResidualSums,
-    TrainingError,
-    joint_residual_sums,
-    pair_sums,
-)
+from crcen.theory.residual_test import JointResidualSums, ResidualSums, TrainingError, joint_residual_sums, pair_sums
 
 BIAS, COEF = np.array([2.0, 0.5, 0.0]), np.array([[0.8, 0.0, -0.5], [0.0, 0.7, 0.3]])
 THREE = Price(np.array([1.0, 4.0, 12.0]), np.array([700.0, 200.0, 100.0]))

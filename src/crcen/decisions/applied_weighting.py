@@ -20,7 +20,7 @@ _TREES = {
     "BalancedRandomForestClassifier",
 }
 _BALANCED_ENSEMBLES = {
-    *("BalancedRandomForestClassifier", "BalancedBaggingClassifier", "EasyEnsembleClassifier", "RUSBoostClassifier"),
+    *("BalancedRandomForestClassifier", "BalancedBaggingClassifier", "EasyEnsembleClassifier", "RUSBoostClassifier")
 }
 _BOOSTED_VOTES = {"AdaBoostClassifier", "EasyEnsembleClassifier", "RUSBoostClassifier"}
 _RANDOM_SAMPLERS = {"RandomUnderSampler", "RandomOverSampler"}

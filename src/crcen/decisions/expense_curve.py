@@ -29,10 +29,7 @@ if TYPE_CHECKING:
     from crcen.report.displays import ExpenseCurveDisplay
 
 
-KINDS = {
-    "threshold": "one model, its threshold moved",
-    "retrained": "a network trained for each weight",
-}
+KINDS = {"threshold": "one model, its threshold moved", "retrained": "a network trained for each weight"}
 _DEFAULT_PATH = (Alpha(0.25), Alpha(0.5), Alpha(1.0), Alpha(2.0), Alpha(4.0))
 
 

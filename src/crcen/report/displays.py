@@ -374,7 +374,7 @@ class WeightPathDisplay(_Display):
         first = self.equations[0].weighting
         log_c = np.array([equation.weighting.logit_shift for equation in self.equations])
         fine = np.linspace(log_c[0], log_c[-1], _POINTS)
-        discrimination = np.interp(fine, log_c, [equation.discrimination for equation in self.equations])
+        discrimination = np.interp(fine, log_c, [float(equation.discrimination) for equation in self.equations])
         weightings = [resolve(CostRatio(float(np.exp(shift))), first.n_pos, first.n_neg) for shift in fine]
         law = np.array([means_by_law(d, w.alpha) for d, w in zip(discrimination, weightings, strict=True)])
         lams, own = ([w.lam for w in path] for path in (weightings, [e.weighting for e in self.equations]))

@@ -278,10 +278,11 @@ def measure_classes(evidence: Evidence, models: Sequence[Values] = ()) -> tuple[
     """The numbers of the tables without a positive class, and the rows that the explorer decides again."""
     quality = evidence.of(quality_of)
     values = quality.to_dict()
-    top = max(max(one["cost_per_row"] for one in values["classes"]), 1e-300)
+    costs = quality.cost_by_class.tolist()
+    top = max(*costs, 1e-300)
     classes = [
-        {**one, "label": str(one["label"]), "bar": round(100 * one["cost_per_row"] / top, 1)}
-        for one in values["classes"]
+        {**one, "label": str(one["label"]), "bar": round(100 * cost / top, 1)}
+        for one, cost in zip(quality.by_class, costs, strict=True)
     ]
     chosen, weights = explored_rows(evidence)
     explored = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,7 +37,7 @@ class CostMatrix(Shown):
 
     costs: Array
     labels: tuple[object, ...] | None = None
-    actions: tuple[object, ...] = ()
+    actions: tuple[Any, ...] = ()
     is_binary: bool = False
 
     def __init__(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from crcen._support.values import attributes
 from crcen.exceptions import InvalidInput
@@ -172,12 +172,12 @@ class KeyEquation(ShownInOneLine):
     @property
     def predicted_mean_pos(self) -> float:
         """What the general-λ law makes of D for the positives, (1 + D/α) / (1 + 1/α)."""
-        return means_by_law(self.discrimination, self.weighting.alpha)[0]
+        return means_by_law(self.mean_pos - self.mean_neg, self.weighting.alpha)[0]
 
     @property
     def predicted_mean_neg(self) -> float:
         """What the general-λ law makes of D for the negatives, (1 − D) / (1 + 1/α)."""
-        return means_by_law(self.discrimination, self.weighting.alpha)[1]
+        return means_by_law(self.mean_pos - self.mean_neg, self.weighting.alpha)[1]
 
     @property
     def _column(self) -> int:
@@ -321,7 +321,7 @@ def _rows(
     return _TestedRows(y, q, sizes, price, error, noise, check_clusters(clusters, y.size), is_stratified)
 
 
-def _check_all_present(counts: Array) -> None:
+def _check_all_present(counts: NDArray[np.number]) -> None:
     if not counts.all():
         raise InvalidInput(f"every class must have a row with weight: class {int(np.argmin(counts))} has none.")
 

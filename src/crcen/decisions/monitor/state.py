@@ -96,7 +96,7 @@ class Stored:
         ends = np.cumsum([part.size for part in parts])
         found = []
         for part, values in zip(parts, np.split(np.array(self.numbers(key, int(ends[-1]))), ends[:-1]), strict=True):
-            if part.dtype.kind == "i" and ((values < 0.0) | (values != np.round(values))).any():
+            if part.dtype.kind == "i" and ((values < 0.0) | (values > 2.0**53) | (values % 1.0 > 0.0)).any():
                 refuse(f"hold whole numbers that are not negative as {key!r}, got {short(values.tolist())}")
             found.append(values.astype(part.dtype).reshape(part.shape)[()])
         return type(like)(*(one if one.ndim else one.item() for one in found))

@@ -175,9 +175,9 @@ class Track:
         drift = stream.drift - np.nan_to_num(before.drift)
         error = np.hypot(stream.error, before.error)
         z_reference = np.where(np.isfinite(error), drift / error, np.nan)
-        by_class = (tuple(one[self.tested].tolist()) for one in (z, z_reference, drift))
-        counts = tuple(self.sums.counts.tolist())
-        return MonitorReading(self.segment, batch, self.sums.n_rows, counts, *by_class, self.test.log_evidence())
+        own_z, other_z, drifts = (tuple(one[self.tested].tolist()) for one in (z, z_reference, drift))
+        rows = (self.segment, batch, self.sums.n_rows, tuple(self.sums.counts.tolist()))
+        return MonitorReading(*rows, own_z, other_z, drifts, self.test.log_evidence())
 
     def state(self) -> dict[str, object]:
         """Everything that changes, as JSON can hold it; the settings are the monitor's."""
