@@ -127,13 +127,9 @@ def test_all_columns_and_the_riskiest_first(fitted, new, tmp_path):
         ({"review": 3}, "two prices"),
         ({"prevalence": 2}, "did you mean 0.02"),
         ({"held_out": "x.csv", "prevalence": 0.1}, "do not go together"),
+        ({"held_out": "x.csv"}, "held_out must go with a recall"),
     ],
 )
 def test_what_contradicts_itself_is_refused(fitted, new, how, sentence):
     with pytest.raises((InvalidInput, InvalidParameter), match=sentence):
         predict_table(fitted.model, new, **how)
-
-
-def test_labelled_rows_need_a_goal(fitted, new):
-    with pytest.raises(InvalidParameter, match="held_out must go with a recall"):
-        predict_table(fitted.model, new, held_out=new)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 
 from crcen import __version__
 from crcen._support.extras import installed_version
+from crcen._support.text import plural
 from crcen.theory.rows import ShownInOneLine
 
 # The extra that installs a package; none for required packages.
@@ -39,7 +40,7 @@ class EnvironmentInfo(ShownInOneLine):
 
     def __str__(self) -> str:
         lines = [
-            f"crcen {self.crcen}, python {self.python}, {self.system}, {self.processors} processors",
+            f"crcen {self.crcen}, python {self.python}, {self.system}, {plural(self.processors, 'processor')}",
             f"networks are trained on: {self.device}",
         ]
         for name, version in self.packages.items():

@@ -186,7 +186,7 @@ class FittedTable(ShownInOneLine):
         kinds = Counter(column.kind for column in self.model.columns_)
         counted = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
         return [
-            f"Columns   {kinds.total()} used ({counted}; {len(self.model.encoded_names_)} inputs), "
+            f"Columns   {kinds.total()} used ({counted}; {plural(len(self.model.encoded_names_), 'input')}), "
             f"{len(self.model.dropped_)} left out",
             *(f"  {one.name:<20} left out: {one.reason}" for one in self.model.dropped_),
         ]
@@ -448,7 +448,11 @@ def fit_table(
         largest, missing = None if math.isinf(cut) else cut, int((~labelled).sum())
         selection = Selection(len(weights), missing, audit_probability, largest, effective_rows(weights))
     y = rows.y.to_numpy()
-    weighting = _goal_in_rows(prices.stated_weighting(weighting, costs, np.unique(y).tolist(), target), rows, time)
+    weighting = prices.stated_weighting(weighting, costs, np.unique(y).tolist(), target)
+    if isinstance(weighting, ThresholdGoal) and weighting.period is not None:  # of days or weeks as one of these rows
+        require(time, f"{weighting} needs time=, the column of dates from which rows per day are counted.", "time")
+        dates = inputs.dates_of(rows.frame[time], str(time))
+        weighting = weighting.over_days(dates.astype("datetime64[D]").astype(np.int64))
     folds, how = folds_of(rows, clusters, time, n_splits, random_state)
     search = unfitted_learner(learner, estimator, time_limit, len(y), effort)
     if time_limit is not None:  # the rest is for encoding, refits and files
@@ -492,10 +496,9 @@ def fit_table(
     if report is not None:  # by the probabilities of the models that did not see the rows
         frame = rows.frame[[column.name for column in model.columns_]][seen].reset_index(drop=True)
         column = model.weighting_.positive
-        own = p if column is None else p[:, column]
-        crcen.write_report(
-            model, frame, y[seen], report, out_of_fold=own, data_name=source.name, sample_weight=held_out
-        )
+        how_shown: Options = {"data_name": source.name, "sample_weight": held_out}
+        how_shown["out_of_fold"] = p if column is None else p[:, column]
+        crcen.write_report(model, frame, y[seen], report, **how_shown)
     return TableFit(
         model=model,
         data=source.name,
@@ -563,11 +566,10 @@ def _learner_lines(fitted: Learner, validation: str) -> list[str]:
         ]
     lines: list[str] = []
     for chosen in fitted.best_settings_:
-        hidden = "-".join(map(str, chosen["hidden"])) or "none"
-        lines.append(
-            f"{'' if lines else 'Network':<9} {fitted.n_members} × hidden units {hidden}, {chosen['encoding']} inputs, "
-            f"l2 {chosen['l2']:g}, {chosen['epochs'] or fitted.n_iter_} epochs"
-        )
+        hidden = f"{fitted.n_members} × hidden units {'-'.join(map(str, chosen['hidden'])) or 'none'}"
+        epochs = plural(int(chosen["epochs"] or fitted.n_iter_), "epoch")
+        title = "" if lines else "Network"
+        lines.append(f"{title:<9} {hidden}, {chosen['encoding']} inputs, l2 {chosen['l2']:g}, {epochs}")
     return [*lines[:-1], f"{lines[-1]}, chosen by {validation}"]
 
 
@@ -635,15 +637,6 @@ def times_or_clusters(rows: Rows, clusters: str | None, time: str | None) -> Arr
     if clusters is not None:
         return inputs.cluster_numbers(rows.frame[clusters])
     return None if time is None else inputs.times_of(rows.frame[time], time)
-
-
-def _goal_in_rows(weighting: Weighting, rows: Rows, time: str | None) -> Weighting:
-    """A capacity for a day or a week converted to these rows; any other weighting unchanged."""
-    if not isinstance(weighting, ThresholdGoal) or weighting.period is None:
-        return weighting
-    require(time, f"{weighting} needs time=, the column of dates from which rows per day are counted.", "time")
-    dates = inputs.dates_of(rows.frame[time], str(time))
-    return weighting.over_days(dates.astype("datetime64[D]").astype(np.int64))
 
 
 def _measure_training_error(

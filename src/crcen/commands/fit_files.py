@@ -101,13 +101,13 @@ class FilesFit(FittedTable):
     def __str__(self) -> str:
         model, network = self.model, self.network
         equation = "Key equations" if model.weighting_.positive is None else "Key equation"
-        n_rows = f"{model.weighting_.counts.sum():,.0f} training rows, {self.n_held_out:,} rows held out"
+        n_rows = f"{model.weighting_.counts.sum():,.0f} training rows, {plural(self.n_held_out, 'row')} held out"
         lines = [
             f"{self.data}: {n_rows}; {self._class_counts()}",
             *([_NO_EVIDENCE] if self.evidence is None else ["", str(self.evidence), ""]),
             *self._column_lines(),
             *self._price_lines(),
-            f"Trained   {network.n_iter_} epochs by {self.engine} in {self.seconds:.0f} s; last loss "
+            f"Trained   {plural(int(network.n_iter_), 'epoch')} by {self.engine} in {self.seconds:.0f} s; last loss "
             f"{network.loss_curve_[-1]:.5f}",
             *(
                 f"  {one.name:<10} weight {one.weight:.2f}, log loss {one.log_loss:.4g}: {'; '.join(one.settings)}"
@@ -279,7 +279,7 @@ def fit_files(
         model=model,
         data=masked(str(data)) if isinstance(data, str | Path) else table.name,
         target=target,
-        engine=f"{workers} workers of Ray" if engine == "ray" else "one process",
+        engine=f"{plural(workers, 'worker')} of Ray" if engine == "ray" else "one process",
         network=network,
         n_held_out=held_out.n_rows,
         seconds=time.perf_counter() - start,

@@ -196,7 +196,7 @@ def look_at_table(
     odd, words = _placeholders(reader, frame, source.marks)
     if odd:
         cells = [(name, value, n) for name, found in odd.items() for value, n in found.items()]
-        shown = listed(f"{name} {value:g} ({n:,} cells)" for name, value, n in cells)
+        shown = listed(f"{name} {value:g} ({plural(n, 'cell')})" for name, value, n in cells)
         notes.append(
             f"numbers that may stand for a missing value: {shown}; read them so with --missing "
             f"{quote(cells[0][0])}={cells[0][1]:g}"
@@ -213,12 +213,9 @@ def _placeholders(
     reader: TableClassifier, frame: pd.DataFrame, marks: Mapping[tuple[str, str], int]
 ) -> tuple[dict[str, dict[float, int]], dict[str, dict[str, int]]]:
     """Numbers and words that may stand for a missing cell, by column."""
-    numbers = {column.name: column for column in reader.columns_ if isinstance(column, NumberColumn)}
-    odd, words = {}, {}
+    numbers = [column for column in reader.columns_ if isinstance(column, NumberColumn)]
+    odd, words = {one.name: sentinels(as_numbers(frame[one.name], one.notation)) for one in numbers}, {}
     for name in map(str, frame.columns):
-        if name in numbers:
-            column = numbers[name]
-            odd[name] = sentinels(as_numbers(frame[name], column.notation))
         with suppress(TypeError):  # lists or records
             if is_text(frame[name]):
                 read = {word: n for (of, word), n in marks.items() if of == name}
@@ -307,9 +304,9 @@ def _plan(column: Column, n_missing: int) -> str:
     plans = {
         "number": "used as a number",
         "boolean": "used as 0 and 1",
-        "category": f"{n_inputs} indicator columns",
-        "date": f"{n_inputs} parts, such as days and weekday",
-        "text": f"{n_inputs} components of its letters",
+        "category": plural(n_inputs, "indicator column"),
+        "date": f"{plural(n_inputs, 'part')}, such as days and weekday",
+        "text": f"{plural(n_inputs, 'component')} of its letters",
     }
     has_gaps = n_missing and column.kind != "category"
     return plans[column.kind] + ("; missing values are filled and have an indicator column" if has_gaps else "")

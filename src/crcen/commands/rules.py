@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from crcen import CostMatrix, InvalidInput, Review
+from crcen._support.text import plural
 from crcen._support.values import attributes, json_value, label_key
 from crcen.commands.inputs import FittedModel, Source, amounts_of, dates_of, require, role_columns
 from crcen.commands.inputs import Label as Label
@@ -299,32 +300,24 @@ class JudgedReview(ShownInOneLine):
     review: Review
     rows: dict[str, float]  # by answer: "no alarm", "review", "alarm"
     positives: dict[str, float]
+    review_share: float  # of the rows
     price: float  # with two answers, for the comparison
     saved: float  # false alarms that two answers at that price cost more than three, before reviews are paid
-
-    @property
-    def share(self) -> float:
-        """Share of rows that went to review."""
-        return self.rows[_REVIEW] / sum(self.rows.values())
-
-    @property
-    def break_even(self) -> float:
-        """What one review may cost, in false alarms, before it costs more than it saves."""
-        return self.saved / self.rows[_REVIEW] if self.rows[_REVIEW] else math.nan
+    break_even: float  # what one review may cost, in false alarms, before it costs more than it saves
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
-        prices = {"low": self.review.low, "high": self.review.high}
-        return prices | attributes(self, "rows positives review_share=share price saved break_even")
+        prices = attributes(self.review, "low high")
+        return prices | attributes(self, "rows positives review_share price saved break_even")
 
     def __str__(self) -> str:
         rows, found = self.rows, self.positives
         worth = "" if math.isnan(self.break_even) else f"; a review pays while it costs less than {self.break_even:.3g}"
+        reviewed = f"{rows[_REVIEW]:,.6g} to review ({100 * self.review_share:.3g} % of the rows"
         return (
-            f"{str(self.review).capitalize()}: {rows['alarm']:,.6g} alarms ({found['alarm']:,.6g} right), "
-            f"{rows[_REVIEW]:,.6g} to review ({100 * self.share:.3g} % of the rows, {found[_REVIEW]:,.6g} positives)"
-            f", {found['no alarm']:,.6g} missed; it saves the cost of {self.saved:,.4g} false alarms against two "
-            f"answers at a price of {self.price:.4g}{worth}"
+            f"{str(self.review).capitalize()}: {plural(rows['alarm'], 'alarm')} ({found['alarm']:,.6g} right), "
+            f"{reviewed}, {plural(found[_REVIEW], 'positive')}), {found['no alarm']:,.6g} missed; it saves the cost of "
+            f"{self.saved:,.4g} false alarms against two answers at a price of {self.price:.4g}{worth}"
         )
 
 
@@ -342,7 +335,9 @@ def judge_review(
     two = float(cost.realised(positive, cost.choose(p)) @ counted)
     unreviewed = answers != 1
     three = float(cost.realised(positive, answers == 2)[unreviewed] @ counted[unreviewed])
-    return JudgedReview(review, rows, positives, price, two - three)
+    n = rows[_REVIEW]
+    worth = (two - three) / n if n else math.nan
+    return JudgedReview(review, rows, positives, n / sum(rows.values()), price, two - three, worth)
 
 
 @dataclass(frozen=True, repr=False)
@@ -372,7 +367,7 @@ class RowCosts(ShownInOneLine):
 
     def __str__(self) -> str:
         return (
-            f"With the cost of each row: {self.n_alarms:,} alarms, errors cost {self.by_row:,.6g}; "
+            f"With the cost of each row: {plural(self.n_alarms, 'alarm')}, errors cost {self.by_row:,.6g}; "
             f"{self.by_price:,.6g} at the one price, {self.silence:,.6g} without an alarm, {self.alarms:,.6g} with an "
             "alarm on every row"
         )
