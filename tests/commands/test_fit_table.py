@@ -370,7 +370,7 @@ class TestSeveralClasses:
             fit_table(states(), target="state", estimator=SEARCH, **change)
         assert sentence in str(error.value)
 
-    @pytest.mark.filterwarnings("ignore:1 classes have too few rows")
+    @pytest.mark.filterwarnings("ignore:too few rows to be trained on")
     def test_a_class_of_one_row_is_learnt_and_pointed_out(self):
         frame = states().assign(state=lambda one: one["state"].mask(one.index == 100, "lost"))
         fit = fit_table(frame, target="state", estimator=SEARCH)

@@ -276,8 +276,8 @@ def test_an_absurd_learning_rate_is_a_failed_training(rare_rows):
 
 def test_early_stopping_says_which_rows_it_lacks(rare_rows):
     X, _ = rare_rows()
-    for n_pos in (1, 2):
-        refused(f"early_stopping needs.*got {n_pos} rows of the rarest", X, np.arange(150) < n_pos, early_stopping=True)
+    for n_pos, count in ((1, "1 row"), (2, "2 rows")):
+        refused(f"early_stopping needs.*got {count} of the rarest", X, np.arange(150) < n_pos, early_stopping=True)
 
 
 def test_early_stopping_splits_only_rows_with_weight(rare_rows):
@@ -285,7 +285,7 @@ def test_early_stopping_splits_only_rows_with_weight(rare_rows):
     X, y = rare_rows()
     weight = np.ones(len(y))
     weight[np.flatnonzero(y)[1:]] = 0.0
-    refused("early_stopping needs.*got 1 rows of the rarest", X, y, weight, early_stopping=True)
+    refused("early_stopping needs.*got 1 row of the rarest", X, y, weight, early_stopping=True)
 
 
 # -- what a person sees ---------------------------------------------------------------------------------------------

@@ -114,20 +114,12 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
         The resolved weighting: ``.lam .alpha .cost_ratio .threshold .logit_shift .n_pos .n_neg``.
     key_equation_ : KeyEquation
         The key equation on the rows of the balance solve, named in its ``rows``.
-    coefs_, intercepts_ : list of ndarray
-        (n_members, in, out) and (n_members, out) per layer.
-    input_encoding_ : dict
-        The fitted input layer as arrays; ``input_mean_`` and ``input_scale_`` are two of them.
-    column_scales_ : bool
-        Whether the networks were trained with column scales, which are multiplied into ``coefs_``.
-    shift_ : float
-        Added to the averaged logit by the balance solve on the training rows.
-    probability_map_ : ndarray
-        The probability map with the solved output bias: slope and intercept, or corners, in logits.
-    ensemble_ : Ensemble
-        The fitted model as one value; every prediction comes from it.
-    recipe_ : Recipe
-        Training parameters with defaults applied.
+    coefs_, intercepts_, input_encoding_, column_scales_
+        Layers (n_members, in, out) and (n_members, out); the fitted input layer; whether columns were scaled.
+    shift_, probability_map_
+        The shift of the balance solve on the training rows; slope and intercept, or corners, of the map in logits.
+    ensemble_, recipe_
+        The fitted model as one value, which makes every prediction; training parameters with defaults applied.
     n_iter_, loss_curve_, status_ : int, ndarray, str
         Epochs of the longest member, mean training objective by epoch, and how training ended.
     n_features_in_, feature_names_in_

@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from crcen.theory.rows import Index
+from crcen.training.engines import Engine, trainer_on_some
 from crcen.training.jobs import TrainingJob, TrainingResult
 
 
@@ -37,18 +38,18 @@ class Clock:
 class TimedTraining:
     """Training of jobs that raises `OutOfTime` where the time of earlier jobs says that it would take too long."""
 
-    def __init__(self, train: Any, n_rows: int, clock: Clock) -> None:
+    def __init__(self, train: Engine, n_rows: int, clock: Clock) -> None:
         self._train, self._n_rows, self.clock = train, n_rows, clock
         self._seconds, self._work = 0.0, 0.0
         self.reserve = 0.0
 
-    def __call__(self, jobs: Sequence[TrainingJob], **how: Any) -> list[TrainingResult]:
+    def __call__(self, jobs: Sequence[TrainingJob], **how: object) -> list[TrainingResult]:
         """Train every job, or none."""
         work = sum(map(self.work, jobs))
         if self.clock.is_limited and self._work and self.seconds(work + self.reserve) > self.clock.left:
             raise OutOfTime
         start = time.perf_counter()
-        found: list[TrainingResult] = self._train(jobs, **how)
+        found = self._train(jobs, **how)
         self._seconds, self._work = self._seconds + time.perf_counter() - start, self._work + work
         return found
 
@@ -64,9 +65,9 @@ class TimedTraining:
         """Take over what another one knows about the time of row epochs."""
         self._seconds, self._work = other._seconds, other._work
 
-    def on(self, rows: Any) -> "TimedTraining":
+    def on(self, rows: Index) -> "TimedTraining":
         """Training on some of the rows, by the same clock."""
-        found = TimedTraining(self._train.on(rows), len(rows), self.clock)
+        found = TimedTraining(trainer_on_some(self._train, rows), len(rows), self.clock)
         found.learn_from(self)
         found.reserve = self.reserve
         return found

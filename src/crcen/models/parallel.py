@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TypeVar
 
 from sklearn.exceptions import ConvergenceWarning
 
@@ -11,8 +11,11 @@ from crcen.models.classifier import CRCENClassifier
 from crcen.models.module_classifier import ModuleClassifier
 from crcen.theory.rows import Estimator
 
+Part = TypeVar("Part")
+Fitted = TypeVar("Fitted")
 
-def parallel_fits(model: Estimator, fit: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
+
+def parallel_fits(model: Estimator, fit: Callable[[Part], Fitted], parts: Sequence[Part]) -> list[Fitted]:
     """``fit(part)`` of every part, on as many cores as training may use where these are fits of our networks on a CPU.
 
     Other classifiers have threads of their own, or none that they can share. No fit warns of its convergence.

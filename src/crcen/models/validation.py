@@ -10,6 +10,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import _check_sample_weight, _check_y, _num_samples, column_or_1d, validate_data
 
+from crcen._support.text import listed
 from crcen.exceptions import InvalidInput
 from crcen.theory.rows import Array, Estimator, Rows, as_numpy
 from crcen.training.parameters import choice, number
@@ -61,10 +62,6 @@ def _unreadable_columns(X: Rows) -> list[str]:
     return bad
 
 
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-
-
 def _is_as_fitted(estimator: Estimator, X: Rows) -> bool:
     """Whether scikit-learn's checks would give X back as it is: for a single row they take longer than the network."""
     return (
@@ -109,7 +106,7 @@ def check_rows(estimator: Estimator, X: Rows, y: ArrayLike = "no_validation", *,
         bad = _unreadable_columns(X) if is_about_values else []
         if bad:
             raise InvalidInput(
-                f"X must hold numbers: column {_listed(bad)} does not; encode it first, for example with "
+                f"X must hold numbers: column {listed(bad, 5)} does not; encode it first, for example with "
                 f"sklearn.preprocessing.OneHotEncoder or skrub.TableVectorizer."
             ) from error
         if isinstance(error, TypeError):
@@ -137,8 +134,8 @@ def check_rows(estimator: Estimator, X: Rows, y: ArrayLike = "no_validation", *,
             told = "fit with encoding=Inputs(missing='indicator'), or " if takes_missing is not None else ""
             cure = f"{told}impute or drop them first, for example with sklearn.impute.SimpleImputer"
         raise InvalidInput(
-            f"Input X contains {' and '.join(kinds)} in column {_listed(bad)}; {type(estimator).__name__} needs finite "
-            f"numbers, so {cure}."
+            f"Input X contains {' and '.join(kinds)} in column {listed(bad, 5)}; {type(estimator).__name__} needs "
+            f"finite numbers, so {cure}."
         )
     return checked
 

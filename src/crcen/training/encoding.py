@@ -342,72 +342,55 @@ def candidates_of(
 
 
 def tree_splits(columns: Sequence[Candidates], leaves_at_most: Sequence[int]) -> list[Index]:
-    """For each column the candidates after which its tree splits, in order; the largest Gini gain is split first."""
-    grown = [i for i, own in enumerate(columns) if len(own.left)]
+    """For each column the candidates after which its tree splits, in order; the largest Gini gain is split first.
+
+    All trees grow together: leaves (columns, leaves) are candidates start…stop−1, each with its best cut and gain.
+    """
     found: list[Index] = [np.empty(0, dtype=np.int64)] * len(columns)
+    grown = [i for i, own in enumerate(columns) if len(own.left)]
     if not grown:
         return found
-    longest = max(len(columns[i].left) for i in grown)
-    shares = np.zeros((len(grown), longest, columns[grown[0]].shares.shape[1]))
+    lengths = np.array([len(columns[i].left) for i in grown])
+    shares = np.zeros((len(grown), lengths.max(), columns[grown[0]].shares.shape[1]))
     for own, i in zip(shares, grown, strict=True):
         own[: len(columns[i].left)] = columns[i].shares
-    trees = _Trees(shares, np.array([len(columns[i].left) for i in grown]), max(leaves_at_most))
-    trees.least = _LEAF_SHARE * np.array([columns[i].n_classes / 2 for i in grown]) - _TIE
-    trees.grow(np.array([leaves_at_most[i] for i in grown]))
-    for own_splits, i in zip(trees.splits(), grown, strict=True):
-        found[i] = own_splits
+    least = _LEAF_SHARE * np.array([columns[i].n_classes / 2 for i in grown]) - _TIE
+    most_leaves, everywhere = np.array([leaves_at_most[i] for i in grown]), np.arange(len(grown))
+    start, stop, cut = np.zeros((3, len(grown), max(*leaves_at_most, 1)), dtype=np.int64)
+    gain = np.full(start.shape, -np.inf)  # −inf: no such leaf
+    n_leaves = np.ones(len(grown), dtype=np.int64)
+    stop[:, 0] = lengths
+    cut[:, 0], gain[:, 0] = _best_cuts(shares, start[:, 0], stop[:, 0], least)
+    for _ in range(1, start.shape[1]):
+        most = gain.max(axis=1)
+        at = everywhere[(most > 0) & (n_leaves < most_leaves)]
+        if not len(at):
+            break
+        is_tie = gain[at] >= most[at, None] - _TIE
+        leaf, new = np.argmin(np.where(is_tie, start[at], shares.shape[1]), axis=1), n_leaves[at]
+        start[at, new], stop[at, new], stop[at, leaf] = cut[at, leaf], stop[at, leaf], cut[at, leaf]
+        n_leaves[at] += 1
+        for part in (leaf, new):
+            cut[at, part], gain[at, part] = _best_cuts(shares[at], start[at, part], stop[at, part], least[at])
+    for i, own, count in zip(grown, start, n_leaves.tolist(), strict=True):
+        found[i] = np.sort(own[:count])[1:] - 1  # the last candidates of all leaves except the last
     return found
 
 
-class _Trees:
-    """Trees on C columns of up to k candidates: leaves (C, L) as candidates start…stop−1, and their best cuts."""
-
-    def __init__(self, shares: Array, lengths: Index, most_leaves: int) -> None:
-        self.shares, self.least = shares, np.zeros(len(shares))
-        shape = len(shares), max(most_leaves, 1)
-        self.start, self.stop, self.cut = (np.zeros(shape, dtype=np.int64) for _ in range(3))
-        self.gain = np.full(shape, -np.inf)  # −inf: no such leaf
-        self.n_leaves = np.ones(len(shares), dtype=np.int64)
-        self.stop[:, 0] = lengths
-
-    def grow(self, leaves_at_most: Index) -> None:
-        """Split the best leaf of every column while there is a gain and the limit is not reached."""
-        everywhere = np.arange(len(self.shares))
-        self._judge(everywhere, np.zeros_like(everywhere))
-        for _ in range(1, self.gain.shape[1]):
-            most = self.gain.max(axis=1)
-            own = np.flatnonzero((most > 0) & (self.n_leaves < leaves_at_most))
-            if not len(own):
-                break
-            is_tie = self.gain[own] >= most[own, None] - _TIE
-            leaf = np.argmin(np.where(is_tie, self.start[own], self.shares.shape[1]), axis=1)
-            new, cut = self.n_leaves[own], self.cut[own, leaf]
-            self.start[own, new], self.stop[own, new] = cut, self.stop[own, leaf]
-            self.stop[own, leaf] = cut
-            self.n_leaves[own] += 1
-            self._judge(np.concatenate([own, own]), np.concatenate([leaf, new]))
-
-    def splits(self) -> list[Index]:
-        """For each column the last candidates of all leaves except the last."""
-        return [np.sort(start[:count])[1:] - 1 for start, count in zip(self.start, self.n_leaves.tolist(), strict=True)]
-
-    def _judge(self, own: Index, leaf: Index) -> None:
-        """Find the best cut of some leaves, and its Gini gain."""
-        start, stop, rows = self.start[own, leaf], self.stop[own, leaf], np.arange(len(own))
-        shares = self.shares[own]
-        before = np.where((start > 0)[:, None], shares[rows, start - 1], 0.0)
-        inside = shares[rows, stop - 1] - before
-        left = shares - before[:, None]
-        right = inside[:, None] - left
-        left_mass, right_mass = left.sum(axis=2), right.sum(axis=2)
-        place = np.arange(shares.shape[1])
-        allowed = np.minimum(left_mass, right_mass) >= self.least[own, None]
-        allowed &= (place >= start[:, None]) & (place < stop[:, None] - 1)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            purity = (left**2).sum(axis=2) / left_mass + (right**2).sum(axis=2) / right_mass
-            whole = (inside**2).sum(axis=1) / inside.sum(axis=1)
-        purity = np.where(allowed, purity, -np.inf)
-        at = np.argmax(purity >= purity.max(axis=1, keepdims=True) - _TIE, axis=1)
-        gain = purity[rows, at] - whole
-        self.gain[own, leaf] = np.where(gain > 1e-9, gain, 0.0)
-        self.cut[own, leaf] = at + 1
+def _best_cuts(shares: Array, start: Index, stop: Index, least: Array) -> tuple[Index, Array]:
+    """The best cut of one leaf of each column, and its Gini gain."""
+    rows, place = np.arange(len(shares)), np.arange(shares.shape[1])
+    before = np.where((start > 0)[:, None], shares[rows, start - 1], 0.0)
+    inside = shares[rows, stop - 1] - before
+    left = shares - before[:, None]
+    right = inside[:, None] - left
+    left_mass, right_mass = left.sum(axis=2), right.sum(axis=2)
+    allowed = np.minimum(left_mass, right_mass) >= least[:, None]
+    allowed &= (place >= start[:, None]) & (place < stop[:, None] - 1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        purity = (left**2).sum(axis=2) / left_mass + (right**2).sum(axis=2) / right_mass
+        whole = (inside**2).sum(axis=1) / inside.sum(axis=1)
+    purity = np.where(allowed, purity, -np.inf)
+    at = np.argmax(purity >= purity.max(axis=1, keepdims=True) - _TIE, axis=1)
+    gain = purity[rows, at] - whole
+    return at + 1, np.where(gain > 1e-9, gain, 0.0)

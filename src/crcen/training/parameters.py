@@ -10,6 +10,7 @@ import numpy as np
 from crcen.exceptions import InvalidParameter
 
 _Group = TypeVar("_Group")
+_Value = TypeVar("_Value")
 
 
 class Checked:
@@ -45,7 +46,7 @@ def group(name: str, value: object, kind: type[_Group], example: str) -> _Group:
 
 def number(
     name: str, value: Any, *, low: float, high: float = np.inf, integer: bool = False, open_low: bool = False
-) -> Any:
+) -> float:
     """A finite number in [low, high], or in (low, high] if ``open_low``, as int or float."""
     kind = numbers.Integral if integer else numbers.Real
     valid = isinstance(value, kind) and not isinstance(value, bool | np.bool_) and _is_finite(value)
@@ -57,7 +58,7 @@ def number(
     raise InvalidParameter(f"{name} must be {what} {start}{end}: got {value!r}.")
 
 
-def choice(name: str, value: Any, allowed: Iterable[object]) -> Any:
+def choice(name: str, value: _Value, allowed: Iterable[object]) -> _Value:
     """One of a few values, of the same type."""
     for one in allowed:
         if value is one or (type(value) is type(one) and value == one):
@@ -75,9 +76,10 @@ def flag(name: str, value: object) -> bool:
 
 def layer_sizes(name: str, value: object) -> tuple[int, ...]:
     """Hidden layer sizes as a tuple; a single number is one layer."""
-    layers: tuple[Any, ...] = tuple(value) if isinstance(value, tuple | list | np.ndarray) else (value,)
-    if all(isinstance(h, numbers.Integral) and not isinstance(h, bool) and int(h) > 0 for h in layers):
-        return tuple(int(h) for h in layers)
+    layers = tuple(value) if isinstance(value, tuple | list | np.ndarray) else (value,)
+    sizes = [int(h) for h in layers if isinstance(h, numbers.Integral) and not isinstance(h, bool) and int(h) > 0]
+    if len(sizes) == len(layers):
+        return tuple(sizes)
     raise InvalidParameter(
         f"{name} must be a tuple of layer sizes such as (32,) or (64, 32), or () for none; a search takes a list of "
         f"such tuples: got {value!r}."

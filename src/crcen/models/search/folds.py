@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import check_cv, train_test_split
 
+from crcen._support.text import plural
 from crcen.exceptions import InvalidInput
 from crcen.theory.labels import Labels
 from crcen.theory.rows import Array, Index, Rows, Splitter
@@ -63,7 +64,7 @@ class TimeSplit:
         if any(start >= end for start, end in pairwise(bounds)):
             raise InvalidInput(
                 f"time cannot be cut into {self.n_splits + 1} stretches with a row of class {rare} in each: "
-                f"got {int(is_rare.sum())} such rows at {len(moments)} different times; use fewer folds."
+                f"got {plural(is_rare.sum(), 'such row')} at {plural(len(moments), 'different time')}; use fewer folds."
             )
         for start, end in pairwise(bounds):
             yield np.flatnonzero(when < start), np.flatnonzero((when >= start) & (when < end))
@@ -92,8 +93,8 @@ def checked_folds(
         if not np.bincount(numbers[train_rows], weights[train_rows], n_classes).all():
             absent = "one class only" if n_classes == 2 else "no row of a class"
             raise InvalidInput(
-                f"a training fold holds {absent}: got {int(np.bincount(numbers).min())} rows of the rarest class for "
-                f"{len(folds)} folds; use fewer folds or stratified ones."
+                f"a training fold holds {absent}: got {plural(np.bincount(numbers).min(), 'row')} of the rarest class "
+                f"for {plural(len(folds), 'fold')}; use fewer folds or stratified ones."
             )
     return folds
 
@@ -112,8 +113,8 @@ def _with_every_class(folds: list[Fold], target: Index, weights: Array) -> list[
         found.append((np.sort(np.concatenate([train_rows, back])), held_out))
     if lone:
         warnings.warn(
-            f"{len(lone)} classes have too few rows to be trained on and held out: their rows are trained on in every "
-            f"fold, and what is said of these rows out of fold is too good.",
+            f"too few rows to be trained on and held out for {plural(len(lone), 'label')}: these rows are trained on "
+            f"in every fold, and their out-of-fold results are too good.",
             UserWarning,
             stacklevel=2,
         )
@@ -129,8 +130,8 @@ def early_stopping_split(target: NDArray[np.generic], used: Index, validation_fr
             raise ValueError("a class is in one part only")
     except ValueError as error:
         raise InvalidInput(
-            f"early_stopping needs rows of every class in its validation part: got {counts.min()} rows of the rarest "
-            f"class with validation_fraction={validation_fraction}; raise it or turn early_stopping off."
+            f"early_stopping needs rows of every class in its validation part: got {plural(counts.min(), 'row')} of "
+            f"the rarest class with validation_fraction={validation_fraction}; raise it or turn early_stopping off."
         ) from error
     return np.sort(own), np.sort(watched)
 
