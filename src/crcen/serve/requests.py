@@ -4,8 +4,9 @@ import json
 import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -23,10 +24,12 @@ from crcen import (
     RecallAtLeast,
     TableClassifier,
 )
-from crcen._support.values import json_value
 from crcen.commands.prices import costs_from, weights_by_label
 from crcen.tables.reading import open_table
 from crcen.theory.price import Goal, Price
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Row = dict[str, object]  # cells as JSON has them
 Options = dict[str, object]
@@ -87,7 +90,25 @@ def json_rows(body: bytes, most_rows: int) -> tuple[list[Row], Options, bool]:
     return found, options, False
 
 
-def csv_rows(body: bytes, model: TableClassifier, most_rows: int) -> list[Row]:
+class FrameRows(Sequence[Row]):
+    """Rows of a data frame, converted when they are first read: many rows are encoded without them."""
+
+    def __init__(self, frame: "pd.DataFrame") -> None:
+        self.frame = frame
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def __getitem__(self, i):  # type: ignore[no-untyped-def]
+        return self._rows[i]
+
+    @cached_property
+    def _rows(self) -> list[Row]:
+        cells = self.frame.astype(object).where(self.frame.notna(), None)
+        return _rows({name: cells[name].tolist() for name in cells.columns})
+
+
+def csv_rows(body: bytes, model: TableClassifier, most_rows: int) -> FrameRows:
     """The rows of a text table, read as `crcen predict` reads one."""
     if not body.strip():
         raise InvalidInput("the CSV body must have a line of column names and at least one row: got nothing.")
@@ -96,7 +117,7 @@ def csv_rows(body: bytes, model: TableClassifier, most_rows: int) -> list[Row]:
         path.write_bytes(body)
         frame = open_table(path, ReadOptions().with_training(model)).read()
     _check_number(len(frame), most_rows, "column names alone")
-    return _rows({str(name): json_value(frame[name].tolist()) for name in frame.columns})
+    return FrameRows(frame.rename(columns=str))
 
 
 def _rows(columns: Mapping[str, Sequence[object]]) -> list[Row]:

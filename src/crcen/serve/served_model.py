@@ -15,7 +15,7 @@ from crcen._support.text import closest, listed
 from crcen._support.values import json_value
 from crcen.commands.audits import with_default
 from crcen.commands.rules import RowRule
-from crcen.serve.requests import Row, shown
+from crcen.serve.requests import FrameRows, Row, shown
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.price import Goal, Price
 
@@ -142,7 +142,9 @@ class ServedModel:
     def _encode(self, rows: Sequence[Row], known: set[str]) -> tuple[Array, list[list[str]], list[str], int]:
         """Encoded rows, notes of each of few rows, notes about all rows, and rows (for many: cells) with a note."""
         columns, unknown = self.columns.keys(), dict[str, None]()
-        for keys in dict.fromkeys(frozenset(row) for row in rows):
+        frame = rows.frame if isinstance(rows, FrameRows) and len(rows) > FEW_ROWS else None
+        key_sets = dict.fromkeys(map(frozenset, rows) if frame is None else [frozenset(frame.columns)])
+        for keys in key_sets:
             if not keys & columns:
                 number = next(i for i, row in enumerate(rows, 1) if row.keys() == keys)
                 raise InvalidInput(
@@ -154,11 +156,12 @@ class ServedModel:
                 if (meant := closest(name, left_out)) is not None:
                     raise InvalidInput(f"unknown column {name[:60]!r}: did you mean {meant}?")
             unknown.update(dict.fromkeys(extra))
-        cells = {name: [row.get(name) for row in rows] for name in self.columns}
+        cells = {} if frame is not None else {name: [row.get(name) for row in rows] for name in self.columns}
         for name, values in cells.items():
-            for number, cell in enumerate(values, 1):
-                if isinstance(cell, float | int | list | dict) and (wanted := _wanted(cell)) is not None:
-                    raise _invalid_cell(name, wanted, cell, number, len(rows))
+            if not _is_plain(values):
+                for number, cell in enumerate(values, 1):
+                    if isinstance(cell, float | int | list | dict) and (wanted := _wanted(cell)) is not None:
+                        raise _invalid_cell(name, wanted, cell, number, len(rows))
         all_notes = [f"unknown column ignored: {name}" for name in unknown]
         if len(rows) <= FEW_ROWS:
             found, notes = [], []
@@ -174,12 +177,13 @@ class ServedModel:
             return np.concatenate(found), notes, all_notes, sum(map(bool, notes))
         import pandas as pd
 
-        encoded = self.model.encode(pd.DataFrame(cells))
+        absent = [name for name in self.columns if not any(name in keys for keys in key_sets)]
+        frame = pd.DataFrame(cells) if frame is None else frame.assign(**dict.fromkeys(absent))
+        encoded = self.model.encode(frame)
         for name in encoded.unreadable:
-            for number, cell in enumerate(cells[name], 1):
+            for number, cell in enumerate(frame[name].tolist(), 1):
                 if self.model.encode({**dict.fromkeys(self.columns), name: cell}).unreadable:
                     raise self._unreadable(name, cell, number, len(rows))
-        absent = [name for name in self.columns if not any(name in row for row in rows)]
         counts, n_unlike = [f"column missing: {name}" for name in absent], 0
         for kind, text in _NOTES.items():
             for name, n in getattr(encoded, kind).items():
@@ -207,6 +211,17 @@ class ServedModel:
         numbers = np.where(scored.chosen < len(self.classes), scored.chosen, scored.p.argmax(axis=1))
         found = self.model.reasons(frame, classes=self.model.classes_[numbers])
         return {"reasons_for": found.comparisons, "reasons": found.sentences(number)}
+
+
+def _is_plain(values: list[object]) -> bool:
+    """Whether a column has texts alone, or finite numbers alone; other columns are checked cell by cell."""
+    kinds = {*map(type, values)}
+    if len(values) <= FEW_ROWS or not kinds <= {float, int, type(None)}:
+        return kinds <= {str, bool, type(None)}
+    try:
+        return not np.isinf(np.array(values, dtype=np.float64)).any()
+    except OverflowError:
+        return False
 
 
 def _wanted(cell: float | int | list[object] | dict[str, object]) -> str | None:

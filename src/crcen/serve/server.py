@@ -143,7 +143,10 @@ class Service:
         return await self._run(lambda: self._predict(body, is_csv, query), len(body) + _SMALL_BODY * is_csv)
 
     def _predict(self, body: bytes, is_csv: bool, query: dict[str, str]) -> dict[str, object]:
-        rows, options, is_single = ([], {}, False) if is_csv else json_rows(body, self.settings.max_rows)
+        rows: Sequence[Row] = []
+        options, is_single = Options(), False
+        if not is_csv:
+            rows, options, is_single = json_rows(body, self.settings.max_rows)
         served = self._model({**options, **query}.get("model"))
         if is_csv:
             rows = csv_rows(body, served.model, self.settings.max_rows)
