@@ -76,10 +76,7 @@ def cell_hashes(frame: pd.DataFrame) -> Keys:
 
 def row_keys(hashes: Keys) -> Keys:
     """A key for each row from the hash of its cells; rows that are alike get different keys."""
-    order = np.argsort(hashes, kind="stable")
-    ordered = hashes[order]
-    rank = np.empty(len(hashes), dtype=np.uint64)
-    rank[order] = (np.arange(len(hashes)) - np.searchsorted(ordered, ordered, side="left")).astype(np.uint64)
+    rank = pd.Series(hashes).groupby(hashes).cumcount().to_numpy(dtype=np.uint64)
     return np.asarray(hashes + rank * np.uint64(0x9E3779B97F4A7C15), dtype=np.uint64)
 
 

@@ -152,16 +152,13 @@ def _chart(groups: Sequence[ReliabilityGroup]) -> Values:
     values = [_log_odds(one) for group in groups for one in (group.mean_p, group.observed) if 0.0 < one < 1.0]
     low, high = min([*values, -1.5]) - 0.5, max([*values, 1.5]) + 0.5
 
-    def inside(p: float) -> float:
-        return min(max(_log_odds(p), low), high)
-
     across, up = scale(low, high, _FRAME_LEFT, _FRAME_RIGHT), scale(low, high, _FRAME_BOTTOM, _FRAME_TOP)
 
-    def x(p: float) -> float:
-        return across(inside(p))
+    def x(p: float, place: Callable[[float], float] = across) -> float:
+        return place(min(max(_log_odds(p), low), high))
 
     def y(p: float) -> float:
-        return up(inside(p))
+        return x(p, up)
 
     dots = [{"x": x(one.mean_p), "y": y(one.observed), "from": y(one.low), "to": y(one.high)} for one in groups]
     kept: list[float] = []
