@@ -166,6 +166,20 @@ def test_rows_unlike_training_get_notes(client):
     assert many["notes"] == ["country: 1 cell where the value was not seen in training, or was rare"]
 
 
+@pytest.mark.parametrize("n", [2, 80])
+def test_csv_rows_get_the_notes_of_json_rows(client, n):
+    frame = pd.DataFrame([{**ROW, "country": "XX"}] * n).drop(columns="since")
+    _, by_csv = post(client, frame.to_csv(index=False), "model=fraud", "text/csv")
+    _, by_json = post(client, records(frame), "model=fraud")
+    assert [by_csv["notes"], by_csv["predictions"][0].get("notes")] == [
+        by_json["notes"],
+        by_json["predictions"][0].get("notes"),
+    ]
+    assert "column missing: since" in (by_csv["notes"] if n > 64 else by_csv["predictions"][0]["notes"])
+    _, wrong = post(client, frame.assign(amount="much").to_csv(index=False), "model=fraud", "text/csv")
+    assert wrong["error"] == "amount must be a finite number in row 1: got 'much'; null is missing."
+
+
 @both_models
 def test_reasons_are_those_of_predict_table(client, models, name, table, target):
     frame = table(40, seed=9).drop(columns=target).astype({"since": "datetime64[ns]"})
