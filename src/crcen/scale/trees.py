@@ -6,6 +6,7 @@ its data set; that takes one byte per cell of memory. Thresholds are converted b
 
 import hashlib
 import json
+import mmap
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -129,24 +130,38 @@ class BinnedRows:
                     file.write(plan.codes(chunk.X[kept]).tobytes())
                     targets.append(chunk.target(plan.labels)[kept].astype(np.uint8))
                 file.flush()
-                self.target = np.concatenate(targets)
-                self.codes: Codes = np.memmap(file, np.uint8, "r", shape=(len(self.target), len(plan.limits)))
+                self._mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except OSError as error:
             raise DataUnavailable(
                 f"the binned rows, one byte per cell, cannot be kept in {folder or tempfile.gettempdir()}: "
                 f"{error.strerror or error}; make room, or use learner='networks'."
             ) from error
+        self.target = np.concatenate(targets)
+        self.codes: Codes = np.frombuffer(self._mapped, np.uint8).reshape(len(self.target), -1)
+
+    def release(self) -> None:
+        """Take the pages of the file that were read out of this process's memory."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._mapped.madvise(mmap.MADV_DONTNEED)
 
 
-def _dataset(codes: Codes, target: Values | None, params: Mapping[str, object], reference: Dataset = None) -> Dataset:
-    """LightGBM's data set of binned rows, read in parts."""
+def _dataset(
+    codes: Codes,
+    target: Values | None,
+    params: Mapping[str, object],
+    reference: Dataset = None,
+    release: Callable[[], None] = lambda: None,
+) -> Dataset:
+    """LightGBM's data set of binned rows, read in parts; ``release`` is called after each."""
     import lightgbm
 
     class Rows(lightgbm.Sequence):
         batch_size = max(256, 2**22 // max(1, codes.shape[1]))
 
         def __getitem__(self, at: int | slice | list[int]) -> Array:
-            return np.asarray(codes[at], dtype=np.float64)
+            found = np.asarray(codes[at], dtype=np.float64)
+            release()
+            return found
 
         def __len__(self) -> int:
             return len(codes)
@@ -222,7 +237,7 @@ def grow_trees(
         return grown
     params = {**plan.params(), "seed": (plan.seed + len(grown.losses)) % 2**31}
     reference = _dataset(plan.codes(plan.sample), None, params)  # the same bins and bundles for all workers
-    train = _dataset(rows.codes, rows.target, params, reference)
+    train = _dataset(rows.codes, rows.target, params, reference, rows.release)
     judged = _dataset(*held_out, params, reference)
     if grown.models:
         train.set_init_score(_scores(grown.models, rows.codes))
