@@ -31,6 +31,9 @@ _MOST_PARTS, _SMALL_PARTS, _EXPANSION = 10_000, 2**25, 100
 _BASE_MEMORY, _MEMORY_PER_BYTE = 2**28, 16
 _CELL_BYTES, _AREA_BYTES = 80, 24
 _PLACE = re.compile(r"([A-Z]{1,3})(\d{1,7})")
+# The start of a cell with its column, if it is written as usual and in a row below the limit.
+_ROW_LIMIT = 2_000_000
+_CELL = re.compile(rb'<(?:\w+:)?c(?=[\s/>])(?: r="([A-Z]{1,3})(?:\d{1,6}|1\d{6})")?')
 
 
 class SheetPart(FramePart):
@@ -90,15 +93,16 @@ class SheetPart(FramePart):
     def _check_sheet(self, number: int) -> None:
         """Refuse a sheet whose cells would take memory out of proportion; note hidden rows and formulas."""
         with zipfile.ZipFile(self.file.path) as archive:
-            found = _Extent(archive, _sheet_part(archive, number))
+            part, total = _sheet_part(archive, number), sum(one.file_size for one in archive.infolist())
             strings = next((one for one in archive.namelist() if one.lower().endswith("sharedstrings.xml")), None)
-            copied = 0
-            if strings is not None and found.shared:
-                lengths = list(map(len, re.split(rb"<(?:\w+:)?si(?=[\s>/])", archive.read(strings))[1:]))
-                copied = sum(n * lengths[place] for place, n in found.shared.items() if place < len(lengths))
-            total = sum(part.file_size for part in archive.infolist())
+            texts = [] if strings is None else re.split(rb"<(?:\w+:)?si(?=[\s>/])", archive.read(strings))[1:]
+            limit = _BASE_MEMORY + _MEMORY_PER_BYTE * total
+            if _is_surely_safe(archive.read(part), max(map(len, texts), default=0), limit):
+                return
+            found = _Extent(archive, part)
+        copied = sum(n * len(texts[place]) for place, n in found.shared.items() if place < len(texts))
         needed = found.n_rows * found.width * _AREA_BYTES + found.n_cells * _CELL_BYTES + 2 * copied
-        if needed > _BASE_MEMORY + _MEMORY_PER_BYTE * total:
+        if needed > limit:
             raise InvalidInput(
                 f"{self.name} is not safe to read: {found.n_cells:,} cells over {found.n_rows:,} rows and "
                 f"{found.width:,} columns would take {needed / 2**30:,.1f} GiB; delete cells far from the table, or "
@@ -218,6 +222,16 @@ def _check_archive(path: str, name: str) -> bool:
     return True
 
 
+def _is_surely_safe(xml: bytes, longest: int, limit: int) -> bool:
+    """Whether a sheet without hidden rows and formulas needs less memory even if it has all rows: a fast test."""
+    letters = re.findall(_CELL, xml)
+    columns = set(letters)
+    if not columns or b"" in columns or re.search(rb"hidden|<!DOCTYPE|<(?:\w+:)?f[\s/>]", xml):
+        return False
+    width = max((_column_number(one.decode()) for one in columns), default=0)
+    return _ROW_LIMIT * width * _AREA_BYTES + len(letters) * (_CELL_BYTES + 2 * longest) <= limit
+
+
 class _Extent:
     """Cells of a sheet and the area that they span, counted from its XML: calamine allocates the whole area."""
 
@@ -243,10 +257,12 @@ class _Extent:
             self._add(1)
         elif name == "c":
             place = _PLACE.fullmatch(given.get("r", ""))
-            if place is None:
-                self._column += 1
-            else:
+            if place is not None:
                 self._column, self._row = _column_number(place[1]), int(place[2])
+            elif "r" in given:
+                raise ValueError(f"a cell at {given['r'][:20]}")
+            else:
+                self._column += 1
             self._is_shared, self._is_formula = given.get("t") == "s", False
             self._parser.CharacterDataHandler = self._text if self._is_shared else None  # a call for each text is slow
         elif name == "f":
