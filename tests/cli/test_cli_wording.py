@@ -83,6 +83,7 @@ def test_refusals_name_options(crcen_command, places, tmp_path, monkeypatch, arg
     [
         ("this model does not know its target column; name it with target=.", "target", "with --target."),
         ("use workers=3, or fewer", "workers", "use --workers 3, or fewer"),
+        ("effort='quick' has no search", "effort", "--effort 'quick' has no search"),
         ("cohort= and now= need delay=", ("cohort", "now", "delay"), "--cohort and --now need --delay"),
         ("time must name a column", "time", "--time must name a column"),
         ("days/time=3/a.csv is not there; set time=.", "time", "days/time=3/a.csv is not there; set --time."),

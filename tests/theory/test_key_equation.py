@@ -453,3 +453,19 @@ def test_judged_weights_are_copies_and_their_unit_does_not_matter():
     one, other = (judge_equations(y, p, THREE, LABELS, unit * s) for unit in (1.0, 2000.0))
     assert one.noise == pytest.approx(1 + 2 * s.sum() ** 2 / (s**2).sum() / THREE.counts.sum())
     assert (other.noise, other.p_value) == pytest.approx((one.noise, one.p_value))
+
+
+def test_copies_of_rows_in_clusters_are_no_evidence_on_classes_or_pairs():
+    rng = np.random.default_rng(4)
+    p = softmax(rng.normal(size=(1500, 3)) + np.log([0.7, 0.2, 0.1]))
+    y = (p.cumsum(axis=1) < rng.random((1500, 1))).sum(axis=1)
+    one = judge_equations(y, p, THREE, LABELS, noise=1.0)
+    copied = judge_equations(np.tile(y, 9), np.tile(p, (9, 1)), THREE, LABELS, noise=1.0)
+    found = judge_equations(
+        np.tile(y, 9), np.tile(p, (9, 1)), THREE, LABELS, noise=1.0, clusters=np.tile(np.arange(1500), 9)
+    )
+    assert [each.z for each in copied.classes] == pytest.approx([3 * each.z for each in one.classes])
+    assert [each.z for each in found.classes] == pytest.approx([each.z for each in one.classes], rel=0.15)
+    assert found.class_pairs == ()
+    assert "not tested for rows in clusters" in str(found)
+    assert math.isnan(found.to_dict()["joint_pairs"]["p_value"] or math.nan)

@@ -78,7 +78,7 @@ def in_options(error: Exception) -> str:
         option = option_name(name)
         if text.startswith(f"{name} "):
             text = option + text.removeprefix(name)
-        text = re.sub(rf"(?<![\w/.'\"-]){name}=(?=[\w/~])", f"{option} ", text)
+        text = re.sub(rf"(?<![\w/.'\"-]){name}=(?=[\w/~'\"])", f"{option} ", text)
         text = re.sub(rf"(?<![\w/.'\"-]){name}=", option, text)
     for value, option in _TYPED.items():
         text = text.replace(value, option)

@@ -364,7 +364,7 @@ class _TestedRows:
         if found.z_reason:
             return found
         if found.weighting.positive is not None:
-            own = self._class_test(found.weighting.positive)
+            own = self.class_test(found.weighting.positive)
             test = JointTest(own.z**2, 1, own.p_value)
             return replace(found, equations=test, pairs=test, z=own.z)
         return replace(found, equations=self._guarded(found.equations, tested))
@@ -373,7 +373,7 @@ class _TestedRows:
         """What each row adds to the residual of class k, by its label."""
         return residual_values(self.p, self.price.weights, k, self.sizes)
 
-    def _class_test(self, k: int) -> ResidualTest:
+    def class_test(self, k: int) -> ResidualTest:
         """Test of the residual of one class."""
         values = self._class_values(k)
         uncertainty = [((self.noise - 1.0) * variance_of(values, self.p), math.inf)]
@@ -393,7 +393,7 @@ class _TestedRows:
             # A residual far from significance needs no better tail, nor one of many events.
             is_fine = is_normal and (not normal * len(classes) < 0.5 or not is_lopsided(self._class_values(k), self.p))
             needs_more = needs_more or not is_fine
-            p_values.append(normal if is_fine else self._class_test(k).p_value)
+            p_values.append(normal if is_fine else self.class_test(k).p_value)
         if not needs_more:
             return joint
         p_value = float(np.nanmin(holm(p_values)))
@@ -625,14 +625,18 @@ def judge_equations(
     least = unmeasured - 1.0
     names, tested = range(n_classes) if labels is None else labels, np.flatnonzero(is_tested)
     found = rows.equation(tested, least)
+    if rows.clusters is not None and not found.z_reason:
+        found = replace(found, pairs=JointTest.none(0, "not tested for rows in clusters"))
     with np.errstate(divide="ignore", invalid="ignore"):
         z = sums.residuals / np.sqrt(spread)
+        if rows.clusters is not None:
+            z = np.array([rows.class_test(k).z for k in range(n_classes)])
         drifts = np.log(found.flows) - np.log(found.flows.T)
         against_all = np.log(found.outflows) - np.log(found.inflows)
     columns = (sums.counts, found.outflows, found.inflows, z, np.where(np.isfinite(against_all), against_all, np.nan))
     by_class = zip(names, *(column.tolist() for column in (*columns, is_tested)), strict=True)
     pairs: list[PairEquation] = []
-    if len(tested) > 1 and rows.sums.pairs is not None:
+    if len(tested) > 1 and rows.sums.pairs is not None and rows.clusters is None:
         own = rows.sums.pairs.among(tested)
         with np.errstate(divide="ignore", invalid="ignore"):
             raised = (1.0 + rows.sums.pair_share(error, least)) * rows.noise
