@@ -33,7 +33,11 @@ _CELL_BYTES, _AREA_BYTES = 80, 24
 _PLACE = re.compile(r"([A-Z]{1,3})(\d{1,7})")
 # The start of a cell with its column, if it is written as usual and in a row below the limit.
 _ROW_LIMIT = 2_000_000
-_CELL = re.compile(rb'<(?:\w+:)?c(?=[\s/>])(?: r="([A-Z]{1,3})(?:\d{1,6}|1\d{6})")?')
+_OPEN_SHEETS = "content.xml"  # the part with all sheets of an OpenDocument file
+_TAG = rb"<(?!/)(?:[^\s<>:]*:)?"  # with any prefix, also one that is not well-formed
+_CELL = re.compile(_TAG + rb'c(?=[\s/>])(?: r="([A-Z]{1,3})(?:\d{1,6}|1\d{6})")?')
+_SLOW = re.compile(rb"hidden|<!DOCTYPE|" + _TAG + rb"f[\s/>]")
+_STRING = re.compile(_TAG + rb"si(?=[\s>/])")
 
 
 class SheetPart(FramePart):
@@ -46,11 +50,14 @@ class SheetPart(FramePart):
         self.notes: list[str] = []
         calamine = need("python_calamine", "excel")
         try:
-            is_archive = _check_archive(file.path, self.name)
+            parts = _check_archive(file.path, self.name)
+            is_excel = "xl/workbook.xml" in parts
+            if _OPEN_SHEETS in parts and not is_excel:
+                self._check_sheet(_OPEN_SHEETS, parts)  # before calamine opens it, since that reads all sheets
             with open(file.path, "rb") as opened, calamine.load_workbook(opened) as book:
                 sheet_name = self._chosen(book, options.sheet)
-                if is_archive:
-                    self._check_sheet(book.sheet_names.index(sheet_name))
+                if is_excel:
+                    self._check_sheet(_sheet_part(file.path, book.sheet_names.index(sheet_name)), parts)
                 sheet = book.get_sheet_by_name(sheet_name)
                 rows = [list(row) for row in sheet.iter_rows()]
                 left = (sheet.start or (0, 0))[1]
@@ -90,17 +97,18 @@ class SheetPart(FramePart):
         message = f"sheet must be a sheet of {self.name}, {listed(names)}: got {wanted!r}."
         raise InvalidParameter(message, parameter="sheet")
 
-    def _check_sheet(self, number: int) -> None:
+    def _check_sheet(self, part: str, parts: dict[str, zipfile.ZipInfo]) -> None:
         """Refuse a sheet whose cells would take memory out of proportion; note hidden rows and formulas."""
         with zipfile.ZipFile(self.file.path) as archive:
-            part, total = _sheet_part(archive, number), sum(one.file_size for one in archive.infolist())
-            strings = next((one for one in archive.namelist() if one.lower().endswith("sharedstrings.xml")), None)
-            texts = [] if strings is None else re.split(rb"<(?:\w+:)?si(?=[\s>/])", archive.read(strings))[1:]
-            limit = _BASE_MEMORY + _MEMORY_PER_BYTE * total
-            if _is_surely_safe(archive.read(part), max(map(len, texts), default=0), limit):
+            strings = parts.get("xl/sharedstrings.xml")
+            texts = [] if strings is None else _STRING.split(archive.read(strings))[1:]
+            limit = _BASE_MEMORY + _MEMORY_PER_BYTE * sum(one.file_size for one in parts.values())
+            longest, is_excel = max(map(len, texts), default=0), part != _OPEN_SHEETS
+            if is_excel and _is_surely_safe(archive.read(part), longest, limit):
                 return
             found = _Extent(archive, part)
         copied = sum(n * len(texts[place]) for place, n in found.shared.items() if place < len(texts))
+        copied += found.n_repeated
         needed = found.n_rows * found.width * _AREA_BYTES + found.n_cells * _CELL_BYTES + 2 * copied
         if needed > limit:
             raise InvalidInput(
@@ -201,15 +209,18 @@ def _text(cell: Cell) -> str:
 # -- safety ------------------------------------------------------------------------------------------------------------
 
 
-def _check_archive(path: str, name: str) -> bool:
-    """Refuse a workbook whose parts expand beyond proportion; false for an .xls, of 65,536 rows at most."""
+def _check_archive(path: str, name: str) -> dict[str, zipfile.ZipInfo]:
+    """Parts by name in small letters, unless they expand beyond proportion; none of an .xls, of 65,536 rows at most."""
     with open(path, "rb") as file:
         if file.read(4) != b"PK\x03\x04":
-            return False
+            return {}
     size = os.path.getsize(path)
     with zipfile.ZipFile(path) as archive:
         parts = archive.infolist()
         total, limit = sum(part.file_size for part in parts), max(_SMALL_PARTS, _EXPANSION * size)
+        found = {part.filename.lower(): part for part in parts}
+        if len(found) < len(parts):
+            raise InvalidInput(f"{name} is not safe to read: it has parts of equal names; save it again, or as CSV.")
         if len(parts) > _MOST_PARTS or total > limit:
             raise InvalidInput(
                 f"{name} is not safe to read: its {size:,} bytes expand to {total:,}, more than {limit:,}; save it "
@@ -219,14 +230,14 @@ def _check_archive(path: str, name: str) -> bool:
             raise InvalidInput(f"{name} is a binary workbook (.xlsb): save it as .xlsx.")
         if broken := archive.testzip():  # sizes differ from those that were stated, too
             raise zipfile.BadZipFile(f"{broken} is damaged")
-    return True
+    return found
 
 
 def _is_surely_safe(xml: bytes, longest: int, limit: int) -> bool:
     """Whether a sheet without hidden rows and formulas needs less memory even if it has all rows: a fast test."""
-    letters = re.findall(_CELL, xml)
+    letters = _CELL.findall(xml)
     columns = set(letters)
-    if not columns or b"" in columns or re.search(rb"hidden|<!DOCTYPE|<(?:\w+:)?f[\s/>]", xml):
+    if not columns or b"" in columns or _SLOW.search(xml):
         return False
     width = max((_column_number(one.decode()) for one in columns), default=0)
     return _ROW_LIMIT * width * _AREA_BYTES + len(letters) * (_CELL_BYTES + 2 * longest) <= limit
@@ -237,12 +248,13 @@ class _Extent:
 
     def __init__(self, archive: zipfile.ZipFile, part: str) -> None:
         self.n_cells = self.n_rows = self.width = self.n_hidden = self.n_without_value = 0
+        self.n_repeated = 0  # characters of repeated cells
         self.shared: Counter[int] = Counter()  # places of the shared strings that are used
-        self._row = self._column = self._times = 0
+        self._row = self._column = self._times = self._copies = 0
         self._is_shared = self._is_formula = self._is_value = False
         self._parser = expat.ParserCreate()
         self._parser.buffer_text = True
-        self._parser.StartElementHandler = self._start
+        self._parser.StartElementHandler = self._start_open if part == _OPEN_SHEETS else self._start
         self._parser.StartDoctypeDeclHandler = self._refuse_entities
         with archive.open(part) as file:
             self._parser.ParseFile(file)
@@ -271,14 +283,21 @@ class _Extent:
         elif name == "row":
             self._row, self._column = int(given.get("r", self._row + 1)), 0
             self.n_hidden += given.get("hidden") in ("1", "true")
-        elif name == "table-row":  # of an OpenDocument file, which may state repetitions
-            self._times, self._column = int(given.get("table:number-rows-repeated", 1)), 0
+
+    def _start_open(self, tag: str, given: dict[str, str]) -> None:
+        """A tag of an OpenDocument file, which may state repetitions."""
+        name = tag.rpartition(":")[2]
+        if name == "table-row":
+            self._times, self._column = max(1, int(given.get("table:number-rows-repeated", 1))), 0
             self._row += self._times
         elif name in ("table-cell", "covered-table-cell"):
-            repeats = int(given.get("table:number-columns-repeated", 1))
+            repeats = max(1, int(given.get("table:number-columns-repeated", 1)))
             self._column += repeats
-            if "office:value-type" in given:
-                self._add(repeats * self._times)
+            self._copies = repeats * self._times
+            if any(key.startswith("office:") or key == "table:formula" for key in given):
+                self._add(self._copies)
+                self.n_repeated += self._copies * len(given.get("office:string-value", ""))
+            self._parser.CharacterDataHandler = self._repeat if self._copies > 1 else None
 
     def _add(self, n_cells: int) -> None:
         self.n_cells += n_cells
@@ -286,6 +305,9 @@ class _Extent:
             self.n_rows = self._row
         if self._column > self.width:
             self.width = self._column
+
+    def _repeat(self, data: str) -> None:
+        self.n_repeated += self._copies * len(data)
 
     def _text(self, data: str) -> None:
         if self._is_value and (data := data.strip()):
@@ -304,14 +326,13 @@ def _column_number(letters: str) -> int:
     return number
 
 
-def _sheet_part(archive: zipfile.ZipFile, number: int) -> str:
+def _sheet_part(path: str, number: int) -> str:
     """The name of the part that holds a sheet."""
-    if "content.xml" in archive.namelist():
-        return "content.xml"
-    book = ElementTree.fromstring(archive.read("xl/workbook.xml"))
+    with zipfile.ZipFile(path) as archive:
+        book = ElementTree.fromstring(archive.read("xl/workbook.xml"))
+        links = ElementTree.fromstring(archive.read("xl/_rels/workbook.xml.rels"))
     sheets = [one for one in book.iter() if one.tag.endswith("}sheet") or one.tag == "sheet"]
     wanted = next(value for name, value in sheets[number].items() if name.endswith("}id"))
-    links = ElementTree.fromstring(archive.read("xl/_rels/workbook.xml.rels"))
     target = next(one.get("Target", "") for one in links if one.get("Id") == wanted)
     return target.lstrip("/") if target.startswith("/") else f"xl/{target}"
 
