@@ -196,6 +196,7 @@ TO_STDOUT = """
 import sys
 import pandas as pd
 from crcen._support.files import write_atomic
+from crcen.tables.writing import TableWriter
 print("first")
 with TableWriter("/dev/stdout") as writer:
     writer.write(pd.DataFrame({"a": [1, 2]}))
