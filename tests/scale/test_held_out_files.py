@@ -1,6 +1,7 @@
 """fit_files with held-out rows: a committee, and evidence on rows that were used for nothing else."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -157,6 +158,19 @@ def coded(n_classes, folder):
     plan = plan_trees(X[:1000], labels, 3000, 10**9, seed=3)
     chunks = [Chunk(X[i : i + 700], y[i : i + 700], np.ones(len(X[i : i + 700])), "rows") for i in (0, 700, 1400, 2100)]
     return plan, BinnedRows(plan, [chunks], folder), X, y, (plan.codes(X[2800:]), labels.target(y[2800:]))
+
+
+def test_errors_of_rows_are_not_those_of_the_folder(tmp_path):
+    plan = coded(2, tmp_path)[0]
+
+    def unreadable():
+        raise crcen.exceptions.DataUnavailable("rows.parquet was changed while it was in use.")
+        yield
+
+    with pytest.raises(crcen.exceptions.DataUnavailable, match=r"^rows.parquet was changed"):
+        BinnedRows(plan, [unreadable()], tmp_path)
+    with pytest.raises(crcen.InvalidParameter, match="room for 0 of the rows, which repeat, so that none was drawn"):
+        BinnedRows(replace(plan, share=0.0), [[Chunk(np.ones((9, 3)), np.ones(9), np.ones(9), "rows")]], tmp_path)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

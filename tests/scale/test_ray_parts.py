@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -15,13 +16,14 @@ import torch
 pa = pytest.importorskip("pyarrow")
 
 from crcen import Schedule  # noqa: E402
-from crcen.exceptions import DataUnavailable, DeviceMissing, InvalidParameter  # noqa: E402
+from crcen.exceptions import DataUnavailable, DeviceMissing, InvalidParameter, TrainingFailed  # noqa: E402
 from crcen.scale.checkpoint import Progress  # noqa: E402
 from crcen.scale.plan import make_plan  # noqa: E402
 from crcen.scale.ray import worker as ray_worker  # noqa: E402
-from crcen.scale.ray.cluster import check_room  # noqa: E402
+from crcen.scale.ray.cluster import check_room, run_trainer  # noqa: E402
 from crcen.scale.ray.fit import _groups, fit_ray  # noqa: E402
 from crcen.scale.ray.reader import read_groups, survey_part  # noqa: E402
+from crcen.scale.ray.trees import workers_of_trees  # noqa: E402
 from crcen.scale.ray.worker import Assignment, _agreed_start, _Shard  # noqa: E402
 from crcen.scale.sources import ArrowSource  # noqa: E402
 from crcen.scale.statistics import survey_source  # noqa: E402
@@ -102,6 +104,34 @@ def test_groups_hold_every_file_once(n_files, workers):
     assert sorted(file for group in groups for file in group) == list(range(n_files))
     assert max(map(len, groups)) <= 8
     assert len(groups) >= min(n_files, 4 * workers)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "share", "most", "expected"),
+    [([3000, 3000], 1.0, 4, 2), ([3000, 3000], 0.3, 4, 1), ([3000, 3000, 5], 1.0, 3, 2), ([6000, 1], 1.0, 2, 1)],
+)
+def test_no_worker_of_the_trees_is_without_rows(tmp_path, sizes, share, most, expected):
+    for number, size in enumerate(sizes):
+        rows = {"x": np.arange(float(size)), "y": np.arange(size) % 2}
+        pa.parquet.write_table(pa.table(rows), tmp_path / f"{number}.parquet")
+    source = ArrowSource(tmp_path, "y")
+    assert workers_of_trees(SimpleNamespace(share=share), source, most) == expected
+    parts = [source.share(rank, expected) for rank in range(expected)]
+    assert sum(part.n_rows for part in parts) == sum(sizes)
+
+
+@pytest.mark.parametrize("error", ["crcen.exceptions.DataUnavailable: rows.parquet was changed", "ValueError: bad"])
+def test_the_error_of_a_worker_is_named(error):
+    ray_train = pytest.importorskip("ray.train")
+    failed = Exception.__new__(ray_train.TrainingFailedError)
+    failed.args = (f"Traceback\n{error}\nRetry with other settings.",)
+
+    def fit():
+        raise failed
+
+    files = SimpleNamespace(check_unchanged=lambda: None)
+    with pytest.raises(TrainingFailed, match=re.escape(error)):
+        run_trainer(SimpleNamespace(fit=fit), files, None)
 
 
 def test_a_file_is_surveyed_or_its_refusal_handed_back(told, folder):

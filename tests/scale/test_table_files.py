@@ -317,6 +317,15 @@ def test_encoded_rows_are_cut_into_groups_and_files_and_come_back(rows, tmp_path
     assert len(source.names) == expected.shape[1]
 
 
+def test_an_error_of_the_table_is_not_one_of_the_scratch_folder(rows, tmp_path):
+    rows.drop(columns=["note", "when"]).to_csv(tmp_path / "rows.csv", index=False)
+    files, columns = open_table(tmp_path / "rows.csv"), learn_columns(surveyed(tmp_path / "rows.csv")).used
+    (tmp_path / "rows.csv").unlink()
+    (tmp_path / "out").mkdir()
+    with pytest.raises(crcen.exceptions.DataUnavailable, match=r"^\S*rows.csv (is not there|was changed)"):
+        encoded_rows.write_encoded(files, columns, "label", {"ok": 0, "fraud": 1}, tmp_path / "out")
+
+
 def test_training_rows_are_known_again_and_rows_unlike_them_are_said(data, rows, tmp_path, crcen_command):
     """From every row, whatever the sample; written as another kind of file, in another order."""
     model, train, new = tmp_path / "model.crcen", tmp_path / "train.csv", tmp_path / "new.csv"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.exceptions import DataUnavailable
+from crcen.exceptions import CrcenError, DataUnavailable
 from crcen.scale.sources import ArrowSource, Chunk, RecordBatch, Values, labels_of, numbers_of
 from crcen.scale.table_survey import frames_of
 from crcen.tables.columns import CategoryColumn, Column
@@ -140,6 +140,8 @@ def write_encoded(
 
     try:
         _write(tables(), folder)
+    except CrcenError:  # of what is read, some of which are an OSError too
+        raise
     except OSError as error:
         free = shutil.disk_usage(folder).free / 1e6
         raise DataUnavailable(

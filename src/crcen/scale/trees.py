@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen._support.files import atomic_file
-from crcen.exceptions import DataUnavailable, InvalidParameter
+from crcen.exceptions import CrcenError, DataUnavailable, InvalidParameter
 from crcen.models.members.lightgbm_trees import TreeSetting, trees_of_text
 from crcen.models.members.tree_arrays import TreeEnsemble
 from crcen.scale.sources import Chunk, Values, row_shares
@@ -130,7 +130,15 @@ class BinnedRows:
                     file.write(plan.codes(chunk.X[kept]).tobytes())
                     targets.append(chunk.target(plan.labels)[kept].astype(np.uint8))
                 file.flush()
+                if not any(map(len, targets)):
+                    raise InvalidParameter(
+                        f"memory has room for {plan.share:.2g} of the rows, which repeat, so that none was drawn: give "
+                        f"more, or use learner='networks'.",
+                        parameter="memory",
+                    )
                 self._mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except CrcenError:
+            raise
         except OSError as error:
             raise DataUnavailable(
                 f"the binned rows, one byte per cell, cannot be kept in {folder or tempfile.gettempdir()}: "

@@ -102,7 +102,7 @@ def trainer_configs(
 
 
 # The line of a traceback that says what happened.
-_ERROR_LINE = re.compile(r"[\w.]+(Error|Exception)\b: ")
+_ERROR_LINE = re.compile(r"([\w.]+(Error|Exception)\b|crcen\.exceptions\.\w+): ")
 
 
 def run_trainer(trainer: Ray, files: ArrowSource, storage: str | Path | None) -> Any:

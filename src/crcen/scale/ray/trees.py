@@ -42,7 +42,7 @@ def grow_trees_on_ray(
     Workers that die are started again, and continue from the last checkpoint, which holds the trees so far. The
     further trees then draw other columns. Fewer workers are used if there are not enough row groups or rows.
     """
-    workers = max(1, min(workers, source.n_groups, int(plan.share * source.n_rows) // _FEWEST_ROWS))
+    workers = workers_of_trees(plan, source, workers)
     name = f"crcen-trees-{plan.fingerprint(source.fingerprint)[:16]}"
     packed = pickle.dumps(_Assignment(plan, source, held_out, worker_timeout))
     with connected(workers * cpus_per_worker) as ray, storage_of(storage) as place:
@@ -60,6 +60,14 @@ def grow_trees_on_ray(
             trainer = LightGBMTrainer(work, **trainer_configs(workers, cpus_per_worker, place, name, max_failures))
             grown: GrownTrees = run_trainer(trainer, source, storage)
     return grown
+
+
+def workers_of_trees(plan: TreePlan, source: ArrowSource, most: int) -> int:
+    """How many workers have enough rows each; a row group is not divided."""
+    for count in range(min(most, source.n_groups), 1, -1):
+        if plan.share * min(source.share(rank, count).n_rows for rank in range(count)) >= _FEWEST_ROWS:
+            return count
+    return 1
 
 
 def grow_in_worker(told: _Assignment, show: Callable[[float], None] | None) -> GrownTrees:
