@@ -8,7 +8,6 @@ import warnings
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,9 +34,6 @@ from crcen.theory.intervals import Interval, normal_interval
 from crcen.theory.limits import FALSE_ALARM_RATE, WATCHED_COLUMNS_PART
 from crcen.theory.metrics import ExpectedShares, expected_shares
 from crcen.theory.rows import Array, Bools, Index, Shown
-
-if TYPE_CHECKING:
-    pass
 
 _FORMAT, _VERSION = "crcen watch", 4
 # Calls whose results are kept, and labelled rows whose hashes are; the evidence itself needs only sums.
