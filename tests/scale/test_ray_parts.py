@@ -118,6 +118,7 @@ def test_no_worker_of_the_trees_is_without_rows(tmp_path, sizes, share, most, ex
     assert workers_of_trees(SimpleNamespace(share=share), source, most) == expected
     parts = [source.share(rank, expected) for rank in range(expected)]
     assert sum(part.n_rows for part in parts) == sum(sizes)
+    assert min(part.n_rows for part in parts) == source.smallest_share(expected)
 
 
 @pytest.mark.parametrize("error", ["crcen.exceptions.DataUnavailable: rows.parquet was changed", "ValueError: bad"])

@@ -334,6 +334,10 @@ class ArrowSource:
         made._pieces = self._pieces[number::count]
         return made
 
+    def smallest_share(self, count: int) -> int:
+        """Rows of the smallest of ``count`` shares."""
+        return min(sum(piece.n_rows for piece in self._pieces[number::count]) for number in range(count))
+
     def without_held_out(self, share: float, seed: int) -> "ArrowSource":
         """The same files without the rows that `held_out` holds out."""
         made = copy(self)

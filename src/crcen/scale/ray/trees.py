@@ -65,7 +65,7 @@ def grow_trees_on_ray(
 def workers_of_trees(plan: TreePlan, source: ArrowSource, most: int) -> int:
     """How many workers have enough rows each; a row group is not divided."""
     for count in range(min(most, source.n_groups), 1, -1):
-        if plan.share * min(source.share(rank, count).n_rows for rank in range(count)) >= _FEWEST_ROWS:
+        if plan.share * source.smallest_share(count) >= _FEWEST_ROWS:
             return count
     return 1
 
