@@ -191,7 +191,7 @@ def test_a_truncated_parquet_file_and_double_names(tmp_path):
 def test_a_folder_and_a_name_that_is_not_there(tmp_path):
     with pytest.raises(DataUnavailable, match="no file at"):
         open_table(tmp_path)
-    with pytest.raises(DataUnavailable, match="is not there"):
+    with pytest.raises(DataUnavailable, match=r"is not there; check the name\.$"):
         open_table(tmp_path / "nothing.csv")
 
 

@@ -47,7 +47,7 @@ def reading(name: str) -> Iterator[None]:
     except CrcenError:
         raise
     except FileNotFoundError as error:
-        raise DataUnavailable(f"{name} is not there (any more); check the name.") from error
+        raise DataUnavailable(f"{name} is not there; check the name.") from error
     except PermissionError as error:
         raise DataUnavailable(f"{name} cannot be read: no permission; ask its owner.") from error
     except (OSError, pa.ArrowException, EOFError, UnicodeError) as error:
