@@ -240,8 +240,8 @@ def fit_files(
             y = np.array([labels[cell] for cell in stacking[target]])
             fewest, rarest = min((int((y == label).sum()), str(label)) for label in network.classes_.tolist())
             if fewest < _FEWEST_TO_STACK:
-                few = f"{plural(fewest, 'held-out row')} of {rarest}, and members need {_FEWEST_TO_STACK}"
-                notes.append(f"a network alone: {few}; a larger hold_out gives more")
+                few = f"{plural(fewest, 'held-out row')} of {rarest}, and a committee needs {_FEWEST_TO_STACK}"
+                notes.append(f"the model is a network alone: {few}; hold out a larger share of the rows")
                 held_out.evidence.merge(held_out.stacking)
                 held_out.stacking = FrameSample(1, 0)
             else:
