@@ -92,10 +92,9 @@ def _entry(home: str, name: str) -> list[str]:
 def _reference() -> str:
     """One section for each folder of the package: its public names, then what its modules give beside them."""
     names: dict[str, list[tuple[str, str]]] = {}
-    for home, own in crcen._PUBLIC_NAMES.items():
-        names.setdefault(home.split(".")[1], []).extend(("crcen", name) for name in own.split())
-    for part in names.values():
-        part.sort()
+    for name, home in sorted(crcen._MODULE_OF.items()):
+        if name != "__version__":
+            names.setdefault(home.split(".")[1], []).append(("crcen", name))
     for home, own in crcen._SUBMODULE_NAMES.items():
         names.setdefault(home.split(".")[1], []).extend((home, name) for name in own.split())
     if missing := sorted(set(names) - set(PARTS)):

@@ -63,7 +63,7 @@ RULES = {
     ),
 }
 # Folders at the end of the arrows: they may import any package, ``crcen`` itself and the folders listed here.
-PUBLIC = {*LIBRARY.split(), "", "__version__"}
+PUBLIC = {*LIBRARY.split(), ""}
 ENDS = {
     "commands": frozenset({*PUBLIC, "commands"}),
     "serve": frozenset({*PUBLIC, "commands", "serve"}),

@@ -42,7 +42,7 @@ from crcen.theory.residual_test import TrainingError
 from crcen.theory.rows import Array, Bools, Index, LabelArray, ShownInOneLine, effective_rows
 from crcen.theory.selective import clipped_weights, label_selection
 
-Learner = CRCENClassifierCV | CommitteeClassifier
+Learner: TypeAlias = CRCENClassifierCV | CommitteeClassifier
 Options: TypeAlias = dict[str, Any]  # parameters of an estimator
 
 LEARNERS, EFFORTS = ("committee", "networks", "trees", "forest"), ("quick", "standard", "best")
