@@ -9,6 +9,7 @@ from training_reference import (
     little_memory,
     plain_logits,
     plain_loss,
+    plain_residual,
     problem,
     row_weights,
 )
@@ -91,8 +92,7 @@ FULL_BATCH = {"activation": "tanh", "solver": "lbfgs"}
 
 
 @pytest.mark.parametrize(
-    ("hidden", "how"),
-    [(hidden, how) for hidden in ((), (4,), (4, 3)) for how in ({}, WATCHED)] + [((4,), FULL_BATCH)],
+    ("hidden", "how"), [(hidden, how) for hidden in ((), (4,), (4, 3)) for how in ({}, WATCHED)] + [((4,), FULL_BATCH)]
 )
 def test_a_network_that_diverges_leaves_its_stack_alone(hidden, how):
     common = {"hidden": hidden, "max_epochs": 15, "batch_size": 20, **how}
@@ -107,6 +107,18 @@ def test_a_network_that_diverges_leaves_its_stack_alone(hidden, how):
 
 
 # -- awkward data ------------------------------------------------------------------------------------------------------
+
+
+def test_saturated_float32_networks_are_balanced():
+    # A rate this high drives logits into the hundreds; what is left is still solved for in float64.
+    lams = (0.01, 0.1, 0.5, 0.9, 0.99, 0.999)
+    how = {"l2": 0.0, "learning_rate": 5.0, "max_epochs": 10}
+    jobs = [binary_job(lam, hidden=hidden, **how) for lam in lams for hidden in ((), (8,))]
+    results = train(X, Y, jobs, device="cpu")
+    assert all(result.status is Status.COMPLETED for result in results)
+    assert max(np.abs(result.network.logits(X)).max() for result in results) > 40
+    for job, result in zip(jobs, results, strict=True):
+        assert plain_residual(Y, result.network.logits(X), row_weights(Y, job.class_weights[1])) <= 1e-12
 
 
 def test_columns_far_from_zero_keep_their_digits_in_float32():
@@ -128,10 +140,7 @@ def test_unstandardised_overflow_is_divergence_and_never_silent():
 @pytest.mark.parametrize("is_tight", [False, True])
 def test_progress_rises_to_one(is_tight):
     jobs = [binary_job(0.5, **FAST), binary_job(0.9, **FAST), binary_job(0.5, solver="lbfgs", **FAST)]
-    jobs += [
-        binary_job(0.5, watched=np.arange(20), **FAST),
-        binary_job(0.5, hidden=(), solver="lbfgs", max_epochs=99),
-    ]
+    jobs += [binary_job(0.5, watched=np.arange(20), **FAST), binary_job(0.5, hidden=(), solver="lbfgs", max_epochs=99)]
     shares = []
     memory = little_memory(X, Y, jobs) if is_tight else None
     train(X, Y, jobs, device="cpu", memory_bytes=memory, progress=shares.append)

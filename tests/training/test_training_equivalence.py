@@ -7,23 +7,19 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 from training_reference import (
+    adam_by_torch,
     assert_same_result,
     binary_job,
-    data_gradients,
     flat,
-    initial_parameters,
     little_memory,
     plain_logits,
     problem,
     row_weights,
-    torch_logits,
-    torch_row_loss,
 )
 
 from crcen.theory.price import resolve
 from crcen.training.engine import train
 from crcen.training.jobs import Status
-from crcen.training.solvers import BETAS
 
 X, Y = problem(n=96, n_features=3)
 EXACT = {"solver": "lbfgs", "tol": 1e-10, "max_epochs": 2000}
@@ -104,23 +100,9 @@ def test_adam_on_one_batch_is_torchs_adam_with_the_one_cycle_rate(hidden, activa
 
     z = torch.from_numpy((X - X.mean(0)) / X.std(0))
     y, w = torch.from_numpy(Y.astype(float)), torch.from_numpy(row_weights(Y, lam))
-    weights, biases = initial_parameters(3, hidden, activation, job.seed)
-    biases[-1][:] = np.log(lam * Y.sum()) - np.log((1 - lam) * (1 - Y).sum())
-    weights, biases = ([torch.from_numpy(p).requires_grad_() for p in side] for side in (weights, biases))
-    optimiser = torch.optim.Adam([*weights, *biases], lr=peak, betas=BETAS, eps=1e-8)
-    losses = []
-    for step in range(epochs):
-        # Up over the first fifth of the schedule, down along a cosine; neither end is at a rate of exactly zero.
-        t = (step + 1) / (epochs + 1)
-        rate = peak * (t / 0.2 if t < 0.2 else 0.5 * (1 + np.cos(np.pi * (t - 0.2) / 0.8)))
-        for group in optimiser.param_groups:
-            group["lr"] = rate
-        optimiser.zero_grad()
-        data = (w * torch_row_loss("cross_entropy", torch_logits(z, weights, biases, activation), y)).sum() / w.sum()
-        (data + 0.5 * l2 * sum((p**2).sum() for p in weights)).backward()
-        optimiser.step()
-        losses.append(data.item() + 0.5 * l2 * sum((p**2).sum() for p in weights).item())
-    expected = np.concatenate([p.detach().numpy().ravel() for p in (*weights, *biases)])
+    bias = np.log(lam * Y.sum()) - np.log((1 - lam) * (1 - Y).sum())
+    steps = [((step + 1) / (epochs + 1), z, y, w / w.sum()) for step in range(epochs)]  # neither end has a rate of 0
+    expected, losses = adam_by_torch(3, hidden, activation, job.seed, bias, l2, peak, steps)
     # Without hidden layer the start is stationary in the bias: Adam's first step there divides rounding by rounding.
     np.testing.assert_allclose(flat(result.network), expected, rtol=1e-3, atol=1e-4 if hidden else 5e-3)
     np.testing.assert_allclose(flat(result.network)[:-1], expected[:-1], rtol=2e-3, atol=1e-4)
@@ -171,37 +153,19 @@ def test_zero_weight_is_absence_whatever_the_row_holds(hidden, activation, wild)
     assert_same_function(fit(rows, Y, job, keep.astype(float)), fit(X[keep], Y[keep], job))
 
 
-# -- stationarity ------------------------------------------------------------------------------------------------------
+# -- held-out rows -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("loss", ["cross_entropy", "squared_error"])
-@pytest.mark.parametrize(("hidden", "activation"), [*NETWORKS, ((3, 3, 2), "tanh")])
-def test_biases_are_not_penalised_and_weights_are(hidden, activation, loss):
-    # At the optimum ∂(data)/∂W + l2 W = 0 and ∂(data)/∂b = 0; penalised biases would leave ∂(data)/∂b = −l2 b.
-    l2, lam = 0.02, 0.8
-    job = binary_job(lam, hidden=hidden, activation=activation, loss=loss, l2=l2, balance=False, **EXACT)
-    network = fit(X, Y, job)
-    weight_grads, bias_grads = data_gradients(network, X, Y, row_weights(Y, lam), loss)
-    for grad in bias_grads:
-        np.testing.assert_allclose(grad, 0.0, atol=1e-7)
-    for grad, weight in zip(weight_grads, network.weights, strict=True):
-        np.testing.assert_allclose(grad, -l2 * weight, atol=1e-7)
-    assert l2 * max(np.abs(bias).max() for bias in network.biases) > 1e-4
-    assert l2 * max(np.abs(weight).max() for weight in network.weights) > 1e-4
-
-
-@pytest.mark.parametrize(("hidden", "activation"), NETWORKS)
-def test_squared_error_has_its_own_stationarity_in_the_output_bias(hidden, activation):
-    # ℓ = 4 (y − q)² with q = σ(o) and ∂q/∂o = q (1 − q), so ∂ℓ/∂o = −8 (y − q) q (1 − q). The output bias enters every
-    # logit with slope 1 and is not penalised, hence Σ w (y − q) q (1 − q) = 0: the key equation with each row weighed
-    # by q (1 − q), which is another equation.
-    lam = 0.5
-    job = binary_job(lam, hidden=hidden, activation=activation, loss="squared_error", l2=0.01, balance=False, **EXACT)
-    network = fit(X, Y, job)
-    q, w = 1 / (1 + np.exp(-plain_logits(network, X))), row_weights(Y, lam)
-    assert abs(np.sum(w * (Y - q) * q * (1 - q))) / w.sum() < 1e-7
-    assert abs(np.sum(w * (Y - q))) / w.sum() > 1e-3
-    crossed = fit(X, Y, binary_job(lam, hidden=hidden, activation=activation, l2=0.01, balance=False, **EXACT))
-    q = 1 / (1 + np.exp(-plain_logits(crossed, X)))
-    assert abs(np.sum(w * (Y - q))) / w.sum() < 1e-7
-    assert abs(np.sum(w * (Y - q) * q * (1 - q))) / w.sum() > 1e-4
+@pytest.mark.parametrize("value", [20.0, 1e30, 1e200])
+@pytest.mark.parametrize("hidden", [(), (4,)])
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+def test_held_out_rows_do_not_change_a_folds_network(solver, hidden, value):
+    own = folds(96)[0]
+    other, labels, out = X.copy(), Y.copy(), np.setdiff1d(np.arange(96), own)
+    other[out], labels[out] = value * np.random.default_rng(1).uniform(0.5, 1.0, (len(out), 3)), 1 - labels[out]
+    job = binary_job(0.7, rows=own, hidden=hidden, solver=solver, activation="tanh", max_epochs=10, batch_size=32)
+    before, after = (train(*rows, [job], device="cpu")[0] for rows in ((X, Y), (other, labels)))
+    assert after.status is before.status is not Status.DIVERGED
+    np.testing.assert_array_equal(before.network.encoding.mean, after.network.encoding.mean)
+    np.testing.assert_array_equal(flat(after.network), flat(before.network))
+    np.testing.assert_array_equal(after.shift, before.shift)

@@ -8,11 +8,10 @@ from sklearn.linear_model import LogisticRegression
 from training_reference import binary_job
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.key_equation import key_equation_of_logits
 from crcen.training.encoding import column_layout, fit_encoding
 from crcen.training.engine import train
 from crcen.training.jobs import Status, TrainingJob
-from crcen.training.stack import Stack, gradient_of
+from crcen.training.stack import gradient_of
 
 CPU = torch.device("cpu")
 WEIGHTS = (1.0, 5.0, 12.0, 40.0)
@@ -30,30 +29,6 @@ def rows():
 
 def job(**settings):
     return TrainingJob(WEIGHTS, **settings)
-
-
-@pytest.mark.parametrize("scaled", [False, True])
-@pytest.mark.parametrize("hidden", [(), (3,), (3, 2)])
-def test_gradient_of_a_stack_is_that_of_central_differences(hidden, scaled):
-    rng = np.random.default_rng(3)
-    stack = Stack(2, 2, N_FEATURES, hidden, "tanh", "cross_entropy", torch.float64, CPU, scaled=scaled, n_outputs=3)
-    stack.flat.copy_(torch.from_numpy(rng.normal(0.0, 0.5, stack.flat.numel())))
-    x = torch.from_numpy(np.concatenate([rng.normal(size=(2, 6, N_FEATURES)), np.ones((2, 6, 1))], axis=2))
-    y = torch.from_numpy(rng.integers(0, 3, (2, 6, 1)).astype(float))
-    weight = torch.from_numpy(rng.uniform(0.1, 1.0, (2, 6, 2)))
-
-    def loss():
-        return float((weight * stack.row_loss(stack.logits(x), y)).sum())
-
-    stack.loss_and_gradient(x, y, weight)
-    found, step = stack.grad.clone(), 1e-5
-    for i in range(stack.flat.numel()):
-        kept = float(stack.flat[i])
-        stack.flat[i] = kept + step
-        above = loss()
-        stack.flat[i] = kept - step
-        assert (above - loss()) / (2 * step) == pytest.approx(float(found[i]), abs=1e-7)
-        stack.flat[i] = kept
 
 
 def test_without_hidden_layer_it_is_multinomial_logistic_regression(rows):
@@ -77,17 +52,6 @@ def test_two_outputs_at_twice_the_penalty_are_one_logit(rows):
     (two,) = train(X, is_pos.astype(int), [two_outputs], sample_weight=s)
     logits = two.network.logits(X)
     np.testing.assert_allclose(logits[:, 1] - logits[:, 0], one.network.logits(X), atol=1e-7)
-
-
-@pytest.mark.parametrize("hidden", [(), (5,), (4, 3)])
-@pytest.mark.parametrize("encoding", ["standard", "steps"])
-def test_key_equations_hold_after_the_solve(rows, hidden, encoding):
-    X, y, s = rows
-    (result,) = train(X, y, [job(hidden=hidden, encoding=encoding, max_epochs=5)], sample_weight=s)
-    found = key_equation_of_logits(y, result.network.logits(X), np.array(WEIGHTS), s)
-    assert result.residual <= 1e-12
-    assert found.residual <= 1e-12
-    assert np.abs(result.shift).max() > 1e-6  # Adam alone does not get there
 
 
 def test_without_the_solve_biases_are_left_alone(rows):
@@ -185,8 +149,3 @@ def test_one_against_all_is_a_binary_network_for_each_class(rows):
     for k in range(N_CLASSES):
         (alone,) = train(X, y == k, [binary_job(0.5, **settings)], sample_weight=w)
         np.testing.assert_allclose(found.network.outputs(X)[:, k], alone.network.logits(X), atol=2e-5)
-
-
-def test_one_against_all_needs_an_output_for_each_class():
-    with pytest.raises(InvalidParameter, match="needs one output per class"):
-        binary_job(0.5, loss="one_against_all")

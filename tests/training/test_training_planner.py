@@ -11,7 +11,6 @@ from crcen.training.engine import train
 from crcen.training.planner import plan
 
 N, F = 400, 6
-CPU = torch.device("cpu")
 
 
 def inputs(job):
@@ -30,10 +29,6 @@ def grid(**common):
     ]
 
 
-def positions(stacks):
-    return [p for stack in stacks for group in stack.groups for p in group]
-
-
 MIXED = [
     *grid(),
     *grid(solver="lbfgs"),
@@ -47,19 +42,14 @@ MIXED = [
 ]
 
 
-@pytest.mark.parametrize("memory", [1, 10_000, 200_000, 2_000_000, 2**40])
-def test_every_job_is_planned_once(memory):
+@pytest.mark.parametrize("memory", [1, 10_000, 200_000, 1_000_000, 10_000_000, 2**40])
+def test_every_job_is_planned_once_within_the_bound_unless_a_single_network_breaks_it(memory):
     jobs = [MIXED[i] for i in np.random.default_rng(0).permutation(len(MIXED))]
-    assert sorted(positions(plan(jobs, N, inputs, memory))) == list(range(len(jobs)))
+    stacks = plan(jobs, N, inputs, memory)
+    assert sorted(p for stack in stacks for group in stack.groups for p in group) == list(range(len(jobs)))
+    for stack in stacks:
+        assert 0 < stack.n_bytes <= memory or (len(stack.groups) == 1 and len(stack.groups[0]) == 1)
     assert plan([], N, inputs, memory) == []
-
-
-@pytest.mark.parametrize("memory", [1, 10_000, 100_000, 1_000_000, 10_000_000])
-def test_stacks_keep_the_bound_unless_a_single_network_breaks_it(memory):
-    for stack in plan(MIXED, N, inputs, memory):
-        alone = len(stack.groups) == 1 and len(stack.groups[0]) == 1
-        assert stack.n_bytes <= memory or alone
-        assert stack.n_bytes > 0
 
 
 def test_a_bound_splits_no_more_than_it_must():
@@ -113,17 +103,9 @@ def test_what_a_stack_has_in_common_separates_stacks(other):
     job = binary_job(0.5)
     assert len(plan([job, replace(job, **other)], N, inputs, 2**40)) == 2
     assert len(plan([job, job], N, inputs, 2**40)) == 1
-
-
-@pytest.mark.parametrize(
-    "other",
-    [{"rows": np.arange(N - 1)}, {"shuffle_seed": 1}],
-    ids=str,
-)
-def test_what_a_group_has_in_common_separates_groups(other):
-    job = binary_job(0.5)
-    (stack,) = plan([job, replace(job, **other)], N, inputs, 2**40)
-    assert stack.groups == ((0,), (1,))
+    for apart in ({"rows": np.arange(N - 1)}, {"shuffle_seed": 1}):  # another group of the same stack
+        (stack,) = plan([job, replace(job, **apart)], N, inputs, 2**40)
+        assert stack.groups == ((0,), (1,))
 
 
 # -- falling back to smaller stacks ------------------------------------------------------------------------------------
@@ -137,29 +119,22 @@ SMALL = [
 ]
 
 
-def python_memory_error():
-    raise MemoryError
+def raising(error):
+    def fail():
+        raise error
 
-
-def torch_cpu_memory_error():
-    torch.empty(2**58)  # what an allocation that fails on a CPU really raises
-
-
-def torch_cuda_memory_error():
-    raise torch.cuda.OutOfMemoryError
+    return fail
 
 
 @pytest.fixture
-def small_memory(monkeypatch):
-    """Make stacks of more than two networks fail halfway, and count the stacks that were trained."""
-    sizes = []
+def failing(monkeypatch):
+    """Make stacks of more than some networks fail halfway; the sizes of the stacks that were trained."""
+    sizes, original = [], engine.StackRun.run
 
-    def install(fail):
-        original = engine.StackRun.run
-
+    def install(fail, most):
         def run(self, report):
             size = sum(len(group) for group in self.groups)
-            if size > 2:
+            if size > most:
                 report(0.5)
                 fail()
             sizes.append(size)
@@ -171,10 +146,14 @@ def small_memory(monkeypatch):
     return install
 
 
-@pytest.mark.parametrize("fail", [python_memory_error, torch_cpu_memory_error, torch_cuda_memory_error])
-def test_a_stack_that_does_not_fit_is_trained_in_pieces(small_memory, fail):
+@pytest.mark.parametrize(
+    "fail",
+    [raising(MemoryError), raising(torch.cuda.OutOfMemoryError), lambda: torch.empty(2**58)],  # as torch on a CPU
+    ids=["python", "cuda", "cpu"],
+)
+def test_a_stack_that_does_not_fit_is_trained_in_pieces(failing, fail):
     expected = train(X, Y, SMALL, device="cpu")
-    sizes = small_memory(fail)
+    sizes = failing(fail, 2)
     results = train(X, Y, SMALL, device="cpu")
     assert sum(sizes) == len(SMALL)
     assert max(sizes) <= 2
@@ -182,23 +161,9 @@ def test_a_stack_that_does_not_fit_is_trained_in_pieces(small_memory, fail):
         assert_same_result(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_other_errors_are_not_taken_for_lack_of_memory(monkeypatch):
-    calls = []
-
-    def run(self, report):
-        calls.append(1)
-        raise RuntimeError("something else")
-
-    monkeypatch.setattr(engine.StackRun, "run", run)
-    with pytest.raises(RuntimeError, match="something else"):
-        train(X, Y, SMALL, device="cpu")
-    assert len(calls) == 1
-
-
-def test_a_single_network_that_does_not_fit_is_an_error(monkeypatch):
-    def run(self, report):
-        raise MemoryError
-
-    monkeypatch.setattr(engine.StackRun, "run", run)
-    with pytest.raises(MemoryError):
-        train(X, Y, SMALL[:1], device="cpu")
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("something else")])
+def test_a_single_network_that_does_not_fit_and_other_errors_are_raised(failing, error):
+    sizes = failing(raising(error), 0)
+    with pytest.raises(type(error)):
+        train(X, Y, SMALL[:1] if isinstance(error, MemoryError) else SMALL, device="cpu")
+    assert sizes == []

@@ -105,13 +105,7 @@ class TestRecords:
     )
     def test_are_those_of_the_whole_schedule(self, every, first, second):
         jobs = [
-            replace(
-                JOB,
-                rows=fold,
-                watched=np.setdiff1d(np.arange(130), fold),
-                record_every=every,
-                hidden=hidden,
-            )
+            replace(JOB, rows=fold, watched=np.setdiff1d(np.arange(130), fold), record_every=every, hidden=hidden)
             for fold in FOLDS[:2]
             for hidden in ((4,), (6,))
         ]

@@ -11,16 +11,11 @@ from training_reference import binary_job, networks_of, problem
 
 import crcen
 from crcen import Inputs
-from crcen.exceptions import InvalidParameter
 from crcen.training.engine import train
 from crcen.training.stack import Stack, gradient_of
 from grouped_settings import grouped
 
-HIDDEN = {
-    "no layer": (),
-    "one layer": (4,),
-    "deep": (4, 3),
-}
+HIDDEN = {"no layer": (), "one layer": (4,), "deep": (4, 3)}
 X, Y = problem(n=130, n_features=3)
 
 
@@ -32,22 +27,6 @@ def scaled_stack(hidden, activation, seed=0):
     x[..., -1] = 1.0
     y = (torch.rand(2, 7, 1, generator=generator) > 0.5).double()
     return stack, x, y, torch.rand(2, 7, 3, dtype=torch.float64, generator=generator)
-
-
-@pytest.mark.parametrize("activation", ["relu", "tanh", "gelu"])
-@pytest.mark.parametrize("hidden", HIDDEN.values(), ids=HIDDEN.keys())
-def test_gradient_is_that_of_finite_differences(hidden, activation):
-    stack, x, y, weight = scaled_stack(hidden, activation)
-    stack.loss_and_gradient(x, y, weight)
-    found = stack.grad.clone()
-    step = 1e-6
-    for i in range(len(stack.flat)):
-        losses = []
-        for sign in (1, -2):
-            stack.flat[i] += sign * step
-            losses.append(float(stack.loss_and_gradient(x, y, weight).sum()))
-        stack.flat[i] += step
-        assert (losses[0] - losses[1]) / (2 * step) == pytest.approx(float(found[i]), rel=1e-6, abs=1e-8)
 
 
 @pytest.mark.parametrize("hidden", HIDDEN.values(), ids=HIDDEN.keys())
@@ -112,17 +91,6 @@ def test_columns_of_no_use_are_left_out(hidden):
 class TestClassifier:
     quick: ClassVar = {"hidden": (4,), "n_members": 1, "max_epochs": 3, "random_state": 0, "solver": "adam"}
 
-    def test_default(self):
-        quick = {**self.quick, "l2": 0.01, "encoding": "steps"}
-        assert crcen.CRCENClassifier(**grouped(**quick)).fit(X, Y).column_scales_
-        assert not crcen.CSMLPClassifier(**grouped(**quick)).fit(X, Y).column_scales_
-        assert crcen.CRCENClassifierCV(**grouped(**quick)).fit(X, Y).column_scales_
-
-    def test_partial_fit_refuses(self):
-        model = crcen.CRCENClassifier(**grouped(**self.quick, encoding="standard", column_scales=True))
-        with pytest.raises(InvalidParameter, match="column_scales"):
-            model.partial_fit(X, Y, classes=[0, 1])
-
     def test_goes_on_without_them(self):
         model = crcen.CRCENClassifier(**grouped(**self.quick, encoding="standard", column_scales=True)).fit(X, Y)
         assert model.column_scales_
@@ -136,18 +104,3 @@ class TestClassifier:
         ).fit(X, Y)  # fmt: skip
         assert np.linalg.norm(model.coefs_[0][0], axis=1).max() < 1e-6  # the penalty leaves nothing
         assert np.abs(crcen.stationarity(model, X, Y).weights[0]).max() < 1e-6
-
-    @pytest.mark.parametrize(
-        ("given", "expected"),
-        [
-            ({"encoding": "steps", "column_scales": "auto"}, True),
-            ({"encoding": "standard", "column_scales": "auto"}, False),
-            ({"encoding": "standard", "column_scales": True}, True),
-            ({"encoding": "steps", "column_scales": False}, False),
-            ({"encoding": "steps", "column_scales": "auto", "solver": "lbfgs"}, False),
-        ],
-    )
-    @pytest.mark.parametrize("kind", [crcen.CRCENClassifier, crcen.CRCENClassifierCV])
-    def test_auto(self, kind, given, expected):
-        model = kind(**grouped(**{**self.quick, "l2": 0.01, **given})).fit(X, Y)
-        assert model.column_scales_ is expected

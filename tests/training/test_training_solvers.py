@@ -54,11 +54,7 @@ def results(n_classes=2, watched=None, **settings):
     common = {"l2": 0.01, "max_epochs": 5, "batch_size": 32, **settings}
     jobs = [
         TrainingJob(
-            np.linspace(0.3, 0.7, n_classes),
-            hidden=hidden,
-            rows=np.flatnonzero(fold),
-            watched=watched,
-            **common,
+            np.linspace(0.3, 0.7, n_classes), hidden=hidden, rows=np.flatnonzero(fold), watched=watched, **common
         )
         for hidden in SHAPES
         for fold in folds

@@ -8,13 +8,7 @@ from training_reference import ACTIVATION_NAMES, initial_parameters, networks_of
 from crcen.training.stack import Stack
 
 LOSSES = ("cross_entropy", "squared_error")
-HIDDEN = {
-    "depth 0": (),
-    "width 1": (1,),
-    "depth 1": (5,),
-    "depth 2": (3, 2),
-    "depth 4": (2, 3, 2, 4),
-}
+HIDDEN = {"depth 0": (), "width 1": (1,), "depth 1": (5,), "depth 2": (3, 2), "depth 4": (2, 3, 2, 4)}
 N_FEATURES, N_ROWS, N_GROUPS, N_MODELS = 3, 7, 2, 3
 
 
@@ -71,6 +65,28 @@ def test_loss_and_gradient_match_autograd_on_each_network(hidden, activation, lo
     logits = stack.logits(x).clone()
     values = stack.loss_and_gradient(x, y, weight)
     check_against(stack, values, logits, reference(networks, x, y, weight, activation, loss))
+
+
+@pytest.mark.parametrize("activation", ["tanh", "gelu"])
+@pytest.mark.parametrize("n_outputs", [1, 3])
+@pytest.mark.parametrize("hidden", [(), (4,), (3, 2)], ids=len)
+def test_gradient_with_column_scales_is_that_of_central_differences(hidden, n_outputs, activation):
+    rng = np.random.default_rng(3)
+    how = activation, "cross_entropy", torch.float64, torch.device("cpu")
+    stack = Stack(2, 2, N_FEATURES, hidden, *how, scaled=True, n_outputs=n_outputs)
+    stack.flat.copy_(torch.from_numpy(rng.normal(0.0, 0.5, stack.flat.numel())))
+    x = torch.from_numpy(np.concatenate([rng.normal(size=(2, 6, N_FEATURES)), np.ones((2, 6, 1))], axis=2))
+    y = torch.from_numpy(rng.integers(0, max(2, n_outputs), (2, 6, 1)).astype(float))
+    weight = torch.from_numpy(rng.uniform(0.1, 1.0, (2, 6, 2)))
+    stack.loss_and_gradient(x, y, weight)
+    found, start, step = stack.grad.clone(), stack.flat.clone(), 1e-5
+    for i in range(stack.flat.numel()):
+        losses = []
+        for sign in (1.0, -1.0):
+            stack.flat[i] = start[i] + sign * step
+            losses.append(float((weight * stack.row_loss(stack.logits(x), y)).sum()))
+        stack.flat[i] = start[i]
+        assert (losses[0] - losses[1]) / (2 * step) == pytest.approx(float(found[i]), abs=1e-7)
 
 
 @pytest.mark.parametrize("activation", ["relu", "silu"])

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from training_reference import initial_parameters, torch_logits, torch_row_loss
+from training_reference import adam_by_torch
 
 from crcen.training import stream
 from crcen.training.encoding import column_layout, fit_encoding
@@ -63,27 +63,13 @@ def test_the_loop_is_torchs_adam_on_the_documented_objective(hidden, activation)
         for _ in one.run(batches()):
             pass
 
-    weights, biases = initial_parameters(3, hidden, activation, 7)
-    biases[-1][:] = -1.0
-    weights, biases = ([torch.from_numpy(p).requires_grad_() for p in side] for side in (weights, biases))
-    optimiser = torch.optim.Adam([*weights, *biases], eps=1e-8)
-    seen, total = 0, 3 * len(X)
-    for _ in range(3):
-        for batch in batches():
-            t = (seen + len(batch)) / (total + len(batch))
-            rate = 0.02 * (t / 0.2 if t < 0.2 else 0.5 * (1 + np.cos(np.pi * (t - 0.2) / 0.8)))
-            optimiser.param_groups[0]["lr"] = rate
-            optimiser.zero_grad()
-            y = batch.y.double()
-            w = batch.weight.double() * torch.where(y > 0, LAM, 1 - LAM)
-            loss = torch_row_loss(
-                "cross_entropy", torch_logits(batch.x[:, :-1].double(), weights, biases, activation), y
-            )
-            objective = (w * loss).sum() / (len(batch) * mean_weight()) + 0.005 * sum((p**2).sum() for p in weights)
-            objective.backward()
-            optimiser.step()
-            seen += len(batch)
-    expected = np.concatenate([p.detach().numpy().ravel() for p in (*weights, *biases)])
+    steps, seen, total = [], 0, 3 * len(X)
+    for batch in 3 * batches():
+        y = batch.y.double()
+        w = batch.weight.double() * torch.where(y > 0, LAM, 1 - LAM) / (len(batch) * mean_weight())
+        steps.append(((seen + len(batch)) / (total + len(batch)), batch.x[:, :-1].double(), y, w))
+        seen += len(batch)
+    expected, _ = adam_by_torch(3, hidden, activation, 7, -1.0, 0.01, 0.02, steps)
     np.testing.assert_allclose(flat(one), expected, rtol=2e-3, atol=2e-4)
     assert (one.rows_seen, one.n_steps) == (total, 3 * len(batches()))
 

@@ -89,14 +89,6 @@ def problem(n=120, n_features=3, seed=0, shift=1.0):
     return z * np.linspace(0.5, 3.0, n_features) + np.linspace(-2.0, 5.0, n_features), y
 
 
-def separable(n=60, n_features=3, seed=1):
-    rng = np.random.default_rng(seed)
-    y = (np.arange(n) % 5 == 0).astype(np.int64)
-    X = rng.normal(size=(n, n_features))
-    X[:, 0] = np.where(y == 1, 4.0, -4.0) + 0.1 * X[:, 0]
-    return X, y
-
-
 def row_weights(y, lam, sample_weight=None):
     s = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
     return s * np.where(np.asarray(y) == 1, lam, 1.0 - lam)
@@ -161,3 +153,23 @@ def little_memory(X, y, jobs, networks=1):
 def binary_job(lam, **settings):
     """A job for two classes at the weight λ."""
     return TrainingJob((1 - lam, lam), **settings)
+
+
+def adam_by_torch(n_features, hidden, activation, seed, output_bias, l2, peak, steps):
+    """Adam of torch at a one-cycle rate; steps are (progress, rows, y, weights with their sum): parameters, losses."""
+    weights, biases = initial_parameters(n_features, hidden, activation, seed)
+    biases[-1][:] = output_bias
+    weights, biases = ([torch.from_numpy(p).requires_grad_() for p in side] for side in (weights, biases))
+    optimiser = torch.optim.Adam([*weights, *biases], eps=1e-8)
+    losses = []
+    for t, z, y, w in steps:
+        # Up over the first fifth of the schedule, down along a cosine.
+        optimiser.param_groups[0]["lr"] = peak * (t / 0.2 if t < 0.2 else 0.5 * (1 + np.cos(np.pi * (t - 0.2) / 0.8)))
+        optimiser.zero_grad()
+        data = (w * torch_row_loss("cross_entropy", torch_logits(z, weights, biases, activation), y)).sum()
+        objective = data + 0.5 * l2 * sum((p**2).sum() for p in weights)
+        objective.backward()
+        optimiser.step()
+        penalty = 0.5 * l2 * sum((p**2).sum() for p in weights)
+        losses.append((data + penalty).item())
+    return np.concatenate([p.detach().numpy().ravel() for p in (*weights, *biases)]), losses
