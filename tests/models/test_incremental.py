@@ -6,15 +6,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from crcen import (
-    Budget,
-    CSMLPClassifier,
-    Lam,
-    Schedule,
-    balance_shift,
-    key_equation,
-    make_rare_events,
-)
+from crcen import Budget, CSMLPClassifier, Lam, Schedule, balance_shift, key_equation, make_rare_events
 from crcen.exceptions import InvalidInput, InvalidParameter, TrainingFailed
 from crcen.paper.networks import MovedThresholdClassifier
 from grouped_settings import grouped

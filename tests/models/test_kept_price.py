@@ -16,8 +16,6 @@ from crcen import (
     balance_shift,
     fit_stream,
     key_equation,
-    load,
-    save,
 )
 from grouped_settings import grouped
 
@@ -149,12 +147,6 @@ def test_streams_train_at_the_training_weight_and_solve_on_all_rows_at_the_price
         fit_stream([(X, y)], **grouped(balance="oof", **how))
 
 
-def test_a_file_keeps_what_rows_the_equation_is_of(tmp_path):
-    X, y = draw(300)
-    model = small(**KEPT).fit(X, y)
-    assert str(load(save(model, tmp_path / "model.crcen")).key_equation_) == str(model.key_equation_)
-
-
 # -- a training weight apart from the price ----------------------------------------------------------------------------
 
 OUT_OF_FOLD = {"training_weighting": None, "balance": "oof", "probability": "temperature"}
@@ -209,32 +201,3 @@ def test_new_rows_keep_the_price_where_training_at_it_does_not(kind, how, low, h
         model = kind(Budget(10), hidden=(32,), l2=1e-4, max_epochs=30, random_state=seed, n_members=2, **how)
         drifts.append(drift(model.fit(*draw(400, seed)), *draw(20_000, seed + 100)))
     assert low < np.mean(drifts) < high
-
-
-def test_settings_are_compared_by_the_natural_loss():
-    X, y = draw(300)
-    model = light(papers_training.CRCENClassifierCV, training_weighting=None, l2=(1e-3, 1.0)).fit(X, y)
-    assert model.scorer_ == "neg_log_loss"
-    assert (
-        light(papers_training.CRCENClassifierCV, training_weighting="price", l2=1e-3).fit(X, y).scorer_
-        == "neg_weighted_log_loss"
-    )
-
-
-def test_what_means_nothing_is_refused():
-    X, y = draw(100)
-    with pytest.raises(InvalidParameter, match="searched by training at each: calibration must be"):
-        papers_training.CRCENClassifierCV([Budget(2), Budget(5)], training_weighting=None).fit(X, y)
-
-
-@pytest.mark.parametrize("probability", ["shift", "balance", "temperature", "isotonic"])
-@pytest.mark.parametrize("kind", [papers_training.CRCENClassifier, papers_training.CRCENClassifierCV])
-def test_one_decision_and_all_answers_at_the_price(kind, probability):
-    X, y = draw(500)
-    labels = np.where(y == 1, "bad", "ok")
-    model = light(kind, training_weighting=None, balance="oof", probability=probability, l2=1e-2).fit(X, labels)
-    p, q = model.predict_proba(X)[:, 0], model.weighted_proba(X)[:, 0]
-    alarmed = model.predict(X) == "bad"
-    assert np.array_equal(alarmed, p > 1 / 11)
-    assert np.array_equal(alarmed, model.decision_function(X) < 0)
-    assert np.log(q / (1 - q)) == pytest.approx(np.log(p / (1 - p)) + np.log(10), abs=1e-6)

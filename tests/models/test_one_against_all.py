@@ -2,30 +2,18 @@
 
 import numpy as np
 import pytest
-from scipy.special import expit, softmax
+from class_rows import LABELS, WEIGHTS, draw
+from scipy.special import expit
 
 import crcen
 from crcen import CostMatrix, CRCENClassifier, CRCENClassifierCV, InvalidParameter
 from crcen.theory.key_equation import key_equation
 from grouped_settings import grouped
 
-CENTRES = np.random.default_rng(99).normal(0.0, 1.2, (4, 3))
-PRIORS = np.array([0.7, 0.15, 0.1, 0.05])
-WEIGHTS = np.array([1.0, 5.0, 12.0, 40.0])
-LABELS = np.array(["ash", "birch", "cedar", "oak"])
-
-
-def rows(n, seed):
-    """Gaussian classes of one covariance, and their true posterior."""
-    rng = np.random.default_rng(seed)
-    y = np.concatenate([np.repeat(np.arange(4), 3), rng.choice(4, n - 12, p=PRIORS)])
-    X = CENTRES[y] + rng.normal(size=(n, 3))
-    return X, y, softmax(-0.5 * ((X[:, None] - CENTRES) ** 2).sum(2) + np.log(PRIORS), axis=1)
-
 
 @pytest.fixture(scope="module")
 def data():
-    return rows(600, 0)
+    return draw(600, 0, each=3)
 
 
 def light(weighting=WEIGHTS, **settings):
@@ -63,7 +51,7 @@ def test_probabilities_are_the_sigmoids_over_their_sum_without_the_weights(data)
 def test_probabilities_are_natural_at_any_weights(data):
     """Near the true posterior on new rows, trained with weights or without; with the weights in them they are not."""
     X, y, _ = data
-    new, labels, truth = rows(4000, 1)
+    new, labels, truth = draw(4000, 1)
     least = -np.log(truth[np.arange(4000), labels]).mean()
     for trained in (None, "price"):
         model = light(hidden=(), training_weighting=trained).fit(X, y)

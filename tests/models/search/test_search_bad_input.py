@@ -13,12 +13,10 @@ LIGHT = {"hidden": [(2,), (4,)], "l2": [1e-3, 0.1], "cv": 3, "solver": "adam", "
          "random_state": 0}  # fmt: skip
 
 
-class TestParameters:
-    @pytest.mark.parametrize("name", ["hidden", "l2", "weighting"])
-    def test_an_empty_list(self, rare_rows, name):
-        with pytest.raises(InvalidParameter, match=f"{name} of CRCENClassifierCV must not be an empty list"):
-            CRCENClassifierCV(**(LIGHT | {name: []})).fit(*rare_rows())
+EMPTY = ("hidden", "l2", "weighting", "encoding")
 
+
+class TestParameters:
     @pytest.mark.parametrize(
         ("given", "sentence"),
         [
@@ -33,6 +31,8 @@ class TestParameters:
             ({"weighting": [0.5, 2.0]}, r"2(\.0)?"),
             ({"weighting": [Budget(2), "cheap"]}, "cheap"),
             ({"weighting": [{0: 1}]}, "weighting dict"),
+            ({"weighting": [Budget(2), Budget(5)], "training_weighting": None}, "calibration must be 'paper', None or"),
+            *(({name: []}, f"{name} of CRCENClassifierCV must not be an empty list") for name in EMPTY),
             ({"balance": "out of fold"}, r"balance .*'oof'.*got 'out of fold'"),
             ({"one_standard_error": 1.5}, "one_standard_error"),
             ({"halving": "yes"}, "halving"),
@@ -45,14 +45,10 @@ class TestParameters:
         ],
         ids=str,
     )
-    def test_a_bad_value_is_named(self, rare_rows, given, sentence):
+    def test_a_bad_value_is_named_before_training(self, rare_rows, monkeypatch, given, sentence):
+        monkeypatch.setattr(Trainer, "__call__", lambda *_, **__: pytest.fail("trained"))
         with pytest.raises(InvalidParameter, match=sentence):
             CRCENClassifierCV(**(LIGHT | given)).fit(*rare_rows())
-
-    def test_bad_scoring_is_found_before_training(self, rare_rows, monkeypatch):
-        monkeypatch.setattr(Trainer, "__call__", lambda *_, **__: pytest.fail("trained"))
-        with pytest.raises(InvalidParameter, match="beauty"):
-            CRCENClassifierCV(scoring="beauty", **LIGHT).fit(*rare_rows())
 
 
 def interrupted_at(part):
@@ -129,10 +125,9 @@ class TestRepetition:
         assert (one.fit(X, y).decision_function(X) != logits).any()  # the stream went on
 
 
-class TestRows:
-    def test_one_class(self, rare_rows):
-        X, y = rare_rows()
-        with pytest.raises(InvalidInput, match="one class only"):
-            CRCENClassifierCV(**LIGHT).fit(X, np.zeros_like(y))
-        with pytest.raises(InvalidInput, match="every class needs weight"):
-            CRCENClassifierCV(**LIGHT).fit(X, y, sample_weight=1.0 - y)
+def test_one_class(rare_rows):
+    X, y = rare_rows()
+    with pytest.raises(InvalidInput, match="one class only"):
+        CRCENClassifierCV(**LIGHT).fit(X, np.zeros_like(y))
+    with pytest.raises(InvalidInput, match="every class needs weight"):
+        CRCENClassifierCV(**LIGHT).fit(X, y, sample_weight=1.0 - y)
