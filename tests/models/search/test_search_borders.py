@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from crcen import CRCENClassifierCV, InvalidParameter, Schedule, Search
+from crcen import CRCENClassifierCV, Schedule, Search
 from crcen.models.clock import OutOfTime
 from crcen.models.search.grid import Outcome, Setting
 from crcen.models.search.run import Borders, border_notes, widened
@@ -38,27 +38,23 @@ def near(l2_best):
     return lambda l2, epochs: -abs(np.log10(l2) - np.log10(l2_best))
 
 
-def test_smaller_penalties_until_one_is_no_better():
-    search = MadeUp(near(1e-6), best_epoch=lambda schedule: 3)
-    found = search.widened([1e-4, 1e-3], 30)
-    assert search.calls == [[(1e-5, 30)], [(1e-6, 30)], [(1e-7, 30)]]
-    assert [one.setting.recipe.l2 for one in found] == [1e-4, 1e-3, 1e-5, 1e-6, 1e-7]
-
-
-def test_larger_penalties_by_the_ratio_of_the_last_two():
-    search = MadeUp(near(0.9), best_epoch=lambda schedule: 3)
-    search.widened([0.01, 0.1, 0.2], 30)
-    assert search.calls == [[(0.4, 30)], [(0.8, 30)], [(1.6, 30)]]
-
-
-def test_three_steps_are_the_most():
-    search = MadeUp(near(1e-30), best_epoch=lambda schedule: 3)
-    found = search.widened([1e-4, 1e-3], 30)
-    assert search.calls[-1] == [(1e-7, 30)]
-    assert len(search.calls) == 3
-    assert border_notes(found[-1], found) == [
-        "the best l2, 1e-07, is the smallest that was tried: a smaller one may serve better"
-    ]
+@pytest.mark.parametrize(
+    ("best", "penalties", "tried"),
+    [
+        (1e-6, [1e-4, 1e-3], [1e-5, 1e-6, 1e-7]),  # smaller ones, until one is no better
+        (0.9, [0.01, 0.1, 0.2], [0.4, 0.8, 1.6]),  # larger ones, by the ratio of the last two
+        (1e-30, [1e-4, 1e-3], [1e-5, 1e-6, 1e-7]),  # three steps are the most
+    ],
+)
+def test_penalties_beyond_the_grid(best, penalties, tried):
+    search = MadeUp(near(best), best_epoch=lambda schedule: 3)
+    found = search.widened(penalties, 30)
+    assert search.calls == [[(l2, 30)] for l2 in tried]
+    assert [one.setting.recipe.l2 for one in found] == [*penalties, *tried]
+    if best == 1e-30:
+        assert border_notes(found[-1], found) == [
+            "the best l2, 1e-07, is the smallest that was tried: a smaller one may serve better"
+        ]
 
 
 def test_schedules_grow_while_their_end_is_best_and_no_further_than_those_of_few_rows():
@@ -107,15 +103,11 @@ QUICK = {"hidden": (4,), "encoding": "standard", "max_epochs": 6, "cv": 2, "n_me
 
 
 class TestEstimator:
-    def test_a_given_grid_is_kept_and_its_border_said(self, rare_rows):
-        X, y = rare_rows()
-        clf = CRCENClassifierCV(l2=[10.0, 100.0], **QUICK).fit(X, y)
-        assert [p["l2"] for p in clf.cv_results_["params"]] == [10.0, 100.0]
-        assert any("l2, 10, is the smallest that was tried" in note for note in clf.search_notes_)
-
-    def test_it_widens_where_asked_to(self, rare_rows):
+    def test_a_given_grid_is_kept_unless_asked_to_widen(self, rare_rows):
         X, y = rare_rows()
         given = CRCENClassifierCV(l2=[10.0, 100.0], **QUICK).fit(X, y)
+        assert [p["l2"] for p in given.cv_results_["params"]] == [10.0, 100.0]
+        assert any("l2, 10, is the smallest that was tried" in note for note in given.search_notes_)
         clf = CRCENClassifierCV(l2=[10.0, 100.0], search=Search(widen=True), **QUICK).fit(X, y)
         assert [p["l2"] for p in clf.cv_results_["params"]][:3] == [10.0, 100.0, 1.0]
         assert clf.best_params_["l2"] < 10.0
@@ -135,7 +127,3 @@ class TestEstimator:
         assert clf.recipe_.max_epochs in (10, 20, 30)
         assert clf.n_iter_ == clf.best_epochs_ > 5
         assert clf.best_score_ > kept.best_score_
-
-    def test_what_widen_may_be(self):
-        with pytest.raises(InvalidParameter, match="widen"):
-            Search(widen="yes")

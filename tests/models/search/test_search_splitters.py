@@ -74,13 +74,6 @@ class TestSplitters:
         assert all(not np.isin(groups[test], groups[train]).any() for train, test in pairs)
         same_search(CRCENClassifierCV(cv=pairs, **GRID).fit(X, y), clf)
 
-    def test_groups_that_are_wanted_and_missing(self, rare_rows):
-        X, y = rare_rows()
-        with pytest.raises(InvalidInput, match=r"cross-validation by GroupKFold.*'groups' parameter"):
-            CRCENClassifierCV(cv=GroupKFold(3), **GRID).fit(X, y)
-        with pytest.raises(InvalidInput, match="cannot split these rows"):
-            CRCENClassifierCV(cv=GroupKFold(3), **GRID).fit(X, y, groups=[1, 2, 3])
-
     @pytest.mark.parametrize("n_members", [1, 2])
     @pytest.mark.parametrize(
         "splitter",
@@ -93,92 +86,60 @@ class TestSplitters:
     def test_rows_tested_twice_have_all_members_of_the_last_fold(self, rare_rows, splitter, n_members):
         # The first member's logits are recorded in the search, the others' come from the refit: of one fold for a row.
         X, y = rare_rows()
-        settings = GRID | {
-            "l2": 1e-3,
-            "max_epochs": 12,
-            "learning_rate": 0.05,
-            "n_members": n_members,
-            "balance": False,
-        }
-        clf = CRCENClassifierCV(cv=splitter, **settings).fit(X, y)
+        settings = {"l2": 1e-3, "max_epochs": 12, "learning_rate": 0.05, "n_members": n_members, "balance": False}
+        clf = CRCENClassifierCV(cv=splitter, **GRID | settings).fit(X, y)
+        counts = clf.oof_counts_[0]
+        assert counts.tp + counts.fp + counts.fn + counts.tn == np.isfinite(clf.oof_decision_function_).sum()
         base = int(np.random.RandomState(0).randint(2**31 - 1))
         seeds = [int(np.random.SeedSequence([base, member]).generate_state(1)[0]) for member in range(n_members)]
         expected, others = np.full(len(y), np.nan), []
         for rows, test in splitter.split(X, y):
             rows = np.sort(rows)
             lam = resolve("balanced", y[rows].sum(), (y[rows] == 0).sum()).lam
-            jobs = [
-                TrainingJob(
-                    (1 - lam, lam), hidden=(3,), l2=1e-3,
-                    rows=rows,
-                    max_epochs=12, batch_size=32, learning_rate=0.05, seed=seed, shuffle_seed=base, balance=False,
-                    stop_epoch=clf.best_epochs_,
-                )
-                for seed in seeds
-            ]  # fmt: skip
+            how = {"hidden": (3,), "l2": 1e-3, "max_epochs": 12, "batch_size": 32, "learning_rate": 0.05}
+            how |= {"rows": rows, "shuffle_seed": base, "balance": False, "stop_epoch": clf.best_epochs_}
+            jobs = [TrainingJob((1 - lam, lam), seed=seed, **how) for seed in seeds]
             logits = np.mean([r.network.logits(X[test]) for r in train(X, y, jobs, device="cpu")], axis=0)
             others.append(np.abs(logits - expected[test]))
             expected[test] = logits
         np.testing.assert_allclose(clf.oof_decision_function_, expected, rtol=1e-3, atol=1e-3)  # float32 on the way
         assert np.nanmax(np.concatenate(others)) > 0.05  # an earlier fold would have been seen
 
-    def test_rows_tested_twice_keep_the_last_fold(self, rare_rows):
-        X, y = rare_rows()
-        splitter = RepeatedStratifiedKFold(n_splits=2, n_repeats=2, random_state=0)
-        clf = CRCENClassifierCV(cv=splitter, **CONVEX).fit(X, y)
-        assert clf.n_splits_ == 4
-        assert np.isfinite(clf.oof_decision_function_).all()
-        last = CRCENClassifierCV(cv=list(splitter.split(X, y))[2:], **(CONVEX | {"l2": clf.best_params_["l2"]}))
-        last.fit(X, y)
-        np.testing.assert_allclose(clf.oof_decision_function_, last.oof_decision_function_, atol=1e-6)
-        counts = clf.oof_counts_[0]
-        assert counts.tp + counts.fp + counts.fn + counts.tn == len(y)  # each row once
+
+def rare_at(*rows):
+    return lambda X, y: (X, np.isin(np.arange(len(X)), rows))
+
+
+HALVES = [(np.arange(50, 150), np.arange(50)), (np.arange(100), np.arange(100, 150))]
+ONE_CLASS = "a training fold holds one class only: got {} of the rarest class for {}"
 
 
 class TestRefusals:
-    def test_a_training_fold_of_one_class(self, rare_rows):
-        X, y = rare_rows()
-        with pytest.raises(
-            InvalidInput, match=r"a training fold holds one class only: got \d+ rows? of the rarest class for 2"
-        ):
-            CRCENClassifierCV(cv=KFold(2), **GRID).fit(X, np.arange(len(y)) < 10)
-
-    def test_more_folds_than_rare_rows(self, rare_rows):
-        X, _ = rare_rows()
-        y = np.arange(len(X)) == 7
-        with (
-            pytest.warns(UserWarning, match="least populated class"),
-            pytest.raises(
-                InvalidInput, match="a training fold holds one class only: got 1 row of the rarest class for 3 folds"
-            ),
-        ):
-            CRCENClassifierCV(cv=3, **GRID).fit(X, y)
-
-    def test_more_folds_than_rows(self, rare_rows):
-        X, y = rare_rows()
-        with pytest.raises(InvalidInput, match=r"by 200 cannot split these rows: .*n_splits=200"):
-            CRCENClassifierCV(cv=200, **GRID).fit(X, y)
-
-    def test_some_test_folds_without_a_rare_row_are_no_error(self, rare_rows):
-        X, _ = rare_rows()
-        y = np.isin(np.arange(len(X)), (7, 90))
-        with pytest.warns(UserWarning, match="least populated class"):
-            clf = CRCENClassifierCV(cv=3, **GRID).fit(X, y)
-        assert np.isfinite(clf.best_score_)
-
-    @pytest.mark.parametrize("cv", [1, 0, -2, True, 2.5, "three"], ids=repr)
-    def test_what_is_no_splitter(self, rare_rows, cv):
-        X, y = rare_rows()
-        with pytest.raises(InvalidInput, match=rf"cross-validation by {cv!r} cannot split"):
-            CRCENClassifierCV(cv=cv, **GRID).fit(X, y)
-
+    @pytest.mark.parametrize(
+        ("cv", "rows", "fit", "words"),
+        [
+            (KFold(2), rare_at(*range(10)), {}, ONE_CLASS.format(r"\d+ rows?", 2)),
+            (200, None, {}, r"by 200 cannot split these rows: .*n_splits=200"),
+            (HALVES, None, {"sample_weight": (np.arange(150) < 100).astype(float)}, "a test fold holds no row with"),
+            (GroupKFold(3), None, {}, r"cross-validation by GroupKFold.*'groups' parameter"),
+            (GroupKFold(3), None, {"groups": [1, 2, 3]}, "cannot split these rows"),
+            *((cv, None, {}, rf"cross-validation by {cv!r} cannot split") for cv in (1, 0, -2, True, 2.5, "three")),
+        ],
+    )
     @pytest.mark.parametrize("settings", [GRID, CONVEX], ids=["adam", "lbfgs"])
-    def test_a_test_fold_without_weight(self, rare_rows, settings):
-        X, y = rare_rows()
-        folds = [(np.arange(50, 150), np.arange(50)), (np.arange(100), np.arange(100, 150))]
-        weights = (np.arange(150) < 100).astype(float)
-        with pytest.raises(InvalidInput, match="a test fold holds no row with weight"):
-            CRCENClassifierCV(cv=folds, **settings).fit(X, y, sample_weight=weights)
+    def test_folds_that_cannot_be_used(self, rare_rows, cv, rows, fit, words, settings):
+        X, y = rare_rows() if rows is None else rows(*rare_rows())
+        with pytest.raises(InvalidInput, match=words):
+            CRCENClassifierCV(cv=cv, **settings).fit(X, y, **fit)
+
+    def test_fewer_rare_rows_than_folds(self, rare_rows):
+        one, two = (rare_at(*rows)(*rare_rows()) for rows in ((7,), (7, 90)))
+        refused = pytest.raises(InvalidInput, match=ONE_CLASS.format("1 row", "3 folds"))
+        with pytest.warns(UserWarning, match="least populated class"), refused:
+            CRCENClassifierCV(cv=3, **GRID).fit(*one)
+        with pytest.warns(UserWarning, match="least populated class"):
+            clf = CRCENClassifierCV(cv=3, **GRID).fit(*two)
+        assert np.isfinite(clf.best_score_)  # though a test fold has no rare row
 
     @pytest.mark.parametrize("balance", [True, "oof"])
     def test_test_folds_of_one_class(self, rare_rows, balance):
@@ -187,12 +148,9 @@ class TestRefusals:
         with pytest.raises(InvalidInput, match="class"):
             CRCENClassifierCV(cv=folds, balance=balance, **GRID).fit(X, y)
 
-    def test_one_standard_error_of_one_fold(self, rare_rows):
-        X, y = rare_rows()
+    def test_one_fold_is_enough(self, rare_rows):
         cv = ShuffleSplit(1, test_size=0.3, random_state=0)
-        assert CRCENClassifierCV(cv=cv, **GRID).fit(X, y).n_splits_ == 1
-        with pytest.raises(ValueError, match="one_standard_error needs at least two folds"):
-            CRCENClassifierCV(cv=cv, one_standard_error=True, **GRID).fit(X, y)
+        assert CRCENClassifierCV(cv=cv, **GRID).fit(*rare_rows()).n_splits_ == 1
 
 
 class TestSampleWeight:

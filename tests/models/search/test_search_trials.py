@@ -43,15 +43,11 @@ class Trials:
         for index, curves in enumerate(weightings):
             for curve in curves:
                 number = len(self.trials)
-                is_full_batch = isinstance(curve, float)
-                kind = {"hidden": (), "solver": "lbfgs"} if is_full_batch else {"record_every": every}
-                setting = Setting(index, None, Recipe(hidden=() if is_full_batch else (4,), l2=float(number)))
-                jobs = [
-                    TrainingJob(
-                        (0.5, 0.5), l2=float(number), max_epochs=999 if is_full_batch else schedule, seed=fold, **kind
-                    )
-                    for fold in range(FOLDS)
-                ]
+                how = {"hidden": (4,), "record_every": every, "max_epochs": schedule}
+                if isinstance(curve, float):
+                    how = {"hidden": (), "solver": "lbfgs", "max_epochs": 999}
+                setting = Setting(index, None, Recipe(hidden=how["hidden"], l2=float(number)))
+                jobs = [TrainingJob((0.5, 0.5), l2=float(number), seed=fold, **how) for fold in range(FOLDS)]
                 self.curves[number] = curve
                 self.trials.append(Trial(setting, jobs))
 
@@ -65,21 +61,15 @@ class Trials:
                 results.append(TrainingResult(Constant(curve), Status.CONVERGED, 9, np.zeros(9)))
                 continue
             begin = job.start.epoch if job.start else 0
-            epochs = [e for e in range(begin + 1, job.stop_epoch + 1)
-                      if e % job.record_every == 0 or e == job.stop_epoch]  # fmt: skip
+            epochs = range(begin + 1, job.stop_epoch + 1)
+            epochs = [e for e in epochs if e % job.record_every == 0 or e == job.stop_epoch]
             if job.start:  # states come back to the network that left them
                 assert job.start.values.tolist() == [job.l2, job.seed]
-            results.append(
-                TrainingResult(
-                    None,
-                    Status.COMPLETED,
-                    job.stop_epoch - begin,
-                    np.zeros(job.stop_epoch - begin),
-                    recorded_epochs=tuple(epochs),
-                    val_logits=np.array([[curve(e)] for e in epochs], dtype=np.float32),
-                    state=TrainingState(job.stop_epoch, np.array([job.l2, job.seed], dtype=np.float32)),
-                )
-            )
+            length = job.stop_epoch - begin
+            logits = np.array([[curve(e)] for e in epochs], dtype=np.float32)
+            state = TrainingState(job.stop_epoch, np.array([job.l2, job.seed], dtype=np.float32))
+            found = {"recorded_epochs": tuple(epochs), "val_logits": logits, "state": state}
+            results.append(TrainingResult(None, Status.COMPLETED, length, np.zeros(length), **found))
         for share in (0.0, 0.5, 1.0):
             progress(share)
         return results
@@ -116,13 +106,8 @@ class TestDropped:
     def test_sixteen_settings_by_hand(self):
         trials = Trials([gaining(level) for level in range(16)])
         outcomes = trials.run()
-        assert trials.trained() == [
-            (10, list(range(16))),
-            (20, list(range(12))),
-            (30, list(range(8))),
-            (40, list(range(4))),
-            (60, [0, 1]),
-        ]
+        parts = ((10, 16), (20, 12), (30, 8), (40, 4), (60, 2))
+        assert trials.trained() == [(stop, list(range(count))) for stop, count in parts]
         assert dropped(outcomes) == list(range(2, 16))
         # Every outcome is that of all its records, to where it was trained.
         ends = [60] * 2 + [40] * 2 + [30] * 4 + [20] * 4 + [10] * 4
@@ -132,20 +117,15 @@ class TestDropped:
         )
         assert [outcome.setting.recipe.l2 for outcome in outcomes] == list(map(float, range(16)))
 
-    @pytest.mark.parametrize(("n_rows", "expected"), [(9_999, [6]), (10_000, [6, 5, 3, 2, 2])])
-    def test_fewer_settings_on_many_rows(self, n_rows, expected):
-        trials = Trials([gaining(level) for level in range(6)])
+    @pytest.mark.parametrize(
+        ("n_rows", "count", "expected"), [*((9_999, n, [n] * 5) for n in (1, 2, 6, 7)), (10_000, 6, [6, 5, 3, 2, 2])]
+    )
+    def test_few_settings_are_dropped_on_many_rows_only(self, n_rows, count, expected):
+        trials = Trials([gaining(level) for level in range(count)])
         for trial in trials.trials:
             trial.jobs = [replace(job, rows=np.arange(n_rows)) for job in trial.jobs]
         trials.run()
-        counts = [len(settings) for _, settings in trials.trained()]
-        assert counts == (expected if len(expected) > 1 else [6] * len(counts))
-
-    @pytest.mark.parametrize("count", [1, 2, 7])
-    def test_few_settings_are_never_dropped(self, count):
-        trials = Trials([gaining(level) for level in range(count)])
-        assert not dropped(trials.run())
-        assert set(trials.last_epochs().values()) == {60}
+        assert [len(settings) for _, settings in trials.trained()] == expected
 
     def test_a_late_comer_is_dropped_and_cannot_win(self):
         # Far behind for ten epochs, far ahead in the end: what is dropped is what was seen.
@@ -197,9 +177,7 @@ class TestDone:
         assert [stop for stop, _ in trials.trained()] == [10, 20, 30]
         assert trials.shares[-1] == 1.0
 
-
-class TestFullBatch:
-    def test_is_run_once_and_not_dropped(self):
+    def test_full_batch_settings_are_run_once_and_not_dropped(self):
         # Worse than all others, but there is nothing left to save.
         trials = Trials([*(gaining(level) for level in range(8)), 1000.0])
         outcomes = trials.run()
@@ -216,15 +194,10 @@ class TestSchedules:
         assert trials.trained() == [(60, list(range(16)))]
         assert not dropped(outcomes)
 
-    @pytest.mark.parametrize("schedule", [1, 2, 4])
-    def test_short_schedules_are_run_whole(self, schedule):
-        trials = Trials([gaining(level) for level in range(16)], schedule=schedule)
-        assert not dropped(trials.run())
-        assert trials.trained() == [(schedule, list(range(16)))]
-
     @pytest.mark.parametrize(
         ("schedule", "stops"),
         [
+            *((short, [short]) for short in (1, 2, 4)),  # run whole
             (5, [1, 2, 3, 5]),
             (6, [1, 2, 3, 4, 6]),
             (7, [1, 2, 4, 5, 7]),
@@ -236,8 +209,8 @@ class TestSchedules:
         trials = Trials([gaining(level) for level in range(16)], schedule=schedule)
         outcomes = trials.run()
         assert [stop for stop, _ in trials.trained()] == stops
-        assert len(dropped(outcomes)) == 14  # however often it is looked at
-        assert len(trials.trained()[-1][1]) == 2
+        assert len(dropped(outcomes)) == (14 if len(stops) > 1 else 0)  # however often it is looked at
+        assert len(trials.trained()[-1][1]) == (2 if len(stops) > 1 else 16)
 
     @pytest.mark.parametrize("halving", [True, False])
     @pytest.mark.parametrize("schedule", [1, 5, 60])

@@ -16,11 +16,9 @@ def rows(rare_rows):
 
 
 class TestScoring:
-    def test_one_weighting_is_compared_by_its_own_loss(self, rows):
+    def test_one_weighting_is_compared_by_its_own_loss_and_several_by_the_natural_loss(self, rows):
         for weighting in ("balanced", ["balanced"], Budget(4)):
             assert CRCENClassifierCV(weighting, **LIGHT).fit(*rows).scorer_ == "neg_weighted_log_loss"
-
-    def test_several_are_compared_by_the_natural_loss(self, rows):
         default = CRCENClassifierCV([Budget(1), Budget(9)], **LIGHT).fit(*rows)
         asked = CRCENClassifierCV([Budget(1), Budget(9)], scoring="neg_log_loss", **LIGHT).fit(*rows)
         assert default.scorer_ == "neg_log_loss"
@@ -57,12 +55,9 @@ class TestScoring:
 class TestOperatingPoints:
     BUDGETS = (Budget(1), Budget(4), Budget(16))
 
-    @pytest.fixture
-    def fitted(self, rows):
-        return CRCENClassifierCV(list(self.BUDGETS), **LIGHT).fit(*rows)
-
-    def test_counts_in_the_order_given(self, fitted, rows):
+    def test_counts_in_the_order_given_and_the_expense_along_them(self, rows):
         _, y = rows
+        fitted = CRCENClassifierCV(list(self.BUDGETS), **LIGHT).fit(*rows)
         assert len(fitted.oof_counts_) == 3
         for counts in fitted.oof_counts_:
             assert counts.tp + counts.fn == y.sum()
@@ -70,8 +65,6 @@ class TestOperatingPoints:
         alarms = [counts.tp + counts.fp for counts in fitted.oof_counts_]
         assert alarms == sorted(alarms)
         assert alarms[0] < alarms[2]
-
-    def test_expense_along_the_weightings(self, fitted):
         fn, fp = ([getattr(c, name) for c in fitted.oof_counts_] for name in ("fn", "fp"))
         table = expense_table(self.BUDGETS, fn, fp)
         assert len(fitted.oof_expense_) == 2
