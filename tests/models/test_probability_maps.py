@@ -26,13 +26,9 @@ def log_loss(target, logits, weights):
     return np.average(np.logaddexp(0.0, np.where(target, -logits, logits)), weights=weights)
 
 
-def test_shift_is_the_identity(rows):
+def test_shift_is_the_identity_and_balance_the_intercept_that_makes_the_mean_right(rows):
     target, logits, weights, _ = rows
     assert np.array_equal(apply_map(fit_map("shift", target, logits, weights), logits), logits)
-
-
-def test_balance_is_the_intercept_that_makes_the_mean_right(rows):
-    target, logits, weights, _ = rows
     slope, intercept = fit_map("balance", target, logits, weights)
     assert slope == 1.0
     root = brentq(lambda d: np.sum(target - sigmoid(logits + d)), -20, 20, xtol=1e-12)
@@ -129,8 +125,5 @@ def test_folds_cover_each_row_with_weight_once():
 @pytest.mark.parametrize("n_pos", [2, 3])
 def test_few_positives_make_fewer_folds(n_pos):
     assert len(probability_folds(np.arange(50) < n_pos, np.ones(50), seed=0)) == n_pos
-
-
-def test_one_positive_is_refused():
     with pytest.raises(InvalidInput, match="folds need 2 rows of each class"):
         probability_folds(np.arange(50) < 1, np.ones(50), seed=0)

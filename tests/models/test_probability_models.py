@@ -9,7 +9,7 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedKFold
 
 import crcen
-from crcen import Budget, CSMLPClassifier, InvalidInput, InvalidParameter, Lam, key_equation, make_sim2
+from crcen import Budget, CSMLPClassifier, Lam, key_equation, make_sim2
 from crcen.models.probability import PROBABILITIES, apply_map, fit_map
 from crcen.paper.networks import MovedThresholdClassifier
 from crcen.theory.decision import sigmoid
@@ -112,17 +112,6 @@ def test_an_overfitted_network_gets_better_probabilities(kind):
     plain, mapped = (CRCENClassifier(probability=p, **settings).fit(X, train.y) for p in ("shift", kind))
     before, after = (log_loss(new.y, m.predict_proba(X_new)) for m in (plain, mapped))
     assert after < 0.9 * before
-
-
-def test_bad_input(rare_rows):
-    X, _ = rare_rows(60)
-    for probability in ("platt", None):
-        with pytest.raises(InvalidParameter, match="probability must be one of 'auto'"):
-            crcen.CRCENClassifier().set_params(calibration__probability=probability)
-    one = np.zeros(60, dtype=int)
-    one[3] = 1
-    with pytest.raises(InvalidInput, match="folds need 2 rows of each class"):
-        CRCENClassifier(probability="balance", **QUICK).fit(X, one)
 
 
 def test_the_price_of_a_moved_threshold_counts(rare_rows):

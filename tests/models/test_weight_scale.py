@@ -53,3 +53,6 @@ def test_weights_count_by_their_ratios(learner, n_classes):
     assert np.ptp(expected[:, 1]) > 0.1
     for scale in (1e-12, 1e12):
         np.testing.assert_allclose(fit(y, scale * WEIGHT).predict_proba(X), expected, rtol=0, atol=1e-6)
+    if learner in ("trees", "forest"):
+        equal, none = (fit(y, w).predict_proba(X) for w in (np.full(N, 1e12), None))
+        np.testing.assert_allclose(equal, none, atol=1e-9)

@@ -140,21 +140,6 @@ def test_quick_fits_one_setting_of_one_network(rows):
     assert len(committee.leaderboard_[0].settings) == 1
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("scale", [1e-12, 1e12])
-def test_the_scale_of_sample_weights_changes_nothing(scale, n_classes):
-    X, y = draw(400, n_classes=n_classes)
-    weights = np.random.default_rng(0).uniform(0.5, 2.0, 400)
-    one, other, constant, plain = (
-        CommitteeClassifier(members=("trees", "forest"), cv=2, random_state=0, n_jobs=1)
-        .fit(X, y, sample_weight=w)
-        .predict_proba(X)
-        for w in (weights, scale * weights, np.full(400, scale), None)
-    )
-    np.testing.assert_allclose(other, one, atol=1e-6)
-    np.testing.assert_allclose(constant, plain, atol=1e-9)
-
-
 def test_names_of_columns_are_kept_and_checked(rows):
     X, y = rows
     frame = pd.DataFrame(X, columns=list("abcde"))
