@@ -25,7 +25,7 @@ from crcen.report.checks import Finding, examine
 from crcen.report.columns import column_effects, permutation_importance
 from crcen.report.evidence import Evidence, gather, has_several_classes, kept_by
 from crcen.report.measurements import DRAWN, compare, measure, measure_classes, quality_of, reliability
-from crcen.report.rendering import asset, count, digits, embedded, page_names, percent, rendered
+from crcen.report.rendering import asset, embedded, page_names, rendered
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.key_equation import EquationTest
 from crcen.theory.labels import Labels
@@ -159,15 +159,16 @@ def write_report(
     names = page_names(title, data_name, model_path, end)
     models = compare(evidence, others or {}, names["model"] or "this model")
     if evidence.has_positive:
-        price, parts = evidence.price.cost_ratio, _price_parts(evidence, findings, names, models)
+        price, parts = evidence.price.cost_ratio, _price_parts(evidence, names, models)
     else:
-        price, parts = None, _cost_parts(evidence, findings, models)
+        price, parts = None, _cost_parts(evidence, models)
     importances = evidence.of(permutation_importance)
     shared: Values = {
         "findings": findings,
         "names": names,
         "links": list(links),
-        "facts": _facts(evidence, names),
+        "evidence": evidence,
+        "facts": _facts(evidence.model),
         "importance": json_value(asdict(importances)),
         "columns": importance_bars(importances),
         "groups": json_value(group_tables(evidence.groups, price)),
@@ -179,30 +180,24 @@ def write_report(
 
 def _render(**parts: object) -> str:
     """The page; parts that a page does not have are empty."""
-    blank: Values = {"effects": [], "groups": [], "columns": [], "facts": {}, "findings": (), "sentences": []}
+    blank: Values = {"effects": [], "groups": [], "columns": [], "facts": {}, "findings": ()}
     values = {**blank, "is_part": False, **parts}
     return rendered("page.html.j2", values, asset("report.css"), asset("report.js"))
 
 
-def _price_parts(
-    evidence: Evidence, findings: Sequence[Finding], names: Mapping[str, str | None], models: Sequence[Values]
-) -> Values:
+def _price_parts(evidence: Evidence, names: Mapping[str, str | None], models: Sequence[Values]) -> Values:
     """Parts of a page about a positive class."""
     measured = measure(evidence, models)
-    rows = measured["rows"]
-    data = {**{name: measured[name] for name in DRAWN}, "command": names["command"], "rows": rows}
-    share = f"{rows['n_positive_rows']:,} positive ({100.0 * rows['share']:.3g} %)"
+    data = {**{name: measured[name] for name in DRAWN}, "command": names["command"], "rows": measured["rows"]}
     return {
         "has_positive": True,
         "measured": measured,
-        "lead": f"{rows['n_rows']:,} rows, {share}",
-        "sentences": sentences(measured, findings),
         "effects": effect_charts(column_effects(evidence)),
         "data": embedded(data),
     }
 
 
-def _cost_parts(evidence: Evidence, findings: Sequence[Finding], models: Sequence[Values]) -> Values:
+def _cost_parts(evidence: Evidence, models: Sequence[Values]) -> Values:
     """Parts of a page without a positive class."""
     measured, explored = measure_classes(evidence, models)
     picked = _picked(evidence)
@@ -212,9 +207,10 @@ def _cost_parts(evidence: Evidence, findings: Sequence[Finding], models: Sequenc
     return {
         "has_positive": False,
         "measured": measured,
-        "lead": f"{evidence.n_rows:,} rows, {len(counts)} classes",
+        "shares": [
+            (evidence.names[k], counts[k] / evidence.n_rows) for k in np.argsort(-evidence.counts, kind="stable")
+        ],
         "whose": "the model’s costs" if evidence.costs is None else "the stated costs",
-        "sentences": class_sentences(evidence, findings),
         "equations": _equations(evidence.equations, evidence.is_out_of_fold),
         "reliability": reliability_charts(evidence.of(reliability), evidence.names, counts, MOST_CHARTS),
         "picks": [evidence.names[k] for k in picked],
@@ -286,155 +282,15 @@ def _one_page(evidence: Evidence, k: int, n_picked: int) -> str:
     return _render(is_part=True, **shown, **marks)
 
 
-# -- the summary in words ------------------------------------------------------------------------------------------
-
-_OUT_OF_FOLD = " All figures are out of fold: each row was judged by models trained without it."
-
-
-def sentences(measured: Values, findings: Sequence[Finding]) -> list[str]:
-    """The results of `measure` and `examine` as plain sentences."""
-    rows, quality = measured["rows"], measured["quality"]
-    by_weight = " by weight" if rows["is_weighted"] else ""
-    saved = " The saved model was trained on all of them, and the importance of columns is its own."
-    return [
-        f"Of {count(rows['n_rows'])} rows, {count(rows['n_positive_rows'])} are “{rows['pos_label']}” "
-        f"({percent(rows['share'])}{by_weight}); that is what the model looks for."
-        + (_OUT_OF_FOLD + saved if rows["is_out_of_fold"] else ""),
-        _price(quality),
-        _outcome(quality, by_weight),
-        _worth(rows, quality),
-        check_sentence(findings),
-    ]
-
-
-def _against(cost: float, habit_cost: float) -> str:
-    """How a cost compares with that of a habit."""
-    saved = 1.0 - cost / habit_cost if habit_cost > 0.0 else 0.0
-    return f"saves {percent(saved)} of" if saved >= 0.0 else f"costs {percent(-saved)} more than"
-
-
-def _price(quality: Values) -> str:
-    if not quality["has_price"]:
-        return (
-            "The model has no price of its own, so this page starts at one false alarm per catch, the usual threshold "
-            "of one half. Move the slider to the value of a catch."
-        )
-    return (
-        f"One more catch may cost up to {_alarms(quality['price'])}: the model raises an alarm where the probability "
-        f"is above {percent(quality['threshold'])}."
-    )
-
-
-def _alarms(value: float) -> str:
-    return f"{digits(value)} false alarm{'' if value == 1 else 's'}"
-
-
-def _outcome(quality: Values, by_weight: str) -> str:
-    alarms = quality["tp"] + quality["fp"]
-    total = quality["tp"] + quality["fn"]
-    if not alarms:
-        return f"At this price it raises no alarm at all on these rows, and misses all {count(total)}."
-    low, high = quality["recall_interval"]
-    found = (
-        f"It finds {count(quality['tp'])} of {count(total)}{by_weight} ({percent(quality['recall'])}; with this many "
-        f"rows the true share is likely between {percent(low)} and {percent(high)})"
-    )
-    if not quality["tp"]:
-        return f"It finds none of {count(total)} and raises {count(alarms)} false alarms."
-    low, high = quality["precision_interval"]
-    return (
-        f"{found} with {count(alarms)} alarms, {count(quality['fp'])} of them false: {percent(quality['precision'])} "
-        f"are right (likely {percent(low)} to {percent(high)}). On average a catch comes with "
-        f"{_alarms(quality['false_alarms_per_catch'])}, and {digits(quality['alarms_per_1000'])} of every "
-        "1,000 rows need a check."
-    )
-
-
-def _worth(rows: Values, quality: Values) -> str:
-    price, total = quality["price"], rows["n_pos"] + rows["n_neg"]
-    with_model = price * quality["fn"] + quality["fp"]
-    without = min(price * rows["n_pos"], rows["n_neg"])
-    habit = "raising no alarm" if price * rows["n_pos"] <= rows["n_neg"] else "raising an alarm for every row"
-    limits = quality["cost_interval"]
-    likely = "" if limits is None else f" (95 % interval {digits(limits[0])} to {digits(limits[1])})"
-    return (
-        f"Counting a miss as {_alarms(price)}, its errors cost {_alarms(1000.0 * with_model / total)} per "
-        f"1,000 rows{likely}. That {_against(with_model, without)} the cost of {habit}, the better of the two policies "
-        "without a model."
-    )
-
-
-def class_sentences(evidence: Evidence, findings: Sequence[Finding]) -> list[str]:
-    """The same without a positive class."""
-    quality, order = evidence.of(quality_of), np.argsort(-evidence.counts, kind="stable")
-    shares = [f"{evidence.names[k]} {percent(float(evidence.counts[k] / evidence.n_rows))}" for k in order[:6]]
-    more = f" and {len(order) - 6} rarer ones" if len(order) > 6 else ""
-    held_out = _OUT_OF_FOLD if evidence.is_out_of_fold else ""
-    worst, cost = int(np.argmax(quality.cost_by_class)), quality.cost
-    part = quality.cost_by_class[worst] / cost.value if cost.value > 0.0 else 0.0
-    return [
-        f"{count(evidence.n_rows)} rows of {len(order)} classes: {', '.join(shares)}{more}.{held_out}",
-        f"Decided by the least expected cost, a row costs {digits(cost.value)} (95 % interval {digits(cost.low)} to "
-        f"{digits(cost.high)}). That {_against(quality.habit_cost - quality.saved.value, quality.habit_cost)} what "
-        f"{quality.habit} for every row costs, {digits(quality.habit_cost)}, the cheapest single decision.",
-        f"Most of it, {percent(float(part))}, comes from rows that are {evidence.names[worst]}, of which "
-        f"{percent(quality.recalls[worst].value)} are found.",
-        check_sentence(findings),
-    ]
-
-
-def check_sentence(findings: Sequence[Finding]) -> str:
-    """Which checks warn; without a warning what was tested; and which checks could not be made."""
-    codes = [finding.code for finding in findings if finding.status == "warning"]
-    unknown = [finding.code for finding in findings if finding.status == "unknown"]
-    left = f" Not tested: {', '.join(unknown)}." if unknown else ""
-    if codes:
-        n_made, verb = len(findings) - len(unknown), "warns" if len(codes) == 1 else "warn"
-        named = ", ".join(codes)
-        return f"{len(codes)} of {n_made} checks {verb} ({named}): read the warnings before using these figures.{left}"
-    passed = [f"{finding.tested} ({finding.code})" for finding in findings if finding.status == "passed"]
-    return f"No warnings. Tested: {'; '.join(passed)}.{left}" if passed else f"No check could be made.{left}"
-
-
-# -- data, model and environment ----------------------------------------------------------------------------------
-
-
-def _facts(evidence: Evidence, names: Mapping[str, str | None]) -> dict[str, list[tuple[str, str]]]:
-    """Data, model and environment as pairs of text, by heading; no place on the machine is named."""
-    model, price = evidence.model, evidence.price
-    if evidence.has_positive:
-        labels = [("positive label", str(evidence.labels.positive)), ("negative label", str(evidence.labels.negative))]
-        priced = [
-            ("price", f"{price.cost_ratio:.6g} false alarms per extra catch"),
-            ("weight λ", f"{price.lam:.6g}"),
-            ("multiplier α", f"{price.alpha:.6g}"),
-            ("training rows", f"{price.n_pos:,.6g} positive, {price.n_neg:,.6g} negative"),
-        ]
-    else:
-        labels = [("classes", ", ".join(evidence.names[:20]) + (" …" if len(evidence.names) > 20 else ""))]
-        priced = [("training rows", f"{price.counts.sum():,.6g}")]
-    data = [
-        ("file", names["data"] or "not named"),
-        ("rows", f"{evidence.n_rows:,}"),
-        ("columns", f"{len(evidence.columns):,}"),
-        *labels,
-        ("judged", "out of fold, by models that did not see the row" if evidence.is_out_of_fold else "by this model"),
-        ("sample weights", "yes" if evidence.is_weighted else "no"),
-        ("seed of this report", str(evidence.random_state)),
-    ]
-    about = [("file", names["model"] or "not named"), ("kind", type(model).__name__)]
-    about += priced if evidence.has_price else []
-    chosen = kept_by(model, "best_params_")
-    if isinstance(chosen, dict):
-        about += [(str(name), str(value)) for name, value in chosen.items() if name != "weighting"]
-    for line in kept_by(model, "leaderboard_") or ():
-        weight = "" if line.weight != line.weight else f"weight {line.weight:.3g}, "
-        scores = f"log loss {line.log_loss:.4g}, average precision {line.average_precision:.4g}"
-        about.append((line.name, f"{weight}{scores}, ROC AUC {line.roc_auc:.4g} out of fold"))
-    for label, attribute in (("epochs", "best_epochs_"), ("folds", "n_splits_")):
-        value = kept_by(model, attribute)
-        if value is not None:
-            about.append((label, str(value)))
-    versions = [("crcen", __version__), ("Python", platform.python_version()), *installed_versions(_PACKAGES).items()]
-    versions.append(("written", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")))
-    return {"Data": data, "Model": about, "Environment": versions}
+def _facts(model: Estimator) -> Values:
+    """The model and its environment; no place on the machine is named."""
+    versions = {"crcen": __version__, "Python": platform.python_version(), **installed_versions(_PACKAGES)}
+    return {
+        "kind": type(model).__name__,
+        "settings": kept_by(model, "best_params_") or {},
+        "leaderboard": kept_by(model, "leaderboard_") or (),
+        "epochs": kept_by(model, "best_epochs_"),
+        "folds": kept_by(model, "n_splits_"),
+        "versions": versions,
+        "written": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    }

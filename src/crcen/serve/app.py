@@ -28,7 +28,7 @@ from crcen._support.values import json_value
 from crcen.serve.http import LOOPBACK, Endpoint, Guard, routed
 from crcen.serve.jobs import Job, remove_at_end
 from crcen.serve.processes import bound_socket, run_server
-from crcen.serve.requests import Options, json_body
+from crcen.serve.requests import Options, json_body, number
 from crcen.tables.reading import open_table
 from crcen.tables.writing import TableWriter
 
@@ -208,7 +208,7 @@ class Application:
             options["effort"] = "quick"
             effort: Options = {"quick": True}
         else:
-            limit = _number(given.get("time_limit", 60), "the time limit")
+            limit = number(given.get("time_limit", 60), "the time limit")
             if not 1 <= limit <= 86_400:
                 raise InvalidParameter(f"the time limit must be from 1 to 86,400 seconds: got {limit:g}.")
             options["time_limit"] = limit
@@ -460,16 +460,6 @@ def _text(given: Options, name: str) -> str:
     return found
 
 
-def _number(value: object, name: str) -> float:
-    """A number, with a decimal point or comma."""
-    text = str(value).strip()
-    text = text.replace(",", ".") if text.count(",") == 1 and "." not in text else text
-    try:
-        return float(text)
-    except ValueError:
-        raise InvalidParameter(f"{name} must be a number: got {text[:40]!r}.") from None
-
-
 def _weighting(given: Options) -> tuple[object, Options]:
     """What mistakes cost, and the options of the command line."""
     kind, value = given.get("price", "balanced"), given.get("value")
@@ -480,14 +470,14 @@ def _weighting(given: Options) -> tuple[object, Options]:
     if kind == "weights":
         if not isinstance(value, dict) or not value:
             raise InvalidInput("give a weight for each class.")
-        weights = {str(label): _number(weight, f"the weight of {label}") for label, weight in value.items()}
+        weights = {str(label): number(weight, f"the weight of {label}") for label, weight in value.items()}
         return weights, {"weighting": ",".join(f"{label}={weight:g}" for label, weight in weights.items())}
     if not isinstance(kind, str) or kind not in _NUMBER_PRICES:
         allowed = ("balanced", "none", "weights", "costs", *_NUMBER_PRICES)
         raise InvalidParameter(f"price must be one of {', '.join(allowed)}: got {kind!r}.")
     name, suffix, unit = _NUMBER_PRICES[kind]
-    number = float(f"{_number(value, name) * unit:.15g}")
-    return [kind, number], {kind: f"{number:g}{suffix}"}
+    price = float(f"{number(value, name) * unit:.15g}")
+    return [kind, price], {kind: f"{price:g}{suffix}"}
 
 
 def _costs(value: object, target: str) -> str:
@@ -501,7 +491,7 @@ def _costs(value: object, target: str) -> str:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow([target, *labels])
     for label, row in zip(labels, rows, strict=True):
-        cells = [_number(cost, f"the cost of {labels[i]} for {label}") for i, cost in enumerate(row)]
+        cells = [number(cost, f"the cost of {labels[i]} for {label}") for i, cost in enumerate(row)]
         writer.writerow([label, *(f"{cost:g}" for cost in cells)])
     return file.getvalue()
 

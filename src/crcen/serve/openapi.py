@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crcen import __version__
+from crcen.serve.requests import OPTIONS
 from crcen.serve.served_model import ServedModel
 
 Schema = dict[str, Any]  # nested JSON Schema
@@ -21,21 +22,6 @@ _ERRORS = {
     "422": "Invalid request",
     "503": "Server busy, or time limit exceeded",
 }
-# Options of a request with their type.
-_OPTIONS = {
-    "model": ("string", "Name of the model; not needed if one is served"),
-    "id": ("string", "Column with the identifier of each row"),
-    "reasons": ("integer", "Reasons for each row"),
-    "budget": ("number", "False alarms that one more catch may cost"),
-    "cost_ratio": ("number", "What a miss costs, in false alarms"),
-    "alpha": ("number", "Cost ratio over negatives per positive"),
-    "lam": ("number", "Weight of a positive row"),
-    "recall": ("number", "Expected recall on the rows of this request"),
-    "precision": ("number", "Expected precision on the rows of this request"),
-    "capacity": ("integer", "Alarms among the rows of this request"),
-    "balanced": ("boolean", "All classes weigh the same"),
-    "weighting": ("string", "Weight of each class: fine=1,worn=5"),
-}
 
 
 def openapi(summaries: Mapping[tuple[str, str], str], models: Sequence[ServedModel], *, has_token: bool) -> Schema:
@@ -45,8 +31,8 @@ def openapi(summaries: Mapping[tuple[str, str], str], models: Sequence[ServedMod
     several = {"type": "array", "items": any_row, "minItems": 1}
     with_options = {
         "rows": several,
-        "costs": {"description": "Cost matrix: a list of rows, or an object with costs, labels and actions"},
-        "weighting": {"type": ["object", "string"], "description": "Weight of each class"},
+        "costs": {"type": ["array", "object"], "description": OPTIONS["costs"].text},
+        "weighting": {"type": ["object", "string"], "description": OPTIONS["weighting"].text},
     }
     label = _object({"id": {"type": "string"}, "label": _LABEL}, "id", "label")
     bodies = {
@@ -70,7 +56,8 @@ def openapi(summaries: Mapping[tuple[str, str], str], models: Sequence[ServedMod
         if "{name}" in path:
             operation["parameters"] = [_parameter("name", "path", "string", "Name of the model")]
         if path == "/predict":
-            operation["parameters"] = [_parameter(name, "query", *about) for name, about in _OPTIONS.items()]
+            asked = {name: option for name, option in OPTIONS.items() if name != "costs"}
+            operation["parameters"] = [_parameter(name, "query", *one[:2]) for name, one in asked.items()]
         if path in bodies:
             operation["requestBody"] = {"required": True, "content": bodies[path]}
         paths[path] = {method: operation}

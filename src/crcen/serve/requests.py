@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -40,17 +40,31 @@ _NUMPY = {
     **{f"FP{bits}": f"<f{bits // 8}" for bits in (16, 32, 64)},
     "BOOL": "?",
 }
-_NUMBERS: dict[str, Callable[[float], object]] = {
-    "budget": Budget,
-    "cost_ratio": CostRatio,
-    "alpha": Alpha,
-    "lam": Lam,
-    "recall": RecallAtLeast,
-    "precision": PrecisionAtLeast,
+
+
+class Option(NamedTuple):
+    """What a request may set."""
+
+    kind: str  # type in JSON Schema
+    text: str
+    make: Callable[[Any], object] | None = None  # the price or goal of two classes from a number
+
+
+OPTIONS = {
+    "model": Option("string", "Name of the model; not needed if one is served"),
+    "id": Option("string", "Column with the identifier of each row"),
+    "reasons": Option("integer", "Reasons for each row"),
+    "budget": Option("number", "False alarms that one more catch may cost", Budget),
+    "cost_ratio": Option("number", "What a miss costs, in false alarms", CostRatio),
+    "alpha": Option("number", "Cost ratio over negatives per positive", Alpha),
+    "lam": Option("number", "Weight of a positive row", Lam),
+    "recall": Option("number", "Expected recall on the rows of this request", RecallAtLeast),
+    "precision": Option("number", "Expected precision on the rows of this request", PrecisionAtLeast),
+    "capacity": Option("integer", "Alarms among the rows of this request", Capacity),
+    "balanced": Option("boolean", "All classes weigh the same"),
+    "weighting": Option("string", "Weight of each class: fine=1,worn=5"),
+    "costs": Option("array", "Cost matrix: a list of rows, or an object with costs, labels and actions"),
 }
-_PRICES = (*_NUMBERS, "capacity", "balanced", "weighting", "costs")
-# Everything that may be set for one request.
-OPTIONS = (*_PRICES, "model", "id", "reasons")
 
 
 def json_body(body: bytes) -> object:
@@ -227,7 +241,8 @@ def price_of(own: Price, labels: list[object], options: Options) -> Price | Goal
     unknown = [name for name in options if name not in OPTIONS]
     if unknown:
         raise InvalidParameter(f"unknown option {unknown[0]!r}: allowed are {', '.join(OPTIONS)}.")
-    given = [name for name in _PRICES if options.get(name) is not None and options[name] is not False]
+    others = ("model", "id", "reasons")
+    given = [one for one in OPTIONS if one not in others and options.get(one) is not None and options[one] is not False]
     if len(given) > 1:
         raise InvalidParameter(f"{' and '.join(given)} both state the price: give one of them.")
     if not given:
@@ -246,22 +261,26 @@ def price_of(own: Price, labels: list[object], options: Options) -> Price | Goal
         raise InvalidParameter(
             f"{name} is for two classes, and this model has {len(labels)}: state costs or weighting."
         )
-    found = Capacity(whole_number(value, name)) if name == "capacity" else _NUMBERS[name](_number(value, name))
+    make = OPTIONS[name].make
+    assert make is not None
+    found = make(whole_number(value, name) if OPTIONS[name].kind == "integer" else number(value, name))
     return found if isinstance(found, Goal) else own.replace(found)
 
 
 def whole_number(value: object, name: str) -> int:
     """A whole number, also as text."""
-    number = _number(value, name)
-    if not number.is_integer() or abs(number) > 2**31:
+    found = number(value, name)
+    if not found.is_integer() or abs(found) > 2**31:
         raise InvalidParameter(f"{name} must be a whole number: got {shown(value)}.")
-    return int(number)
+    return int(found)
 
 
-def _number(value: object, name: str) -> float:
+def number(value: object, name: str) -> float:
+    """A number, also as text with a decimal point or comma."""
+    text = value.replace(",", ".") if isinstance(value, str) and value.count(",") == 1 and "." not in value else value
     try:
-        if isinstance(value, str | int | float) and not isinstance(value, bool):
-            return float(value)
+        if isinstance(text, str | int | float) and not isinstance(text, bool):
+            return float(text)
     except (ValueError, OverflowError):
         pass
     raise InvalidParameter(f"{name} must be a number: got {shown(value)}.")
@@ -279,7 +298,7 @@ def _weights(value: object, labels: list[object]) -> list[float]:
         value = dict(part.rpartition("=")[::2] for part in value.split(","))
     if not isinstance(value, Mapping):
         raise InvalidParameter(f"weighting must have a weight for each class: got {shown(value)}.")
-    weights = {label: _number(weight, f"the weight of {shown(label)}") for label, weight in value.items()}
+    weights = {label: number(weight, f"the weight of {shown(label)}") for label, weight in value.items()}
     found = weights_by_label(weights, labels, "the target")
     return [found[label] for label in labels]
 
