@@ -9,8 +9,6 @@ from crcen._support.values import Values
 from crcen.report.columns import ColumnEffect, Importances
 from crcen.report.evidence import log_odds
 from crcen.report.measurements import ReliabilityGroup
-from crcen.theory.groups import GroupComparison
-from crcen.theory.intervals import Interval
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 320.0, 128.0, 38.0, 8.0, 8.0, 26.0
 ROW_HEIGHT, NAME_WIDTH = 20.0, 116.0
@@ -167,34 +165,3 @@ def _chart(groups: Sequence[ReliabilityGroup]) -> Values:
             kept.append(tick)
     ticks = [{"x": x(tick), "y": y(tick) + 4, "text": f"{100 * tick:g} %"} for tick in kept]
     return {"dots": dots, "ticks": ticks}
-
-
-def group_tables(comparisons: Sequence[GroupComparison], price: float | None) -> list[Values]:
-    """Figures of each column of groups, with the ends of bars from 0 to 100; ``price`` is that of two classes."""
-    found = []
-    for one in comparisons:
-        shown: Values = {"column": one.column, "sentence": one.sentence, "differs": bool(one.differing)}
-        if price is not None:
-            bars: list[Values] = [
-                {"recall_bar": _bar(group.recall), "precision_bar": _bar(group.precision)} for group in one.groups
-            ]
-            shown |= {"overall_recall": one.overall_recall, "price": price}
-        else:
-            top = max(max(group.quality.cost.value, group.quality.expected_cost) for group in one.groups) or 1.0
-            bars = [
-                {
-                    "bar": round(100.0 * group.quality.cost.value / top, 1),
-                    "equations": group.equation_sentence,
-                }
-                for group in one.groups
-            ]
-        rows = [{**group.to_dict(), **bar} for group, bar in zip(one.groups, bars, strict=True)]
-        found.append({**shown, "groups": rows})
-    return found
-
-
-def _bar(interval: Interval) -> dict[str, float] | None:
-    if math.isnan(interval.value):
-        return None
-    at, low, high = (round(100.0 * value, 2) for value in interval)
-    return {"at": at, "from": low, "to": high}

@@ -20,7 +20,7 @@ from crcen._support.text import page_in_frame
 from crcen._support.values import Values, json_value
 from crcen._version import __version__
 from crcen.exceptions import InvalidParameter
-from crcen.report.charts import effect_charts, group_tables, importance_bars, reliability_charts
+from crcen.report.charts import effect_charts, importance_bars, reliability_charts
 from crcen.report.checks import Finding, examine
 from crcen.report.columns import column_effects, permutation_importance
 from crcen.report.evidence import Evidence, gather, has_several_classes, kept_by
@@ -158,10 +158,7 @@ def write_report(
     end = "--budget" if evidence.has_positive else "--costs costs.csv --out scored.csv"
     names = page_names(title, data_name, model_path, end)
     models = compare(evidence, others or {}, names["model"] or "this model")
-    if evidence.has_positive:
-        price, parts = evidence.price.cost_ratio, _price_parts(evidence, names, models)
-    else:
-        price, parts = None, _cost_parts(evidence, models)
+    parts = _price_parts(evidence, names, models) if evidence.has_positive else _cost_parts(evidence, models)
     importances = evidence.of(permutation_importance)
     shared: Values = {
         "findings": findings,
@@ -171,7 +168,10 @@ def write_report(
         "facts": _facts(evidence.model),
         "importance": json_value(asdict(importances)),
         "columns": importance_bars(importances),
-        "groups": json_value(group_tables(evidence.groups, price)),
+        "groups": [
+            {"about": one, "rows": [{**group.to_dict(), "equations": group.equation_sentence} for group in one.groups]}
+            for one in evidence.groups
+        ],
     }
     content = _render(**shared, **parts).encode("utf-8")
     write_atomic(place, content)
