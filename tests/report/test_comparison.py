@@ -56,5 +56,5 @@ def test_the_page_draws_them_in_a_browser(rows, chromium, tmp_path):
 
 def test_probabilities_must_be_of_the_same_rows(rows):
     model, X, y, p = rows
-    with pytest.raises(InvalidInput, match="b must give one probability for each of 1500 rows"):
+    with pytest.raises(InvalidInput, match="the model b must have one probability for each of 1500 rows"):
         compare(gather(model, X, y), {"b": p[:5]}, "first")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 
 import numpy as np
 from scipy.special import kolmogorov
 
+from crcen._support.text import listed
 from crcen.report.columns import permutation_importance, pure_cells, single_columns
 from crcen.report.evidence import Evidence, kept_by, log_odds
 from crcen.report.measurements import ReliabilityGroup, points_of, price_ladder, reliability, reliability_groups
@@ -81,14 +82,8 @@ def check(
 
 def examine(evidence: Evidence, codes: Collection[str] | None = None) -> tuple[Finding, ...]:
     """Run the checks that apply, or those with these codes, in the order of their codes."""
-    chosen = sorted(CHECKS) if codes is None else [code for code in sorted(CHECKS) if code in codes]
-    found = [CHECKS[code](evidence) for code in chosen]
+    found = [run(evidence) for code, run in sorted(CHECKS.items()) if codes is None or code in codes]
     return tuple(one for one in found if one is not None)
-
-
-def _listed(parts: Sequence[str], most: int = 4) -> str:
-    """The first parts, and how many more there are."""
-    return ", ".join(parts[:most]) + (f" and {len(parts) - most} more" if len(parts) > most else "")
 
 
 def _chance(p: float) -> str:
@@ -123,7 +118,7 @@ def too_few_rows(evidence: Evidence) -> Outcome:
     few = [k for k in evidence.watched if least[k] < limits.FEWEST_POSITIVES]
     shown = few or [min(evidence.watched, key=lambda k: least[k])]
     before = [f", {trained[k]:,.6g} in training" if evidence.has_price else "" for k in range(len(here))]
-    return bool(few), _listed([f"{here[k]:,} rows of {evidence.names[k]} here{before[k]}" for k in shown])
+    return bool(few), listed([f"{here[k]:,} rows of {evidence.names[k]} here{before[k]}" for k in shown], 4)
 
 
 @check(
@@ -249,7 +244,7 @@ def drift(evidence: Evidence) -> Outcome:
         f"training ({abs(tests[k].z):.1f} standard deviations)"
         for k in shown
     ]
-    measured = _listed(said)
+    measured = listed(said, 4)
     if moved and _is_calibrated_at(evidence, shares):
         measured += "; with the probabilities shifted to these shares they are calibrated: only the prevalence differs"
     distances = _score_distances(evidence)
@@ -407,11 +402,11 @@ def leaks(evidence: Evidence) -> Outcome | None:
         f"“{one.name}”" + ("" if evidence.has_positive else f" for {evidence.names[k]}") + f" ({area:.4f})"
         for one, k, area in suspected
     ]
-    said = [f"suspects by area under the ROC curve: {_listed(areas, 5)}"] if areas else []
-    said += [f"cells of one class only: {_listed([one.sentence for one in pure], 5)}"] if pure else []
+    said = [f"suspects by area under the ROC curve: {listed(areas, 5)}"] if areas else []
+    said += [f"cells of one class only: {listed([one.sentence for one in pure], 5)}"] if pure else []
     named = {*(one.name for one, _, _ in suspected), *(" and ".join(one.columns) for one in pure)}
     before = [f"“{name}”" for name in trained if name not in named]
-    said += [f"crcen fit warned about {_listed(before, 5)} on the training rows"] if before else []
+    said += [f"crcen fit warned about {listed(before, 5)} on the training rows"] if before else []
     if said:
         return True, "; ".join(said)
     best = max(found, key=lambda one: one.area)

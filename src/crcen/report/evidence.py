@@ -248,10 +248,25 @@ def has_several_classes(model: Estimator) -> bool:
     return len(classes) > 2 or getattr(getattr(model, "weighting_", None), "positive", 1) is None
 
 
+def labels_of(model: Estimator, y: Labelled, weights: Array | None = None) -> Labels:
+    """The classes of a model, with the positive one if it has one."""
+    return Labels(np.asarray(model.classes_)) if has_several_classes(model) else Labels.of_model(model, y, weights)
+
+
+def class_probabilities(given: ArrayLike, labels: Labels, n_rows: int, name: str) -> Array:
+    """Probabilities (n, K), given those of the positive class (n,), or of every class if none is positive."""
+    if labels.positive is None:
+        return check_class_probabilities(given, n_rows, labels.n_classes, name)
+    p = check_probabilities(given, name)
+    if p.shape != (n_rows,):
+        raise InvalidInput(f"{name} must have one probability for each of {n_rows} rows, got shape {p.shape}")
+    return labels.in_order(np.column_stack([1.0 - p, p]))
+
+
 def evidence_of(model: Estimator, y: Index, proba: Array, weights: Array | None = None, **more: Any) -> Evidence:
     """Evidence from class numbers (n,) and natural probabilities (n, K) that are known already."""
     sizes, classes = np.ones(len(y)) if weights is None else weights, np.asarray(model.classes_)
-    labels = Labels(classes) if has_several_classes(model) else Labels.of_model(model, classes[y], sizes)
+    labels = labels_of(model, classes[y], sizes)
     price = getattr(model, "weighting_", None)
     has_price, counts = isinstance(price, Price), np.maximum(np.bincount(y, sizes, len(classes)), 1e-9)
     if not isinstance(price, Price):
@@ -277,22 +292,18 @@ def gather(
     numbers = _numbers(y, len(X), classes)
     weights = None if sample_weight is None else check_row_weights(sample_weight, len(numbers))
     encoded = EncodedRows.of(model, X)
-    asked, rows = (model, X) if encoded is None else (encoded.estimator, encoded.X)
     if out_of_fold is None:
-        proba = _probabilities(asked.predict_proba(rows), len(numbers), len(classes))
-    elif has_several_classes(model):
-        proba = _probabilities(out_of_fold, len(numbers), len(classes), "out_of_fold")
+        found = model.predict_proba(X) if encoded is None else encoded.estimator.predict_proba(encoded.X)
+        proba = check_class_probabilities(found, len(numbers), len(classes), "predict_proba")
     else:
-        p = check_probabilities(out_of_fold, "out_of_fold")
-        if p.shape != numbers.shape:
-            raise InvalidInput(f"out_of_fold must have one probability for each of {len(numbers)} rows, got {p.shape}")
-        proba = Labels.of_model(model, classes[numbers], weights).in_order(np.column_stack([1.0 - p, p]))
+        labels = labels_of(model, classes[numbers], weights)
+        proba = class_probabilities(out_of_fold, labels, len(numbers), "out_of_fold")
     if costs is not None:
         more["costs"] = costs.for_classes(classes.tolist())
-    found = evidence_of(model, numbers, proba, weights, **more)
-    found = replace(found, X=X, columns=columns, encoded=encoded, is_out_of_fold=out_of_fold is not None)
+    more |= {"X": X, "columns": columns, "encoded": encoded, "is_out_of_fold": out_of_fold is not None}
+    evidence = evidence_of(model, numbers, proba, weights, **more)
     compared = group_arrays(groups, len(numbers))
-    return replace(found, groups=compared_groups(found, compared)) if compared else found
+    return replace(evidence, groups=compared_groups(evidence, compared)) if compared else evidence
 
 
 def group_arrays(groups: object, n_rows: int) -> dict[str, NDArray[np.object_]]:
@@ -363,14 +374,3 @@ def _numbers(y: ArrayLike, n: int, classes: Labelled) -> Index:
     if len(np.unique(numbers)) < 2:
         raise InvalidInput(f"a report needs rows of several classes: y holds only {labels.tolist()[0]!r}")
     return numbers
-
-
-def _probabilities(given: ArrayLike, n: int, n_classes: int, name: str = "predict_proba") -> Array:
-    table = np.asarray(given)
-    if table.shape != (n, n_classes):
-        raise InvalidInput(
-            f"{name} must give a column for each class and a row for each label, {(n, n_classes)}, got {table.shape}"
-        )
-    if np.isnan(table).any():
-        raise InvalidInput(f"{name} must hold probabilities, got {int(np.isnan(table).any(axis=1).sum())} NaN")
-    return check_class_probabilities(table, n, n_classes, name)

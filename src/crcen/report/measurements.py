@@ -8,10 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from crcen._support.values import Values, json_value
-from crcen.exceptions import InvalidInput
-from crcen.report.evidence import Evidence, chosen_rows, kept_by, log_odds
+from crcen.report.evidence import Evidence, chosen_rows, class_probabilities, kept_by, log_odds
 from crcen.report.quality import RowMetrics, share_log_loss
-from crcen.theory.checks import check_class_probabilities, check_probabilities
 from crcen.theory.curves import DecisionCurves, ThresholdCurve
 from crcen.theory.decision import weighted_probability
 from crcen.theory.expense import ExpenseStep, ExpenseTable, StepTest, expense_table, judge_step
@@ -340,7 +338,9 @@ def compare(evidence: Evidence, others: Mapping[str, ArrayLike], name: str) -> l
     price = evidence.price if evidence.has_positive else evidence.price.replace(evidence.cost_matrix)
     first = RowMetrics(evidence.y, evidence.proba, price, weights).paid
     for label, given in [(name, None), *others.items()]:
-        proba = evidence.proba if given is None else _compared_probabilities(evidence, given, label)
+        proba = evidence.proba
+        if given is not None:
+            proba = class_probabilities(given, evidence.labels, evidence.n_rows, f"the model {label}")
         rows = RowMetrics(evidence.y, proba, price, weights)
         more = rows.paid - first
         mean = float(weights @ more) / total
@@ -358,16 +358,6 @@ def _alarm_values(rows: RowMetrics, price: float) -> Values:
     benefit = curves.net_benefit(np.geomspace(ends[0], ends[-1], _COMPARED_POINTS))
     found = {"found": counts.tp, "alarms": counts.tp + counts.fp}
     return {**found, "net_benefit": {"price": benefit.x, "model": benefit.model}}
-
-
-def _compared_probabilities(evidence: Evidence, given: ArrayLike, name: str) -> Array:
-    """Probabilities (n, K) of another model."""
-    if not evidence.has_positive:
-        return check_class_probabilities(given, evidence.n_rows, evidence.labels.n_classes, f"probabilities of {name}")
-    p = check_probabilities(given, f"probabilities of {name}")
-    if p.shape != evidence.y.shape:
-        raise InvalidInput(f"{name} must give one probability for each of {evidence.n_rows} rows, got {p.shape}")
-    return evidence.labels.in_order(np.column_stack([1.0 - p, p]))
 
 
 # -- a positive class ---------------------------------------------------------------------------------------------
