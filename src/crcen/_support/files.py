@@ -68,23 +68,45 @@ def _holder(marker: Path) -> str:
 
 def check_writable(path: str | Path, *read: object) -> Path:
     """Check before long work that a file can be written here and is none of the files ``read``; returns the path."""
-    found = _stat_writable(_resolved(Path(path)), path)
-    if found is not None and stat.S_ISREG(found.st_mode):
+    try:
+        place = _resolved(path)
+        number = _descriptor(place)
+        found = os.stat(place) if number is None else os.fstat(number)
+    except FileNotFoundError:
+        found = None
+    except NotADirectoryError as error:
+        raise _refusal(path, f"{Path(path).parent} is not a folder") from error
+    except (OSError, ValueError) as error:
+        raise _refusal(path, getattr(error, "strerror", None) or str(error)) from error
+    if number is not None:
+        return Path(path)
+    if found is not None:
+        for is_kind, why in _NOT_A_FILE:
+            if is_kind(found.st_mode):
+                raise _refusal(path, why)
+        if not _may(place, os.W_OK):
+            raise _refusal(path, "it is write-protected; give another name, or allow writing to it")
+        if stat.S_ISCHR(found.st_mode):
+            return Path(path)
         for source in read:
             if isinstance(source, str | Path) and Path(source).exists() and os.path.samestat(found, os.stat(source)):
                 raise _refusal(path, "it is the file that is read; give another name")
+    if not place.parent.is_dir():
+        raise _refusal(path, f"the folder {place.parent} does not exist; create it first")
+    if not _may(place.parent, os.W_OK | os.X_OK):
+        raise _refusal(path, f"no permission to write in the folder {place.parent}")
     return Path(path)
 
 
 def is_device(path: str | Path) -> bool:
     """Whether this is a device such as ``/dev/stdout`` or ``/dev/null``, which is written to directly."""
-    place = _resolved(Path(path))
+    place = _resolved(path)
     return _descriptor(place) is not None or place.is_char_device()
 
 
 def is_standard_output(path: str | Path) -> bool:
     """Whether this is a name of standard output, such as ``/dev/stdout``; nothing else may be printed there then."""
-    return _descriptor(_resolved(Path(path))) == 1
+    return _descriptor(Path(path)) == 1
 
 
 def write_atomic(path: str | Path, content: str | bytes) -> None:
@@ -97,13 +119,12 @@ def write_atomic(path: str | Path, content: str | bytes) -> None:
 def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
     """Yield a binary file that replaces ``path`` if the block succeeds; an existing file keeps its mode."""
     check_writable(path)
-    place = _resolved(Path(path))
+    place = _resolved(path)
     through = is_device(place)
     try:
         descriptor, temporary = tempfile.mkstemp() if through else _create_beside(place)
     except OSError as error:
         raise _failure(path, error) from error
-    owner = os.getpid()
     try:
         file = open(descriptor, "wb", closefd=False)  # noqa: SIM115  the block may close it, as text wrappers do
         try:
@@ -128,9 +149,8 @@ def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
         except OSError as error:
             raise _failure(path, error) from error
     finally:
-        if os.getpid() == owner:  # not in a forked child
-            with suppress(OSError):
-                os.unlink(temporary)
+        with suppress(OSError):
+            os.unlink(temporary)
 
 
 def _failure(path: str | Path, error: OSError) -> DataUnavailable:
@@ -150,45 +170,9 @@ def _descriptor(place: Path) -> int | None:
     return int(found[1]) if found else None
 
 
-def _resolved(path: Path) -> Path:
-    """The target of a symbolic link, except through names of open descriptors."""
-    place = path
-    for _ in range(40):
-        if _descriptor(place) is not None:
-            return place
-        try:
-            place = place.parent / os.readlink(place)
-        except (OSError, ValueError):  # not a link; other problems are reported by _stat_writable
-            return place
-    raise _refusal(path, "its symbolic links form a loop")
-
-
-def _stat_writable(place: Path, path: str | Path) -> os.stat_result | None:
-    """The status of what exists at ``place``, which must be replaceable or a device; None for a new file."""
-    number, found = _descriptor(place), None
-    try:
-        found = os.stat(place) if number is None else os.fstat(number)
-    except NotADirectoryError as error:
-        raise _refusal(path, f"{place.parent} is not a folder") from error
-    except FileNotFoundError:
-        pass
-    except (OSError, ValueError) as error:
-        raise _refusal(path, getattr(error, "strerror", None) or str(error)) from error
-    if number is not None:
-        return found
-    if found is not None:
-        for is_kind, why in _NOT_A_FILE:
-            if is_kind(found.st_mode):
-                raise _refusal(path, why)
-        if not _may(place, os.W_OK):
-            raise _refusal(path, "it is write-protected; give another name, or allow writing to it")
-        if stat.S_ISCHR(found.st_mode):
-            return found
-    if not place.parent.is_dir():
-        raise _refusal(path, f"the folder {place.parent} does not exist; create it first")
-    if not _may(place.parent, os.W_OK | os.X_OK):
-        raise _refusal(path, f"no permission to write in the folder {place.parent}")
-    return found
+def _resolved(path: str | Path) -> Path:
+    """The target of a symbolic link, except of names of open descriptors."""
+    return Path(path) if _descriptor(Path(path)) is not None else Path(os.path.realpath(path))
 
 
 def _may(place: Path, what: int) -> bool:
@@ -196,51 +180,31 @@ def _may(place: Path, what: int) -> bool:
 
 
 def _create_beside(place: Path) -> tuple[int, str]:
-    """A new file in the same folder: never an existing one, never through a link."""
+    """A new file in the same folder: never an existing one, never through a link; private if it replaces a file."""
     temporary = place.parent / f".{place.name[:40]}.{secrets.token_hex(8)}.part"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    return os.open(temporary, flags | getattr(os, "O_CLOEXEC", 0), 0o600), str(temporary)
+    mode = 0o600 if place.exists() else 0o666  # less the umask
+    return os.open(temporary, flags | getattr(os, "O_CLOEXEC", 0), mode), str(temporary)
 
 
 def _replace(temporary: str, place: Path) -> None:
-    """Give the finished file its mode, owner and name, and sync the folder."""
-    try:
+    """Give the finished file the mode and owner of the file that it replaces, and its name."""
+    with suppress(FileNotFoundError):
         found = os.stat(place)
-    except FileNotFoundError:
-        mode = 0o666 & ~_umask()
-    else:
         mode = stat.S_IMODE(found.st_mode) & 0o777
         if hasattr(os, "chown"):
             try:
                 os.chown(temporary, found.st_uid, found.st_gid)
             except OSError:  # only root may; do not grant the group's rights to another group
                 mode &= 0o777 if found.st_gid == os.stat(temporary).st_gid else 0o707
-    os.chmod(temporary, mode)
+        os.chmod(temporary, mode)
     os.replace(temporary, place)
-    if os.name == "posix":
-        with suppress(OSError):  # some file systems cannot sync a folder
-            folder = os.open(place.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-
-
-def _umask() -> int:
-    """The process's umask, read without changing it where possible: a change would affect other threads."""
-    with suppress(OSError, StopIteration, ValueError), open("/proc/self/status") as lines:
-        return int(next(line for line in lines if line.startswith("Umask:")).split()[1], 8)
-    found = os.umask(0o077)
-    os.umask(found)
-    return found
 
 
 def _copy_to_device(temporary: str, place: Path) -> None:
     number = _descriptor(place)
     if number == 1:
         sys.stdout.flush()
-    with (
-        open(temporary, "rb") as content,
-        open(place if number is None else number, "wb", closefd=number is None) as out,
-    ):
+    target = place if number is None else number
+    with open(temporary, "rb") as content, open(target, "wb", closefd=number is None) as out:
         shutil.copyfileobj(content, out)
