@@ -4,7 +4,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -52,38 +52,49 @@ def _terminal() -> Any:
     return console if console.is_terminal else None
 
 
-def _bar(console: Any, *, counts: bool, remaining: bool, transient: bool = False) -> Any:
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+def _bar(console: Any) -> Any:
+    from rich.progress import Progress, TimeElapsedColumn
 
-    columns: list[ProgressColumn] = [TextColumn("{task.description}"), BarColumn()]
-    columns += [MofNCompleteColumn()] if counts else []
-    columns += [TimeElapsedColumn()]
-    columns += [TextColumn("left"), TimeRemainingColumn()] if remaining else []
-    return Progress(*columns, console=console, transient=transient)
+    return Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=console)
 
 
 @contextmanager
-def progress_bar(description: str, *, visible: bool) -> Iterator[Callable[[float], None]]:
-    """Yield a function that takes the share of work done."""
+def progress_bar(title: str, total: float | None = 1.0, *, visible: bool) -> Iterator[Callable[[float], None]]:
+    """Yield a function that takes how much of the total is done; a bar appears after two seconds."""
     if visible and _LISTENERS:
-        _LISTENERS[0](description, 0.0)
-        yield lambda share: _LISTENERS[0](description, share)
+        _LISTENERS[0](title, 0.0)
+        yield lambda done: _LISTENERS[0](title, done / total if total else None)
         return
     console = _terminal() if visible else None
     if console is None:
-        yield lambda share: None
+        yield lambda done: None
         return
-    with _bar(console, counts=False, remaining=True) as bar:
-        task = bar.add_task(description, total=1.0)
-        yield lambda share: bar.update(task, completed=share)
+    bar, start = _bar(console), time.monotonic()
+    task = bar.add_task(title, total=total)
+
+    def update(done: float) -> None:
+        bar.update(task, completed=done)
+        if not bar.live.is_started and time.monotonic() - start > _SECONDS_TO_SHOW:
+            bar.start()
+
+    try:
+        yield update
+    finally:
+        bar.stop()
+
+
+@contextmanager
+def counted(title: str, total: int | None, *, visible: bool) -> Iterator[Callable[[int], None]]:
+    """Yield a function to call with the number of items just done."""
+    n_done = 0
+    with progress_bar(title, total, visible=visible) as update:
+
+        def advance(done: int) -> None:
+            nonlocal n_done
+            n_done += done
+            update(n_done)
+
+        yield advance
 
 
 @contextmanager
@@ -92,42 +103,8 @@ def busy(title: str, *, visible: bool) -> Iterator[None]:
     if visible and _LISTENERS:
         _LISTENERS[0](title, None)
     console = _terminal() if visible else None
-    if console is None:
+    with nullcontext() if console is None else console.status(title):
         yield
-        return
-    with console.status(title):
-        yield
-
-
-@contextmanager
-def counted(title: str, total: int | None, *, visible: bool) -> Iterator[Callable[[int], None]]:
-    """Yield a function to call with the number of items just done; a bar appears after two seconds."""
-    if visible and _LISTENERS:
-        n_done = 0
-
-        def report(done: int) -> None:
-            nonlocal n_done
-            n_done += done
-            _LISTENERS[0](title, n_done / total if total else None)
-
-        yield report
-        return
-    console = _terminal() if visible else None
-    if console is None:
-        yield lambda done: None
-        return
-    bar = _bar(console, counts=True, remaining=False, transient=True)
-    task, start = bar.add_task(title, total=total), time.monotonic()
-    try:
-
-        def advance(done: int) -> None:
-            bar.update(task, advance=done)
-            if not bar.live.is_started and time.monotonic() - start > _SECONDS_TO_SHOW:
-                bar.start()
-
-        yield advance
-    finally:
-        bar.stop()
 
 
 @contextmanager
@@ -135,7 +112,7 @@ def steps(title: str, total: int) -> Iterator[Callable[[str], None]]:
     """Yield a function to call with a label after each of ``total`` steps; without a terminal, a line each."""
     console = _terminal()
     if console is not None:
-        with _bar(console, counts=True, remaining=True) as bar:
+        with _bar(console) as bar:
             task = bar.add_task(title, total=total)
             yield lambda label: bar.update(task, advance=1, description=f"{title}: {label}")
         return
