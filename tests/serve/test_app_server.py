@@ -36,7 +36,7 @@ def sessions_of(server):
                 continue
             found[int(entry.name)] = (fields[0], int(fields[1]), int(fields[3]))
     children = [pid for pid, (_, parent, session) in found.items() if parent == server and session == pid]
-    leaders = {pid for pid in children if b"serve.jobs" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+    leaders = {pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()}
     return {pid for pid, (state, _, session) in found.items() if session in leaders and state != "Z"}
 
 

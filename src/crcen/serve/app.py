@@ -22,7 +22,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 
-from crcen import CrcenError, InvalidInput, InvalidParameter, __version__, load
+from crcen import Budget, Capacity, CrcenError, InvalidInput, InvalidParameter, PrecisionAtLeast, RecallAtLeast, load
+from crcen import __version__ as version
 from crcen._support.files import write_atomic
 from crcen._support.values import json_value
 from crcen.serve.http import LOOPBACK, Endpoint, Guard, routed
@@ -50,12 +51,12 @@ _OUTPUTS = {
     "score": [("out", "scored", "scored.csv")],
     "monitor": [("page", "page", "monitor.html")],
 }
-# Prices of two classes that are one number: what it is called, how the command line states it, and its unit.
-_NUMBER_PRICES = {
-    "budget": ("the price of a miss", "", 1.0),
-    "recall": ("the recall", "", 0.01),
-    "precision": ("the precision", "", 0.01),
-    "capacity": ("the number of alarms", "/1000", 1.0),
+# Prices of two classes that are one number: its name, its unit, the price, and how the command line ends it.
+_NUMBER_PRICES: dict[str, tuple[str, float, Callable[[float], object], str]] = {
+    "budget": ("the price of a miss", 1.0, Budget, ""),
+    "recall": ("the recall", 0.01, RecallAtLeast, ""),
+    "precision": ("the precision", 0.01, PrecisionAtLeast, ""),
+    "capacity": ("the number of alarms", 1.0, lambda alarms: Capacity(int(alarms), per=1000), "/1000"),
 }
 
 
@@ -150,7 +151,7 @@ class Application:
             f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; "
             "frame-src 'self'; img-src data:; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
         )
-        text = self._page.render(nonce=nonce, version=__version__, folder=str(self._saved))
+        text = self._page.render(nonce=nonce, version=version, folder=str(self._saved))
         headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
         return HTMLResponse(text, headers={**headers, "X-Content-Type-Options": "nosniff"})
 
@@ -377,7 +378,7 @@ class Application:
 
             def done(result: Options) -> None:
                 project.files.update({name: folder / file for _, name, file in outputs})
-                project.results[step] = json.loads(json.dumps(result).replace(f"{folder}/", ""))
+                project.results[step] = json.loads(json.dumps(result, default=str).replace(f"{folder}/", ""))
                 project.commands[step] = command
                 if step == "fit":
                     for name in ("score", "monitor"):
@@ -475,9 +476,9 @@ def _weighting(given: Options) -> tuple[object, Options]:
     if not isinstance(kind, str) or kind not in _NUMBER_PRICES:
         allowed = ("balanced", "none", "weights", "costs", *_NUMBER_PRICES)
         raise InvalidParameter(f"price must be one of {', '.join(allowed)}: got {kind!r}.")
-    name, suffix, unit = _NUMBER_PRICES[kind]
+    name, unit, make, suffix = _NUMBER_PRICES[kind]
     price = float(f"{number(value, name) * unit:.15g}")
-    return [kind, price], {kind: f"{price:g}{suffix}"}
+    return make(price), {kind: f"{price:g}{suffix}"}
 
 
 def _costs(value: object, target: str) -> str:
