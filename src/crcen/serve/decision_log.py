@@ -1,13 +1,12 @@
 """The decision log: one complete line of JSON for each decision and each label, and labels for the monitor."""
 
-import fcntl
 import json
 import os
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from html import escape
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +38,16 @@ class DecisionLog:
 
     def __init__(self, path: Path, most_bytes: int) -> None:
         self.path, self.most_bytes = path, most_bytes
+        self._lock = FileLock(f"{path}.lock", mode=0o600)
         try:
-            with self._locked() as file:
-                _remove_cut_line(file)
+            with self._lock, self._open() as file:
+                file.truncate(_end_of_lines(file))
         except OSError as error:
             raise DataUnavailable(f"{path} cannot be written: {error.strerror}.") from error
+
+    def _open(self) -> FileIO:
+        """The file for writing at its end; nobody else may read it."""
+        return FileIO(self.path, "a+", opener=lambda path, flags: os.open(path, flags, 0o600))
 
     def write(self, ids: Iterable[str], entries: Iterable[Entry]) -> None:
         """Append a line for each entry."""
@@ -53,40 +57,16 @@ class DecisionLog:
             for one, entry in zip(ids, entries, strict=True)
         ]
         data = ("\n".join(lines) + "\n").encode()
-        while not self._append(data):
-            pass  # the file was renamed
-
-    def _append(self, data: bytes) -> bool:
-        """Write to the end of the file, or rename a full file."""
-        with self._locked() as file:
-            size = os.fstat(file).st_size
+        with self._lock:
+            size = self.path.stat().st_size if self.path.exists() else 0
             if size and size + len(data) > self.most_bytes:
                 stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
-                os.rename(self.path, self.path.with_name(f"{self.path.stem}.{stamp}{self.path.suffix}"))
-                return False
-            if os.write(file, data) < len(data):
-                os.ftruncate(file, size)
-                raise DataUnavailable(f"{self.path} cannot be written: no space left.")
-            return True
-
-    @contextmanager
-    def _locked(self) -> Iterator[int]:
-        """The open file, while no other thread or process writes to it or renames it."""
-        while True:
-            file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                if self._is_current(file):
-                    yield file
-                    return
-            finally:
-                os.close(file)  # releases the lock
-
-    def _is_current(self, file: int) -> bool:
-        try:
-            return os.path.samestat(os.stat(self.path), os.fstat(file))
-        except FileNotFoundError:
-            return False
+                self.path.rename(self.path.with_name(f"{self.path.stem}.{stamp}{self.path.suffix}"))
+                size = 0
+            with self._open() as file:
+                if file.write(data) < len(data):
+                    file.truncate(size)
+                    raise DataUnavailable(f"{self.path} cannot be written: no space left.")
 
     def find(self, ids: Iterable[str]) -> tuple[dict[str, Entry], set[str]]:
         """The latest decision of each identifier, and the identifiers that have a label."""
@@ -125,16 +105,16 @@ class DecisionLog:
                 yield from file
 
 
-def _remove_cut_line(file: int) -> None:
-    size = end = os.fstat(file).st_size
+def _end_of_lines(file: FileIO) -> int:
+    """The size without a last line that was cut."""
+    end = file.seek(0, os.SEEK_END)
     while end:
-        start = max(0, end - 65_536)
-        found = os.pread(file, end - start, start).rfind(b"\n") + 1
-        end = start + found
+        start = file.seek(max(0, end - 65_536))
+        found = file.read(end - start).rfind(b"\n") + 1
         if found:
-            break
-    if end < size:
-        os.ftruncate(file, end)
+            return start + found
+        end = start
+    return 0
 
 
 class LabelledRows:
@@ -161,7 +141,7 @@ class LabelledRows:
                     f"labels must be of {', '.join(map(str, known.values()))}: got {str(label)[:60]!r} for id "
                     f"{one[:60]!r}."
                 )
-        with FileLock(f"{self._log.path}.lock", timeout=20):
+        with FileLock(f"{self._log.path}.labels.lock", timeout=20):
             decisions, labelled = self._log.find(pairs)
             usable = {
                 one: entry
