@@ -183,40 +183,33 @@ def _download(entry: CatalogEntry, folder: Path, tried: str) -> None:
     imblearn = need("imblearn.datasets", "baselines", f"{lost}; set {home}, or download it with imbalanced-learn")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        temporary = tempfile.TemporaryDirectory(prefix=".download-", dir=folder, ignore_cleanup_errors=True)
+        with tempfile.TemporaryDirectory(prefix=".download-", dir=folder, ignore_cleanup_errors=True) as place:
+            try:
+                with busy(f"Downloading the imbalanced-learn benchmark for {entry.name}", visible=True):
+                    _fetch(imblearn, place, entry.name)
+            except Exception as error:  # each library has its own
+                raise DataUnavailable(
+                    f"{lost}, and the download failed ({type(error).__name__}: {' '.join(str(error).split())[:160]}); "
+                    f"try again with a network, or set {home}.",
+                    parameter="data_home",
+                ) from error
+            for one in sorted(catalog(), key=lambda other: other != entry):  # the benchmark is one archive
+                source, target = Path(place) / "zenodo" / one.filename, folder / one.filename
+                if one == entry or (source.is_file() and not os.path.lexists(target)):
+                    try:
+                        read_verified(source, one, "it was not kept, try again later or use a copy in data_home")
+                        os.replace(source, target)
+                    except OSError:  # DataUnavailable is one
+                        if one == entry:
+                            raise
+    except DataUnavailable:
+        raise
     except OSError as error:
         raise DataUnavailable(
             f"{lost}, and the cache {folder} cannot be written ({error.strerror}); try setting CRCEN_CACHE to another "
             f"folder.",
             parameter="data_home",
         ) from error
-    with temporary as place:
-        arrived = Path(place) / "zenodo"
-        try:
-            with busy(f"Downloading the imbalanced-learn benchmark for {entry.name}", visible=True):
-                _fetch(imblearn, place, entry.name)
-        except Exception as error:  # each library has its own
-            raise DataUnavailable(
-                f"{lost}, and the download failed ({type(error).__name__}: {' '.join(str(error).split())[:160]}); "
-                f"try again with a network, or set {home}.",
-                parameter="data_home",
-            ) from error
-        for one in sorted(catalog(), key=lambda other: other != entry):  # the benchmark is one archive
-            source, target = arrived / one.filename, folder / one.filename
-            if one != entry and (os.path.lexists(target) or not source.is_file()):
-                continue
-            try:
-                read_verified(source, one, "it was not kept, try again later or use a copy in data_home")
-                os.replace(source, target)
-            except OSError as error:  # DataUnavailable is one
-                if one != entry:
-                    continue
-                if isinstance(error, DataUnavailable):
-                    raise
-                raise DataUnavailable(
-                    f"The data set {entry.name!r} was downloaded, but the cache {folder} cannot be written "
-                    f"({error.strerror}); try setting CRCEN_CACHE to another folder."
-                ) from error
 
 
 def _fetch(imblearn: Any, place: str, name: str) -> None:

@@ -114,7 +114,7 @@ def sim2_posterior(X: ArrayLike, imbalance_ratio: float) -> Floats:
     return _sigmoid(sim2_log_ratio(X) - math.log(_ratio(imbalance_ratio)))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class RareEvents:
     """A recipe for rows with a known posterior; iterating gives them as (X, y) chunks, any number of times.
 
@@ -134,13 +134,11 @@ class RareEvents:
     _intercept: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        score = _FAMILIES[self.family](_stream(self.seed, _FUNCTION), self.n_features)
+        self._score = _FAMILIES[self.family](_stream(self.seed, _FUNCTION), self.n_features)
         streams = (_stream(self.seed, _CALIBRATION, chunk) for chunk in range(_CALIBRATION_CHUNKS))
-        scores = np.concatenate([score(_columns(one, CHUNK_ROWS, self.n_features)) for one in streams])
-        slope = _STRENGTH / float(scores.std())
-        intercept = _intercept(slope * scores, 1.0 / (1.0 + self.imbalance_ratio))
-        for name, value in (("_score", score), ("_slope", slope), ("_intercept", intercept)):
-            object.__setattr__(self, name, value)
+        scores = np.concatenate([self._score(_columns(one, CHUNK_ROWS, self.n_features)) for one in streams])
+        self._slope = _STRENGTH / float(scores.std())
+        self._intercept = _intercept(self._slope * scores, 1.0 / (1.0 + self.imbalance_ratio))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RareEvents, (self.n, self.n_features, self.imbalance_ratio, self.seed, self.family, self.files)
@@ -245,7 +243,7 @@ def make_rare_events(
     counts = _integer("n", n, 1), _integer("n_features", n_features, 1)
     events = RareEvents(*counts, _ratio(imbalance_ratio), _integer("seed", seed, 0), family)
     if path is not None:
-        object.__setattr__(events, "files", tuple(_write(events, Path(path), size)))
+        events.files = tuple(_write(events, Path(path), size))
     return events
 
 
