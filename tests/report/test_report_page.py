@@ -223,7 +223,7 @@ def test_no_alarm_at_all_is_said(tmp_path):
         ({"model": LinearSVC()}, crcen.InvalidParameter, "with predict_proba"),
         ({"model": LogisticRegression()}, crcen.InvalidParameter, "a fitted classifier"),
         ({"model": KnownPosterior(classes=(0, 1, 2))}, crcen.InvalidInput, "a column for each class"),
-        ({"model": KnownPosterior(a=np.nan)}, crcen.InvalidInput, "got 60 NaN"),
+        ({"model": KnownPosterior(a=np.nan)}, crcen.InvalidInput, "must hold probabilities"),
         ({"random_state": -1}, crcen.InvalidParameter, "random_state must be a whole number"),
         ({"path": "."}, DataUnavailable, "it is a folder"),
         ({"path": "nowhere/report.html"}, DataUnavailable, "does not exist"),
