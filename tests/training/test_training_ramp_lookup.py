@@ -52,9 +52,9 @@ def test_logits_and_gradients_are_those_of_the_product(kind, columns, has_gaps, 
     network = (4, 2), "relu", "cross_entropy", torch.float32, data.device
     stack = Stack(2, 2, encodings[0].size, *network, scaled=scaled)
     stack.initialise(torch.arange(4).view(2, 2), torch.zeros(2, 2))
-    for batch in range(index.rows.shape[1]):
+    for batch in range(index.shape[2]):
         fill_batch(rows, batch)
-        own = [X[index.rows[g, batch].numpy()] for g in range(2)]
+        own = [X[index[0, g, batch].numpy()] for g in range(2)]
         dense = torch.ones(2, len(own[0]), encodings[0].size + 1)
         for g, encoding in enumerate(encodings):
             dense[g, :, :-1] = torch.from_numpy(encoding(own[g]))

@@ -238,12 +238,7 @@ def _quantile(X: Array, sample_weight: Array) -> InputEncoding:
 
 
 def _ramps(
-    kind: str,
-    columns: Index,
-    X: Array,
-    y: NDArray[np.bool_] | Index,
-    sample_weight: Array,
-    plain: InputEncoding,
+    kind: str, columns: Index, X: Array, y: NDArray[np.bool_] | Index, sample_weight: Array, plain: InputEncoding
 ) -> InputEncoding:
     """The standardised columns, then for each bin (x − left)/(right − left) clipped to [0, 1], minus its mean.
 

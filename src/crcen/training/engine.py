@@ -19,17 +19,8 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.checks import check_binary_target, check_class_numbers, check_row_weights
 from crcen.training.device import find_device
 from crcen.training.jobs import TrainingJob, TrainingResult
-from crcen.training.planner import (
-    Groups,
-    free_memory,
-    halves,
-    n_parameters,
-    pieces,
-    plan,
-    shared_bytes,
-    stack_bytes,
-)
-from crcen.training.rows import TrainingData
+from crcen.training.planner import Groups, free_memory, halves, n_parameters, pieces, plan, shared_bytes, stack_bytes
+from crcen.training.rows import TrainingData, float_type
 from crcen.training.solvers import adam_epoch, compiled
 from crcen.training.stack_run import Report, StackRun
 from crcen.training.threads import THREADS, reproducible_arithmetic, usable_cores
@@ -97,18 +88,20 @@ class Trainer:
             raise InvalidInput(f"all training jobs must have class_weights for {data.n_classes} classes.")
         if self.has_missing and any(job.missing == "error" for job in jobs):
             raise InvalidInput("X must be finite: got NaN; use missing='indicator' to train on missing cells.")
-        checked = set()
-        for job in jobs:  # many jobs have the same rows
-            key = (id(job.rows), id(job.watched))
-            if key not in checked:
-                checked.add(key)
-                _check(job, data)
+        for job in {(id(job.rows), id(job.watched)): job for job in jobs}.values():  # many jobs have the same rows
+            own = job.trained(data.n_rows)
+            if not np.bincount(data.y[own], data.sample_weight[own], data.n_classes).all():
+                raise InvalidInput("a training job needs rows of every class with positive weight.")
+            if job.watched is not None and not data.sample_weight[job.watched].any():
+                raise InvalidInput("validation rows must have positive weight.")
         stacks = self._stacks(jobs)
         if not stacks:
             return []
-        data.prepare(jobs)
+        for job in jobs:  # several threads would ask for these at the same time
+            data.layout(job.encoding, job.bins)
+            data.labels(float_type(job.solver_kind))
         work = pieces(stacks, jobs, data.n_inputs) if data.device.type == "cpu" else stacks
-        meter = _Meter([_cost(groups, jobs) for groups in work], progress)
+        meter = _Meter(work, jobs, progress)
         workers = self._workers(work, jobs)
         if workers > 1:
             results = _run_in_parallel(work, jobs, data, workers, meter)
@@ -164,23 +157,14 @@ class Trainer:
         return 12 * n_parameters(job, self.data.n_inputs)
 
 
-def _check(job: TrainingJob, data: TrainingData) -> None:
-    own = job.trained(data.n_rows)
-    if not np.bincount(data.y[own], data.sample_weight[own], data.n_classes).all():
-        raise InvalidInput("a training job needs rows of every class with positive weight.")
-    if job.watched is not None and not data.sample_weight[job.watched].any():
-        raise InvalidInput("validation rows must have positive weight.")
-
-
-def _cost(groups: Groups, jobs: Sequence[TrainingJob]) -> float:
-    """An estimate of a piece's time, for the progress bar."""
-    return sum(jobs[p].max_epochs * (20.0 + sum(jobs[p].hidden)) for group in groups for p in group)
-
-
 class _Meter:
     """Adds up the progress of pieces from any thread, and tells them to stop."""
 
-    def __init__(self, costs: Sequence[float], progress: Progress | None) -> None:
+    def __init__(self, work: Sequence[Groups], jobs: Sequence[TrainingJob], progress: Progress | None) -> None:
+        # An estimate of each piece's time.
+        costs = [
+            sum(jobs[p].max_epochs * (20.0 + sum(jobs[p].hidden)) for own in groups for p in own) for groups in work
+        ]
         self._shares = [cost / sum(costs) for cost in costs]
         self._done = [0.0] * len(costs)
         self._progress, self._lock = progress, Lock()

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from mmap import ACCESS_COPY, mmap
 from threading import Lock
@@ -55,27 +54,6 @@ def fill_batch(rows: EpochRows, i: int) -> None:
             encoded.select(0, group).copy_(rows.own[group].index_select(0, places))
 
 
-@dataclass(frozen=True)
-class BatchIndex:
-    """Row numbers of the batches of an epoch, (groups or 1, batches, rows of a batch) each."""
-
-    rows: Tensor  # numbers in the table
-    positions: Tensor  # numbers in the pool; one past its end for padding
-
-    def part(self, batches: slice) -> "BatchIndex":
-        """Some of the batches, as views."""
-        return BatchIndex(self.rows[:, batches], self.positions[:, batches])
-
-    def copy(self) -> "BatchIndex":
-        """A copy."""
-        return BatchIndex(self.rows.clone(), self.positions.clone())
-
-    def copy_(self, other: "BatchIndex") -> None:
-        """Copy the values of another index of the same shape."""
-        self.rows.copy_(other.rows)
-        self.positions.copy_(other.positions)
-
-
 class TrainingData:
     """The rows of one call to the engine; rows are encoded in float64 before they are rounded to float32."""
 
@@ -93,12 +71,6 @@ class TrainingData:
     def n_rows(self) -> int:
         """Number of rows."""
         return self.X.shape[0]
-
-    def prepare(self, jobs: Sequence[TrainingJob]) -> None:
-        """Compute what several threads would ask for at the same time."""
-        for job in jobs:
-            self.layout(job.encoding, job.bins)
-            self.labels(float_type(job.solver_kind))
 
     @cached_property
     def _device_x(self) -> Tensor:
@@ -177,14 +149,14 @@ def _allocate(n_rows: int, n_columns: int, dtype: torch.dtype, device: torch.dev
 
 
 class RowFeed:
-    """Batches of encoded rows for the G groups of a stack."""
+    """Batches of encoded rows for the G groups of a stack.
+
+    An index of batches is a tensor (2, G or 1, batches, B): row numbers, and positions in the pool (one past its end
+    for padding).
+    """
 
     def __init__(
-        self,
-        data: TrainingData,
-        pools: Sequence[Index],
-        encodings: Sequence[InputEncoding],
-        dtype: torch.dtype,
+        self, data: TrainingData, pools: Sequence[Index], encodings: Sequence[InputEncoding], dtype: torch.dtype
     ) -> None:
         self.data, self.dtype, self._pools = data, dtype, pools
         self._ramps: RampFeed | None = None
@@ -203,17 +175,15 @@ class RowFeed:
             own[: len(pool)] = data.sample_weight[pool]
         self._weights = torch.from_numpy(weights).to(data.device, dtype)
 
-    def epoch_index(self, seeds: Sequence[int], epoch: int, batch_size: int) -> BatchIndex:
+    def epoch_index(self, seeds: Sequence[int], epoch: int, batch_size: int) -> Tensor:
         """Batches of one epoch with evenly spread classes; groups with the same pool and seed share them."""
-        orders: dict[tuple[bytes, int], Index] = {}
-        for key, pool, seed in zip(self.pool_keys, self._pools, seeds, strict=True):
-            if (key, seed) not in orders:
-                orders[key, seed] = self._spread_order(pool, seed, epoch)
-        per_group = [orders[key, seed] for key, seed in zip(self.pool_keys, seeds, strict=True)]
+        keys = list(zip(self.pool_keys, seeds, strict=True))
+        pools = dict(zip(keys, self._pools, strict=True))
+        orders = {key: self._spread_order(pool, key[1], epoch) for key, pool in pools.items()}
         count = n_batches(len(self._pools[0]), batch_size)
-        return self._index(per_group[:1] if len(orders) == 1 else per_group, count)
+        return self._index([orders[key] for key in (keys[:1] if len(orders) == 1 else keys)], count)
 
-    def index_in_order(self, rows_at_once: int) -> BatchIndex:
+    def index_in_order(self, rows_at_once: int) -> Tensor:
         """Batches of all rows once, in the order of the pool."""
         pools = self._pools[:1] if len(set(self.pool_keys)) == 1 else self._pools
         return self._index([np.arange(len(pool)) for pool in pools], -(-self._padding // rows_at_once))
@@ -232,46 +202,47 @@ class RowFeed:
             start = part.stop
         return order[np.argsort(keys, kind="stable")]  # one increasing run per class, which is fast to sort
 
-    def _index(self, orders: Sequence[Index], count: int) -> BatchIndex:
+    def _index(self, orders: Sequence[Index], count: int) -> Tensor:
         """Split each order into ``count`` batches of equal size, padded to the longest."""
         sizes = [-(-len(order) // count) for order in orders]
-        shape = (len(orders), count, self._padded_size(max(sizes)))
-        positions, rows = np.full(shape, self._padding), np.zeros(shape, dtype=np.int64)
+        index = np.zeros((2, len(orders), count, self._padded_size(max(sizes))), dtype=np.int64)
+        rows, positions = index
+        positions.fill(self._padding)
         for group, (order, size) in enumerate(zip(orders, sizes, strict=True)):
             padded = np.full(count * size, self._padding)
             padded[: len(order)] = order
             positions[group, :, :size] = padded.reshape(count, size)
             pool_and_padding = np.append(self._pools[group], self._pools[group][0])
             rows[group, :, :size] = pool_and_padding[np.minimum(positions[group, :, :size], len(order))]
-        return BatchIndex(*(sent(torch.from_numpy(part), self.data.device) for part in (rows, positions)))
+        return sent(torch.from_numpy(index), self.data.device)
 
     def _padded_size(self, size: int) -> int:
         """Rows of a batch: whole vectors of a processor if that is hardly more, for the same bits in any stack."""
         padded = -(-size // _ROWS_OF_A_VECTOR) * _ROWS_OF_A_VECTOR
         return padded if self.data.device.type == "cpu" and padded <= _HARDLY_MORE * size else size
 
-    def batches(self, index: BatchIndex) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def batches(self, index: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Encoded rows (G, B, F+1), class numbers (G or 1, B, 1) and row weights (G, B, 1) of each batch.
 
         All batches share one buffer. Ramps that are looked up are left out.
         """
         rows = self.epoch_rows(index)
-        for i in range(index.rows.shape[1]):
+        for i in range(index.shape[2]):
             fill_batch(rows, i)
             yield rows.batch, rows.y[:, i, :, None], rows.weights[:, i, :, None]
 
-    def ramps(self, index: BatchIndex, batches: slice = slice(None), *, with_readers: bool = True) -> RampLookup:
+    def ramps(self, index: Tensor, batches: slice = slice(None), *, with_readers: bool = True) -> RampLookup:
         """The lookups of some batches, if ramps are looked up."""
         if self._ramps is None:
             return NO_RAMPS
-        return self._ramps.lookup(index.rows[:, batches].numpy(), with_readers=with_readers)
+        return self._ramps.lookup(index[0, :, batches].numpy(), with_readers=with_readers)
 
-    def epoch_rows(self, index: BatchIndex) -> EpochRows:
+    def epoch_rows(self, index: Tensor) -> EpochRows:
         """The input of `fill_batch`."""
-        groups, (orders, count, size) = self._weights.shape[0], index.rows.shape
+        (rows, positions), groups, (orders, count, size) = index, len(self._weights), index.shape[1:]
         if orders == 1:
-            weights = self._weights[:, index.positions[0]]
+            weights = self._weights[:, positions[0]]
         else:
-            weights = self._weights.gather(1, index.positions.view(groups, -1)).view(groups, count, -1)
+            weights = self._weights.gather(1, positions.reshape(groups, -1)).view(groups, count, -1)
         batch = self._weights.new_ones(groups, size, self._own[0].shape[1] + 1)
-        return EpochRows(self._own, index.rows, self.data.labels(self.dtype)[index.rows], weights, batch)
+        return EpochRows(self._own, rows, self.data.labels(self.dtype)[rows], weights, batch)

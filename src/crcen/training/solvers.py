@@ -14,8 +14,9 @@ import logging
 import math
 import sys
 import warnings
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from threading import Lock
 from typing import Any, NamedTuple, TypeVar
@@ -25,18 +26,10 @@ from torch import Tensor
 
 from crcen.training.device import sent
 from crcen.training.jobs import TrainingJob
-from crcen.training.passes import (
-    Buffers,
-    Design,
-    Layers,
-    gradient,
-    row_loss,
-    row_weights,
-    sum_of_rows,
-)
+from crcen.training.passes import Buffers, Design, Layers, gradient, row_loss, row_weights, sum_of_rows
 from crcen.training.ramp_lookup import RampLookup
 from crcen.training.recipe import n_batches, one_cycle
-from crcen.training.rows import BatchIndex, EpochRows, RowFeed, fill_batch
+from crcen.training.rows import EpochRows, RowFeed, fill_batch
 from crcen.training.stack import Stack
 
 BETAS = (0.9, 0.999)
@@ -63,10 +56,6 @@ class Objective:
     def row_weights(self, y: Tensor, base: Tensor) -> Tensor:
         """Class numbers y (G or 1, B, 1) and row weights base (G, B, 1) → (G, B, M)."""
         return row_weights(self.by_class, y, base)
-
-    def of_a_batch(self, n_batches: int) -> "Objective":
-        """The objective for one batch of an epoch, an unbiased estimate."""
-        return Objective(self.by_class * n_batches, self.l2)
 
 
 # -- Adam --------------------------------------------------------------------------------------------------------------
@@ -204,7 +193,7 @@ class Adam:
         self.n_batches = n_batches(n_rows, job.batch_size)
         self.epoch, self.with_loss = job.first_epoch, not job.leaves_state
         self.vectors = AdamState.start(stack.flat, stack.grad, stack.penalties(objective.l2))
-        self.objective = objective.of_a_batch(self.n_batches)
+        self.objective = Objective(objective.by_class * self.n_batches, objective.l2)  # unbiased for one batch
         self._graph = _StepGraph(self) if stack.device.type == "cuda" else None
 
     def rate(self, step: int) -> float:
@@ -222,13 +211,13 @@ class Adam:
         penalty = self.stack.per_model(self.vectors.penalty * self.stack.flat**2)
         return losses / self.n_batches + 0.5 * penalty
 
-    def run_on_host(self, index: BatchIndex, losses: Tensor) -> None:
+    def run_on_host(self, index: Tensor, losses: Tensor) -> None:
         """The batches of an index on a CPU; the sum of their losses is added to ``losses``."""
         stack, epoch = self.stack, compiled(adam_epoch)
         rows = self.feed.epoch_rows(index)
         views = (stack.design, stack.own, stack.grads, stack.buffers(rows.batch.shape[1]))
         fixed = (self.objective.by_class, self.vectors, losses if self.with_loss else None)
-        first_step, count = self.epoch * self.n_batches, index.rows.shape[1]
+        first_step, count = self.epoch * self.n_batches, index.shape[2]
         most = _OPERATIONS_A_CALL // (stack.own.first.numel() * rows.batch.shape[1])
         at_once = max(1, min(most, STEPS_TO_FLUSH))
         for start in range(0, count, at_once):
@@ -258,10 +247,10 @@ class _StepGraph:
         self.adam, stack = adam, adam.stack
         self.n_steps = graph_steps(adam.n_batches)
         self._factors = torch.zeros(self.n_steps, 2, dtype=stack.dtype, device=stack.device)
-        self._index: BatchIndex | None = None
+        self._index: Tensor | None = None
         self._captured: CapturedGraph | None = None
 
-    def run(self, index: BatchIndex, losses: Tensor) -> None:
+    def run(self, index: Tensor, losses: Tensor) -> None:
         """The batches of an index; the sum of their losses is added to ``losses``."""
         adam, vectors = self.adam, self.adam.vectors
         betas = vectors.beta1, vectors.beta2, vectors.epsilon
@@ -270,14 +259,14 @@ class _StepGraph:
         factors = sent(torch.tensor(table, dtype=adam.stack.dtype), adam.stack.device)
         for start in range(0, adam.n_batches, self.n_steps):
             part = slice(start, start + self.n_steps)
-            losses += self._some(index.part(part), factors[part])
+            losses += self._some(index[:, :, part], factors[part])
 
-    def _some(self, index: BatchIndex, factors: Tensor) -> Tensor:
+    def _some(self, index: Tensor, factors: Tensor) -> Tensor:
         if len(factors) < self.n_steps:
             return self.run_eagerly(index, factors)
         self._factors.copy_(factors)
         if self._index is None:
-            self._index = index.copy()
+            self._index = index.clone()
             return self.run_eagerly(self._index, self._factors)
         self._index.copy_(index)
         if self._captured is None:
@@ -285,7 +274,7 @@ class _StepGraph:
             self._captured = CapturedGraph(lambda: self.run_eagerly(own, self._factors))
         return self._captured()
 
-    def run_eagerly(self, index: BatchIndex, factors: Tensor) -> Tensor:
+    def run_eagerly(self, index: Tensor, factors: Tensor) -> Tensor:
         """Step by step; the sum of the losses."""
         adam, stack = self.adam, self.adam.stack
         total = torch.zeros_like(adam.objective.l2)
@@ -330,43 +319,29 @@ def graph_steps(n_batches: int) -> int:
 # -- L-BFGS ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class _History:
-    """Curvature pairs of every network, newest last; a pair that is not usable has weight zero for that network."""
+class _History(deque[tuple[Tensor, Tensor, Tensor]]):
+    """The latest steps of every network, changes of the gradient, and their inverse products, newest last.
 
-    size: int
-    steps: list[Tensor] = field(default_factory=list)
-    changes: list[Tensor] = field(default_factory=list)
-    inverse_products: list[Tensor] = field(default_factory=list)
+    A pair that is not usable has an inverse product of zero for that network.
+    """
 
     def add(self, step: Tensor, change: Tensor) -> None:
         product = (step * change).sum(1)
         usable = product > 1e-12 * step.norm(dim=1) * change.norm(dim=1)
-        self.steps.append(step)
-        self.changes.append(change)
-        self.inverse_products.append(torch.where(usable, 1 / product, 0.0))
-        if len(self.steps) > self.size:
-            for entries in (self.steps, self.changes, self.inverse_products):
-                entries.pop(0)
+        self.append((step, change, torch.where(usable, 1 / product, 0.0)))
 
     def direction(self, gradient: Tensor) -> Tensor:
         """Minus the inverse-Hessian estimate times the gradient, by the two-loop recursion."""
-        if not self.steps:
+        if not self:
             return -gradient / gradient.norm(dim=1, keepdim=True).clamp(min=1.0)
-        d = -gradient
-        shares = []
-        for step, change, inverse in zip(
-            *map(reversed, (self.steps, self.changes, self.inverse_products)), strict=True
-        ):
-            share = inverse * (step * d).sum(1)
-            shares.append(share)
-            d = d - share[:, None] * change
-        newest = self.inverse_products[-1]
-        scale = torch.where(newest > 0, 1 / (newest * (self.changes[-1] ** 2).sum(1)), 1.0)
+        d, shares = -gradient, []
+        for step, change, inverse in reversed(self):
+            shares.append(inverse * (step * d).sum(1))
+            d = d - shares[-1][:, None] * change
+        _, latest, newest = self[-1]
+        scale = torch.where(newest > 0, 1 / (newest * (latest**2).sum(1)), 1.0)
         d = d * torch.where(torch.isfinite(scale), scale, 1.0)[:, None]
-        for step, change, inverse, share in zip(
-            self.steps, self.changes, self.inverse_products, reversed(shares), strict=True
-        ):
+        for (step, change, inverse), share in zip(self, reversed(shares), strict=True):
             d = d + (share - inverse * (change * d).sum(1))[:, None] * step
         return d
 
@@ -390,7 +365,7 @@ class LBFGS:
         self.columns = stack.places()[0].flatten(0, 1)  # (N, P)
         self.point = self.stack.flat[self.columns]  # (N, P)
         self.value, self.gradient = self._evaluate(self.point)
-        self.history = _History(self.memory)
+        self.history = _History(maxlen=self.memory)
         self.idle = torch.zeros_like(self.value, dtype=torch.int64)
 
     def _evaluate(self, point: Tensor) -> tuple[Tensor, Tensor]:
