@@ -83,16 +83,20 @@ class Reasons:
         """
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
             raise InvalidParameter(f"number must be a whole number of at least 1: got {number!r}.")
-        order = np.argsort(-np.abs(self.values), axis=1, kind="stable")[:, :number]
-        return [[self._sentence(i, int(j)) for j in row] for i, row in enumerate(order)]
+        return self._sentences(len(self), number)
+
+    def _sentences(self, n_rows: int, number: int = 3) -> list[list[str]]:
+        """`sentences` of the first rows."""
+        order = np.argsort(-np.abs(self.values[:n_rows]), axis=1, kind="stable")[:, :number]
+        return [
+            [f"{self.columns[j]} {self.cells[i, j]}: {_signed(self.values[i, j])} log-odds" for j in own]
+            for i, own in enumerate(order)
+        ]
 
     def columns_of(self, number: int = 3) -> list[list[str]]:
         """The same by rank: the strongest reason of every row, then the second one, and so on; "" for none."""
         found = self.sentences(number)
         return [[one[i] if i < len(one) else "" for one in found] for i in range(number)]
-
-    def _sentence(self, row: int, column: int) -> str:
-        return f"{self.columns[column]} {self.cells[row, column]}: {_signed(self.values[row, column])} log-odds"
 
     def to_frame(self) -> DataFrame:
         """The values as a data frame, a column for each of the table."""
@@ -116,43 +120,25 @@ class Reasons:
     @property
     def about(self) -> str:
         """What the values are compared with, and how exact they are."""
+        exact = f"standard error at most {self.standard_error:.2g} log-odds" if self.standard_error else "exact"
         if isinstance(self.base, np.ndarray):
-            return f"against typical rows, for a class rather than the likeliest other one, {self.exactness}"
-        return (
-            f"against typical rows with log-odds {self.base:.2f} (probability {sigmoid(np.array(self.base)):.3g}), "
-            f"{self.exactness}"
-        )
-
-    @property
-    def exactness(self) -> str:
-        """The largest standard error in words."""
-        return f"standard error at most {self.standard_error:.2g} log-odds" if self.standard_error else "exact"
+            return f"against typical rows, for a class rather than the likeliest other one, {exact}"
+        p = sigmoid(np.array(self.base))
+        return f"against typical rows with log-odds {self.base:.2f} (probability {p:.3g}), {exact}"
 
     def __repr__(self) -> str:
         return f"<Reasons of {len(self):,} rows and {len(self.columns)} columns, {self.about}>"
 
     def __str__(self) -> str:
-        lines = [f"Reasons of {len(self):,} rows {self.about}"]
-        shown = self._some(_SHOWN_ROWS)
-        lines += [f"  {i + 1}: {shown._line(i, one)}" for i, one in enumerate(shown.sentences())]
-        return "\n".join([*lines, *(["  …"] if len(self) > len(shown) else [])])
-
-    def _line(self, row: int, reasons: list[str]) -> str:
-        compared = self.comparisons[row : row + 1]
-        return ": ".join([*compared, "; ".join(reasons)])
-
-    def _some(self, n: int) -> Reasons:
-        """The first ``n`` rows."""
-        arrays = (self.values[:n], self.errors[:n], self.log_odds[:n])
-        base = self.base[:n] if isinstance(self.base, np.ndarray) else self.base
-        pairs = (None if labels is None else labels[:n] for labels in (self.classes, self.rivals))
-        return Reasons(self.columns, *arrays, base, self.cells[:n], *pairs)
+        lines, compared = [f"Reasons of {len(self):,} rows {self.about}"], self.comparisons
+        for i, reasons in enumerate(self._sentences(_SHOWN_ROWS)):
+            lines.append(": ".join([f"  {i + 1}", *compared[i : i + 1], "; ".join(reasons)]))
+        return "\n".join([*lines, *(["  …"] if len(self) > _SHOWN_ROWS else [])])
 
     def _repr_html_(self) -> str:
-        shown = self._some(_SHOWN_ROWS)
         rows = "".join(
             f"<tr><td>{i + 1}</td><td>{log_odds:.2f}</td>{''.join(f'<td>{escape(one)}</td>' for one in reasons)}</tr>"
-            for i, (log_odds, reasons) in enumerate(zip(shown.log_odds, shown.sentences(), strict=True))
+            for i, (log_odds, reasons) in enumerate(zip(self.log_odds, self._sentences(_SHOWN_ROWS), strict=False))
         )
         head = "<tr><th>row</th><th>log-odds</th><th>reasons, the strongest first</th></tr>"
         return f"<table>{head}{rows}</table><p>{escape(f'{len(self):,} rows, {self.about}')}</p>"
@@ -195,12 +181,12 @@ def shortened(text: str) -> str:
 
 
 # Typical rows kept, and rows used of a background that the caller gives.
-N_TYPICAL, MOST_ROWS = 32, 64
+_N_TYPICAL, _MOST_ROWS = 32, 64
 # Training rows that are looked at, and orders that are tried for a column.
 _LOOKED_AT, _ORDERS = 50_000, 64
 
 
-def typical_rows(X: Array, blocks: Sequence[Index], averaged: Sequence[bool] = (), n_rows: int = N_TYPICAL) -> Array:
+def typical_rows(X: Array, blocks: Sequence[Index], averaged: Sequence[bool] = (), n_rows: int = _N_TYPICAL) -> Array:
     """Made-up rows with the distribution of every column, (n_rows, n_features)."""
     rng = np.random.default_rng(0)
     if len(X) > _LOOKED_AT:
@@ -216,24 +202,12 @@ def typical_rows(X: Array, blocks: Sequence[Index], averaged: Sequence[bool] = (
         if len(averaged) and averaged[j]:
             pieces = [part[order[a : max(b, a + 1)]] for a, b in itertools.pairwise(edges)]
             cells = np.array([piece.mean(axis=0) for piece in pieces])
-        place = _apart_from(placed, n_rows, rng)
+        # Of some random orders the one that has least to do with those before.
+        tried = np.array([rng.permutation(n_rows) for _ in range(_ORDERS)])
+        place = tried[int(np.argmin(((tried @ placed.T) ** 2).sum(axis=1)))]
         placed = np.vstack([placed, place - place.mean()])
         found[:, block] = cells[place]
     return found
-
-
-def _apart_from(placed: Array, n_rows: int, rng: np.random.Generator) -> Index:
-    """Of some random orders the one that has least to do with those before."""
-    tried = np.array([rng.permutation(n_rows) for _ in range(_ORDERS)])
-    together = (tried @ placed.T) ** 2
-    return np.asarray(tried[int(np.argmin(together.sum(axis=1)))])
-
-
-def chosen_rows(X: Array, seed: int) -> Array:
-    """Given rows, a random part of them where there are many."""
-    if len(X) <= MOST_ROWS:
-        return X
-    return X[np.sort(np.random.default_rng(seed).choice(len(X), MOST_ROWS, replace=False))]
 
 
 # -- reasons of a fitted model -----------------------------------------------------------------------------------------
@@ -270,37 +244,33 @@ def explain_rows(
             parameter="background",
         )
     seed = int(random_state)
-    Z = background if is_made_up else chosen_rows(background, seed)
+    if not is_made_up and len(background) > _MOST_ROWS:
+        rows = np.random.default_rng(seed).choice(len(background), _MOST_ROWS, replace=False)
+        background = background[np.sort(rows)]
     if has_several:
         pairs = _class_pairs(model, X, classes)
     else:
         labels = model.ensemble_.labels if hasattr(model, "ensemble_") else Labels.of_model(model)
         pairs = np.full(len(X), labels.column), np.full(len(X), 1 - labels.column)
     if hasattr(model, "ensemble_"):
-        found = shapley_of_ensemble(model.ensemble_, X, Z, blocks, pairs, seed, joblib.cpu_count())
+        found = shapley_of_ensemble(model.ensemble_, X, background, blocks, pairs, seed, joblib.cpu_count())
     else:
-        found = shapley_of_function(_logits_of(model, has_several), X, Z, blocks, pairs, seed)
+        found = shapley_of_function(_logits_of(model, has_several), X, background, blocks, pairs, seed)
     if not np.isfinite(found.values).all():
         raise InvalidInput("X holds values too large for this model: its output overflows.")
     values = (tuple(columns), found.values, found.errors, found.log_odds)
     if not has_several:
         return Reasons(*values, float(found.base[0]), cells)
-    return Reasons(*values, found.base, cells, *(_labelled(model.classes_.tolist(), side) for side in pairs))
+    labelled = (np.array([model.classes_.tolist()[k] for k in side], dtype=object) for side in pairs)
+    return Reasons(*values, found.base, cells, *labelled)
 
 
 def _class_pairs(model: Estimator, X: Array, classes: ArrayLike | None) -> tuple[Index, Index]:
     """Numbers of the explained class of each row, by default the decided one, and of the most probable other class."""
-    p = np.asarray(model.predict_proba(X), dtype=np.float64)
-    costs = getattr(model, "costs_", None)
+    p = np.array(model.predict_proba(X), dtype=np.float64)
+    labels, costs = model.classes_.tolist(), getattr(model, "costs_", None)
     actions = () if costs is None else costs.actions
-    first = _numbers(model.predict(X) if classes is None else classes, model.classes_.tolist(), actions, p)
-    others = p.copy()
-    others[np.arange(len(p)), first] = -1.0
-    return first, others.argmax(axis=1)
-
-
-def _numbers(classes: ArrayLike, labels: list[object], actions: Sequence[object], p: Array) -> Index:
-    """The number of each row's class; where an action was decided, that of the likeliest one."""
+    classes = model.predict(X) if classes is None else classes
     place = {label_key(label): k for k, label in enumerate(labels)}
     given: list[Any] = [classes] * len(p) if np.ndim(classes) == 0 else [*np.asarray(classes, dtype=object)]
     if len(given) != len(p):
@@ -309,14 +279,10 @@ def _numbers(classes: ArrayLike, labels: list[object], actions: Sequence[object]
     unknown = next((one for one in given if label_key(one) not in known), None)
     if unknown is not None:
         raise InvalidParameter(f"classes must be of this model, {listed(labels)}: got {unknown!r}.")
-    likeliest = p.argmax(axis=1)
-    return np.array([place.get(label_key(one), likely) for one, likely in zip(given, likeliest, strict=True)], np.int64)
-
-
-def _labelled(labels: list[object], numbers: Index) -> NDArray[np.object_]:
-    found = np.empty(len(numbers), dtype=object)
-    found[:] = [labels[k] for k in numbers]
-    return found
+    likeliest = p.argmax(axis=1)  # explains an action
+    first = np.array([place.get(label_key(one), k) for one, k in zip(given, likeliest, strict=True)], np.int64)
+    p[np.arange(len(p)), first] = -1.0
+    return first, p.argmax(axis=1)
 
 
 def _logits_of(model: Estimator, has_several: bool) -> Callable[[Array], Array]:

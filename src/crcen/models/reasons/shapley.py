@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import permutations
-from typing import Protocol, TypeGuard
+from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from crcen.models.members.tree_arrays import TreeEnsemble
 from crcen.models.probability import apply_map
 from crcen.models.reasons.tree_values import tree_values
 from crcen.theory.rows import Array, Index
+from crcen.training.encoding import InputEncoding
 from crcen.training.network import Member, NetworkGroup, activate
 
 Floats = NDArray[np.float32]
@@ -34,20 +35,32 @@ _ROWS_AT_ONCE, _NUMBERS_AT_ONCE, _TREE_ROWS = 256, 2**20, 5_000
 # -- logits along walks, in which columns change over one after another -----------------------------------------------
 
 
-class Walks(Protocol):
-    """What gives logits along walks that begin at a background row and end at rows of a table."""
+class Walks:
+    """Logits along walks that begin at a background row and end at rows of a table, of anything that gives logits."""
+
+    def __init__(self, logits: Logits, blocks: Sequence[Index], weight: float) -> None:
+        self._logits_of, self._blocks, self._weight = logits, blocks, weight
 
     def arrive_at(self, X: Array) -> None:
         """Take the rows at which walks end."""
+        self._X = X
 
     def leave_from(self, Z: Array) -> None:
         """Take the rows at which they begin."""
+        self._Z = Z
 
     def along(self, start: int, order: Index, out: Array) -> None:
         """Add logits (steps + 1, n) of the walk from row ``start``, its columns changed over in this order."""
+        n, n_features = self._X.shape
+        rows = np.empty((len(order) + 1, n, n_features))
+        rows[0] = self._Z[start]
+        for step, j in enumerate(order):
+            rows[step + 1] = rows[step]
+            rows[step + 1][:, self._blocks[j]] = self._X[:, self._blocks[j]]
+        out += self._weight * self._logits_of(rows.reshape(-1, n_features)).reshape(len(order) + 1, n)
 
 
-class NetworkWalks:
+class NetworkWalks(Walks):
     """Walks of networks: a column enters their first layer as a sum, so that a step is an addition there.
 
     Single precision is enough for differences that are known to hundredths, and half the work.
@@ -57,24 +70,21 @@ class NetworkWalks:
         self._group, n = group, len(group)
         weights, biases = group.weights, group.biases
         self._first = weights[0]
-        self._bias = biases[0].astype(np.float32)[:, None, :]
-        self._inner = [
-            (w.astype(np.float32), b.astype(np.float32)[:, None, :])
-            for w, b in zip(weights[1:-1], biases[1:-1], strict=True)
-        ]
+        layers = [(w.astype(np.float32), b.astype(np.float32)[:, None]) for w, b in zip(weights, biases, strict=True)]
+        self._bias, self._inner = layers[0][1], layers[1:-1]
         # With no hidden layer the first layer is the output; its units are the networks' logits.
         self._last = (weights[-1] * (weight / n)).astype(np.float32) if len(weights) > 1 else None
         self._last_bias = float(biases[-1].sum() * weight / n)
         self._share = weight / n
-        self._inputs = [np.flatnonzero(np.isin(sources_of(group), block)) for block in blocks]
+        self._inputs = [np.flatnonzero(np.isin(_sources_of(group.encoding), block)) for block in blocks]
 
     def arrive_at(self, X: Array) -> None:
-        """Take the rows at which walks end."""
+        """As in `Walks`, for what columns add to the first layer."""
         self._ends = self._parts(X)
         self._units = np.empty_like(self._ends[0])
 
     def leave_from(self, Z: Array) -> None:
-        """Take the rows at which they begin."""
+        """As in `Walks`."""
         self._starts = self._parts(Z)
 
     def _parts(self, X: Array) -> list[Floats]:
@@ -83,7 +93,7 @@ class NetworkWalks:
         return [(encoded[:, own] @ self._first[:, own]).astype(np.float32) for own in self._inputs]
 
     def along(self, start: int, order: Index, out: Array) -> None:
-        """Add logits of the walk."""
+        """As in `Walks`."""
         here = self._bias + sum(part[:, start : start + 1] for part in self._starts)
         out[0] += self._logits(here.copy())
         # What rows add so far; what the background still adds is the same for all of them.
@@ -105,44 +115,13 @@ class NetworkWalks:
         return np.asarray(np.matmul(units, self._last)[:, :, 0].sum(axis=0) + self._last_bias)
 
 
-def sources_of(group: NetworkGroup) -> Index:
-    """The column of the rows that each input of the networks is made of."""
-    encoding = group.encoding
-    columns = np.arange(encoding.size) if encoding.columns is None else np.asarray(encoding.columns)
-    if encoding.indicators is None:
+def _sources_of(encoding: InputEncoding) -> Index:
+    """The column of the rows that each encoded column is made of."""
+    columns = np.arange(encoding.size) if encoding.columns is None else encoding.columns
+    if encoding.indicators is None or not len(encoding.indicators):
         return columns
-    n_features = encoding.size - len(encoding.indicators) if encoding.columns is None else None
-    if n_features is None:
-        n_features = int(columns.max()) + 1 - len(encoding.indicators)
+    n_features = int(columns.max()) + 1 - len(encoding.indicators)
     return np.where(columns < n_features, columns, encoding.indicators[np.maximum(columns - n_features, 0)])
-
-
-class FunctionWalks:
-    """Walks of anything that gives logits of rows."""
-
-    def __init__(self, logits: Callable[[Array], Array], blocks: Sequence[Index], weight: float) -> None:
-        self._logits, self._blocks, self._weight = logits, blocks, weight
-
-    def arrive_at(self, X: Array) -> None:
-        """Take the rows at which walks end."""
-        self._X = X
-
-    def leave_from(self, Z: Array) -> None:
-        """Take the rows at which they begin."""
-        self._Z = Z
-
-    def along(self, start: int, order: Index, out: Array) -> None:
-        """Add logits of the walk."""
-        n, n_features = self._X.shape
-        rows = np.empty((len(order) + 1, n, n_features))
-        rows[0] = self._Z[start]
-        for step, j in enumerate(order):
-            rows[step + 1] = rows[step]
-            rows[step + 1][:, self._blocks[j]] = self._X[:, self._blocks[j]]
-        out += self._weight * self._logits(rows.reshape(-1, n_features)).reshape(len(order) + 1, n)
-
-
-MakeWalks = Callable[[], Walks]
 
 
 # -- Shapley values ----------------------------------------------------------------------------------------------------
@@ -195,7 +174,7 @@ def shapley_of_function(
     """The same for any function that returns logits (n, K); slow, because it evaluates every step of every walk."""
     values, errors = np.zeros((2, len(X), len(blocks)))
     for pair, rows in _by_pair(pairs):
-        walks = partial(FunctionWalks, _margin(logits, pair), blocks, 1.0)
+        walks = partial(Walks, _margin(logits, pair), blocks, 1.0)
         values[rows], errors[rows] = _sampled_values([walks], X[rows], background, len(blocks), seed, 1, None)
     return _adding_up(values, errors, logits(X), logits(background), pairs)
 
@@ -227,7 +206,9 @@ def _by_pair(pairs: Pairs) -> list[tuple[tuple[int, int], Index]]:
     return [((int(k), int(r)), np.flatnonzero((both == (k, r)).all(axis=1))) for k, r in np.unique(both, axis=0)]
 
 
-def _walks_of(member: Member, pair: tuple[int, int] | None, blocks: Sequence[Index], weight: float) -> MakeWalks:
+def _walks_of(
+    member: Member, pair: tuple[int, int] | None, blocks: Sequence[Index], weight: float
+) -> Callable[[], Walks]:
     """What makes the walks of a member: of the difference of two logits, or of its only one."""
     if isinstance(member, NetworkGroup) and not member.is_one_against_all:  # whose logits are its output units
         if pair is not None:
@@ -236,7 +217,7 @@ def _walks_of(member: Member, pair: tuple[int, int] | None, blocks: Sequence[Ind
             biases = (*member.biases[:-1], bias[:, [first]] - bias[:, [second]])
             member = replace(member, weights=weights, biases=biases)
         return partial(NetworkWalks, member, blocks, weight)
-    return partial(FunctionWalks, _margin(member.logits, pair), blocks, weight)
+    return partial(Walks, _margin(member.logits, pair), blocks, weight)
 
 
 def _margin(logits: Logits, pair: tuple[int, int] | None) -> Logits:
@@ -262,7 +243,7 @@ def _adding_up(values: Array, errors: Array, logits: Array, of_background: Array
 
 
 def _sampled_values(
-    makers: Sequence[MakeWalks],
+    makers: Sequence[Callable[[], Walks]],
     X: Array,
     background: Array,
     n_blocks: int,
