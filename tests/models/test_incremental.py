@@ -87,9 +87,9 @@ def test_labels_of_text_and_the_positive_class():
 
 def test_standardisation_is_fixed_by_the_first_call():
     model = CRCENClassifier(**QUICK).partial_fit(X[:200], Y[:200])
-    np.testing.assert_allclose(model.input_mean_, X[:200].mean(0), rtol=1e-10)
+    np.testing.assert_allclose(model.input_encoding_["mean"], X[:200].mean(0), rtol=1e-10)
     model.partial_fit(X[200:] + 5.0, Y[200:])
-    np.testing.assert_allclose(model.input_mean_, X[:200].mean(0), rtol=1e-10)
+    np.testing.assert_allclose(model.input_encoding_["mean"], X[:200].mean(0), rtol=1e-10)
 
 
 def test_a_copy_goes_on_as_the_original_does_and_a_clone_starts_anew():

@@ -57,8 +57,8 @@ def test_weight_k_is_k_copies(rare_rows, kind, hidden, weighting):
     weighted = kind(weighting, **grouped(**settings)).fit(X, y, k)
     repeated = kind(weighting, **grouped(**settings)).fit(*copied(X, y, k))
     assert weighted.weighting_ == repeated.weighting_
-    np.testing.assert_allclose(weighted.input_mean_, repeated.input_mean_, rtol=1e-12)
-    np.testing.assert_allclose(weighted.input_scale_, repeated.input_scale_, rtol=1e-12)
+    np.testing.assert_allclose(weighted.input_encoding_["mean"], repeated.input_encoding_["mean"], rtol=1e-12)
+    np.testing.assert_allclose(weighted.input_encoding_["scale"], repeated.input_encoding_["scale"], rtol=1e-12)
     np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-7)
 
 

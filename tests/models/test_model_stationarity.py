@@ -46,7 +46,7 @@ def objective(model, X, y, s, parameters, loss):
     """Σ w ℓ / Σ w + ½ l2 ‖W‖² of one network, in plain NumPy."""
     depth = len(parameters) // 2
     weights, biases = parameters[:depth], parameters[depth:]
-    h = (X - model.input_mean_) / model.input_scale_
+    h = (X - model.input_encoding_["mean"]) / model.input_encoding_["scale"]
     for W, b in zip(weights[:-1], biases[:-1], strict=True):
         h = np.tanh(h @ W + b)
     o = (h @ weights[-1] + biases[-1])[:, 0]
@@ -108,7 +108,7 @@ def test_without_penalty_output_weights_obey_the_papers_equation(rare_rows):
     X, y = rare_rows()
     model = CRCENClassifier(Lam(0.8), hidden=(), **{**EXACT, "l2": 0.0}).fit(X, y)
     q = model.weighted_proba(X)[:, 1]
-    h = np.column_stack([np.ones(len(y)), (X - model.input_mean_) / model.input_scale_])
+    h = np.column_stack([np.ones(len(y)), (X - model.input_encoding_["mean"]) / model.input_encoding_["scale"]])
     sums = -0.8 * (1 - q[y == 1]) @ h[y == 1] + 0.2 * q[y == 0] @ h[y == 0]
     np.testing.assert_allclose(sums, 0.0, atol=1e-6)
     assert stationarity(model, X, y).largest_weight <= 1e-8

@@ -67,8 +67,8 @@ def test_the_result_is_an_ordinary_classifier_balanced_on_all_rows(folder, table
     assert model.key_equation_.residual < 1e-12
     assert model.key_equation_.mean_pos == pytest.approx(found.mean_pos, rel=1e-12)
     mean, scale = standardization(X, w)
-    np.testing.assert_allclose(model.input_mean_, mean, rtol=1e-12)
-    np.testing.assert_allclose(model.input_scale_, scale, rtol=1e-10)
+    np.testing.assert_allclose(model.input_encoding_["mean"], mean, rtol=1e-12)
+    np.testing.assert_allclose(model.input_encoding_["scale"], scale, rtol=1e-10)
     assert model.feature_names_in_.tolist() == ["a", "b", "c"]
     assert (model.n_iter_, len(model.loss_curve_), model.status_) == (3, 3, "completed")
     assert model.loss_curve_[-1] < model.loss_curve_[0]
@@ -139,7 +139,7 @@ def test_early_stopping_watches_rows_that_are_never_trained_on(folder, table):
     assert model.status_ in ("completed", "early_stopped")
     assert key_equation(y, model.weighted_proba(frame(X))[:, 1], model.weighting_).residual < 1e-12
     mean, _ = standardization(X, np.ones(600))
-    assert not np.allclose(model.input_mean_, mean, rtol=1e-13)  # held-out rows do not standardise
+    assert not np.allclose(model.input_encoding_["mean"], mean, rtol=1e-13)  # held-out rows do not standardise
 
 
 def test_without_balance_the_equation_is_reported_as_it_is(folder, table):

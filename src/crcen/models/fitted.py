@@ -52,11 +52,7 @@ def write_ensemble(model: Estimator, ensemble: Ensemble, key_equation: KeyEquati
 
 
 def write_fit(
-    model: Estimator,
-    ensemble: Ensemble,
-    recipe: Recipe,
-    course: Course,
-    key_equation: KeyEquation | None = None,
+    model: Estimator, ensemble: Ensemble, recipe: Recipe, course: Course, key_equation: KeyEquation | None = None
 ) -> None:
     """The same for networks, with how they were trained and how that went."""
     write_ensemble(model, ensemble, key_equation)
@@ -214,18 +210,7 @@ class FittedNetworks(FittedEnsemble):
     @property
     def input_encoding_(self) -> dict[str, NDArray[np.generic]]:
         """The fitted input layer as plain arrays."""
-        found: dict[str, NDArray[np.generic]] = self._group().arrays()["encoding"]
-        return found
-
-    @property
-    def input_mean_(self) -> Array:
-        """What is taken off every encoded column."""
-        return self._group().encoding.mean
-
-    @property
-    def input_scale_(self) -> Array:
-        """What every encoded column is divided by."""
-        return self._group().encoding.scale
+        return dict(self._group().arrays()["encoding"])
 
     def _group(self) -> NetworkGroup:
         member, *others = self.ensemble_.members

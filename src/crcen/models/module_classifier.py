@@ -90,18 +90,10 @@ class ModuleClassifier(CRCENClassifier):
         random_state: Seed = None,
         verbose: int = 0,
     ) -> None:
-        self.module = module
-        self.weighting = weighting
-        self.optimizer = optimizer
-        self.l2 = l2
-        self.n_members = n_members
-        self.max_epochs = max_epochs
-        self.schedule = schedule
-        self.calibration = calibration
-        self.pos_label = pos_label
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
+        self.module, self.weighting, self.optimizer, self.l2 = module, weighting, optimizer, l2
+        self.n_members, self.max_epochs, self.schedule = n_members, max_epochs, schedule
+        self.calibration, self.pos_label, self.device = calibration, pos_label, device
+        self.random_state, self.verbose = random_state, verbose
 
     def recipe(self) -> Recipe:
         """How modules are trained by these parameters, all of which are checked."""
@@ -111,15 +103,9 @@ class ModuleClassifier(CRCENClassifier):
         schedule = group("schedule", self.schedule, Schedule, "learning_rate=0.02")
         if schedule.needs_all_rows:
             raise InvalidParameter("modules are trained in batches: leave solver out, and give optimizer.")
-        return Recipe.of(
-            schedule.in_batches(),
-            Inputs(standardize=False),
-            hidden=(),
-            l2=self.l2,
-            max_epochs=self.max_epochs,
-            encoding="standard",
-            balance=bool(self._calibration().balance),
-        )
+        own = {"hidden": (), "l2": self.l2, "max_epochs": self.max_epochs, "encoding": "standard"}
+        balance = bool(self._calibration().balance)
+        return Recipe.of(schedule.in_batches(), Inputs(standardize=False), balance=balance, **own)
 
     def training_on(
         self, X: NDArray[np.generic], target: NDArray[np.generic], weights: Array, n_classes: int = 2

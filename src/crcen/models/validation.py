@@ -23,24 +23,14 @@ take_rows, check_y, count_rows = _safe_indexing, _check_y, _num_samples
 DENSE_BYTES = 2**30
 
 
-def check_number(
-    owner: object, name: str, *, low: float, high: float = np.inf, integer: bool = False, open_low: bool = False
-) -> None:
-    """A finite number in [low, high] (or above low where ``open_low``)."""
-    what = f"{name} of {type(owner).__name__}"
-    number(what, getattr(owner, name), low=low, high=high, integer=integer, open_low=open_low)
+def check_number(owner: object, name: str, *, low: float, integer: bool = False, open_low: bool = False) -> None:
+    """A finite number of at least ``low`` (above it where ``open_low``)."""
+    number(f"{name} of {type(owner).__name__}", getattr(owner, name), low=low, integer=integer, open_low=open_low)
 
 
 def check_choice(owner: object, name: str, allowed: tuple[Any, ...]) -> None:
     """One of a few values."""
     choice(f"{name} of {type(owner).__name__}", getattr(owner, name), allowed)
-
-
-def _column_names(estimator: Estimator, X: Rows, n_columns: int) -> list[str]:
-    names = getattr(X, "columns", None)
-    if names is None:
-        names = getattr(estimator, "feature_names_in_", None)
-    return [str(n) for n in names] if names is not None else [str(i) for i in range(n_columns)]
 
 
 def _unreadable_columns(X: Rows) -> list[str]:
@@ -50,16 +40,15 @@ def _unreadable_columns(X: Rows) -> list[str]:
     else:
         array = np.asarray(X)
         columns = [(str(i), array[:, i]) for i in range(array.shape[1])] if array.ndim == 2 else []
-    bad = []
-    for name, values in columns:
-        try:
-            values.astype(np.float64)
-        except (TypeError, ValueError):
-            bad.append(name)
-        else:
-            if values.dtype.kind in "mM":  # NumPy turns times into numbers, but not beside other columns
-                bad.append(name)
-    return bad
+    return [name for name, values in columns if not _holds_numbers(values)]
+
+
+def _holds_numbers(values: NDArray[np.generic]) -> bool:
+    try:
+        values.astype(np.float64)
+    except (TypeError, ValueError):
+        return False
+    return values.dtype.kind not in "mM"  # NumPy turns times into numbers, but not beside other columns
 
 
 def _is_as_fitted(estimator: Estimator, X: Rows) -> bool:
@@ -87,19 +76,11 @@ def check_rows(estimator: Estimator, X: Rows, y: ArrayLike = "no_validation", *,
     takes_any = getattr(estimator, "takes_any_shape", False)
     if takes_any and not (_is_table(X) and (reset or len(getattr(estimator, "row_shape_", (0,))) == 1)):
         return _rows_of_any_shape(estimator, X, y, reset)
+    how = {"dtype": np.float64, "accept_sparse": ("csr", "csc", "coo"), "ensure_all_finite": False}
     try:
         checked = X
         if not (isinstance(y, str) and not reset and _is_as_fitted(estimator, X)):
-            checked = validate_data(
-                estimator,
-                X,
-                y,
-                reset=reset,
-                dtype=np.float64,
-                accept_sparse=("csr", "csc", "coo"),
-                ensure_all_finite=False,
-                ensure_min_samples=2 if reset else 1,
-            )
+            checked = validate_data(estimator, X, y, reset=reset, ensure_min_samples=2 if reset else 1, **how)
     except (TypeError, ValueError) as error:
         # Of an array that holds things scikit-learn wants the TypeError itself.
         is_about_values = hasattr(X, "columns") if isinstance(error, TypeError) else "convert" in str(error)
@@ -113,9 +94,10 @@ def check_rows(estimator: Estimator, X: Rows, y: ArrayLike = "no_validation", *,
             raise
         lengths = "X and y must have the same number of rows: " if "inconsistent" in str(error) else ""
         raise InvalidInput(f"{lengths}{error}") from error
-    if issparse(checked[0] if isinstance(checked, tuple) else checked):
-        checked = (_dense(checked[0]), checked[1]) if isinstance(checked, tuple) else _dense(checked)
     rows = checked[0] if isinstance(checked, tuple) else checked
+    if issparse(rows):
+        rows = _dense(rows)
+        checked = (rows, checked[1]) if isinstance(checked, tuple) else rows
     if takes_any and reset:
         estimator.row_shape_, estimator.has_whole_rows_ = rows.shape[1:], False
     members = () if reset else getattr(getattr(estimator, "ensemble_", None), "members", ())
@@ -126,9 +108,10 @@ def check_rows(estimator: Estimator, X: Rows, y: ArrayLike = "no_validation", *,
         takes_nan = all(encoding.indicators is not None for encoding in encodings)
     is_bad = np.isinf(rows) if takes_nan else ~np.isfinite(rows)
     if is_bad.any():
-        names = _column_names(estimator, X, rows.shape[1])
+        names = getattr(X, "columns", None)
+        names = getattr(estimator, "feature_names_in_", range(rows.shape[1])) if names is None else names
         kinds = [k for k, test in (("NaN", np.isnan), ("infinity", np.isinf)) if test(rows[is_bad]).any()]
-        bad = [names[i] for i in np.flatnonzero(is_bad.any(axis=0))]
+        bad = [str(names[i]) for i in np.flatnonzero(is_bad.any(axis=0))]
         cure = "replace or drop them first"
         if "NaN" in kinds:
             told = "fit with encoding=Inputs(missing='indicator'), or " if takes_missing is not None else ""

@@ -120,7 +120,7 @@ def test_the_error_is_what_it_says():
 def test_a_model_that_adds_up_its_columns_has_no_error():
     model = networks(hidden=(), probability="shift")  # a map would change the weights
     found = model.reasons(X[:40], background=X[40:])
-    weights = model.coefs_[0].mean(axis=0)[:, 0] / model.input_scale_
+    weights = model.coefs_[0].mean(axis=0)[:, 0] / model.input_encoding_["scale"]
     background = explained(model, X[:1], X[:1], SINGLE)
     assert background.values.max() == pytest.approx(0.0, abs=1e-6)
     reference = np.array([found.values[i] - weights * X[i] for i in range(40)])
