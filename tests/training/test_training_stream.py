@@ -9,6 +9,7 @@ from training_reference import adam_by_torch
 
 from crcen.training import stream
 from crcen.training.encoding import column_layout, fit_encoding
+from crcen.training.network import NetworkGroup
 from crcen.training.recipe import Recipe
 from crcen.training.stream import Batch, StreamShape, StreamTrainer, cut_evenly, encoded_rows, spread_order
 
@@ -83,7 +84,7 @@ def test_a_batchs_gradient_estimates_the_whole_without_bias():
         pass
     assert one.take_objective() == pytest.approx(whole.take_objective(), rel=1e-6)
     weights = S * np.where(Y, LAM, 1 - LAM)
-    logits = whole.networks(ENCODING)[0].logits(X)
+    logits = NetworkGroup(ENCODING, *map(tuple, whole.parameters()), "tanh").logits(X)[:, 0]
     truth = np.sum(weights * np.logaddexp(0.0, np.where(Y, -logits, logits))) / weights.sum()
     assert whole.losses(batches())[0] == pytest.approx(truth, rel=1e-5)
 

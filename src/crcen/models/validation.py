@@ -108,7 +108,7 @@ def check_rows(estimator: Estimator, X: Rows, y: ArrayLike = "no_validation", *,
         takes_nan = all(encoding.indicators is not None for encoding in encodings)
     is_bad = np.isinf(rows) if takes_nan else ~np.isfinite(rows)
     if is_bad.any():
-        names = getattr(X, "columns", None)
+        names: Any = getattr(X, "columns", None)
         names = getattr(estimator, "feature_names_in_", range(rows.shape[1])) if names is None else names
         kinds = [k for k, test in (("NaN", np.isnan), ("infinity", np.isinf)) if test(rows[is_bad]).any()]
         bad = [str(names[i]) for i in np.flatnonzero(is_bad.any(axis=0))]

@@ -126,23 +126,18 @@ def fit_encoding(
     encoding = _fitted(kind, columns, X, y, sample_weight) if standardize else raw(X.shape[1])
     if indicators is None:
         return encoding
-    is_missing = np.isnan(X[:, indicators])
-    mean, scale = np.zeros(len(indicators)), np.ones(len(indicators))
+    is_missing, own = np.isnan(X[:, indicators]), raw(len(indicators))
+    mean, scale = own.mean, own.scale
     if standardize:
         mean, scale = standardization(is_missing.astype(np.float64), sample_weight)
     is_used = is_missing.any(axis=0) & ~is_missing.all(axis=0)  # the others are constantly 0
     limit, unlimited = np.where(is_used, INPUT_LIMIT, 0.0), np.full(encoding.size, np.inf)
-    if encoding.columns is not None:
-        columns = np.append(encoding.columns, int(encoding.columns.max()) + 1 + np.arange(len(indicators)))
-    return replace(
-        encoding,
-        mean=np.append(encoding.mean, mean),
-        scale=np.append(encoding.scale, scale),
-        columns=None if encoding.columns is None else columns,
-        low=np.append(-unlimited if encoding.low is None else encoding.low, -limit),
-        high=np.append(unlimited if encoding.high is None else encoding.high, limit),
-        indicators=indicators,
-    )
+    if (columns := encoding.columns) is not None:
+        columns = np.append(columns, int(columns.max()) + 1 + np.arange(len(indicators)))
+    low = np.append(-unlimited if encoding.low is None else encoding.low, -limit)
+    high = np.append(unlimited if encoding.high is None else encoding.high, limit)
+    mean, scale = np.append(encoding.mean, mean), np.append(encoding.scale, scale)
+    return replace(encoding, mean=mean, scale=scale, columns=columns, low=low, high=high, indicators=indicators)
 
 
 def _fitted(
@@ -166,9 +161,6 @@ def _fitted(
 
 def standardization(X: Array, sample_weight: Array) -> tuple[Array, Array]:
     """Weighted means and standard deviations of the observed cells; a constant column gets scale 1."""
-    used = sample_weight > 0
-    if not used.all():
-        X, sample_weight = X[used], sample_weight[used]
     share = sample_weight / sample_weight.sum()
     mean, scale = np.empty((2, X.shape[1]))
     at_once = max(1, _NUMBERS_AT_ONCE // max(len(X), 1))
@@ -298,15 +290,9 @@ class Candidates(NamedTuple):
     shares: Array  # (k, classes): cumulative share of each class's weight; zero for a class without cells
     below: Array  # (k,): cumulative share of all weight
 
-    @classmethod
-    def none(cls) -> Candidates:
-        """For a column without information about the classes."""
-        return cls(np.empty(0), np.empty(0), np.empty((0, 2)), np.empty(0))
 
-    @property
-    def n_classes(self) -> int:
-        """Number of classes that have cells."""
-        return int(self.shares[-1:].any(axis=0).sum())
+# Of a column without information about the classes.
+_NO_CANDIDATES = Candidates(np.empty(0), np.empty(0), np.empty((0, 2)), np.empty(0))
 
 
 def candidates_of(
@@ -314,16 +300,13 @@ def candidates_of(
 ) -> Candidates:
     """Candidates of a sorted column, with classes weighted equally; ``cumulative`` is the cumulative row weight."""
     if not len(values):
-        return Candidates.none()
-    shares = np.empty((len(labels), len(values)))
-    n_present = 0
-    for own, label in zip(shares, labels, strict=True):
-        np.cumsum(weights * (y == label), out=own)
-        if own[-1] > 0:  # otherwise all cells of the class are missing
-            own /= own[-1]
-            n_present += 1
+        return _NO_CANDIDATES
+    shares = np.cumsum(weights * (y == labels[:, None]), axis=1)
+    is_present = shares[:, -1] > 0  # otherwise all cells of the class are missing
+    shares[is_present] /= shares[is_present, -1:]
+    n_present = int(is_present.sum())
     if n_present < 2:
-        return Candidates.none()
+        return _NO_CANDIDATES
     is_end = np.append(values[1:] > values[:-1], True)  # the last row of each distinct value
     if np.count_nonzero(is_end) > _MOST_CANDIDATES:
         mass = shares.sum(axis=0) / n_present
@@ -349,7 +332,8 @@ def tree_splits(columns: Sequence[Candidates], leaves_at_most: Sequence[int]) ->
     shares = np.zeros((len(grown), lengths.max(), columns[grown[0]].shares.shape[1]))
     for own, i in zip(shares, grown, strict=True):
         own[: len(columns[i].left)] = columns[i].shares
-    least = _LEAF_SHARE * np.array([columns[i].n_classes / 2 for i in grown]) - _TIE
+    n_classes = np.array([columns[i].shares[-1].astype(bool).sum() for i in grown])  # those that have cells
+    least = _LEAF_SHARE * n_classes / 2 - _TIE
     most_leaves, everywhere = np.array([leaves_at_most[i] for i in grown]), np.arange(len(grown))
     start, stop, cut = np.zeros((3, len(grown), max(*leaves_at_most, 1)), dtype=np.int64)
     gain = np.full(start.shape, -np.inf)  # −inf: no such leaf

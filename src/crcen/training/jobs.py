@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidParameter
 from crcen.training.network import Network
-from crcen.training.recipe import ADAM, ONE_AGAINST_ALL, SOLVERS, Recipe
+from crcen.training.recipe import ADAM, SOLVERS, Recipe
 
 Index = NDArray[np.int64]
 
@@ -85,17 +85,8 @@ class TrainingJob(Recipe):
         self._set(class_weights=weights)
         if len(weights) < 2 or not all(0.0 < weight < np.inf for weight in weights):
             raise InvalidParameter(f"class_weights must be two or more positive numbers: got {weights!r}.")
-        if self.n_outputs == 1 and self.loss == ONE_AGAINST_ALL:
-            raise InvalidParameter(f"loss={self.loss!r} needs one output per class: got two classes.")
-        for name, given in (("rows", self.rows), ("watched", self.watched)):
-            if given is not None and np.asarray(given).dtype.kind not in "iu":
-                raise InvalidParameter(f"{name} must hold row numbers: got {np.asarray(given).dtype} values.")
-        if not self.draws_batches and (self.start is not None or self.leaves_state):
-            raise InvalidParameter(f"only solver={ADAM.name!r} can be resumed: got {self.solver!r}.")
-        if not self.draws_batches and self.column_scales:
-            raise InvalidParameter("column_scales needs Adam: use solver='adam', or column_scales='auto'.")
-        if self.stops_early and (self.leaves_state or self.start is not None):
-            raise InvalidParameter("a job that is resumed cannot stop early; use record_every.")
+        if (self.start or self.leaves_state) and (not self.draws_batches or self.stops_early):
+            raise InvalidParameter("only a job of Adam that does not stop early can be resumed; use record_every.")
         if self.start is not None and not 0 < self.start.epoch < self.last_epoch:
             raise InvalidParameter(f"start must be before the last epoch, {self.last_epoch}: got {self.start.epoch}.")
 
@@ -134,7 +125,7 @@ class TrainingJob(Recipe):
 
     @property
     def first_epoch(self) -> int:
-        """The number of epochs before this job."""
+        """Epochs of earlier jobs."""
         return self.start.epoch if self.start else 0
 
     @property

@@ -51,11 +51,6 @@ def _shifted(x: Tensor, by: int) -> Tensor:
     return (x >> by) & ((1 << (64 - by)) - 1)
 
 
-def padded_size(n_parameters: int, device: torch.device) -> int:
-    """Length of a flat vector: on a CPU whole vectors, because the remainder of a vector uses another code path."""
-    return -(-n_parameters // _VECTOR) * _VECTOR if device.type == "cpu" else n_parameters
-
-
 class Stack:
     """Parameters of G × M networks of one shape in one flat vector, with their loss and gradient on a batch."""
 
@@ -78,8 +73,10 @@ class Stack:
         self.width = n_models * self.sizes[1]
         self.dtype, self.device, self.is_scaled = dtype, device, scaled
         self.design = Design(len(hidden), activation, loss, scaled, _SCALE_SPEED, n_outputs)
-        self.n_parameters = sum(prod(shape) for shape in self._shapes())
-        self.flat = torch.zeros(padded_size(self.n_parameters, device), dtype=dtype, device=device)
+        size = sum(prod(shape) for shape in self._shapes())
+        if device.type == "cpu":  # whole vectors, because the remainder of a vector uses another code path
+            size = -(-size // _VECTOR) * _VECTOR
+        self.flat = torch.zeros(size, dtype=dtype, device=device)
         self.grad = torch.zeros_like(self.flat)
         self.own, self.grads = self._layers(self.flat), self._layers(self.grad)
         self._effective = torch.empty_like(self.own.first if scaled else self.flat[:0])

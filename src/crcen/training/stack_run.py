@@ -11,7 +11,7 @@ from torch import Tensor
 from crcen.exceptions import InvalidParameter
 from crcen.theory.balance import class_shifts, relative_residual, solve_shift
 from crcen.theory.decision import sigmoid, softmax
-from crcen.theory.rows import Array, Index
+from crcen.theory.rows import Array
 from crcen.training.device import device_logits
 from crcen.training.jobs import Status, TrainingJob, TrainingResult, TrainingState
 from crcen.training.network import Network, log_sigmoid
@@ -64,18 +64,9 @@ class StackRun:
 
     def _initial_stack(self) -> Stack:
         job, device = self.example, self.data.device
-        stack = Stack(
-            len(self.groups),
-            len(self.jobs[0]),
-            self.encodings[0].size,
-            job.hidden,
-            job.activation,
-            job.loss,
-            self.dtype,
-            device,
-            scaled=bool(job.column_scales),
-            n_outputs=job.n_outputs,
-        )
+        shape = len(self.groups), len(self.jobs[0]), self.encodings[0].size
+        network = job.hidden, job.activation, job.loss, self.dtype, device
+        stack = Stack(*shape, *network, scaled=bool(job.column_scales), n_outputs=job.n_outputs)
         seeds = torch.tensor([[one.seed & (2**63 - 1) for one in group] for group in self.jobs], device=device)
         stack.initialise(seeds, torch.from_numpy(self._prior()).to(device, self.dtype))
         return stack
@@ -92,9 +83,8 @@ class StackRun:
     def _objective(self) -> Objective:
         by_class = self.class_weights / self.class_sums.sum(axis=2, keepdims=True)
         l2 = np.array([[job.l2 for job in group] for group in self.jobs])
-        to = self.data.device, self.dtype
-        weights = torch.from_numpy(np.ascontiguousarray(by_class.transpose(0, 2, 1))).to(*to)
-        return Objective(weights, torch.from_numpy(l2).to(*to))
+        parts = np.ascontiguousarray(by_class.transpose(0, 2, 1)), l2
+        return Objective(*(torch.from_numpy(part).to(self.data.device, self.dtype) for part in parts))
 
     def solver(self) -> Adam | LBFGS:
         """The solver, before its first step."""
@@ -157,8 +147,9 @@ class StackRun:
     ) -> None:
         """Add the validation logits of some epochs, as `Network.logits` gives them, to the results."""
         for g, group in enumerate(self.groups):
-            own = [validation.of_rows(record, g).numpy() for record in records.values()]
-            logits = np.stack(own, axis=1)  # (M, records, rows[, C])
+            chunks, size = torch.stack([record[g] for record in records.values()], 1), validation.sizes[g]
+            own = -(-size // chunks.shape[2])  # each group's rows are split evenly into chunks, then padded
+            logits = chunks[:, :, :, :own].flatten(2, 3)[:, :, :size].numpy()  # (M, records, rows[, C])
             if self.is_one_against_all:
                 logits = log_sigmoid(logits)
             for m, position in enumerate(group):
@@ -182,12 +173,10 @@ class StackRun:
         """The state of every network, without the network."""
         places = self.stack.places()[0]
         values = torch.stack([flat[places] for flat in adam.state()], dim=2).cpu().numpy()  # (G, M, 3, parameters)
-        results: dict[int, TrainingResult] = {}
-        for group, states in zip(self.groups, values, strict=True):
-            for position, own in zip(group, states, strict=True):
-                status = Status.COMPLETED if np.isfinite(own).all() else Status.DIVERGED
-                n_iter, state = epoch - self.example.first_epoch, TrainingState(epoch, own)
-                results[position] = TrainingResult(None, status, n_iter, np.empty(0), state=state)
+        n_iter, results = epoch - self.example.first_epoch, dict[int, TrainingResult]()
+        for position, own in zip(np.ravel(self.groups).tolist(), values.reshape(-1, *values.shape[2:]), strict=True):
+            status = Status.COMPLETED if np.isfinite(own).all() else Status.DIVERGED
+            results[position] = TrainingResult(None, status, n_iter, np.empty(0), state=TrainingState(epoch, own))
         return results
 
     def validation(self) -> "_Validation | None":
@@ -281,24 +270,15 @@ class StackRun:
                     shifts[k] = solve_shift(y == 1, outputs, row_weights)
                     residuals[k] = relative_residual(y == 1, outputs + shifts[k], row_weights)
                     continue
-                if self.is_one_against_all:
-                    shifts[k] = one_against_all_shifts(y, outputs, row_weights)
+                if self.is_one_against_all:  # Σ w (1{y=k} − σ(o_k)) = 0 for each class: C binary solves
+                    shifts[k] = [solve_shift(y == c, own, row_weights) for c, own in enumerate(outputs.T)]
+                    errors = -sigmoid(outputs + shifts[k])
                 else:
                     shifts[k] = class_shifts(y, outputs, class_weights, s)
-                residuals[k] = class_residual(y, outputs + shifts[k], row_weights, self.is_one_against_all)
+                    errors = -softmax(outputs + shifts[k])
+                errors[np.arange(len(y)), y] += 1.0
+                residuals[k] = np.abs(row_weights @ errors).max() / row_weights.sum()
         return shifts, residuals
-
-
-def one_against_all_shifts(y: Index, logits: Array, row_weights: Array) -> Array:
-    """Shifts (C,) with Σ w (1{y=k} − σ(o_k)) = 0 for each class: C binary solves."""
-    return np.array([solve_shift(y == k, column, row_weights) for k, column in enumerate(logits.T)])
-
-
-def class_residual(y: Index, logits: Array, row_weights: Array, one_against_all: bool = False) -> float:
-    """The largest |Σ w (1{y=k} − q_k)| / Σ w of the classes, from logits (n, C), with q by softmax or by sigmoids."""
-    errors = -(sigmoid(logits) if one_against_all else softmax(logits))
-    errors[np.arange(len(y)), y] += 1.0
-    return float(np.abs(row_weights @ errors).max() / row_weights.sum())
 
 
 class _Validation:
@@ -330,9 +310,3 @@ class _Validation:
         chunks = [x for x, _, _ in self.batches]
         logits = compiled(logits_of_batches) if stack.device.type == "cpu" else logits_of_batches
         return logits(stack.design, stack.own, stack.buffers(chunks[0].shape[1]), chunks, self.ramps)
-
-    def of_rows(self, logits: Tensor, group: int) -> Tensor:
-        """The logits of a group's rows, (M, rows[, C]), from the output of `logits`."""
-        chunk, size = logits[group], self.sizes[group]
-        own = -(-size // chunk.shape[1])  # each group's rows are split evenly, then padded
-        return chunk[:, :, :own].flatten(1, 2)[:, :size]

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from crcen.theory.rows import Array
 from crcen.training.encoding import InputEncoding
-from crcen.training.network import Network
 from crcen.training.passes import row_weights
 from crcen.training.recipe import Recipe, n_batches, one_cycle
 from crcen.training.solvers import STEPS_TO_FLUSH, AdamState, flush_denormals, take_step
@@ -85,8 +84,6 @@ class StreamTrainer:
         self._loss_rows = 0
         self.rows_seen = self.n_steps = 0
 
-    # -- before the first batch ----------------------------------------------------------------------------------------
-
     def initialise(self, output_bias: float | Array) -> None:
         """Random weights from the members' seeds, and output biases: ideally the log-odds of the weighted classes."""
         seeds = torch.tensor([[seed & (2**63 - 1) for seed in self.shape.seeds]], device=self.device)
@@ -101,8 +98,6 @@ class StreamTrainer:
     def weigh(self, class_weights: Array, mean_weight: float) -> None:
         """Set the class weights, for two classes (1 − λ, λ), and the mean row weight w̄ over all training rows."""
         self._class_weights = torch.from_numpy(class_weights / mean_weight).to(self.device, torch.float32)
-
-    # -- batches -------------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def step(self, batch: Batch | None) -> int:
@@ -120,8 +115,15 @@ class StreamTrainer:
             losses, rows = shared[len(stack.grad) : -1], int(shared[-1])
         if rows:
             self._loss += losses
-            self._loss_rows += rows
-            self._update(rows)
+            stack.grad.div_(rows)
+            take_step(self._adam, self.shape.rate(self.rows_seen, rows), self.n_steps)
+            self._loss_rows, self.rows_seen, self.n_steps = (
+                self._loss_rows + rows,
+                self.rows_seen + rows,
+                self.n_steps + 1,
+            )
+            if self.n_steps % STEPS_TO_FLUSH == 0:
+                flush_denormals(self._adam)
         return rows
 
     def run(self, batches: Iterable[Batch]) -> Iterator[int]:
@@ -130,10 +132,7 @@ class StreamTrainer:
         A worker must exhaust this generator even when it has no more batches: the others rely on its zeros.
         """
         own = iter(batches)
-        while True:
-            batch = next(own, None)
-            if batch is None and self._all_reduce is None:
-                return
+        while (batch := next(own, None)) is not None or self._all_reduce is not None:
             rows = self.step(batch)
             if not rows:
                 return
@@ -144,14 +143,6 @@ class StreamTrainer:
         y = batch.y[None, :, None]
         weight = row_weights(self._class_weights[None, :, None], y, batch.weight[None, :, None])
         return batch.x[None], y, weight.expand(-1, -1, len(self.shape.seeds))
-
-    def _update(self, rows: int) -> None:
-        self._stack.grad.div_(rows)
-        take_step(self._adam, self.shape.rate(self.rows_seen, rows), self.n_steps)
-        self.rows_seen += rows
-        self.n_steps += 1
-        if self.n_steps % STEPS_TO_FLUSH == 0:
-            flush_denormals(self._adam)
 
     @torch.no_grad()
     def losses(self, batches: Iterable[Batch]) -> Array:
@@ -173,8 +164,6 @@ class StreamTrainer:
         self._loss_rows = 0
         return value
 
-    # -- in and out ----------------------------------------------------------------------------------------------------
-
     @property
     def is_finite(self) -> bool:
         """Whether all parameters are finite."""
@@ -184,14 +173,6 @@ class StreamTrainer:
         """Weights (M, in, out) and biases (M, out) of each layer, float64 on the host."""
         weights, biases = self._stack.arrays(self._stack.flat)
         return [w[0] for w in weights], [b[0] for b in biases]
-
-    def networks(self, encoding: InputEncoding) -> list[Network]:
-        """The members as fitted networks."""
-        weights, biases = self.parameters()
-        return [
-            Network(encoding, tuple(w[m] for w in weights), tuple(b[m] for b in biases), self.shape.recipe.activation)
-            for m in range(len(self.shape.seeds))
-        ]
 
     def _tensors(self) -> dict[str, Tensor]:
         return {
