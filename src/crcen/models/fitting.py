@@ -121,15 +121,9 @@ def training_job(
 ) -> TrainingJob:
     """The job of a member by a settled recipe: one output for a binary problem, else one for each class."""
     is_binary = price.positive is not None
-    return TrainingJob.by(
-        recipe,
-        (price.threshold, price.lam) if is_binary else price.weights,
-        outputs=None if is_binary else price.n_classes,
-        rows=rows,
-        watched=watched,
-        seed=member_seed(seed, member),
-        shuffle_seed=seed,
-    )
+    class_weights = (price.threshold, price.lam) if is_binary else price.weights
+    own = {"rows": rows, "watched": watched, "outputs": None if is_binary else price.n_classes}
+    return TrainingJob.by(recipe, class_weights, seed=member_seed(seed, member), shuffle_seed=seed, **own)
 
 
 def member_jobs(
@@ -247,7 +241,7 @@ def held_out_shifts(logits: Array, rows: FitRows, price: Price) -> Array:
     if seen.all():
         return pooled
     shifts, variances = shifts_of_folds(logits, rows, price)
-    return np.array([agreed_shift(pooled[k], shifts[:, k], variances[:, k]) for k in range(len(pooled))])
+    return np.array([agreed_shift(*own) for own in zip(pooled, shifts.T, variances.T, strict=True)])
 
 
 def shifts_of_folds(logits: Array, rows: FitRows, price: Price) -> tuple[Array, Array]:

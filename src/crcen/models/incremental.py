@@ -29,8 +29,8 @@ from crcen.training.recipe import ONE_AGAINST_ALL, Recipe
 if TYPE_CHECKING:  # torch is for fitting alone
     from crcen.training.stream import StreamTrainer
 
-# `status_` after partial_fit.
-UNBALANCED = "incremental_unbalanced"
+# `status_` after partial_fit, and the default encoding: the first rows may be few.
+UNBALANCED, _FIRST_ENCODING = "incremental_unbalanced", "standard"
 
 
 def _learns_in_parts(estimator: Estimator) -> bool:
@@ -105,7 +105,7 @@ def _learn(
     X, y = check_rows(model, X, y, reset=before is None)
     weights = check_weights(sample_weight, X)
     known = check_classes(np.asarray(y if classes is None else classes)) if before is None else before.labels.classes
-    if before is not None and classes is not None and not np.array_equal(np.unique(classes), known):
+    if classes is not None and not np.array_equal(np.unique(classes), known):
         raise InvalidInput(f"classes must stay {known.tolist()}: got {np.unique(classes).tolist()}.")
     unknown = ~np.isin(y, known)
     if unknown.any():
@@ -121,16 +121,22 @@ def _learn(
     state["totals"] = state["totals"] + [weights[y == label].sum() for label in known]
     state["n_rows"] += len(X)
     counts = state["totals"] if state["class_counts"] is None else state["class_counts"]
-    if before is None:  # an absent class is the rarer one
+    labels = before.labels if before is not None else None
+    if labels is None:  # an absent class is the rarer one
         totals = np.maximum(counts, 1e-300)
         labels = Labels.from_totals(known, totals, np.ones(len(known)), model.pos_label, model.weighting)
-    else:
-        labels = before.labels
     price = _price(model.weighting, labels, counts)
     trained = model.training_weighting_at(price, labels)
     rows = FitRows(X, y, weights, labels)
     fitted = None if before is None else _at_training_weight(before, trained)
-    recipe, encoding = _started_recipe(recipe, rows) if fitted is None else _continued_recipe(recipe, fitted)
+    encoding = _first_encoding(recipe, rows) if fitted is None else fitted.encoding
+    if fitted is not None:  # networks keep their shape
+        hidden = tuple(layer.shape[2] for layer in fitted.weights[:-1])
+        recipe = recipe.replace(hidden=hidden, activation=fitted.activation)
+    elif recipe.encoding == "auto":
+        recipe = recipe.replace(encoding=_FIRST_ENCODING)
+    recipe = recipe.in_batches().replace(column_scales=False, balance=False)
+    recipe = recipe.settled(len(X) if fitted is None else 1)
     trainer = _trainer(model, state, recipe, encoding, trained, fitted)
     class_weights, totals = labels.in_order(trained.weights), labels.in_order(state["totals"])
     trainer.weigh(class_weights, float((class_weights * totals).sum() / totals.sum()))
@@ -178,24 +184,15 @@ def _at_training_weight(before: Ensemble, trained: Price) -> NetworkGroup:
     return group.scaled(slope).shifted(intercepts + (moved if labels.positive is None else labels.margin(moved)))
 
 
-def _started_recipe(recipe: Recipe, rows: FitRows) -> tuple[Recipe, InputEncoding]:
-    """The recipe of networks that start here, and their input layer, fitted on the first rows."""
+def _first_encoding(recipe: Recipe, rows: FitRows) -> InputEncoding:
+    """The input layer of networks that start here, fitted on the first rows."""
     if recipe.column_scales is True:
         raise InvalidParameter("column_scales=True needs all rows at once: use fit, or column_scales='auto'.")
-    kind = "standard" if recipe.encoding == "auto" else recipe.encoding  # the first rows may be few
+    kind = _FIRST_ENCODING if recipe.encoding == "auto" else recipe.encoding
     layout = column_layout(rows.X, kind, recipe.bins)
     indicators = incomplete_columns(rows.X) if recipe.missing == "indicator" else None
     own = rows.X, rows.engine_target, rows.weights
-    encoding = fit_encoding(kind, layout, *own, standardize=recipe.standardize, indicators=indicators)
-    recipe = recipe.in_batches().replace(encoding=kind, column_scales=False, balance=False)
-    return recipe.settled(len(rows.X)), encoding
-
-
-def _continued_recipe(recipe: Recipe, fitted: NetworkGroup) -> tuple[Recipe, InputEncoding]:
-    """The recipe of networks that are there already: their shape is theirs, and what is learned has no scales."""
-    hidden = tuple(layer.shape[2] for layer in fitted.weights[:-1])
-    recipe = recipe.in_batches().replace(hidden=hidden, activation=fitted.activation)
-    return recipe.replace(column_scales=False, balance=False).settled(1), fitted.encoding
+    return fit_encoding(kind, layout, *own, standardize=recipe.standardize, indicators=indicators)
 
 
 def _trainer(
@@ -212,14 +209,9 @@ def _trainer(
     from crcen.training.stream import StreamShape, StreamTrainer
 
     n_members = model.n_members if fitted is None else len(fitted)
-    shape = StreamShape(
-        n_inputs=encoding.size,
-        recipe=recipe,
-        seeds=tuple(member_seed(state["seed"], member) for member in range(n_members)),
-        total_rows=0,
-        n_outputs=1 if trained.positive is not None else trained.n_classes,
-    )
-    trainer = StreamTrainer(shape, find_device(model.device))
+    seeds = tuple(member_seed(state["seed"], member) for member in range(n_members))
+    n_outputs = 1 if trained.positive is not None else trained.n_classes
+    trainer = StreamTrainer(StreamShape(encoding.size, recipe, seeds, 0, n_outputs), find_device(model.device))
     if "trainer" in state:
         trainer.restore(state["trainer"])
     elif fitted is not None:

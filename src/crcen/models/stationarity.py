@@ -12,7 +12,6 @@ from crcen.exceptions import InvalidInput
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.validation import check_rows, check_weights
 from crcen.theory.rows import Rows, Shown
-from crcen.training.network import NetworkGroup
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,15 +76,11 @@ def stationarity(model: CRCENClassifier, X: Rows, y: ArrayLike, sample_weight: A
         )
     target, numbers = ensemble.labels.target(labels), ensemble.labels.encode(labels)
     row_weights = ensemble.training_weighting.weights[numbers] * check_weights(sample_weight, rows)
-    how = (row_weights, recipe.loss, recipe.l2)
-    networks = [
-        network for group in ensemble.members if isinstance(group, NetworkGroup) for network in group.networks()
-    ]
     from crcen.training.stack import gradient_of  # torch is not for prediction
 
-    members = [gradient_of(network, rows, target, *how, scaled=model.column_scales_) for network in networks]
-    weights, biases = zip(*members, strict=True)
-    return Stationarity(
-        [np.stack(layer) for layer in zip(*weights, strict=True)],
-        [np.stack(layer) for layer in zip(*biases, strict=True)],
-    )
+    found = [
+        gradient_of(network, rows, target, row_weights, recipe.loss, recipe.l2, scaled=model.column_scales_)
+        for network in model._group().networks()
+    ]
+    weights, biases = ([np.stack(layer) for layer in zip(*parts, strict=True)] for parts in zip(*found, strict=True))
+    return Stationarity(weights, biases)

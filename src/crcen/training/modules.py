@@ -184,9 +184,8 @@ def _epochs(net: nn.Module, rows: _Rows, job: TrainingJob, optimizer: torch.opti
         net.train()
         total = 0.0
         for i, part in enumerate(np.array_split(generator.permutation(len(rows.target)), count)):
-            share = one_cycle((epoch * count + i + 1) / (count * job.max_epochs))
             for group, peak in zip(optimizer.param_groups, peaks, strict=True):
-                group["lr"] = peak * share
+                group["lr"] = peak * one_cycle((epoch * count + i + 1) / (count * job.max_epochs))
             optimizer.zero_grad()
             with torch.enable_grad():
                 objective = count * rows.loss(net, torch.from_numpy(part).to(rows.target.device), job.n_outputs)
