@@ -65,7 +65,7 @@ class TestFitsAgreeWith:
         np.testing.assert_allclose(given.predict_proba(X), absent.predict_proba(X), atol=1e-12)
         assert np.isfinite(given.predict_proba(np.full((1, 3), np.nan))).all()
 
-    @pytest.mark.parametrize("encoding", ["standard", "quantile", "steps"])
+    @pytest.mark.parametrize("encoding", ENCODINGS)
     def test_copies_of_rows_instead_of_weights(self, gappy, encoding):
         X, y, new = gappy
         k = np.random.default_rng(3).integers(0, 4, len(y))
@@ -98,29 +98,14 @@ def test_where_gaps_tell_the_class_the_posterior_is_found(how):
         assert log_loss(labels, filled.predict_proba(new)) - best > 0.1
 
 
-class TestSearch:
-    def test_folds_do_not_see_the_cells_they_are_judged_on(self, gappy):
-        X, y, _ = gappy
-        fold = [(np.arange(200), np.arange(200, 300))]
-        how = {"l2": [1e-2], "encoding": "steps", "missing": "indicator", "balance": False, **QUICK}
-        changed = X.copy()
-        changed[250:, 2] *= -3.0
-        changed[250:, 0] = np.nan
-        one, other = (CRCENClassifierCV(cv=fold, **how).fit(Z, y).oof_decision_function_ for Z in (X, changed))
-        np.testing.assert_array_equal(one[200:250], other[200:250])
-        assert (one[250:] != other[250:]).all()
-
-    def test_a_column_may_lack_all_cells_of_a_fold(self, gappy):
-        X, y, new = gappy
-        X = X.copy()
-        X[:200, 0] = np.nan
-        folds = [(np.arange(200), np.arange(200, 300)), (np.arange(200, 300), np.arange(200))]
-        for encoding in ENCODINGS:
-            search = CRCENClassifierCV(
-                **grouped(cv=folds, l2=1e-2, encoding=encoding, missing="indicator", **QUICK)
-            ).fit(X, y)
-            assert np.isfinite(search.oof_decision_function_).all()
-            assert np.isfinite(search.predict_proba(new)).all()
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_column_may_lack_all_cells_of_a_fold(gappy, encoding):
+    X, y, new = gappy
+    X = np.where((np.arange(300) < 200)[:, None] & (np.arange(3) == 0), np.nan, X)
+    folds = [(np.arange(200), np.arange(200, 300)), (np.arange(200, 300), np.arange(200))]
+    search = CRCENClassifierCV(cv=folds, l2=1e-2, encoding=encoding, missing="indicator", **QUICK).fit(X, y)
+    assert np.isfinite(search.oof_decision_function_).all()
+    assert np.isfinite(search.predict_proba(new)).all()
 
 
 @pytest.mark.parametrize("kind", [CRCENClassifier, CSMLPClassifier, MovedThresholdClassifier, CRCENClassifierCV])
@@ -200,19 +185,3 @@ def test_the_column_whose_gaps_tell_the_class_is_the_important_one():
     assert first.name == "column 1"
     assert first.low > 0.05
     assert abs(second.increase) < 0.01
-
-
-@pytest.mark.parametrize("encoding", ENCODINGS)
-@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_the_key_equation_holds_to_the_last_digits(gappy, encoding, solver):
-    X, y, new = gappy
-    model = CRCENClassifier(Budget(5), **grouped(encoding=encoding, solver=solver, missing="indicator", **QUICK)).fit(
-        X, y
-    )
-    q = model.weighted_proba(X)[:, 1]
-    lam = model.weighting_.lam
-    residual = lam * (1 - q[y == 1]).sum() - (1 - lam) * q[y == 0].sum()
-    assert abs(residual) / len(y) < 1e-12
-    assert model.key_equation_.residual < 1e-12
-    np.testing.assert_array_equal(model.predict(new), (model.decision_function(new) > 0).astype(int))

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 from scipy.special import logit
-from sklearn.metrics import get_scorer
 
-from crcen import Budget, CSMLPClassifier, InvalidParameter, Schedule, posterior
+from crcen import Budget, InvalidParameter, Schedule, posterior
 from papers_training import CRCENClassifier
 
 # labels of (common, rare) rows
@@ -111,14 +110,6 @@ def test_rarity_counts_sample_weights(rare_rows):
     X, y = rare_rows()
     model = CRCENClassifier(hidden=(), random_state=0).fit(X, y, np.where(y == 1, 100.0, 1.0))
     assert model.pos_label_ == 0
-
-
-def test_csmlp_has_the_same_orientation(fitted_on):
-    model, X, y, _ = fitted_on(("ok", "fraud"), CSMLPClassifier(Budget(3), hidden=(3,), max_epochs=20, random_state=0))
-    assert model.pos_label_ == "fraud"
-    np.testing.assert_array_equal(model.predict(X) == "ok", model.decision_function(X) > 0)
-    np.testing.assert_array_equal(model.predict(X) == "fraud", model.predict_proba(X)[:, 0] > 0.25)
-    assert get_scorer("roc_auc")(model, X, y) > 0.7
 
 
 def test_weights_that_balance_the_classes_leave_the_rarer_one_positive(rare_rows):

@@ -1,12 +1,13 @@
 """Folds choose the number of epochs of a default fit; checked against networks trained to every epoch by hand."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 from sklearn.datasets import make_classification
 
-from crcen import CRCENClassifier, Schedule
+from crcen import CRCENClassifier
 from crcen.models.fitting import base_seed, member_seed
 from crcen.models.probability import probability_folds
 from crcen.training.engine import Trainer, train
@@ -27,27 +28,16 @@ def test_the_schedule_ends_where_held_out_rows_are_predicted_best():
     X, y = noisy_rows()
     fitted = CRCENClassifier(None, **SMALL).fit(X, y)
     target, weights, seed = y == fitted.pos_label_, np.ones(len(y)), base_seed(3)
+    folds, recipe = probability_folds(target, weights, seed, 2), replace(fitted.recipe_, balance=False)
     jobs = [
-        TrainingJob.by(
-            replace(fitted.recipe_, balance=False),
-            class_weights=(0.5, 0.5),
-            rows=own,
-            stop_epoch=epoch,
-            seed=member_seed(seed, k),
-            shuffle_seed=seed,
-        )
-        for epoch in range(1, 31)
-        for own, _ in probability_folds(target, weights, seed, 2)
-        for k in range(2)
+        TrainingJob.by(recipe, (0.5, 0.5), rows=own, stop_epoch=epoch, seed=member_seed(seed, k), shuffle_seed=seed)
+        for epoch, (own, _), k in product(range(1, 31), folds, range(2))
     ]
     networks = iter([one.network for one in train(X, target, jobs, device="cpu")])
-    losses = []
-    for _ in range(30):
-        of_folds = []
-        for _, held_out in probability_folds(target, weights, seed, 2):
-            logit = np.mean([next(networks).logits(X[held_out]) for _ in range(2)], axis=0)
-            of_folds.append(np.mean(np.logaddexp(0.0, np.where(target[held_out], -logit, logit))))
-        losses.append(np.mean(of_folds))
+    losses = np.zeros(30)
+    for epoch, (_, held_out) in product(range(30), folds):
+        logit = np.mean([next(networks).logits(X[held_out]) for _ in range(2)], axis=0)
+        losses[epoch] += np.mean(np.logaddexp(0.0, np.where(target[held_out], -logit, logit)))
     assert fitted.n_iter_ == 1 + int(np.argmin(losses))
     assert 1 < fitted.n_iter_ < 30
     assert fitted.key_equation_.residual < 1e-12
@@ -59,12 +49,7 @@ def test_what_was_asked_for_is_not_cut(n_classes):
     assert CRCENClassifier(None, **SMALL).fit(X, y).n_iter_ < 30
     assert CRCENClassifier(None, max_epochs=9, **SMALL).fit(X, y).n_iter_ == 9
     assert CRCENClassifier(None, **grouped(balance=True, **SMALL)).fit(X, y).n_iter_ == 30  # no folds to choose by
-
-
-def test_early_stopping_holds_out_rows_of_its_own():
-    X, y = noisy_rows()
-    stopped = CRCENClassifier(None, schedule=Schedule(early_stopping=True), **SMALL).fit(X, y)
-    assert stopped.recipe_.balance
+    assert CRCENClassifier(None, **grouped(early_stopping=True, **SMALL)).fit(X, y).recipe_.balance
 
 
 def test_cut_networks_predict_new_rows_better():

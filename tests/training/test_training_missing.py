@@ -79,15 +79,6 @@ def test_indicators_are_standard_scores_of_being_missing(kind):
 
 
 @pytest.mark.parametrize("kind", ENCODINGS)
-def test_weights_are_copies(kind):
-    k = np.random.default_rng(2).integers(0, 4, N)
-    columns, indicators = column_layout(X, kind, 4), incomplete_columns(X)
-    weighted = fitted(kind, X, Y, k.astype(float), columns, indicators=indicators)
-    copied = fitted(kind, np.repeat(X, k, axis=0), np.repeat(Y, k), None, columns, indicators=indicators)
-    np.testing.assert_allclose(weighted(X), copied(X), rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("kind", ENCODINGS)
 def test_a_column_that_lacks_all_cells_here_or_those_of_one_class(kind):
     empty = X.copy()
     empty[:, 0] = np.nan

@@ -164,13 +164,6 @@ class TestScores:
             clf = CRCENClassifierCV(0.95, scoring=scoring, halving=halving, **FIXED, **QUICK).fit(X, y)
             assert clf.best_epochs_ == epoch
 
-    def test_the_epoch_is_a_cut_before_the_end(self, data):
-        X, y = data
-        clf = CRCENClassifierCV(hidden=(32,), l2=0.0, cv=3, **(QUICK | {"learning_rate": 0.01})).fit(X, y)
-        assert 1 < clf.best_epochs_ < EPOCHS
-        assert clf.n_iter_ == clf.best_epochs_ == clf.cv_results_["epochs"][0]
-        assert len(clf.loss_curve_) == clf.best_epochs_
-
     @pytest.mark.parametrize("name", SCORINGS)
     def test_other_scores(self, data, name):
         X, y = data
@@ -309,14 +302,3 @@ class TestOutOfFold:
             for part, (_, test) in zip(hand.logits(int(table["epochs"][best])), hand.folds, strict=True):
                 logits[test] = part
             assert counts == confusion_counts(y, logits > 0, weights)
-
-    @pytest.mark.parametrize("n_members", [1, 3])
-    def test_balance_on_training_rows_or_not_at_all(self, data, n_members):
-        X, y = data
-        residuals = {}
-        for balance in (True, False):
-            clf = CRCENClassifierCV(balance=balance, **FIXED, **(QUICK | {"n_members": n_members})).fit(X, y)
-            residuals[balance] = clf.key_equation_.residual, clf.oof_key_equation_.residual
-        assert residuals[True][0] <= 1e-12
-        assert residuals[True][1] > 1e-6
-        assert min(residuals[False]) > 1e-6

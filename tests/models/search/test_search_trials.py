@@ -127,28 +127,12 @@ class TestDropped:
         trials.run()
         assert [len(settings) for _, settings in trials.trained()] == expected
 
-    def test_a_late_comer_is_dropped_and_cannot_win(self):
-        # Far behind for ten epochs, far ahead in the end: what is dropped is what was seen.
-        late = lambda epoch: 100.0 if epoch <= 10 else -100.0  # noqa: E731
-        trials = Trials([*(gaining(level) for level in range(8)), late])
-        outcomes = trials.run()
-        assert outcomes[8].is_dropped
-        assert outcomes[8].merit == -100.0
-        assert trials.last_epochs()[8] == 10
-        assert not Trials([*(gaining(level) for level in range(6)), late]).run()[6].is_dropped
-
     def test_weightings_compete_within_themselves(self):
         # The second weighting's losses are all far above the first's.
         trials = Trials([gaining(level) for level in range(8)], [gaining(1000.0 + level) for level in range(8)])
         outcomes = trials.run()
         assert [i for i in range(16) if not outcomes[i].is_dropped] == [0, 1, 8, 9]
         assert [len(settings) for _, settings in trials.trained()] == [16, 12, 8, 4, 4]
-
-    def test_settings_without_a_loss_go_first(self):
-        diverged = lambda epoch: np.nan  # noqa: E731
-        outcomes = Trials([diverged, diverged, *(gaining(level) for level in range(6))]).run()
-        assert [i for i in range(8) if not outcomes[i].is_dropped] == [2, 3]
-        assert outcomes[0].merit == outcomes[1].merit == -np.inf
 
 
 class TestDone:
@@ -188,12 +172,6 @@ class TestDone:
 
 
 class TestSchedules:
-    def test_without_halving_all_is_run_at_once(self):
-        trials = Trials([*(gaining(level) for level in range(15)), least_at(2)])
-        outcomes = trials.run(halving=False)
-        assert trials.trained() == [(60, list(range(16)))]
-        assert not dropped(outcomes)
-
     @pytest.mark.parametrize(
         ("schedule", "stops"),
         [

@@ -25,31 +25,23 @@ def few(monkeypatch):
         monkeypatch.setattr(run, name, value)
 
 
-class TestSample:
-    def test_classes_keep_their_shares_and_rows_their_order(self):
-        target = np.arange(100_000) % 20 == 0
-        own = run.sampled_rows(target, np.ones(len(target)), 0)
-        assert len(own) == 12_500
-        assert target[own].sum() == 625
-        assert (np.diff(own) > 0).all()
-        np.testing.assert_array_equal(own, run.sampled_rows(target, np.ones(len(target)), 0))
-        assert len(np.setdiff1d(own, run.sampled_rows(target, np.ones(len(target)), 1))) > 0
-
-    def test_a_rare_class_needs_a_larger_share(self):
-        target = np.arange(100_000) % 100 == 0
-        own = run.sampled_rows(target, np.ones(len(target)), 0)
-        assert target[own].sum() == 300
-        assert len(own) == 30_000
-
-    @pytest.mark.parametrize(("n", "every"), [(9_000, 3), (100_000, 200)])
-    def test_no_screening_where_it_would_take_most_of_the_rows(self, n, every):
-        target = np.arange(n) % every == 0
-        assert run.sampled_rows(target, np.ones(n), 0) is None
-
-    def test_rows_without_weight_take_no_part(self):
-        target, weights = np.arange(20_000) % 3 == 0, np.arange(20_000) % 2.0
-        own = run.sampled_rows(target, weights, 0)
-        assert weights[own].all()
+@pytest.mark.parametrize(
+    ("n", "every", "size", "rare"),
+    [(100_000, 20, 12_500, 625), (100_000, 100, 30_000, 300), (9_000, 3, 0, 0), (100_000, 200, 0, 0)],
+    ids=["shares are kept", "a rare class needs more", "too few rows", "too few of a class"],
+)
+def test_the_subsample(n, every, size, rare):
+    target = np.arange(n) % every == 0
+    own, same, other = (run.sampled_rows(target, np.ones(n), seed) for seed in (0, 0, 1))
+    if not size:
+        assert own is None
+        return
+    assert (len(own), target[own].sum()) == (size, rare)
+    assert (np.diff(own) > 0).all()
+    np.testing.assert_array_equal(own, same)
+    assert len(np.setdiff1d(own, other)) > 0
+    weights = (np.arange(n) % 3 > 0).astype(float)  # rows without weight take no part
+    assert weights[run.sampled_rows(target, weights, 0)].all()
 
 
 class TestSearch:
