@@ -64,9 +64,10 @@ class StackRun:
 
     def _initial_stack(self) -> Stack:
         job, device = self.example, self.data.device
-        shape = len(self.groups), len(self.jobs[0]), self.encodings[0].size
         network = job.hidden, job.activation, job.loss, self.dtype, device
-        stack = Stack(*shape, *network, scaled=bool(job.column_scales), n_outputs=job.n_outputs)
+        n_groups, n_models, size = len(self.groups), len(self.jobs[0]), self.encodings[0].size
+        scaled = bool(job.column_scales)
+        stack = Stack(n_groups, n_models, size, *network, scaled=scaled, n_outputs=job.n_outputs)
         seeds = torch.tensor([[one.seed & (2**63 - 1) for one in group] for group in self.jobs], device=device)
         stack.initialise(seeds, torch.from_numpy(self._prior()).to(device, self.dtype))
         return stack
