@@ -209,32 +209,20 @@ def test_rules_follow_the_arrows():
         ("exceptions.py", "import numpy", "exceptions may not import numpy"),
         ("somewhere/a.py", "", "somewhere has no rule"),
         ("theory/base.py", "", "a vague file name"),
+        ("theory/a.py", "import math\nimport numpy as np\nfrom crcen.exceptions import InvalidInput", None),
+        ("training/a.py", "import torch.nn.functional\nfrom crcen.theory.price import Lam", None),
+        ("tables/a.py", "from sklearn.base import clone\ndef f():\n    import duckdb", None),
+        ("paper/a.py", "import pandas\nfrom crcen.models.classifier import CRCENClassifier", None),
+        ("cli/a.py", "import typer\nimport crcen\nfrom crcen.paper.table1 import table1", None),
+        ("__main__.py", "from crcen.cli import main", None),
     ],
 )
-def test_a_planted_violation_is_caught(tmp_path, file, code, sentence):
+def test_planted_violations_alone_are_found(tmp_path, file, code, sentence):
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text(code)
     found = violations(tmp_path)
-    assert len(found) == 1
-    assert sentence in found[0]
-    assert found[0].startswith(file)
-
-
-@pytest.mark.parametrize(
-    ("file", "code"),
-    [
-        ("theory/a.py", "import math\nimport numpy as np\nfrom crcen.exceptions import InvalidInput"),
-        ("training/a.py", "import torch.nn.functional\nfrom crcen.theory.price import Lam"),
-        ("tables/a.py", "from sklearn.base import clone\ndef f():\n    import duckdb"),
-        ("paper/a.py", "import pandas\nfrom crcen.models.classifier import CRCENClassifier"),
-        ("cli/a.py", "import typer\nimport crcen\nfrom crcen.paper.table1 import table1"),
-        ("__main__.py", "from crcen.cli import main"),
-    ],
-)
-def test_what_is_allowed_passes(tmp_path, file, code):
-    (tmp_path / file).parent.mkdir(exist_ok=True)
-    (tmp_path / file).write_text(code)
-    assert violations(tmp_path) == []
+    assert len(found) == (sentence is not None)
+    assert all(sentence in one and one.startswith(file) for one in found)
 
 
 def test_one_module_alone_imports_private_names_of_scikit_learn():

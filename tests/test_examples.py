@@ -11,16 +11,9 @@ import torch
 EXAMPLES = sorted((Path(__file__).resolve().parents[1] / "examples").glob("*.py"))
 
 
-def test_there_are_examples():
-    assert EXAMPLES
-
-
 # Trainers of others, each in the extra interop.
-NEEDS = {
-    "torch_skorch": "skorch",
-    "torch_lightning": "pytorch_lightning",
-    "torch_transformers": "transformers",
-}
+NEEDS = {"torch_skorch": "skorch", "torch_lightning": "pytorch_lightning", "torch_transformers": "transformers"}
+assert EXAMPLES
 
 
 @pytest.mark.filterwarnings("default")

@@ -233,20 +233,13 @@ def test_the_header_says_what_is_inside_without_loading_it(saved, table_model, m
     assert json.loads(manifest)["versions"]["crcen"] == crcen.__version__
 
 
-def test_a_changed_byte_anywhere_is_refused(saved):
+def test_a_changed_or_truncated_file_is_refused(saved):
     content = saved.read_bytes()
-    for at in [0, 15, 20, 22, 60, 90, 200, len(content) // 2, len(content) - 1]:
-        saved.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-        with pytest.raises((DataUnavailable, InvalidInput)):
-            load(saved)
-
-
-@pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.999])
-def test_a_truncated_file_is_refused(saved, share):
-    content = saved.read_bytes()
-    saved.write_bytes(content[: int(share * len(content))])
-    with pytest.raises((DataUnavailable, InvalidInput), match=r"truncated or altered|no model that crcen saved"):
-        load(saved)
+    for at in [0, 15, 22, 60, 90, 200, len(content) // 2, len(content) - 1]:
+        for changed in (content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :], content[:at]):
+            saved.write_bytes(changed)
+            with pytest.raises((DataUnavailable, InvalidInput), match=r"altered|no model that crcen saved|has format"):
+                load(saved)
 
 
 def test_another_format_is_refused_before_anything_else(saved):

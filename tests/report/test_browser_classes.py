@@ -47,7 +47,9 @@ def rows():
 def page(rows, tmp_path_factory):
     model, X, y, _ = rows
     path = tmp_path_factory.mktemp("page") / "report.html"
-    return crcen.write_report(model, X, y, path, model_path="some where/model.crcen", data_name="x/test.csv").path
+    return crcen.write_report(
+        model, X, y, path, title=HOSTILE, data_name=HOSTILE, model_path="some where/model.crcen"
+    ).path
 
 
 @pytest.fixture

@@ -1,10 +1,8 @@
 """The page in a real browser: the numbers that move are those of decisions made row by row at that price."""
 
-import json
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
 from known_models import PricedPosterior, draw
 
@@ -14,7 +12,6 @@ from crcen.report.measurements import WINDOWS, price_grid
 FIGURES = (
     "Object.fromEntries([...document.querySelectorAll('[data-value]')].map((e) => [e.id, Number(e.dataset.value)]))"
 )
-HOSTILE = '</script><script>window.hacked=1</script><img src=x onerror="window.hacked=2">'
 
 
 @pytest.fixture(scope="module")
@@ -88,14 +85,10 @@ def check_expense(browser, y, p, weights):
         assert text.startswith("outside its bracket")
 
 
-def test_the_page_starts_at_the_models_price(opened, rows):
+def test_the_slider_starts_at_the_models_price_and_every_figure_is_that_of_its_price(opened, rows):
     *_, y, p = rows
     assert opened.run("document.querySelector('#price-number').value") == "5"
     check_figures(opened, y, p, 5.0, miss=5.0, alarm=1.0)
-
-
-def test_the_slider_moves_and_every_figure_is_that_of_its_price(opened, rows):
-    *_, y, p = rows
     grid = price_grid(5.0, (y == 0).sum() / (y == 1).sum())
     assert opened.run("Number(document.querySelector('#price').max)") == len(grid) - 1
     for position in [0, 3, 77, 120, 163, 200, 222, len(grid) - 1]:
@@ -228,21 +221,6 @@ def test_sample_weights_and_thousands_of_scores(chromium, tmp_path):
         truth = weights[(p > 1 / (1 + price)) & (y == 0)].sum()
         assert shown == pytest.approx(truth) or (inexact[-1] and shown <= truth)
     assert any(inexact)
-    assert chromium.troubles() == []
-
-
-def test_hostile_names_run_nothing(chromium, tmp_path):
-    model = PricedPosterior(classes=("ok", HOSTILE))
-    X, y = draw(model, 400)
-    frame = pd.DataFrame(X, columns=[HOSTILE, "'\"><svg onload=window.hacked=3>", "\u2028"])
-    names = {"title": HOSTILE, "data_name": HOSTILE, "model_path": HOSTILE}
-    chromium.open(crcen.write_report(model, frame, y, tmp_path / "r.html", **names).path)
-    move_slider(chromium, 10)
-    assert chromium.run("typeof window.hacked") == "undefined"
-    assert chromium.run("document.querySelector('h1').textContent") == HOSTILE
-    assert chromium.run("document.title") == HOSTILE
-    assert chromium.run("document.querySelectorAll('img').length") == 0
-    assert HOSTILE in json.dumps(chromium.run("document.querySelector('#columns').textContent")).replace('\\"', '"')
     assert chromium.troubles() == []
 
 

@@ -184,6 +184,19 @@ def test_a_few_columns_that_carry_everything_are_named(findings, home, k):
     assert "“x”" not in found["measured"]
 
 
+def test_few_rows_repeat_the_warning_of_the_fit(findings, home):
+    """With 40 rows no test can find the flag; the model keeps the name of the column that the fit warned about."""
+    train, test = (
+        flagged(2, 2000, 0)[["x", "site", "state", "flag0"]],
+        flagged(2, 40, 3)[["x", "site", "state", "flag0"]],
+    )
+    for name, rows, status in (("warned", train, "warning"), ("clean", train.drop(columns="flag0"), "unknown")):
+        fit(rows, home / f"{name}.crcen")
+        found = findings(name, test)["CRC006"]
+        assert found["status"] == status
+        assert ("crcen fit warned about “flag0” on the training rows" in found["measured"]) == (name == "warned")
+
+
 def test_metrics_without_copies_are_shown(findings):
     measured = findings("copied2", oversampled(2)[1])["CRC008"]["measured"]
     assert "rows that were certainly not in training: recall" in measured
