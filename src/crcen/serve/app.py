@@ -17,7 +17,6 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from jinja2 import Environment, PackageLoader
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
@@ -26,7 +25,7 @@ from crcen import Budget, Capacity, CrcenError, InvalidInput, InvalidParameter, 
 from crcen import __version__ as version
 from crcen._support.files import write_atomic
 from crcen._support.values import json_value
-from crcen.serve.http import LOOPBACK, Endpoint, Guard, routed
+from crcen.serve.http import LOOPBACK, TEMPLATES, Endpoint, Guard, routed
 from crcen.serve.jobs import Job, remove_at_end
 from crcen.serve.processes import bound_socket, run_server
 from crcen.serve.requests import Options, json_body, number
@@ -112,8 +111,6 @@ class Application:
         self._saved, self._work, self._token = folder, work, token
         self._projects: dict[str, Project] = {}
         self._lock = threading.Lock()
-        templates = Environment(loader=PackageLoader("crcen.serve", "."), autoescape=True)
-        self._page = templates.get_template("app.html.j2")
         one = "/api/projects/{id}"
         endpoints: list[Endpoint] = [
             ("GET", "/", self.page),
@@ -151,7 +148,7 @@ class Application:
             f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; "
             "frame-src 'self'; img-src data:; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
         )
-        text = self._page.render(nonce=nonce, version=version, folder=str(self._saved))
+        text = TEMPLATES.get_template("app.html.j2").render(nonce=nonce, version=version, folder=str(self._saved))
         headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
         return HTMLResponse(text, headers={**headers, "X-Content-Type-Options": "nosniff"})
 

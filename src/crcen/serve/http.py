@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -24,6 +25,9 @@ from crcen.exceptions import CrcenError
 Handler = Callable[[Request], object]
 Endpoint = tuple[str, str, Handler]  # method, path, handler
 
+TEMPLATES = Environment(
+    loader=PackageLoader("crcen.serve", "."), autoescape=True, trim_blocks=True, undefined=StrictUndefined
+)
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _LOGGER = logging.getLogger("crcen.serve")
 _BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

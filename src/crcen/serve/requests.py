@@ -3,7 +3,7 @@
 import json
 import math
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -119,7 +119,7 @@ class FrameRows(Sequence[Row]):
     @cached_property
     def _rows(self) -> list[Row]:
         cells = self.frame.astype(object).where(self.frame.notna(), None)
-        return _rows({name: cells[name].tolist() for name in cells.columns})
+        return by_row({name: cells[name].tolist() for name in cells.columns})
 
 
 def csv_rows(body: bytes, model: TableClassifier, most_rows: int) -> FrameRows:
@@ -134,7 +134,8 @@ def csv_rows(body: bytes, model: TableClassifier, most_rows: int) -> FrameRows:
     return FrameRows(frame.rename(columns=str))
 
 
-def _rows(columns: Mapping[str, Sequence[object]]) -> list[Row]:
+def by_row(columns: Mapping[str, Iterable[object]]) -> list[Row]:
+    """Rows of columns."""
     return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
 
 
@@ -167,7 +168,7 @@ def tensor_rows(body: bytes, header_length: str | None, most_rows: int) -> tuple
         raise InvalidInput(f"all inputs must have the same number of rows: got {sorted(lengths)[:5]}.")
     _check_number(lengths.pop(), most_rows, "an empty tensor")
     # Parameters of clients that are not options of crcen are ignored, as the protocol requires.
-    return _rows(columns), {name: value for name, value in parameters.items() if name in OPTIONS}, request
+    return by_row(columns), {name: value for name, value in parameters.items() if name in OPTIONS}, request
 
 
 def _cells(tensor: dict[str, object], binary: bytes) -> tuple[list[object], bytes]:

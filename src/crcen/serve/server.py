@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +20,12 @@ from starlette.responses import Response
 from crcen import InvalidInput, InvalidParameter, __version__
 from crcen._support.text import listed
 from crcen.serve.decision_log import DecisionLog, LabelledRows
-from crcen.serve.http import LOOPBACK, Guard, Handler, Metrics, is_loopback, json_response, routed
-from crcen.serve.openapi import openapi
+from crcen.serve.http import LOOPBACK, TEMPLATES, Guard, Handler, Metrics, is_loopback, json_response, routed
 from crcen.serve.requests import (
+    OPTIONS,
     Options,
     Row,
+    by_row,
     csv_rows,
     json_body,
     json_rows,
@@ -75,21 +76,20 @@ class Settings:
     workers: int = 1
 
     def __post_init__(self) -> None:
-        if not is_loopback(self.host) and not self.token:
-            raise InvalidParameter(
-                f"host {self.host} is reachable from other machines and needs a token: give --token or --token-file.",
-                parameter="host",
-            )
-        if self.token is not None and len(self.token) < 8:
-            raise InvalidParameter("token must have at least 8 characters.", parameter="token")
-        if not 0.0 <= self.audit < 1.0:
-            raise InvalidParameter(
-                f"audit must be a share from 0 to 1, such as 1%: got {self.audit:g}.", parameter="audit"
-            )
-        if self.default_action is not None and not self.audit:
-            raise InvalidParameter("default_action must go with audit=.", parameter=("default_action", "audit"))
-        if (self.log_inputs or self.audit) and self.log is None:
-            raise InvalidParameter("log_inputs and audit need log=, the decision log.", parameter=("log_inputs", "log"))
+        needs_token = (
+            f"host {self.host} is reachable from other machines and needs a token: give --token or --token-file."
+        )
+        no_share = f"audit must be a share from 0 to 1, such as 1%: got {self.audit:g}."
+        no_audit, no_log = "default_action must go with audit=.", "log_inputs and audit need log=, the decision log."
+        for is_wrong, message, parameters in (
+            (not is_loopback(self.host) and not self.token, needs_token, ("host",)),
+            (self.token is not None and len(self.token) < 8, "token must have at least 8 characters.", ("token",)),
+            (not 0.0 <= self.audit < 1.0, no_share, ("audit",)),
+            (self.default_action is not None and not self.audit, no_audit, ("default_action", "audit")),
+            (self.log is None and (self.log_inputs or self.audit), no_log, ("log_inputs", "log")),
+        ):
+            if is_wrong:
+                raise InvalidParameter(message, parameter=parameters)
 
 
 class Service:
@@ -156,7 +156,7 @@ class Service:
         columns = {"probability": served.probabilities(scored), "decision": scored.decisions, **columns}
         if len(rows) <= FEW_ROWS:
             columns["notes"] = scored.notes
-        predictions = _by_row(columns)
+        predictions = by_row(columns)
         about = {"model": served.name, "version": served.version, "threshold": scored.threshold}
         if is_single:
             return {**predictions[0], **about, "notes": scored.notes[0] + scored.all_notes}
@@ -228,7 +228,7 @@ class Service:
             else:
                 columns["input_hash"] = served.input_hashes(rows)
             about = {"model": served.name, "version": served.version, "price": _price_values(price)}
-            self.log.write(ids, [{**about, **entry} for entry in _by_row({**columns, **audits})])
+            self.log.write(ids, [{**about, **entry} for entry in by_row({**columns, **audits})])
         n_alarms = len(rows) - int(quiet.sum())
         self.metrics.add(served.name, rows=len(rows), alarms=n_alarms, unlike=scored.n_unlike, audits=n_audits)
         return scored, {**more, **audits}
@@ -301,8 +301,17 @@ class Service:
 
     def describe(self, request: Request) -> object:
         """OpenAPI."""
-        summaries = {(path, method.lower()): text for method, path, _, text in self._endpoints if "version" not in path}
-        return openapi(summaries, list(self.models.values()), has_token=self.settings.token is not None)
+        text = TEMPLATES.get_template("openapi.json.j2").render(
+            version=__version__,
+            has_token=self.settings.token is not None,
+            paths={
+                path: (method.lower(), about) for method, path, _, about in self._endpoints if "version" not in path
+            },
+            options=OPTIONS,
+            models=list(self.models.values()),
+            labels=sorted({str(label) for one in self.models.values() for label in one.classes}),
+        )
+        return Response(text, media_type="application/json")
 
     def model_ready(self, request: Request) -> object:
         """Whether a model is loaded."""
@@ -369,10 +378,6 @@ class Service:
 def application(*models: str, **options: Any) -> Guard:
     """The ASGI application, for another server such as gunicorn with uvicorn workers."""
     return Service(Settings(tuple(Path(one) for one in models), **options)).asgi
-
-
-def _by_row(columns: Mapping[str, Iterable[object]]) -> list[Row]:
-    return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
 
 
 def _ids(rows: Sequence[Row], column: str | None) -> list[str]:
