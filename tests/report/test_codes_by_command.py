@@ -255,7 +255,9 @@ def test_a_model_that_never_alarms_is_described_in_plain_words(crcen_command, fi
         assert code == 0
         assert "nan" not in out.lower()
     findings("honest2", quiet)
-    assert "nan" not in (tmp_path / "report.html").read_text().split("<script", 1)[0].lower().replace("finance", "")
+    page = (tmp_path / "report.html").read_text().split("<script", 1)[0]
+    assert "nan" not in page.lower().replace("finance", "")
+    assert "raises no alarm at all" in page
 
 
 def test_groups_in_words(crcen_command, home, tmp_path):

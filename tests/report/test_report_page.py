@@ -25,7 +25,7 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.tags, self.words, self.data, self._inside = [], [], None, None
+        self.source, self.tags, self.words, self.data, self._inside = text, [], [], None, None
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
@@ -60,9 +60,15 @@ def written(tmp_path, *arguments, **options):
     return Page((tmp_path / "report.html").read_text(encoding="utf-8"))
 
 
-def test_every_panel_is_there_with_its_numbers(tmp_path, priced):
+@pytest.fixture(scope="module")
+def page(priced, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("secret")
+    names = {"data_name": str(folder / "test.csv"), "model_path": r"C:\people\me\model.crcen"}
+    return written(folder, *priced, **names)
+
+
+def test_every_panel_is_there_with_its_numbers(page, priced):
     model, X, y = priced
-    page = written(tmp_path, model, X, y, data_name="test.csv", model_path="model.crcen")
     ids = {attributes.get("id") for _, attributes in page.tags}
     assert {"summary", "explorer", "curves", "columns", "warnings", "facts"} <= ids
     assert {f"chart-{name}" for name in ("pr", "roc", "reliability", "histogram", "equation", "path", "cost")} <= ids
@@ -72,14 +78,9 @@ def test_every_panel_is_there_with_its_numbers(tmp_path, priced):
     assert f"with {counts.tp + counts.fp:.0f} alarms" in page.text
     assert "Report on test.csv" in page.text
     assert f"crcen {crcen.__version__}" in page.text
-    assert page.data["explorer"]["start"] == 5
     assert page.data["command"] == "crcen predict model.crcen new.csv --budget"
-
-
-def test_the_explorer_has_every_operating_point(tmp_path, priced):
-    model, X, y = priced
-    explorer = written(tmp_path, model, X, y).data["explorer"]
-    p = model.predict_proba(X)[:, 1]
+    explorer = page.data["explorer"]
+    assert explorer["start"] == 5
     assert explorer["score"] == sorted(set(p.tolist()), reverse=True)
     for i in (0, 17, 900, -1):
         assert explorer["tp"][i] == ((p >= explorer["score"][i]) & (y == 1)).sum()
@@ -87,9 +88,8 @@ def test_the_explorer_has_every_operating_point(tmp_path, priced):
     assert explorer["below"] is explorer["square"] is None
 
 
-def test_the_histogram_and_the_path_are_shares_and_means(tmp_path, priced):
-    model, X, y = priced
-    data = written(tmp_path, model, X, y).data
+def test_the_histogram_and_the_path_are_shares_and_means(page, priced):
+    (model, X, y), data = priced, page.data
     assert sum(data["histogram"]["pos"]) == pytest.approx(1.0)
     assert sum(data["histogram"]["neg"]) == pytest.approx(1.0)
     p = model.predict_proba(X)[:, 1]
@@ -106,19 +106,17 @@ def test_the_histogram_and_the_path_are_shares_and_means(tmp_path, priced):
     assert data["key_equations"]["these_rows"]["z"] == pytest.approx(equation.z / noise**0.5)
 
 
-def test_it_needs_nothing_from_elsewhere(tmp_path, priced):
-    page = written(tmp_path, *priced)
+def test_it_needs_nothing_from_elsewhere_and_names_no_folder(page):
     for tag, attributes in page.tags:
         assert tag not in ("link", "iframe", "img", "object", "embed", "base")
-        assert "style" not in attributes
-        assert not {name for name in attributes if name.startswith("on")}
-        assert "src" not in attributes
+        assert not {name for name in attributes if name.startswith("on") or name in ("src", "style")}
         assert attributes.get("href", "#").startswith("#")
-    text = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert set(re.findall(r"https?://[^\s\"']+", text)) == {"http://www.w3.org/2000/svg"}
+    assert set(re.findall(r"https?://[^\s\"']+", page.source)) == {"http://www.w3.org/2000/svg"}
     (policy,) = (a["content"] for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
     assert "unsafe" not in policy
+    assert "secret" not in page.source
+    assert "people" not in page.source
 
 
 def test_hostile_names_are_text(tmp_path):
@@ -134,17 +132,6 @@ def test_hostile_names_are_text(tmp_path):
     assert "x" * 80 not in page.text
     assert page.data["rows"]["pos_label"] == HOSTILE
     assert page.data["command"] == """crcen predict 'it'"'"'s; rm -rf ~.crcen' new.csv --budget"""
-
-
-def test_of_paths_only_the_last_part_is_shown(tmp_path, priced):
-    names = {"data_name": str(tmp_path / "secret" / "rows.csv"), "model_path": r"C:\people\me\m.crcen"}
-    page = written(tmp_path, *priced, **names)
-    text = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "rows.csv" in page.text
-    assert "m.crcen" in page.text
-    assert "secret" not in text
-    assert "people" not in text
-    assert str(tmp_path) not in text
 
 
 def test_many_rows_stay_under_a_megabyte(tmp_path):
@@ -203,12 +190,6 @@ def test_any_classifier_will_do(tmp_path, rare_rows, model):
     assert "keeps no key equation of its training" in page.text
     assert "no output under a weight" in page.text
     assert page.data["reliability"][0]["mean_q"] is None
-
-
-def test_no_alarm_at_all_is_said(tmp_path):
-    X, y = draw(KnownPosterior(), 300)
-    page = written(tmp_path, KnownPosterior(a=-20.0, b=0.0), X, y)
-    assert "raises no alarm at all" in page.text
 
 
 @pytest.mark.parametrize(
