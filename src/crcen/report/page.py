@@ -20,7 +20,7 @@ from crcen._support.text import page_in_frame
 from crcen._support.values import Values, json_value
 from crcen._version import __version__
 from crcen.exceptions import InvalidParameter
-from crcen.report.charts import effect_charts, importance_bars, reliability_charts
+from crcen.report.charts import effect_range, reliability_charts
 from crcen.report.checks import Finding, examine
 from crcen.report.columns import column_effects, permutation_importance
 from crcen.report.evidence import Evidence, gather, has_several_classes, kept_by
@@ -167,7 +167,6 @@ def write_report(
         "evidence": evidence,
         "facts": _facts(evidence.model),
         "importance": json_value(asdict(importances)),
-        "columns": importance_bars(importances),
         "groups": [
             {"about": one, "rows": [{**group.to_dict(), "equations": group.equation_sentence} for group in one.groups]}
             for one in evidence.groups
@@ -180,19 +179,20 @@ def write_report(
 
 def _render(**parts: object) -> str:
     """The page; parts that a page does not have are empty."""
-    blank: Values = {"effects": [], "groups": [], "columns": [], "facts": {}, "findings": ()}
+    blank: Values = {"effects": [], "groups": [], "facts": {}, "findings": ()}
     values = {**blank, "is_part": False, **parts}
     return rendered("page.html.j2", values, asset("report.css"), asset("report.js"))
 
 
 def _price_parts(evidence: Evidence, names: Mapping[str, str | None], models: Sequence[Values]) -> Values:
     """Parts of a page about a positive class."""
-    measured = measure(evidence, models)
+    measured, effects = measure(evidence, models), column_effects(evidence)
     data = {**{name: measured[name] for name in DRAWN}, "command": names["command"], "rows": measured["rows"]}
     return {
         "has_positive": True,
         "measured": measured,
-        "effects": effect_charts(column_effects(evidence)),
+        "effects": effects,
+        "effect_range": effect_range(effects),
         "data": embedded(data),
     }
 

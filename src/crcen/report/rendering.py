@@ -6,7 +6,7 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import resources
 from typing import Any, TypeAlias
@@ -34,6 +34,7 @@ def _environment() -> Jinja:
         lstrip_blocks=True,
     )
     made.filters.update(count=count, digits=digits, percent=percent, shortened=_shortened)
+    made.globals.update(scale=scale, round_ticks=round_ticks)
     return made
 
 
@@ -99,6 +100,23 @@ def percent(value: float | None) -> str:
     if 0.0 < scaled < 1.0 or 99.0 < scaled < 100.0:
         return f"{scaled:.2f}\u00a0%"
     return f"{scaled:.3g}\u00a0%" if scaled < 10.0 else f"{scaled:.0f}\u00a0%"
+
+
+def scale(low: float, high: float, start: float, end: float, digits: int = 1) -> Callable[[float], float]:
+    """From values to positions."""
+    span = high - low if high > low else 1.0
+    return lambda value: round(start + (end - start) * (value - low) / span, digits)
+
+
+def round_ticks(low: float, high: float, wanted: int = 3) -> list[float]:
+    """About this number of round numbers between two ends, 1, 2 or 5 times a power of ten apart; zero if inside."""
+    span = high - low
+    if not span > 0.0:
+        return [low]
+    unit = 10.0 ** math.floor(math.log10(span / wanted))
+    step = next(one * unit for one in (1.0, 2.0, 5.0, 10.0) if one * unit >= 0.999 * span / wanted)
+    numbers = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+    return [float(f"{number * step:.6g}") for number in numbers]
 
 
 def _last_part(name: object) -> str | None:
