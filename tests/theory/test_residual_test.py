@@ -11,16 +11,20 @@ from crcen.exceptions import InvalidInput
 from crcen.theory.decision import posterior, weighted_probability
 from crcen.theory.key_equation import judge_equations, key_equation
 from crcen.theory.price import Budget, CostRatio, Price, resolve
-from crcen.theory.residual_test import JointResidualSums, ResidualSums, TrainingError, joint_residual_sums, pair_sums
+from crcen.theory.residual_test import JointResidualSums, TrainingError, joint_residual_sums, pair_sums
 
 BIAS, COEF = np.array([2.0, 0.5, 0.0]), np.array([[0.8, 0.0, -0.5], [0.0, 0.7, 0.3]])
 THREE = Price(np.array([1.0, 4.0, 12.0]), np.array([700.0, 200.0, 100.0]))
 
 
-def residual_sums(y, q, weighting, sample_weight=None):
-    """Those of the positive one of two classes."""
+def joint_sums(y, q, weighting, sample_weight=None):
     columns = np.column_stack([1 - np.asarray(q), q])
-    return joint_residual_sums(np.asarray(y, int), columns, resolve(weighting, 1, 1), sample_weight).of_class(1)
+    return joint_residual_sums(np.asarray(y, int), columns, resolve(weighting, 1, 1), sample_weight)
+
+
+def residual_sums(*args):
+    """Those of the positive one of two classes."""
+    return joint_sums(*args).of_class(1)
 
 
 def rows(n=300, seed=0):
@@ -43,10 +47,11 @@ def test_sums_are_those_of_a_loop(lam, weighted):
         slope += si * (lam * (1 - qi) + (1 - lam) * qi) * p * (1 - p)  # weight of the residual times p(1−p)
         variance += si**2 * (lam**2 * p * (1 - qi) ** 2 + (1 - lam) ** 2 * (1 - p) * qi**2)
         squares += (si * (lam if yi else 1 - lam) * (yi - qi)) ** 2
-    sums = residual_sums(y, q, lam, s if weighted else None)
-    assert (sums.n_rows, sums.n_pos) == (300, y.sum())
+    both = joint_sums(y, q, lam, s if weighted else None)
+    sums = both.of_class(1)
+    assert (both.n_rows, sums.n_pos) == (300, y.sum())
     assert (sums.missed, sums.alarmed, sums.slope) == pytest.approx((missed, alarmed, slope), rel=1e-12)
-    assert (sums.variance, sums.squares) == pytest.approx((variance, squares), rel=1e-12)
+    assert (sums.variance, both.squares[1]) == pytest.approx((variance, squares), rel=1e-12)
     w = np.where(y, lam, 1 - lam) * s
     assert sums.residual == pytest.approx(np.sum(w * (y - q)), rel=1e-12)
 
@@ -59,12 +64,10 @@ def test_z_is_that_of_the_key_equation(weighting):
 
 def test_pieces_add_to_the_whole():
     y, q, s = rows(seed=2)
-    parts = [residual_sums(y[part], q[part], 0.7, s[part]) for part in np.array_split(np.arange(300), 7)]
-    total, whole = sum(parts, ResidualSums()), residual_sums(y, q, 0.7, s)
-    assert (total.n_rows, total.n_pos) == (whole.n_rows, whole.n_pos)
-    assert (total.residual, total.slope, total.variance) == pytest.approx(
-        (whole.residual, whole.slope, whole.variance), rel=1e-12
-    )
+    parts = [joint_sums(y[part], q[part], 0.7, s[part]) for part in np.array_split(np.arange(300), 7)]
+    total, whole = sum(parts, JointResidualSums.none(2)), joint_sums(y, q, 0.7, s)
+    for one, other in zip(vars(total).values(), vars(whole).values(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
 @pytest.mark.parametrize("lam", [0.5, 0.95])
@@ -75,7 +78,8 @@ def test_under_the_model_the_mean_is_zero_and_the_variance_as_stated(lam):
     one, zero = residual_sums([1], [q], lam), residual_sums([0], [q], lam)
     assert p * one.residual + (1 - p) * zero.residual == pytest.approx(0.0, abs=1e-15)
     assert p * one.residual**2 + (1 - p) * zero.residual**2 == pytest.approx(one.variance, rel=1e-12)
-    assert p * one.squares + (1 - p) * zero.squares == pytest.approx(one.variance, rel=1e-12)
+    squares = [joint_sums([label], [q], lam).squares[1] for label in (1, 0)]
+    assert p * squares[0] + (1 - p) * squares[1] == pytest.approx(one.variance, rel=1e-12)
     assert one.variance == pytest.approx(zero.variance)
 
 
@@ -96,7 +100,6 @@ def test_no_variance_no_z():
     sums = residual_sums([0, 1], [0.0, 1.0], None)
     assert np.isnan(sums.z)
     assert sums.residual == 0.0
-    assert np.isnan(ResidualSums().z)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,7 +13,7 @@ from scipy.special import chdtrc, fdtrc
 from crcen.exceptions import InvalidInput
 from crcen.theory.checks import check_class_numbers, check_class_probabilities, check_row_weights
 from crcen.theory.price import Price
-from crcen.theory.rows import Array, EqualByArrays, Index, Shown, p_text
+from crcen.theory.rows import AddsUp, Array, EqualByArrays, Index, Shown, p_text
 
 # With fewer rows of a class among new rows the residual is not nearly normal.
 FEWEST_TO_TEST = 20
@@ -169,20 +170,14 @@ def _f_tail(statistic: float, degrees: int, below: float) -> float:
     return float(fdtrc(degrees, below, statistic / degrees))
 
 
-@dataclass(frozen=True)
-class ResidualSums:
-    """Sums over rows, with sample weight s, for one class against the rest; sums of parts of the rows add up."""
+class ResidualSums(NamedTuple):
+    """Sums over rows, with sample weight s, for one class against the rest."""
 
-    n_rows: int = 0
-    n_pos: int = 0
-    missed: float = 0.0  # left side of the key equation, Σ sλ(1−q) over positives
-    alarmed: float = 0.0  # right side, Σ s(1−λ)q over negatives
-    slope: float = 0.0  # Σ sλ(1−q)p: what one unit of log-odds adds to the expected residual, to first order
-    variance: float = 0.0  # Σ s²[λ²p(1−q)² + (1−λ)²(1−p)q²]: of the residual if p is the true posterior
-    squares: float = 0.0  # Σ of squared row residuals, whose expectation under the model is `variance`
-
-    def __add__(self, other: ResidualSums) -> ResidualSums:
-        return ResidualSums(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+    n_pos: float
+    missed: float  # left side of the key equation, Σ sλ(1−q) over positives
+    alarmed: float  # right side, Σ s(1−λ)q over negatives
+    slope: float  # Σ sλ(1−q)p: what one unit of log-odds adds to the expected residual, to first order
+    variance: float  # Σ s²[λ²p(1−q)² + (1−λ)²(1−p)q²]: of the residual if p is the true posterior
 
     @property
     def residual(self) -> float:
@@ -196,7 +191,7 @@ class ResidualSums:
 
 
 @dataclass(frozen=True, eq=False)
-class JointResidualSums:
+class JointResidualSums(AddsUp):
     """Sums over rows for K classes; sums of parts of the rows add up."""
 
     n_rows: int
@@ -207,13 +202,10 @@ class JointResidualSums:
     squares: Array  # Σ of the rows' squared residuals
 
     @classmethod
-    def none(cls, n_classes: int) -> JointResidualSums:
+    def none(cls, n_classes: int) -> Self:
         """Of no rows."""
         square = np.zeros((n_classes, n_classes))
         return cls(0, np.zeros(n_classes, dtype=np.int64), square, square, square, np.zeros(n_classes))
-
-    def __add__(self, other: JointResidualSums) -> JointResidualSums:
-        return JointResidualSums(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
 
     @property
     def n_classes(self) -> int:
@@ -232,9 +224,8 @@ class JointResidualSums:
 
     def of_class(self, k: int) -> ResidualSums:
         """One class against the rest."""
-        sides = float(self.between[k].sum()), float(self.between[:, k].sum())
-        second = float(self.slope[k, k]), float(self.variance[k, k]), float(self.squares[k])
-        return ResidualSums(self.n_rows, int(self.counts[k]), *sides, *second)
+        sides = self.between[k].sum(), self.between[:, k].sum(), self.slope[k, k], self.variance[k, k]
+        return ResidualSums(int(self.counts[k]), *map(float, sides))
 
 
 def joint_residual_sums(
@@ -277,14 +268,11 @@ def sums_of_columns(y: Index, q: Array, sizes: Array, w: Array) -> JointResidual
 
 
 @dataclass(frozen=True, eq=False)
-class PairSums:
+class PairSums(AddsUp):
     """Σ s (w_j 1{y=j} q_k − w_k 1{y=k} q_j) of pairs of classes j < k, (P,), and their variance under the model."""
 
     sums: Array
     variance: Array
-
-    def __add__(self, other: PairSums) -> PairSums:
-        return PairSums(self.sums + other.sums, self.variance + other.variance)
 
     def among(self, classes: Index) -> PairSums:
         """Those of pairs of some classes."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from html import escape
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,13 @@ class EqualByArrays:
         if type(other) is not type(self):
             return NotImplemented
         return all(map(np.array_equal, vars(self).values(), vars(other).values()))
+
+
+class AddsUp:
+    """A dataclass of sums over rows: sums of parts of the rows add up, field by field."""
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
 
 
 class Shown:

@@ -1,8 +1,9 @@
 """Anytime-valid tests: an e-process for drift (an alarm at 1/α is false with probability at most α), and means."""
 
 import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,13 +42,12 @@ class StreamSums(JointResidualSums):
     weight_unit: float = 0.0  # sample weight that counts as 1 in it, fixed by the first rows; 0 before any
 
     @classmethod
-    def none(cls, n_classes: int) -> "StreamSums":
+    def none(cls, n_classes: int) -> Self:
         """Of no rows."""
         return cls(**vars(JointResidualSums.none(n_classes)), likelihood=np.zeros((n_tests(n_classes), GRID_SIZE)))
 
-    def __add__(self, other: "StreamSums") -> "StreamSums":  # type: ignore[override]  # sums of one kind
-        added = {one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)}
-        return StreamSums(**{**added, "weight_unit": self.weight_unit or other.weight_unit})
+    def __add__(self, other: Self) -> Self:
+        return replace(super().__add__(other), weight_unit=self.weight_unit or other.weight_unit)
 
     @property
     def dispersion(self) -> float:

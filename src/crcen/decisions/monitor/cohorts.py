@@ -1,13 +1,14 @@
 """Arrival of labels: cohorts held back until complete, the order of classes, and audits that stop."""
 
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from datetime import date
 
 import numpy as np
 from scipy.special import pdtr
 
-from crcen.decisions.monitor.state import Stored, plain_sums, refuse, short
-from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen._support.values import Values
+from crcen.decisions.monitor.state import plain_sums, sums_like
+from crcen.exceptions import InvalidInput
 from crcen.theory.limits import ARRIVAL_TURNS, ARRIVAL_Z
 from crcen.theory.residual_test import ResidualSums
 from crcen.theory.rows import Array, Bools, Index
@@ -22,16 +23,6 @@ _ENOUGH, _FEW = 10.0, 5
 _AUDIT_LEVEL = 1e-4
 
 
-def check_delay(delay: object) -> int:
-    """A whole number of cohorts, not negative."""
-    if isinstance(delay, bool) or not isinstance(delay, int | np.integer) or delay < 0:
-        raise InvalidParameter(
-            f"delay must be a whole number of cohorts (days, where cohorts are dates), not negative, got {delay!r}",
-            parameter="delay",
-        )
-    return int(delay)
-
-
 def cohort_numbers(cohort: object, n: int | None = None) -> tuple[Index, bool]:
     """Cohorts as whole numbers, one for each of n rows, and whether they were dates (then: days since 1970)."""
     values = np.asarray(cohort)
@@ -42,18 +33,17 @@ def cohort_numbers(cohort: object, n: int | None = None) -> tuple[Index, bool]:
         except ValueError:
             raise _wrong_cohort(f"dates such as '2024-05-01' or whole numbers, got {cohort!r}") from None
     are_dates = values.dtype.kind == "M"
-    if are_dates and np.isnat(values).any():
-        raise _wrong_cohort("known for every row, got a missing date")
     if are_dates:
+        if np.isnat(values).any():
+            raise _wrong_cohort("known for every row, got a missing date")
         values = values.astype("datetime64[D]").astype(np.int64)
     is_whole = values.dtype.kind in "iu" or (values.dtype.kind == "f" and np.isfinite(values).all())
     if not is_whole or (values != np.round(values)).any():
         raise _wrong_cohort("whole numbers, such as that of the week, or dates, and known for every row")
-    if n is not None:
-        values = np.full(n, values) if values.ndim == 0 else values
-        if values.shape != (n,):
-            raise _wrong_cohort(f"one value for each of the {n} rows, got shape {values.shape}")
-    return values.astype(np.int64), are_dates
+    if n is not None and values.shape not in ((), (n,)):
+        raise _wrong_cohort(f"one value for each of the {n} rows, got shape {values.shape}")
+    numbers = values.astype(np.int64)
+    return (numbers if n is None else np.broadcast_to(numbers, n)), are_dates
 
 
 def _wrong_cohort(allowed: str) -> InvalidInput:
@@ -118,34 +108,23 @@ class Cohorts:
         """Rows held back."""
         return sum(sums[None].n_rows for sums in self.held.values())
 
-    def state(self) -> dict[str, object]:
+    def state(self) -> Values:
         """Everything, as JSON can hold it."""
-        return {
-            "delay": self.delay,
-            "present": self.present,
-            "are_dates": self.are_dates,
-            "n_late": self.n_late,
-            "held": [
-                {"cohort": cohort, "sums": [{"segment": name, "sums": plain_sums(s)} for name, s in sums.items()]}
-                for cohort, sums in self.held.items()
-            ],
-        }
+        held = [
+            {"cohort": cohort, "sums": [{"segment": name, "sums": plain_sums(s)} for name, s in sums.items()]}
+            for cohort, sums in self.held.items()
+        ]
+        return {**vars(self), "held": held}
 
     @classmethod
-    def from_state(cls, state: Stored, segments: list[str], n_classes: int) -> "Cohorts":
-        """The inverse of `state`, checked."""
-        present, are_dates = state.item("present"), state.item("are_dates")
-        if are_dates not in (None, True, False) or (present is None) != (are_dates is None):
-            refuse(f"say whether cohorts are dates, got {are_dates!r}")
-        first = None if present is None else state.count("present", -(2.0**53))
-        made = cls(state.count("delay"), first, are_dates, n_late=state.count("n_late"))
-        for entry in state.parts("held"):
-            pieces = {piece.text("segment"): piece for piece in entry.parts("sums")}
-            if None not in pieces or not set(pieces) <= {None, *segments}:
-                refuse(f"hold cohorts of its own segments, got {short(list(pieces))}")
-            sums = {name: piece.stream_sums("sums", n_classes) for name, piece in pieces.items()}
-            made.held[entry.count("cohort", -(2.0**53))] = sums
-        return made
+    def from_state(cls, state: Values, n_classes: int) -> "Cohorts":
+        """The inverse of `state`."""
+        none = StreamSums.none(n_classes)
+        held = {
+            entry["cohort"]: {piece["segment"]: sums_like(none, piece["sums"]) for piece in entry["sums"]}
+            for entry in state["held"]
+        }
+        return cls(**{**state, "held": held})
 
 
 @dataclass
@@ -153,23 +132,21 @@ class ArrivalOrder:
     """Counts how often the residual of a class turns from far above to far below what chance allows."""
 
     label: str
-    pending: ResidualSums = field(default_factory=ResidualSums)
+    pending: list[float] = field(default_factory=lambda: [0.0] * 5)  # `ResidualSums`
     last_z: float = 0.0
     turns: int = 0
 
     def add(self, sums: ResidualSums) -> str:
         """Take a batch; a warning if it is the one that shows it, else nothing."""
-        self.pending = self.pending + sums
-        if self.pending.variance <= 0.0:
+        self.pending = [before + new for before, new in zip(self.pending, sums, strict=True)]
+        own = ResidualSums(*self.pending)
+        if own.variance <= 0.0:
             return ""
-        z = self.pending.z
-        is_crowded = z > ARRIVAL_Z and self.pending.n_pos >= _FEW
-        if not is_crowded and self.pending.slope**2 < _ENOUGH * self.pending.variance:
+        z, is_crowded = own.z, own.z > ARRIVAL_Z and own.n_pos >= _FEW
+        if not is_crowded and own.slope**2 < _ENOUGH * own.variance:
             return ""
-        self.pending = ResidualSums()
         turned = min(abs(z), abs(self.last_z)) > ARRIVAL_Z and (z > 0.0) != (self.last_z > 0.0)
-        self.last_z = z
-        self.turns += turned
+        self.pending, self.last_z, self.turns = [0.0] * 5, z, self.turns + turned
         if not turned or self.turns != ARRIVAL_TURNS:
             return ""
         return (
@@ -178,17 +155,6 @@ class ArrivalOrder:
             f"valid if a label's arrival does not depend on its class, so feed complete cohorts (delay= holds rows "
             f"back until theirs is)"
         )
-
-    def state(self) -> dict[str, object]:
-        """Everything, as JSON can hold it."""
-        return {"pending": plain_sums(self.pending), "last_z": self.last_z, "turns": self.turns}
-
-    def restore(self, state: Stored) -> None:
-        """Take what `state` returned, checked."""
-        self.pending = state.sums("pending", ResidualSums())
-        if min(astuple(self.pending)) < 0.0:
-            refuse("hold numbers that are not negative as 'pending'")
-        self.last_z, self.turns = state.number("last_z"), state.count("turns")
 
 
 @dataclass
@@ -216,11 +182,3 @@ class AuditArrival:
         if self.expected >= _ENOUGH:  # begin a new window: a later stop shows soon
             self.expected, self.found, self.has_stopped = 0.0, 0, False
         return ""
-
-    @classmethod
-    def from_state(cls, state: Stored) -> "AuditArrival":
-        """The inverse of `plain`, checked."""
-        found = state.record(cls)
-        if found.unit < 1.0 or found.expected < 0.0:
-            refuse("hold audits with a unit from 1 and an expected number from 0")
-        return found

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import log_ndtr, logsumexp
 
 from crcen.theory.limits import LEAST_INFORMATION
-from crcen.theory.rows import Array, Bools
+from crcen.theory.rows import AddsUp, Array, Bools
 from crcen.theory.sequential import GRID_SIZE, DriftProcess, StreamSums, n_tests, peak
 
 
@@ -40,7 +40,7 @@ _Z_OF_OWN_ERROR = 2.2414  # two-sided 2.5 %: half of the error of the drift inte
 
 
 @dataclass(frozen=True, eq=False)
-class Tally:
+class Tally(AddsUp):
     """Score and information of rows about log-odds d_k − d_0; the first class is what the others are held against."""
 
     score: Array  # A V⁻¹ R, (K − 1,)
@@ -77,9 +77,6 @@ class Tally:
             between.sum(axis=0),
             sums.likelihood / dispersion,
         )
-
-    def __add__(self, other: "Tally") -> "Tally":
-        return Tally(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
     def __sub__(self, other: "Tally") -> "Tally":
         return Tally(*(getattr(self, one.name) - getattr(other, one.name) for one in fields(self)))

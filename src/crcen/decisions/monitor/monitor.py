@@ -12,19 +12,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from crcen._support.files import write_atomic
-from crcen.decisions.monitor.cohorts import ArrivalOrder, AuditArrival, Cohorts, Sums, check_delay, cohort_numbers
+from crcen._support.values import Values, json_value
+from crcen.decisions.monitor.cohorts import ArrivalOrder, AuditArrival, Cohorts, Sums, cohort_numbers
 from crcen.decisions.monitor.rows import Batch, WatchedModel, check_audits, labelled_rows, segment_names
-from crcen.decisions.monitor.state import Stored, plain, refuse, short
+from crcen.decisions.monitor.state import opened, sealed, short, sums_like
 from crcen.decisions.monitor.track import DriftAlarm, MonitorReading, Track, draw_readings, table_of_readings
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.validation import take_rows
-from crcen.theory.checks import in_units
+from crcen.theory.checks import check_whole_number, in_units
 from crcen.theory.limits import DRIFT_SCALE, FALSE_ALARM_RATE
 from crcen.theory.price import WeightingLike, positive_number
 from crcen.theory.rows import Array, Axes, Bools, Estimator, Rows, ShownInOneLine, as_numpy
 from crcen.theory.sequential import StreamSums, typical_weight
 
-_FORMAT, _VERSION = "crcen monitor", 5
+_SETTINGS = ("false_alarm_rate", "tolerance", "drift_scale", "segments")
 
 
 class KeyEquationMonitor(ShownInOneLine):
@@ -122,7 +123,7 @@ class KeyEquationMonitor(ShownInOneLine):
         self.n_batches = 0
         self._weight_unit = 0.0  # the weight of a typical row, by the first rows of the stream; 0 before any
         self._tracks = self._make_tracks(references)
-        self._cohorts = None if delay is None else Cohorts(check_delay(delay))
+        self._cohorts = None if delay is None else Cohorts(check_whole_number(delay, "delay", 0))
         self._arrivals = [ArrivalOrder(f"class {label!r}") for label in self._tested]
 
     def _reference_sums(self, y: ArrayLike | None, given: Mapping[str, ArrayLike | None]) -> Sums:
@@ -349,29 +350,26 @@ class KeyEquationMonitor(ShownInOneLine):
         lines += [f"  ALARM: {alarm}" for alarm in self.alarms] or ["  no alarm"]
         return "\n".join(lines)
 
-    def plot(self, ax: Axes = None, *, quantity: str = "evidence") -> Axes:
-        """Draw "evidence" against the bar of each test, "z" or the estimated "drift", and return the axes."""
-        return draw_readings(self._tracks, self.alarms, ax, quantity)
+    def plot(self, ax: Axes = None) -> Axes:
+        """Draw the evidence of each test against its bar, on axes given or on a new figure, and return the axes."""
+        return draw_readings(self._tracks, self.alarms, ax)
 
-    def state(self) -> dict[str, object]:
+    def state(self) -> Values:
         """Everything but the model, as JSON can hold it; its size does not grow with the number of batches."""
-        return {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "classes": list(self._watched.classes),
-            "class_weights": self._watched.price.weights.tolist(),
-            "false_alarm_rate": self.false_alarm_rate,
-            "tolerance": self.tolerance,
-            "drift_scale": self.drift_scale,
-            "segments": list(self.segments),
-            "n_batches": self.n_batches,
-            "cohorts": None if self._cohorts is None else self._cohorts.state(),
-            "weight_unit": self._weight_unit,
-            "audits": None if self._audits is None else plain(self._audits),
-            "arrival": [order.state() for order in self._arrivals],
-            "tracks": [track.state() for track in self._tracks.values()],
-            "alarms": [plain(alarm) for alarm in self.alarms],
-        }
+        return sealed(
+            {
+                "classes": list(self._watched.classes),
+                "class_weights": self._watched.price.weights.tolist(),
+                **{name: getattr(self, name) for name in _SETTINGS},
+                "n_batches": self.n_batches,
+                "cohorts": None if self._cohorts is None else self._cohorts.state(),
+                "weight_unit": self._weight_unit,
+                "audits": json_value(self._audits),
+                "arrival": json_value(self._arrivals),
+                "tracks": [track.state() for track in self._tracks.values()],
+                "alarms": json_value(self.alarms),
+            }
+        )
 
     def to_json(self, path: str | Path) -> None:
         """Write the state to a file atomically."""
@@ -391,52 +389,26 @@ class KeyEquationMonitor(ShownInOneLine):
     @classmethod
     def from_state(cls, state: object, model: Estimator = None) -> KeyEquationMonitor:
         """Resume from what `state` returned: the next update gives the same as if there had been no break."""
-        stored = Stored(state)
-        kind, version = stored.item("format"), stored.item("version")
-        if (kind, version) != (_FORMAT, _VERSION):
-            raise InvalidInput(
-                f"the state must be of the format {_FORMAT!r}, version {_VERSION}, got {short(kind)}, version "
-                f"{short(version)}: begin a new one"
-            )
-        classes, n_classes = stored.entries("classes"), len(stored.entries("classes"))
-        if n_classes < 2 or not all(isinstance(label, str | int | float) for label in classes):
-            refuse(f"hold two classes or more as 'classes', got {short(classes)}")
-        weights = stored.numbers("class_weights", n_classes)
+        stored = opened(state)
+        classes, weights, n_classes = stored["classes"], stored["class_weights"], len(stored["classes"])
         has_price = hasattr(model, "weighted_proba") and hasattr(model, "weighting_")
         is_other = model is not None and set(np.asarray(getattr(model, "classes_", ())).tolist()) != set(classes)
-        made = cls(
-            model,
-            weighting=None if has_price or is_other else dict(zip(classes, weights, strict=True)),
-            segments=stored.entries("segments"),
-            false_alarm_rate=stored.number("false_alarm_rate"),
-            tolerance=stored.number("tolerance"),
-            drift_scale=stored.number("drift_scale"),
-        )
+        weighting = None if has_price or is_other else dict(zip(classes, weights, strict=True))
+        made = cls(model, weighting=weighting, **{name: stored[name] for name in _SETTINGS})
         own = made._watched
         if list(own.classes) != classes or not np.array_equal(own.price.weights, weights):
             raise InvalidInput(
                 f"the state belongs to a model with the classes {short(classes)} and the weights {short(weights)}, got "
                 f"one with {short(list(own.classes))} and {short(own.price.weights.tolist())}"
             )
-        tracks = {track.text("segment"): track for track in stored.parts("tracks")}
-        if list(tracks) != list(made._tracks):
-            raise InvalidInput(f"the state must have one track for all rows and each segment, got {short([*tracks])}")
-        references = {name: track.stream_sums("reference", n_classes) for name, track in tracks.items()}
-        made._tracks = made._make_tracks(references)
+        none, tracks = StreamSums.none(n_classes), {track["segment"]: track for track in stored["tracks"]}
+        made._tracks = made._make_tracks({name: sums_like(none, track["reference"]) for name, track in tracks.items()})
         for name, track in tracks.items():
             made._tracks[name].restore(track)
-        made.alarms = [DriftAlarm.from_plain(alarm) for alarm in stored.parts("alarms")]
-        made.n_batches = stored.count("n_batches")
-        batches = [one.batch for track in made._tracks.values() for one in track.history]
-        if max(batches, default=0) > made.n_batches:
-            refuse(f"hold readings of its {made.n_batches} batches, got one of batch {max(batches)}")
-        made._weight_unit = stored.number("weight_unit")
-        held, audits = stored.item("cohorts"), stored.item("audits")
-        made._cohorts = None if held is None else Cohorts.from_state(Stored(held), made.segments, n_classes)
-        made._audits = None if audits is None else AuditArrival.from_state(Stored(audits))
-        arrivals = stored.parts("arrival")
-        if len(arrivals) != len(made._arrivals):
-            refuse(f"hold {len(made._arrivals)} orders of labels as 'arrival'")
-        for order, kept in zip(made._arrivals, arrivals, strict=True):
-            order.restore(kept)
+        made.alarms = [DriftAlarm.from_plain(alarm) for alarm in stored["alarms"]]
+        made.n_batches, made._weight_unit = stored["n_batches"], stored["weight_unit"]
+        held, audits = stored["cohorts"], stored["audits"]
+        made._cohorts = None if held is None else Cohorts.from_state(held, n_classes)
+        made._audits = None if audits is None else AuditArrival(**audits)
+        made._arrivals = [ArrivalOrder(**order) for order in stored["arrival"]]
         return made

@@ -1,7 +1,6 @@
 """Input of a monitor: class numbers, probabilities (n, K), segments, clusters and audits, checked."""
 
 from collections.abc import Iterable
-from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,7 +10,7 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.checks import check_binary_target, check_clusters, check_probabilities, check_row_weights
 from crcen.theory.decision import sigmoid
 from crcen.theory.labels import Labels
-from crcen.theory.price import Price, WeightingLike, cost_ratio_of, resolved
+from crcen.theory.price import Alpha, Price, WeightingLike
 from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, as_numpy
 from crcen.theory.sequential import stream_sums
 
@@ -44,20 +43,10 @@ class WatchedModel:
     def _price(self, given: WeightingLike) -> Price:
         """The price of the probabilities, in the order of `classes`."""
         labels, ones = self.labels, np.ones(self.labels.n_classes)
-        if isinstance(given, str):
+        if isinstance(given, str | Alpha):
             raise InvalidParameter(f"weighting={given!r} needs class counts: give the weights that q was made with")
-        if isinstance(given, dict):
-            given = labels.resolve(given, ones)
-        if labels.n_classes > 2:
-            found = resolved(given, ones)
-            if found.n_classes != labels.n_classes:
-                raise InvalidParameter(f"weighting must have {labels.n_classes} weights, got {found.n_classes}")
-            return Price(found.weights, found.counts)
-        if isinstance(given, Price) or np.ndim(cast(ArrayLike, given)) == 1:
-            own = resolved(given, ones, given.positive if isinstance(given, Price) else None).weights
-            return Price(own if labels.is_last else own[::-1], ones, None, 1)
-        cost_ratio_of(given)  # refuses what needs class counts
-        return resolved(given, ones, 1)
+        weights = labels.in_order(labels.resolve(given, ones).weights)
+        return Price(weights, ones, None, 1 if labels.n_classes == 2 else None)
 
     def encode(self, y: ArrayLike) -> Index:
         """Class numbers of labels in the order of `classes`; without a model y must hold 0/1 or class numbers."""
@@ -83,14 +72,13 @@ class WatchedModel:
         if values.shape == (n_rows, n_classes):
             return self._in_order(check_probabilities(values))
         if n_classes > 2:
-            raise InvalidInput(
-                f"q must have a row for each of the {n_rows} labels and a column for each of {n_classes} classes, got "
-                f"shape {values.shape}"
-            )
+            needed = f"a row for each of the {n_rows} labels and a column for each of {n_classes} classes"
+        else:
+            needed = f"one value for each of the {n_rows} rows"
         hint = ""
-        if values.ndim == 2 and values.shape[1] > 2:
+        if n_classes == 2 and values.ndim == 2 and values.shape[1] > 2:
             hint = f": for {values.shape[1]} classes give the monitor a model of them, or their weights as weighting="
-        raise InvalidInput(f"q must have one value for each of the {n_rows} rows, got shape {values.shape}{hint}")
+        raise InvalidInput(f"q must have {needed}, got shape {values.shape}{hint}")
 
     def _in_order(self, columns: ArrayLike) -> Array:
         return self.labels.in_order(np.asarray(columns, dtype=np.float64))

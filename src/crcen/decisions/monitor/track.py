@@ -6,12 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from crcen._support.extras import need
-from crcen._support.values import attributes
+from crcen._support.values import Values, attributes, json_value
 from crcen.decisions.monitor.drift_tests import DriftTest, Tally
-from crcen.decisions.monitor.state import Stored, plain, plain_sums, refuse, short
-from crcen.exceptions import InvalidParameter
+from crcen.decisions.monitor.state import or_nan, plain_sums, sums_like
 from crcen.theory.rows import Array, Axes, Shown
-from crcen.theory.sequential import StreamSums, n_tests
+from crcen.theory.sequential import StreamSums
 
 # Readings kept: the latest, and a quarter of all spread evenly over the time before them.
 MAX_READINGS = 512
@@ -61,19 +60,13 @@ class MonitorReading:
         """Plain values, None for NaN; those of the positive class are None for more than two classes."""
         names = "n_pos z z_reference drift"
         of_two = attributes(self, names) if len(self.counts) == 2 else dict.fromkeys(names.split())
-        return {**plain(self), **of_two}
+        return {**json_value(self), **of_two}
 
     @classmethod
-    def from_plain(cls, stored: Stored, n_classes: int) -> "MonitorReading":
-        """The inverse of `plain`, checked."""
-        names = ("z_by_class", "z_reference_by_class", "drift_by_class")
-        counts = stored.numbers("counts", n_classes)
-        if any(count < 0 or count != int(count) for count in counts):
-            refuse(f"hold whole numbers from 0 as 'counts', got {short(counts)}")
-        if sum(counts) != stored.number("n_rows"):
-            refuse(f"hold 'counts' that sum to the rows, got {short(counts)}")
-        values = {name: tuple(stored.numbers(name, n_tests(n_classes), or_nan=True)) for name in names}
-        return stored.record(cls, counts=tuple(map(int, counts)), **values)
+    def from_plain(cls, stored: Values) -> "MonitorReading":
+        """The inverse of `json_value`."""
+        names = ("counts", "z_by_class", "z_reference_by_class", "drift_by_class")
+        return cls(**{**stored, **{name: or_nan(stored[name]) for name in names}})
 
 
 @dataclass(frozen=True)
@@ -102,10 +95,10 @@ class DriftAlarm(Shown):
         )
 
     @classmethod
-    def from_plain(cls, stored: Stored) -> "DriftAlarm":
-        """The inverse of `plain`, checked."""
+    def from_plain(cls, stored: Values) -> "DriftAlarm":
+        """The inverse of `json_value`."""
         open_ends = {"drift_low": -math.inf, "drift_high": math.inf}
-        return stored.record(cls, **{name: end for name, end in open_ends.items() if stored.item(name) is None})
+        return cls(**{**stored, **{name: end for name, end in open_ends.items() if stored[name] is None}})
 
 
 class Track:
@@ -179,7 +172,7 @@ class Track:
         rows = (self.segment, batch, self.sums.n_rows, tuple(self.sums.counts.tolist()))
         return MonitorReading(*rows, own_z, other_z, drifts, self.test.log_evidence())
 
-    def state(self) -> dict[str, object]:
+    def state(self) -> Values:
         """Everything that changes, as JSON can hold it; the settings are the monitor's."""
         starts = zip(self.test.start_batches, self.test.start_numbers, self.test.starts, strict=True)
         return {
@@ -189,17 +182,19 @@ class Track:
             "pending": plain_sums(self.pending),
             "total": plain_sums(self.test.total),
             "starts": [{"batch": b, "number": number, "total": plain_sums(one)} for b, number, one in starts],
-            "history": [plain(reading) for reading in self.history],
+            "history": [json_value(reading) for reading in self.history],
         }
 
-    def restore(self, state: Stored) -> None:
-        """Take what `state` returned, checked; the reference is given to the constructor."""
-        n_classes, starts, none = len(self.classes), state.parts("starts"), Tally.none(len(self.classes))
-        self.sums, self.pending = (state.stream_sums(key, n_classes) for key in ("sums", "pending"))
-        self.test.total, self.test.starts = state.sums("total", none), [start.sums("total", none) for start in starts]
-        self.test.start_batches = [start.count("batch") for start in starts]
-        self.test.start_numbers = [start.count("number") for start in starts]
-        self.history = [MonitorReading.from_plain(stored, n_classes) for stored in state.parts("history")]
+    def restore(self, state: Values) -> None:
+        """Take what `state` returned; the reference is given to the constructor."""
+        none, tally = StreamSums.none(len(self.classes)), Tally.none(len(self.classes))
+        self.sums, self.pending = (sums_like(none, state[key]) for key in ("sums", "pending"))
+        self.test.total = sums_like(tally, state["total"])
+        self.test.starts = [sums_like(tally, start["total"]) for start in state["starts"]]
+        self.test.start_batches, self.test.start_numbers = (
+            [start[key] for start in state["starts"]] for key in ("batch", "number")
+        )
+        self.history = [MonitorReading.from_plain(reading) for reading in state["history"]]
 
 
 def thinned(history: list[MonitorReading]) -> list[MonitorReading]:
@@ -211,11 +206,6 @@ def thinned(history: list[MonitorReading]) -> list[MonitorReading]:
 
 
 Tracks = dict[str | None, Track]
-_QUANTITIES = {
-    "evidence": "evidence, powers of ten over the bar",
-    "z": "Z against the model alone",
-    "drift": "drift in log-odds",
-}
 
 
 def table_of_readings(tracks: Tracks) -> list[str]:
@@ -244,34 +234,19 @@ def table_of_readings(tracks: Tracks) -> list[str]:
     return lines
 
 
-def _curves(tracks: Tracks, quantity: str) -> list[tuple[str | None, str, list[int], list[float]]]:
-    """Curves to draw: test, name, batches and values."""
-    curves = []
-    for name, track in tracks.items():
-        label, batches = "all rows" if name is None else name, [r.batch for r in track.history]
-        if quantity == "evidence":
-            bar = math.log(track.level)
-            curves.append((name, label, batches, [(r.log_evidence + bar) / math.log(10.0) for r in track.history]))
-        elif name is None or len(track.classes) == 2:  # a line for each class of a segment would be too many
-            for k, one in enumerate(track.classes[track.tested]):
-                values = [getattr(r, f"{quantity}_by_class")[k] for r in track.history]
-                curves.append((name, label if len(track.classes) == 2 else str(one), batches, values))
-    return curves
-
-
-def draw_readings(tracks: Tracks, alarms: list[DriftAlarm], ax: Axes, quantity: str) -> Axes:
-    """Draw a quantity of every test over batches, with its alarms."""
-    if quantity not in _QUANTITIES:
-        raise InvalidParameter(f"quantity must be one of {', '.join(_QUANTITIES)}, got {quantity!r}")
+def draw_readings(tracks: Tracks, alarms: list[DriftAlarm], ax: Axes) -> Axes:
+    """Draw the evidence of every test over batches, with its alarms."""
     if ax is None:
         _, ax = need("matplotlib.pyplot", "plots").subplots()
-    for name, label, batches, values in _curves(tracks, quantity):
-        (line,) = ax.plot(batches, values, marker=".", linewidth=2.0 if name is None else 1.0, label=label)
+    for name, track in tracks.items():
+        width, label = (2.0, "all rows") if name is None else (1.0, name)
+        over_bar = [(one.log_evidence + math.log(track.level)) / math.log(10.0) for one in track.history]
+        batches = [one.batch for one in track.history]
+        (line,) = ax.plot(batches, over_bar, marker=".", linewidth=width, label=label)
         for alarm in alarms:
             if alarm.segment == name:
                 ax.axvline(alarm.batch, color=line.get_color(), linestyle=":")
-    bar = {"label": "alarm", "linestyle": "--"} if quantity == "evidence" else {"linewidth": 0.8}
-    ax.axhline(0.0, color="black", **bar)
-    ax.set(xlabel="batch", ylabel=_QUANTITIES[quantity])
+    ax.axhline(0.0, color="black", label="alarm", linestyle="--")
+    ax.set(xlabel="batch", ylabel="evidence, powers of ten over the bar")
     ax.legend()
     return ax
