@@ -47,7 +47,7 @@ _SUBMODULE_NAMES = {
     "crcen.theory.decision": "sigmoid weighted_probability",
     "crcen.theory.expense": "ExpenseStep ExpenseTable",
     "crcen.theory.key_equation": "EquationTest KeyEquation MeanBounds class_means copies_per_positive mean_bounds "
-    "mean_neg_given mean_pos_given recall_bound specificity_bound",
+    "mean_pos_given recall_bound specificity_bound",
     "crcen.theory.metrics": "ConfusionCounts Quality",
     "crcen.theory.price": "Price",
     "crcen.theory.residual_test": "TrainingError",

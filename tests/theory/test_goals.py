@@ -96,7 +96,7 @@ def test_a_summary_prices_the_decisions_of_a_goal():
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: Capacity(0), "Capacity must be a whole number of at least 1: got 0"),
+        (lambda: Capacity(0), "Capacity must be a whole number of at least 1, got 0"),
         (lambda: Capacity(2.5), "whole number"),
         (lambda: Capacity(20, per="month"), "per of Capacity must be 'day', 'week'"),
         (lambda: Capacity(20, per=10), "allows an alarm on every row"),
@@ -106,7 +106,6 @@ def test_a_summary_prices_the_decisions_of_a_goal():
         (lambda: RecallAtLeast(1.0, confidence=0.9), "cannot be guaranteed"),
         (lambda: PrecisionAtLeast(1.0), "below 1"),
         (lambda: Review(30, 2), "low of Review must be below high"),
-        (lambda: Review.at_cost(0.96, 20), "never pays"),
         (lambda: decide([0.1, 0.5], Capacity(1, per="day")), "needs times"),
         (lambda: decide([0.1, 0.5], RecallAtLeast(0.9, confidence=0.95)), "only labelled rows can give"),
         (lambda: crcen.resolve(Capacity(20), 10, 90), r"Capacity\(20\) is no price by itself: give"),
@@ -189,7 +188,8 @@ def test_review_lies_between_two_prices():
 
 
 @pytest.mark.parametrize(("cost", "miss"), [(0.3, 20), (0.05, 3)])
-def test_the_review_of_a_cost_is_the_cheapest_of_a_cost_matrix(cost, miss):
+def test_a_review_at_a_cost_is_between_two_prices(cost, miss):
     p = probabilities(2000, 7)
+    review = Review(low=cost / (1 - cost), high=miss / cost - 1)
     matrix = CostMatrix([[0, 1], [miss, 0]], labels=["no alarm", "alarm"]).with_review(cost)
-    np.testing.assert_array_equal(decide(p, Review.at_cost(cost, miss)), matrix.decide(p))
+    np.testing.assert_array_equal(decide(p, review), matrix.decide(p))

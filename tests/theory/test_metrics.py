@@ -188,7 +188,7 @@ def test_a_probability_of_zero_is_a_finite_loss():
         ([0, 1], [[0.2, 0.3, 0.5]], "a label a row"),
         ([], np.ones((0, 3)), "at least one row"),
         ([0], [0.5], "column for each of 3 classes"),
-        ([0], [[np.nan, 0.5, 0.5]], "between 0 and 1"),
+        ([0], [[np.nan, 0.5, 0.5]], "must lie in"),
         ([3], [[0.2, 0.3, 0.5]], "class numbers from 0 to 2"),
     ],
 )

@@ -35,12 +35,12 @@ def _cost_matrix(price: object, n_pos: float | None = None, n_neg: float | None 
     """The costs that a price states; α needs the class counts."""
     if isinstance(price, CostMatrix):
         return price
-    if isinstance(price, Price):
-        return price.cost_matrix if price.positive is None else CostMatrix.binary(fn=price.cost_ratio)
+    if isinstance(price, Price) and price.positive is None:
+        return price.cost_matrix
     if (n_pos is None) != (n_neg is None):
         raise InvalidParameter("class counts come in pairs: pass both n_pos and n_neg, or neither")
-    if isinstance(as_spec(price), Alpha):
-        if n_pos is None or n_neg is None:
+    if not isinstance(price, Price) and isinstance(as_spec(price), Alpha):
+        if n_pos is None:
             raise InvalidParameter(
                 f"{price!r} is a price only with class counts: pass n_pos and n_neg, or a fitted model's weighting_"
             )
@@ -48,11 +48,9 @@ def _cost_matrix(price: object, n_pos: float | None = None, n_neg: float | None 
     return CostMatrix.binary(fn=cost_ratio_of(price))
 
 
-def _costs_of_classes(price: object) -> CostMatrix | None:
-    """The costs if decisions are classes or actions instead of alarms."""
-    if isinstance(price, CostMatrix):
-        return None if price.is_binary and not price.actions else price
-    return price.cost_matrix if isinstance(price, Price) and price.positive is None else None
+def _has_alarms(costs: CostMatrix) -> bool:
+    """Whether decisions are alarms instead of classes or actions."""
+    return costs.is_binary and not costs.actions
 
 
 def decide(
@@ -90,13 +88,12 @@ def decide(
     >>> decide([0.1, 0.2, 0.9], Budget(5)).tolist()
     [False, True, True]
     """
-    of_classes = _costs_of_classes(price)
-    if of_classes is not None:
-        return of_classes.decide(p)
     if isinstance(price, Goal):
         return price.decide(_positive_column(p), times)
-    costs = price if isinstance(price, Price) else _cost_matrix(price, n_pos, n_neg)
-    return costs.decide(_positive_column(p))
+    costs = _cost_matrix(price, n_pos, n_neg)
+    if not _has_alarms(costs):
+        return costs.decide(p)
+    return (price if isinstance(price, Price) else costs).decide(_positive_column(p))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -198,19 +195,16 @@ def decision_summary(
     With labels ``y`` (0/1 or bool, 1 is positive; with a `CostMatrix` its labels, or class numbers) it also has what
     happened. The other parameters are those of `decide`.
     """
-    of_classes, marginal = _costs_of_classes(price), None
-    if of_classes is not None:
-        costs, chances = of_classes, np.asarray(p, dtype=np.float64)
-        chosen, names = costs.choose(p), (*(costs.labels or range(costs.n_classes)), *costs.actions)
+    met = price.meet(_positive_column(p)) if isinstance(price, ThresholdGoal) else None
+    # The price of a goal is the same for all rows: there are no periods.
+    costs = _cost_matrix(price if met is None else CostRatio(met.price[0]), n_pos, n_neg)
+    has_alarms, names = _has_alarms(costs), costs.names
+    if has_alarms:
+        names = ("no alarm", "alarm")
+        alarms = decide(p, price, n_pos=n_pos, n_neg=n_neg) if met is None else met.alarms
+        chances, chosen = _positive_column(p), alarms.astype(np.int64)
     else:
-        chances, names = _positive_column(p), ("no alarm", "alarm")
-        if isinstance(price, ThresholdGoal):
-            met = price.meet(chances)
-            chosen, price = met.alarms.astype(np.int64), CostRatio(met.price[0])  # the same for all rows: no periods
-        else:
-            chosen = decide(p, price, n_pos=n_pos, n_neg=n_neg).astype(np.int64)
-        costs = _cost_matrix(price, n_pos, n_neg)
-        marginal = _marginal(costs)
+        chances, chosen = np.asarray(p, dtype=np.float64), costs.choose(p)
     if chances.ndim == 1:
         chances = np.column_stack([1.0 - chances, chances])
     expected, table = costs.expected(chances), np.zeros((costs.n_classes, len(names)))
@@ -220,11 +214,11 @@ def decision_summary(
     if y is not None:
         if len(np.atleast_1d(y)) != len(chosen):
             raise InvalidInput(f"y must have one label for each of {len(chosen)} rows, got {len(np.atleast_1d(y))}")
-        if of_classes is not None:
+        if has_alarms:
+            counts, truth = confusion_counts(y, chosen), np.asarray(y, dtype=np.int64)
+        else:
             truth = Labels(np.array(names[: costs.n_classes])).encode(y)
             counts = decision_counts(truth, chosen, costs.n_classes, n_actions=len(names))
-        else:
-            counts, truth = confusion_counts(y, chosen), np.asarray(y, dtype=np.int64)
         realised = float(costs.realised(truth, chosen).sum())
     return DecisionSummary(
         names=names,
@@ -234,7 +228,7 @@ def decision_summary(
         constant_costs=expected.sum(axis=0),
         counts=counts,
         realised_cost=realised,
-        marginal_price=marginal,
+        marginal_price=_marginal(costs) if has_alarms else None,
     )
 
 

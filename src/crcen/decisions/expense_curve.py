@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -91,7 +91,7 @@ class ExpenseCurve(ShownInOneLine):
     counts: ConfusionCounts  # one entry for each weighting
     intervals: Array  # (steps, 2), bootstrap intervals of the expense
     level: float
-    key_equations: tuple[KeyEquation, ...] = ()  # at each weighting; empty where only counts are known
+    key_equations: tuple[KeyEquation, ...] = ()  # at each weighting
     rows: CurveRows | None = None  # where one model's threshold moved
     source: str = ""  # which rows the counts are of
 
@@ -179,52 +179,28 @@ class ExpenseCurve(ShownInOneLine):
     def from_cv(
         cls,
         model: Estimator,
-        y: ArrayLike | None = None,
+        y: ArrayLike,
         weightings: Sequence[WeightingLike] | None = None,
         *,
         sample_weight: ArrayLike | None = None,
-        level: float = 0.95,
-        n_resamples: int = 1000,
-        random_state: int = 0,
+        **bootstrap: Any,
     ) -> ExpenseCurve:
-        """Take the out-of-fold evidence of a cross-validated search.
+        """Move the threshold of a cross-validated search on its out-of-fold rows.
 
         Parameters
         ----------
         model : CRCENClassifierCV or CommitteeClassifier
             Fitted.
-        y : array of shape (n,), optional
-            The labels it was fitted on, to move the threshold of the chosen setting on its out-of-fold rows. Without
-            them the curve is that of the weightings searched, of which the model keeps counts, so without intervals.
-        weightings, sample_weight, level, n_resamples, random_state
-            See `from_predictions`; only with y.
+        y : array of shape (n,)
+            The labels it was fitted on.
+        weightings, sample_weight, **bootstrap
+            See `from_predictions`.
         """
-        if y is not None:
-            target, p, seen = out_of_fold_posterior(model, y)
-            weights = None if sample_weight is None else np.asarray(sample_weight)[seen]
-            path = [model.weighting_.replace(w) for w in _path(weightings)]
-            curve = cls.from_predictions(
-                target, p, path, sample_weight=weights, level=level, n_resamples=n_resamples, random_state=random_state
-            )
-            return replace(curve, source="out-of-fold rows of the search")
-        check_search(model)
-        if weightings is not None:
-            raise InvalidParameter("other weightings than those searched need y, the labels the model was fitted on.")
-        if getattr(model, "oof_expense_", None) is None:
-            raise InvalidParameter(
-                "this search tried one weighting, so no step has a price: pass y to move its threshold, or search a "
-                "list of weightings of increasing price."
-            )
-        steps = model.oof_expense_.steps
-        priced = (steps[0].start, *(step.end for step in steps))
-        searched = tuple(weighting for weighting in priced if isinstance(weighting, Price))
-        fn, fp = ([getattr(steps[0], f"{x}_start"), *(getattr(s, f"{x}_end") for s in steps)] for x in ("fn", "fp"))
-        first = model.oof_counts_[0]  # of the same rows, whatever the weighting
-        counts = ConfusionCounts(
-            first.tp + first.fn - np.array(fn), np.array(fp), np.array(fn), first.tn + first.fp - np.array(fp)
-        )
-        none = np.full((len(steps), 2), np.nan)
-        return cls("retrained", searched, counts, none, level, source="out-of-fold rows of the search")
+        target, p, seen = out_of_fold_posterior(model, y)
+        weights = None if sample_weight is None else np.asarray(sample_weight)[seen]
+        path = [model.weighting_.replace(weighting) for weighting in _path(weightings)]
+        curve = cls.from_predictions(target, p, path, sample_weight=weights, **bootstrap)
+        return replace(curve, source="out-of-fold rows of the search")
 
     @property
     def description(self) -> str:
@@ -327,27 +303,17 @@ def has_held_out_rows(model: Estimator) -> bool:
     )
 
 
-def check_search(model: Estimator) -> None:
-    """Refuse what has no held-out rows of its own."""
+def out_of_fold_posterior(model: Estimator, y: ArrayLike) -> tuple[Bools, Array, Index]:
+    """Labels (True is positive), natural posteriors and numbers of the rows that a fitted search held out."""
     if not has_held_out_rows(model):
         raise InvalidParameter(
             f"from_cv needs a fitted CRCENClassifierCV or CommitteeClassifier, got a {type(model).__name__}: for "
             "another model give its probabilities on rows it did not see to from_predictions"
         )
     check_is_fitted(model)
-
-
-def out_of_fold_posterior(model: Estimator, y: ArrayLike) -> tuple[Bools, Array, Index]:
-    """Labels (True is positive), natural posteriors and numbers of the rows that a fitted search held out."""
-    check_search(model)
-    labels = np.asarray(as_numpy(y))
-    logits = model.oof_decision_function_
+    logits, own, labels = model.oof_decision_function_, Labels.of_model(model), np.asarray(as_numpy(y))
     if labels.shape != logits.shape:
         raise InvalidInput(f"y must be the {len(logits)} labels the model was fitted on, got shape {labels.shape}")
-    unknown = set(np.unique(labels).tolist()) - set(model.classes_.tolist())
-    if unknown:
-        raise InvalidInput(f"y must hold the classes {model.classes_.tolist()} of the model, got {sorted(unknown)!r}")
     seen = np.flatnonzero(np.isfinite(logits))
-    own = Labels.of_model(model)
     natural = own.signed(logits[seen]) - model.weighting_.logit_shift
-    return own.is_positive(labels[seen]), sigmoid(natural), seen
+    return own.encode(labels)[seen] == own.column, sigmoid(natural), seen

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse.csgraph import connected_components
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.checks import check_binary_target, check_class_numbers, check_row_weights, class_totals
@@ -18,6 +20,7 @@ from crcen.theory.rows import Array, Bools, Index, as_numpy
 _CLOSED = 1e-13
 _MOST_ROUNDS, _MOST_STEPS = 500, 200
 _HALVINGS = 8
+_REACH = 40.0  # of a first step, in log-odds
 # Exchanges, as shares of a class's flow, from which classes belong together.
 _STRENGTHS = (1e-2, 1e-4, 1e-8, 1e-12)
 
@@ -63,8 +66,7 @@ def solve_shift(y: Bools, logits: Array, weights: Array) -> float:
         missing = "positive" if not pos.any() else "negative"
         raise InvalidInput(f"the balance solve needs rows of both classes with weight: no {missing} row was given.")
     own, rest, log_own, log_rest = logits[pos], logits[neg], np.log(weights[pos]), np.log(weights[neg])
-    ends = np.array([logits[used].min(), logits[used].max(), log_sum_exp(log_own, 0), log_sum_exp(log_rest, 0)])
-    return _root(lambda shift: _sides(own + shift, rest + shift, log_own, log_rest), ends, 0.0)
+    return _root(lambda shift: _sides(own + shift, rest + shift, log_own, log_rest), 0.0)
 
 
 def relative_residual(y: Bools, logits: Array, weights: Array) -> float:
@@ -104,30 +106,22 @@ class BalanceRows:
 
     def flows(self, shifts: Array) -> _Flows:
         """Flows between classes with these shifts."""
-        found = [_part_flows(logits + shifts, y, weights) for logits, y, weights in self.parts()]
-        if not found:
-            found = [np.vstack([np.full((2, self.n_classes), -np.inf), np.zeros((2 * self.n_classes, self.n_classes))])]
-        own = _merged(np.stack(found)) if len(found) > 1 else found[0]
-        everyone = self.gather(own)
-        return _Flows(_merged(everyone) if len(everyone) > 1 else everyone[0])
+        found = (_part_flows(logits + shifts, y, weights) for logits, y, weights in self.parts())
+        return _Flows(self._together(found, self.n_classes))
 
     def sides(self, shifts: Array, inside: Bools, extra: float) -> Array:
         """`_sides` with a set of classes as one."""
-        found = [np.array([-np.inf, -np.inf, 0.0, 0.0])]
+        found = []
         for logits, y, weights in self.parts():
             margin, is_own = _margin(logits + shifts, y, inside)
             margin = margin + extra
             found.append(_sides(margin[is_own], margin[~is_own], weights[is_own], weights[~is_own]))
-        return _merged_sides(self.gather(_merged_sides(np.stack(found))))
+        return self._together(found, 1)
 
-    def ends(self, shifts: Array, inside: Bools) -> Array:
-        """Lowest and highest margin of a set of classes, and the log weights of its rows and of the others."""
-        found = [np.array([np.inf, -np.inf, -np.inf, -np.inf])]
-        for logits, y, weights in self.parts():
-            margin, is_own = _margin(logits + shifts, y, inside)
-            logs = [float(log_sum_exp(weights[own], 0)) for own in (is_own, ~is_own)]
-            found.append(np.array([margin.min(initial=np.inf), margin.max(initial=-np.inf), *logs]))
-        return _merged_ends(self.gather(_merged_ends(np.stack(found))))
+    def _together(self, tables: Iterable[Array], width: int) -> Array:
+        """The table of all parts of all workers; a worker without rows has no flows."""
+        found = list(tables) or [np.vstack([np.full((2, width), -np.inf), np.zeros((2 * width, width))])]
+        return _merged(self.gather(_merged(np.stack(found))))
 
 
 def solve_balance(rows: BalanceRows, closed: float = _CLOSED) -> Array:
@@ -177,7 +171,9 @@ def _part_flows(logits: Array, y: Index, log_weights: Array) -> Array:
 
 
 def _merged(parts: Array) -> Array:
-    """Flows of several parts (m, 2 + 2K, K) as those of one."""
+    """Flows of several parts (m, 2 + 2K, K) as those of one: logs of two flows, and how both change."""
+    if len(parts) == 1:
+        return np.asarray(parts[0])
     n_classes = parts.shape[2]
     totals = log_sum_exp(parts[:, :2], 0)
     shares = np.exp(parts[:, :2] - np.where(np.isfinite(totals), totals, 0.0))  # (m, 2, K): of each part in each flow
@@ -225,12 +221,10 @@ def _sets(jacobian: Array) -> list[Bools]:
     """Single classes, and the connected parts of the graph of exchanges at a few strengths."""
     n_classes = len(jacobian)
     found = {tuple(row) for row in np.eye(n_classes, dtype=bool).tolist()}
-    strength = np.maximum(jacobian, jacobian.T)
     for least in _STRENGTHS:
-        reach = (strength > least) | np.eye(n_classes, dtype=bool)
-        for _ in range(n_classes.bit_length()):
-            reach = (reach.astype(np.int64) @ reach.astype(np.int64)) > 0
-        found |= {tuple(row) for row in reach.tolist() if not all(row)}
+        n_parts, part = connected_components(jacobian > least, directed=False)
+        if n_parts > 1:
+            found |= {tuple((part == one).tolist()) for one in range(n_parts)}
     return [np.array(one) for one in sorted(found, key=lambda one: (sum(one), one))]
 
 
@@ -242,48 +236,33 @@ def _margin(logits: Array, y: Index, inside: Bools) -> tuple[Array, Bools]:
 
 
 def _sides(own: Array, rest: Array, log_own: Array, log_rest: Array) -> Array:
-    """log Σ_own w σ(−m), log Σ_rest w σ(m), and how fast both change in m, as shares of themselves."""
+    """log Σ_own w σ(−m), log Σ_rest w σ(m), and how fast both change in m, as shares of themselves, (4, 1)."""
     missed, alarmed = log_own - np.logaddexp(0.0, own), log_rest - np.logaddexp(0.0, -rest)
     total_missed, total_alarmed = float(log_sum_exp(missed, 0)), float(log_sum_exp(alarmed, 0))
     # Sums and no products of BLAS, whose order of terms depends on the number of threads.
     falls = float(np.sum(np.exp(missed - total_missed - np.logaddexp(0.0, -own)))) if len(own) else 0.0
     rises = float(np.sum(np.exp(alarmed - total_alarmed - np.logaddexp(0.0, rest)))) if len(rest) else 0.0
-    return np.array([total_missed, total_alarmed, falls, rises])
-
-
-def _merged_sides(parts: Array) -> Array:
-    totals = log_sum_exp(parts[:, :2], 0)
-    shares = np.exp(parts[:, :2] - np.where(np.isfinite(totals), totals, 0.0))
-    return np.concatenate([totals, (shares * parts[:, 2:]).sum(axis=0)])
-
-
-def _merged_ends(parts: Array) -> Array:
-    return np.array([parts[:, 0].min(), parts[:, 1].max(), *log_sum_exp(parts[:, 2:], 0)])
+    return np.array([[total_missed], [total_alarmed], [falls], [rises]])
 
 
 def _set_root(rows: BalanceRows, shifts: Array, inside: Bools, closed: float) -> float:
     """The shift of a set of classes that balances it against the rest."""
-    return _root(lambda shift: rows.sides(shifts, inside, shift), rows.ends(shifts, inside), closed)
+    return _root(lambda shift: rows.sides(shifts, inside, shift), closed)
 
 
-def _root(sides: Callable[[float], Array], ends: Array, closed: float) -> float:
-    """Where the two `_sides` are equal, by Newton steps kept in a bracket from `BalanceRows.ends`."""
-    lowest, highest, log_own, log_rest = ends.tolist()
-    # Outside these ends one of the two sums dominates whatever the logits are.
-    spread = abs(log_own - log_rest) + 40.0
-    low, high = -highest - spread, -lowest + spread
-    shift = min(max(0.0, low), high)
+def _root(sides: Callable[[float], Array], closed: float) -> float:
+    """Where the two `_sides` are equal, by Newton steps kept in a bracket, which grows until it holds the root."""
+    low, high, shift, reach = -math.inf, math.inf, 0.0, _REACH
     for _ in range(_MOST_STEPS):
-        missed, alarmed, falls, rises = sides(shift).tolist()
+        missed, alarmed, falls, rises = sides(shift).ravel().tolist()
         gap, slope = missed - alarmed, -falls - rises
         if abs(gap) <= closed:
             return shift
-        if gap >= 0.0:
-            low = shift
-        if gap <= 0.0:
-            high = shift
-        new = shift - gap / slope if slope < 0.0 else low - 1.0
-        if not low < new < high:
+        low, high = (shift if gap >= 0.0 else low), (shift if gap <= 0.0 else high)
+        new = shift - gap / slope if slope < 0.0 else math.copysign(math.inf, gap)
+        if abs(new - shift) > reach:
+            new, reach = shift + math.copysign(reach, gap), 1024.0 * reach
+        if not low < new < high and math.isfinite(low + high):
             new = 0.5 * (low + high)
         if abs(new - shift) <= 4e-16 * max(1.0, abs(new)):
             return new

@@ -1,5 +1,6 @@
 """Checks of what callers pass as rows: targets, weights and probabilities."""
 
+import math
 import numbers
 from collections.abc import Sequence
 
@@ -148,6 +149,7 @@ def check_clusters(clusters: ArrayLike | None, n: int) -> Clusters | None:
 
 def check_whole_number(value: object, name: str, least: int) -> int:
     """A whole number, not below a limit."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+    number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
+    if not number.is_integer() or number < least:
         raise InvalidParameter(f"{name} must be a whole number of at least {least}, got {value!r}", parameter=name)
-    return int(value)
+    return int(number)

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.rows import Array, FloatOrArray, Shown, as_numpy, decision_table
+from crcen.theory.checks import check_probabilities
+from crcen.theory.rows import Array, FloatOrArray, Shown, as_numpy, decision_table, scalar
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +125,11 @@ class CostMatrix(Shown):
         return int(self.costs.shape[-1])
 
     @property
+    def names(self) -> tuple[object, ...]:
+        """Possible decisions: the classes (numbers without labels), then the further actions."""
+        return (*(self.labels or range(self.n_classes)), *self.actions)
+
+    @property
     def n_rows(self) -> int | None:
         """Rows that the costs are for; None if they are the same for all rows."""
         return int(self.costs.shape[0]) if self.is_per_row else None
@@ -149,14 +155,12 @@ class CostMatrix(Shown):
         added, saved = np.asarray(self.added_by_false_alarm), np.asarray(self.saved_by_catch)
         never, always = (saved < 0.0) | ((saved == 0.0) & (added == 0.0)), (added < 0.0) & (saved >= 0.0)
         total = np.where(never | always, 1.0, added + saved)
-        values = np.where(never, np.inf, np.where(always, -np.inf, added / total))
-        return float(values) if values.ndim == 0 else values
+        return scalar(np.where(never, np.inf, np.where(always, -np.inf, added / total)))
 
     def _added_by_mistake(self, k: int) -> FloatOrArray:
         if not self.is_binary or self.actions:
             raise InvalidParameter("only CostMatrix.binary without further actions has a threshold: use choose(p).")
-        value = self.costs[..., k, 1 - k] - self.costs[..., k, k]
-        return value if self.is_per_row else float(value)
+        return scalar(np.asarray(self.costs[..., k, 1 - k] - self.costs[..., k, k]))
 
     def for_classes(self, classes: Sequence[object], positive: object = None) -> CostMatrix:
         """The same costs with rows and columns in the order of ``classes``; a binary matrix needs the positive one."""
@@ -178,9 +182,7 @@ class CostMatrix(Shown):
     def expected(self, p: ArrayLike) -> Array:
         """Expected cost of every action for every row, (n, A), by natural probabilities (n, K)."""
         chances = self._checked(p)
-        if self.is_per_row:
-            return np.einsum("nk,nka->na", chances, self.costs)
-        return np.asarray(chances @ self.costs)
+        return np.einsum("nk,nka->na", chances, self.costs) if self.is_per_row else np.asarray(chances @ self.costs)
 
     def choose(self, p: ArrayLike) -> NDArray[np.int64]:
         """Number of the cheapest action of every row; the first of equals."""
@@ -192,18 +194,15 @@ class CostMatrix(Shown):
         """The cheapest action of every row: a label or action; of a binary matrix whether it is an alarm."""
         if self.is_binary and not self.actions:
             return self.choose(p).astype(np.bool_)
-        names = [*(self.labels or range(self.n_classes)), *self.actions]
-        table = np.array(names, dtype=object if self.actions else None)
-        return np.asarray(table[self.choose(p)])
+        return np.asarray(np.array(self.names, dtype=object if self.actions else None)[self.choose(p)])
 
     def realised(self, y: ArrayLike, chosen: ArrayLike) -> Array:
         """What the chosen actions (numbers) cost rows of the true classes y (numbers)."""
         truth, action = np.asarray(as_numpy(y)).astype(np.int64), np.asarray(as_numpy(chosen)).astype(np.int64)
         if self.n_rows not in (None, len(truth)):
             raise InvalidInput(f"these costs are for {self.n_rows} rows: got {len(truth)} decisions.")
-        if self.is_per_row:
-            return np.asarray(self.costs[np.arange(len(truth)), truth, action])
-        return np.asarray(self.costs[truth, action])
+        rows = (np.arange(len(truth)),) if self.is_per_row else ()
+        return np.asarray(self.costs[(*rows, truth, action)])
 
     def class_weights(self) -> Array | None:
         """Weights that decide as these costs do, u_k·1{a ≠ k} + v_k, or None if there are none."""
@@ -216,13 +215,11 @@ class CostMatrix(Shown):
         return np.asarray(weights) if same and (weights > 0.0).all() else None
 
     def _checked(self, p: ArrayLike) -> Array:
-        chances = np.asarray(as_numpy(p), dtype=np.float64)
+        chances = check_probabilities(p, "p")
         if chances.ndim == 1 and self.n_classes == 2:
             chances = np.column_stack([1.0 - chances, chances])
         if chances.ndim != 2 or chances.shape[1] != self.n_classes:
             raise InvalidInput(f"p must have a column for each of {self.n_classes} classes: got shape {chances.shape}.")
-        if not np.isfinite(chances).all() or (chances < 0.0).any() or (chances > 1.0).any():
-            raise InvalidInput("probabilities must lie between 0 and 1.")
         if self.n_rows not in (None, len(chances)):
             raise InvalidInput(f"these costs are for {self.n_rows} rows: got {len(chances)} rows of probabilities.")
         return chances
@@ -230,8 +227,7 @@ class CostMatrix(Shown):
     def __str__(self) -> str:
         if self.is_per_row:
             return f"costs of {self.n_actions} actions for {self.n_classes} classes, for each of {self.n_rows} rows"
-        labels = self.labels or (("negative", "positive") if self.is_binary else range(self.n_classes))
-        return decision_table([*labels, *self.actions], self.costs)
+        return decision_table(("negative", "positive", *self.actions) if self.is_binary else self.names, self.costs)
 
     def __repr__(self) -> str:
         if not self.is_binary or self.actions:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 from crcen._support.values import attributes
 from crcen.exceptions import InvalidParameter
@@ -23,7 +22,7 @@ from crcen.theory.intervals import (
 )
 from crcen.theory.key_equation import judge_equations
 from crcen.theory.limits import DRIFT_SCALE
-from crcen.theory.planning import labels_for_drift, labels_for_recall_bound, smallest_drift
+from crcen.theory.planning import labels_for_drift, labels_for_recall_bound, smallest_drift, smallest_size
 from crcen.theory.price import Price
 from crcen.theory.residual_test import TrainingError
 from crcen.theory.rows import Array, Bools, Index, p_text, plain
@@ -386,10 +385,10 @@ def labels_needed(one: Criterion, rows: ScoredClasses, confidence: float, *, pow
 
         value = expected_cost_interval(p, actions, rows.costs, len(p), level=level).value * one.per
         unit = "row" if one.per == 1 else f"{one.per:,} rows"
-        if excess(math.log(1e9)) > 0.0:
+        rows_needed = smallest_size(excess, 1e9)
+        if math.isinf(rows_needed):
             return math.inf, f"the model expects a cost of {value:.4g} per {unit} on such rows, not below the threshold"
-        needed = 1 if excess(0.0) <= 0.0 else math.ceil(math.exp(brentq(excess, 0.0, math.log(1e9), xtol=1e-6)))
-        return needed, f"if the cost is {value:.4g} per {unit}, as the model expects"
+        return rows_needed, f"if the cost is {value:.4g} per {unit}, as the model expects"
     if one.metric == "key equation":
         for_drift = labels_for_drift(
             *(p, rows.trained.weights, rows.reference, DRIFT_SCALE),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -14,6 +13,7 @@ from scipy.special import bdtrc
 
 from crcen._support.values import attributes
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.checks import check_whole_number
 from crcen.theory.curves import ThresholdCurve
 from crcen.theory.exact_tests import fewest_rows, one_per_cluster, precision_cut
 from crcen.theory.metrics import row_draws
@@ -141,12 +141,12 @@ class Capacity(ThresholdGoal):
     per: str | int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "alarms", _whole_number(self.alarms, "Capacity"))
+        object.__setattr__(self, "alarms", check_whole_number(self.alarms, "Capacity", 1))
         if isinstance(self.per, str):
             if self.per not in PERIODS:
                 raise InvalidParameter(f"per of Capacity must be 'day', 'week', a number or None: got {self.per!r}")
         elif self.per is not None:
-            object.__setattr__(self, "per", _whole_number(self.per, "per of Capacity"))
+            object.__setattr__(self, "per", check_whole_number(self.per, "per of Capacity", 1))
             if self.per <= self.alarms:
                 raise InvalidParameter(f"{self!r} allows an alarm on every row: per must be above {self.alarms}")
 
@@ -195,15 +195,13 @@ class Capacity(ThresholdGoal):
         elif self.per is not None:
             n_allowed = min(p.size, round(self.alarms * p.size / int(self.per)))
         order = np.lexsort((np.arange(p.size), -p, periods))
-        own, first = np.unique(periods[order], return_index=True)
-        place = np.arange(p.size) - np.repeat(first, np.diff(np.append(first, p.size)))
-        alarms = np.zeros(p.size, dtype=np.bool_)
-        alarms[order[place < n_allowed]] = True
-        thresholds, tied, taken = [], 0, 0
-        for start, end in zip(first, np.append(first[1:], p.size), strict=True):
-            falling = p[order[start:end]]
-            if falling.size <= n_allowed or n_allowed == 0:
-                thresholds.append(float(falling[-1]) if n_allowed == 0 else 0.0)
+        starts = np.flatnonzero(np.diff(periods[order], prepend=periods.min() - 1))
+        alarms, thresholds, tied, taken = np.zeros(p.size, dtype=np.bool_), [], 0, 0
+        for own in np.split(order, starts[1:]):
+            alarms[own[:n_allowed]] = True
+            falling = p[own]
+            if not 0 < n_allowed < falling.size:
+                thresholds.append(0.0 if n_allowed else float(falling[-1]))
                 continue
             inside, outside = float(falling[n_allowed - 1]), float(falling[n_allowed])
             thresholds.append(outside if inside == outside else between(inside, outside))
@@ -212,7 +210,7 @@ class Capacity(ThresholdGoal):
                 tied, taken = tied + int(equal.sum()), taken + int(equal[:n_allowed].sum())
         # A period with fewer rows than its capacity implies no price if others do.
         bounded = [one for one in thresholds if one > 0.0] or thresholds
-        return MetGoal(self, p, alarms, (min(bounded), max(bounded)), len(own), (tied, taken))
+        return MetGoal(self, p, alarms, (min(bounded), max(bounded)), len(starts), (tied, taken))
 
 
 @dataclass(frozen=True)
@@ -375,8 +373,7 @@ class Review(Goal):
     """A third answer between two prices: a person reviews rows on which the prices disagree.
 
     A row gets an alarm if even the low price pays for it, none if not even the high one does, and a review otherwise.
-    With the cost of a false alarm as unit, a review at cost r that always finds the truth, and a miss worth c false
-    alarms, the cheapest rule is ``low = r / (1 − r)`` and ``high = c / r − 1``: see `at_cost`.
+    If the cost of a review is known, `CostMatrix.with_review` states the cheapest rule.
 
     Parameters
     ----------
@@ -405,27 +402,9 @@ class Review(Goal):
         """A review from two prices; None stays None."""
         if given is None or isinstance(given, Review):
             return given
-        try:
-            low, high = given
-        except (TypeError, ValueError) as error:
-            raise InvalidParameter(
-                f"review must be two prices, such as Review(2, 30): got {given!r}.", parameter="review"
-            ) from error
-        return cls(low, high)
-
-    @classmethod
-    def at_cost(cls, cost: float, miss: float) -> Review:
-        """The cheapest rule if a review that finds the truth costs ``cost`` and a miss ``miss`` false alarms.
-
-        A review pays below ``miss / (1 + miss)``.
-        """
-        r, c = positive_number(cost, "cost of a review"), positive_number(miss, "miss")
-        most = c / (1.0 + c)
-        if r >= most:
-            raise InvalidParameter(
-                f"a review that costs {r:g} false alarms never pays where a miss costs {c:g}: the limit is {most:.4g}"
-            )
-        return cls(low=r / (1.0 - r), high=c / r - 1.0)
+        if not isinstance(given, Iterable) or len(prices := tuple(given)) != 2:
+            raise InvalidParameter(f"review must be two prices, such as (2, 30): got {given!r}.", parameter="review")
+        return cls(*prices)
 
     @property
     def thresholds(self) -> tuple[float, float]:
@@ -604,13 +583,6 @@ def _periods(times: ArrayLike | None, per: str, n_rows: int) -> Index:
         raise InvalidInput(f"times of a capacity for each {per} must be known: {np.isnat(when).sum()} are missing")
     days = when.astype("datetime64[D]").astype(np.int64)
     return days if PERIODS[per] == 1 else np.asarray((days + 3) // 7)  # 1970 began on a Thursday
-
-
-def _whole_number(value: object, name: str) -> int:
-    number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else 0.0
-    if number < 1.0 or not number.is_integer():
-        raise InvalidParameter(f"{name} must be a whole number of at least 1: got {value!r}")
-    return int(number)
 
 
 def _share(value: object, name: str, *, includes_one: bool) -> float:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -47,6 +48,7 @@ from crcen.theory.rows import (
     as_numpy,
     effective_rows,
     p_text,
+    scalar,
     short,
 )
 from crcen.theory.tail import ResidualTest, holm, is_lopsided, residual_test, residual_values, variance_of
@@ -653,14 +655,13 @@ def judge_equations(
 # -- the paper's analysis of class means and recall --------------------------------------------------------------------
 
 
-def _probability(values: Array, what: str) -> FloatOrArray:
+def _probability(values: ArrayLike, what: str) -> FloatOrArray:
     """Values in [0, 1] up to rounding; anything further out is an error about `what`."""
-    is_inside = (values >= -_ROUNDING) & (values <= 1.0 + _ROUNDING)
-    if not is_inside.all():
-        outside = values[~is_inside].ravel()[0]
-        raise InvalidInput(f"{what} must lie in [0, 1], but the key equation gives {outside:.6g}")
-    inside = np.clip(values, 0.0, 1.0)
-    return float(inside) if inside.ndim == 0 else inside
+    found = np.asarray(values, dtype=np.float64)
+    outside = found[~((found >= -_ROUNDING) & (found <= 1.0 + _ROUNDING))]
+    if outside.size:
+        raise InvalidInput(f"{what} must lie in [0, 1], but the key equation gives {outside.ravel()[0]:.6g}")
+    return scalar(np.clip(found, 0.0, 1.0))
 
 
 def means_by_law(discrimination: float, alpha: float) -> tuple[float, float]:
@@ -677,12 +678,9 @@ def class_means(discrimination: float, weighting: WeightingLike) -> tuple[float,
     alpha = alpha_of(weighting)
     if not -1.0 <= discrimination <= 1.0:
         raise InvalidInput(f"discrimination is a difference of probabilities in [-1, 1], got {discrimination}")
-    described = f" at discrimination {discrimination:g} and α = {alpha:g}"
-    pos, neg = (
-        float(_probability(np.asarray(mean), f"{name}{described}"))
-        for name, mean in zip(("mean_pos", "mean_neg"), means_by_law(discrimination, alpha), strict=True)
-    )
-    return pos, neg
+    pos, neg = means_by_law(discrimination, alpha)
+    at = f"at discrimination {discrimination:g} and α = {alpha:g}"
+    return float(_probability(pos, f"mean_pos {at}")), float(_probability(neg, f"mean_neg {at}"))
 
 
 def mean_pos_given(mean_neg: ArrayLike, weighting: WeightingLike) -> FloatOrArray:
@@ -690,19 +688,10 @@ def mean_pos_given(mean_neg: ArrayLike, weighting: WeightingLike) -> FloatOrArra
     alpha = alpha_of(weighting)
     given = check_probabilities(mean_neg, "mean_neg")
     with np.errstate(over="ignore"):  # a tiny α is refused by the check that follows
-        implied = np.asarray(1.0 - given / alpha)
-    return _probability(implied, f"mean_pos at α = {alpha:g}")
+        return _probability(1.0 - given / alpha, f"mean_pos at α = {alpha:g}")
 
 
-def mean_neg_given(mean_pos: ArrayLike, weighting: WeightingLike) -> FloatOrArray:
-    """Mean output on negatives from that on positives, α · (1 − mean_pos); an error if it leaves [0, 1]."""
-    alpha = alpha_of(weighting)
-    given = check_probabilities(mean_pos, "mean_pos")
-    return _probability(np.asarray(alpha * (1.0 - given)), f"mean_neg at α = {alpha:g}")
-
-
-@dataclass(frozen=True)
-class MeanBounds:
+class MeanBounds(NamedTuple):
     """Bounds of the class means by the key equation alone: a lower one for positives, an upper one for negatives."""
 
     min_mean_pos: float
@@ -720,8 +709,7 @@ def _cantelli(distance: Array, variance: ArrayLike, name: str) -> FloatOrArray:
     spread = check_not_negative(variance, name)
     squared = np.maximum(distance, 0.0) ** 2
     total = np.asarray(squared + spread)
-    bound = np.divide(squared, total, out=np.zeros(total.shape), where=total > 0.0)
-    return float(bound) if bound.ndim == 0 else bound
+    return scalar(np.divide(squared, total, out=np.zeros(total.shape), where=total > 0.0))
 
 
 def recall_bound(mean_pos: ArrayLike, var_pos: ArrayLike, threshold: ArrayLike = 0.5) -> FloatOrArray:

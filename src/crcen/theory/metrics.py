@@ -22,7 +22,18 @@ from crcen.theory.checks import (
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.curves import ThresholdCurve, average_precision
 from crcen.theory.intervals import UNKNOWN, Interval, auc_interval, cost_interval, normal_interval, share_interval
-from crcen.theory.rows import Array, Bools, EqualByArrays, FloatOrArray, Index, as_numpy, decision_table, plain, short
+from crcen.theory.rows import (
+    Array,
+    Bools,
+    EqualByArrays,
+    FloatOrArray,
+    Index,
+    as_numpy,
+    decision_table,
+    plain,
+    scalar,
+    short,
+)
 
 # A probability of exactly 0 would make the log loss infinite.
 _SMALLEST = 1e-15
@@ -33,14 +44,10 @@ _NONE = 1e-9
 _WIDEST = 110
 
 
-def _scalar(values: Array) -> FloatOrArray:
-    return float(values) if values.ndim == 0 else values
-
-
 def _ratio(part: FloatOrArray, rest: FloatOrArray, empty: float) -> FloatOrArray:
     """part / (part + rest), `empty` if both are 0."""
     top, bottom = np.asarray(part), np.asarray(part) + np.asarray(rest)
-    return _scalar(np.divide(top, bottom, out=np.full(bottom.shape, empty), where=bottom > 0.0))
+    return scalar(np.divide(top, bottom, out=np.full(bottom.shape, empty), where=bottom > 0.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +64,7 @@ class ConfusionCounts(EqualByArrays):
         for cell in fields(self):
             counts = check_not_negative(getattr(self, cell.name), cell.name)
             shapes[cell.name] = counts.shape
-            object.__setattr__(self, cell.name, _scalar(counts))
+            object.__setattr__(self, cell.name, scalar(counts))
         if len(set(shapes.values())) > 1:
             raise InvalidInput(f"tp, fp, fn and tn must have one shape, got {shapes}")
 
@@ -84,7 +91,7 @@ class ConfusionCounts(EqualByArrays):
     @property
     def g_mean(self) -> FloatOrArray:
         """Geometric mean of recall and specificity; NaN if a class is absent."""
-        return _scalar(np.sqrt(np.asarray(self.recall) * np.asarray(self.specificity)))
+        return scalar(np.sqrt(np.asarray(self.recall) * np.asarray(self.specificity)))
 
 
 def confusion_counts(y: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None = None) -> ConfusionCounts:
@@ -223,14 +230,14 @@ class Quality:
     base_log_loss: float  # of the class shares
 
     @property
-    def labels(self) -> tuple[object, ...]:
-        """The classes."""
-        return self.costs.labels or tuple(range(self.costs.n_classes))
-
-    @property
     def names(self) -> tuple[object, ...]:
         """Possible decisions: the classes, then the other actions."""
-        return (*self.labels, *self.costs.actions)
+        return self.costs.names
+
+    @property
+    def labels(self) -> tuple[object, ...]:
+        """The classes."""
+        return self.names[: self.costs.n_classes]
 
     @property
     def cost_by_class(self) -> Array:
@@ -341,7 +348,7 @@ def measure_quality(
     groups = None if clusters is None else np.asarray(as_numpy(clusters))
     by_habit = weights @ costs.costs[truth] / total
     habit = int(np.argmin(by_habit))
-    labels, classes = costs.labels or tuple(range(n_classes)), range(n_classes)
+    classes = range(n_classes)
     shares = np.bincount(truth, weights, n_classes) / total
     averages = [
         average_precision(*ThresholdCurve(truth == k, chances[:, k]).totals(weights)) if 0 < shares[k] < 1 else np.nan
@@ -352,7 +359,7 @@ def measure_quality(
         counts=counts,
         cost=cost_interval(truth, chosen, costs.costs, weights, groups),
         expected_cost=float(weights @ expected[rows, chosen] / total),
-        habit=(*labels, *costs.actions)[habit],
+        habit=costs.names[habit],
         habit_cost=float(by_habit[habit]),
         saved=cost_interval(truth, chosen, costs.costs[:, [habit]] - costs.costs, weights, groups),
         recalls=tuple(_share(truth == k, chosen == k, weights, groups) for k in classes),

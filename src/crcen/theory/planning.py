@@ -1,6 +1,7 @@
 """Sample-size planning: labels for drift, for a recall bound and for a cost interval; audits."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from scipy.optimize import brentq
@@ -101,12 +102,15 @@ def labels_for_cost_width(p: Array, actions: Index, costs: Array, width: float, 
         found = expected_cost_interval(p, actions, costs, math.exp(log_rows), level=level)
         return found.high - found.low - width
 
+    return int(smallest_size(excess, 1e15))
+
+
+def smallest_size(excess: Callable[[float], float], most: float) -> float:
+    """The smallest number of rows n with excess(log n) ≤ 0, for a falling function; infinite beyond ``most``."""
     if excess(0.0) <= 0.0:
         return 1
-    high = 1.0
-    while excess(high) > 0.0:
-        high += 2.0
-    return math.ceil(math.exp(brentq(excess, high - 2.0 if high > 1.0 else 0.0, high, xtol=1e-6)))
+    top = math.log(most)
+    return math.ceil(math.exp(brentq(excess, 0.0, top, xtol=1e-6))) if excess(top) <= 0.0 else math.inf
 
 
 def audits_for_recall_bound(

@@ -70,6 +70,11 @@ class ShownInOneLine(Shown):
         return in_one_line(self)
 
 
+def scalar(values: Array) -> FloatOrArray:
+    """An array without dimensions as a number; any other as it is."""
+    return float(values) if values.ndim == 0 else values
+
+
 def plain(value: float) -> float | None:
     """A number for JSON: None if it is not finite."""
     return float(value) if np.isfinite(value) else None

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import chdtri, logsumexp
-from scipy.stats import norm, rankdata
+from scipy.stats import mannwhitneyu
 
 from crcen.exceptions import InvalidParameter
 from crcen.theory.intervals import LEVEL, Interval, clopper_pearson
@@ -215,10 +215,8 @@ def label_selection(labelled: Bools, scores: Array, alarms: Bools) -> LabelSelec
     shares = [float(labelled[rows].mean()) if rows.any() else math.nan for rows in (alarms, ~alarms)]
     if not n_with or not n_without:
         return LabelSelection(n_without, shares[0], shares[1], math.nan)
-    ranks = rankdata(scores)
-    _, ties = np.unique(scores, return_counts=True)
-    n = len(scores)
-    spread = n_with * n_without / 12.0 * (n + 1.0 - float((ties**3 - ties).sum()) / (n * (n - 1.0)))
-    difference = float(ranks[labelled].sum()) - n_with * (n + 1.0) / 2.0
-    p_value = 2.0 * float(norm.sf(abs(difference) / math.sqrt(spread))) if spread > 0.0 else 1.0
-    return LabelSelection(n_without, shares[0], shares[1], p_value)
+    p_value = 1.0
+    if np.ptp(scores) > 0.0:
+        test = mannwhitneyu(scores[labelled], scores[~labelled], use_continuity=False, method="asymptotic")
+        p_value = float(test.pvalue)
+    return LabelSelection(n_without, *shares, p_value)
