@@ -104,14 +104,6 @@ class ExpenseTable(ShownInOneLine):
             return []
         return [f"average price over the whole path: {self.average_price:.4g} false alarms per catch"]
 
-    def rows(self) -> list[dict[str, float | str]]:
-        """The steps as dicts of plain values, ready for a data frame or a file."""
-        names = "fn_start fn_end fp_start fp_end delta_fp catches expense bracket_low bracket_high verdict reason"
-        return [
-            {"start": str(step.start), "end": str(step.end), **{name: getattr(step, name) for name in names.split()}}
-            for step in self.steps
-        ]
-
     def __str__(self) -> str:
         lines = [f"{'cost ratio':>21}  {'FN':>15}  {'FP':>15}  {'expense':>9}  verdict"]
         for step in self.steps:

@@ -219,4 +219,4 @@ def label_selection(labelled: Bools, scores: Array, alarms: Bools) -> LabelSelec
     if np.ptp(scores) > 0.0:
         test = mannwhitneyu(scores[labelled], scores[~labelled], use_continuity=False, method="asymptotic")
         p_value = float(test.pvalue)
-    return LabelSelection(n_without, *shares, p_value)
+    return LabelSelection(n_without, shares[0], shares[1], p_value)

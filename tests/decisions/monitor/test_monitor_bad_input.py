@@ -73,7 +73,6 @@ def test_bad_batches_of_four_classes_are_refused_and_change_nothing(batch, sente
         ({"tolerance": -0.1}, "tolerance"),
         ({"tolerance": np.nan}, "tolerance"),
         ({"tolerance": 30}, "at most 3"),
-        ({"drift_scale": 0}, "drift_scale"),
         ({"weighting": "balanced"}, "class counts"),
         ({"weighting": 2.0}, "λ"),
         ({"segments": "north"}, "did you mean a list"),

@@ -68,10 +68,10 @@ class TestOperatingPoints:
         fn, fp = ([getattr(c, name) for c in fitted.oof_counts_] for name in ("fn", "fp"))
         table = expense_table(self.BUDGETS, fn, fp)
         assert len(fitted.oof_expense_) == 2
-        for row, expected in zip(fitted.oof_expense_.rows(), table.rows(), strict=True):
+        for step, expected in zip(fitted.oof_expense_, table, strict=True):
             for name in ("fn_start", "fn_end", "fp_start", "fp_end", "bracket_low", "bracket_high", "expense"):
-                assert row[name] == pytest.approx(expected[name], nan_ok=True), name
-            assert row["verdict"] == expected["verdict"]
+                assert getattr(step, name) == pytest.approx(getattr(expected, name), nan_ok=True), name
+            assert step.verdict == expected.verdict
 
     def test_mixed_kinds_are_ordered_by_their_price(self, rows):
         X, y = rows

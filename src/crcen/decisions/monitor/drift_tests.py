@@ -18,7 +18,6 @@ class _Prior:
 
     from_the_start: float  # share of the evidence for a change that begins with the stream
     growth: float  # of the information before a starting point since the last one, at least
-    most_starts: int  # kept: the first one and the latest ones
 
     def log_share(self, number: int) -> float:
         """Log of a starting point's share of the evidence: the others have 1/2, 1/6, 1/12, … of the rest."""
@@ -30,7 +29,8 @@ class _Prior:
         return math.log((1.0 - self.from_the_start) / (last + 1.0))
 
 
-_OF_TWO, _OF_MORE = _Prior(0.5, 1.12, 40), _Prior(0.7, 1.45, 40)
+_OF_TWO, _OF_MORE = _Prior(0.5, 1.12), _Prior(0.7, 1.45)
+_MOST_STARTS = 40  # kept: the first one and the latest ones
 # For more than two classes: the share of the evidence for a change of all classes at once, and the size of drifts over
 # the scale of the test.
 _OF_ALL, _WIDE = 0.2, 2.0
@@ -188,7 +188,7 @@ class DriftTest:
             self.starts.append(self.total)
             self.start_batches.append(batch)
             self.start_numbers.append(self.start_numbers[-1] + 1 if self.start_numbers else 0)
-            if len(self.starts) > self.prior.most_starts:
+            if len(self.starts) > _MOST_STARTS:
                 del self.starts[1], self.start_batches[1], self.start_numbers[1]
         self.total = self.total + tally
 

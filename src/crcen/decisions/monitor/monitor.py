@@ -20,12 +20,12 @@ from crcen.decisions.monitor.track import DriftAlarm, MonitorReading, Track, dra
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.validation import take_rows
 from crcen.theory.checks import check_whole_number, in_units
-from crcen.theory.limits import DRIFT_SCALE, FALSE_ALARM_RATE
+from crcen.theory.limits import FALSE_ALARM_RATE
 from crcen.theory.price import WeightingLike, positive_number
 from crcen.theory.rows import Array, Axes, Bools, Estimator, Rows, ShownInOneLine, as_numpy
 from crcen.theory.sequential import StreamSums, typical_weight
 
-_SETTINGS = ("false_alarm_rate", "tolerance", "drift_scale", "segments")
+_SETTINGS = ("false_alarm_rate", "tolerance", "segments")
 
 
 class KeyEquationMonitor(ShownInOneLine):
@@ -54,8 +54,8 @@ class KeyEquationMonitor(ShownInOneLine):
         Segments to watch one by one besides all rows, at half of the rate; by default those of ``segment_reference``.
     false_alarm_rate : float, default=0.05
         Chance of any false alarm, ever.
-    tolerance, drift_scale : float, default=0 and 0.3
-        Drifts in log-odds that are no reason for an alarm, and to which the test is tuned.
+    tolerance : float, default=0
+        Drifts in log-odds that are no reason for an alarm.
     delay : int, optional
         Cohorts (days, if they are dates) that must pass before all labels of a cohort are known. Rows are given to
         `update` with their ``cohort`` and held back until it is complete.
@@ -93,7 +93,6 @@ class KeyEquationMonitor(ShownInOneLine):
         segments: Iterable[object] | None = None,
         false_alarm_rate: float = FALSE_ALARM_RATE,
         tolerance: float = 0.0,
-        drift_scale: float = DRIFT_SCALE,
         delay: int | None = None,
     ) -> None:
         self.model = model
@@ -102,7 +101,6 @@ class KeyEquationMonitor(ShownInOneLine):
         self.false_alarm_rate = positive_number(false_alarm_rate, "false_alarm_rate")
         if self.false_alarm_rate >= 1.0:
             raise InvalidParameter(f"false_alarm_rate must lie between 0 and 1, got {self.false_alarm_rate:g}")
-        self.drift_scale = positive_number(drift_scale, "drift_scale")
         self.tolerance = 0.0 if tolerance == 0 else positive_number(tolerance, "tolerance")
         if self.tolerance > 3.0:
             raise InvalidParameter(
@@ -294,7 +292,7 @@ class KeyEquationMonitor(ShownInOneLine):
         levels: dict[str | None, float] = {None: share}
         levels |= {name: share / len(self.segments) for name in self.segments}
         classes, self.dispersion = self._watched.classes, references[None].dispersion
-        none, settings = StreamSums.none(len(classes)), (self.dispersion, self.drift_scale, self.tolerance)
+        none, settings = StreamSums.none(len(classes)), (self.dispersion, self.tolerance)
         return {
             name: Track(classes, name, level, references.get(name, none), *settings) for name, level in levels.items()
         }

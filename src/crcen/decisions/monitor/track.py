@@ -9,6 +9,7 @@ from crcen._support.extras import need
 from crcen._support.values import Values, attributes, json_value
 from crcen.decisions.monitor.drift_tests import DriftTest, Tally
 from crcen.decisions.monitor.state import or_nan, plain_sums, sums_like
+from crcen.theory.limits import DRIFT_SCALE
 from crcen.theory.rows import Array, Axes, Shown
 from crcen.theory.sequential import StreamSums
 
@@ -111,14 +112,13 @@ class Track:
         level: float,
         reference: StreamSums,
         dispersion: float,
-        scale: float,
         tolerance: float,
     ) -> None:
         self.classes, self.segment, self.level, self.reference = classes, segment, level, reference
         self.tested = slice(1, None) if len(classes) == 2 else slice(None)
         # Within the tolerance the variance of a label may be larger by this factor, p(1−p) at other log-odds.
         self.dispersion = dispersion * math.exp(tolerance)
-        self.test = DriftTest(Tally.of(reference, self.dispersion), scale, tolerance)
+        self.test = DriftTest(Tally.of(reference, self.dispersion), DRIFT_SCALE, tolerance)
         self.sums = self.pending = StreamSums.none(len(classes))
         self.history: list[MonitorReading] = []
 
