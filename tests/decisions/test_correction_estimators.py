@@ -205,14 +205,6 @@ def test_without_a_price_it_decides_as_the_classifier_that_was_trained(few, esti
     assert np.array_equal(first.predict(X), first.estimator_.predict(X))
 
 
-def test_the_price_of_training_from_the_other_class(few):
-    X, y = few
-    for estimator in (LogisticRegression(class_weight="balanced"), CRCENClassifier(Budget(9), hidden=())):
-        model = PosteriorCorrection(estimator, pos_label=0).fit(X, y)
-        assert model.price_.cost_ratio < 1.0
-        assert np.array_equal(model.predict(X), model.estimator_.predict(X))
-
-
 def test_no_price_and_no_weight_is_said(few):
     X, y = few
     with pytest.warns(UserWarning, match=r"no price was given .* predict decides at ½") as caught:

@@ -98,16 +98,6 @@ def test_expense_curve_says_what_is_undefined_or_free():
     assert display.ax_.containers[0].lines[0].get_ydata()[0] == display.ax_.get_ylim()[0]  # a catch for nothing
 
 
-def test_expense_curve_of_counts_alone_has_no_bars(rows):
-    path = [crcen.Alpha(0.5), crcen.Alpha(1), crcen.Alpha(2)]
-    how = {"hidden": (), "l2": 1e-2, "cv": 2, "calibration": "paper", "random_state": 0}
-    search = crcen.CRCENClassifierCV(path, **how).fit(rows.X, rows.y)
-    display = drawn(ExpenseCurve.from_cv(search).plot())
-    assert all("interval" not in label for label in legend(display))
-    with pytest.raises(InvalidParameter, match="counts only"):
-        WeightPathDisplay.from_curve(ExpenseCurve.from_cv(search))
-
-
 def test_many_prices_have_few_ticks(model, new):
     prices = [CostRatio(c) for c in np.geomspace(1, 50, 30)]
     display = drawn(

@@ -1,8 +1,7 @@
 """The balance solve for K ≥ 2 classes: closed forms, other root finders, hard cases, copies, refusals."""
 
 from decimal import Decimal, localcontext
-from itertools import pairwise
-from math import exp, fsum, log
+from math import exp, fsum
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from scipy.special import expit
 from crcen.exceptions import InvalidInput
 from crcen.theory.balance import BalanceRows, balance_shift, class_shifts, relative_residual, solve_balance, solve_shift
 from crcen.theory.decision import softmax
-from crcen.theory.price import Alpha, CostRatio, Lam, Price
+from crcen.theory.price import Alpha, CostRatio, Price
 
 LAMS = [0.01, 0.1, 0.5, 0.9, 0.99, 0.999]
 
@@ -46,7 +45,9 @@ def two_point_root(pos_weight, neg_weight, pos_logit, neg_logit):
 
 
 @pytest.mark.parametrize("lam", LAMS)
-@pytest.mark.parametrize("logits", [(-40, 40), (40, -40), (40, 40), (-40, -40), (0, 0), (-800, 800), (3, -2)])
+@pytest.mark.parametrize(
+    "logits", [(-40, 40), (40, -40), (40, 40), (-40, -40), (0, 0), (-800, 800), (800, -800), (3, -2)]
+)
 def test_two_point_logits_match_the_closed_form(logits, lam):
     n_pos, n_neg = 3, 11
     y = np.r_[np.ones(n_pos), np.zeros(n_neg)]
@@ -54,31 +55,6 @@ def test_two_point_logits_match_the_closed_form(logits, lam):
     shift = balance_shift(y, values, lam)
     assert shift == pytest.approx(two_point_root(n_pos * lam, n_neg * (1 - lam), *logits), abs=1e-12 * (1 + 800))
     assert plain_residual(y, values + shift, row_weights(y, lam)) <= 1e-12
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("lam", LAMS)
-@pytest.mark.parametrize("center", [40.0, 800.0, 8.0, 0.0])
-@pytest.mark.parametrize("sign", [1, -1])
-def test_residual_from_saturated_logits(sign, center, lam, weighted):
-    rng = np.random.default_rng(int(center) + int(lam * 1000))
-    y = rng.random(200) < 0.1
-    y[:2] = True, False
-    logits = sign * center * np.where(y, 1.0, -1.0) + rng.normal(size=200)
-    s = rng.exponential(size=200) if weighted else None
-    shift = balance_shift(y, logits, Lam(lam), s)
-    assert np.isfinite(shift)
-    assert plain_residual(y, logits + shift, row_weights(y, lam, s)) <= 1e-12
-
-
-@pytest.mark.parametrize("lam", LAMS)
-def test_separable_logits_of_800_are_balanced_among_themselves(lam):
-    # Σ w |y − q| is about e^−800 and underflows, but the ratio of the two sums, from logarithms, is still right.
-    y = np.r_[np.ones(3), np.zeros(5)]
-    logits = np.where(y == 1, 800.0, -800.0)
-    # Both tails are exponential: P e^(−800−d) = N e^(−800+d), so d = ½ log(P/N).
-    expected = 0.5 * log(3 * lam / (5 * (1 - lam)))
-    assert balance_shift(y, logits, lam) == pytest.approx(expected, abs=1e-11)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -98,26 +74,6 @@ def test_shift_is_the_root_that_brentq_finds(lam, weighted):
 
     root = brentq(residual, -60, 60, xtol=1e-14, rtol=1e-15)
     assert balance_shift(y, logits, lam, s) == pytest.approx(root, abs=1e-11)
-
-
-def test_shift_rises_with_lambda_and_falls_with_the_logits():
-    rng = np.random.default_rng(3)
-    y = rng.random(80) < 0.3
-    logits = 5 * rng.normal(size=80)
-    shifts = [balance_shift(y, logits, lam) for lam in LAMS]
-    assert all(b > a for a, b in pairwise(shifts))
-    raised = logits + np.where(rng.random(80) < 0.5, 1.0, 0.0)
-    assert balance_shift(y, raised, 0.5) < balance_shift(y, logits, 0.5)
-
-
-@pytest.mark.parametrize("constant", [-700.0, -30.0, 1e-3, 12.5, 900.0])
-def test_a_constant_in_the_logits_comes_out_of_the_shift(constant):
-    rng = np.random.default_rng(4)
-    y = rng.random(60) < 0.3
-    logits = 3 * rng.normal(size=60)
-    moved, shift = balance_shift(y, logits + constant, "balanced"), balance_shift(y, logits, "balanced")
-    assert moved == pytest.approx(shift - constant, abs=1e-11)
-    assert abs(balance_shift(y, logits + shift, "balanced")) < 1e-13
 
 
 def test_specs_are_resolved_on_the_rows_and_resolved_weightings_kept():

@@ -30,14 +30,6 @@ def test_inverse(p, price):
     assert back == pytest.approx(p, rel=1e-15 / (1 - there) + 1e-14)
 
 
-@given(st.integers(1, 999), st.integers(1, 999))
-def test_bayes_rule(pos, neg):
-    """Copying the positives c times turns the share pos/(pos+neg) into c·pos/(c·pos+neg)."""
-    copied = 7 * pos / (7 * pos + neg)
-    assert posterior(copied, CostRatio(7)) == pytest.approx(pos / (pos + neg), rel=1e-12)
-    assert weighted_probability(pos / (pos + neg), Budget(7)) == pytest.approx(copied, rel=1e-12)
-
-
 @given(st.floats(0, 1), prices)
 def test_the_decision_is_the_same(q, price):
     made = resolve(CostRatio(price), 1, 1)

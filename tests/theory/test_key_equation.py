@@ -160,15 +160,6 @@ def test_size_of_z_under_the_truth(weighting, weights):
     assert abs(z.var() - 1) < 0.16
 
 
-def test_z_sees_a_wrong_model():
-    rng = np.random.default_rng(12)
-    p = rng.beta(1, 8, size=5000)
-    y = rng.random(5000) < p
-    wrong = key_equation(y, expit(np.log(p / (1 - p)) + 0.5), None)
-    assert wrong.p_value < 1e-6
-    assert wrong.z < 0, "too many alarms make the sum of y − q negative"
-
-
 @pytest.mark.parametrize(
     ("q", "lhs"), [([1.0, 1.0, 0.0], math.nan), ([0.0, 1.0, 0.0], math.inf), ([1.0, 1.0, 1.0], 0.0)]
 )
@@ -424,12 +415,6 @@ def test_judged_equations_have_the_statistics_of_the_key_equation():
     for one in judged.classes:
         assert one.drift == pytest.approx(np.log(one.flows_out / one.flows_in))
         assert np.sign(one.drift) == np.sign(one.z)
-
-
-def test_judged_equations_have_their_level_under_the_truth():
-    found = (judge_equations(*drawn(400, seed), THREE, LABELS, noise=1.0) for seed in range(250))
-    rejected = (np.array([(one.p_value, one.pairs.p_value) for one in found]) < 0.05).mean(axis=0)
-    assert (np.abs(rejected - 0.05) < 0.042).all()  # three standard deviations of 250 draws
 
 
 def test_judged_drift_is_found_with_its_size_and_its_class():

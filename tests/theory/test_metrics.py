@@ -80,13 +80,6 @@ def test_undefined_shares_and_a_class_of_weight_zero():
     np.testing.assert_allclose(counts.specificity, [0.75, 1.0])
 
 
-def test_weight_k_is_k_copies():
-    rng = np.random.default_rng(3)
-    y, pred = rng.integers(0, 2, 40), rng.integers(0, 2, (3, 40))
-    copies = rng.integers(0, 4, 40)
-    assert confusion_counts(y, pred, copies) == confusion_counts(np.repeat(y, copies), np.repeat(pred, copies, axis=1))
-
-
 def test_counts_are_a_value():
     assert ConfusionCounts(1, 2, 3, 4) == ConfusionCounts(1.0, 2.0, 3.0, 4.0) != ConfusionCounts(1, 2, 3, 5)
     with pytest.raises(AttributeError):
@@ -140,14 +133,6 @@ def test_quality_is_that_of_scikit_learn_and_sums_by_hand(is_weighted, costs):
         assert 0.95 * half < found.cost.high - found.cost.value < 2 * half
         areas = [metrics.roc_auc_score(k == Y, P[:, k]) for k in range(3)]
         np.testing.assert_allclose([one.value for one in found.areas], areas)
-
-
-def test_quality_of_weight_two_is_that_of_two_copies():
-    weights = np.where(Y == 2, 2.0, 1.0)
-    again = np.concatenate([np.arange(400), np.flatnonzero(Y == 2)])
-    weighted, copied = measure_quality(Y, P, COSTS, weights), measure_quality(Y[again], P[again], COSTS)
-    np.testing.assert_allclose(weighted.counts.table, copied.counts.table)
-    assert (weighted.cost.value, weighted.log_loss) == pytest.approx((copied.cost.value, copied.log_loss))
 
 
 def test_quality_counts_further_actions():

@@ -180,16 +180,6 @@ def test_row_weights_by_hand():
         made.row_weights([1, 0], [1, 2, 3])
 
 
-@given(prices, st.integers(1, 40), st.integers(1, 40))
-def test_alpha_is_the_ratio_of_the_class_weights(alpha, n_pos, n_neg):
-    made = resolve(Alpha(alpha), n_pos, n_neg)
-    exact = Fraction(alpha) * n_neg / (Fraction(alpha) * n_neg + n_pos)
-    assert made.lam == pytest.approx(float(exact), rel=1e-14)
-    assert made.alpha == pytest.approx(alpha, rel=max(1e-12, made.cost_ratio * 1e-15))
-    weights = made.row_weights(np.r_[np.ones(n_pos), np.zeros(n_neg)])
-    assert weights[:n_pos].sum() / weights[n_pos:].sum() == pytest.approx(alpha, rel=1e-10)
-
-
 def test_value_object_with_all_four_names():
     text = str(Price.binary(0.9, 100, 1800))
     for part in ("λ = 0.9", "α = 0.5", "cost ratio = 9", "budget = 9", "0.1", "100 positive", "1800 negative"):

@@ -365,9 +365,7 @@ class WeightPathDisplay(_Display):
 
     @classmethod
     def from_curve(cls, curve: ExpenseCurve, *, ax: Axes = None) -> WeightPathDisplay:
-        """Draw the path of an `ExpenseCurve` that knows its rows."""
-        if not curve.key_equations:
-            raise InvalidParameter("this curve knows counts only: make it from an estimator, or from predictions")
+        """Draw the path of an `ExpenseCurve`."""
         return cls(curve.key_equations).plot(ax=ax)
 
     def _draw(self, ax: Axes) -> str:

@@ -8,12 +8,11 @@ import pytest
 from known_streams import WEIGHTS as ALL_WEIGHTS
 from known_streams import stream, weighted
 from scipy.integrate import quad
-from scipy.special import expit, softmax
+from scipy.special import expit
 from scipy.stats import binom
 
 from crcen.decisions.monitor.drift_tests import DriftTest, Tally, comparison, log_evidence, stacked
 from crcen.theory.price import Price
-from crcen.theory.residual_test import joint_residual_sums
 from crcen.theory.sequential import GRID, StreamSums, stream_sums
 
 WEIGHTS = ALL_WEIGHTS[4]
@@ -38,28 +37,6 @@ def test_evidence_stays_finite_far_out():
     found = log_evidence(np.array([50.0, -50.0, 1e-3]), np.array([1e6] * 3), np.array([0.0, 0.2, 5.0]), 0.3)
     assert np.isfinite(found).all()
     assert found[2] < 0 < found[0]
-
-
-def test_sums_are_the_moments_of_the_residuals_over_all_labels_that_might_have_come():
-    p, y = stream(30, 1, n_classes=4)
-    q, sizes = weighted(p, WEIGHTS), np.linspace(0.5, 2.0, 30)
-    weighting = Price(WEIGHTS, np.ones(4))
-    found = joint_residual_sums(y, q, weighting, sizes)
-    residual, variance = np.zeros(4), np.zeros((4, 4))
-    for i in range(30):
-        values = [sizes[i] * WEIGHTS[c] * (np.eye(4)[c] - q[i]) for c in range(4)]
-        residual += values[y[i]]
-        assert np.abs(sum(p[i, c] * values[c] for c in range(4))).max() < 1e-12  # mean 0 under the model
-        variance += sum(p[i, c] * np.outer(values[c], values[c]) for c in range(4))
-    assert found.residuals == pytest.approx(residual, abs=1e-10)
-    assert found.variance == pytest.approx(variance, rel=1e-9, abs=1e-9)
-    halves = [joint_residual_sums(y[r], q[r], weighting, sizes[r]) for r in (slice(0, 11), slice(11, 30))]
-    assert (halves[0] + halves[1]).slope == pytest.approx(found.slope, rel=1e-12)
-    # A drift d moves the mean residual by A d.
-    d = 1e-5 * np.array([1.0, -2.0, 0.5, 3.0])
-    truth = softmax(np.log(p) + d, axis=1)
-    moved = sum(sizes[i] * truth[i, c] * WEIGHTS[c] * (np.eye(4)[c] - q[i]) for i in range(30) for c in range(4))
-    assert found.slope @ d == pytest.approx(moved, rel=1e-3, abs=1e-9)
 
 
 def test_the_tally_of_two_classes_is_that_of_the_positive_one():
@@ -112,23 +89,6 @@ def test_evidence_of_all_classes_is_the_mixture_over_their_drifts():
     assert clock[0] == pytest.approx(basis.T @ u @ basis, rel=1e-7, abs=1e-7)
 
 
-def test_the_comparison_is_brownian_motion_on_its_matrix_clock():
-    """Cov(X, X') = u, the earlier clock: the claim that the bar rests on; informations that do not commute."""
-    rng = np.random.default_rng(5)
-
-    def drawn(information):
-        return rng.normal(size=(60_000, 2)) @ np.linalg.cholesky(information).T
-
-    b, c1, c2 = (np.array(m) for m in ([[40.0, 5], [5, 20]], [[9.0, -3], [-3, 30]], [[60.0, 10], [10, 15]]))
-    before, first, second = drawn(b), drawn(c1), drawn(c2)
-    found, clocks = [], []
-    for score, c in ((first, c1), (first + second, c1 + c2)):
-        u = np.linalg.inv(np.linalg.inv(b) + np.linalg.inv(c))
-        found.append((score @ np.linalg.inv(c) - before @ np.linalg.inv(b)) @ u)
-        clocks.append(u)
-    assert found[0].T @ found[1] / 60_000 == pytest.approx(clocks[0], abs=0.5)
-
-
 def test_tally_recovers_a_constant_drift_exactly():
     """E[missed] = e^d E[alarmed], whatever λ and the spread of p; exact expectations, no sampling."""
     q = np.linspace(0.02, 0.97, 40)
@@ -138,19 +98,6 @@ def test_tally_recovers_a_constant_drift_exactly():
         tally = normal(0.0, 0.0, np.sum(chance * lam * (1 - q)), np.sum((1 - chance) * (1 - lam) * q))
         assert tally.drift == pytest.approx([-d, d], rel=1e-12)
     assert normal(6.0, 20.0, 1.0, 0.0).drift == pytest.approx([-0.3, 0.3])
-
-
-def test_tally_estimates_small_drifts_with_its_information():
-    """Mean and variance of score / information over simulated labels."""
-    rng = np.random.default_rng(1)
-    p = rng.beta(1, 6, 4000)
-    q = 6 * p / (6 * p + 1 - p)
-    columns, price, means = np.column_stack([1 - q, q]), Price.binary(6 / 7, 1, 1), []
-    for _ in range(400):
-        tally = Tally.of(stream_sums((rng.random(4000) < p).astype(int), columns, price))
-        means.append(tally.score[0] / tally.information[0, 0])
-    assert np.mean(means) == pytest.approx(0.0, abs=4 / math.sqrt(400 * tally.information[0, 0]))
-    assert np.var(means) * tally.information[0, 0] == pytest.approx(1.0, abs=4 * math.sqrt(2 / 400))
 
 
 def test_dispersion_is_at_least_one_and_widens_the_variance():
