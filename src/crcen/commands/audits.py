@@ -123,14 +123,16 @@ class AuditedRows(ShownInOneLine):
     n_left_out: int = 0  # unlabelled rows that no audit could have drawn
 
     @classmethod
-    def of(
-        cls, rule: RowRule, costs: Array, y: Index, p: Array, actions: Index, e: Array, confidence: float = LEVEL
-    ) -> AuditedRows:
-        """From all rows: class numbers (−1: no label), probabilities, decisions and audit probabilities."""
+    def of(cls, rule: RowRule, y: Index, p: Array, e: Array, confidence: float = LEVEL) -> AuditedRows:
+        """From all rows: class numbers (−1: no label), probabilities and audit probabilities."""
         if not 0.0 < confidence < 1.0:
             raise InvalidParameter(f"confidence must lie between 0 and 1: got {confidence:g}.", parameter="confidence")
         possible = (e > 0.0) & (e <= 1.0)
-        y, p, actions, e = y[possible], p[possible], actions[possible], e[possible]
+        y, p, e = y[possible], p[possible], e[possible]
+        actions, costs = (
+            np.asarray(rule.price.decide(p), dtype=np.int64),
+            rule.price.cost_matrix.for_classes(rule.labels),
+        )
         default, is_drawn = rule.default, e < 1.0
         if rule.price.positive is None and is_drawn.any():  # predict may have been given another default action
             default = int(np.bincount(actions[is_drawn]).argmax())
@@ -147,7 +149,7 @@ class AuditedRows(ShownInOneLine):
             recalls,
             missed,
             recall_bounds(y, actions, e, default, len(rule.labels), 0.5 + 0.5 * LEVEL)[0],
-            audited_cost(y, actions, p, costs, e, default).scaled(1000.0),
+            audited_cost(y, actions, p, costs.costs, e, default).scaled(1000.0),
             float(e[quiet].sum()),
             int((~possible).sum()),
         )

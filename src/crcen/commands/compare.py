@@ -19,7 +19,7 @@ from crcen._support.text import listed
 from crcen._support.values import Values, json_value, label_key, plain_label, rest_of
 from crcen.commands import inputs
 from crcen.commands.declare import check_confidence, input_columns, new_to_model, note_lines
-from crcen.commands.inputs import Data, FittedModel, Source
+from crcen.commands.inputs import Data, FittedModel, Source, require
 from crcen.commands.prices import Costs, Weighting, decision_price, own_costs, plain_price
 from crcen.commands.records import Sequences, json_text, model_digest, read_json, state_lock
 from crcen.commands.rules import Label
@@ -64,35 +64,6 @@ class _ProbabilityColumns:
         return np.asarray(p / p.sum(axis=1, keepdims=True))
 
 
-@dataclass(frozen=True, eq=False)
-class _Pair:
-    """Two models, or two sets of columns, with the price at which both decide."""
-
-    names: tuple[str, ...]
-    digests: tuple[str, ...]
-    models: tuple[Estimator, Estimator]
-    price: Price
-
-    @property
-    def costs(self) -> Array:
-        return np.asarray(self.price.cost_matrix.costs, dtype=np.float64)
-
-    @property
-    def actions(self) -> list[Label]:
-        """Possible decisions, the classes first."""
-        return list(json_value([*self.models[0].classes_, *self.price.cost_matrix.actions]))
-
-    def identity(self, confidence: float) -> Values:
-        """What a state must have been begun with."""
-        return {
-            "old model": self.digests[0],
-            "new model": self.digests[1],
-            "class list": [str(label) for label in self.models[0].classes_.tolist()],
-            "price": self.costs.tolist(),
-            "confidence": float(confidence),
-        }
-
-
 class _Rows(NamedTuple):
     """Rows of a table: labels (−1 if unknown), both decisions, 1/e of labelled rows, groups, digest and notes."""
 
@@ -107,53 +78,89 @@ class _Rows(NamedTuple):
     notes: list[str]
 
 
-@dataclass
+@dataclass(eq=False)
 class _Evidence:
-    """What is kept between calls: totals by class and decision, changed decisions, and sequences of differences."""
+    """Two models, or two sets of columns, at one price, and sums that are kept between calls."""
 
-    least_audit: float
-    totals: Array  # weights of rows by model, class and decision, (2, K, A)
-    changes: Array  # rows and their saving by old and new decision, (2, A, A)
+    names: tuple[str, ...]
+    digests: tuple[str, ...]
+    models: tuple[Estimator, Estimator]
+    price: Price
+    confidence: float
     rows: int = 0
+    least_audit: float | None = None  # of the first rows
     tests: Sequences = field(default_factory=Sequences)
     batches: list[str] = field(default_factory=list)
     decided_after: int | None = None
 
-    @classmethod
-    def new(cls, pair: _Pair, least_audit: float) -> _Evidence:
-        n_actions = pair.costs.shape[1]
-        return cls(least_audit, np.zeros((2, *pair.costs.shape)), np.zeros((2, n_actions, n_actions)))
+    def __post_init__(self) -> None:
+        self.costs = np.asarray(self.price.cost_matrix.costs, dtype=np.float64)
+        self.actions: list[Label] = json_value([*self.models[0].classes_, *self.price.cost_matrix.actions])
+        n_actions = self.costs.shape[1]
+        self.totals = np.zeros((2, *self.costs.shape))  # weights of rows by model, class and decision
+        self.changes = np.zeros((2, n_actions, n_actions))  # rows and their saving by old and new decision
+
+    @property
+    def identity(self) -> Values:
+        """What a state must have been begun with."""
+        return {
+            "old model": self.digests[0],
+            "new model": self.digests[1],
+            "class list": [str(label) for label in self.models[0].classes_.tolist()],
+            "price": self.costs.tolist(),
+            "confidence": float(self.confidence),
+        }
 
     def state(self) -> Values:
-        arrays = {"totals": self.totals.tolist(), "changes": self.changes.tolist()}
-        return {**vars(self), **arrays, "tests": self.tests.state()}
+        """Plain values that `take` reads."""
+        kept = {name: getattr(self, name) for name in ("rows", "least_audit", "batches", "decided_after")}
+        sums = {"totals": self.totals.tolist(), "changes": self.changes.tolist(), "tests": self.tests.state()}
+        return {"format": _FORMAT, "version": _VERSION, **self.identity, **kept, **sums}
 
-    @classmethod
-    def from_state(cls, state: Values, pair: _Pair) -> _Evidence:
-        found = cls.new(pair, float(state["least_audit"]))
-        found.totals = np.asarray(state["totals"], dtype=np.float64).reshape(found.totals.shape)
-        found.changes = np.asarray(state["changes"], dtype=np.float64).reshape(found.changes.shape)
-        found.rows, found.decided_after, found.batches = state["rows"], state["decided_after"], list(state["batches"])
-        found.tests = Sequences.from_state(state["tests"])
-        return found
+    def take(self, state: str | Path) -> None:
+        """Continue from a file."""
+        content = read_json(state, _FORMAT, _VERSION, "the state of a comparison")
+        for name, value in self.identity.items():
+            other = f"{state} is the state of a comparison with another {name}: begin another one."
+            require(content.get(name) == value, other, error=InvalidInput)
+        try:
+            self.least_audit, self.batches = float(content["least_audit"]), list(content["batches"])
+            self.rows, self.decided_after = content["rows"], content["decided_after"]
+            for name in ("totals", "changes"):
+                getattr(self, name)[:] = np.asarray(content[name], dtype=np.float64).reshape(getattr(self, name).shape)
+            self.tests = Sequences.from_state(content["tests"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidInput(f"{state} is damaged: begin another comparison.") from error
 
     def groups(self) -> list[tuple[str, ConfidenceSequence]]:
         """Tests of groups with their keys, in the order in which they were first seen."""
         return [(name, one) for name, one in self.tests.items() if name.startswith("[")]
 
-    def add(self, pair: _Pair, rows: _Rows) -> None:
-        """Add the used rows; those without a label have the difference 0."""
-        use, reach = rows.used, float(np.ptp(pair.costs, axis=1).max()) / self.least_audit
+    def add(self, rows: _Rows, name: str, audit: str | None) -> None:
+        """Add the rows of a table, unless they do not fit or are part of it; without a label their difference is 0."""
+        use, least = rows.used, rows.least_audit if self.least_audit is None else self.least_audit
+        fell = f"{audit or 'audit_probability'} must not fall below that of the first rows, {least:.4g}"
+        is_right = rows.least_audit >= least * (1.0 - 1e-12)
+        require(is_right, f"{fell}: got {rows.least_audit:.4g}; begin another state.", error=InvalidInput)
+        is_new = rows.digest not in self.batches or use.sum() < _FEWEST_REPEATED
+        repeated = f"the rows of {name} are already part of this comparison: name other rows."
+        require(is_new, repeated, error=InvalidInput)
+        for column, cells in rows.groups.items():
+            n_values = len(set(cells[use]))
+            many = f"groups must have at most {_MOST_GROUPS} values: {column} has {n_values}."
+            require(n_values <= _MOST_GROUPS, many, "groups", error=InvalidInput)
+        self.least_audit, reach = least, float(np.ptp(self.costs, axis=1).max()) / least
         y, old, new, weights = rows.y[use], rows.old[use], rows.new[use], rows.weights[use]
         known = y >= 0
-        difference = np.where(known, (pair.costs[y, old] - pair.costs[y, new]) * weights, 0.0)
+        difference = np.where(known, (self.costs[y, old] - self.costs[y, new]) * weights, 0.0)
+        self.batches.append(rows.digest)
         self.rows += len(y)
         self.tests.put("cost", difference, -reach, reach)
         for total, decided in zip(self.totals, (old, new), strict=True):
             np.add.at(total, (y[known], decided[known]), weights[known])
         np.add.at(self.changes[0], (old, new), 1.0)
         np.add.at(self.changes[1], (old, new), difference)
-        for k in range(len(pair.costs)):
+        for k in range(len(self.costs)):
             own = (new == k).astype(np.float64) - (old == k)
             self.tests.put(f"recall {k}", own[known & (y == k)], -1.0, 1.0)
             self.tests.put(f"false {k}", own[known & (y != k)], -1.0, 1.0)
@@ -162,6 +169,8 @@ class _Evidence:
             for value in dict.fromkeys(values):
                 key = json.dumps([column, value], ensure_ascii=False)
                 self.tests.put(key, difference[values == value], -reach, reach)
+        many = "groups must have few values: all calls together have too many."
+        require(len(self.groups()) <= 10 * _MOST_GROUPS, many, "groups", error=InvalidInput)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -267,76 +276,63 @@ def compare_models(
     for path in (state, out):
         if path is not None:
             check_writable(path, old, new, data)
-    if (probability_old is None) != (probability_new is None):
-        raise InvalidParameter(
-            "probability_old and probability_new must be named together.",
-            parameter=("probability_old", "probability_new"),
-        )
-    if probability_old is None or probability_new is None:
-        if positive is not None:
-            raise InvalidParameter(
-                f"positive must go with columns of probabilities, since models know theirs: got {positive!r}.",
-                parameter="positive",
-            )
-        if old is None or new is None:
-            raise InvalidParameter(
-                "a comparison needs two models, or the columns probability_old= and probability_new=.",
-                parameter=("probability_old", "probability_new"),
-            )
-        models: tuple[Estimator, Estimator] = (inputs.model_of(old), inputs.model_of(new))
-        source = inputs.source_of(data, read, models[0])
-        sides = (("old", old), ("new", new))
-        shown = tuple(Path(one).name if isinstance(one, str | Path) else side for side, one in sides)
-        digests = tuple(map(model_digest, models))
-    elif old is not None or new is not None:
-        raise InvalidParameter("probabilities of both models are in the table: leave the models out.")
-    else:
+    models: tuple[Estimator, Estimator]
+    both = "probability_old and probability_new must be named together."
+    require((probability_old is None) == (probability_new is None), both, "probability_old", "probability_new")
+    if probability_old is not None and probability_new is not None:
+        none_given = "probabilities of both models are in the table: leave the models out."
+        require(old is None and new is None, none_given)
         source = inputs.source_of(data, read)
-        _check_price(weighting, costs)
-        models = _columns((probability_old, probability_new), source, target, positive)
+        models = _columns((probability_old, probability_new), source, target, positive, weighting, costs)
         shown = digests = tuple(",".join(one.feature_names_in_) for one in models)
+    elif old is None or new is None:
+        needed = "a comparison needs two models, or the columns probability_old= and probability_new=."
+        raise InvalidParameter(needed, parameter=("probability_old", "probability_new"))
+    else:
+        alone = f"positive must go with columns of probabilities, since models know theirs: got {positive!r}."
+        require(positive is None, alone, "positive")
+        models = (inputs.model_of(old), inputs.model_of(new))
+        source = inputs.source_of(data, read, models[0])
+        named = {"old": old, "new": new}
+        shown = tuple(Path(one).name if isinstance(one, str | Path) else side for side, one in named.items())
+        digests = tuple(map(model_digest, models))
     target = inputs.target_of(inputs.target_of(target, models[0], source), models[1], source)
-    pair = _Pair(shown, digests, models, _common_price(*models, weighting, costs))
+    price = _common_price(models[0], models[1], weighting, costs)
+    evidence = _Evidence(shown, digests, models, price, confidence)
     names = inputs.group_columns(groups, source, target)
-    if audit_probability is not None:
-        inputs.check_column(audit_probability, source.columns, "audit_probability", source.name)
+    inputs.role_columns(source, None, {"audit_probability": audit_probability})
     with state_lock(state):
-        evidence = _read_state(state, pair, confidence)
-        if evidence is not None and evidence.decided_after is not None:
+        if state is not None and Path(state).exists():
+            evidence.take(state)
+        if evidence.decided_after is not None:
             note = f"the comparison was decided after {evidence.decided_after:,} rows: these rows were not used"
-            return _result(evidence, pair, confidence, [note], None)
-        rows = _rows(pair, source, target, names, audit_probability)
-        evidence = _Evidence.new(pair, rows.least_audit) if evidence is None else evidence
-        _add(evidence, pair, rows, source.name, audit_probability)
+            return _result(evidence, [note], None)
+        rows = _rows(evidence, source, target, names, audit_probability)
+        evidence.add(rows, source.name, audit_probability)
         if out is not None:
-            _write_changes(out, source, pair, rows)
+            _write_changes(out, source, evidence.actions, rows)
         if evidence.tests["cost"].decides(1.0 - confidence):
             evidence.decided_after = evidence.rows
         if state is not None:
-            content = {"format": _FORMAT, "version": _VERSION, **pair.identity(confidence), **evidence.state()}
-            write_atomic(state, json_text(content))
-    return _result(evidence, pair, confidence, rows.notes, rows)
+            write_atomic(state, json_text(evidence.state()))
+    return _result(evidence, rows.notes, rows)
 
 
 def _common_price(first: FittedModel, second: FittedModel, weighting: Weighting, costs: Costs) -> Price:
     """The one price at which both decide."""
     classes, others = first.classes_.tolist(), second.classes_.tolist()
-    if classes != others or first.weighting_.positive != second.weighting_.positive:
-        raise InvalidInput(
-            f"both models must have the same classes: the old one has {listed(classes)}, the new one {listed(others)}."
-        )
-    matrices = [own_costs(one).costs for one in (first, second)]
-    units = [one / one.max() for one in matrices]
-    is_same = units[0].shape == units[1].shape and np.allclose(units[0], units[1], rtol=1e-6)
-    if weighting is None and costs is None and not is_same:
-        ratios = [one.weighting_ for one in (first, second)]
-        stated = "other costs each"
-        if ratios[0].positive is not None:
-            stated = f"{ratios[0].cost_ratio:.4g} and {ratios[1].cost_ratio:.4g} false alarms for a miss"
-        raise InvalidInput(
-            f"the models were fitted at different prices ({stated}): state one price for both.",
-            parameter=("weighting", "costs"),
-        )
+    is_same = classes == others and first.weighting_.positive == second.weighting_.positive
+    each = f"the old one has {listed(classes)}, the new one {listed(others)}."
+    require(is_same, f"both models must have the same classes: {each}", error=InvalidInput)
+    if weighting is None and costs is None:
+        units = [one / one.max() for one in (own_costs(model).costs for model in (first, second))]
+        if units[0].shape != units[1].shape or not np.allclose(units[0], units[1], rtol=1e-6):
+            stated = "other costs each"
+            if first.weighting_.positive is not None:
+                ratios = [f"{one.weighting_.cost_ratio:.4g}" for one in (first, second)]
+                stated = f"{' and '.join(ratios)} false alarms for a miss"
+            two = f"the models were fitted at different prices ({stated}): state one price for both."
+            raise InvalidInput(two, parameter=("weighting", "costs"))
     price = decision_price(weighting, costs, first)
     if not isinstance(price, Price):
         raise InvalidParameter(f"{price} is no price: state a price for both.", parameter="weighting")
@@ -345,22 +341,21 @@ def _common_price(first: FittedModel, second: FittedModel, weighting: Weighting,
     return replace(price, costs=price.cost_matrix.for_classes(classes))
 
 
-def _check_price(weighting: Weighting, costs: Costs) -> None:
-    """Reject prices that need class counts, which a table of probabilities does not state."""
-    if weighting is None and costs is None:
-        raise InvalidParameter(
-            "a comparison of probabilities needs a price: state what a miss is worth, or costs=.", parameter="costs"
-        )
-    if isinstance(weighting, Alpha) or (isinstance(weighting, str) and weighting == "balanced" and costs is None):
-        raise InvalidParameter(
-            f"{weighting} needs the class counts of training: state what a miss is worth, or costs=.", parameter="costs"
-        )
-
-
 def _columns(
-    given: tuple[str | Sequence[str], str | Sequence[str]], source: Source, target: str | None, positive: Label | None
-) -> tuple[_ProbabilityColumns, _ProbabilityColumns]:
-    """Two columns, or sets of columns, of probabilities."""
+    given: tuple[str | Sequence[str], str | Sequence[str]],
+    source: Source,
+    target: str | None,
+    positive: Label | None,
+    weighting: Weighting,
+    costs: Costs,
+) -> tuple[Estimator, Estimator]:
+    """Two columns, or sets of columns, of probabilities, with a price that needs no class counts of training."""
+    is_stated = weighting is not None or costs is not None
+    needed = "a comparison of probabilities needs a price: state what a miss is worth, or costs=."
+    require(is_stated, needed, "costs")
+    by_counts = isinstance(weighting, Alpha) or (isinstance(weighting, str) and weighting == "balanced")
+    needed = f"{weighting} needs the class counts of training: state what a miss is worth, or costs=."
+    require(not by_counts or costs is not None, needed, "costs")
     if target is None:
         raise InvalidParameter("target must name the column with the labels.", parameter="target")
     inputs.check_column(target, source.columns, "target", source.name)
@@ -370,10 +365,13 @@ def _columns(
         labels: list[Label] = [rest_of(found), found]
         price = Price.binary(0.5, 1.0, 1.0)
     else:
-        named = [dict(_class_column(one) for one in side) for side in both]
-        labels, price = list(named[0]), Price(np.ones(len(named[0])), np.ones(len(named[0])))
-        if set(named[1]) != set(labels) or len(labels) < 2:
-            raise InvalidParameter("the columns of probabilities must be CLASS=COLUMN with the same classes for both.")
+        pairs = [[one.partition("=") for one in side] for side in both]
+        named = [{label.strip(): column.strip() for label, _, column in side} for side in pairs]
+        labels = list(named[0])
+        is_right = set(named[1]) == set(labels) and all(label and one[label] for one in named for label in one)
+        every = "the columns of probabilities must be CLASS=COLUMN, with the same classes for both"
+        require(is_right and len(labels) > 1, f"{every}: got {' '.join(both[0])} and {' '.join(both[1])}.")
+        price = Price(np.ones(len(labels)), np.ones(len(labels)))
         both = [[side[str(label)] for label in labels] for side in named]
     for name in (*both[0], *both[1]):
         inputs.check_column(name, source.columns, "the probability", source.name)
@@ -381,91 +379,54 @@ def _columns(
     return old, new
 
 
-def _class_column(text: str) -> tuple[str, str]:
-    label, mark, column = (part.strip() for part in text.partition("="))
-    if not mark or not label or not column:
-        raise InvalidParameter(f"columns of several classes must be CLASS=COLUMN: got {text!r}.")
-    return label, column
-
-
 def _positive(source: Source, target: str, positive: Label | None) -> Label:
     """The positive class, as stated or 1 of 0 and 1."""
     cells = (cell for chunk in source.chunks(columns=[target]) for cell in chunk[target].dropna().unique())
     found = {label_key(cell): str(plain_label(cell)) for cell in cells}
+    if positive is None and ({*found} <= {"0", "1"} or {*found} <= {"false", "true"}):
+        return 1 if {*found} <= {"0", "1"} else True
     if positive is not None and (label_key(positive) in found or len(found) < 2):
         return positive
-    for labels, label in () if positive is not None else (({"0", "1"}, 1), ({"false", "true"}, True)):
-        if {*found} <= labels:
-            return label
-    raise InvalidParameter(
-        f"positive must name the positive class of {target}, which has {listed(sorted(found.values()))}"
-        f"{'' if positive is None else f': got {positive}'}.",
-        parameter="positive",
-    )
+    got = "" if positive is None else f": got {positive}"
+    named = f"positive must name the positive class of {target}, which has {listed(sorted(found.values()))}{got}."
+    raise InvalidParameter(named, parameter="positive")
 
 
-def _rows(pair: _Pair, source: Source, target: str, groups: list[str], audit: str | None) -> _Rows:
+def _rows(evidence: _Evidence, source: Source, target: str, groups: list[str], audit: str | None) -> _Rows:
     """Score all rows of a table with both models."""
-    kept = [*groups, *([audit] if audit else [])]
-    columns = [name for model in pair.models for name in input_columns(model, source, target) if name not in kept]
+    kept, models, price = [*groups, *([audit] if audit else [])], evidence.models, evidence.price
+    columns = [name for model in models for name in input_columns(model, source, target) if name not in kept]
     digest = RowDigest(list(dict.fromkeys([*columns, target])))
-    found = score_table(pair.models[0], source, target, kept, recognises=True, digest=digest)
-    other = score_table(pair.models[1], source, None, [target, *kept], recognises=True)
+    found = score_table(models[0], source, target, kept, recognises=True, digest=digest)
+    other = score_table(models[1], source, None, [target, *kept], recognises=True)
     for one in (found, other):
         new_to_model(one.watch, "a comparison needs rows that neither model was trained on")
-    p_old, y, frame, known = found.p, found.y, found.frame, found.is_labelled
+    y, frame, known = found.y, found.frame, found.is_labelled
     notes = [*found.watch.notes, *source.notes, *found.dependent_rows]
-    if not known.any():
-        raise InvalidInput(f"{source.name} has no row with a value of {target}.")
-    old, new = (np.asarray(pair.price.decide(p), dtype=np.int64) for p in (p_old, other.p))
+    require(known.any(), f"{source.name} has no row with a value of {target}.", error=InvalidInput)
+    old, new = (np.asarray(price.decide(p), dtype=np.int64) for p in (found.p, other.p))
     weights, used, least = np.ones(len(y)), known, 1.0
-    if audit is None:
-        notes = [*notes, *_unlabelled(known, p_old[:, pair.price.positive or 0], old != new, target)]
-    else:
+    if audit is not None:
         e = inputs.audit_probabilities(frame, audit, known)
         weights, used = np.where(known, 1.0 / np.where(known, e, 1.0), 0.0), np.ones_like(known)
         least = float(e[(e > 0.0) & (e <= 1.0)].min(initial=1.0))
+    elif not known.all():
+        n_missing = int((~known).sum())
+        if label_selection(known, found.p[:, price.positive or 0], old != new).p_value < _MISSING_P:
+            biased = (
+                f"{n_missing:,} rows have no value of {target}, which depends on the score and biases the comparison"
+            )
+            named = "name audit_probability=, the probability that a row was checked."
+            raise InvalidInput(f"{biased}; {named}", parameter="audit_probability")
+        notes.append(f"{n_missing:,} rows without a value of {target} were left out")
     texts = {name: frame[name].astype(object).map(str).where(frame[name].notna(), "missing") for name in groups}
     by_group = {name: cells.to_numpy(dtype=object) for name, cells in texts.items()}
     return _Rows(y, old, new, weights, used, by_group, least, digest.rows, notes)
 
 
-def _unlabelled(labelled: Bools, scores: Array, changed: Bools, target: str) -> list[str]:
-    n_missing = int((~labelled).sum())
-    if not n_missing:
-        return []
-    if label_selection(labelled, scores, changed).p_value < _MISSING_P:
-        raise InvalidInput(
-            f"{n_missing:,} rows have no value of {target}, and which ones depends on the score: a comparison of the "
-            "others would be biased; name audit_probability=, the probability that a row was checked.",
-            parameter="audit_probability",
-        )
-    return [f"{n_missing:,} rows without a value of {target} were left out"]
-
-
-def _add(evidence: _Evidence, pair: _Pair, rows: _Rows, name: str, audit: str | None) -> None:
-    """Add the rows of a table to the evidence, unless they do not fit or are part of it."""
-    if rows.least_audit < evidence.least_audit * (1.0 - 1e-12):
-        raise InvalidInput(
-            f"{audit or 'audit_probability'} must not fall below that of the first rows, {evidence.least_audit:.4g}: "
-            f"got {rows.least_audit:.4g}; begin another state."
-        )
-    if rows.digest in evidence.batches and rows.used.sum() >= _FEWEST_REPEATED:
-        raise InvalidInput(f"the rows of {name} are already part of this comparison: name other rows.")
-    for column, cells in rows.groups.items():
-        n_values = len(set(cells[rows.used]))
-        if n_values > _MOST_GROUPS:
-            held = f"{column} has {n_values}"
-            raise InvalidInput(f"groups must have at most {_MOST_GROUPS} values: {held}.", parameter="groups")
-    evidence.batches.append(rows.digest)
-    evidence.add(pair, rows)
-    if len(evidence.groups()) > 10 * _MOST_GROUPS:
-        raise InvalidInput("groups must have few values: all calls together have too many.", parameter="groups")
-
-
-def _write_changes(out: str | Path, source: Source, pair: _Pair, rows: _Rows) -> None:
+def _write_changes(out: str | Path, source: Source, actions: list[Label], rows: _Rows) -> None:
     """Write the rows that change decision, with both decisions."""
-    names, start = np.array([str(name) for name in pair.actions], dtype=object), 0
+    names, start = np.array([str(name) for name in actions], dtype=object), 0
     with TableWriter(out) as writer:
         for chunk in source.chunks(CHUNK_ROWS):
             old, new = (one[start : start + len(chunk)] for one in (rows.old, rows.new))
@@ -474,26 +435,12 @@ def _write_changes(out: str | Path, source: Source, pair: _Pair, rows: _Rows) ->
             writer.write(chunk[changed].assign(decision_old=names[old[changed]], decision_new=names[new[changed]]))
 
 
-def _read_state(state: str | Path | None, pair: _Pair, confidence: float) -> _Evidence | None:
-    if state is None or not Path(state).exists():
-        return None
-    content = read_json(state, _FORMAT, _VERSION, "the state of a comparison")
-    for name, value in pair.identity(confidence).items():
-        if content.get(name) != value:
-            raise InvalidInput(f"{state} is the state of a comparison with another {name}: begin another one.")
-    try:
-        return _Evidence.from_state(content, pair)
-    except (KeyError, TypeError, ValueError) as error:
-        raise InvalidInput(f"{state} is damaged: begin another comparison.") from error
-
-
-def _result(
-    evidence: _Evidence, pair: _Pair, confidence: float, notes: list[str], rows: _Rows | None
-) -> ModelComparison:
-    alpha, cost, price, actions = 1.0 - confidence, evidence.tests["cost"], pair.price, pair.actions
+def _result(evidence: _Evidence, notes: list[str], rows: _Rows | None) -> ModelComparison:
+    price, actions, costs, cost = evidence.price, evidence.actions, evidence.costs, evidence.tests["cost"]
+    alpha = 1.0 - evidence.confidence
     verdict = _VERDICTS[cost.decides(alpha)]
     saving = Interval(cost.mean, *cost.interval(alpha)).scaled(1000.0)
-    mean_cost = (evidence.totals * pair.costs).sum(axis=(1, 2)) / evidence.rows * 1000.0
+    mean_cost = (evidence.totals * costs).sum(axis=(1, 2)) / evidence.rows * 1000.0
     changed = [
         {"old": actions[i], "new": actions[j], "rows": int(evidence.changes[0, i, j]), "saving": saved}
         for (i, j), saved in np.ndenumerate(evidence.changes[1])
@@ -517,13 +464,13 @@ def _result(
         binary = {"cost_ratio": plain_price(price.cost_ratio), "threshold": plain_price(price.threshold)}
     content = {
         "verdict": verdict,
-        "old": pair.names[0],
-        "new": pair.names[1],
+        "old": evidence.names[0],
+        "new": evidence.names[1],
         "rows": evidence.rows,
-        "confidence": confidence,
+        "confidence": evidence.confidence,
         "saving_per_1000": saving.to_dict(),
         "cost_per_1000": {"old": plain(mean_cost[0]), "new": plain(mean_cost[1])},
-        "price": {**binary, "costs": pair.costs.tolist()},
+        "price": {**binary, "costs": costs.tolist()},
         "classes": [
             {
                 "label": actions[k],
@@ -531,13 +478,13 @@ def _result(
                 "recall": _class_figures(evidence, "recall", k, alpha),
                 "false_alarm_share": _class_figures(evidence, "false", k, alpha),
             }
-            for k in (range(len(pair.costs)) if price.positive is None else [price.positive])
+            for k in (range(len(costs)) if price.positive is None else [price.positive])
         ],
         "changed": {"rows": sum(one["rows"] for one in changed), "by_decision": changed, "examples": examples},
         "groups": groups,
         "calls": len(evidence.batches),
         "decided_after": evidence.decided_after,
-        "is_audited": evidence.least_audit < 1.0,
+        "is_audited": evidence.least_audit != 1.0,
         "notes": notes,
     }
     return ModelComparison(verdict, saving, content)

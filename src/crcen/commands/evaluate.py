@@ -10,17 +10,14 @@ import numpy as np
 
 from crcen import ExpenseCurve, InvalidParameter
 from crcen._support.progress import counted, logged
-from crcen._support.text import listed
 from crcen._support.values import Values, attributes, json_value
 from crcen.commands import rules
 from crcen.commands.audits import BOUNDS, AuditedRows
 from crcen.commands.inputs import GROUP_CHECK, Data, FittedModel, Label, group_lines, group_values, weight_notes
 from crcen.commands.prices import Costs, Weighting, price_values, prices_around, step_lines, step_values
-from crcen.commands.report import check_classes, labelled_rows
 from crcen.commands.scoring import Judging, unlike_lines
-from crcen.commands.split import was_stratified
 from crcen.decisions.choose import ChosenWeighting
-from crcen.report.checks import CHECKS, Finding, examine, selection_of
+from crcen.report.checks import CHECKS, Finding, examine
 from crcen.report.evidence import compared_groups, evidence_of, gather
 from crcen.report.quality import (
     METRICS,
@@ -242,17 +239,10 @@ def evaluate_table(
     named: Values = {"target": target, "needs_target": True, "roles": roles, "groups": groups}
     judging = Judging.of(model, data, read, weighting, costs, **named, **how)
     model, source, rule, target = judging.model, judging.source, judging.rule, str(judging.target)
-    scored = judging.score(verbose, recognises=True)
-    known, column = scored.is_labelled, rule.price.positive
-    y, together, e = scored.y[known], scored.clusters, scored.audit_probabilities
-    check_classes(y, model, source.name, target)
-    notes = [*scored.notes, *_missing_labels(scored.y, rule.labels, target, e is not None)]
-    shares = rules.ClassShares.of(prevalence, model, scored.p, scored.frame.get(clusters or ""))
-    trained = model.weighting_ if shares is None else shares.price(model.weighting_)
-    p_all = scored.p if shares is None else shares.moved(scored.p)
-    p, weights = p_all[known], scored.weights
-    if e is not None:
-        weights = (1.0 if weights is None else weights) / e[known]
+    of_columns = _OF_COLUMNS & {*codes}  # all columns are kept only if these checks are asked for
+    rows = judging.labelled(verbose, prevalence, stratified=stratified, recognises=True, keeps_all=bool(of_columns))
+    scored, y, p, weights, together = rows.scored, rows.y, rows.p, rows.weights, rows.options["clusters"]
+    known, column, trained = scored.is_labelled, rule.price.positive, rows.model.weighting_
     w = np.ones(len(y)) if weights is None else weights
     recognition = scored.watch.recognition(y, known)
     price, chosen = rule.price, None
@@ -260,34 +250,21 @@ def evaluate_table(
         chosen = rules.chosen_price(rule.goal, y == column, p[:, column], weights, recognition, source.name, together)
         price = model.weighting_.replace(chosen.weighting)
     matrix = price.cost_matrix.for_classes(rule.labels)
-    every = np.asarray(price.decide(p_all), dtype=np.int64)
+    every = np.asarray(price.decide(rows.p_all), dtype=np.int64)
     with counted("resamples", n_resamples, visible=bool(verbose)) as done:
         metrics = RowMetrics(y, p, price, weights, clusters=together).measured(n_resamples, random_state, done)
-    audited = None
-    if e is not None:
-        audited = AuditedRows.of(replace(rule, price=price), matrix.costs, scored.y, p_all, every, e, confidence)
-        metrics["cost_per_1000"] = audited.cost_per_1000
-        notes += audited.notes
     quality = measure_quality(y, p, matrix, w, together, actions=every[known])
+    audited = rows.audited(replace(rule, price=price), confidence)
     if audited is not None:  # intervals of the labelled rows do not know of positives that no audit found
-        quality = quality.with_recall_lows(audited.recall_lows)
+        metrics["cost_per_1000"], quality = audited.cost_per_1000, quality.with_recall_lows(audited.recall_lows)
         if column is not None:
             metrics["recall"] = metrics["recall"]._replace(low=quality.recalls[column].low)
-    if not stratified and was_stratified(source, target):
-        stratified = True
-        notes.append("crcen split fixed the class counts of these rows; the test of the key equation allows for that")
-    seen: Values = {
-        "known_rows": recognition,
-        "is_audited": e is not None,
-        "selection": selection_of(model, known, p_all),
-    }
-    seen |= {"clusters": together, "is_stratified": stratified, "costs": matrix if column is None else None}
-    asked, of_columns = model if shares is None else shares.applied_to(model), _OF_COLUMNS & {*codes}
-    if of_columns:  # all columns are read only if these checks are asked for
-        X, labels = labelled_rows(model, source, target, judging.roles.values())
-        evidence = gather(asked, X, labels, weights, **seen)
+    seen: Values = {**rows.options, "known_rows": recognition, "costs": matrix if column is None else None}
+    if of_columns:
+        X = rows.inputs(model, target, *judging.roles.values())
+        evidence = gather(rows.model, X, model.classes_[y], weights, **seen)
     else:
-        evidence = evidence_of(asked, y, p, weights, **seen)
+        evidence = evidence_of(rows.model, y, p, weights, **seen)
     evidence = replace(evidence, proba=p, price=trained)
     expense: ExpenseCurve | tuple[ClassStep, ...]
     judged = by_row = None
@@ -304,12 +281,14 @@ def evaluate_table(
     findings = examine(replace(evidence, groups=compared), {*CHECKS} - _OF_COLUMNS | of_columns)
     notes = [
         *(recognition.notes if recognition else ()),
-        *notes,
+        *scored.notes,
+        *rows.notes,
+        *(audited.notes if audited else ()),
         *weight_notes(model, weight),
         *_warnings(y, p, w, column, trained, rule.labels, together),
         *_action_notes(quality),
     ]
-    n_alarms = int((every == column).sum()) if column is not None and chosen is None and shares is None else None
+    n_alarms = int((every == column).sum()) if column is not None and chosen is None and rows.shares is None else None
     return TableEvaluation(
         data=source.name,
         target=target,
@@ -330,22 +309,10 @@ def evaluate_table(
         review=judged,
         row_costs=by_row,
         groups=compared,
-        shares=shares,
+        shares=rows.shares,
         is_weighted=weights is not None,
         audited=audited,
     )
-
-
-def _missing_labels(y: Index, labels: tuple[Label, ...], target: str, is_audited: bool) -> list[str]:
-    """Notes on rows without a label and classes without a row."""
-    n_missing, notes = int((y < 0).sum()), []
-    if n_missing:
-        done = "are unlabelled, not negative" if is_audited else "were left out"
-        notes.append(f"{n_missing:,} rows without a value of {target} {done}")
-    absent = [str(label) for k, label in enumerate(labels) if not (y == k).any()]
-    if absent:
-        notes.append(f"{listed(absent)} {'has' if len(absent) == 1 else 'have'} no row here")
-    return notes
 
 
 def _warnings(

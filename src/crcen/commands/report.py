@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,18 +19,13 @@ from crcen._support.values import Values, attributes
 from crcen.commands import inputs
 from crcen.commands.audits import BOUNDS, AuditedRows
 from crcen.commands.certify import evidence_links
-from crcen.commands.inputs import Data, FittedModel, Source
+from crcen.commands.inputs import Data, FittedModel
 from crcen.commands.prices import Costs, Weighting
 from crcen.commands.rules import ClassShares, JudgedReview, Prevalence, ReviewPrices, judge_review
-from crcen.commands.scoring import Judging, model_rows, repeating_column, score_frame, use_clusters
-from crcen.commands.split import was_stratified
-from crcen.report.checks import Finding, selection_of
+from crcen.commands.scoring import Judging, LabelledRows
+from crcen.report.checks import Finding
 from crcen.tables.options import ReadOptions
 from crcen.theory.intervals import LEVEL
-from crcen.theory.rows import Array, Index, LabelArray
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -148,49 +142,25 @@ def report_table(
                 "judges it at another."
             )
         options["costs"] = rule.costs
-    frame, notes, aside = source.read(), source.notes, {*judging.groups, *judging.roles.values()}
-    known = frame[target].notna().to_numpy()
-    if not known.all():
-        done = "were left out" if audit_probability is None else "are unlabelled, not negative"
-        notes.insert(0, f"{int((~known).sum()):,} rows without a value of {target} {done}")
-    X, y = labelled_rows(model, source, target, aside, frame)
-    labelled, every = frame[known].reset_index(drop=True), score_frame(model, frame, {target, *aside})
-    weights = None if weight is None else inputs.weights_of(labelled[weight], "weight")
-    together = None if clusters is None else frame[clusters]
-    if together is None and (repeating := repeating_column(model, frame, {target, *aside})) is not None:
-        notes.append(use_clusters(repeating))
-    shares, audited, asked = ClassShares.of(prevalence, model, every, together), None, model
-    if shares is not None:
-        every, asked = shares.moved(every), shares.applied_to(model)
-    options["selection"] = selection_of(asked, known, every)
-    if audit_probability is not None:
-        e = inputs.audit_probabilities(frame, audit_probability, known)
-        weights = (1.0 if weights is None else weights) / e[known]
-        numbers = np.full(len(frame), -1, dtype=np.int64)
-        numbers[known] = inputs.labels_as(labelled[target], model.classes_, target)
-        actions = np.asarray(rule.price.decide(every), dtype=np.int64)
-        audited = AuditedRows.of(rule, rule.costs.costs, numbers, every, actions, e, confidence)
-        notes += audited.notes
-        options |= {"is_audited": True, "recall_lows": audited.recall_lows}
-    if together is not None:
-        options["clusters"] = inputs.cluster_numbers(together[known])
-    if was_stratified(source, target):
-        options["is_stratified"] = True
-        notes.append("crcen split fixed the class counts of these rows; the test of the key equation allows for that")
-    parted = {name: inputs.group_values([labelled[name]]) for name in judging.groups}
+    rows = judging.labelled(verbose, prevalence, keeps_all=True)
+    X, y = rows.inputs(model, target, *judging.groups, *judging.roles.values()), model.classes_[rows.y]
+    audited = rows.audited(rule, confidence)
+    notes = [*rows.notes, *rows.scored.notes, *(audited.notes if audited else ())]
+    options |= rows.options | ({"recall_lows": audited.recall_lows} if audited else {})
+    parted = {name: inputs.group_values([rows.scored.labelled(name)]) for name in judging.groups}
     with busy("writing the report", visible=bool(verbose)):
-        options["others"], seen = _compared_models(others, model, frame, source, target)
-        written = crcen.write_report(asked, X, y, out, sample_weight=weights, groups=parted, **options)
+        options["others"], seen = _compared_models(others, model, rows, target)
+        written = crcen.write_report(rows.model, X, y, out, sample_weight=rows.weights, groups=parted, **options)
     judged = None
     if column is not None:
-        own = (y == model.classes_[column], every[known][:, column])
-        judged = judge_review(*own, rule.review, model.weighting_.cost_ratio, weights)
+        own = (rows.y == column, rows.p[:, column])
+        judged = judge_review(*own, rule.review, model.weighting_.cost_ratio, rows.weights)
     notes += [*seen, *inputs.weight_notes(model, weight)]
-    return TableReport(Path(out), len(y), written.findings, tuple(notes), judged, shares, audited)
+    return TableReport(Path(out), len(y), written.findings, tuple(notes), judged, rows.shares, audited)
 
 
 def _compared_models(
-    others: Sequence[FittedModel | str | Path], model: FittedModel, frame: pd.DataFrame, source: Source, target: str
+    others: Sequence[FittedModel | str | Path], model: FittedModel, rows: LabelledRows, target: str
 ) -> tuple[dict[str, NDArray[np.float64]], list[str]]:
     """Probabilities of the same rows by other models, each with its own name, and notes on those trained on them."""
     found: dict[str, NDArray[np.float64]] = {}
@@ -202,7 +172,7 @@ def _compared_models(
         first, own = (_described(one) for one in (model, fitted))
         if first != own:
             raise InvalidInput(f"models to compare must have the same classes: the first {first}, and {name} {own}.")
-        column, X = fitted.weighting_.positive, labelled_rows(fitted, source, target, (), frame)[0]
+        column, X = fitted.weighting_.positive, rows.inputs(fitted, target)
         p = fitted.predict_proba(X)
         found[name] = p if column is None else p[:, column]
         if isinstance(fitted, TableClassifier) and (known := fitted.recognise(X)) is not None:
@@ -215,23 +185,3 @@ def _described(model: FittedModel) -> str:
     classes = ", ".join(map(str, model.classes_.tolist()))
     column = model.weighting_.positive
     return f"separates {classes}" if column is None else f"looks for {model.classes_[column]} among {classes}"
-
-
-def labelled_rows(
-    model: FittedModel, source: Source, target: str, ignored: Iterable[str], frame: pd.DataFrame | None = None
-) -> tuple[pd.DataFrame | Array, LabelArray]:
-    """Inputs and labels of the rows of a table that have a label; ``ignored`` are columns that are no inputs."""
-    frame = source.read() if frame is None else frame
-    frame = frame[frame[target].notna()].reset_index(drop=True)
-    numbers = inputs.labels_as(frame[target], model.classes_, target)
-    check_classes(numbers, model, source.name, target)
-    return model_rows(model, frame, {target, *ignored}), model.classes_[numbers]
-
-
-def check_classes(y: Index, model: FittedModel, name: str, target: str) -> None:
-    """Reject rows without labels, or of one class only."""
-    if not len(y):
-        raise InvalidInput(f"{name} has no row with a value of {target}.")
-    if len(np.unique(y)) < 2:
-        needed, only = "both" if len(model.classes_) == 2 else "several", model.classes_[y[0]]
-        raise InvalidInput(f"judging a model needs rows of {needed} classes: {name} has only {only} in {target}.")

@@ -16,10 +16,14 @@ from numpy.typing import NDArray
 from crcen import InvalidInput, TableClassifier
 from crcen._support.progress import counted
 from crcen._support.text import listed, missing_columns, plural
+from crcen._support.values import Values
 from crcen.commands import inputs
+from crcen.commands.audits import AuditedRows
 from crcen.commands.inputs import Data, FittedModel, Source, require
 from crcen.commands.prices import Costs, Weighting
-from crcen.commands.rules import RowRule, RuleOptions, rule_of
+from crcen.commands.rules import ClassShares, Prevalence, RowRule, RuleOptions, rule_of
+from crcen.commands.split import was_stratified
+from crcen.report.checks import selection_of
 from crcen.tables.columns import EncodedTable
 from crcen.tables.fingerprint import Recognition, RowDigest, row_hashes
 from crcen.tables.identifiers import why_repeating
@@ -160,11 +164,6 @@ class RowWatch:
         return found
 
 
-def score_frame(model: FittedModel, frame: pd.DataFrame, ignored: set[str]) -> Array:
-    """Probabilities of every class for rows in memory, (n, K)."""
-    return np.asarray(model.predict_proba(model_rows(model, frame, ignored)), dtype=np.float64)
-
-
 def scored_chunks(
     model: FittedModel, source: Source, watch: RowWatch, ignored: set[str], chunk_rows: int = CHUNK_ROWS
 ) -> Iterator[tuple[pd.DataFrame, Array]]:
@@ -285,15 +284,73 @@ class Judging:
         compared = inputs.group_columns(groups, source, label)
         return cls(fitted, source, label, rule, inputs.role_columns(source, None, roles or {}), compared)
 
-    def score(
-        self, verbose: int = 0, *, reads_labels: bool = True, recognises: bool = False, keeps_hashes: bool = False
-    ) -> ScoredTable:
-        """Score all rows, with or without labels, see `RowWatch`."""
+    def score(self, verbose: int = 0, *, reads_labels: bool = True, **how: bool) -> ScoredTable:
+        """Score all rows, with or without labels; ``how`` as in `score_table`."""
         names, target = [*self.roles.values(), *self.groups], self.target
         if target is not None and not reads_labels:
             names, target = [*names, target], None
-        own = (self.model, self.source, target, names, verbose)
-        return score_table(*own, roles=self.roles, recognises=recognises, keeps_hashes=keeps_hashes)
+        return score_table(self.model, self.source, target, names, verbose, roles=self.roles, **how)
+
+    def labelled(self, verbose: int, prevalence: Prevalence, *, stratified: bool = False, **how: bool) -> LabelledRows:
+        """Score all rows for tests of those with a label, of several classes; ``how`` as in `score_table`."""
+        scored = self.score(verbose, **how)
+        known, e, target, labels = scored.is_labelled, scored.audit_probabilities, str(self.target), self.rule.labels
+        y, name, own = scored.y[known], self.source.name, scored.frame.get(self.roles.get("clusters", ""))
+        require(len(y), f"{name} has no row with a value of {target}.", error=InvalidInput)
+        needed = f"judging a model needs rows of {'both' if len(labels) == 2 else 'several'} classes"
+        only = f"{name} has only {labels[y[0]]} in {target}."
+        require(len(np.unique(y)) > 1, f"{needed}: {only}", error=InvalidInput)
+        shares = ClassShares.of(prevalence, self.model, scored.p, own)
+        model = self.model if shares is None else shares.applied_to(self.model)
+        p, weights = scored.p if shares is None else shares.moved(scored.p), scored.weights
+        notes = []
+        if not known.all():
+            done = "were left out" if e is None else "are unlabelled, not negative"
+            notes.append(f"{int((~known).sum()):,} rows without a value of {target} {done}")
+        absent = [str(label) for k, label in enumerate(labels) if not (y == k).any()]
+        notes += [f"{listed(absent)} {'has' if len(absent) == 1 else 'have'} no row here"] if absent else []
+        if not stratified and was_stratified(self.source, target):
+            stratified = True
+            notes.append(
+                "crcen split fixed the class counts of these rows; the test of the key equation allows for that"
+            )
+        if e is not None:
+            weights = (1.0 if weights is None else weights) / e[known]
+        options: Values = {"is_audited": e is not None, "selection": selection_of(model, known, p)}
+        options |= {"clusters": scored.clusters, "is_stratified": stratified}
+        return LabelledRows(scored, model, shares, p, weights, notes, options)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledRows:
+    """Rows with a label, at the class shares that were stated, and what tests of them need to know."""
+
+    scored: ScoredTable
+    model: FittedModel  # at these shares
+    shares: ClassShares | None
+    p_all: Array  # of all rows, (n, K)
+    weights: Array | None  # over the audit probabilities, if there are any
+    notes: list[str]
+    options: Values  # of `crcen.write_report` and `crcen.report.evidence.Evidence`
+
+    @property
+    def y(self) -> Index:
+        """Class numbers."""
+        return self.scored.y[self.scored.is_labelled]
+
+    @property
+    def p(self) -> Array:
+        """Probabilities, (n, K)."""
+        return self.p_all[self.scored.is_labelled]
+
+    def inputs(self, model: FittedModel, *aside: str) -> pd.DataFrame | Array:
+        """Columns that a model takes, if all columns were kept; those ``aside`` are no inputs."""
+        return model_rows(model, self.scored.frame[self.scored.is_labelled].reset_index(drop=True), {*aside})
+
+    def audited(self, rule: RowRule, confidence: float) -> AuditedRows | None:
+        """Bounds on recall and missed rows, if labels were drawn with known probabilities."""
+        e = self.scored.audit_probabilities
+        return None if e is None else AuditedRows.of(rule, self.scored.y, self.p_all, e, confidence)
 
 
 def score_table(
@@ -306,9 +363,10 @@ def score_table(
     roles: Mapping[str, str] | None = None,
     recognises: bool = False,
     keeps_hashes: bool = False,
+    keeps_all: bool = False,
     digest: RowDigest | None = None,
 ) -> ScoredTable:
-    """Score all rows of a table, keep further columns, and give every row to a digest."""
+    """Score all rows of a table, keep further columns or all of them, and give every row to a digest."""
     roles = roles or {}
     watch = RowWatch(model, recognises=recognises, keeps_hashes=keeps_hashes, clusters=roles.get("clusters"))
     names = list(dict.fromkeys(columns))
@@ -328,16 +386,15 @@ def score_table(
                 digest.add(chunk)
             numbers.append(y)
             scores.append(p)
-            kept.append(chunk[names])
+            kept.append(chunk if keeps_all else chunk[names])
             done(len(p))
-    notes = [*source.notes, *watch.notes, *([] if repeating is None else [use_clusters(repeating)])]
+    notes = [*source.notes, *watch.notes]
+    if repeating is not None:
+        notes.append(
+            f"{repeating} repeats like an identifier, and tests assume independent rows: use --clusters {repeating}"
+        )
     frame = pd.concat(kept, ignore_index=True)
     return ScoredTable(np.concatenate(numbers), np.concatenate(scores), watch, frame, notes, roles, repeating)
-
-
-def use_clusters(name: str) -> str:
-    """The note on a column that repeats like an identifier, for commands with --clusters."""
-    return f"{name} repeats like an identifier, and tests assume independent rows: use --clusters {name}"
 
 
 def repeating_column(model: FittedModel, frame: pd.DataFrame, ignored: set[str]) -> str | None:
