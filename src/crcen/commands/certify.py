@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,14 +15,14 @@ from urllib.parse import quote
 
 import numpy as np
 
-from crcen import InvalidInput, InvalidParameter
+from crcen import InvalidInput
 from crcen._support.extras import need
 from crcen._support.files import check_writable, exclusive_lock, write_atomic
 from crcen._support.progress import logged
 from crcen._support.text import listed
-from crcen._support.values import Values, json_value
+from crcen._support.values import Values, attributes, json_value
 from crcen.commands import declare
-from crcen.commands.inputs import Data, FittedModel, Source, model_of, source_of, target_of
+from crcen.commands.inputs import Data, FittedModel, Source, model_of, require, source_of, target_of
 from crcen.commands.prices import own_costs
 from crcen.commands.records import file_digest, json_text, read_json
 from crcen.report.certificate import certificate_page
@@ -115,15 +116,13 @@ def certify(
     declared = declare.read_declaration(declaration)
     files = (declaration, model, data, sign)
     outputs = [check_writable(path, *files) for path in (out, json_out) if path is not None]
-    if len({os.path.realpath(path) for path in outputs}) < len(outputs):
-        raise InvalidParameter(f"out and json_out must be two files: got {out} twice.")
+    are_two = len({os.path.realpath(path) for path in outputs}) == len(outputs)
+    require(are_two, f"out and json_out must be two files: got {out} twice.")
     key = None if sign is None else _private_key(sign)
     digest, stated = file_digest(model), declared.content["model"]
-    if digest != stated["sha256"]:
-        raise InvalidInput(
-            f"{model} is not the declared model {stated['file']}: its digest is {digest[:12]}…, declared was "
-            f"{stated['sha256'][:12]}…."
-        )
+    both = f"its digest is {digest[:12]}…, declared was {stated['sha256'][:12]}…."
+    is_declared = digest == stated["sha256"]
+    require(is_declared, f"{model} is not the declared model {stated['file']}: {both}", error=InvalidInput)
     fitted = model_of(model)
     source = source_of(data, read, fitted)
     target = target_of(declared.content["target"], fitted, source)
@@ -136,12 +135,9 @@ def certify(
         everything = _records(record)
         earlier = [one for one in everything if one["declaration"] == declared.digest]
         same = [one["date"] for one in earlier if one["rows"] == found.digest.rows]
-        if same and not again:
-            raise InvalidInput(
-                f"{declaration} was certified on these rows on {same[-1]}: a second one needs again=, "
-                "and the certificate states it.",
-                parameter="again",
-            )
+        second = f"on {', '.join(same[-1:])}: a second one needs again=, and the certificate states it."
+        once = f"{declaration} was certified on these rows {second}"
+        require(again or not same, once, "again", error=InvalidInput)
         content = _content(declared, found, fitted, source, same, len(earlier) - len(same), recognition)
         content = _sealed(content, key)
         made = [(out, certificate_page), (json_out, json_text)]
@@ -261,11 +257,11 @@ def _content(
 
 
 def _summary(verdicts: list[str]) -> str:
-    n = len(verdicts)
-    parts = [f"{verdicts.count(word)} {word}" for word in ("pass", "fail", "undecided") if word in verdicts]
-    if verdicts.count("pass") == n:
+    counts = Counter(verdicts)
+    n, parts = len(verdicts), [f"{counts[word]} {word}" for word in ("pass", "fail", "undecided") if counts[word]]
+    if counts["pass"] == n:
         return f"All {n} declared criteria pass." if n > 1 else "The declared criterion passes."
-    return f"Of {n} declared criteria: {', '.join(parts)}." if n > 1 else f"The declared criterion: {parts[0][2:]}."
+    return f"Of {n} declared criteria: {', '.join(parts)}." if n > 1 else f"The declared criterion: {verdicts[0]}."
 
 
 def _calibration(scored: ScoredClasses) -> list[Values]:
@@ -296,10 +292,10 @@ def _sealed(content: Values, key: Key) -> Values:
 
 
 def _ed25519() -> tuple[Key, Key]:
-    purpose = "signatures need cryptography"
-    names = "cryptography.hazmat.primitives"
-    serialization = need(f"{names}.serialization", "certificate", purpose)
-    return serialization, need(f"{names}.asymmetric.ed25519", "certificate", purpose)
+    names, purpose = "cryptography.hazmat.primitives", "signatures need cryptography"
+    parts = ("serialization", "asymmetric.ed25519")
+    serialization, ed25519 = (need(f"{names}.{part}", "certificate", purpose) for part in parts)
+    return serialization, ed25519
 
 
 def _public_hex(key: Key) -> str:
@@ -329,13 +325,11 @@ class KeyPair:
 
     def to_dict(self) -> Values:
         """Plain values, ready for JSON."""
-        return {"private": str(self.private), "public": str(self.public), "key": self.key}
+        return attributes(self, "private public key")
 
     def __str__(self) -> str:
-        return (
-            f"Private key {self.private} (keep it secret), public key {self.public} (give it to those who verify)\n"
-            f"Public key {self.key}"
-        )
+        files = f"Private key {self.private} (keep it secret), public key {self.public} (give it to those who verify)"
+        return f"{files}\nPublic key {self.key}"
 
 
 def generate_key(out: str | Path) -> KeyPair:
@@ -412,8 +406,8 @@ def verify(
     """
     content = read_json(certificate, FORMAT, VERSION, "a certificate that crcen certify wrote")
     keys = {"digest", "signature", "signed_by", "model", "data", "declaration", "verdict"}
-    if not keys <= {*content}:
-        raise InvalidInput(f"{certificate} is not a certificate that crcen certify wrote.")
+    no_certificate = f"{certificate} is not a certificate that crcen certify wrote."
+    require(keys <= {*content}, no_certificate, error=InvalidInput)
     is_canonical = json_text(content).encode(errors="surrogatepass") == Path(certificate).read_bytes()
     is_same = is_canonical and hashlib.sha256(_payload(content)).hexdigest() == content["digest"]
     checks = [("content", is_same, "unchanged since it was written" if is_same else "changed after it was written")]
@@ -421,9 +415,8 @@ def verify(
     if model is not None:
         checks.append(_same("model", file_digest(model), content["model"]["sha256"], Path(model).name))
     if declaration is not None:
-        checks.append(
-            _same("declaration", declare.read_declaration(declaration).digest, content["declaration"]["digest"], "")
-        )
+        here = declare.read_declaration(declaration).digest
+        checks.append(_same("declaration", here, content["declaration"]["digest"], "declaration"))
     if data is not None:
         checks.append(_data_check(content["data"], source_of(data, read, None if model is None else model_of(model))))
     if page is not None:
@@ -434,7 +427,7 @@ def verify(
 
 
 def _same(name: str, here: str, stated: str, file: str) -> tuple[str, bool, str]:
-    text = f"{file or name} is the certified one" if here == stated else f"another {name} than the certified one"
+    text = f"{file} is the certified one" if here == stated else f"another {name} than the certified one"
     return name, here == stated, text
 
 
@@ -455,9 +448,8 @@ def _data_check(stated: Values, source: Source) -> tuple[str, bool, str]:
 def _signature_check(content: Values, public_key: str | Path | None) -> tuple[str, bool, str]:
     signed_by, signature = content["signed_by"], content["signature"]
     if signed_by is None and signature is None:
-        if public_key is not None:
-            return "signature", False, "the certificate is not signed"
-        return "signature", True, "not signed, so that anyone could have written it"
+        why = "not signed, so that anyone could have written it"
+        return "signature", public_key is None, why if public_key is None else "the certificate is not signed"
     serialization, ed25519 = _ed25519()
     try:
         key = ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(signed_by))
@@ -470,12 +462,11 @@ def _signature_check(content: Values, public_key: str | Path | None) -> tuple[st
         return "signature", True, f"right for the key {signed_by[:16]}…; state the public key to check whose it is"
     file_digest(public_key)  # an error if it cannot be read
     try:
-        known = serialization.load_pem_public_key(Path(public_key).read_bytes())
-        is_known = _public_hex(known) == signed_by
+        is_known = _public_hex(serialization.load_pem_public_key(Path(public_key).read_bytes())) == signed_by
     except (AttributeError, TypeError, ValueError) as error:
         raise InvalidInput(f"{public_key} must be an Ed25519 public key in PEM.") from error
-    key_name = Path(public_key).name
-    return "signature", is_known, f"by the key of {key_name}" if is_known else f"by another key than that of {key_name}"
+    whose = "the key" if is_known else "another key than that"
+    return "signature", is_known, f"by {whose} of {Path(public_key).name}"
 
 
 def evidence_links(
@@ -489,8 +480,8 @@ def evidence_links(
         links.append((f"declaration of {stated.content['date'][:10]}", declaration))
     if certificate is not None:
         found = verify(certificate, model=model, declaration=declaration)
-        if not found.is_valid:
-            wrong = "; ".join(text for _, is_right, text in found.checks if not is_right)
-            raise InvalidInput(f"the certificate {certificate} cannot be linked to: {wrong}.")
+        wrong = "; ".join(text for _, is_right, text in found.checks if not is_right)
+        no_link = f"the certificate {certificate} cannot be linked to: {wrong}."
+        require(found.is_valid, no_link, error=InvalidInput)
         links.append((f"certificate: {found.verdict}", certificate))
     return [(text, quote(os.path.relpath(os.path.realpath(path), folder).replace(os.sep, "/"))) for text, path in links]

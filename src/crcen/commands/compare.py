@@ -279,6 +279,8 @@ def compare_models(
     models: tuple[Estimator, Estimator]
     both = "probability_old and probability_new must be named together."
     require((probability_old is None) == (probability_new is None), both, "probability_old", "probability_new")
+    alone = f"positive must go with columns of probabilities, since models know theirs: got {positive!r}."
+    require(positive is None or probability_old is not None, alone, "positive")
     if probability_old is not None and probability_new is not None:
         none_given = "probabilities of both models are in the table: leave the models out."
         require(old is None and new is None, none_given)
@@ -289,8 +291,6 @@ def compare_models(
         needed = "a comparison needs two models, or the columns probability_old= and probability_new=."
         raise InvalidParameter(needed, parameter=("probability_old", "probability_new"))
     else:
-        alone = f"positive must go with columns of probabilities, since models know theirs: got {positive!r}."
-        require(positive is None, alone, "positive")
         models = (inputs.model_of(old), inputs.model_of(new))
         source = inputs.source_of(data, read, models[0])
         named = {"old": old, "new": new}

@@ -23,6 +23,7 @@ from crcen._support.progress import logged
 from crcen._support.text import closest, listed
 from crcen._support.values import Values, json_value
 from crcen.commands.inputs import Data, FittedModel, check_column, group_columns, group_values, model_of, source_of
+from crcen.commands.inputs import require as require_that
 from crcen.commands.prices import own_costs
 from crcen.commands.records import Sequences, file_digest
 from crcen.commands.scoring import RowWatch, score_table
@@ -65,12 +66,11 @@ class Declaration:
         for one in self.content["criteria"]:
             needed = f"{one['labels_needed']:,} labels" if "labels_needed" in one else "no number"
             lines.append(f"  {one['criterion']:<28} {needed} ({one['plan']})")
-        fixed = "rows: none stated, any accepted"
-        if rows["are_declared"]:
-            fixed = f"{rows['number']:,} rows of {rows['file']}"
+        fixed = (
+            f"{rows['number']:,} rows of {rows['file']}" if rows["are_declared"] else "rows: none stated, any accepted"
+        )
         groups = f"groups: {listed(self.content['groups'])}; " if self.content["groups"] else ""
-        lines.append(f"{groups}confidence {self.content['confidence']:g}; {fixed}")
-        lines += note_lines(rows["notes"])
+        lines += [f"{groups}confidence {self.content['confidence']:g}; {fixed}", *note_lines(rows["notes"])]
         empty = [name for name in FIELDS if not self.content["description"][name]]
         lines += [f"Empty fields: {listed(empty)}."] if empty else []
         return "\n".join([*lines, f"Digest sha256:{self.digest}"])
@@ -78,10 +78,8 @@ class Declaration:
 
 def check_confidence(confidence: float) -> None:
     """Reject a confidence outside [0.5, 1)."""
-    if not (isinstance(confidence, float | int) and 0.5 <= confidence < 1.0):
-        raise InvalidParameter(
-            f"confidence must be at least 0.5 and below 1: got {confidence!r}.", parameter="confidence"
-        )
+    is_right = isinstance(confidence, float | int) and 0.5 <= confidence < 1.0
+    require_that(is_right, f"confidence must be at least 0.5 and below 1: got {confidence!r}.", "confidence")
 
 
 def note_lines(notes: Sequence[str]) -> list[str]:
@@ -130,12 +128,9 @@ def score_rows(
     kept = [*names, *([target] if not labelled and target in source.columns else [])]
     found = score_table(model, source, target if labelled else None, kept, recognises=True, digest=digest)
     known = found.is_labelled if labelled else found.frame[target].notna() if target in kept else np.zeros(0)
-    n_labels = int(known.sum())
-    if labelled and n_labels < len(found.y):
-        raise InvalidInput(
-            f"a certificate needs the label of every row: {len(found.y) - n_labels:,} rows of {source.name} have no "
-            f"value of {target}."
-        )
+    n_labels, n_rows = int(known.sum()), len(found.y)
+    every = f"a certificate needs the label of every row: {n_rows - n_labels:,} rows of {source.name} have no value of"
+    require_that(not labelled or n_labels == n_rows, f"{every} {target}.", error=InvalidInput)
     costs, price = own_costs(model), model.weighting_
     if price.positive is None:
         price = replace(price, costs=costs)
@@ -191,8 +186,8 @@ def declare(
     read : ReadOptions, optional
         How the table is read.
     """
-    if not isinstance(model, str | Path):
-        raise InvalidParameter("model must be the file of a saved model, whose digest is declared; use crcen.save.")
+    saved = "model must be the file of a saved model, whose digest is declared; use crcen.save."
+    require_that(isinstance(model, str | Path), saved)
     check_confidence(confidence)
     fitted, model_sha = model_of(model), file_digest(model)
     target = target or getattr(fitted, "target_name_", None)
@@ -202,8 +197,8 @@ def declare(
     texts = [require] if isinstance(require, str) else list(require)
     criteria = parse_criteria(texts, classes, price.positive)
     names = [groups] if isinstance(groups, str) else [str(name) for name in groups]
-    if any(one.metric == "groups" for one in criteria) and not names:
-        raise InvalidParameter("the criterion 'groups' needs groups=, the columns to compare.", parameter="groups")
+    needs_groups = any(one.metric == "groups" for one in criteria)
+    require_that(names or not needs_groups, "the criterion 'groups' needs groups=, the columns to compare.", "groups")
     fields = _description(description)
     check_writable(out, model, rows, description)
     scored, rows_content = None, {"are_declared": False, "sha256": "", "file": "", "number": 0, "notes": [_ANY_ROWS]}
@@ -211,7 +206,18 @@ def declare(
         source = source_of(rows, read, fitted)
         found = score_rows(fitted, source, target, names, labelled=False)
         new_to_model(found.watch, "rows of a declaration must be new to the model")
-        scored, rows_content = found.scored, _rows_content(found, source, target)
+        note = f"the file contained {found.n_labels:,} values of {target}, so that labels were available at this time"
+        scored, rows_content = (
+            found.scored,
+            {
+                "are_declared": True,
+                "sha256": found.digest.rows,
+                "file": Path(source.name).name,
+                "number": found.digest.n_rows,
+                "notes": [note] if found.n_labels else [],
+                "columns": found.digest.by_column,
+            },
+        )
     content = {
         "format": FORMAT,
         "version": VERSION,
@@ -231,18 +237,6 @@ def declare(
     digest = hashlib.sha256(text.encode()).hexdigest()
     write_atomic(out, f'digest = "sha256:{digest}"\n{text}')
     return Declaration(Path(out), digest, content, criteria)
-
-
-def _rows_content(found: ScoredRows, source: Table, target: str) -> Values:
-    note = f"the file contained {found.n_labels:,} values of {target}, so that labels were available at this time"
-    return {
-        "are_declared": True,
-        "sha256": found.digest.rows,
-        "file": Path(source.name).name,
-        "number": found.digest.n_rows,
-        "notes": [note] if found.n_labels else [],
-        "columns": found.digest.by_column,
-    }
 
 
 def _price_text(model: FittedModel) -> str:
@@ -289,12 +283,12 @@ def _description(given: Mapping[str, str] | str | Path | None) -> dict[str, str]
     if given is not None and not isinstance(given, Mapping):
         raise InvalidInput(f"{where} must hold fields, such as {listed(FIELDS)}.")
     for name, value in (given or {}).items():
-        if name not in found:
-            close = closest(str(name), FIELDS)
-            meant = f"did you mean {close}?" if close else f"it may have {listed(FIELDS)}."
-            raise InvalidInput(f"{where} has the field {name!r}, which is none of a declaration: {meant}")
-        if not isinstance(value, str):
-            raise InvalidInput(f"{where} must hold text in the field {name}: got {value!r}.")
+        close = closest(str(name), FIELDS)
+        meant = f"did you mean {close}?" if close else f"it may have {listed(FIELDS)}."
+        unknown = f"{where} has the field {name!r}, which is none of a declaration: {meant}"
+        require_that(name in found, unknown, error=InvalidInput)
+        text = f"{where} must hold text in the field {name}: got {value!r}."
+        require_that(isinstance(value, str), text, error=InvalidInput)
         found[name] = value.strip()
     return found
 
@@ -303,26 +297,19 @@ def _toml(content: Mapping[str, object], place: str = "") -> list[str]:
     """A mapping as lines of TOML: plain values first, then tables and lists of tables."""
     lines, tables = [], []
     for name, one in content.items():
-        at = f"{place}{_key(name)}"
+        key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml_value(name)
         if isinstance(one, Mapping):
-            tables += ["", f"[{at}]", *_toml(one, f"{at}.")]
+            tables += ["", f"[{place}{key}]", *_toml(one, f"{place}{key}.")]
         elif isinstance(one, list) and one and isinstance(one[0], Mapping):
-            tables += [line for table in one for line in ("", f"[[{at}]]", *_toml(table, f"{at}."))]
+            tables += [line for part in one for line in ("", f"[[{place}{key}]]", *_toml(part, f"{place}{key}."))]
         else:
-            lines.append(f"{_key(name)} = {_toml_value(one)}")
+            lines.append(f"{key} = {_toml_value(one)}")
     return lines + tables
 
 
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml_value(name)
-
-
 def _toml_value(value: object) -> str:
-    if isinstance(value, list):
-        return f"[{', '.join(map(_toml_value, value))}]"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return json.dumps(value)
+    text = json.dumps(value, ensure_ascii=False)
+    return text.replace("\x7f", "\\u007f")  # which TOML does not allow
 
 
 def read_declaration(path: str | Path) -> Declaration:
@@ -332,26 +319,24 @@ def read_declaration(path: str | Path) -> Declaration:
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read: {error.strerror}.") from error
     first, _, rest = raw.partition(b"\n")
-    stated = _FIRST_LINE.fullmatch(first)
+    stated, digest = _FIRST_LINE.fullmatch(first), hashlib.sha256(rest).hexdigest()
     if stated is None:
         raise InvalidInput(f"{path} is not a declaration: its first line must be the digest that crcen declare wrote.")
-    digest = hashlib.sha256(rest).hexdigest()
-    if digest != stated[1].decode():
-        raise InvalidInput(
-            f"{path} was changed after it was declared: it states the digest {stated[1].decode()[:12]}… and its "
-            f"content has {digest[:12]}…; declare again."
-        )
+    both = f"it states the digest {stated[1].decode()[:12]}… and its content has {digest[:12]}…"
+    is_same = digest == stated[1].decode()
+    require_that(is_same, f"{path} was changed after it was declared: {both}; declare again.", error=InvalidInput)
     try:
         content = tomllib.loads(rest.decode("utf-8"))
-        if content["format"] != FORMAT or content["version"] != VERSION:
-            raise InvalidInput(f"{path} is a declaration of version {content['version']}: this crcen reads {VERSION}.")
+        is_known = content["format"] == FORMAT and content["version"] == VERSION
+        other = f"{path} is a declaration of version {content['version']}: this crcen reads {VERSION}."
+        require_that(is_known, other, error=InvalidInput)
         classes, positive = content["classes"], content["positive"]
         column = classes.index(positive) if positive != "" else None
         texts = [one["criterion"] for one in content["criteria"]]
         return Declaration(Path(path), digest, content, parse_criteria(texts, classes, column))
+    except InvalidInput:
+        raise
     except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, InvalidInput):
-            raise
         raise InvalidInput(f"{path} is not a declaration that crcen declare wrote: {error}.") from error
 
 

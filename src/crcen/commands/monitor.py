@@ -10,15 +10,16 @@ from datetime import date
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from crcen import InvalidInput, InvalidParameter, KeyEquationMonitor
+from crcen import InvalidInput, KeyEquationMonitor
 from crcen._support.files import check_writable, write_atomic
 from crcen._support.progress import logged
 from crcen._support.text import listed
 from crcen._support.values import Values, attributes, json_value
-from crcen.commands.declare import DeclaredWatch, declaration_of_model
-from crcen.commands.inputs import Data, FittedModel, group_columns, weight_notes
+from crcen.commands.declare import DeclaredWatch, declaration_of_model, note_lines
+from crcen.commands.inputs import Data, FittedModel, group_columns, require, weight_notes
 from crcen.commands.prices import Costs, Weighting, price_values
 from crcen.commands.records import json_text, model_digest, read_json, state_lock
 from crcen.commands.rules import Label, RowRule, rule_of
@@ -33,7 +34,7 @@ from crcen.theory.decision import sigmoid
 from crcen.theory.intervals import Interval, normal_interval
 from crcen.theory.limits import FALSE_ALARM_RATE, WATCHED_COLUMNS_PART
 from crcen.theory.metrics import ExpectedShares, expected_shares
-from crcen.theory.rows import Array, Bools, Index, Shown
+from crcen.theory.rows import Array, Index, Shown
 
 _FORMAT, _VERSION = "crcen watch", 4
 # Calls whose results are kept, and labelled rows whose hashes are; the evidence itself needs only sums.
@@ -122,9 +123,8 @@ class TableWatch(Shown):
         lines = ["ALARM" if self.is_alarm else "Quiet"]
         for title, texts in self.parts().items():
             lines += [f"{title if i == 0 else '':<10} {text}" for i, text in enumerate(texts)]
-        lines += [f"Note: {note}." for note in self.notes]
-        lines += [f"State in {self.path}"] if self.path is not None else []
-        lines += [f"Page in {self.page}"] if self.page is not None else []
+        places = {"State": self.path, "Page": self.page}
+        lines += [*note_lines(self.notes), *(f"{what} in {path}" for what, path in places.items() if path is not None)]
         return "\n".join(lines)
 
     def parts(self) -> dict[str, list[str]]:
@@ -132,31 +132,26 @@ class TableWatch(Shown):
         columns = ["like those of training as far as chance can tell"]
         if self.unlike:
             columns = ["unlike training, more than chance allows:", *(f"  {one.sentence}" for one in self.unlike)]
+        decided = f"{self.n_alarms:,} alarms ({100 * self.n_alarms / self.n_rows:.3g} %)"
+        if self.rule.price.positive is None:
+            decided = listed((f"{n:,} {label}" for label, n in self.decided.items()), most=12)
         held = [f"{self.n_held:,} labelled rows wait until their cohort is complete"] if self.n_held else []
+        declared: list[str] = []
+        for one in self.declared:
+            estimate = "" if one["estimate"] is None else f" ({one['estimate']:.4g} on {one['rows']:,} rows that count)"
+            declared += one["alarms"] or [f"{one['criterion']}: {one['verdict']}{estimate}"]
         return {
             "Rows": [f"{self.n_rows:,} of {self.data}, {self.n_labelled:,} with labels (call {self.call})"],
-            "Decisions": [self._decisions()],
+            "Decisions": [decided],
             "Columns": columns,
             "Expected": [*self._expected(), "if the probabilities are still right, which only labels can tell"],
             "Labels": [self.label_sentence, *held],
-            **({"Declared": self._declared()} if self.declared else {}),
+            **({"Declared": declared} if declared else {}),
             "Watch": [
                 f"all calls together raise a false alarm with a probability of at most {self.false_alarm_rate:g}",
-                *(["declared criteria add at most one minus the declared confidence"] if self.declared else []),
+                *(["declared criteria add at most one minus the declared confidence"] if declared else []),
             ],
         }
-
-    def _declared(self) -> list[str]:
-        lines: list[str] = []
-        for one in self.declared:
-            estimate = "" if one["estimate"] is None else f" ({one['estimate']:.4g} on {one['rows']:,} rows that count)"
-            lines += one["alarms"] or [f"{one['criterion']}: {one['verdict']}{estimate}"]
-        return lines
-
-    def _decisions(self) -> str:
-        if self.rule.price.positive is not None:
-            return f"{self.n_alarms:,} alarms ({100 * self.n_alarms / self.n_rows:.3g} %)"
-        return listed((f"{n:,} {label}" for label, n in self.decided.items()), most=12)
 
     def _expected(self) -> list[str]:
         """Expected figures with the middle 95 % of chance, each beside that of training."""
@@ -185,26 +180,24 @@ class TableWatch(Shown):
         """What labels say so far."""
         if self.reading is None:
             return "none has been counted yet" if self.n_held else "none has come yet"
-        so_far = f"{self.reading.n_rows:,} so far"
+        so_far, drifts = f"{self.reading.n_rows:,} so far", self.reading.drift_by_class
+        known = [k for k, one in enumerate(drifts) if math.isfinite(one)]
         if self.rule.price.n_classes == 2:
             so_far += f", {self.reading.n_pos:,} of them positive"
             drift, off = self.reading.drift, "the model is off"
-        else:
-            known = [k for k, one in enumerate(self.reading.drift_by_class) if math.isfinite(one)]
-            if not known:
-                return f"{so_far}: too few to say anything"
-            drifts = self.reading.drift_by_class
+        elif known:
             most = max(known, key=lambda k: abs(drifts[k]))
             drift, off = drifts[most], f"most off is {self.rule.labels[most]}"
+        else:
+            return f"{so_far}: too few to say anything"
         if self.alarms:
             return f"{so_far}: {'; '.join(map(str, self.alarms))}"
+        off = f"{so_far}: {off} by {drift:+.2f} in log-odds, which"
         if self.reading.log_evidence == 0.0:  # exactly: the test has not been opened
-            return (
-                f"{so_far}: {off} by {drift:+.2f} in log-odds, which was not tested: rows held out of training are too "
-                "few to compare with, so later labels are compared with these"
-            )
+            few = "rows held out of training are too few to compare with, so later labels are compared with these"
+            return f"{off} was not tested: {few}"
         evidence = math.exp(min(self.reading.log_evidence, 700.0))
-        return f"{so_far}: {off} by {drift:+.2f} in log-odds, which is no alarm (evidence {evidence:.3g} : 1)"
+        return f"{off} is no alarm (evidence {evidence:.3g} : 1)"
 
 
 @logged
@@ -259,41 +252,36 @@ def monitor_table(
         HTML file to write, with the running evidence.
     """
     rate = false_alarm_rate
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0.0 < rate < 1.0:
-        raise InvalidParameter(
-            f"false_alarm_rate must lie between 0 and 1: got {rate!r}.", parameter="false_alarm_rate"
-        )
+    is_rate = isinstance(rate, int | float) and not isinstance(rate, bool) and 0.0 < rate < 1.0
+    require(is_rate, f"false_alarm_rate must lie between 0 and 1: got {rate!r}.", "false_alarm_rate")
     for place in (state, page):
         if place is not None:
             check_writable(place, model, data, declaration)
     stated = None if declaration is None else declaration_of_model(declaration, model)
     roles = {"weight": weight, "clusters": clusters, "cohort": cohort, "audit_probability": audit_probability}
     wrong = ", ".join(name for name, value in {"delay": delay, **roles}.items() if value is not None)
-    if stated is not None and wrong:
-        raise InvalidParameter(
-            f"declaration must be left out with {wrong}: declared criteria need independent rows that all have labels.",
-            parameter="declaration",
-        )
+    alone = f"declaration must be left out with {wrong}: declared criteria need independent rows that all have labels."
+    require(stated is None or not wrong, alone, "declaration")
     judging = Judging.of(model, data, read, weighting, costs, target=target, roles=roles, needs_price=True)
     fitted, source, rule = judging.model, judging.source, judging.rule
     if stated is not None and judging.target is not None:
         judging.groups.extend(group_columns(stated.content["groups"], source, judging.target))
-    if judging.target is None and judging.roles:
-        raise InvalidParameter(
-            f"{' and '.join(judging.roles)} must go with labels: {source.name} has no target column.",
-            parameter=tuple(judging.roles),
-        )
+    no_labels = f"{' and '.join(judging.roles)} must go with labels: {source.name} has no target column."
+    require(judging.target is not None or not judging.roles, no_labels, *judging.roles)
     if state is not None:  # before the rows are scored, so that a wrong state is reported at once
-        _check_cohorts(_read_or_new(state, fitted, float(rate), delay), delay, cohort, now)
+        MonitorState.of(state, fitted, float(rate), delay).check_cohorts(delay, cohort, now)
     scored = judging.score(verbose, keeps_hashes=True)
     actions, _ = rule.decide(scored.p)
     n_alarms, cohorts = int(rule.alarms(actions).sum()), _cohorts_of(scored)
     own = {"sample_weight": scored.amounts("weight"), "clusters": scored.clusters, "cohort": cohorts}
     with state_lock(state, _LOCK_SECONDS):
-        kept = _read_or_new(state, fitted, float(rate), delay)
-        _check_cohorts(kept, delay, cohort, now)
+        kept = MonitorState.of(state, fitted, float(rate), delay)
+        kept.check_cohorts(delay, cohort, now)
         rows, notes = _new_rows(kept, scored, source.name)
-        notes += _label_notes(fitted, scored) if audit_probability is None else []
+        known = scored.is_labelled
+        is_partly_labelled = audit_probability is None and known.any() and not known.all()
+        if is_partly_labelled and selection_of(fitted, known, scored.p).is_alarms_only:
+            notes.append("labels only where the model alarmed: they say nothing about the other rows (CRC011)")
         if len(rows):
             if isinstance(now, str) and now.strip().lstrip("-").isdigit():
                 now = int(now)
@@ -337,17 +325,6 @@ def monitor_table(
     return watch
 
 
-def _read_or_new(state: str | Path | None, model: FittedModel, rate: float, delay: int | None) -> MonitorState:
-    """The state in a file, or one before any row: labels are compared with rows held out of training, if any."""
-    if state is not None and Path(state).exists():
-        return read_state(Path(state), model)
-    monitor = KeyEquationMonitor(model, false_alarm_rate=(1.0 - WATCHED_COLUMNS_PART) * rate, delay=delay)
-    sums = getattr(model, "held_out_sums_", None)
-    if sums is not None:
-        monitor.use_reference(sums)
-    return MonitorState(model_digest(model), rate, monitor)
-
-
 def _count_labels(
     kept: MonitorState, scored: ScoredTable, rows: Index, model: FittedModel, own: Values, named: Values
 ) -> list[str]:
@@ -366,14 +343,6 @@ def _count_labels(
         warnings.simplefilter("always")
         kept.monitor.update(q=q, y=labels, **options, **named)
     return [str(one.message).rstrip(".") for one in caught]
-
-
-def _label_notes(model: FittedModel, scored: ScoredTable) -> list[str]:
-    """A note if labels exist only where the model alarmed."""
-    known = scored.is_labelled
-    if not known.any() or known.all() or not selection_of(model, known, scored.p).is_alarms_only:
-        return []
-    return ["labels only where the model alarmed: they say nothing about the other rows (CRC011)"]
 
 
 def _before(model: FittedModel, rule: RowRule) -> ExpectedFigures | None:
@@ -406,15 +375,15 @@ def _new_rows(kept: MonitorState, scored: ScoredTable, name: str) -> tuple[Index
         earlier = _hashes_from(call["row_hashes"])
         if not len(earlier):
             continue
-        matches = _matched(own, earlier)
+        # Each earlier row is the partner of one row here.
+        partners = pd.Series(own).map(pd.Series(earlier).value_counts()).fillna(0)
+        matches = np.asarray(pd.Series(own).groupby(own).cumcount() < partners)
         n_matches, smaller = int(matches.sum()), min(len(own), len(earlier))
         are_known = twins * max(len(earlier) / len(own), 1.0) < _MOST_TWINS
         is_same = n_matches == smaller and (len(own) == len(earlier) or len(values) > 0.5 * len(own))
         if (are_known and n_matches > 0.5 * len(own)) or (is_same and smaller > 1):
-            raise InvalidInput(
-                f"{n_matches:,} of {len(own):,} labelled rows of {name} were counted before, in call "
-                f"{call.get('call')} ({call.get('when')}): counted twice they would pass for new evidence."
-            )
+            where = f"in call {call.get('call')} ({call.get('when')}): counted twice they would pass for new evidence."
+            raise InvalidInput(f"{n_matches:,} of {len(own):,} labelled rows of {name} were counted before, {where}")
         if are_known and n_matches:
             left_out |= matches
             calls.append(str(call.get("call")))
@@ -424,58 +393,22 @@ def _new_rows(kept: MonitorState, scored: ScoredTable, name: str) -> tuple[Index
     return rows[~left_out], [note]
 
 
-def _matched(own: Hashes, earlier: Hashes) -> Bools:
-    """Rows with a partner among earlier rows; each of these is the partner of one row."""
-    import pandas as pd
-
-    rows = pd.Series(own)
-    available = rows.map(pd.Series(earlier).value_counts()).fillna(0)
-    return np.asarray(rows.groupby(rows).cumcount() < available)
-
-
-# -- cohorts -------------------------------------------------------------------------------------------------------
-
-
-def _check_cohorts(kept: MonitorState, delay: int | None, cohort: str | None, now: date | int | str | None) -> None:
-    """Reject a delay without cohorts, cohorts without a delay, and another delay than that of the watch."""
-    own = kept.monitor.delay
-    if delay is not None and delay != own:
-        begun = "without a delay" if own is None else f"with a delay of {own}"
-        raise InvalidParameter(
-            f"delay must not change in a watch that was started {begun}: got {delay}.", parameter="delay"
-        )
-    if own is not None and cohort is None:
-        raise InvalidParameter(
-            "cohort must name the column of days or weeks, since this watch holds labels back.", parameter="cohort"
-        )
-    if own is None and (cohort is not None or now is not None):
-        raise InvalidParameter(
-            "cohort= and now= need delay=, which says how long labels are held back.",
-            parameter=("cohort", "now", "delay"),
-        )
-
-
 def _cohorts_of(scored: ScoredTable) -> NDArray[np.generic] | None:
     """Days or whole numbers of labelled rows, from cells that may be text, if the column was named."""
-    import pandas as pd
-
     if "cohort" not in scored.roles:
         return None
     column = scored.labelled(scored.roles["cohort"])
-    if column.isna().any():
-        raise InvalidInput(
-            f"cohort must be known for every labelled row: {column.name} is missing in some.", parameter="cohort"
-        )
+    absent = f"cohort must be known for every labelled row: {column.name} is missing in some."
+    require(column.notna().all(), absent, "cohort", error=InvalidInput)
     numbers = pd.to_numeric(column, errors="coerce")
     if not numbers.isna().any() and column.dtype.kind != "M":
         return np.asarray(numbers)
     try:
         return pd.to_datetime(column, format="ISO8601").to_numpy().astype("datetime64[D]")
     except (ValueError, TypeError) as error:
-        raise InvalidInput(
-            f"cohort must be dates such as 2024-05-01 or whole numbers: {column.name} holds {column.iloc[0]!r}.",
-            parameter="cohort",
-        ) from error
+        held = f"{column.name} holds {column.iloc[0]!r}."
+        allowed = "cohort must be dates such as 2024-05-01 or whole numbers"
+        raise InvalidInput(f"{allowed}: {held}", parameter="cohort") from error
 
 
 # -- state between calls -------------------------------------------------------------------------------------------
@@ -491,6 +424,37 @@ class MonitorState:
     n_calls: int = 0
     history: list[Values] = field(default_factory=list)  # the latest calls, with hashes of labelled rows
     declared: Values | None = None  # running tests of declared criteria
+
+    @classmethod
+    def of(cls, state: str | Path | None, model: FittedModel, rate: float, delay: int | None) -> MonitorState:
+        """The state in a file, or one before any row: labels are compared with rows held out of training, if any."""
+        if state is None or not Path(state).exists():
+            monitor = KeyEquationMonitor(model, false_alarm_rate=(1.0 - WATCHED_COLUMNS_PART) * rate, delay=delay)
+            sums = getattr(model, "held_out_sums_", None)
+            if sums is not None:
+                monitor.use_reference(sums)
+            return cls(model_digest(model), rate, monitor)
+        found = read_json(state, _FORMAT, _VERSION, "the state of a watch")
+        other = f"{state} is the watch of another model: after a new fit begin a new one, with another name."
+        require(found.get("model") == model_digest(model), other, error=InvalidInput)
+        try:
+            own = [found[name] for name in ("false_alarm_rate", "n_calls", "history")]
+            _check_state(*own)
+            monitor = KeyEquationMonitor.from_state(found["labels"], model)
+        except (InvalidInput, AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+            raise InvalidInput(f"{state} is a damaged state of a watch ({error}): begin a new one.") from error
+        return cls(found["model"], own[0], monitor, own[1], own[2], found.get("declared"))
+
+    def check_cohorts(self, delay: int | None, cohort: str | None, now: date | int | str | None) -> None:
+        """Reject a delay without cohorts, cohorts without a delay, and another delay than that of the watch."""
+        own = self.monitor.delay
+        begun = "without a delay" if own is None else f"with a delay of {own}"
+        other = f"delay must not change in a watch that was started {begun}: got {delay}."
+        require(delay is None or delay == own, other, "delay")
+        needed = "cohort must name the column of days or weeks, since this watch holds labels back."
+        require(own is None or cohort is not None, needed, "cohort")
+        alone = "cohort= and now= need delay=, which says how long labels are held back."
+        require(own is not None or (cohort is None and now is None), alone, "cohort", "now", "delay")
 
     @property
     def input_error_rate(self) -> float:
@@ -517,22 +481,6 @@ class MonitorState:
 
 def _hashes_from(text: str) -> Hashes:
     return np.frombuffer(base64.b64decode(text, validate=True), dtype="<u4").astype(np.uint32)
-
-
-def read_state(path: Path, model: FittedModel) -> MonitorState:
-    """The state in a file; one of another model, or another file, is an error."""
-    state = read_json(path, _FORMAT, _VERSION, "the state of a watch")
-    if state.get("model") != model_digest(model):
-        raise InvalidInput(
-            f"{path} is the watch of another model: after a new fit begin a new one, with another name for the state."
-        )
-    try:
-        _check_state(**{name: state[name] for name in ("false_alarm_rate", "n_calls", "history")})
-        monitor = KeyEquationMonitor.from_state(state["labels"], model)
-    except (InvalidInput, AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise InvalidInput(f"{path} is a damaged state of a watch ({error}): begin a new one.") from error
-    parts = (state["n_calls"], state["history"], state.get("declared"))
-    return MonitorState(state["model"], state["false_alarm_rate"], monitor, *parts)
 
 
 def _check_state(false_alarm_rate: float, n_calls: int, history: list[Values]) -> None:
