@@ -24,7 +24,7 @@ from crcen import (
     export_onnx,
 )
 from crcen.commands import export as onnx_export
-from crcen.commands.onnx_graph import Graph, check_columns, date_parts
+from crcen.commands.export import Graph, check_columns, date_parts
 from crcen.tables.column_kinds import learn_column
 from grouped_settings import grouped
 
@@ -122,7 +122,7 @@ def test_a_table_with_gaps_and_categories(tmp_path, table):
     checked(model, done.path, feeds, new)
     properties = {one.key: one.value for one in onnx.load(done.path).metadata_props}
     assert json.loads(properties["classes"]) == ["bad", "good"]
-    assert float(properties["cost_ratio"]) == pytest.approx(4)
+    assert json.loads(properties["price"])["cost_ratio"] == pytest.approx(4)
     assert "5 inputs" in str(done)
     assert done.to_dict()["checked_rows"] == 512
 
@@ -225,5 +225,5 @@ def test_the_graph_of_several_classes(model, labels, tmp_path):
     checked(fitted, export.path, {"X": X3}, X3)
     properties = {one.key: one.value for one in onnx.load(str(export.path)).metadata_props}
     assert json.loads(properties["classes"]) == np.unique(labels).tolist()
-    assert len(json.loads(properties["class_weights"])) == 3
-    assert ("costs" in properties) == (fitted.costs_ is not None)
+    price = json.loads(properties["price"])
+    assert (price["class_weights"] is None) == (price["costs"] is not None) == (fitted.costs_ is not None)
