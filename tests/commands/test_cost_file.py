@@ -65,21 +65,24 @@ def test_labels_that_are_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (("fine,0,1,1,0.5", "fine,0,,1,0.5"), "cell C2 of costs.csv, worn decided where fine is true, has no cost"),
-        (("fine,0,1,1,0.5", "fine,0,n/a,1,0.5"), "cell C2 of costs.csv, worn decided where fine is true, has no cost"),
-        (("40,10", "40,-10"), "cell C4 of costs.csv, worn decided where broken is true, must be 0 or more: got -10"),
-        (("40,10", "40,much"), "cell C4 of costs.csv, worn decided where broken is true, must be a number: got 'much'"),
+        (("fine,0,1,1,0.5", "fine,0,,1,0.5"), "costs.csv of worn decided where fine is true is missing"),
+        (("fine,0,1,1,0.5", "fine,0,n/a,1,0.5"), "costs.csv of worn decided where fine is true is missing"),
+        (("40,10", "40,-10"), "of worn decided where broken is true must be 0 or more: got -10"),
+        (("40,10", "40,much"), "of worn decided where broken is true must be a number: got 'much'"),
         (("worn,5", "wron,5"), "must have a row for every class: none is called worn; did you mean the row wron?"),
         (
             (",worn,", ",wron,"),
             "a column for every class: none is called worn; did you mean the column wron?",
         ),
         (("worn,5,0,2,1\n", ""), "must have a row for every class: none is called worn; it has fine, broken."),
-        (("worn,5", "fine,5"), "cell A3 of costs.csv names fine a second time: each row must be its own"),
-        ((",inspect", ",broken"), "cell E1 of costs.csv names broken a second time"),
-        (("worn,5,0,2,1", ",5,0,2,1"), "cell A3 of costs.csv must name a class: it is empty"),
-        ((",inspect", ","), "cell E1 of costs.csv must name a decision: it is empty"),
-        (("broken,40", "other,1,1,1,1\nbroken,40"), "cell A4 of costs.csv must name a class: got 'other'"),
+        (("worn,5", "fine,5"), "costs.csv names the row fine a second time: each row must be its own"),
+        ((",inspect", ",broken"), "costs.csv names the column broken a second time"),
+        (("worn,5,0,2,1", ",5,0,2,1"), "costs.csv must name every row and column: row 3 has no name"),
+        ((",inspect", ","), "costs.csv must name every row and column: column 5 has no name"),
+        (
+            ("broken,40", "other,1,1,1,1\nbroken,40"),
+            "must have rows for the classes broken, fine, worn only: got other",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_with_its_cell(tmp_path, change, sentence):

@@ -9,10 +9,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from crcen import InvalidParameter
 from crcen._support.text import listed
 from crcen._support.values import Values, attributes, label_key
-from crcen.commands.inputs import Label
+from crcen.commands.inputs import Label, require
 from crcen.commands.rules import RowRule
 from crcen.theory.intervals import LEVEL, Interval
 from crcen.theory.rows import Array, Bools, Index, ShownInOneLine, effective_rows, plain
@@ -59,19 +58,10 @@ def n_audits(audit: object, n_quiet: int) -> float:
         value = float(text.removesuffix("%"))
     except ValueError:
         value = math.nan
-    is_share = text.endswith("%")
-    if isinstance(audit, bool) or not (math.isfinite(value) and value > 0.0 and not (is_share and value > 100.0)):
-        raise InvalidParameter(
-            f"audit must be a number of rows, such as 100, or a share of the rows without an alarm, such as 2%: got "
-            f"{audit!r}.",
-            parameter="audit",
-        )
+    is_share, is_number = text.endswith("%"), not isinstance(audit, bool) and math.isfinite(value) and value > 0.0
+    allowed = "audit must be a number of rows, such as 100, or a share of the rows without an alarm, such as 2%"
+    require(is_number and not (is_share and value > 100.0), f"{allowed}: got {audit!r}.", "audit")
     return value / 100.0 * n_quiet if is_share else min(value, float(n_quiet))
-
-
-def cell_hashes(frame: pd.DataFrame) -> Keys:
-    """A hash of the cells of each row."""
-    return np.asarray(pd.util.hash_pandas_object(frame.astype(str), index=False), dtype=np.uint64)
 
 
 def row_keys(hashes: Keys) -> Keys:
@@ -85,9 +75,9 @@ def with_default(rule: RowRule, default_action: Label | None) -> RowRule:
     if default_action is None:
         return rule
     keys = [label_key(name) for name in rule.names]
-    if rule.price.positive is not None or label_key(default_action) not in keys:
-        allowed = "left out for a model that finds one class" if rule.positive else f"one of {listed(rule.names)}"
-        raise InvalidParameter(f"default_action must be {allowed}: got {default_action!r}.", parameter="default_action")
+    allowed = "left out for a model that finds one class" if rule.positive else f"one of {listed(rule.names)}"
+    is_right = rule.price.positive is None and label_key(default_action) in keys
+    require(is_right, f"default_action must be {allowed}: got {default_action!r}.", "default_action")
     return replace(rule, quiet=keys.index(label_key(default_action)))
 
 
@@ -125,8 +115,8 @@ class AuditedRows(ShownInOneLine):
     @classmethod
     def of(cls, rule: RowRule, y: Index, p: Array, e: Array, confidence: float = LEVEL) -> AuditedRows:
         """From all rows: class numbers (−1: no label), probabilities and audit probabilities."""
-        if not 0.0 < confidence < 1.0:
-            raise InvalidParameter(f"confidence must lie between 0 and 1: got {confidence:g}.", parameter="confidence")
+        is_right = 0.0 < confidence < 1.0
+        require(is_right, f"confidence must lie between 0 and 1: got {confidence:g}.", "confidence")
         possible = (e > 0.0) & (e <= 1.0)
         y, p, e = y[possible], p[possible], e[possible]
         actions, costs = (
@@ -183,10 +173,8 @@ class AuditedRows(ShownInOneLine):
         if not self.n_audited:
             notes.append("no row without an alarm has a label: labels of alarms say nothing about the other rows")
         elif self.has_stopped:
-            notes.append(
-                f"{self.n_audited:,} audited rows have a label where {self.expected_audits:,.4g} were expected: labels "
-                "of audits are missing"
-            )
+            expected = f"{self.expected_audits:,.4g} were expected: labels of audits are missing"
+            notes.append(f"{self.n_audited:,} audited rows have a label where {expected}")
         if self.n_unlabelled_alarms:
             notes.append(f"{self.n_unlabelled_alarms:,} alarms without a label were left out")
         return notes
@@ -209,7 +197,6 @@ class AuditedRows(ShownInOneLine):
         for k in which:
             name = "" if self.positive is not None else f" of {self.labels[k]}"
             bound = "unknown" if math.isnan(self.recalls[k]) else f"at least {self.recalls[k]:.3g}"
-            lines.append(
-                f"  recall{name} {bound}, at most {self.missed[k]:,.4g} missed (confidence {self.confidence:g})"
-            )
+            missed = f"at most {self.missed[k]:,.4g} missed (confidence {self.confidence:g})"
+            lines.append(f"  recall{name} {bound}, {missed}")
         return "\n".join(lines)

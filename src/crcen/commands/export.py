@@ -76,7 +76,8 @@ def export_onnx(model: Estimator, out: str | Path) -> OnnxExport:
     CrcenError
         If the graph does not answer as the model does.
     """
-    check_exportable(fitted := model_of(model), out, model)
+    fitted: Estimator = model_of(model)
+    check_exportable(fitted, out, model)
     onnx, runtime = need("onnx", "onnx"), need("onnxruntime", "onnx")
     estimator = getattr(fitted, "estimator_", fitted)
     require(hasattr(estimator, "ensemble_"), f"only models of crcen are exported: got {type(fitted).__name__}.")

@@ -82,13 +82,13 @@ class AlarmShares(NamedTuple):
 
     @property
     def notes(self) -> list[str]:
-        """A sentence where they differ."""
-        sentence = (
-            f"the saved model raises {1000.0 * self.saved_model:,.4g} alarms per 1,000 held-out rows, and the models "
-            f"of the folds raised {1000.0 * self.folds:,.4g}: the figures above are those of the folds; evaluate the "
-            "saved model on new labelled rows before relying on it"
+        """A sentence if they differ."""
+        folds, saved = (f"{1000.0 * share:,.4g}" for share in self[:2])
+        both = (
+            f"the saved model raises {saved} alarms per 1,000 held-out rows, and the models of the folds raised {folds}"
         )
-        return [sentence] if self.differ else []
+        advice = "evaluate the saved model on new labelled rows before relying on it"
+        return [f"{both}: the figures above are those of the folds; {advice}"] if self.differ else []
 
     def __str__(self) -> str:
         folds, saved, training = (f"{1000.0 * share:,.4g}" for share in self[:3])
@@ -119,27 +119,24 @@ class Selection:
     def notes(self) -> list[str]:
         """Sentences for the user."""
         alarm, quiet = 100.0 * (self.alarm_share or 0.0), 100.0 * (self.quiet_share or 0.0)
-        note = (
-            f"{alarm:.3g} % of the alarms of the earlier model have a label, and {quiet:.3g} % of other rows; record "
-            "the probability of each and use --audited, since rows count equally here"
-        )
         if self.column is not None and self.largest_weight is None:
             return []
         if self.column is not None:
-            note = (
+            return [
                 f"weights of 1 / {self.column} were cut at {self.largest_weight:.4g}, so that {self.n_labelled:,} rows "
                 f"carry as much information as {self.effective_rows:,.0f} equally weighted ones; figures are biased "
                 "towards rows that were likely to be chosen"
-            )
-        elif not self.n_unlabelled:
-            note = "every row has a label, so the earlier model selected none of them"
-        elif quiet < 0.01 * alarm:
-            note = (
+            ]
+        if not self.n_unlabelled:
+            return ["every row has a label, so the earlier model selected none of them"]
+        if quiet < 0.01 * alarm:
+            return [
                 f"labels exist only where the earlier model raised an alarm ({alarm:.3g} % of alarms, {quiet:.2g} % of "
                 "other rows): nothing can be learned about rows without an alarm, and the probabilities of such rows "
                 "are extrapolated; draw audits with crcen predict --audit (CRC011)"
-            )
-        return [note]
+            ]
+        shares = f"{alarm:.3g} % of the alarms of the earlier model have a label, and {quiet:.3g} % of other rows"
+        return [f"{shares}; record the probability of each and use --audited, since rows count equally here"]
 
 
 class PositiveClass(NamedTuple):
@@ -150,6 +147,13 @@ class PositiveClass(NamedTuple):
     average_price: float
     expense: crcen.ExpenseCurve
     alarms: AlarmShares
+
+    @property
+    def notes(self) -> list[str]:
+        """What to point out: alarms that differ, classes that are separated, a useless model."""
+        counts, loss = self.counts, self.metrics["log_loss"].value
+        useless = of_no_use(loss, [float(counts.tp + counts.fn), float(counts.fp + counts.tn)])
+        return [*self.alarms.notes, *too_good(self.metrics["roc_auc"].value), *useless]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -453,7 +457,9 @@ def fit_table(
         require(time, f"{weighting} needs time=, the column of dates from which rows per day are counted.", "time")
         dates = inputs.dates_of(rows.frame[time], str(time))
         weighting = weighting.over_days(dates.astype("datetime64[D]").astype(np.int64))
-    folds, how = folds_of(rows, clusters, time, n_splits, random_state)
+    together: Array | Index | None = None if clusters is None else inputs.cluster_numbers(rows.frame[clusters])
+    together = together if time is None else inputs.times_of(rows.frame[time], time)
+    folds, how = folds_of(rows.y, together, clusters, time, n_splits, random_state)
     search = unfitted_learner(learner, estimator, time_limit, len(y), effort)
     if time_limit is not None:  # the rest is for encoding, refits and files
         search.set_params(time_limit=max(1e-3, _FIT_SHARE * (time_limit - (clock.perf_counter() - start))))
@@ -468,7 +474,7 @@ def fit_table(
     encoded = model.encode(rows.frame)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
-        model.fit_encoded(rows.frame, encoded, rows.y, weights, groups=times_or_clusters(rows, clusters, time))
+        model.fit_encoded(rows.frame, encoded, rows.y, weights, groups=together)
     inputs.remember(model, source, clusters, weight)
     n_refits = (0 if effort == "quick" else 6) if n_refits is None else n_refits
     until = math.inf if time_limit is None else start + 0.95 * time_limit
@@ -490,15 +496,14 @@ def fit_table(
         *getattr(model.estimator_, "notes_", []),
         *_rare_notes(model, numbers),
         *getattr(model.estimator_, "search_notes_", []),
-        *(_class_notes(model, quality) if seen_from_positive is None else _positive_notes(seen_from_positive)),
+        *(_class_notes(model, quality) if seen_from_positive is None else seen_from_positive.notes),
         *(_why_positive(rows, model, weight) if seen_from_positive is not None and positive is None else []),
     ]
     if report is not None:  # by the probabilities of the models that did not see the rows
-        frame = rows.frame[[column.name for column in model.columns_]][seen].reset_index(drop=True)
-        column = model.weighting_.positive
+        frame, column = rows.frame.loc[seen, [one.name for one in model.columns_]], model.weighting_.positive
         how_shown: Options = {"data_name": source.name, "sample_weight": held_out}
         how_shown["out_of_fold"] = p if column is None else p[:, column]
-        crcen.write_report(model, frame, y[seen], report, **how_shown)
+        crcen.write_report(model, frame.reset_index(drop=True), y[seen], report, **how_shown)
     return TableFit(
         model=model,
         data=source.name,
@@ -579,11 +584,9 @@ def _learner_values(fitted: Learner) -> dict[str, object]:
         lines = [json_value(one) for one in fitted.leaderboard_]
         learner = "committee" if len(lines) > 2 else lines[0]["name"]
         return {"learner": learner, "network": None, "networks": [], "leaderboard": lines}
-    names = ("hidden", "l2", "encoding", "epochs")
-    networks = [
-        {**{name: json_value(chosen[name]) for name in names}, "members": fitted.n_members}
-        for chosen in fitted.best_settings_
-    ]
+    keys = ("hidden", "l2", "encoding", "epochs")
+    settings = [{name: json_value(chosen[name]) for name in keys} for chosen in fitted.best_settings_]
+    networks = [{**chosen, "members": fitted.n_members} for chosen in settings]
     return {"learner": "networks", "network": networks[0], "networks": networks, "leaderboard": []}
 
 
@@ -601,42 +604,29 @@ def _shift_line(estimator: Learner) -> str:
 
 
 def folds_of(
-    rows: Rows, clusters: str | None, time: str | None, n_splits: int, seed: int
+    y: pd.Series, together: Array | Index | None, clusters: str | None, time: str | None, n_splits: int, seed: int
 ) -> tuple[int | TimeSplit | StratifiedGroupKFold, str]:
-    """The splitter of the search, and what to call it."""
+    """The splitter of the search, and what to call it; ``together`` are the clusters or times of the rows."""
     check_whole_number(n_splits, "n_splits", 2)
-    sizes = np.unique(rows.y, return_counts=True)[1]
+    sizes = np.unique(y, return_counts=True)[1]
     # Of several classes those with fewer rows than folds are held out in some of them.
-    rarest = int(sizes.min() if len(sizes) == 2 or clusters is not None or time is not None else sizes.max())
+    rarest = int(sizes.min() if len(sizes) == 2 or together is not None else sizes.max())
     if time is not None:
-        count = _folds_over_time(rows, time, max(1, min(n_splits, rarest - 1)))
+        count = max(1, min(n_splits, rarest - 1))
+        while count > 1:  # as many folds as moments allow: there may be few, as with a column of years
+            try:
+                list(TimeSplit(count).split(None, y, together))
+                break
+            except InvalidInput:
+                count -= 1
         return TimeSplit(count), f"{plural(count, 'fold')} of later rows by {time}"
-    if clusters is None:
+    if together is None:
         count = min(n_splits, rarest)
         return count, f"{count} stratified folds"
-    count = min(n_splits, max(rarest, 2), rows.frame[clusters].nunique())
+    count = min(n_splits, max(rarest, 2), len(np.unique(together)))
     too_few = f"clusters must have at least two different values: {clusters} has one."
     require(count >= 2, too_few, "clusters", error=InvalidInput)
     return StratifiedGroupKFold(count, shuffle=True, random_state=seed), f"{count} folds that keep {clusters} together"
-
-
-def _folds_over_time(rows: Rows, time: str, most: int) -> int:
-    """As many folds as the moments of the rows allow: there may be few, as with a column of years."""
-    when = inputs.times_of(rows.frame[time], time)
-    for count in range(most, 1, -1):
-        try:
-            list(TimeSplit(count).split(None, rows.y, when))
-        except InvalidInput:
-            continue
-        return count
-    return 1
-
-
-def times_or_clusters(rows: Rows, clusters: str | None, time: str | None) -> Array | Index | None:
-    """What keeps rows together or in order for the splitter, or None."""
-    if clusters is not None:
-        return inputs.cluster_numbers(rows.frame[clusters])
-    return None if time is None else inputs.times_of(rows.frame[time], time)
 
 
 def _measure_training_error(
@@ -695,24 +685,18 @@ def _rare_notes(model: TableClassifier, numbers: Index) -> list[str]:
     return [f"fewer than {_FEW} rows of {listed(rare)}: too few for reliable figures"] if rare else []
 
 
-def _positive_notes(positive: PositiveClass) -> list[str]:
-    metrics, counts = positive.metrics, positive.counts
-    useless = of_no_use(metrics["log_loss"].value, [float(counts.tp + counts.fn), float(counts.fp + counts.tn)])
-    return [*positive.alarms.notes, *too_good(metrics["roc_auc"].value), *useless]
-
-
 def _class_notes(model: TableClassifier, quality: Quality) -> list[str]:
     """Notes for several classes: balanced weights far apart, classes that are separated, decisions of no use."""
-    notes, weights = [], model.weighting_.weights
+    notes, weights, names = [], model.weighting_.weights, model.classes_
     dear, cheap = int(np.argmax(weights)), int(np.argmin(weights))
     is_stated = model.costs_ is not None or getattr(model.estimator_, "weighting", None) != "balanced"
     if not is_stated and weights[dear] >= _MOST_UNEVEN * weights[cheap]:
-        ratio = f"{model.classes_[dear]} counts as much as {weights[dear] / weights[cheap]:,.0f} of "
-        ratio += f"{model.classes_[cheap]}; if mistakes do not cost that, state costs or class weights"
-        notes.append(f"by balanced weights one row of {ratio}")
+        ratio = f"{names[dear]} counts as much as {weights[dear] / weights[cheap]:,.0f} of {names[cheap]}"
+        notes.append(
+            f"by balanced weights one row of {ratio}; if mistakes do not cost that, state costs or class weights"
+        )
     known = [one.value for one in quality.areas if np.isfinite(one.value)]
-    if known and is_nearly_separated(min(known)):
-        notes += too_good(min(known))
+    notes += too_good(min(known)) if known and is_nearly_separated(min(known)) else []
     useless = f"{quality.habit} for every row costs less than these decisions: the columns have too little information"
     return [*notes, *([useless] if quality.saved.value < 0.0 else [])]
 

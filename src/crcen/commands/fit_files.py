@@ -193,9 +193,15 @@ def fit_files(
     seed = int(random_state or 0)
     named: Options = {"drop": tuple(drop), "keep": tuple(keep), "categorical": tuple(categorical)}
     index = index_columns(table.schema) if table.kind == "parquet" else []
-    dropped = _left_out(table, named, index)
-    if clusters is not None:
-        dropped[clusters] = "keeps rows of a cluster together"
+    for what, given in named.items():
+        for name in given:
+            inputs.check_column(name, table.columns, what, table.name)
+    dropped = {
+        **dict.fromkeys(_columns_of_type(table, pa.types.is_nested), "holds lists or records, not single values"),
+        **dict.fromkeys(sorted({*index} - {*keep, *categorical}), "the index of a pandas data frame"),
+        **dict.fromkeys(drop, "asked for"),
+        **({} if clusters is None else {clusters: "keeps rows of a cluster together"}),
+    }
     dropped.pop(target, None)
     names = tuple(name for name in table.columns if name != target and name not in dropped)
     require(names, f"{table.name} holds no column but {target} to learn from.", error=InvalidInput)
@@ -318,12 +324,8 @@ def _evidence(
         notes.append(f"no held-out row of {listed(missing)}: give a larger hold_out")
         return None
     if model.weighting_.positive is not None:
-        answers = SimpleNamespace(
-            classes_=model.classes_,
-            pos_label_=model.pos_label_,
-            weighting_=model.weighting_,
-            oof_decision_function_=model.decision_function(frame),
-        )
+        own = {name: getattr(model, name) for name in ("classes_", "pos_label_", "weighting_")}
+        answers = SimpleNamespace(**own, oof_decision_function_=model.decision_function(frame))
         model.held_out_sums_ = held_out_sums(answers, y, None)
     frame, clusters = frame.assign(**{target: y}), held_out.clusters
     if clusters is not None:
@@ -352,19 +354,6 @@ def _grown_trees(
 def _columns_of_type(table: Table, is_type: Callable[[pa.DataType], bool]) -> list[str]:
     """Columns whose type in the source is such, as far as the source declares types."""
     return [] if table.schema is None else [one.name for one in table.schema if is_type(one.type)]
-
-
-def _left_out(table: Table, named: Mapping[str, Sequence[str]], index: Sequence[str]) -> dict[str, str]:
-    """Columns that are left out unread, and why; ``named`` are those to drop, to keep and to take as categories."""
-    for what, names in named.items():
-        for name in names:
-            inputs.check_column(name, table.columns, what, table.name)
-    index = [name for name in index if name not in {*named["keep"], *named["categorical"]}]
-    return {
-        **dict.fromkeys(_columns_of_type(table, pa.types.is_nested), "holds lists or records, not single values"),
-        **dict.fromkeys(index, "the index of a pandas data frame"),
-        **dict.fromkeys(named["drop"], "asked for"),
-    }
 
 
 def _folder(storage: str | Path | None) -> Path | None:

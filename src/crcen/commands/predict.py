@@ -16,30 +16,11 @@ from crcen import CostRatio, InvalidInput, InvalidParameter
 from crcen._support.files import check_writable
 from crcen._support.progress import counted, logged
 from crcen._support.text import plural
-from crcen._support.values import attributes
-from crcen.commands.audits import AUDIT_COLUMNS, AUDIT_RULES, Audits, cell_hashes, draw_audits, row_keys, with_default
-from crcen.commands.inputs import (
-    Data,
-    FittedModel,
-    Label,
-    Source,
-    check_column,
-    model_of,
-    require,
-    role_columns,
-    source_of,
-)
+from crcen._support.values import Values, attributes
+from crcen.commands.audits import AUDIT_COLUMNS, AUDIT_RULES, Audits, draw_audits, row_keys, with_default
+from crcen.commands.inputs import Data, FittedModel, Label, Source, check_column, model_of, require, source_of
 from crcen.commands.prices import Costs, Weighting, price_values
-from crcen.commands.rules import (
-    ClassShares,
-    Prevalence,
-    ReviewPrices,
-    RowRule,
-    RuleOptions,
-    chosen_price,
-    reject_without_positive,
-    rule_of,
-)
+from crcen.commands.rules import ClassShares, Prevalence, ReviewPrices, RowRule, chosen_price, reject_without_positive
 from crcen.commands.scoring import CHUNK_ROWS, Judging, RowWatch, model_rows, scored_chunks, unlike_lines
 from crcen.decisions.choose import ChosenWeighting
 from crcen.tables.databases import is_database
@@ -280,7 +261,6 @@ def predict_table(
     if out is not None and not is_database(out):
         check_writable(out, model, data)
     model = model_of(model)
-    source = source_of(data, read, model)
     reject_without_positive(model, {"held_out": held_out})
     chosen: ChosenWeighting | None = None
     chosen_notes: list[str] = []
@@ -289,17 +269,17 @@ def predict_table(
         require(prevalence is None, both, "held_out", "prevalence")
         chosen, chosen_notes = _chosen_on(model, held_out, read, weighting, clusters, verbose)
         weighting = chosen.weighting
-    how: RuleOptions = {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost, "time": time}
-    rule = rule_of(model, source, weighting, costs, **how)
+    how: Values = {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost, "time": time}
+    judging = Judging.of(model, data, read, weighting, costs, roles={"clusters": clusters}, **how)
+    source, rule = judging.source, with_default(judging.rule, default_action)
     shares, why = ClassShares.of(prevalence, model), RowReasons(model, reasons, background, read)
     names, target = answer_columns(rule), str(getattr(model, "target_name_", ""))
     is_rule = audit_rule in AUDIT_RULES and (audit is not None or audit_rule == "neyman")
     allowed = f"audit_rule must be neyman or uniform, and go with audit=: got {audit_rule!r}."
     require(is_rule, allowed, "audit_rule", "audit")
-    alone = "default_action must go with audit=."
-    require(default_action is None or audit is not None, alone, "default_action", "audit")
-    rule = with_default(rule, default_action)
-    role_columns(source, None, {"clusters": clusters})
+    require(
+        default_action is None or audit is not None, "default_action must go with audit=.", "default_action", "audit"
+    )
     ids = _copied(id, all_columns, source, (*names, *why.names, *(AUDIT_COLUMNS if audit is not None else ())))
     ignored, watch, pieces = {*ids, target} - {""}, RowWatch(model, clusters=clusters), []
     chunks = scored_chunks(model, source, watch, ignored, chunk_rows)
@@ -394,8 +374,8 @@ def _chosen_on(
 ) -> tuple[ChosenWeighting, list[str]]:
     """The price of a goal on labelled rows that the model did not see, and notes if it saw them."""
     if not isinstance(goal, ThresholdGoal):
-        price = "held_out must go with a recall, a precision or a capacity: a price needs no other rows."
-        raise InvalidParameter(price, parameter="held_out")
+        alone = "held_out must go with a recall, a precision or a capacity: a price needs no other rows."
+        raise InvalidParameter(alone, parameter="held_out")
     require(goal.period is None, f"{goal} is counted among the rows to score: leave held_out out.")
     judging = Judging.of(model, held_out, read, needs_target=True, roles={"clusters": clusters}, is_strict=False)
     scored, name, column = judging.score(verbose, recognises=True), judging.source.name, model.weighting_.positive
@@ -447,7 +427,8 @@ def _all_rows(
         scores.append(p)
         cells.append(chunk[names])
         if is_audited:
-            keys.append(cell_hashes(chunk.drop(columns=target, errors="ignore")))
+            cells_of_row = chunk.drop(columns=target, errors="ignore").astype(str)
+            keys.append(pd.util.hash_pandas_object(cells_of_row, index=False).to_numpy(dtype=np.uint64))
         done(len(p))
     return np.concatenate(scores), pd.concat(cells, ignore_index=True), row_keys(np.concatenate(keys))
 
@@ -465,12 +446,12 @@ def _answer(
     rule: RowRule, names: Sequence[str], chunk: pd.DataFrame, p: Array, actions: Index, ids: list[str], n_before: int
 ) -> pd.DataFrame:
     """The copied columns, probabilities and decisions of a chunk."""
-    first = {name: chunk[name].to_numpy() for name in ids}
-    first = first or {"row": np.arange(n_before + 1, n_before + len(p) + 1)}
+    found = {name: chunk[name].to_numpy() for name in ids}
+    found = found or {"row": np.arange(n_before + 1, n_before + len(p) + 1)}
     # Labels of one type stay of that type; with other actions all are objects, and texts with a review.
     possible = [str(name) for name in rule.names] if rule.review is not None else rule.names
     is_mixed = len(rule.names) > len(rule.labels)
-    decisions = np.array(possible, dtype=object if is_mixed else None)[actions]
-    if rule.price.positive is not None:
-        return pd.DataFrame({**first, "probability": rule.chance(p), "decision": decisions})
-    return pd.DataFrame({**first, "decision": decisions, **dict(zip(names[1:], p.T, strict=True))})
+    answers = {"decision": np.array(possible, dtype=object if is_mixed else None)[actions]}
+    scores = [rule.chance(p)] if rule.price.positive is not None else p.T
+    answers |= dict(zip([name for name in names if name != "decision"], scores, strict=True))
+    return pd.DataFrame(found | {name: answers[name] for name in names})

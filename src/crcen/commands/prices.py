@@ -17,8 +17,8 @@ from crcen import CostMatrix, CostRatio, ExpenseCurve, Lam
 from crcen._support.extras import need
 from crcen._support.text import closest, listed
 from crcen._support.values import Values, json_value, label_key
-from crcen.commands.inputs import FittedModel
-from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
+from crcen.commands.inputs import FittedModel, require
+from crcen.exceptions import DataUnavailable, InvalidInput
 from crcen.tables.notation import is_missing_mark, read_numbers
 from crcen.theory.expense import ClassStep, judge_step
 from crcen.theory.goals import ThresholdGoal
@@ -106,28 +106,22 @@ def stated_weighting(weighting: Weighting, costs: Costs, classes: Sequence[objec
     """A weighting or costs of `fit_table` for these values of the target; labels may be spelt otherwise."""
     if isinstance(weighting, str) and weighting == "none":
         weighting = None
-    if costs is not None and not (weighting is None or (isinstance(weighting, str) and weighting == "balanced")):
-        raise InvalidParameter(
-            f"costs= and {weighting!r} both say what mistakes are worth: give one of them.", parameter="costs"
-        )
+    is_one = costs is None or weighting is None or (isinstance(weighting, str) and weighting == "balanced")
+    require(is_one, f"costs= and {weighting!r} both say what mistakes are worth: give one of them.", "costs")
     if costs is not None or isinstance(weighting, CostMatrix):
         found = costs_from(weighting if costs is None else costs, classes)
-        if found.n_rows is None and (np.ptp(found.costs, axis=1) == 0.0).all():
-            raise InvalidParameter(
-                "costs must differ between decisions: whatever is decided costs the same by these.", parameter="costs"
-            )
+        differ = found.n_rows is not None or (np.ptp(found.costs, axis=1) > 0.0).any()
+        require(differ, "costs must differ between decisions: whatever is decided costs the same by these.", "costs")
         weights = found.class_weights()
         if len(classes) == 2 and weights is not None:  # a price of two classes, which all tools for two understand
             return dict(zip(classes, weights.tolist(), strict=True))
         return found
     if isinstance(weighting, Mapping):
         return weights_by_label(weighting, classes, target)
-    if len(classes) > 2 and (isinstance(weighting, ThresholdGoal) or is_price_of_two(weighting)):
-        raise InvalidParameter(
-            f"{weighting!r} is for two classes, and {target} has {len(classes)}: state costs=, or weights of the "
-            f"classes, or name one class to find with positive=.",
-            parameter=("costs", "positive"),
-        )
+    is_of_two = isinstance(weighting, ThresholdGoal) or is_price_of_two(weighting)
+    instead = "state costs=, or weights of the classes, or name one class to find with positive=."
+    for_two = f"{weighting!r} is for two classes, and {target} has {len(classes)}: {instead}"
+    require(len(classes) == 2 or not is_of_two, for_two, "costs", "positive")
     return weighting
 
 
@@ -143,12 +137,9 @@ def decision_price(weighting: Weighting, costs: Costs, model: FittedModel) -> Pr
         found = [found[label] for label in classes]
     if trained.positive is None:
         return trained.replace(found)
-    if isinstance(found, CostMatrix):
-        raise InvalidParameter(
-            "these costs have actions of their own, and this model was fitted for a price of two classes: fit it with "
-            "costs=, or use review=.",
-            parameter=("costs", "review"),
-        )
+    actions = "these costs have actions of their own, and this model was fitted for a price of two classes"
+    is_price = not isinstance(found, CostMatrix)
+    require(is_price, f"{actions}: fit it with costs=, or use review=.", "costs", "review")
     if isinstance(found, list):  # with a cost ratio of full precision
         found = CostRatio(found[trained.positive] / found[1 - trained.positive])
     return trained.replace(Lam(0.5) if found is None else found)
@@ -171,21 +162,18 @@ def price_values(price: Price | None, labels: Sequence[object]) -> Values | None
 
 def weights_by_label(weighting: Mapping[object, float], classes: Sequence[object], target: str) -> dict[object, float]:
     """The weight of each class; labels may be spelt otherwise."""
-    by_key = {label_key(label): label for label in classes}
-    found = {}
+    by_key, found = {label_key(label): label for label in classes}, {}
     for label, weight in weighting.items():
-        if label_key(label) not in by_key:
-            meant = closest(str(label), [str(one) for one in classes])
-            hint = f"; did you mean {meant}?" if meant else "."
-            raise InvalidParameter(f"weights must be for values of {target}, {listed(classes)}: got {label!r}{hint}")
-        if isinstance(weight, bool) or not weight > 0.0 or not np.isfinite(weight):
-            raise InvalidParameter(f"the weight of {label} must be a number above 0: got {weight!r}.")
+        meant = closest(str(label), [str(one) for one in classes])
+        hint = f"; did you mean {meant}?" if meant else "."
+        known = f"weights must be for values of {target}, {listed(classes)}: got {label!r}{hint}"
+        require(label_key(label) in by_key, known)
+        is_number = not isinstance(weight, bool) and 0.0 < weight < math.inf
+        require(is_number, f"the weight of {label} must be a number above 0: got {weight!r}.")
         found[by_key[label_key(label)]] = float(weight)
     absent = [str(label) for label in classes if label not in found]
-    if absent:
-        raise InvalidParameter(
-            f"every value of {target} needs a weight: {listed(absent)} {'has' if len(absent) == 1 else 'have'} none."
-        )
+    none = f"{listed(absent)} {'has' if len(absent) == 1 else 'have'} none."
+    require(not absent, f"every value of {target} needs a weight: {none}")
     return found
 
 
@@ -200,85 +188,68 @@ def costs_from(given: DataFrame, classes: Sequence[object]) -> CostMatrix:
     return given.for_classes(classes)
 
 
-def _cells_of(given: DataFrame) -> tuple[str, list[list[str]], int]:
-    """The name of a table of costs, its cells as text without empty rows and columns at the ends, and its first row."""
+def _cells_of(given: DataFrame) -> tuple[str, pd.DataFrame]:
+    """The name of a table of costs, and its cells as text without empty rows and columns."""
     name, grid = "the costs", given.to_pandas() if hasattr(given, "to_pandas") else given
     if isinstance(given, str | Path):
         name, grid = Path(given).name, _grid(Path(given))
-    elif hasattr(grid, "iloc"):
-        cells = zip(grid.index, grid.to_numpy(), strict=True)
-        grid = [["", *grid.columns], *([label, *row] for label, row in cells)]
     else:
-        kind = type(given).__name__
-        raise InvalidParameter(
-            f"costs must be a CostMatrix, a data frame or the path of a file: got {kind}.", parameter="costs"
-        )
-    texts = [["" if cell is None or cell != cell else str(cell).strip() for cell in row] for row in grid]
-    used = [i for i, row in enumerate(texts) if any(row)]
-    texts = texts[used[0] : used[-1] + 1] if used else []
-    width = max((j + 1 for row in texts for j, cell in enumerate(row) if cell), default=0)
-    if len(texts) < 3 or width < 3:
-        raise InvalidInput(
-            f"{name} must be a table of costs: a first line with what can be decided, then a line for each true class, "
-            f"its name first; got {len(texts)} lines and {width} columns."
-        )
-    return name, [(row + [""] * width)[:width] for row in texts], used[0] + 1
+        known = f"costs must be a CostMatrix, a data frame or the path of a file: got {type(given).__name__}."
+        require(hasattr(grid, "iloc"), known, "costs")
+        grid = [["", *grid.columns], *([label, *row] for label, row in zip(grid.index, grid.to_numpy(), strict=True))]
+    cells = pd.DataFrame(grid, dtype=object).map(lambda cell: "" if pd.isna(cell) else str(cell).strip())
+    is_used = cells != ""
+    cells = cells.loc[is_used.any(axis=1), is_used.any(axis=0)]
+    form = "a first line with what can be decided, then a line for each true class, its name first"
+    got = f"got {len(cells)} lines and {cells.shape[1]} columns."
+    is_table = min(cells.shape) > 2
+    require(is_table, f"{name} must be a table of costs: {form}; {got}", error=InvalidInput)
+    return name, cells
 
 
-def _costs_of_cells(name: str, cells: list[list[str]], first_row: int, classes: Sequence[object]) -> CostMatrix:
-    """The costs for classes, in their order; columns that are no class are actions; errors name the cell."""
+def _costs_of_cells(name: str, cells: pd.DataFrame, classes: Sequence[object]) -> CostMatrix:
+    """The costs for classes, in their order; columns that are no class are actions; errors name row and column."""
     by_key = {label_key(label): label for label in classes}
-
-    def at(i: int, j: int) -> str:
-        return f"cell {_letters(j)}{i + first_row} of {name}"
-
-    def places(names: list[str], what: str, named: str) -> dict[str, int]:
-        """Number of the row or column of each name, from 1."""
+    sides, heads, grid = cells.iloc[1:, 0].tolist(), cells.iloc[0, 1:].tolist(), cells.iloc[1:, 1:].to_numpy()
+    places: list[dict[str, int]] = []
+    for what, names in (("row", sides), ("column", heads)):
         found: dict[str, int] = {}
-        for number, one in enumerate(names, 1):
-            place = at(number, 0) if what == "row" else at(0, number)
-            if not one:
-                raise InvalidInput(f"{place} must name a {named}: it is empty.")
-            if found.setdefault(label_key(one), number) != number:
-                raise InvalidInput(f"{place} names {one} a second time: each {what} must be its own.")
-        absent = [label for key, label in by_key.items() if key not in found]
-        if absent:
-            meant = closest(str(absent[0]), [one for one in names if label_key(one) not in by_key])
+        for number, one in enumerate(names):
+            unnamed = f"{name} must name every row and column: {what} {number + 2} has no name."
+            require(one, unnamed, error=InvalidInput)
+            twice = f"{name} names the {what} {one} a second time: each {what} must be its own."
+            require(found.setdefault(label_key(one), number) == number, twice, error=InvalidInput)
+        for key, label in by_key.items():
+            meant = closest(str(label), [one for one in names if label_key(one) not in by_key])
             hint = f"did you mean the {what} {meant}?" if meant else f"it has {listed(names)}."
-            raise InvalidInput(f"{name} must have a {what} for every class: none is called {absent[0]}; {hint}")
-        return found
-
-    heads, sides = cells[0][1:], [row[0] for row in cells[1:]]
-    rows, columns = places(sides, "row", "class"), places(heads, "column", "decision")
-    for key, i in rows.items():
-        if key not in by_key:
-            meant = closest(sides[i - 1], [str(label) for label in classes])
-            hint = f"did you mean {meant}?" if meant else f"the classes are {listed(classes)}."
-            raise InvalidInput(f"{at(i, 0)} must name a class: got {sides[i - 1]!r}; {hint}")
+            every = f"{name} must have a {what} for every class: none is called {label}; {hint}"
+            require(key in found, every, error=InvalidInput)
+        places.append(found)
+    rows, columns = places
+    unknown = [sides[i] for key, i in rows.items() if key not in by_key]
+    only = f"{name} must have rows for the classes {listed(classes)} only: got {listed(unknown)}."
+    require(not unknown, only, error=InvalidInput)
     # All cells are read as one column of numbers is: decimal commas, thousands, currencies.
-    texts = [text for row in cells[1:] for text in row[1:] if text and not is_missing_mark(text)]
+    texts = [text for text in grid.ravel() if text and not is_missing_mark(text)]
     reading = read_numbers(pd.Series(texts, dtype="str"))
     numbers = {} if reading is None else dict(zip(texts, reading.values.tolist(), strict=True))
 
-    def cost(i: int, j: int, key: str) -> float:
-        cell, where = cells[i][j], f"{at(i, j)}, {cells[0][j]} decided where {cells[i][0]} is true,"
+    def cost(i: int, j: int) -> float:
+        cell, where = grid[i, j], f"the cost in {name} of {heads[j]} decided where {sides[i]} is true"
         if not cell or is_missing_mark(cell):
-            if label_key(cells[0][j]) == key:
-                return 0.0  # people leave the diagonal empty: a right decision costs nothing
-            raise InvalidInput(f"{where} has no cost: write a number, 0 for none.")
-        value = numbers.get(cell, math.nan)
-        if not math.isfinite(value):
-            raise InvalidInput(f"{where} must be a number: got {cell!r}.")
-        if value < 0.0:
-            raise InvalidInput(
-                f"{where} must be 0 or more: got {cell}; write a gain as a smaller cost than the others."
-            )
+            is_right = label_key(heads[j]) == label_key(sides[i])  # people leave the diagonal empty
+            require(is_right, f"{where} is missing: write a number, 0 for none.", error=InvalidInput)
+            return 0.0
+        value = float(numbers.get(cell, math.nan))
+        require(math.isfinite(value), f"{where} must be a number: got {cell!r}.", error=InvalidInput)
+        gain = f"{where} must be 0 or more: got {cell}; write a gain as a smaller cost than the others."
+        require(value >= 0.0, gain, error=InvalidInput)
         return value
 
     actions = [j for key, j in columns.items() if key not in by_key]
     order = [*(columns[key] for key in by_key), *actions]
-    values = np.array([[cost(rows[key], j, key) for j in order] for key in by_key])
-    return CostMatrix(values, labels=list(classes), actions=[heads[j - 1] for j in actions])
+    values = np.array([[cost(rows[key], j) for j in order] for key in by_key])
+    return CostMatrix(values, labels=list(classes), actions=[heads[j] for j in actions])
 
 
 def _grid(path: Path) -> Sequence[Sequence[object]]:
@@ -295,26 +266,17 @@ def _grid(path: Path) -> Sequence[Sequence[object]]:
     except Exception as error:  # openpyxl raises whatever its parsers do
         reason = " ".join(str(error).split())[:120]
         raise DataUnavailable(f"{path} cannot be read as an Excel workbook: {reason}; save it as .xlsx.") from error
-    if len(raw) > _MOST_BYTES:
-        raise InvalidInput(f"{path.name} must be a small table of costs: it is larger than 1 MiB.")
+    small = f"{path.name} must be a small table of costs: it is larger than 1 MiB."
+    require(len(raw) <= _MOST_BYTES, small, error=InvalidInput)
     try:
         text = raw.decode("utf-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig")
     except UnicodeDecodeError:
         text = raw.decode("latin-1")
-    if "\0" in text:
-        raise InvalidInput(f"{path.name} is no text table of costs: save it as .csv or .xlsx.")
-
-    def cut(mark: str) -> list[list[str]]:
-        return list(csv.reader(io.StringIO(text), delimiter=mark))
-
-    def fit(mark: str) -> tuple[bool, int]:
-        """Lines of one width, more than one cell each; then cells of the first line."""
-        rows = [row for row in cut(mark) if any(cell.strip() for cell in row)]
-        return len({len(row) for row in rows}) == 1 and len(rows[0]) > 1, len(rows[0]) if rows else 0
-
-    return cut(max((";", "\t", "|", ","), key=fit))
-
-
-def _letters(j: int) -> str:
-    """The name of a column in a spreadsheet: A, B, … Z, AA."""
-    return (_letters(j // 26 - 1) if j >= 26 else "") + chr(ord("A") + j % 26)
+    require("\0" not in text, f"{path.name} is no text table of costs: save it as .csv or .xlsx.", error=InvalidInput)
+    found = []
+    for mark in ";\t|,":
+        rows = [row for row in csv.reader(io.StringIO(text), delimiter=mark) if any(cell.strip() for cell in row)]
+        width = len(rows[0]) if rows else 0
+        is_even = len({len(row) for row in rows}) == 1 and width > 1
+        found.append(((is_even, width), rows))
+    return max(found, key=lambda one: one[0])[1]

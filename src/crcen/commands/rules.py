@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypedDict, Unpack, cast
+from typing import TypeAlias, cast
 
 import numpy as np
 import pandas as pd
@@ -124,22 +124,22 @@ class RowRule:
         return chosen, self.costs.expected(p)[rows, chosen]
 
 
-class RuleOptions(TypedDict, total=False):
-    """Parameters of `predict_table` besides a price; with labels (``is_labelled``) a guarantee is possible."""
-
-    review: ReviewPrices
-    cost_column: str | None
-    alarm_cost: float | None
-    time: str | None
-    is_labelled: bool
-
-
 def rule_of(
-    model: FittedModel, source: Source, weighting: Weighting = None, costs: Costs = None, **how: Unpack[RuleOptions]
+    model: FittedModel,
+    source: Source,
+    weighting: Weighting = None,
+    costs: Costs = None,
+    *,
+    review: ReviewPrices = None,
+    cost_column: str | None = None,
+    alarm_cost: float | None = None,
+    time: str | None = None,
+    is_labelled: bool = False,
 ) -> RowRule:
-    """The rule that parameters of `predict_table` state; contradictions, and what does not apply, are rejected."""
-    review, cost_column, alarm_cost = how.get("review"), how.get("cost_column"), how.get("alarm_cost")
-    time, is_labelled = how.get("time"), how.get("is_labelled", False)
+    """The rule that parameters of `predict_table` state; contradictions, and what does not apply, are rejected.
+
+    With labels (``is_labelled``) a guarantee is possible.
+    """
     options = {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost, "time": time}
     reject_without_positive(model, options)
     stated = decision_price(weighting, costs, model)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Unpack
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,7 @@ from crcen.commands import inputs
 from crcen.commands.audits import AuditedRows
 from crcen.commands.inputs import Data, FittedModel, Source, require
 from crcen.commands.prices import Costs, Weighting
-from crcen.commands.rules import ClassShares, Prevalence, RowRule, RuleOptions, rule_of
+from crcen.commands.rules import ClassShares, Prevalence, RowRule, rule_of
 from crcen.commands.split import was_stratified
 from crcen.report.checks import selection_of
 from crcen.tables.columns import EncodedTable
@@ -271,7 +271,7 @@ class Judging:
         groups: str | Sequence[str] = (),
         needs_price: bool = False,
         is_strict: bool = True,
-        **how: Unpack[RuleOptions],
+        **how: Any,
     ) -> Judging:
         """From the parameters of a command; ``how`` are those of `rule_of`."""
         fitted = inputs.model_of(model)
@@ -284,7 +284,7 @@ class Judging:
         compared = inputs.group_columns(groups, source, label)
         return cls(fitted, source, label, rule, inputs.role_columns(source, None, roles or {}), compared)
 
-    def score(self, verbose: int = 0, *, reads_labels: bool = True, **how: bool) -> ScoredTable:
+    def score(self, verbose: int = 0, *, reads_labels: bool = True, **how: Any) -> ScoredTable:
         """Score all rows, with or without labels; ``how`` as in `score_table`."""
         names, target = [*self.roles.values(), *self.groups], self.target
         if target is not None and not reads_labels:
