@@ -8,12 +8,21 @@ from pathlib import Path
 
 import numpy as np
 
-from crcen import ExpenseCurve, InvalidParameter
+from crcen import ExpenseCurve
 from crcen._support.progress import counted, logged
 from crcen._support.values import Values, attributes, json_value
 from crcen.commands import rules
 from crcen.commands.audits import BOUNDS, AuditedRows
-from crcen.commands.inputs import GROUP_CHECK, Data, FittedModel, Label, group_lines, group_values, weight_notes
+from crcen.commands.inputs import (
+    GROUP_CHECK,
+    Data,
+    FittedModel,
+    Label,
+    group_lines,
+    group_values,
+    require,
+    weight_notes,
+)
 from crcen.commands.prices import Costs, Weighting, price_values, prices_around, step_lines, step_values
 from crcen.commands.scoring import Judging, unlike_lines
 from crcen.decisions.choose import ChosenWeighting
@@ -233,7 +242,11 @@ def evaluate_table(
     verbose : int, default=0
         1 shows progress on a terminal.
     """
-    codes, least = _codes_of(fail_on, groups), _least_shares(min_recall, min_precision)
+    codes, asked = _codes_of(fail_on, groups), {"recall": min_recall, "precision": min_precision}
+    least = {name: share for name, share in asked.items() if share is not None}
+    for name, share in least.items():
+        allowed = f"min_{name} must be a share above 0 and at most 1: got {share:g}."
+        require(0.0 < share <= 1.0, allowed, f"min_{name}")
     roles = {"weight": weight, "clusters": clusters, "cost_column": cost_column, "audit_probability": audit_probability}
     how: Values = {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost, "is_labelled": True}
     named: Values = {"target": target, "needs_target": True, "roles": roles, "groups": groups}
@@ -304,7 +317,7 @@ def evaluate_table(
         unlike=scored.watch.unlike(n_alarms, price),
         recognition=recognition,
         findings=findings,
-        failures=(*_warned(findings, codes), *_below(least, quality, column)),
+        failures=_failures(findings, codes, least, quality, column),
         chosen=chosen,
         review=judged,
         row_costs=by_row,
@@ -326,11 +339,9 @@ def _warnings(
     notes = []
     if moved:
         shown = ", ".join(f"{labels[k]} {tests[k].share:.3g} here and {tests[k].before:.3g} in training" for k in moved)
-        stated = "auto" if column is None else f"{here[column]:.3g}"
-        notes.append(
-            f"prevalence shift: {shown}, more than chance allows; probabilities, tests and prices are at the share of "
-            f"training: use --prevalence {stated} (CRC004)"
-        )
+        use = f"use --prevalence {'auto' if column is None else f'{here[column]:.3g}'} (CRC004)"
+        at = "probabilities, tests and prices are at the share of training"
+        notes.append(f"prevalence shift: {shown}, more than chance allows; {at}: {use}")
     if int((counts >= FEWEST_OF_A_CLASS).sum()) < 2:
         return notes
     losses = {"": float(w @ log_losses(y, p) / w.sum())}
@@ -348,10 +359,9 @@ def _action_notes(quality: Quality) -> list[str]:
     if not n_rows or not rest.any():
         return []
     names = ", ".join(map(str, quality.names[n_classes:]))
-    return [
-        f"{n_rows:,.6g} rows were decided for {names}, which is no class: accuracy and recall count them as not found; "
-        f"the accuracy of the other rows is {np.trace(rest) / rest.sum():.3g}"
-    ]
+    share = f"the accuracy of the other rows is {np.trace(rest) / rest.sum():.3g}"
+    not_found = f"which is no class: accuracy and recall count them as not found; {share}"
+    return [f"{n_rows:,.6g} rows were decided for {names}, {not_found}"]
 
 
 def _codes_of(fail_on: str | Sequence[str] | None, groups: str | Sequence[str]) -> tuple[str, ...]:
@@ -363,46 +373,27 @@ def _codes_of(fail_on: str | Sequence[str] | None, groups: str | Sequence[str]) 
     if codes == ["ANY"]:
         return _CODES
     unknown = [code for code in codes if code not in _CODES]
-    if unknown:
-        raise InvalidParameter(
-            f"fail_on must name checks of the report, {_CODES[0]} to {_CODES[-1]}, or any: got {', '.join(unknown)}.",
-            parameter="fail_on",
-        )
-    if GROUP_CHECK in codes and not groups:
-        raise InvalidParameter(
-            f"fail_on={GROUP_CHECK} compares groups: name their columns with groups=.", parameter=("fail_on", "groups")
-        )
+    allowed = f"fail_on must name checks of the report, {_CODES[0]} to {_CODES[-1]}, or any"
+    require(not unknown, f"{allowed}: got {', '.join(unknown)}.", "fail_on")
+    alone = f"fail_on={GROUP_CHECK} compares groups: name their columns with groups=."
+    require(GROUP_CHECK not in codes or groups, alone, "fail_on", "groups")
     return tuple(codes)
 
 
-def _least_shares(min_recall: float | None, min_precision: float | None) -> dict[str, float]:
-    """What must be reached, by name, if anything was asked for."""
-    asked = {"recall": min_recall, "precision": min_precision}
-    found = {name: least for name, least in asked.items() if least is not None}
-    for name, least in found.items():
-        if not 0.0 < least <= 1.0:
-            raise InvalidParameter(
-                f"min_{name} must be a share above 0 and at most 1: got {least:g}.", parameter=f"min_{name}"
-            )
-    return found
-
-
-def _warned(findings: Sequence[Finding], codes: tuple[str, ...]) -> list[str]:
-    """A sentence for each check among these codes that warns."""
-    return [
+def _failures(
+    findings: Sequence[Finding], codes: tuple[str, ...], least: dict[str, float], quality: Quality, column: int | None
+) -> tuple[str, ...]:
+    """A sentence for each check among these codes that warns, and for each recall or precision that is too low."""
+    broken = [
         f"{one.code} warns: {one.title[0].lower()}{one.title[1:]}, {one.measured}"
         for one in findings
         if one.status == "warning" and one.code in codes
     ]
-
-
-def _below(least: dict[str, float], quality: Quality, column: int | None) -> list[str]:
-    """A sentence for each recall or precision that is too low: of the positive class, or of every class."""
-    broken, by_name = [], {"recall": quality.recalls, "precision": quality.precisions}
+    by_name = {"recall": quality.recalls, "precision": quality.precisions}
     for name, bound in least.items():
         for k, share in enumerate(by_name[name]):
             if k == column and not share.value >= bound:
                 broken.append(f"{name} is {share.value:.4g}, below {bound:g}")
             elif column is None and share.value < bound:  # a class without rows or decisions breaks nothing
                 broken.append(f"{name} of {quality.labels[k]} is {share.value:.4g}, below {bound:g}")
-    return broken
+    return tuple(broken)

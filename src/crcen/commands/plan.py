@@ -12,7 +12,7 @@ from crcen import InvalidParameter
 from crcen._support.progress import logged
 from crcen._support.values import Values, attributes
 from crcen.commands.audits import AUDIT_RULES
-from crcen.commands.inputs import Data, FittedModel
+from crcen.commands.inputs import Data, FittedModel, require
 from crcen.commands.prices import Costs, Weighting, price_values
 from crcen.commands.rules import ClassShares, Label, Prevalence, RowRule
 from crcen.commands.scoring import Judging
@@ -82,8 +82,8 @@ class TablePlan(ShownInOneLine):
                 power = "" if goal == "cost_width" else f" with a power of {self.power:g}"
                 why = none
                 if goal == "drift" and label is not None:
-                    why = f"since the model's own error is {self.uncertainty[label]:.2g} log-odds; more training rows "
-                    why += "are needed"
+                    error = f"since the model's own error is {self.uncertainty[label]:.2g} log-odds"
+                    why = f"{error}; more training rows are needed"
                 enough = f"{n:,.0f} labelled rows, drawn at random, show it{power}"
                 found.append(f"{what}: {enough if math.isfinite(n) else f'no number of labels suffices, {why}'}")
         for label, n in self.audits.items():
@@ -136,11 +136,10 @@ def plan_table(
     random_state : int, default=0
         Seed of the simulation of audits.
     """
-    if audit_rule not in AUDIT_RULES:
-        raise InvalidParameter(f"audit_rule must be neyman or uniform: got {audit_rule!r}.", parameter="audit_rule")
+    allowed = f"audit_rule must be neyman or uniform: got {audit_rule!r}."
+    require(audit_rule in AUDIT_RULES, allowed, "audit_rule")
     for name, value in (("power", power), ("level", level), ("confidence", confidence), ("recall_bound", recall_bound)):
-        if value is not None and not 0.0 < value < 1.0:
-            raise InvalidParameter(f"{name} must lie between 0 and 1: got {value:g}.", parameter=name)
+        require(value is None or 0.0 < value < 1.0, f"{name} must lie between 0 and 1: got {value}.", name)
     judging = Judging.of(model, data, read, weighting, costs, needs_price=True)
     fitted, rule = judging.model, judging.rule
     asked = {"drift": drift, "recall_bound": recall_bound, "cost_width": cost_width}
@@ -155,11 +154,10 @@ def plan_table(
     labels: dict[str, dict[Label | None, float]] = {}
     audits: dict[Label, float] = {}
     if "drift" in goals:
-        options = {"power": power, "level": level}
-        labels["drift"] = {
-            rule.labels[k]: planning.labels_for_drift(p, weights, k, goals["drift"], **options, uncertainty=sigma[k])
-            for k in classes
-        }
+        for k in classes:
+            own = {"power": power, "level": level, "uncertainty": sigma[k]}
+            n_labels = planning.labels_for_drift(p, weights, k, goals["drift"], **own)
+            labels.setdefault("drift", {})[rule.labels[k]] = n_labels
     if "recall_bound" in goals:
         found = [k for k in classes if k != rule.default]
         bound, chances = goals["recall_bound"], {"confidence": confidence, "power": power}
@@ -174,9 +172,8 @@ def plan_table(
             )
     if "cost_width" in goals:
         width = positive_number(goals["cost_width"], "cost_width") / 1000.0
-        labels["cost_width"] = {
-            None: planning.labels_for_cost_width(p, actions, rule.costs.costs, width, level=confidence)
-        }
+        enough = planning.labels_for_cost_width(p, actions, rule.costs.costs, width, level=confidence)
+        labels["cost_width"] = {None: enough}
     return TablePlan(
         data=judging.source.name,
         n_rows=len(p),
@@ -196,10 +193,9 @@ def _for_recall(p: Array, actions: Index, k: int, bound: float, *, confidence: f
     recall = expected_shares(p[:, k], actions == k).recall.value
     if not bound < recall <= 1.0:
         return math.inf
+    chances: Values = {"confidence": confidence, "power": power}
     try:
-        return planning.labels_for_recall_bound(
-            bound, recall, float(p[:, k].mean()), confidence=confidence, power=power
-        )
+        return planning.labels_for_recall_bound(bound, recall, float(p[:, k].mean()), **chances)
     except InvalidParameter:  # too near to the bound
         return math.inf
 
