@@ -2,7 +2,6 @@
 
 import json
 import tracemalloc
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -20,7 +19,7 @@ from crcen import (
     InvalidParameter,
     fit_table,
 )
-from crcen.commands.fit import AlarmShares, folds_of, times_or_clusters
+from crcen.commands.fit import AlarmShares, folds_of
 from crcen.exceptions import DataUnavailable
 from crcen.theory.decision import sigmoid
 
@@ -389,20 +388,19 @@ def test_there_are_as_many_folds_over_time_as_the_years_allow(events, n_folds):
     """Ten rows a year, so many of each positive; one moment cannot be cut."""
     cells = [(2000 + year, int(i < n)) for year, n in enumerate(events) for i in range(10)]
     frame = pd.DataFrame(cells, columns=["year", "y"])
-    rows = SimpleNamespace(frame=frame, y=frame["y"])
-    splitter, how = folds_of(rows, None, "year", 4, 0)
-    when = times_or_clusters(rows, None, "year")
+    year, y = frame["year"].to_numpy(dtype=float), frame["y"]
+    splitter, how = folds_of(y, year, None, "year", 4, 0)
     if not n_folds:
         with pytest.raises(InvalidInput, match="time cannot be cut"):
-            list(splitter.split(None, rows.y, when))
+            list(splitter.split(None, y, year))
         return
-    found = list(splitter.split(None, rows.y, when))
+    found = list(splitter.split(None, y, year))
     assert len(found) == n_folds
     assert how.startswith(f"{n_folds} fold")
     for train, test in found:
-        assert frame["year"][train].max() < frame["year"][test].min()
-        assert rows.y[train].any()
-        assert rows.y[test].any()
+        assert year[train].max() < year[test].min()
+        assert y[train].any()
+        assert y[test].any()
 
 
 @pytest.mark.parametrize(
