@@ -70,10 +70,7 @@ def test_labels_that_are_numbers(tmp_path):
         (("40,10", "40,-10"), "of worn decided where broken is true must be 0 or more: got -10"),
         (("40,10", "40,much"), "of worn decided where broken is true must be a number: got 'much'"),
         (("worn,5", "wron,5"), "must have a row for every class: none is called worn; did you mean the row wron?"),
-        (
-            (",worn,", ",wron,"),
-            "a column for every class: none is called worn; did you mean the column wron?",
-        ),
+        ((",worn,", ",wron,"), "a column for every class: none is called worn; did you mean the column wron?"),
         (("worn,5,0,2,1\n", ""), "must have a row for every class: none is called worn; it has fine, broken."),
         (("worn,5", "fine,5"), "costs.csv names the row fine a second time: each row must be its own"),
         ((",inspect", ",broken"), "costs.csv names the column broken a second time"),

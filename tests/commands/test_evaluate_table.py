@@ -10,16 +10,7 @@ from scipy import stats
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, precision_score, roc_auc_score
 
 import crcen
-from crcen import (
-    Budget,
-    CostMatrix,
-    CRCENClassifier,
-    CRCENClassifierCV,
-    InvalidInput,
-    InvalidParameter,
-    evaluate_table,
-    key_equation,
-)
+from crcen import Budget, CostMatrix, CRCENClassifier, InvalidInput, InvalidParameter, evaluate_table, key_equation
 from crcen.report.quality import METRICS, RowMetrics
 from crcen.theory.decision import weighted_probability
 from crcen.theory.price import Price
@@ -194,7 +185,7 @@ def three_rows(n, seed, shares=(0.7, 0.2, 0.1)):
 
 @pytest.fixture(scope="module")
 def three():
-    search = CRCENClassifierCV(hidden=(), l2=1e-3, max_epochs=8, encoding="standard", n_members=1)
+    search = crcen.CRCENClassifierCV(hidden=(), l2=1e-3, max_epochs=8, encoding="standard", n_members=1)
     weights = {"fine": 1, "worn out": 4, "brøken": 10}
     return crcen.fit_table(three_rows(1500, 0), target="state", weighting=weights, estimator=search).model
 

@@ -9,16 +9,7 @@ import pytest
 from sklearn.metrics import average_precision_score, f1_score, log_loss, recall_score, roc_auc_score
 
 import crcen
-from crcen import (
-    Alpha,
-    Budget,
-    CostMatrix,
-    CRCENClassifier,
-    CRCENClassifierCV,
-    InvalidInput,
-    InvalidParameter,
-    fit_table,
-)
+from crcen import Alpha, Budget, CostMatrix, CRCENClassifierCV, InvalidInput, InvalidParameter, fit_table
 from crcen.commands.fit import AlarmShares, folds_of
 from crcen.exceptions import DataUnavailable
 from crcen.theory.decision import sigmoid
@@ -165,11 +156,7 @@ def test_one_in_five_thousand():
         (lambda f: f.assign(g=1), {"clusters": "g"}, "g has one"),
         (lambda f: f, {"time": "country"}, "numbers or dates of one format: country holds other values"),
         (lambda f: f[["id", "bad"]], {}, "no column is left to learn from"),
-        (
-            lambda f: f.set_axis([*f.columns[:-2], "id", "bad"], axis=1),
-            {},
-            "duplicate column name in the data frame",
-        ),
+        (lambda f: f.set_axis([*f.columns[:-2], "id", "bad"], axis=1), {}, "duplicate column name in the data frame"),
         (lambda f: f.to_numpy(), {}, "must be a data frame or the place of a table"),
     ],
 )
@@ -185,7 +172,7 @@ def test_what_cannot_be_fitted_gets_one_sentence(mixed_table, small_search, chan
         ({"clusters": "country", "time": "when"}, "give one of them"),
         ({"groups": "country"}, "groups was renamed: use clusters='country'"),
         ({"n_splits": 1}, "n_splits"),
-        ({"estimator": CRCENClassifier()}, "must be a CRCENClassifierCV"),
+        ({"estimator": crcen.CRCENClassifier()}, "must be a CRCENClassifierCV"),
         ({"audit_probability": "amount", "selected_by": "m.crcen"}, "leave out selected_by="),
     ],
 )

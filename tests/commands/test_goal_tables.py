@@ -4,18 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from crcen import (
-    Budget,
-    Capacity,
-    ExpenseCurve,
-    InvalidInput,
-    InvalidParameter,
-    PrecisionAtLeast,
-    RecallAtLeast,
-    evaluate_table,
-    fit_table,
-    report_table,
-)
+import crcen
+from crcen import Budget, Capacity, InvalidInput, InvalidParameter, RecallAtLeast, evaluate_table, report_table
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +14,7 @@ def test_rows(mixed_table):
 
 
 def fit(table, search, **how):
-    return fit_table(table, target="bad", drop=["nothing"], estimator=search, **how)
+    return crcen.fit_table(table, target="bad", drop=["nothing"], estimator=search, **how)
 
 
 @pytest.mark.parametrize("goal", [RecallAtLeast(0.7), Capacity(60)], ids=str)
@@ -94,7 +84,7 @@ def test_an_evaluation_meets_a_goal_where_labels_are(fitted, test_rows, mixed_ta
     with pytest.raises(InvalidInput, match="a guarantee needs rows that the model did not see"):
         evaluate_table(fitted.model, mixed_table(600, seed=0), weighting=RecallAtLeast(0.8, confidence=0.9))
     with pytest.raises(InvalidParameter, match="every price has precision"):
-        evaluate_table(fitted.model, test_rows, weighting=PrecisionAtLeast(0.05))
+        evaluate_table(fitted.model, test_rows, weighting=crcen.PrecisionAtLeast(0.05))
 
 
 def test_a_review_saves_what_errors_between_its_prices_cost(fitted, test_rows):
@@ -141,7 +131,9 @@ def test_a_fit_writes_the_report_of_rows_held_out(mixed_table, small_search, tmp
     found = fit(mixed_table(500), small_search, weighting=Budget(5), report=tmp_path / "r.html")
     page = found.report.read_text()
     assert "out of fold" in page
-    curve = ExpenseCurve.from_cv(found.model.estimator_, mixed_table(500)["bad"].to_numpy(), [Budget(5), Budget(6)])
+    curve = crcen.ExpenseCurve.from_cv(
+        found.model.estimator_, mixed_table(500)["bad"].to_numpy(), [Budget(5), Budget(6)]
+    )
     assert f"It finds {curve.counts.tp[0]:,.0f} of " in page
     assert "CRC008" in page
     assert "judged by models that did not see it" in page

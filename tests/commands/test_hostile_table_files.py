@@ -13,16 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crcen import (
-    Budget,
-    CRCENClassifierCV,
-    CrcenError,
-    evaluate_table,
-    fit_table,
-    predict_table,
-    report_table,
-    save,
-)
+from crcen import Budget, CRCENClassifierCV, CrcenError, evaluate_table, fit_table, predict_table, report_table, save
 from crcen.tables.reading import open_table
 
 QUICK = CRCENClassifierCV(hidden=(), l2=1e-2, encoding="standard", n_members=1, max_epochs=2)

@@ -11,18 +11,7 @@ import pandas as pd
 import pytest
 
 import crcen
-from crcen import (
-    Budget,
-    CostMatrix,
-    CRCENClassifier,
-    CRCENClassifierCV,
-    CrcenError,
-    CSMLPClassifier,
-    InvalidInput,
-    Search,
-    TableClassifier,
-    export_onnx,
-)
+from crcen import Budget, CostMatrix, CRCENClassifier, CrcenError, InvalidInput, Search, TableClassifier, export_onnx
 from crcen.commands import export as onnx_export
 from crcen.commands.export import Graph, check_columns, date_parts
 from crcen.tables.column_kinds import learn_column
@@ -84,7 +73,7 @@ def test_missing_cells(tmp_path, encoding, lacking):
 @pytest.mark.parametrize("labels", [[0, 1], [False, True]])
 def test_labels_that_are_no_text(tmp_path, labels):
     y = np.array(labels)[(Y == "bad").astype(int)]
-    model = CSMLPClassifier(hidden=(3,), max_epochs=2, random_state=0).fit(X, y)
+    model = crcen.CSMLPClassifier(hidden=(3,), max_epochs=2, random_state=0).fit(X, y)
     checked(model, export_onnx(model, tmp_path / "m.onnx").path, {"X": NEW}, NEW)
 
 
@@ -215,7 +204,9 @@ LIGHT3 = {"hidden": (4,), "max_epochs": 3, "n_members": 2, "random_state": 0}
     [
         CRCENClassifier(np.array([1.0, 3.0, 10.0]), **grouped(**LIGHT3, balance="oof", probability="temperature")),
         CRCENClassifier(COSTS3, **LIGHT3),
-        CRCENClassifierCV("balanced", l2=[1e-3, 1e-2], search=Search(n_settings=2), encoding="steps", cv=2, **LIGHT3),
+        crcen.CRCENClassifierCV(
+            "balanced", l2=[1e-3, 1e-2], search=Search(n_settings=2), encoding="steps", cv=2, **LIGHT3
+        ),
     ],
     ids=["weights", "costs", "search"],
 )

@@ -4,16 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from crcen import (
-    Budget,
-    Capacity,
-    InvalidInput,
-    InvalidParameter,
-    PrecisionAtLeast,
-    RecallAtLeast,
-    Review,
-    predict_table,
-)
+import crcen
+from crcen import Budget, Capacity, InvalidInput, InvalidParameter, RecallAtLeast, Review, predict_table
 from crcen.tables.reading import open_table
 
 
@@ -46,7 +38,7 @@ def test_a_capacity_for_each_week_goes_by_a_column_of_dates(fitted, new):
     assert found.goal.n_periods == weeks.nunique()
 
 
-@pytest.mark.parametrize("goal", [RecallAtLeast(0.8), PrecisionAtLeast(0.22)], ids=str)
+@pytest.mark.parametrize("goal", [RecallAtLeast(0.8), crcen.PrecisionAtLeast(0.22)], ids=str)
 def test_labelled_rows_choose_the_price_of_a_goal(fitted, new, mixed_table, goal):
     labelled = mixed_table(800, seed=8)
     found = predict_table(fitted.model, new, weighting=goal, held_out=labelled)

@@ -8,15 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from crcen import (
-    Budget,
-    CostMatrix,
-    CRCENClassifier,
-    InvalidInput,
-    InvalidParameter,
-    TableClassifier,
-    predict_table,
-)
+from crcen import Budget, CostMatrix, CRCENClassifier, InvalidInput, InvalidParameter, TableClassifier, predict_table
 from crcen.commands.predict import answer_columns
 from crcen.commands.rules import RowRule
 from crcen.exceptions import DataUnavailable

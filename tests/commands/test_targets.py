@@ -4,20 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from crcen import (
-    CRCENClassifierCV,
-    InvalidInput,
-    InvalidParameter,
-    evaluate_table,
-    fit_table,
-    load,
-    look_at_table,
-    predict_table,
-    report_table,
-)
+import crcen
+from crcen import InvalidInput, evaluate_table, fit_table, load, look_at_table, predict_table, report_table
 
 N = 240
-QUICK = CRCENClassifierCV(hidden=(2,), l2=1e-2, encoding="standard", n_members=1, max_epochs=3)
+QUICK = crcen.CRCENClassifierCV(hidden=(2,), l2=1e-2, encoding="standard", n_members=1, max_epochs=3)
 
 
 def rows(seed=0):
@@ -82,7 +73,7 @@ def test_without_a_positive_value_classes_are_those_of_the_target(one_thread):
     ],
 )
 def test_names_that_are_nearly_right_or_used_twice(options, sentence):
-    with pytest.raises((InvalidInput, InvalidParameter)) as caught:
+    with pytest.raises((InvalidInput, crcen.InvalidParameter)) as caught:
         fit(rows(), positive=3, **options)
     assert sentence in str(caught.value)
 

@@ -8,19 +8,8 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from crcen import (
-    Budget,
-    CostMatrix,
-    CRCENClassifier,
-    CRCENClassifierCV,
-    InvalidInput,
-    InvalidParameter,
-    TableClassifier,
-    fit_table,
-    load,
-    monitor_table,
-    save,
-)
+import crcen
+from crcen import Budget, CostMatrix, CRCENClassifierCV, InvalidInput, TableClassifier, monitor_table, save
 from crcen.cli import app
 from crcen.commands.monitor import ExpectedFigures
 from crcen.theory.metrics import expected_shares
@@ -170,11 +159,11 @@ def test_another_models_state_is_refused(model, tmp_path):
     monitor_table(model, rows(200, 3), state=state)
     before = state.read_text()
     frame, y = table(600, 9)
-    other = TableClassifier(estimator=CRCENClassifier(Budget(4), **QUICK), random_state=0).fit(frame, y)
+    other = TableClassifier(estimator=crcen.CRCENClassifier(Budget(4), **QUICK), random_state=0).fit(frame, y)
     with pytest.raises(InvalidInput, match="the watch of another model"):
         monitor_table(other, rows(200, 4), state=state)
     assert state.read_text() == before
-    back = load(save(model, tmp_path / "model.crcen"))
+    back = crcen.load(save(model, tmp_path / "model.crcen"))
     assert monitor_table(back, rows(200, 4), state=state).call == 2
 
 
@@ -189,7 +178,7 @@ def test_a_file_that_is_no_state_is_refused_and_stays(model, tmp_path, content):
 
 def test_a_streamed_or_plain_model_is_watched_too(tmp_path):
     frame, y = table(800, 1)
-    plain = CRCENClassifier(Budget(4), **QUICK).fit(frame[["balance"]].to_numpy(), y)
+    plain = crcen.CRCENClassifier(Budget(4), **QUICK).fit(frame[["balance"]].to_numpy(), y)
     new = rows(300, 2)[["balance", "state"]]
     watch = monitor_table(plain, new, target="state", state=tmp_path / "watch.json")
     assert watch.n_labelled == 300
@@ -198,7 +187,7 @@ def test_a_streamed_or_plain_model_is_watched_too(tmp_path):
 
 def test_bad_rates_are_refused(model):
     for rate in (0, 1.5, True, "a"):
-        with pytest.raises(InvalidParameter, match="false_alarm_rate must lie between 0 and 1"):
+        with pytest.raises(crcen.InvalidParameter, match="false_alarm_rate must lie between 0 and 1"):
             monitor_table(model, rows(50, 3), false_alarm_rate=rate)
 
 
@@ -247,7 +236,7 @@ def three_rows(n, seed, moved=0.0):
 @pytest.fixture(scope="module")
 def three():
     search = CRCENClassifierCV(hidden=(), l2=1e-3, max_epochs=8, encoding="standard", n_members=1)
-    return fit_table(three_rows(3000, 0), target="state", estimator=search).model
+    return crcen.fit_table(three_rows(3000, 0), target="state", estimator=search).model
 
 
 def test_quiet_then_the_class_that_drifted(three, tmp_path):

@@ -7,16 +7,8 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from crcen import (
-    Budget,
-    CRCENClassifierCV,
-    InvalidInput,
-    KeyEquationMonitor,
-    evaluate_table,
-    fit_table,
-    monitor_table,
-    report_table,
-)
+import crcen
+from crcen import Budget, CRCENClassifierCV, InvalidInput, evaluate_table, fit_table, monitor_table, report_table
 from crcen.cli import app
 from crcen.cli.app import in_options
 from crcen.theory.decision import weighted_probability
@@ -135,7 +127,7 @@ def test_a_watch_holds_labels_back_until_their_cohort_is_complete(model, tmp_pat
 
     own = load(model)
     p = own.predict_proba(rows[["x", "other"]])[:, list(own.classes_).index("ill")]
-    direct = KeyEquationMonitor(own, delay=0)
+    direct = crcen.KeyEquationMonitor(own, delay=0)
     q, weights = weighted_probability(p, own.weighting_), rows.people.astype(float)
     direct.update(q=q, y=rows.state, cohort=rows.scored.to_numpy(), now="2024-05-20", sample_weight=weights)
     assert direct.history[None][-1].drift == pytest.approx(watch.reading.drift, abs=1e-9)
