@@ -1,6 +1,5 @@
 """What the command prints and how it exits, in the test's own process."""
 
-import json
 import re
 from types import SimpleNamespace
 
@@ -12,30 +11,18 @@ COMMANDS = "look split fit predict evaluate report plan monitor declare certify 
 COMMANDS += "datasets methods reproduce"
 
 
-def sentence(err):
-    """The one line that a refusal prints, after the lines of progress."""
-    lines = [line for line in err.splitlines() if not re.match(r"(table|figure) \d:", line)]
-    assert len(lines) == 1
-    assert lines[0].startswith("crcen: ")
-    return lines[0]
-
-
 def test_version(crcen_command):
     assert crcen_command("--version") == (0, f"crcen {crcen.__version__}\n", "")
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])
-def test_help_names_every_command(crcen_command, flag):
-    code, out, err = crcen_command(flag)
-    assert (code, err) == (0, "")
-    for command in COMMANDS.split():
-        assert command in out
+def test_help_names_every_command(printed, flag):
+    assert {*COMMANDS.split()} <= {*printed(flag).split()}
 
 
 @pytest.mark.parametrize("command", COMMANDS.split())
-def test_every_command_has_help_with_an_example(crcen_command, command):
-    code, out, err = crcen_command(command, "--help")
-    assert (code, err) == (0, "")
+def test_every_command_has_help_with_an_example(printed, command):
+    out = printed(command, "--help")
     assert f"crcen {command}" in out.split("Example")[1]
     assert "--json" in out
 
@@ -75,34 +62,28 @@ def test_no_arguments_show_the_help(crcen_command):
         ("fit a.csv --target y --engine ray --time x", "--time is for tables in memory"),
     ],
 )
-def test_usage_errors_exit_with_2(crcen_command, arguments, named):
-    code, out, err = crcen_command(*arguments.split())
-    assert (code, out) == (2, "")
-    assert named.lower() in " ".join(err.replace("│", " ").split()).lower()
+def test_usage_errors_exit_with_2(refusal, arguments, named):
+    assert named.lower() in refusal(*arguments.split(), code=2).lower()
 
 
-def test_methods_are_all_listed_with_their_source(crcen_command):
-    code, out, _ = crcen_command("methods")
-    assert code == 0
-    lines = out.splitlines()
-    assert [line.split()[0] for line in lines] == list(crcen.METHODS)
+def test_methods_are_all_listed_with_their_source(printed, answer):
+    lines = printed("methods").splitlines()
+    assert [line.split()[0] for line in lines] == [row["name"] for row in answer("methods")] == list(crcen.METHODS)
     for line, method in zip(lines, crcen.METHODS.values(), strict=True):
         assert method.summary in line
         assert line.endswith(f"[{method.source}]")
-    assert "changes rows, vote; probabilities by a known factor" in next(
-        line for line in lines if "BalancedBagging" in line
-    )
+        assert ("; at most" in line) == bool(method.budget)
+    bagging = next(line for line in lines if "BalancedBagging" in line)
+    assert "changes rows, vote; probabilities by a known factor" in bagging
     assert "changes nothing; probabilities natural" in lines[0]
     assert "; at most 1,000 rows" in next(line for line in lines if line.startswith("eusboost"))
-    assert all(("; at most" in line) == bool(crcen.METHODS[line.split()[0]].budget) for line in lines)
 
 
-def test_datasets_are_all_listed(crcen_command):
-    code, out, _ = crcen_command("datasets")
-    assert code == 0
-    head, *lines = out.splitlines()
+def test_datasets_are_all_listed(printed, answer):
+    head, *lines = printed("datasets").splitlines()
     assert head.split()[0] == "name"
-    assert [line.split()[0] for line in lines] == [row.name for row in crcen.list_datasets()]
+    known = [row.name for row in crcen.list_datasets()]
+    assert [line.split()[0] for line in lines] == [row["name"] for row in answer("datasets")] == known
     assert len(lines) == 27
     by_name = {line.split()[0]: line.split() for line in lines}
     assert by_name["abalone"][-1] == by_name["satimage"][-1] == "bundled"
@@ -110,10 +91,8 @@ def test_datasets_are_all_listed(crcen_command):
     assert by_name["abalone"][1:4] == ["4177", "10", "391"]
 
 
-def test_datasets_say_what_a_data_home_has(crcen_command, data_home):
-    code, out, _ = crcen_command("datasets", "--data-home", data_home)
-    assert code == 0
-    assert out.splitlines()[1].endswith("data_home")
+def test_datasets_say_what_a_data_home_has(printed, data_home):
+    assert printed("datasets", "--data-home", data_home).splitlines()[1].endswith("data_home")
 
 
 def test_table_2_of_the_bundled_sets(crcen_command, tmp_path):
@@ -157,24 +136,14 @@ def test_a_set_that_is_nowhere_is_named(crcen_command, tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "empty").mkdir()
     code, _, err = crcen_command("reproduce", "table2", "--data-home", tmp_path / "empty", "--out", tmp_path / "run")
-    assert code == 1
-    assert "coil_2000" in sentence(err)
-    assert f"--data-home {tmp_path / 'empty'}" in sentence(err)
+    said = [line for line in err.splitlines() if not re.match(r"(table|figure) \d:", line)]  # after progress
+    assert (code, len(said), said[0].startswith("crcen: ")) == (1, 1, True)
+    assert "coil_2000" in said[0]
+    assert f"--data-home {tmp_path / 'empty'}" in said[0]
 
 
-@pytest.mark.parametrize("command", ["datasets", "methods"])
-def test_listings_as_json(crcen_command, command):
-    code, out, _ = crcen_command(command, "--json")
-    text = crcen_command(command)[1]
-    assert code == 0
-    rows = json.loads(out)
-    assert all(row["name"] in text for row in rows)
-    assert len(rows) == {"datasets": 27, "methods": len(crcen.METHODS)}[command]
-
-
-def test_runs_as_json(crcen_command, monkeypatch, tmp_path):
-    home, command = "crcen.paper.reproduce.reproduce", "reproduce"
-    monkeypatch.setattr(home, lambda *_, **__: SimpleNamespace(folder=tmp_path, texts=["one table", "another"]))
-    assert crcen_command(command)[1] == f"one table\nanother\nWritten to {tmp_path}\n"
-    code, out, _ = crcen_command(command, "--json")
-    assert (code, json.loads(out)) == (0, {"folder": str(tmp_path), "texts": ["one table", "another"]})
+def test_runs_as_json(printed, answer, monkeypatch, tmp_path):
+    found = SimpleNamespace(folder=tmp_path, texts=["one table", "another"])
+    monkeypatch.setattr("crcen.paper.reproduce.reproduce", lambda *_, **__: found)
+    assert printed("reproduce") == f"one table\nanother\nWritten to {tmp_path}\n"
+    assert answer("reproduce") == {"folder": str(tmp_path), "texts": ["one table", "another"]}

@@ -8,7 +8,6 @@ import pytest
 
 import crcen
 from crcen import InvalidInput
-from crcen.commands.demo import demo
 from crcen.commands.environment import environment_info
 from crcen.exceptions import DataUnavailable
 
@@ -25,16 +24,6 @@ def test_a_report_is_one_html_file(model_file, mixed_table, tmp_path):
     assert "5 rows without a value of bad" in str(done)
     assert json.loads(json.dumps(done.to_dict()))["rows"] == 195
     assert sorted(os.listdir(tmp_path)) == ["report.html", "test.csv"]
-
-
-def test_the_demonstration_tells_the_whole_story(tmp_path, small_search):
-    done = demo(tmp_path / "report.html", estimator=small_search)
-    assert os.listdir(tmp_path) == ["report.html"]
-    assert done.fit.n_rows + done.evaluation.n_rows == 4177
-    assert done.fit.model.weighting_.cost_ratio == pytest.approx(10)
-    for part in ("1. Fit", "2. Evaluate", "3. Report", "recall", "report.html"):
-        assert part in str(done)
-    assert set(json.loads(json.dumps(done.to_dict(), allow_nan=False))) == {"fit", "evaluation", "report"}
 
 
 def test_what_is_installed():
