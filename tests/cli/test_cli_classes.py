@@ -1,6 +1,5 @@
 """Several classes through the command, as a person in a hurry would: fit, predict, and what is refused."""
 
-import json
 import re
 
 import numpy as np
@@ -35,35 +34,26 @@ def model_file(folder):
     return folder / "own.crcen"
 
 
-def test_fit_then_predict(crcen_command, folder):
-    code, out, err = crcen_command(
-        "fit", folder / "train.csv", "--target", "state", "--quick", "--costs", folder / "costs.csv", "--out",
-        folder / "model.crcen", "--json",
-    )  # fmt: skip
-    assert (code, err) == (0, "")
-    fitted = json.loads(out)
+def test_fit_then_predict(answer, printed, folder):
+    model, train, out = folder / "model.crcen", folder / "train.csv", folder / "out.csv"
+    costs = ("--costs", folder / "costs.csv")
+    fitted = answer("fit", train, "--target", "state", "--quick", *costs, "--out", model)
+    held_out = fitted["out_of_fold"]
     assert fitted["classes"] == ["3", "fine", "worn out"]
-    assert fitted["out_of_fold"]["decisions"] == ["3", "fine", "worn out", "look"]
-    assert fitted["out_of_fold"]["cost_per_row"]["value"] <= fitted["out_of_fold"]["habit"]["cost_per_row"]
-    assert np.sum(fitted["out_of_fold"]["confusion"]) == 300
-    code, out, _ = crcen_command(
-        "predict", folder / "model.crcen", folder / "train.csv", "--out", folder / "out.csv", "--id", "state", "--json"
-    )
-    written = pd.read_csv(folder / "out.csv")
-    assert code == 0
+    assert held_out["decisions"] == ["3", "fine", "worn out", "look"]
+    assert held_out["cost_per_row"]["value"] <= held_out["habit"]["cost_per_row"]
+    assert np.sum(held_out["confusion"]) == 300
+    found, written = answer("predict", model, train, "--out", out, "--id", "state"), pd.read_csv(out)
     assert list(written) == ["state", "decision", "probability_3", "probability_fine", "probability_worn out"]
     p = written.iloc[:, 2:].to_numpy()
     np.testing.assert_allclose(p.sum(axis=1), 1)
     costs = np.array([[0, 40, 9, 0.2], [1, 0, 1, 0.2], [1, 5, 0, 0.2]])
     names = np.array(["3", "fine", "worn out", "look"])
     assert written["decision"].astype(str).tolist() == names[(p @ costs).argmin(axis=1)].tolist()
-    assert json.loads(out)["expected_cost"] == pytest.approx((p @ costs).min(axis=1).sum())
-    code, out, _ = crcen_command(
-        "predict", folder / "model.crcen", folder / "train.csv", "--out", folder / "out.csv", "--weighting",
-        "fine=1,worn out=2,3=9",
-    )  # fmt: skip
+    assert found["expected_cost"] == pytest.approx((p @ costs).min(axis=1).sum())
+    printed("predict", model, train, "--out", out, "--weighting", "fine=1,worn out=2,3=9")
     chosen = names[(p * [9, 1, 2]).argmax(axis=1)]
-    assert pd.read_csv(folder / "out.csv")["decision"].astype(str).tolist() == chosen.tolist()
+    assert pd.read_csv(out)["decision"].astype(str).tolist() == chosen.tolist()
 
 
 @pytest.mark.parametrize(
@@ -76,49 +66,39 @@ def test_fit_then_predict(crcen_command, folder):
         (("--costs", "nothing.csv"), 1, "nothing.csv cannot be read"),
     ],
 )
-def test_what_fit_refuses(crcen_command, folder, options, code, sentence):
-    found, _, err = crcen_command("fit", folder / "train.csv", "--target", "state", "--quick", *options)
-    assert found == code
-    assert sentence in " ".join(err.replace("│", " ").split())
+def test_what_fit_refuses(refusal, folder, options, code, sentence):
+    assert sentence in refusal("fit", folder / "train.csv", "--target", "state", "--quick", *options, code=code)
 
 
-def test_a_target_of_many_numbers(crcen_command, folder):
-    code, _, err = crcen_command("fit", folder / "train.csv", "--target", "b", "--quick")
-    assert code == 1
+def test_a_target_of_many_numbers(refusal, folder):
+    err = refusal("fit", folder / "train.csv", "--target", "b", "--quick")
     assert "must have at most 50 different values: got 300 (" in err
     assert " and 292 more); name the one to find with --positive" in err
 
 
-def test_a_report_at_other_costs(crcen_command, folder, model_file):
+def test_a_report_at_other_costs(answer, printed, refusal, folder, model_file):
     """The page decides as `evaluate` does at these costs, and says that they are not the model's own."""
-    test = ("report", model_file, folder / "train.csv", "--out", folder / "report.html")
-    own = crcen_command(*test)
-    assert own[0] == 0
-    before = (folder / "report.html").read_text(encoding="utf-8")
-    (folder / "other.csv").write_text(";fine;worn out;3\nfine;0;2;2\nworn out;1;0;1\n3;1;1;0\n")
-    code, _, err = crcen_command(*test, "--costs", folder / "other.csv")
-    assert (code, err) == (0, "")
-    page = (folder / "report.html").read_text(encoding="utf-8")
-    judged = json.loads(
-        crcen_command("evaluate", model_file, folder / "train.csv", "--costs", folder / "other.csv", "--json")[1]
-    )
-    for text, whose in ((before, "the model’s costs"), (page, "the stated costs")):
-        assert f"Decisions at {whose}" in text
-    cells = re.findall(r"<td class=\"(?:right)?\">([\d,]+)</td>", page)
+    page, other = folder / "report.html", folder / "other.csv"
+    rows = (model_file, folder / "train.csv")
+    printed("report", *rows, "--out", page)
+    assert "Decisions at the model’s costs" in page.read_text(encoding="utf-8")
+    other.write_text(";fine;worn out;3\nfine;0;2;2\nworn out;1;0;1\n3;1;1;0\n")
+    printed("report", *rows, "--out", page, "--costs", other)
+    assert "Decisions at the stated costs" in page.read_text(encoding="utf-8")
+    cells = re.findall(r"<td class=\"(?:right)?\">([\d,]+)</td>", page.read_text(encoding="utf-8"))
+    judged = answer("evaluate", *rows, "--costs", other)
     assert [int(cell.replace(",", "")) for cell in cells] == [int(n) for row in judged["confusion"] for n in row]
-    code, _, err = crcen_command(*test, "--weighting", "fine=1,worn out=2")
-    assert (code, err) == (1, "crcen: every value of state needs a weight: 3 has none.\n")
-    code, _, err = crcen_command(*test, "--weighting", "none", "--costs", folder / "other.csv")
-    assert code == 2
+    err = refusal("report", *rows, "--out", page, "--weighting", "fine=1,worn out=2")
+    assert err == "crcen: every value of state needs a weight: 3 has none."
+    err = refusal("report", *rows, "--out", page, "--weighting", "none", "--costs", other, code=2)
     assert "both say what mistakes are worth" in err
 
 
-def test_reasons_for_a_class(crcen_command, folder, model_file):
-    out = folder / "why.csv"
-    code, text, err = crcen_command("predict", model_file, folder / "train.csv", "--reasons", 2, "--out", out)
-    assert (code, err) == (0, "")
+def test_reasons_for_a_class(printed, refusal, folder, model_file):
+    predict = ("predict", model_file, folder / "train.csv", "--out", folder / "why.csv")
+    text = printed(*predict, "--reasons", 2)
     assert "Reasons of 300 rows, in log-odds of a class against the likeliest other one" in text
-    written = pd.read_csv(out, dtype={"decision": str})
+    written = pd.read_csv(folder / "why.csv", dtype={"decision": str})
     p = written[["probability_3", "probability_fine", "probability_worn out"]].to_numpy()
     names = np.array(["3", "fine", "worn out"])
     classes, rivals = written["reasons_for"].str.split(" rather than ", n=1, expand=True).to_numpy().T
@@ -128,7 +108,5 @@ def test_reasons_for_a_class(crcen_command, folder, model_file):
     others = np.where(names == classes[:, None], -1, p)
     np.testing.assert_array_equal(rivals, names[others.argmax(axis=1)])
     assert written["reason_1"].str.contains(r"^(?:amount|b) .*: [+-][0-9.]+ log-odds$").all()
-    code, _, err = crcen_command(
-        "predict", model_file, folder / "train.csv", "--background", folder / "train.csv", "--out", out
-    )
-    assert (code, err) == (1, "crcen: --background must go with --reasons, which states how many.\n")
+    err = refusal(*predict, "--background", folder / "train.csv")
+    assert err == "crcen: --background must go with --reasons, which states how many."

@@ -26,23 +26,15 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def predict(crcen_command, folder, tmp_path):
-    def run(*options):
-        return crcen_command(
-            "predict", folder / "model.crcen", folder / "test.csv", "--out", tmp_path / "s.csv", *options
-        )
-
-    return run
+def predict(folder, tmp_path):
+    return ("predict", folder / "model.crcen", folder / "test.csv", "--out", tmp_path / "s.csv")
 
 
-def test_the_riskiest_rows_by_either_name(predict, tmp_path):
-    for name in ("--top", "--capacity"):
-        code, out, err = predict(name, 12, "--json")
-        assert (code, err) == (0, "")
-        answer = json.loads(out)
-        assert answer["alarms"] == 12
-        assert answer["goal"]["goal"] == "at most 12 alarms"
-        assert (pd.read_csv(tmp_path / "s.csv")["decision"] == 1).sum() == 12
+@pytest.mark.parametrize("name", ["--top", "--capacity"])
+def test_the_riskiest_rows_by_either_name(answer, predict, tmp_path, name):
+    found = answer(*predict, name, 12)
+    assert (found["alarms"], found["goal"]["goal"]) == (12, "at most 12 alarms")
+    assert (pd.read_csv(tmp_path / "s.csv")["decision"] == 1).sum() == 12
 
 
 @pytest.mark.parametrize(
@@ -63,18 +55,15 @@ def test_the_riskiest_rows_by_either_name(predict, tmp_path):
         (("--prevalence", 2), 1, "--prevalence must be a share"),
     ],
 )
-def test_refusals_speak_of_options(predict, options, code, sentence):
-    got, _, err = predict(*options)
-    assert got == code
-    assert sentence in " ".join(err.replace("│", " ").split())
+def test_refusals_speak_of_options(refusal, predict, options, code, sentence):
+    assert sentence in refusal(*predict, *options, code=code)
 
 
-def test_a_guarantee_from_a_file_of_labelled_rows(predict, folder):
-    code, out, err = predict("--recall", 0.5, "--confidence", 0.9, "--held-out", folder / "test.csv")
-    assert (code, err) == (0, "")
+def test_a_guarantee_from_a_file_of_labelled_rows(printed, refusal, predict, folder):
+    held_out = ("--held-out", folder / "test.csv")
+    out = printed(*predict, "--recall", 0.5, "--confidence", 0.9, *held_out)
     assert "recall of at least 0.5 with confidence 0.9" in out
-    code, _, err = predict("--recall", 0.99, "--confidence", 0.95, "--held-out", folder / "test.csv")
-    assert code == 1
+    err = refusal(*predict, "--recall", 0.99, "--confidence", 0.95, *held_out)
     assert "needs at least 299 positive rows" in err
 
 
@@ -89,35 +78,24 @@ def test_a_goal_without_a_confidence_says_how_often_it_is_missed(crcen_command, 
         assert sentence not in crcen_command(*command, "--confidence", 0.8)[1]
 
 
-def test_a_fit_takes_a_goal_and_writes_its_report(crcen_command, folder, tmp_path):
-    out = (tmp_path / "m.crcen", tmp_path / "r.html")
-    code, said, err = crcen_command(
-        *("fit", folder / "train.csv", "--target", "bad", "--drop", "day", "--quick", "--recall", 0.8),
-        *("--out", out[0], "--report", out[1], "--json"),
-    )
-    assert (code, err) == (0, "")
-    assert json.loads(said)["goal"] == "recall of at least 0.8"
-    assert json.loads(said)["out_of_fold"]["recall"] >= 0.8
-    assert "out of fold" in out[1].read_text()
-    code, _, err = crcen_command(
-        "fit", folder / "train.csv", "--target", "bad", "--engine", "stream", "--recall", 0.8, "--out", out[0]
-    )
-    assert (code, err) == (1, "crcen: --recall 0.8 is for tables in memory, not for --engine stream: state a price.\n")
+def test_a_fit_takes_a_goal_and_writes_its_report(answer, printed, refusal, folder, tmp_path):
+    fit = ("fit", folder / "train.csv", "--target", "bad", "--out", tmp_path / "m.crcen")
+    quick = (*fit, "--drop", "day", "--quick")
+    found = answer(*quick, "--recall", 0.8, "--report", tmp_path / "r.html")
+    assert found["goal"] == "recall of at least 0.8"
+    assert found["out_of_fold"]["recall"] >= 0.8
+    assert "out of fold" in (tmp_path / "r.html").read_text()
+    stated = "--recall 0.8 is for tables in memory, not for --engine stream: state a price."
+    assert refusal(*fit, "--engine", "stream", "--recall", 0.8) == f"crcen: {stated}"
+    said = printed(*quick, "--capacity", 30, "--details")
+    assert "the price is where the goal is met" in " ".join(said.split())  # so its equation was not closed
+    assert "later rows" not in said
 
 
-def test_an_evaluation_fails_with_3(crcen_command, folder):
+def test_an_evaluation_fails_with_3(crcen_command, printed, refusal, folder):
     asked = ("evaluate", folder / "model.crcen", folder / "test.csv", "--resamples", 0)
     code, out, _ = crcen_command(*asked, "--min-recall", 0.999)
-    assert code == 3
-    assert "Failed: recall is" in out
-    assert crcen_command(*asked, "--min-recall", 0.01, "--fail-on", "CRC008")[0] == 0
-    code, _, err = crcen_command(*asked, "--fail-on", "CRC99")
-    assert (code, err) == (1, "crcen: --fail-on must name checks of the report, CRC001 to CRC011, or any: got CRC99.\n")
-
-
-def test_a_fit_at_a_goal_says_why_its_equation_was_not_closed(crcen_command, folder, tmp_path):
-    asked = ("fit", folder / "train.csv", "--target", "bad", "--drop", "day", "--quick", "--capacity", 30)
-    code, said, _ = crcen_command(*asked, "--details", "--out", tmp_path / "m.crcen")
-    assert code == 0
-    assert "the price is where the goal is met" in " ".join(said.split())
-    assert "later rows" not in said
+    assert (code, "Failed: recall is" in out) == (3, True)
+    printed(*asked, "--min-recall", 0.01, "--fail-on", "CRC008")
+    stated = "--fail-on must name checks of the report, CRC001 to CRC011, or any: got CRC99."
+    assert refusal(*asked, "--fail-on", "CRC99") == f"crcen: {stated}"

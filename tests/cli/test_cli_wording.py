@@ -67,13 +67,10 @@ def places(tmp_path_factory):
         ("evaluate m.crcen a.csv --target kind", "that of training was bad"),
     ],
 )
-def test_refusals_name_options(crcen_command, places, tmp_path, monkeypatch, arguments, said):
+def test_refusals_name_options(refusal, places, tmp_path, monkeypatch, arguments, said):
     monkeypatch.chdir(places)
     words = [word.format(home=tmp_path) for word in arguments.split()]
-    out = ["--out", tmp_path / "m.crcen"] if words[0] == "fit" else []
-    code, printed, err = crcen_command(*words, *out)
-    assert (code, printed) == (1, "")
-    assert err.count("\n") == 1
+    err = refusal(*words, *(["--out", tmp_path / "m.crcen"] if words[0] == "fit" else []))
     assert said in err
     assert not PYTHON.search(err), err
 

@@ -1,7 +1,5 @@
 """Problems planted in a table, and found by `look`, `split`, `fit` and `export`; none is found in the clean table."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -74,71 +72,58 @@ PLANTED = {
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("problem", PLANTED)
-def test_planted_problems_are_named_by_look_and_fit(crcen_command, tmp_path, problem, n_classes):
+def test_planted_problems_are_named_by_look_and_fit(printed, tmp_path, problem, n_classes):
     plant, said = PLANTED[problem]
     plant(clean(n_classes)).to_csv(tmp_path / "a.csv", index=False)
-    commands = {
-        "look": ("look", tmp_path / "a.csv", "--target", "y"),
-        "fit": ("fit", tmp_path / "a.csv", "--target", "y", "--quick", "--out", tmp_path / "m.crcen"),
-    }
-    for arguments in commands.values():
-        code, out, err = crcen_command(*arguments)
-        assert (code, err) == (0, "")
-        assert said in out
+    table = (tmp_path / "a.csv", "--target", "y")
+    assert said in printed("look", *table)
+    assert said in printed("fit", *table, "--quick", "--out", tmp_path / "m.crcen")
     if problem == "oversampled":
-        code, out, _ = crcen_command("split", tmp_path / "a.csv", "--target", "y")
+        out = printed("split", *table)
         assert said in out
         assert "test rows are also training rows" in out
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_a_clean_table_gives_no_warning(crcen_command, tmp_path, n_classes, seed):
+def test_a_clean_table_gives_no_warning(answer, printed, tmp_path, n_classes, seed):
     clean(n_classes, seed=seed).assign(number=np.arange(N)).to_csv(tmp_path / "a.csv", index=False)
-    code, out, _ = crcen_command("look", tmp_path / "a.csv", "--target", "y", "--json")
-    found = json.loads(out)
-    assert (code, found["leaks"], found["identifiers"], found["notes"]) == (0, [], {}, [])
-    code, out, _ = crcen_command("split", tmp_path / "a.csv", "--target", "y")
-    assert (code, "Note:" in out) == (0, False)
+    found = answer("look", tmp_path / "a.csv", "--target", "y")
+    assert (found["leaks"], found["identifiers"], found["notes"]) == ([], {}, [])
+    assert "Note:" not in printed("split", tmp_path / "a.csv", "--target", "y")
 
 
-def test_split_finds_copies_with_new_row_numbers(crcen_command, tmp_path):
+def test_split_finds_copies_with_new_row_numbers(answer, tmp_path):
     frame = oversampled(clean()).reset_index(drop=True)
     frame.insert(0, "row_id", np.arange(len(frame)) + 1)
     frame.to_csv(tmp_path / "a.csv", index=False)
-    code, out, _ = crcen_command("split", tmp_path / "a.csv", "--target", "y", "--json")
-    copies = json.loads(out)["duplicates"]
-    assert (code, copies["label"]) == (0, "yes")
+    copies = answer("split", tmp_path / "a.csv", "--target", "y")["duplicates"]
+    assert copies["label"] == "yes"
     assert copies["n_crossing"] > 50
 
 
-def test_nearly_balanced_classes_state_the_positive_one(crcen_command, tmp_path):
+def test_nearly_balanced_classes_state_the_positive_one(printed, tmp_path):
     clean(share=0.4).to_csv(tmp_path / "a.csv", index=False)
     for command in (("look",), ("fit", "--quick", "--out", tmp_path / "m.crcen")):
-        _, out, _ = crcen_command(*command, tmp_path / "a.csv", "--target", "y")
-        assert "% of rows) is the positive class because it is the rarer one; use --positive" in out
-        _, out, _ = crcen_command(*command, tmp_path / "a.csv", "--target", "y", "--positive", "yes")
-        assert "nearly balanced" not in out
+        how = (*command, tmp_path / "a.csv", "--target", "y")
+        assert "% of rows) is the positive class because it is the rarer one; use --positive" in printed(*how)
+        assert "nearly balanced" not in printed(*how, "--positive", "yes")
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_fit_prints_the_main_result_first(crcen_command, tmp_path, n_classes):
+def test_fit_prints_the_main_result_first(printed, tmp_path, n_classes):
     clean(n_classes).to_csv(tmp_path / "a.csv", index=False)
     how = ("fit", tmp_path / "a.csv", "--target", "y", "--quick", "--out", tmp_path / "m.crcen")
-    code, out, _ = crcen_command(*how)
-    lines = out.splitlines()
-    assert (code, len(lines) <= 10) == (0, True)
+    lines = printed(*how).splitlines()
+    assert len(lines) <= 10
     assert "found " in " ".join(lines[: n_classes + 1])
     assert "false alarms" in " ".join(lines[: n_classes + 1])
     assert any(line.startswith("Cost per 1,000 rows ") for line in lines)
     assert lines[-1].startswith(f"Next: crcen evaluate {tmp_path / 'm.crcen'}")
-    code, more, _ = crcen_command(*how, "--details")
-    assert code == 0
-    assert "log loss" in more
-    assert "log loss" not in out
+    assert ["log loss" in text for text in ("\n".join(lines), printed(*how, "--details"))] == [False, True]
 
 
-def test_splits_draw_at_random_if_the_test_rows_suffice(crcen_command, tmp_path):
+def test_splits_draw_at_random_if_the_test_rows_suffice(answer, tmp_path):
     """With 0.25 × 300 expected positives their number varies with the seed; with 0.25 × 40 it is fixed and recorded."""
     from crcen.commands.split import was_stratified
     from crcen.tables.reading import open_table
@@ -152,9 +137,8 @@ def test_splits_draw_at_random_if_the_test_rows_suffice(crcen_command, tmp_path)
             folder = tmp_path / f"{n_pos}_{seed}"
             folder.mkdir()
             how = ("split", tmp_path / "a.csv", "--target", "y", "--folder", folder, "--seed", seed)
-            code, out, _ = crcen_command(*how, "--json")
-            done = json.loads(out)
-            assert (code, done["stratified"]) == (0, is_fixed)
+            done = answer(*how)
+            assert done["stratified"] == is_fixed
             found.append(done["test"]["labels"]["yes"])
             assert was_stratified(open_table(done["test"]["path"]), "y") == is_fixed
         assert (len(set(found)) == 1) == is_fixed
@@ -163,17 +147,15 @@ def test_splits_draw_at_random_if_the_test_rows_suffice(crcen_command, tmp_path)
     assert not was_stratified(open_table(done["test"]["path"]), "y")
 
 
-def test_the_graph_answers_as_the_model_whatever_the_spelling(crcen_command, tmp_path):
+def test_the_graph_answers_as_the_model_whatever_the_spelling(answer, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     import crcen
 
     frame = clean(n=400).assign(paid=lambda one: np.where(one["a"] > 0, "NO", "YES, LATE"))
     frame.drop(columns="opened").to_csv(tmp_path / "a.csv", index=False)
     how = ("--target", "y", "--quick", "--out", tmp_path / "m.crcen")
-    assert crcen_command("fit", tmp_path / "a.csv", *how)[0] == 0
-    code, out, err = crcen_command("export", tmp_path / "m.crcen", "--onnx", tmp_path / "m.onnx", "--json")
-    assert (code, err) == (0, "")
-    assert json.loads(out)["checked_rows"] >= 512
+    answer("fit", tmp_path / "a.csv", *how)
+    assert answer("export", tmp_path / "m.crcen", "--onnx", tmp_path / "m.onnx")["checked_rows"] >= 512
     cells = ["NO", "NO ", " NO\t", "no", "nO", "new", "", "YES, LATE", "\u00a0YES, LATE"]
     rows = pd.DataFrame({"a": 0.3, "b": np.nan, "site": "x", "paid": cells})
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
@@ -185,40 +167,28 @@ def test_the_graph_answers_as_the_model_whatever_the_spelling(crcen_command, tmp
     assert expected[1] == pytest.approx(expected[0], abs=1e-12)
 
 
-def test_evaluate_allows_for_a_stratified_split(crcen_command, tmp_path):
+def test_evaluate_allows_for_a_stratified_split(answer, tmp_path):
     """The p-value with the record of the split is that of --stratified, and another without the record."""
     clean(n=700).drop(columns="opened").to_csv(tmp_path / "a.csv", index=False)
-    code, out, _ = crcen_command("split", tmp_path / "a.csv", "--target", "y", "--json")
-    done = json.loads(out)
-    assert (code, done["stratified"]) == (0, True)
+    done = answer("split", tmp_path / "a.csv", "--target", "y")
+    assert done["stratified"]
     model, test = tmp_path / "m.crcen", done["test"]["path"]
-    assert crcen_command("fit", done["train"]["path"], "--target", "y", "--quick", "--out", model)[0] == 0
-
-    def evaluated(*options):
-        code, out, err = crcen_command("evaluate", model, test, "--resamples", 0, "--json", *options)
-        assert (code, err) == (0, "")
-        return json.loads(out)
-
-    recorded, stated = evaluated(), evaluated("--stratified")
-    assert any("fixed the class counts" in note for note in recorded["notes"])
-    page = tmp_path / "report.html"
-    code, out, _ = crcen_command("report", model, test, "--out", page, "--json")
-    assert code == 0
-    assert any("fixed the class counts" in note for note in json.loads(out)["notes"])
+    answer("fit", done["train"]["path"], "--target", "y", "--quick", "--out", model)
+    evaluate = ("evaluate", model, test, "--resamples", 0)
+    recorded, stated = answer(*evaluate), answer(*evaluate, "--stratified")
+    for found in (recorded, answer("report", model, test, "--out", tmp_path / "report.html")):
+        assert any("fixed the class counts" in note for note in found["notes"])
     (tmp_path / f"{done['test']['path']}.split.json").unlink()
-    plain = evaluated()
-    assert recorded["key_equation"]["p_value"] == stated["key_equation"]["p_value"] != plain["key_equation"]["p_value"]
+    tests = [one["key_equation"]["p_value"] for one in (recorded, stated, answer(*evaluate))]
+    assert tests[0] == tests[1] != tests[2]
 
 
-def test_rows_of_few_different_values_are_no_warning(crcen_command, tmp_path):
+def test_rows_of_few_different_values_are_no_warning(printed, tmp_path):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.integers(0, 4, (600, 3)), columns=["a", "b", "c"]).assign(
         year=1994 + rng.integers(0, 9, 600)
     )
     frame.assign(y=np.where(rng.random(600) < 0.4, "yes", "no")).to_csv(tmp_path / "a.csv", index=False)
-    for command in ("look", "split"):
-        code, out, _ = crcen_command(
-            command, tmp_path / "a.csv", "--target", "y", *["--positive", "yes"] * (command == "look")
-        )
-        assert (code, "Note:" in out, "1,994" in out) == (0, False, False)
-        assert "Duplicates: " in out
+    for command, more in (("look", ("--positive", "yes")), ("split", ())):
+        out = printed(command, tmp_path / "a.csv", "--target", "y", *more)
+        assert ("Note:" in out, "1,994" in out, "Duplicates: " in out) == (False, False, True)
