@@ -85,8 +85,17 @@ def options_of(command):
 KEYS: dict[str, set[str]] = {}
 
 
-def same_keys(command, found):
-    assert set(found) == KEYS.setdefault(command, set(found)), command
+@pytest.fixture
+def same_keys(call):
+    """Run a command, which must succeed with the same keys as before → its values."""
+
+    def run(command, options, name=None):
+        code, found = call(command, options)
+        assert code == 0, found
+        assert set(found) == KEYS.setdefault(name or command, set(found)), command
+        return found
+
+    return run
 
 
 def rejected(call, command, base, options, said):
@@ -96,34 +105,29 @@ def rejected(call, command, base, options, said):
         assert said.get(name, name) in err
 
 
-def test_look(call):
+def test_look(call, same_keys):
     base = {"--target": "y"}
     single = {"--positive": None, "--drop": "b", "--keep": "id", "--categorical": "b", "--audited": "e"}
     for options in ({}, base, *(base | {name: value} for name, value in single.items() if value), base | READ):
-        code, found = call("look", options)
-        assert code == 0, found
-        same_keys("look", found)
-    rejected(
-        call, "look", base, NOT_FOR_TEXT | {"--category": "b", "--positive": "nothing"}, {"--category": "--categorical"}
-    )
+        same_keys("look", options)
+    wrong = NOT_FOR_TEXT | {"--category": "b", "--positive": "nothing"}
+    rejected(call, "look", base, wrong, RENAMED)
     rejected(call, "look", {}, {"--audited": "e"}, {})
     assert options_of("look") == {*single, *READ, *NOT_FOR_TEXT, "--category", *FOR_ALL}
 
 
-def test_split(call, home, tmp_path):
+def test_split(call, same_keys, home, tmp_path):
     base = {"--target": "y"}
     single = {"--test": 0.4, "--clusters": "who", "--time": "day", "--seed": 3}
     for number, options in enumerate([{}, *({name: value} for name, value in single.items()), READ]):
         (tmp_path / str(number)).mkdir()
-        code, found = call("split", base | options | {"--folder": tmp_path / str(number)})
-        assert code == 0, found
-        same_keys("split", found)
+        found = same_keys("split", base | options | {"--folder": tmp_path / str(number)})
         assert set(found["test"]["labels"]) == set(LABELS[home[1]])
-    rejected(call, "split", base, NOT_FOR_TEXT | {"--groups": "who", "--test": 2}, {"--groups": "--clusters"})
+    rejected(call, "split", base, NOT_FOR_TEXT | {"--groups": "who", "--test": 2}, RENAMED)
     assert options_of("split") == {*single, *READ, *NOT_FOR_TEXT, "--folder", "--groups", *FOR_ALL}
 
 
-def test_fit_and_export(call, home, tmp_path):
+def test_fit_and_export(call, same_keys, home, tmp_path):
     folder, n_classes = home
     labels = LABELS[n_classes]
     base = {"--target": "y", "--quick": None, "--out": tmp_path / "m.crcen"}
@@ -142,11 +146,8 @@ def test_fit_and_export(call, home, tmp_path):
         {"--costs": folder / "costs.csv"},
         READ,
     ]
-    found = {}
     for options in calls:
-        code, found = call("fit", base | options)
-        assert code == 0, found
-        same_keys("fit", found)
+        found = same_keys("fit", base | options)
         for name in {"--clusters", "--time"} & set(options):
             assert options[name] in found["validation"]["how"]
         if "--keep" in options:
@@ -155,53 +156,27 @@ def test_fit_and_export(call, home, tmp_path):
         if "--positive" in options:
             assert found["price"]["positive"] == labels[-1]
         (tmp_path / "m.crcen").replace(tmp_path / "old.crcen")
-    code, found = call("fit", base | {"--selected-by": tmp_path / "old.crcen"})
-    assert code == 0, found
-    same_keys("fit", found)
-    code, found = call("export", {str(tmp_path / "m.crcen"): None, "--onnx": tmp_path / "other.onnx"})
-    assert code == 0, found
-    same_keys("export", found)
+    same_keys("fit", base | {"--selected-by": tmp_path / "old.crcen"})
+    same_keys("export", {str(tmp_path / "m.crcen"): None, "--onnx": tmp_path / "other.onnx"})
     for name, value in PRICES.items():  # of several classes no price of two
-        code, found = call("fit", base | {name: value})
         if n_classes == 2:
-            assert code == 0, found
-            same_keys("fit", found)
-            assert set(found["price"]) >= {"lam", "alpha", "cost_ratio", "budget", "threshold", "positive"}
-            own = name.removeprefix("--").replace("-", "_")
-            assert found["price"].get(own, value) == pytest.approx(value)
+            price = same_keys("fit", base | {name: value})["price"]
+            assert set(price) >= {"lam", "alpha", "cost_ratio", "budget", "threshold", "positive"}
+            assert price.get(name.removeprefix("--").replace("-", "_"), value) == pytest.approx(value)
         else:
-            assert code == 1
-            assert f"{name} {value} is for two classes, and y has 3: state --costs" in found
-    alone = base.copy()
-    alone.pop("--quick")
+            said = f"{name} {value} is for two classes, and y has 3: state --costs"
+            rejected(call, "fit", base, {name: value}, {name: said})
+    alone = {name: value for name, value in base.items() if name != "--quick"}
     learner = {"--learner": "trees", "--effort": "best", "--time-limit": 2}
-    code, found = call("fit", alone | learner)
-    assert code == 0, found
-    same_keys("fit", found)
+    same_keys("fit", alone | learner)
     stream = {"--engine": "stream", "--epochs": 1, "--hold-out": "40%"}
     for options in ({"--storage": tmp_path}, {"--clusters": "who", "--memory": "1GB"}, {"--learner": "networks"}):
-        code, found = call("fit", alone | {"--drop": "day"} | stream | options)
-        assert code == 0, found
-        same_keys("fit --engine stream", found)
-    rejected(
-        call,
-        "fit",
-        base,
-        NOT_FOR_TEXT
-        | RENAMED
-        | {"--workers": 2, "--epochs": 2, "--storage": "s", "--details": None, "--learner": "trees"}
-        | {"--hold-out": "5%", "--memory": "1GB"},
-        RENAMED,
-    )
+        same_keys("fit", alone | {"--drop": "day"} | stream | options, "fit --engine stream")
+    large = {"--workers": 2, "--epochs": 2, "--storage": "s", "--hold-out": "5%", "--memory": "1GB"}
+    rejected(call, "fit", base, NOT_FOR_TEXT | RENAMED | large | {"--details": None, "--learner": "trees"}, RENAMED)
     in_memory = {"--time": "day", "--weight": "w", "--audited": "e", **places, "--learner": "trees"}
     rejected(call, "fit", alone | stream, in_memory, {})
-    used = {*base, *together, *PRICES, *READ, *NOT_FOR_TEXT, *RENAMED, *learner, *stream, *in_memory, *FOR_ALL}
-    used |= {name for options in calls for name in options} | {
-        "--selected-by",
-        "--workers",
-        "--details",
-        "--storage",
-        "--memory",
-    }
+    used = {*base, *together, *PRICES, *READ, *NOT_FOR_TEXT, *RENAMED, *learner, *stream, *in_memory, *FOR_ALL, *large}
+    used |= {name for options in calls for name in options} | {"--selected-by", "--details"}
     assert options_of("fit") == used
     assert options_of("export") == {"--onnx", "--json"}
