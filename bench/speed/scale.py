@@ -113,7 +113,7 @@ def run_in_memory(folder: str, epochs: int) -> Outcome:
     statistics = survey_source(rows, 0.0, 0)
     settle_penalty(model, {}, statistics)
     plan = make_plan(model, statistics, 0)
-    parts = [plan.training_rows(block, 0, i) for i, block in enumerate(rows.blocks(65_536))]
+    parts = [plan.training_rows(block, 0, i, buffer=plan.buffer()) for i, block in enumerate(rows.blocks(65_536))]
     whole = Batch(*(torch.cat([getattr(part, name) for part in parts]) for name in ("x", "y", "weight")))
     del parts
     trainer = plan.trainer()

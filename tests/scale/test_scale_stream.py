@@ -178,7 +178,7 @@ def test_going_on_from_a_checkpoint_is_as_if_it_had_never_stopped(
     if settings["random_state"] == 0:
         assert_equal_models(resumed, fit(folder, **settings))
     assert_equal_models(fit(folder, checkpoint=path, checkpoint_rows=130, **settings), resumed)  # all was done
-    assert sorted(p.name for p in path.parent.iterdir()) == ["fit.ckpt", "fit.ckpt.previous"]
+    assert [p.name for p in path.parent.iterdir()] == ["fit.ckpt"]
 
 
 KILLED = """
@@ -224,7 +224,7 @@ def test_a_checkpoint_of_another_fit_or_a_damaged_one_is_refused(folder, tmp_pat
     write(folder / "part-9.parquet", np.zeros((5, 3)), np.zeros(5, dtype=int), np.ones(5))
     with pytest.raises(InvalidParameter, match="checkpoint of another fit"):
         fit(folder, checkpoint=path)
-    for file in tmp_path.glob("fit.ckpt*"):
+    for file in (path,):
         file.write_bytes(file.read_bytes()[:200])
     with pytest.raises(DataUnavailable, match="damaged"):
         fit(folder, checkpoint=path)

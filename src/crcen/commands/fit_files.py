@@ -384,9 +384,8 @@ def _rows(
     if is_plain:
         source = ArrowSource(dataset_of(table.parts), survey.target, features=names)
         if held_out.share:
-            for number in range(len(table.parts)):
-                for frame in frames_of(table, number, [*names, survey.target]):
-                    held_out.split(frame, frame[names].to_numpy(dtype=np.float64), number, table.parts[number].name)
+            for number, _, frame in frames_of(table, [*names, survey.target]):
+                held_out.split(frame, frame[names].to_numpy(dtype=np.float64), number, table.parts[number].name)
             source = source.without_held_out(held_out.share, held_out.seed)
         for block in source.blocks(_FINGERPRINT_ROWS):
             for chunk in block:

@@ -25,7 +25,6 @@ from crcen.theory.labels import Labels
 from crcen.theory.price import Price
 
 _LARGEST_VOTE = 10.0  # of a learner without an error; enough to outvote any other
-_SMALLEST = np.finfo(np.float64).eps
 
 
 class SignedScoreClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -62,8 +61,7 @@ class SignedScoreClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def predict(self, X: ArrayLike) -> Labelled:
         """The class given by the sign of the score."""
-        is_last = self.decision_function(X) > 0
-        return np.asarray(self.classes_[is_last.astype(int)])
+        return np.asarray(self.classes_[(self.decision_function(X) > 0).astype(int)])
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """1/(1 + e^(−2·score)): half a log-odds, as in boosting. It ranks rows; it is no posterior."""
@@ -78,9 +76,10 @@ class SignedScoreClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return tags
 
 
-def _check_positive(owner: object, *names: str) -> None:
-    for name in names:
-        check_number(owner, name, low=1, integer=True)
+def check_least(owner: object, **least: int) -> None:
+    """Check parameters that are integers by the least value of each."""
+    for name, low in least.items():
+        check_number(owner, name, low=low, integer=True)
 
 
 def vote_weight(variant: str, weights: Array, costs: Array, is_right: Bools) -> float:
@@ -138,7 +137,7 @@ class AdaCClassifier(SignedScoreClassifier):
 
     def _learn(self, X: Array, is_pos: Bools) -> None:
         check_choice(self, "variant", ("adac1", "adac2", "adac3"))
-        _check_positive(self, "n_estimators", "max_depth")
+        check_least(self, n_estimators=1, max_depth=1)
         self.weighting_ = self._price(self.weighting, is_pos)
         costs = np.where(is_pos, self.weighting_.cost_ratio, 1.0)
         costs /= costs.max()
@@ -197,8 +196,7 @@ class CalibratedBoostingClassifier(SignedScoreClassifier):
     random_state: Seed = None
 
     def _learn(self, X: Array, is_pos: Bools) -> None:
-        _check_positive(self, "n_estimators", "max_depth")
-        check_number(self, "cv", low=2, integer=True)
+        check_least(self, n_estimators=1, max_depth=1, cv=2)
         n_pos = int(is_pos.sum())
         if n_pos < 2:
             raise InvalidInput(
@@ -218,8 +216,7 @@ class CalibratedBoostingClassifier(SignedScoreClassifier):
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Natural probabilities at every price."""
-        score = self.decision_function(X)
-        p = expit(self._labels.signed(score) - self.weighting_.logit_shift)
+        p = expit(self._labels.signed(self.decision_function(X)) - self.weighting_.logit_shift)
         return self._labels.in_order(np.column_stack([1 - p, p]))
 
 
@@ -239,7 +236,7 @@ class RealRUSBoostClassifier(SignedScoreClassifier):
     random_state: Seed = None
 
     def _learn(self, X: Array, is_pos: Bools) -> None:
-        _check_positive(self, "n_estimators")
+        check_least(self, n_estimators=1)
         random = check_random_state(self.random_state)
         weights = np.full(len(X), 1.0 / len(X))
         pos, neg = np.flatnonzero(is_pos), np.flatnonzero(~is_pos)
@@ -260,7 +257,7 @@ class RealRUSBoostClassifier(SignedScoreClassifier):
 
 
 def _half_log_odds(stump: DecisionTreeClassifier, X: Array) -> Array:
-    p = np.clip(stump.predict_proba(X), _SMALLEST, None)
+    p = np.clip(stump.predict_proba(X), np.finfo(np.float64).eps, None)
     return np.asarray((np.log(p[:, 1]) - np.log(p[:, 0])) / 2.0)
 
 
@@ -292,8 +289,7 @@ class BalanceCascadeClassifier(SignedScoreClassifier):
     random_state: Seed = None
 
     def _learn(self, X: Array, is_pos: Bools) -> None:
-        check_number(self, "n_rounds", low=2, integer=True)
-        _check_positive(self, "n_estimators", "max_depth")
+        check_least(self, n_rounds=2, n_estimators=1, max_depth=1)
         random = check_random_state(self.random_state)
         positives, left = np.flatnonzero(is_pos), np.flatnonzero(~is_pos)
         n_neg, rate = len(left), (len(positives) / len(left)) ** (1 / (self.n_rounds - 1))
@@ -303,7 +299,14 @@ class BalanceCascadeClassifier(SignedScoreClassifier):
             left = random.permutation(left)  # breaks ties
             counts.append(len(left))
             rows = np.concatenate([positives, left[: len(positives)]])
-            booster = self._booster(X[rows], is_pos[rows], int(random.randint(2**31 - 1)))
+            tree, seed = DecisionTreeClassifier(max_depth=self.max_depth), int(random.randint(2**31 - 1))
+            booster = AdaBoostClassifier(tree, n_estimators=self.n_estimators, random_state=seed)
+            try:
+                booster.fit(X[rows], is_pos[rows])
+            except ValueError as error:
+                raise InvalidInput(
+                    f"{type(self).__name__} cannot boost a balanced draw of these rows: {error}"
+                ) from error
             scores = _votes(booster, X[left])
             order = np.argsort(-scores, kind="stable")
             n_kept = round(n_neg * rate**number) if number < self.n_rounds else round(len(left) * rate)
@@ -314,13 +317,6 @@ class BalanceCascadeClassifier(SignedScoreClassifier):
             thresholds.append(float(edge.mean()) if n_kept < len(left) else 0.0)
             left = left[order[:n_kept]]
         self.thresholds_, self.negatives_left_ = np.array(thresholds), np.array(counts)
-
-    def _booster(self, X: Array, is_pos: Bools, seed: int) -> AdaBoostClassifier:
-        tree = DecisionTreeClassifier(max_depth=self.max_depth)
-        try:
-            return AdaBoostClassifier(tree, n_estimators=self.n_estimators, random_state=seed).fit(X, is_pos)
-        except ValueError as error:
-            raise InvalidInput(f"{type(self).__name__} cannot boost a balanced draw of these rows: {error}") from error
 
     def _score(self, X: Array) -> Array:
         votes = [_votes(e, X) - threshold for e, threshold in zip(self.estimators_, self.thresholds_, strict=True)]

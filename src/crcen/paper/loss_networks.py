@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import cdist
+from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
@@ -21,8 +22,9 @@ from torch.nn.functional import normalize, one_hot
 
 from crcen.exceptions import InvalidParameter
 from crcen.models.fitted import transactional_fit
-from crcen.models.validation import check_classes, check_number, check_rows
+from crcen.models.validation import check_classes, check_rows
 from crcen.paper import Array, Index, Labelled, Seed, losses
+from crcen.paper.boosting import check_least
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.price import Price, resolve
 from crcen.torch.loss import ClassWeightedLoss
@@ -52,6 +54,8 @@ class LossNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     device: str = "auto"
     random_state: Seed = None
 
+    _divides_out = False  # whether the class weights of the decision are divided out of the probabilities
+
     def _n_outputs(self) -> int:
         return len(self.classes_)
 
@@ -75,10 +79,12 @@ class LossNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _logits(self, outputs: Array) -> Array:
         """Logits of the probabilities, (n, K): the exact inverse of the loss if it is known."""
-        natural = getattr(self.loss_, "natural_logits", None)
+        natural, weights = getattr(self.loss_, "natural_logits", None), self._decides_at()
+        if self._divides_out and weights is not None:
+            return outputs - np.log(weights)
         return self._scores(outputs) if natural is None else np.asarray(natural(torch.from_numpy(outputs)).numpy())
 
-    def _decides_at(self) -> ArrayLike | None:
+    def _decides_at(self) -> Array | None:
         """Class weights that the decision by the largest score corresponds to, up to a factor; None if unknown."""
         return None
 
@@ -97,10 +103,10 @@ class LossNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._train(inputs, self._targets(inputs, classes))
             self._finish(inputs, classes)
             del self._rng, self._seed
-            worth = self._decides_at()
-            if worth is not None:
+            weights = self._decides_at()
+            if weights is not None:
                 rare = int(self.counts_[1] <= self.counts_[0]) if len(self.counts_) == 2 else None
-                self.weighting_ = Price(np.asarray(worth, dtype=np.float64), self.counts_, None, rare)
+                self.weighting_ = Price(weights, self.counts_, None, rare)
                 if rare is not None:
                     self.pos_label_ = self.classes_[rare]
         return self
@@ -149,14 +155,11 @@ class LossNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: ArrayLike) -> Labelled:
         """The class with the largest score."""
-        scores = self._scores(self._outputs(X))
-        return np.asarray(self.classes_[scores.argmax(axis=1)])
+        return np.asarray(self.classes_[self._scores(self._outputs(X)).argmax(axis=1)])
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Probabilities; the class docstring says whether they are natural."""
-        logits = self._logits(self._outputs(X))
-        parts = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return parts / parts.sum(axis=1, keepdims=True)
+        return np.asarray(softmax(self._logits(self._outputs(X)), axis=1))
 
 
 def _network(n_inputs: int, hidden: tuple[int, ...], n_outputs: int) -> nn.Sequential:
@@ -190,14 +193,13 @@ class ClassBalancedClassifier(LossNetwork):
     The decision is at these weights; ``predict_proba`` divides them out and is natural.
     """
 
+    _divides_out = True
+
     def _decides_at(self) -> Array:
         return losses.effective_number_weights(self.counts_)
 
     def _loss(self) -> nn.Module:
         return ClassWeightedLoss(self._decides_at())
-
-    def _logits(self, outputs: Array) -> Array:
-        return outputs - np.log(self._decides_at())
 
 
 class FocalClassifier(LossNetwork):
@@ -241,6 +243,8 @@ class MeanSquaredFalseErrorClassifier(LossNetwork):
     Wang, Liu, Wu, Cao, Meng, Kennedy, "Training deep neural networks on imbalanced data sets", IJCNN 2016.
     """
 
+    _divides_out = True
+
     def _loss(self) -> nn.Module:
         loss = _WeightedSquaredError(len(self.counts_))
         self._weight_path = [loss.set_errors(torch.ones(len(self.counts_)), self.counts_)]
@@ -257,9 +261,6 @@ class MeanSquaredFalseErrorClassifier(LossNetwork):
 
     def _decides_at(self) -> Array:
         return np.asarray(self.class_weights_[-1])
-
-    def _logits(self, outputs: Array) -> Array:
-        return outputs - np.log(self.class_weights_[-1])
 
 
 class _WeightedSquaredError(nn.Module):
@@ -332,8 +333,8 @@ class OneSidedRegressionClassifier(LossNetwork):
         return -outputs
 
     def _decides_at(self) -> Array | None:
-        is_of_classes = len(self.classes_) > 2 and isinstance(self.weighting, CostMatrix)
-        return None if is_of_classes else self.costs_.sum(axis=1)
+        has_costs = len(self.classes_) > 2 and isinstance(self.weighting, CostMatrix)
+        return None if has_costs else np.asarray(self.costs_.sum(axis=1))
 
 
 class LearnedCostClassifier(LossNetwork):
@@ -355,11 +356,9 @@ class LearnedCostClassifier(LossNetwork):
     def _after_epoch(self, net: nn.Sequential, loss: Loss, inputs: Tensor, target: Tensor) -> None:
         n_classes = len(self.counts_)
         decided = net(inputs).argmax(dim=1)
-        confusion = torch.zeros(n_classes, n_classes, dtype=torch.float64)
-        for k in range(n_classes):
-            confusion[k] = torch.bincount(decided[target == k], minlength=n_classes).cpu().double() / self.counts_[k]
-        some = torch.from_numpy(self._rng.permutation(len(target))[:_MAX_ROWS_COMPARED].astype(np.int64))
-        some = some.to(target.device)
+        found = [torch.bincount(decided[target == k], minlength=n_classes).cpu().double() for k in range(n_classes)]
+        confusion = torch.stack(found) / torch.from_numpy(self.counts_)[:, None]
+        some = self._rng.permutation(len(target))[:_MAX_ROWS_COMPARED]
         separability = losses.class_separability(net[0](inputs[some]).cpu(), target[some].cpu(), n_classes)
         error = float((decided != target).double().mean())
         if error > self._error:
@@ -411,8 +410,7 @@ class EmbeddedNeighboursClassifier(LossNetwork):
 
     def _targets(self, inputs: Inputs32, classes: Index) -> Index:
         """Cluster numbers, which determine the class."""
-        for name in ("n_dimensions", "cluster_size", "n_neighbors", "max_neighbors"):
-            check_number(self, name, low=1, integer=True)
+        check_least(self, n_dimensions=1, cluster_size=1, n_neighbors=1, max_neighbors=1)
         self._epochs_done = 0
         return self._clusters(inputs, classes)
 

@@ -5,6 +5,7 @@ Each docstring states what the outputs estimate. Losses whose population minimis
 shares, n_k the class counts, p the posterior.
 """
 
+from itertools import permutations
 from typing import cast
 
 import numpy as np
@@ -20,29 +21,30 @@ from crcen.torch.loss import logit_columns
 def _class_numbers(target: Tensor, logits: Tensor) -> Tensor:
     """Checked class numbers of the rows, (B,) int64."""
     flat = target[:, 0] if target.ndim == 2 and target.shape[1] == 1 else target
-    if flat.shape != logits.shape[:1]:
+    n_rows, n_classes = logits.shape
+    if flat.shape != (n_rows,):
         raise InvalidInput(
-            f"target must hold a class number for each of {len(logits)} rows: got the shape {tuple(target.shape)}."
+            f"target must hold a class number for each of {n_rows} rows: got the shape {tuple(target.shape)}."
         )
     numbers = flat.long()
-    if bool((numbers != flat).any()) or (
-        len(flat) and not 0 <= int(numbers.min()) <= int(numbers.max()) < logits.shape[1]
-    ):
-        raise InvalidInput(f"target must hold class numbers from 0 to {logits.shape[1] - 1}.")
+    if not bool(((numbers == flat) & (numbers >= 0) & (numbers < n_classes)).all()):
+        raise InvalidInput(f"target must hold class numbers from 0 to {n_classes - 1}.")
     return numbers
 
 
 def _checked_counts(counts: ArrayLike) -> Tensor:
     found = torch.as_tensor(counts, dtype=torch.float64)
-    if found.ndim != 1 or len(found) < 2 or not bool((found > 0).all()) or not bool(found.isfinite().all()):
-        raise InvalidParameter(
-            f"counts must hold the rows of class 0, 1, … of the training set, all above 0: got {counts!r}."
-        )
+    if found.ndim != 1 or len(found) < 2 or not bool(((found > 0) & found.isfinite()).all()):
+        raise InvalidParameter(f"counts must hold the training rows of class 0, 1, …, all above 0: got {counts!r}.")
     return found
 
 
 def _class_weights(weights: ArrayLike | None) -> Tensor | None:
     return None if weights is None else torch.as_tensor(weights, dtype=torch.get_default_dtype())
+
+
+def _unweighted(logits: Tensor, weights: Tensor | None) -> Tensor:
+    return logits if weights is None else logits - torch.log(weights.to(logits.dtype))
 
 
 class LogitAdjustedLoss(nn.Module):
@@ -106,17 +108,16 @@ class LDAMLoss(nn.Module):
         """Mean over the rows of a batch; with weights the weighted sum divided by the number of rows."""
         columns = logit_columns(logits, len(self.margins))
         numbers = _class_numbers(target, columns)
-        own = one_hot(numbers, len(self.margins)).to(columns.dtype)
+        own, weights = one_hot(numbers, len(self.margins)).to(columns.dtype), self.weights
         moved = self.scale * (columns - own * self.margins.to(columns.dtype))
-        weights = None if self.weights is None else self.weights.to(columns.dtype)
+        weights = None if weights is None else weights.to(columns.dtype)
         return cross_entropy(moved, numbers, weight=weights, reduction="sum") / max(len(numbers), 1)
 
     def natural_logits(self, logits: Tensor) -> Tensor:
         """Logits of the posterior for which these outputs minimise the expected loss, (B, K)."""
         columns = logit_columns(logits, len(self.margins))
         moved = self.scale * (columns[:, None, :] - torch.diag(self.margins.to(columns.dtype)))
-        natural = _log_stationary(log_softmax(moved, dim=2))
-        return natural if self.weights is None else natural - torch.log(self.weights.to(columns.dtype))
+        return _unweighted(_log_stationary(log_softmax(moved, dim=2)), self.weights)
 
 
 def _log_stationary(log_chain: Tensor) -> Tensor:
@@ -181,8 +182,7 @@ class FocalLoss(nn.Module):
         ratio = torch.where(rest > 0, minus_log_q / rest.clamp(min=torch.finfo(rest.dtype).tiny), 1.0)
         # log h = γ log(1 − q) + log(1 + γ q r) with r = −log q / (1 − q), which is 1 at q = 1.
         log_h = self.gamma * log_rest + torch.log1p(self.gamma * torch.exp(log_q) * ratio)
-        natural = log_q - log_h
-        return natural if self.weights is None else natural - torch.log(self.weights.to(columns.dtype))
+        return _unweighted(log_q - log_h, self.weights)
 
 
 def effective_number_weights(counts: ArrayLike, beta: float = 0.9999) -> NDArray[np.float64]:
@@ -217,9 +217,7 @@ class OneSidedRegressionLoss(nn.Module):
         super().__init__()
         values = torch.as_tensor(costs, dtype=torch.get_default_dtype())
         if values.ndim != 2 or not bool(values.isfinite().all()):
-            raise InvalidParameter(
-                f"costs must be a finite matrix with one row per class: got the shape {tuple(values.shape)}."
-            )
+            raise InvalidParameter(f"costs must be a finite matrix with a row per class: got {tuple(values.shape)}.")
         self.register_buffer("costs", values)
 
     def forward(self, predicted: Tensor, target: Tensor) -> Tensor:
@@ -289,18 +287,15 @@ def class_separability(features: Tensor, target: Tensor, n_classes: int) -> Tens
     if features.ndim != 2 or len(features) != len(target):
         raise InvalidInput(f"features must be one row of numbers per target: got the shape {tuple(features.shape)}.")
     distances = torch.cdist(features.double(), features.double()).fill_diagonal_(torch.inf)
-    nearest = torch.full((len(target), n_classes), torch.inf, dtype=torch.float64)
-    for k in range(n_classes):
-        if bool((target == k).any()):
-            nearest[:, k] = distances[:, target == k].min(dim=1).values
+    # Nearest distance of every row to every class; infinite for a class without rows.
+    nearest = torch.stack([distances.where(target == k, torch.inf).amin(dim=1) for k in range(n_classes)], dim=1)
     found = torch.zeros(n_classes, n_classes, dtype=torch.float64)
-    for k in range(n_classes):
+    for k, j in permutations(range(n_classes), 2):
         rows = nearest[target == k]
-        for j in range(n_classes):
-            ratio = rows[:, k] / rows[:, j].clamp(min=torch.finfo(torch.float64).tiny)
-            known = ratio[ratio.isfinite()]
-            if j != k and len(known):
-                found[k, j] = known.mean()
+        ratio = rows[:, k] / rows[:, j].clamp(min=torch.finfo(torch.float64).tiny)
+        known = ratio[ratio.isfinite()]
+        if len(known):
+            found[k, j] = known.mean()
     return found
 
 
@@ -388,27 +383,19 @@ class QuintupletLoss(nn.Module):
         is_self = torch.eye(len(z), dtype=torch.bool, device=z.device)
         in_class = target[:, None] == target[None, :]
         in_cluster = in_class & (cluster[:, None] == cluster[None, :])
-        far_in_cluster, has_own = _extreme(distances, in_cluster & ~is_self, farthest=True)
-        near_in_class, has_other = _extreme(distances, in_class & ~in_cluster, farthest=False)
-        far_in_class, _ = _extreme(distances, in_class & ~in_cluster, farthest=True)
-        other_class, has_rival = _extreme(distances, ~in_class, farthest=False)
+        is_own, is_other = in_cluster & ~is_self, in_class & ~in_cluster
+        has_own, has_other, has_rival = (mask.any(dim=1) for mask in (is_own, is_other, ~in_class))
+        # Largest and smallest distances of every row; 0 where there is none.
+        far_in_cluster = torch.where(has_own, distances.where(is_own, -torch.inf).max(dim=1).values, 0.0)
+        near_in_class = torch.where(has_other, distances.where(is_other, torch.inf).min(dim=1).values, 0.0)
+        far_in_class = torch.where(has_other, distances.where(is_other, -torch.inf).max(dim=1).values, 0.0)
+        other_class = torch.where(has_rival, distances.where(~in_class, torch.inf).min(dim=1).values, 0.0)
         first, second, third = self.margins
         last = torch.where(has_other, far_in_class, far_in_cluster)
-        terms = (
-            _hinge(first + far_in_cluster - near_in_class, has_own & has_other)
-            + _hinge(second + near_in_class - far_in_class, has_other)
-            + _hinge(third + last - other_class, has_rival & (has_own | has_other))
+        hinges = (
+            (first + far_in_cluster - near_in_class, has_own & has_other),
+            (second + near_in_class - far_in_class, has_other),
+            (third + last - other_class, has_rival & (has_own | has_other)),
         )
-        return terms.mean()
-
-
-def _extreme(distances: Tensor, mask: Tensor, *, farthest: bool) -> tuple[Tensor, Tensor]:
-    """Largest or smallest masked distance of every row, and whether the row has any."""
-    there = mask.any(dim=1)
-    masked = distances.masked_fill(~mask, -torch.inf if farthest else torch.inf)
-    values = masked.max(dim=1).values if farthest else masked.min(dim=1).values
-    return torch.where(there, values, torch.zeros_like(values)), there
-
-
-def _hinge(values: Tensor, counts: Tensor) -> Tensor:
-    return torch.where(counts, values.clamp(min=0), torch.zeros_like(values))
+        terms = [torch.where(counts, values.clamp(min=0), 0.0) for values, counts in hinges]
+        return (terms[0] + terms[1] + terms[2]).mean()

@@ -15,9 +15,9 @@ from crcen._support.extras import need
 from crcen.exceptions import InvalidInput
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.options import Calibration, GroupedParameters, estimator
-from crcen.models.validation import check_choice, check_number, check_rows
+from crcen.models.validation import check_choice, check_rows
 from crcen.paper import Array, Bools, Index, Labelled, Seed, Values
-from crcen.paper.boosting import SignedScoreClassifier
+from crcen.paper.boosting import SignedScoreClassifier, check_least
 from crcen.theory.labels import Labels
 from crcen.theory.price import CostRatio, Price
 from crcen.training.recipe import Inputs, Schedule
@@ -113,8 +113,7 @@ class ResampledClassifier(SignedScoreClassifier, GroupedParameters):
     def predict_proba(self, X: ArrayLike) -> Array:
         """Probabilities among rebalanced rows, which are not natural."""
         check_is_fitted(self)
-        p = self.network_.predict_proba(check_rows(self, X, reset=False))
-        return self._labels.in_order(p)
+        return self._labels.in_order(self.network_.predict_proba(check_rows(self, X, reset=False)))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -143,8 +142,7 @@ class PairedClassifier(SignedScoreClassifier):
     random_state: Seed = None
 
     def _learn(self, X: Array, is_pos: Bools) -> None:
-        for name in ("max_pairs", "n_references"):
-            check_number(self, name, low=1, integer=True)
+        check_least(self, max_pairs=1, n_references=1)
         rng = check_random_state(self.random_state)
         first, second, kind = self._pairs(is_pos, rng)
         given = {name: getattr(self, name) for name in ("hidden", "l2", "max_epochs")}
@@ -160,8 +158,7 @@ class PairedClassifier(SignedScoreClassifier):
     def _pairs(self, target: Bools, rng: np.random.RandomState) -> tuple[Index, Index, Labelled]:
         rows = {"0": np.flatnonzero(~target), "1": np.flatnonzero(target)}
         mixed = min(len(rows["0"]) * len(rows["1"]), int(self.max_pairs))
-        parts = []
-        self.pair_counts_ = {}
+        parts, self.pair_counts_ = [], dict[str, int]()
         for kind in ("00", "01", "10", "11"):
             a, b = rows[kind[0]], rows[kind[1]]
             count = min(len(a) * len(b), mixed if kind == "00" else int(self.max_pairs))
@@ -174,15 +171,13 @@ class PairedClassifier(SignedScoreClassifier):
     def _votes(self, rows: Array) -> tuple[Array, Array]:
         """Share of references that take a row for rare, and their mean probability of it."""
         is_rare = np.char.startswith(self.model_.classes_.astype(str), "1")
-        n_references = len(self.references_)
-        share, mean = np.empty(len(rows)), np.empty(len(rows))
+        n_references, found = len(self.references_), []
         step = max(1, _MAX_PAIRS_AT_ONCE // n_references)
-        for start in range(0, len(rows), step):
-            block = rows[start : start + step]
+        for block in (rows[start : start + step] for start in range(0, len(rows), step)):
             pairs = np.hstack([np.repeat(block, n_references, axis=0), np.tile(self.references_, (len(block), 1))])
             p = self.model_.predict_proba(pairs)[:, is_rare].sum(axis=1).reshape(len(block), n_references)
-            share[start : start + step] = (p >= 0.5).mean(axis=1)
-            mean[start : start + step] = p.mean(axis=1)
+            found.append([(p >= 0.5).mean(axis=1), p.mean(axis=1)])
+        share, mean = np.concatenate(found, axis=1)
         return share, mean
 
     def _score(self, X: Array) -> Array:

@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 
 from crcen.models.validation import check_choice, check_number
 from crcen.paper import Array, Bools, Index, Seed
-from crcen.paper.boosting import SignedScoreClassifier
+from crcen.paper.boosting import SignedScoreClassifier, check_least
 from crcen.theory.metrics import confusion_counts
 
 _BALANCE = 0.2  # P of García and Herrera
@@ -99,16 +99,14 @@ def evolve(
             n_new = min(len(living) - 1, left)
             if n_new < 1:
                 break
-            again = [_redrawn(best[1], random) for _ in range(n_new)]
+            again: list[Bools] = []
+            for _ in range(n_new):
+                is_drawn, drawn = random.random_sample(n_bits) < _REDRAWN, random.random_sample(n_bits) < _SET
+                again.append(np.where(is_drawn, drawn, best[1]))
             living = sorted([best, *((fitness(bits), bits) for bits in again)], key=lambda one: -one[0])
             left -= n_new
             apart = int(_REDRAWN * (1 - _REDRAWN) * n_bits)
     return living[0][1], living[0][0]
-
-
-def _redrawn(bits: Bools, random: np.random.RandomState) -> Bools:
-    drawn: Bools = np.where(random.random_sample(len(bits)) < _REDRAWN, random.random_sample(len(bits)) < _SET, bits)
-    return drawn
 
 
 @dataclass(eq=False, repr=False)
@@ -145,23 +143,19 @@ class EUSBoostClassifier(SignedScoreClassifier):
     random_state: Seed = None
 
     def _learn(self, X: Array, is_pos: Bools) -> None:
-        least = {"n_estimators": 1, "max_depth": 1, "population": 2, "evaluations": 1, "max_rows": 4}
-        for name, low in least.items():
-            check_number(self, name, low=low, integer=True)
+        check_least(self, n_estimators=1, max_depth=1, population=2, evaluations=1, max_rows=4)
         random = check_random_state(self.random_state)
         seen = self._drawn(is_pos, random)
         self.n_rows_seen_ = len(seen)
         distances = pairwise_distances(StandardScaler().fit(X).transform(X[seen]))
         np.fill_diagonal(distances, np.inf)
-        among = is_pos[seen]
-        negatives = seen[~among]
-        weights = np.full(len(X), 1 / len(X))
+        among, weights = is_pos[seen], np.full(len(X), 1 / len(X))
         self.estimators_: list[DecisionTreeClassifier] = []
         self.choices_: list[Bools] = []
         votes: list[float] = []
         for number in range(self.n_estimators):
             kept = self._choice(distances, among, number, random)
-            rows = np.concatenate([seen[among], negatives[kept]])
+            rows = np.concatenate([seen[among], seen[~among][kept]])
             tree = DecisionTreeClassifier(max_depth=self.max_depth, random_state=random.randint(2**31 - 1))
             tree.fit(X[rows], is_pos[rows], sample_weight=weights[rows])
             p = _positive(tree, X)
@@ -245,8 +239,8 @@ class GranularSVMClassifier(SignedScoreClassifier):
     kernel: str = "rbf"
     random_state: Seed = None
 
-    def _machine(self) -> SVC:
-        return SVC(C=self.C, kernel=self.kernel)
+    def _machine(self, X: Array, is_pos: Bools) -> SVC:
+        return SVC(C=self.C, kernel=self.kernel).fit(X, is_pos)
 
     def granules(self, X: Array, is_pos: Bools, count: int) -> list[Index]:
         """The first granules of negatives, as rows of the standardised X; fewer if they run out."""
@@ -254,7 +248,7 @@ class GranularSVMClassifier(SignedScoreClassifier):
         found: list[Index] = []
         while len(found) < count and len(left):
             rows = np.concatenate([positives, left])
-            support = rows[self._machine().fit(X[rows], is_pos[rows]).support_]
+            support = rows[self._machine(X[rows], is_pos[rows]).support_]
             found.append(np.sort(support[~is_pos[support]]))
             left = np.setdiff1d(left, found[-1])
         return found
@@ -262,7 +256,7 @@ class GranularSVMClassifier(SignedScoreClassifier):
     def _aggregated(self, X: Array, is_pos: Bools, granules: list[Index]) -> SVC:
         taken = granules if self.aggregation == "combine" else granules[-1:]
         rows = np.concatenate([np.flatnonzero(is_pos), *taken])
-        return self._machine().fit(X[rows], is_pos[rows])
+        return self._machine(X[rows], is_pos[rows])
 
     def _best_count(self, X: Array, is_pos: Bools) -> int:
         """Number of granules before the first that does not improve the G-mean."""
@@ -282,7 +276,7 @@ class GranularSVMClassifier(SignedScoreClassifier):
 
     def _learn(self, X: Array, is_pos: Bools) -> None:
         check_choice(self, "aggregation", ("combine", "discard"))
-        check_number(self, "max_granules", low=1, integer=True)
+        check_least(self, max_granules=1)
         check_number(self, "C", low=0, open_low=True)
         self._scaler = StandardScaler().fit(X)
         scaled = self._scaler.transform(X)

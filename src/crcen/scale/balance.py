@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from crcen.exceptions import DataUnavailable, InvalidInput
@@ -18,11 +17,12 @@ from crcen.models.classifier import CRCENClassifier
 from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import Course, write_fit
 from crcen.scale.plan import StreamPlan
-from crcen.scale.sources import Chunk, Values, read_ahead
+from crcen.scale.sources import Chunk, read_ahead
 from crcen.theory.balance import BalanceRows, solve_balance
 from crcen.theory.decision import softmax
 from crcen.theory.key_equation import KeySums, key_sums, on_rows
 from crcen.theory.price import Price
+from crcen.theory.rows import Array, Index, LabelArray
 from crcen.training.jobs import Status
 from crcen.training.network import NetworkGroup
 from crcen.training.threads import reproducible_arithmetic
@@ -33,10 +33,10 @@ _NUMBERS_AT_ONCE = 2**22
 # Gap of logarithms of flows at which the solve ends; parts of the rows are summed in other orders than whole ones.
 _CLOSED, _CLOSED_TWO = 1e-12, 1e-14
 
-Array = NDArray[np.float64]
+_BALANCED = 1e-10
+
 Shift = float | Array  # of the positive class, or of all
-# The values of all workers, in the order of ranks
-Gather = Callable[[Any], Sequence[Any]]
+Gather = Callable[[Any], Sequence[Any]]  # the values of all workers, in the order of ranks
 
 
 class LogitFile:
@@ -52,7 +52,7 @@ class LogitFile:
             self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
         self.totals = np.zeros(self.n_classes)
 
-    def add(self, logits: Array, y: Values, weight: Array) -> None:
+    def add(self, logits: Array, y: LabelArray, weight: Array) -> None:
         """Append rows with class numbers, or whether they are positive; those of weight 0 are no rows."""
         if not np.isfinite(logits).all():
             raise InvalidInput("a logit is not finite: look for extreme values in these rows, or standardize columns.")
@@ -76,7 +76,7 @@ class LogitFile:
 
     def rows(
         self, price: Price, shift: Shift = 0.0, at_once: int | None = None
-    ) -> Iterator[tuple[Array, NDArray[np.int64], Array]]:
+    ) -> Iterator[tuple[Array, Index, Array]]:
         """Logits (n, K) with a shift, class numbers and weights, in chunks."""
         if not self._n_rows:
             return
@@ -117,7 +117,7 @@ def solve_file(logits: LogitFile, price: Price, gather: Gather = lambda own: [ow
         what = f"no {('negative', 'positive')[absent]} row was given" if is_binary else f"class {absent} has none"
         raise InvalidInput(f"the balance solve needs rows of every class with weight: {what}.")
 
-    def parts() -> Iterator[tuple[Array, NDArray[np.int64], Array]]:
+    def parts() -> Iterator[tuple[Array, Index, Array]]:
         for columns, y, weight in logits.rows(price):
             yield columns, y, np.log(weight) + price.log_weights[y]
 
@@ -136,10 +136,6 @@ def sums_of_file(logits: LogitFile, shift: Shift, price: Price) -> KeySums | Non
     return sum(parts[1:], parts[0]) if parts else None
 
 
-_BALANCED = 1e-10
-_ALL_ROWS = "all rows of the stream"
-
-
 def store_networks(
     model: CRCENClassifier,
     plan: StreamPlan,
@@ -149,11 +145,10 @@ def store_networks(
     loss_curve: Sequence[float],
     status: Status,
 ) -> None:
-    """Give a classifier its fitted state, but for the balance; ``names`` are those of the columns, if they have any."""
+    """Give a classifier its fitted state without the balance; ``names`` are the names of the columns, if known."""
     weights, biases = parameters
     group = NetworkGroup(plan.encoding, tuple(weights), tuple(biases), plan.recipe.activation)
-    trained = plan.training_price
-    ensemble = Ensemble.of(plan.labels, trained, (group,)).at_price(plan.price)
+    ensemble = Ensemble.of(plan.labels, plan.training_price, (group,)).at_price(plan.price)
     write_fit(model, ensemble, plan.recipe, Course(len(loss_curve), np.array(loss_curve), status.name.lower()))
     model.n_features_in_ = plan.n_features
     if names is not None:
@@ -171,14 +166,12 @@ def balance_on(
 ) -> None:
     """Solve for the key equation on all rows of this worker's blocks (if the classifier asks for it) and record it.
 
-    The model is as `store_networks` left it. Logits are kept in a file of the folder. ``gather`` collects the values
-    of all workers.
+    The model is that of `store_networks`. A file of the folder holds the logits. ``gather`` collects the values of all
+    workers.
     """
-    ensemble = model.ensemble_
-    labels = ensemble.labels  # those of a worker's plan are truth values, in their own order
-    is_balanced = plan.recipe.balance
-    n_outputs = plan.shape.n_outputs
-    with reproducible_arithmetic(), LogitFile(folder, n_outputs, is_weighted=is_weighted) as logits:
+    ensemble, is_balanced = model.ensemble_, plan.recipe.balance
+    labels = ensemble.labels  # the plan of a worker has truth values as labels
+    with reproducible_arithmetic(), LogitFile(folder, plan.shape.n_outputs, is_weighted=is_weighted) as logits:
         for chunk in read_ahead(chain.from_iterable(blocks)):
             columns = ensemble.mean_logits(chunk.X) + ensemble.shift
             of_network = columns if labels.positive is None else labels.margin(columns)
@@ -188,7 +181,7 @@ def balance_on(
             shift = solve_file(logits, plan.price, gather)
         own = sums_of_file(logits, shift, plan.price)
     found = [part for part in gather(own) if part is not None]
-    key = on_rows(sum(found[1:], found[0]).key_equation(plan.price), _ALL_ROWS)
+    key = on_rows(sum(found[1:], found[0]).key_equation(plan.price), "all rows of the stream")
     (group,) = ensemble.members
     if isinstance(group, NetworkGroup) and len(group) == 1:  # its own bias carries the shift
         ensemble = replace(ensemble, members=(group.shifted(shift),))

@@ -3,7 +3,6 @@
 import time
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.committee.classifier import CommitteeClassifier
@@ -12,20 +11,17 @@ from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import write_ensemble
 from crcen.models.members.member import FittedMember
 from crcen.models.members.tree_arrays import TreeEnsemble
-from crcen.scale.sources import Values
 from crcen.scale.trees import SETTING, GrownTrees
 from crcen.theory.balance import class_shifts
 from crcen.theory.key_equation import on_rows, without_test
+from crcen.theory.rows import Array, LabelArray
 from crcen.training.network import NetworkGroup
 
-Array = NDArray[np.float64]
-
 STACKING_ROWS = "held-out rows that the members were combined on"
-_FOLDS = 4
 
 
 def stack_members(
-    network: CRCENClassifier, trees: TreeEnsemble, grown: GrownTrees, X: Array, y: Values, seed: int = 0
+    network: CRCENClassifier, trees: TreeEnsemble, grown: GrownTrees, X: Array, y: LabelArray, seed: int = 0
 ) -> CommitteeClassifier:
     """Combine a streamed network and trees by weights from encoded rows X that neither was trained on.
 
@@ -43,24 +39,19 @@ def stack_members(
     # The class ratio of the training rows is known better than that of the held-out ones.
     sizes = (price.counts / np.bincount(target, minlength=labels.n_classes))[target]
     sizes /= sizes.mean()
-    folds = np.array_split(np.random.default_rng(seed).permutation(len(X)), _FOLDS)
+    folds = np.array_split(np.random.default_rng(seed).permutation(len(X)), 4)
     ridge = choose_ridge(logits, target, sizes, folds, seed)
     stacking = fit_stacking(logits, target, sizes, ridge)
     crossed = cross_fitted_logits(logits, target, sizes, folds, ridge)
     (group,) = fitted.members
     assert isinstance(group, NetworkGroup)
     natural = fitted.shift - price.log_weights
-    members: tuple[NetworkGroup | TreeEnsemble, ...] = (
-        group.shifted(labels.margin(natural) if has_positive else natural),
-        member,
-    )
+    members = (group.shifted(labels.margin(natural) if has_positive else natural), member)
     kept = [i for i in range(2) if stacking.weights[i] > 0.0] or [0, 1]
-    made = CommitteeClassifier(
-        network.weighting, members=("networks", "trees"), pos_label=network.pos_label, random_state=network.random_state
-    )
-    ensemble = Ensemble.of(
-        labels, labels.resolve(None, price.counts), tuple(members[i] for i in kept), stacking.weights[kept]
-    )
+    given = {"pos_label": network.pos_label, "random_state": network.random_state}
+    made = CommitteeClassifier(network.weighting, members=("networks", "trees"), **given)
+    plain = labels.resolve(None, price.counts)
+    ensemble = Ensemble.of(labels, plain, tuple(members[i] for i in kept), stacking.weights[kept])
     ensemble = ensemble.shifted(stacking.intercepts).at_price(price)
     weighted = stacking(logits) + price.log_weights
     before = ensemble.key_equation(weighted, target, sizes)
@@ -71,16 +62,12 @@ def stack_members(
     made.oof_shift_ = float(labels.margin(shift)) if has_positive else shift
     write_ensemble(made, ensemble, on_rows(after, STACKING_ROWS))
     made.member_weights_ = stacking.weights
-    lines = (
-        (f"{len(group)} network{'s' * (len(group) > 1)}, hidden {network.hidden}",),
-        (f"{grown.n_best} trees of {SETTING}",),
-    )
-    found = [
-        FittedMember(name, (), logits[:, i], settings, 1)
-        for i, (name, settings) in enumerate(zip(("networks", "trees"), lines, strict=True))
-    ]
-    made.leaderboard_ = leaderboard(
-        found, stacking.weights, crossed, target, sizes, [labels.column] if has_positive else None
-    )
+    settings = {
+        "networks": f"{len(group)} network{'s' * (len(group) > 1)}, hidden {network.hidden}",
+        "trees": f"{grown.n_best} trees of {SETTING}",
+    }
+    found = [FittedMember(name, (), logits[:, i], (text,), 1) for i, (name, text) in enumerate(settings.items())]
+    positive = [labels.column] if has_positive else None
+    made.leaderboard_ = leaderboard(found, stacking.weights, crossed, target, sizes, positive)
     made.n_features_in_, made.notes_, made.fit_time_ = X.shape[1], [], time.perf_counter() - start
     return made

@@ -9,28 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crcen.exceptions import CrcenError, DataUnavailable
-from crcen.scale.sources import ArrowSource, Chunk, RecordBatch, Values, labels_of, numbers_of
+from crcen.scale.sources import ArrowSource, Chunk, RecordBatch, labels_of, numbers_of
 from crcen.scale.table_survey import frames_of
 from crcen.tables.columns import CategoryColumn, Column
 from crcen.tables.fingerprint import MOST_HASHES, Fingerprint, row_hashes
 from crcen.tables.reading import Table
+from crcen.theory.rows import Array, Bools, DataFrame, LabelArray
 
-# pandas and pyarrow are optional, and no type checker sees them.
-DataFrame = Any
-ArrowTable = Any
-
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+ArrowTable = Any  # of pyarrow, which is optional
 
 
 class FingerprintOfAll:
-    """The `Fingerprint` of rows in passing: the smallest of their hashes, each with how often it was met.
-
-    A sample of the rows, and the same encoded, give the salt.
-    """
+    """The `Fingerprint` of streamed rows: the smallest of their hashes with their counts; a sample gives the salt."""
 
     def __init__(self, columns: list[Column], sample: DataFrame, X: Array) -> None:
         self._columns = columns
@@ -51,7 +43,7 @@ class FingerprintOfAll:
             self._limit = int(self._hashes[-1])
 
     def fingerprint(self) -> Fingerprint:
-        """Of all rows so far."""
+        """The fingerprint of all rows so far."""
         return Fingerprint.of_hashes(self._salt, self._hashes, self._counts[:, None], self._limit)
 
 
@@ -62,20 +54,14 @@ _GROUP_ROWS, _FILE_GROUPS = 65_536, 16
 _BATCH_BYTES = 2**21
 
 
-def _widths(columns: Sequence[Column]) -> list[int]:
-    """How many encoded columns each stored one stands for: categories are stored as codes, all others as they are."""
-    found = []
-    for column in columns:
-        width = len(column.encoded_names)
-        found += [width] if isinstance(column, CategoryColumn) else [1] * width
-    return found
-
-
 class EncodedRows(ArrowSource):
-    """What `write_encoded` wrote to a folder, as the network sees it."""
+    """The rows that `write_encoded` wrote to a folder, as the network sees them."""
 
     def __init__(self, folder: Path, columns: Sequence[Column]) -> None:
-        self._widths = tuple(_widths(columns))
+        self._widths: list[int] = []  # encoded columns of each stored column: categories are stored as codes
+        for column in columns:
+            width = len(column.encoded_names)
+            self._widths += [width] if isinstance(column, CategoryColumn) else [1] * width
         self._batch_rows = max(256, min(type(self)._batch_rows, _BATCH_BYTES // (8 * sum(self._widths))))
         super().__init__(folder, _TARGET, features=[str(j) for j in range(len(self._widths))])
 
@@ -121,22 +107,18 @@ def write_encoded(
     names = [*(column.name for column in columns), target, *also]
 
     def tables() -> Iterator[ArrowTable]:
-        n_rows = 0
-        for number, frame in ((i, frame) for i in range(len(table.parts)) for frame in frames_of(table, i, names)):
-            n_rows += len(frame)
+        for number, _, frame in frames_of(table, names, show):
             frame = frame[frame[target].notna()].reset_index(drop=True)
-            if len(frame):
-                encoded = [column.encode(frame[column.name]) for column in columns]
-                unreadable.update(
-                    {one.name: part.odd.get("unreadable", 0) for one, part in zip(columns, encoded, strict=True)}
-                )
-                kept = use(frame, np.column_stack([part.values for part in encoded]), number)
-                rows: slice | Bools = slice(None) if kept is None else kept
-                stored = chain.from_iterable(map(_stored, columns, (part.values for part in encoded)))
-                y = pa.array([labels[cell] for cell in frame[target][rows]])
-                if len(y):
-                    yield pa.table({**{str(j): part[rows] for j, part in enumerate(stored)}, _TARGET: y})
-            show(min(n_rows / table.n_rows, 1.0) if table.n_rows else 0.0)
+            if not len(frame):
+                continue
+            encoded = {column: column.encode(frame[column.name]) for column in columns}
+            unreadable.update({column.name: part.odd.get("unreadable", 0) for column, part in encoded.items()})
+            kept = use(frame, np.column_stack([part.values for part in encoded.values()]), number)
+            rows: slice | Bools = slice(None) if kept is None else kept
+            stored = chain.from_iterable(_stored(column, part.values) for column, part in encoded.items())
+            y = pa.array([labels[cell] for cell in frame[target][rows]])
+            if len(y):
+                yield pa.table({**{str(j): part[rows] for j, part in enumerate(stored)}, _TARGET: y})
 
     try:
         _write(tables(), folder)
@@ -151,7 +133,7 @@ def write_encoded(
     return dict(+unreadable)
 
 
-def _stored(column: Column, values: Array) -> list[Values]:
+def _stored(column: Column, values: Array) -> list[LabelArray]:
     """A column's encoded rows as they are stored."""
     if not isinstance(column, CategoryColumn) or values.shape[1] == 1:
         return list(np.ascontiguousarray(values.T))

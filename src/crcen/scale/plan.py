@@ -1,4 +1,4 @@
-"""The plan of a streamed fit: everything that is settled before the first batch, and how chunks become batches."""
+"""The plan of a streamed fit: everything that is known before the first batch, and how chunks become batches."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -16,12 +16,11 @@ from crcen.scale.sources import Chunk, held_out
 from crcen.scale.statistics import StreamStatistics
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price
+from crcen.theory.rows import Array
 from crcen.training.encoding import InputEncoding
 from crcen.training.recipe import ADAM, Recipe
 from crcen.training.stream import AllReduce, Batch, StreamShape, StreamTrainer, encode_into, spread_order
 
-Array = NDArray[np.float64]
-_Rows: TypeAlias = tuple[Array, NDArray[np.generic], Array]
 _Single: TypeAlias = NDArray[np.float32]
 # There are four buffers of rows: one is filled, one shuffled, one waits and one is trained on.
 _BUFFER_ROWS, _BUFFER_BYTES = 65_536, 2**25
@@ -49,7 +48,7 @@ class _RowBuffer:
         self._parts: list[_Single] = [np.empty(shape, dtype=np.float32) for shape in ((0, width), (0,), (0,))]
 
     def rows(self, start: int, stop: int) -> list[_Single]:
-        """Encoded rows, labels and weights from ``start`` to ``stop``; those before them are kept."""
+        """Encoded rows, labels and weights from ``start`` to ``stop``; earlier rows are kept."""
         if stop > len(self._parts[0]):
             for number, part in enumerate(self._parts):
                 larger = np.empty((stop + stop // 2 if start else stop, *part.shape[1:]), dtype=np.float32)
@@ -98,9 +97,9 @@ class StreamPlan:
         """Rows shuffled together: as requested, or as many as fit in bounded memory once encoded."""
         return asked or max(1, min(_BUFFER_ROWS, _BUFFER_BYTES // (4 * (self.encoding.size + 1))))
 
-    def training_rows(self, block: Iterable[Chunk], *key: int, buffer: _RowBuffer | None = None) -> Batch:
+    def training_rows(self, block: Iterable[Chunk], *key: int, buffer: _RowBuffer) -> Batch:
         """The training rows of a block, shuffled by (seed, key) with the classes spread evenly."""
-        parts = self._collected(block, buffer or self.buffer(), held=False)
+        parts = self._collected(block, buffer, held=False)
         rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, 4, *key])))
         order = spread_order(parts[1].astype(np.int64), rng)
         return Batch(*(torch.from_numpy(part.take(order, axis=0)) for part in parts))
@@ -113,18 +112,14 @@ class StreamPlan:
         """Memory for the rows of a block."""
         return _RowBuffer(self.encoding.size + 1)
 
-    def _kept(self, chunk: Chunk, *, held: bool) -> _Rows:
-        target = chunk.target(self.labels)
-        if not self.validation_fraction:
-            return chunk.X, target, chunk.weight
-        kept = held_out(chunk.X, self.validation_fraction, self.seed) == held
-        return chunk.X[kept], target[kept], chunk.weight[kept]
-
     def _collected(self, block: Iterable[Chunk], buffer: _RowBuffer, *, held: bool) -> list[_Single]:
         """Encoded rows, labels and weights of a block in its own order; a chunk is released before the next is read."""
         n = 0
         for chunk in block:
-            X, target, weight = self._kept(chunk, held=held)
+            X, target, weight = chunk.X, chunk.target(self.labels), chunk.weight
+            if self.validation_fraction:
+                kept = held_out(X, self.validation_fraction, self.seed) == held
+                X, target, weight = X[kept], target[kept], weight[kept]
             x, y, weights = buffer.rows(n, n + len(target))
             encode_into(x, self.encoding, X)
             y[:], weights[:] = target, weight / self.weight_scale
@@ -133,11 +128,12 @@ class StreamPlan:
 
 
 def make_plan(model: CRCENClassifier, statistics: StreamStatistics, seed: int) -> StreamPlan:
-    """Settle everything with the counts and moments of all rows, including those of other workers."""
-    labels = _labels(model, statistics)
-    price = labels.resolve(model.weighting, statistics.totals.weights(labels.classes))
-    train_counts = statistics.train_totals.weights(labels.classes)
-    n_rows, n_train = statistics.totals.n_rows, statistics.train_totals.n_rows
+    """The plan that follows from the counts and moments of all rows, including those of other workers."""
+    totals, classes = statistics.totals, statistics.classes()
+    counts, sizes = totals.weights(classes), [totals.rows[label] for label in classes.tolist()]
+    labels = Labels.from_totals(classes, counts, sizes, model.pos_label, model.weighting)
+    price, train_counts = labels.resolve(model.weighting, counts), statistics.train_totals.weights(classes)
+    n_rows, n_train = totals.n_rows, statistics.train_totals.n_rows
     if not train_counts.all() or (statistics.validation_fraction and n_train == n_rows):
         raise InvalidInput(
             f"rows of every class are needed to train on, and some to hold out: of {n_rows} rows {n_rows - n_train} "
@@ -170,13 +166,6 @@ def make_plan(model: CRCENClassifier, statistics: StreamStatistics, seed: int) -
         output_bias=float(logs[labels.column] - logs[1 - labels.column]) if is_binary else logs - logs.mean(),
         n_features=len(statistics.names),
     )
-
-
-def _labels(model: CRCENClassifier, statistics: StreamStatistics) -> Labels:
-    """Classes of all rows; costs of several actions have no positive class."""
-    classes = statistics.classes()
-    weights, rows = statistics.totals.weights(classes), [statistics.totals.rows[c] for c in classes.tolist()]
-    return Labels.from_totals(classes, weights, rows, model.pos_label, model.weighting)
 
 
 def streamed_encoding(model: CRCENClassifier) -> str:

@@ -7,43 +7,35 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.locations import paths_of, reading
 from crcen.tables.parquet import index_columns, kind_of, record_batches
 from crcen.theory.labels import Labels
+from crcen.theory.rows import Array, Bools, LabelArray
 
 _GOLDEN, _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
 _HALF = np.uint64(32)
 
-Array = NDArray[np.float64]
-Values = NDArray[Any]  # of any type
 T = TypeVar("T")
 # pyarrow is optional, and no type checker sees it.
-Fragment = Any
-Schema = Any
-RecordBatch = Any
-ArrowColumn = Any
-# Paths, a dataset of pyarrow, or batches.
-Source = Any
+Fragment = Schema = RecordBatch = ArrowColumn = Any
+Source = Any  # paths, a dataset of pyarrow, or batches
 _Reader: TypeAlias = "tuple[list[Chunk], Iterator[Chunk]]"  # rows of a chunk that are left, and the chunks after it
 
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """Rows of a source: X (n, F) float64, labels (n,) as they stand, sample weights (n,), and where they are from.
-
-    X is best in column order: files hold columns, and everything that is done to rows here is done by column.
-    """
+    """Rows of a source: X (n, F) float64, best in column order; labels and sample weights (n,); and their origin."""
 
     X: Array
-    labels: Values
+    labels: LabelArray
     weight: Array
     origin: str
 
@@ -54,7 +46,7 @@ class Chunk:
         return Chunk(self.X[rows], self.labels[rows], self.weight[rows], self.origin)
 
     def check(self, names: Sequence[str]) -> None:
-        """Refuse what cannot be trained on, naming the column and where it stands."""
+        """Reject values that cannot be trained on; the error names column and origin."""
         if not np.isfinite(self.X).all():
             bad = [names[j] for j in np.flatnonzero(~np.isfinite(self.X).all(axis=0)).tolist()]
             kinds = [k for k, test in (("NaN", np.isnan), ("infinity", np.isinf)) if test(self.X).any()]
@@ -69,8 +61,8 @@ class Chunk:
                 f"negative."
             )
 
-    def target(self, labels: Labels) -> Values:
-        """Which rows are positive, or class numbers of more than two classes; a new label is refused."""
+    def target(self, labels: Labels) -> LabelArray:
+        """Which rows are positive, or class numbers of more than two classes; a new label is rejected."""
         try:
             return np.asarray(labels.target(self.labels))
         except InvalidInput as error:
@@ -79,7 +71,7 @@ class Chunk:
             ) from error
 
 
-def held_out(X: Array, fraction: float, seed: int) -> NDArray[np.bool_]:
+def held_out(X: Array, fraction: float, seed: int) -> Bools:
     """Which rows are held out, by a hash of their values alone.
 
     A row falls on the same side in every epoch, in any order, file or worker, and so do its copies; with few distinct
@@ -100,8 +92,7 @@ def row_shares(X: Array, seed: int) -> Array:
     return state.astype(np.float64) * 2.0**-64
 
 
-@dataclass(frozen=True)
-class Stretch:
+class Stretch(NamedTuple):
     """Rows start…stop−1 of a piece of a source."""
 
     piece: int
@@ -114,8 +105,7 @@ def reading_order(n_pieces: int, seed: int | None, epoch: int) -> list[int]:
     if seed is None:
         return list(range(n_pieces))
     rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, 3, epoch])))
-    order: list[int] = rng.permutation(n_pieces).tolist()
-    return order
+    return list(rng.permutation(n_pieces).tolist())
 
 
 def plan_blocks(sizes: Sequence[int], order: Sequence[int], block_rows: int, ways: int) -> list[list[Stretch]]:
@@ -148,9 +138,7 @@ def plan_blocks(sizes: Sequence[int], order: Sequence[int], block_rows: int, way
 
 # Pieces that are open at a time: at most so many, and not more than fit. An open one holds about two pages a column, of
 # a megabyte each unless the piece is small.
-_WAYS = 8
-_OPEN_BYTES = 2e8
-_COLUMN_BYTES = 2.2e6
+_WAYS, _OPEN_BYTES, _COLUMN_BYTES = 8, 2e8, 2.2e6
 
 
 @dataclass(frozen=True)
@@ -212,11 +200,6 @@ class ArrowSource:
         return len(self._files)
 
     @property
-    def n_groups(self) -> int:
-        """Row groups of all files."""
-        return len(self._pieces)
-
-    @property
     def n_rows(self) -> int:
         """Rows of all files, by their own account."""
         return sum(piece.n_rows for piece in self._pieces)
@@ -248,7 +231,7 @@ class ArrowSource:
         return [(name, lambda path=path: form.make_fragment(path, system)) for name, path, _ in files]  # type: ignore[misc]
 
     def _each(self, items: Sequence[tuple[str, T]], use: Callable[[str, T], None]) -> None:
-        """Use every file; leave the bad ones out if that was asked for."""
+        """Use every file; skip unusable ones if the caller asked for it."""
         skipped = []
         for name, item in items:
             try:
@@ -306,11 +289,17 @@ class ArrowSource:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def each_part(self, use: Callable[[Iterator[Chunk]], None]) -> None:
-        """Call ``use`` with the chunks of each file in order; a file at which it raises is refused, or left out."""
-        self.try_files(lambda number: use(self._file_chunks(number)))
+        """Call ``use`` with the chunks of each file in order; a file at which it raises is rejected, or left out."""
+
+        def chunks(number: int) -> Iterator[Chunk]:
+            for piece in self._pieces:
+                if piece.file == number:
+                    yield from map(self._kept, self._piece_chunks(piece, 0))
+
+        self.try_files(lambda number: use(chunks(number)))
 
     def try_files(self, read: Callable[[int], None]) -> None:
-        """Call ``read`` for the number of every file; one at which it raises is refused, or left out from here on."""
+        """Call ``read`` for the number of every file; a file at which it raises is rejected, or left out."""
         kept: list[int] = []
 
         def try_one(name: str, number: int) -> None:
@@ -319,20 +308,23 @@ class ArrowSource:
 
         self._each([(file.name, number) for number, file in enumerate(self._files)], try_one)
         if len(kept) < len(self._files):
-            self._take_files(self, kept)
+            rest = self.part(kept)
+            self._files, self._pieces = rest._files, rest._pieces
+
+    def _with(self, **changes: object) -> "ArrowSource":
+        made = copy(self)
+        vars(made).update(changes)
+        return made
 
     def part(self, numbers: Sequence[int]) -> "ArrowSource":
-        """Some of the files, as they were when this source was opened; a bad one is refused. It can be pickled."""
-        made = copy(self)
-        made._skips = False
-        self._take_files(made, numbers)
-        return made
+        """Some of the files, as they were when this source was opened; a bad file is rejected. It can be pickled."""
+        place = {old: new for new, old in enumerate(numbers)}
+        pieces = [replace(p, file=place[p.file]) for p in self._pieces if p.file in place]
+        return self._with(_skips=False, _pieces=pieces, _files=[self._files[number] for number in numbers])
 
     def share(self, number: int, count: int) -> "ArrowSource":
         """One of ``count`` shares of the row groups, for a worker."""
-        made = copy(self)
-        made._pieces = self._pieces[number::count]
-        return made
+        return self._with(_pieces=self._pieces[number::count])
 
     def smallest_share(self, count: int) -> int:
         """Rows of the smallest of ``count`` shares."""
@@ -340,26 +332,13 @@ class ArrowSource:
 
     def without_held_out(self, share: float, seed: int) -> "ArrowSource":
         """The same files without the rows that `held_out` holds out."""
-        made = copy(self)
-        made._left_out = (share, seed)
-        return made
-
-    def _take_files(self, into: "ArrowSource", numbers: Sequence[int]) -> None:
-        place = {old: new for new, old in enumerate(numbers)}
-        pieces, files = self._pieces, self._files
-        into._pieces = [replace(p, file=place[p.file]) for p in pieces if p.file in place]
-        into._files = [files[number] for number in numbers]
+        return self._with(_left_out=(share, seed))
 
     def check_unchanged(self) -> None:
-        """Refuse if a file is gone or another than it was."""
+        """Raise an error if a file is missing or has changed."""
         for file in self._files:
             with reading(file.name):
                 _check_file(file)
-
-    def _file_chunks(self, number: int) -> Iterator[Chunk]:
-        for piece in self._pieces:
-            if piece.file == number:
-                yield from map(self._kept, self._piece_chunks(piece, 0))
 
     def _kept(self, chunk: Chunk) -> Chunk:
         share, seed = self._left_out
@@ -372,22 +351,18 @@ class ArrowSource:
         self, block_rows: int, seed: int | None = None, epoch: int = 0, start: int = 0
     ) -> Iterator[Iterable[Chunk]]:
         """The blocks of an epoch from block ``start`` on, the same for the same arguments."""
-        sizes = [piece.n_rows for piece in self._pieces]
-        plan = plan_blocks(
-            sizes, reading_order(len(sizes), seed, epoch), block_rows, 1 if seed is None else self._ways()
-        )
+        sizes, ways = [piece.n_rows for piece in self._pieces], 1
+        if seed is not None:  # row groups are mixed with each other
+            largest = max((piece.n_bytes for piece in self._pieces), default=0)
+            held = min(largest, _COLUMN_BYTES * (len(self._features) + 1))
+            ways = max(2, min(_WAYS, int(_OPEN_BYTES / held))) if held else _WAYS
+        plan = plan_blocks(sizes, reading_order(len(sizes), seed, epoch), block_rows, ways)
         readers: dict[int, _Reader] = {}
         for block in plan[start:]:
             chunks = (self._kept(part) for stretch in block for part in self._stretch(stretch, readers))
             yield chunks
             for _ in chunks:  # readers stand where the next block begins, even if nobody wanted these
                 pass
-
-    def _ways(self) -> int:
-        """Row groups that are mixed with each other."""
-        largest = max((piece.n_bytes for piece in self._pieces), default=0)
-        held = min(largest, _COLUMN_BYTES * (len(self._features) + 1))
-        return max(2, min(_WAYS, int(_OPEN_BYTES / held))) if held else _WAYS
 
     def _stretch(self, stretch: Stretch, readers: dict[int, _Reader]) -> Iterator[Chunk]:
         """Chunks of a stretch; ``readers`` holds what is left of its piece, for the next one."""
@@ -442,18 +417,17 @@ def _check_file(file: _File) -> None:
         raise DataUnavailable(f"{file.name} was changed while it was in use: start again from the beginning.")
 
 
-def numbers_of(column: ArrowColumn) -> Values:
+def numbers_of(column: ArrowColumn) -> LabelArray:
     """Numbers and truth values; NaN where one is missing."""
     import pyarrow as pa
 
     if pa.types.is_boolean(column.type) or pa.types.is_decimal(column.type):
-        column = column.cast(pa.float64()) if pa.types.is_decimal(column.type) else column.cast(pa.int8())
-    numbers: Values = column.to_numpy(zero_copy_only=False)
-    return numbers
+        column = column.cast(pa.float64() if pa.types.is_decimal(column.type) else pa.int8())
+    return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-def labels_of(column: ArrowColumn, target: str, name: str) -> Values:
-    """Labels as they stand; a missing one is refused."""
+def labels_of(column: ArrowColumn, target: str, name: str) -> LabelArray:
+    """Labels as they stand; a missing label is rejected."""
     import pyarrow as pa
 
     if column.null_count:
@@ -471,10 +445,7 @@ class RowBlocks(Protocol):
     def blocks(
         self, block_rows: int, seed: int | None = None, epoch: int = 0, start: int = 0
     ) -> Iterator[Iterable[Chunk]]:
-        """Blocks of about ``block_rows`` rows, in an order from (seed, epoch), from block ``start`` on.
-
-        The chunks of a block may be read only when they are asked for: take them before the next block.
-        """
+        """Blocks in an order from (seed, epoch), from ``start`` on; use the chunks of a block before the next block."""
 
 
 def open_source(
@@ -485,13 +456,14 @@ def open_source(
     *,
     skip_bad_files: bool = False,
 ) -> "RowSource":
-    """Rows from whatever was given."""
+    """The rows of files, a dataset or batches; an open source is returned as it is."""
     if isinstance(source, ArrowSource):
         return source
     is_paths = isinstance(source, str | Path) or (
         isinstance(source, list | tuple) and bool(source) and all(isinstance(one, str | Path) for one in source)
     )
-    if is_paths or _is_dataset(source):
+    bases = type(source).__mro__
+    if is_paths or any(base.__module__.startswith("pyarrow") and base.__name__ == "Dataset" for base in bases):
         if target is None:
             raise InvalidParameter(
                 "target must name the column of labels of files or of an Arrow dataset: got None.", parameter="target"
@@ -502,10 +474,6 @@ def open_source(
             "target, sample_weight and features name columns of files; batches bring (X, y) or (X, y, weight) instead."
         )
     return BatchSource(source)
-
-
-def _is_dataset(source: object) -> bool:
-    return any(base.__module__.startswith("pyarrow") and base.__name__ == "Dataset" for base in type(source).__mro__)
 
 
 class BatchSource:
@@ -536,16 +504,18 @@ class BatchSource:
 
     def blocks(self, block_rows: int, seed: int | None = None, epoch: int = 0, start: int = 0) -> Iterator[list[Chunk]]:
         """Blocks in the order of the batches, whatever the seed; those before ``start`` are read, too."""
-        waiting: list[Chunk] = []
-        number = 0
-        for chunk in self._chunks():
-            if waiting and sum(map(len, waiting)) + len(chunk) > block_rows:
-                if number >= start:
+
+        def every() -> Iterator[list[Chunk]]:
+            waiting: list[Chunk] = []
+            for chunk in self._chunks():
+                if waiting and sum(map(len, waiting)) + len(chunk) > block_rows:
                     yield waiting
-                number, waiting = number + 1, []
-            waiting.append(chunk)
-        if waiting and number >= start:
-            yield waiting
+                    waiting = []
+                waiting.append(chunk)
+            if waiting:
+                yield waiting
+
+        return islice(every(), start, None)
 
     def _chunks(self) -> Iterator[Chunk]:
         n_rows = 0

@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.validation import check_classes
-from crcen.scale.sources import Chunk, RowSource, Values, held_out, read_ahead
+from crcen.scale.sources import Chunk, RowSource, held_out, read_ahead
+from crcen.theory.rows import Array, LabelArray
 from crcen.training.encoding import INPUT_LIMIT, InputEncoding, column_layout, fit_encoding, raw
-
-Array = NDArray[np.float64]
 
 _MOST_CLASSES = 1000
 
@@ -33,14 +31,12 @@ class ColumnMoments:
         found = cls(X.shape[1])
         if not weight.all():
             X, weight = X[weight > 0], weight[weight > 0]
-        if not len(X):
-            return found
-        columns = X.T
-        found.weight = float(weight.sum())
-        found.mean = (columns * weight).sum(axis=1) / found.weight
-        with np.errstate(over="ignore"):
-            found.squares = ((columns - found.mean[:, None]) ** 2 * weight).sum(axis=1)
-        found.low, found.high = columns.min(axis=1), columns.max(axis=1)
+        if len(X):
+            columns, found.weight = X.T, float(weight.sum())
+            found.mean = (columns * weight).sum(axis=1) / found.weight
+            with np.errstate(over="ignore"):
+                found.squares = ((columns - found.mean[:, None]) ** 2 * weight).sum(axis=1)
+            found.low, found.high = columns.min(axis=1), columns.max(axis=1)
         return found
 
     def merge(self, other: "ColumnMoments") -> None:
@@ -78,11 +74,10 @@ class LabelTotals:
     rows: Counter[object] = field(default_factory=Counter)
     weight: dict[object, float] = field(default_factory=dict)
 
-    def add(self, labels: Values, weight: Array) -> None:
+    def add(self, labels: LabelArray, weight: Array) -> None:
         """Take in some rows."""
         kinds, at = np.unique(labels, return_inverse=True)
-        rows, weights = np.bincount(at).tolist(), np.bincount(at, weight).tolist()
-        names = kinds.tolist()
+        names, rows, weights = kinds.tolist(), np.bincount(at).tolist(), np.bincount(at, weight).tolist()
         self.merge(LabelTotals(Counter(dict(zip(names, rows, strict=True))), dict(zip(names, weights, strict=True))))
 
     def merge(self, other: "LabelTotals") -> None:
@@ -101,7 +96,7 @@ class LabelTotals:
         """All rows."""
         return self.rows.total()
 
-    def weights(self, classes: Values) -> Array:
+    def weights(self, classes: LabelArray) -> Array:
         """Weight of each class, (K,)."""
         return np.array([self.weight.get(label, 0.0) for label in classes.tolist()])
 
@@ -113,7 +108,7 @@ class RowSample:
         self._size, self._seed, self._seen = size, seed, 0
         self._keys, self.X, self.labels, self.weight = np.empty(0), np.empty((0, 0)), np.empty(0), np.empty(0)
 
-    def add(self, X: Array, labels: Values, weight: Array, origin: str) -> None:
+    def add(self, X: Array, labels: LabelArray, weight: Array, origin: str) -> None:
         """Offer rows; the name of their file, wherever it is, and the rows before them decide their random numbers."""
         key = [self._seed, 6, zlib.crc32(Path(origin).name.encode()), self._seen]
         keys = np.random.Generator(np.random.Philox(np.random.SeedSequence(key))).random(len(X))
@@ -126,7 +121,7 @@ class RowSample:
         self._seen += other._seen
         self._take(other._keys, other.X, other.labels, other.weight)
 
-    def _take(self, *parts: Values) -> None:
+    def _take(self, *parts: LabelArray) -> None:
         if not len(parts[0]):
             return
         if len(self._keys):
@@ -138,7 +133,7 @@ class RowSample:
 
 @dataclass
 class StreamStatistics:
-    """What a first pass over the rows finds, for training to start: it can be saved, merged and passed on."""
+    """Results of a first pass over the rows; those of parts of the rows can be merged."""
 
     names: tuple[str, ...]  # names of the columns
     # Which rows are held out (see `crcen.scale.sources.held_out`)
@@ -148,10 +143,8 @@ class StreamStatistics:
     totals: LabelTotals = field(default_factory=LabelTotals)
     train_totals: LabelTotals = field(default_factory=LabelTotals)
     moments: ColumnMoments = field(init=False)  # column moments of the rows that are not held out
-    is_weighted: bool = False  # whether a sample weight other than 1 was met
-    # How many of the rows that are not held out to keep, for encodings other than the standard one, and these
-    # rows
-    sample_rows: int = 0
+    is_weighted: bool = False  # whether a sample weight differs from 1
+    sample_rows: int = 0  # size of a sample of the rows that are not held out, for encodings other than "standard"
     sample: RowSample = field(init=False)
 
     def __post_init__(self) -> None:
@@ -159,7 +152,7 @@ class StreamStatistics:
         self.sample = RowSample(self.sample_rows, self.seed)
 
     def add(self, chunk: Chunk) -> None:
-        """Take in a chunk, or refuse it in words."""
+        """Take in a chunk, or reject it with an error."""
         chunk.check(self.names)
         self.is_weighted |= bool((chunk.weight != 1.0).any())
         self.totals.add(chunk.labels, chunk.weight)
@@ -174,7 +167,7 @@ class StreamStatistics:
                 self.sample.add(X, labels, weight, chunk.origin)
 
     def merge(self, other: "StreamStatistics") -> None:
-        """Take in what was found in other rows."""
+        """Take in the statistics of other rows."""
         self.totals.merge(other.totals)
         self.train_totals.merge(other.train_totals)
         self.moments.merge(other.moments)
@@ -186,17 +179,16 @@ class StreamStatistics:
         moments = [part.tobytes() for part in (self.moments.mean, self.moments.squares)]
         return repr((self.totals, moments))
 
-    def classes(self) -> Values:
+    def classes(self) -> LabelArray:
         """The labels, sorted."""
         if not self.totals.rows:
             raise InvalidInput("the source holds no rows.")
         return check_classes(np.array(list(self.totals.rows)))
 
-    def encoding(self, kind: str, bins: int, encode: Callable[[Values], Values], *, standardize: bool) -> InputEncoding:
-        """The input encoding that these rows give: the standard one from all of them, any other from the sample.
-
-        ``encode`` gives what labels are to training: whether they are positive, or class numbers.
-        """
+    def encoding(
+        self, kind: str, bins: int, encode: Callable[[LabelArray], LabelArray], *, standardize: bool
+    ) -> InputEncoding:
+        """The input encoding: "standard" from all rows, any other from the sample, with labels by ``encode``."""
         if not standardize:
             return raw(len(self.names))
         if kind == "standard":
@@ -209,17 +201,18 @@ class StreamStatistics:
 
 def survey_source(rows: RowSource, validation_fraction: float, seed: int, sample_rows: int = 0) -> StreamStatistics:
     """Counts and moments of all rows, which are all checked on the way, and a sample of them."""
-    whole: list[StreamStatistics] = []
+    whole: StreamStatistics | None = None
 
     def use(chunks: Iterator[Chunk]) -> None:
+        nonlocal whole
         part: StreamStatistics | None = None
         for chunk in read_ahead(chunks):  # the names of batches are known from the first one on
             part = part or StreamStatistics(rows.names, validation_fraction, seed, sample_rows=sample_rows)
             part.add(chunk)
-        if part is not None and whole:
-            whole[0].merge(part)
+        if whole is None:
+            whole = part
         elif part is not None:
-            whole.append(part)
+            whole.merge(part)
 
     rows.each_part(use)
-    return whole[0] if whole else StreamStatistics(rows.names, validation_fraction, seed)
+    return whole or StreamStatistics(rows.names, validation_fraction, seed)

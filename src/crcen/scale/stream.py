@@ -1,9 +1,9 @@
-"""Fit a classifier to rows that are read again and again from disk, and never are in memory together."""
+"""Fit a classifier to rows that are read from disk in every epoch and are never in memory together."""
 
 import hashlib
 import numbers
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,19 +11,19 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from crcen._support.files import check_writable, exclusive_lock
+from crcen._support.files import check_writable
 from crcen._support.progress import progress_bar
-from crcen.exceptions import DataUnavailable, InvalidParameter, TrainingFailed
+from crcen.exceptions import InvalidParameter, TrainingFailed
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitting import base_seed
 from crcen.scale.balance import balance_on, store_networks
-from crcen.scale.checkpoint import Progress, read_checkpoint, write_checkpoint
+from crcen.scale.checkpoint import Progress, lock_storage, read_checkpoint, write_checkpoint
 from crcen.scale.plan import StreamPlan, check_streamable, make_plan, streamed_encoding
 from crcen.scale.sources import BatchSource, RowBlocks, Source, open_source, read_ahead
 from crcen.scale.statistics import StreamStatistics, survey_source
 from crcen.theory.price import WeightingLike
+from crcen.theory.rows import Array
 from crcen.training.device import find_device
 from crcen.training.jobs import Status
 from crcen.training.parameters import group
@@ -31,17 +31,13 @@ from crcen.training.recipe import Schedule
 from crcen.training.stream import AllReduce, Batch, StreamTrainer, cut_evenly
 from crcen.training.threads import reproducible_arithmetic
 
-Array = NDArray[np.float64]
 Parameters = dict[str, Any]  # of `CRCENClassifier`
 
-# Epochs without a lower validation loss before training stops, as in `CRCENClassifier`.
-_PATIENCE = 10
-# Large data: small L2, one member.
+_PATIENCE = 10  # epochs without a lower validation loss before training stops, as in `CRCENClassifier`
 _MOST_L2, _L2_ROWS = 1e-4, 100.0
 _DEFAULTS = {"hidden": (64,), "l2": _MOST_L2, "n_members": 1, "encoding": "standard"}
 _BATCH_SIZE = 1024
-# Rows that an encoding other than the standard one is fitted on.
-SAMPLE_ROWS = 65_536
+SAMPLE_ROWS = 65_536  # on which an encoding other than "standard" is fitted
 
 
 def fit_stream(
@@ -60,9 +56,8 @@ def fit_stream(
 ) -> CRCENClassifier:
     """Fit a `CRCENClassifier` to data larger than memory.
 
-    One pass counts and standardises, ``epochs`` passes train, one more computes logits on which the output bias is
-    solved for at the price, so that the key equation holds on **all** rows. A stream has no folds, and so no map of
-    probabilities: with rows this many a network knows few of them by heart.
+    One pass counts and standardises, ``epochs`` passes train, and one more computes the logits on which the output bias
+    is solved for, so that the key equation holds on **all** rows. A stream has no folds and no probability map.
 
     Parameters
     ----------
@@ -80,27 +75,24 @@ def fit_stream(
     features : list of str, optional
         Columns to learn from; all others by default.
     checkpoint : path, optional
-        A file that is rewritten every ``checkpoint_rows`` rows. If it is there already, training goes on from it, and
-        ends as if it had never stopped; a checkpoint of other data or settings is refused, and so is one that another
-        fit is using. The one before it is kept beside it as ``.previous``, and taken where the last is damaged.
+        A file that is rewritten every ``checkpoint_rows`` rows. If it exists, training continues from it, with the
+        result of an uninterrupted fit. A checkpoint of other data or settings, or in use by another fit, is rejected.
     checkpoint_rows : int, default=1000000
         Rows between two checkpoints.
     buffer_rows : int, optional
-        Rows that are shuffled together. They come from up to eight row groups, drawn anew each epoch. By default
-        65,536, or as many as take 32 MB once encoded, where that is fewer.
+        Rows that are shuffled together, from up to eight row groups that are drawn in each epoch. Default: 65,536, or
+        as many as take 32 MB once encoded.
     skip_bad_files : bool, default=False
         Leave out files that cannot be read or do not fit the others, with a warning that names them.
     **parameters
-        Any other parameter of `CRCENClassifier`. Defaults differ, for many rows: ``hidden=(64,)``, ``n_members=1``,
+        Any other parameter of `CRCENClassifier`. Other defaults: ``hidden=(64,)``, ``n_members=1``,
         ``Schedule(batch_size=1024)``, an ``l2`` of 100 divided by the number of rows, at most 1e-4, and
-        ``encoding="standard"``,
-        which is fitted on all rows; other encodings are fitted on a random sample of 65,536. ``solver`` is always Adam
-        and ``probability`` the shift.
+        ``encoding="standard"``, which is fitted on all rows; other encodings are fitted on a random sample of 65,536.
 
     Returns
     -------
     CRCENClassifier
-        Fitted, as any other.
+        The fitted classifier.
 
     Raises
     ------
@@ -113,8 +105,8 @@ def fit_stream(
 
     Notes
     -----
-    With ``early_stopping`` the rows to watch are chosen by a hash of their values, so that they and their copies are
-    never trained on, and another pass an epoch is needed to watch them.
+    With ``early_stopping`` the validation rows are chosen by a hash of their values, so that they and their copies are
+    never trained on. They take another pass in each epoch.
 
     Examples
     --------
@@ -126,22 +118,15 @@ def fit_stream(
     """
     model = streamed_model(weighting, epochs, parameters, checkpoint_rows=checkpoint_rows, buffer_rows=buffer_rows)
     rows = open_source(source, target, sample_weight, features, skip_bad_files=skip_bad_files)
-    path = Path(checkpoint) if checkpoint is not None else None
-    lock: AbstractContextManager[None] = nullcontext()
+    path, device = None if checkpoint is None else Path(checkpoint), find_device(model.device)
+    lock = nullcontext() if path is None else lock_storage(path.parent, path.name, "checkpoint")
     if path is not None:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DataUnavailable(f"no checkpoint can be kept at {path}: {error.strerror}.") from error
         check_writable(path)
-        lock = exclusive_lock(path, instead="give another checkpoint")
-    device = find_device(model.device)
     with lock, progress_bar("fit_stream", visible=bool(model.verbose)) as show:
         saved = read_checkpoint(path) if path is not None else None
         is_seeded = isinstance(model.random_state, numbers.Integral)
         seed = base_seed(model.random_state) if saved is None or is_seeded else saved.seed
-        fraction, sample_rows = survey_terms(model)
-        statistics = survey_source(rows, fraction, seed, sample_rows)
+        statistics = survey_source(rows, *survey_terms(model, seed))
         settle_penalty(model, parameters, statistics)
         plan = make_plan(model, statistics, seed)
         buffer_rows = plan.buffer_rows(buffer_rows)
@@ -165,7 +150,7 @@ def fit_stream(
 
 
 def streamed_model(weighting: object, epochs: int, parameters: Parameters, **counts: object) -> CRCENClassifier:
-    """A classifier with the settings of a streamed fit, checked, and so are the ``counts`` of rows and workers."""
+    """A classifier with checked settings of a streamed fit; ``counts`` of rows and workers are checked, too."""
     model = CRCENClassifier(cast(WeightingLike, weighting), **{"max_epochs": epochs, **_DEFAULTS, **parameters})
     schedule = group("schedule", model.schedule, Schedule, "learning_rate=0.02")
     model.schedule = replace(schedule, batch_size=schedule.batch_size or _BATCH_SIZE)
@@ -184,26 +169,26 @@ def check_counts(**counts: object) -> None:
 
 
 def settle_penalty(model: CRCENClassifier, parameters: Parameters, statistics: StreamStatistics) -> None:
-    """Give a classifier the default penalty, if it was told none: that of a prior, which the more rows weigh down."""
+    """Give a classifier the default penalty unless ``parameters`` have one: it decreases with the number of rows."""
     if "l2" not in parameters:
         model.l2 = min(_MOST_L2, _L2_ROWS / max(statistics.train_totals.n_rows, 1))
 
 
-def survey_terms(model: CRCENClassifier) -> tuple[float, int]:
-    """The share of rows that a survey holds out, and how many it keeps as a sample."""
+def survey_terms(model: CRCENClassifier, seed: int) -> tuple[float, int, int]:
+    """Arguments of a survey: the share of rows to hold out, the seed, and the size of the sample."""
     recipe = model.recipe()
     fraction = recipe.validation_fraction if recipe.early_stopping else 0.0
-    return fraction, 0 if streamed_encoding(model) == "standard" else SAMPLE_ROWS
+    return fraction, seed, 0 if streamed_encoding(model) == "standard" else SAMPLE_ROWS
 
 
 def fingerprint_of(model: CRCENClassifier, *about: object) -> str:
-    """A text that differs for other settings, as far as they change the result, or where ``about`` differs."""
+    """A text that differs for other settings that change the result, or another ``about``."""
     settings = {k: v for k, v in model.get_params().items() if k not in ("verbose", "random_state", "device")}
     return hashlib.sha256(repr((sorted(settings.items()), about)).encode()).hexdigest()
 
 
 class StreamRun:
-    """The epochs of a streamed fit, from wherever it stands; with ``all_reduce``, one of several workers' part."""
+    """The remaining epochs of a streamed fit; with ``all_reduce``, the part of one of several workers."""
 
     def __init__(
         self,
@@ -217,9 +202,8 @@ class StreamRun:
         n_workers: int = 1,
     ) -> None:
         self._model, self._rows, self._plan, self._progress = model, rows, plan, progress
-        self._buffer_rows, self._device = buffer_rows, device
+        self._buffer_rows, self._device, self._n_workers = buffer_rows, device, n_workers
         self.trainer: StreamTrainer = plan.trainer(device, all_reduce)
-        self._n_workers, self._batch_size = n_workers, max(1, plan.recipe.batch_rows // n_workers)
         if progress.arrays:
             self.trainer.restore({k: v for k, v in progress.arrays.items() if not k.startswith("best_")})
         self._keep: Callable[[Progress], object] = lambda _: None
@@ -231,14 +215,14 @@ class StreamRun:
 
     @property
     def share_done(self) -> float:
-        """The share of all epochs' rows that was learned from."""
+        """The share of the rows of all epochs that training has used."""
         return self.trainer.rows_seen / self._plan.shape.total_rows
 
     def train(self, show: Callable[[], None]) -> Status:
         """Run the epochs that are left; ``show`` is called after each block of rows."""
-        at = self._progress
+        at, stops_early = self._progress, self._plan.recipe.early_stopping
         while at.epoch < int(self._model.max_epochs or 1):
-            if self._plan.recipe.early_stopping and at.since_best >= _PATIENCE:
+            if stops_early and at.since_best >= _PATIENCE:
                 return Status.EARLY_STOPPED
             for block, batch, rows in self._batches():
                 if not self.trainer.step(rows):
@@ -250,7 +234,7 @@ class StreamRun:
                     self._save()
             self._check_finite()
             at.loss_curve.append(self.trainer.take_objective())
-            if self._plan.recipe.early_stopping:
+            if stops_early:
                 self._watch()
             at.epoch, at.block, at.batch = at.epoch + 1, 0, 0
             if self._save_rows:
@@ -261,8 +245,8 @@ class StreamRun:
     def _batches(self) -> Iterator[tuple[int, int, Batch | None]]:
         """What is left of this epoch: block, batch and rows; one of several workers has no rows left at last."""
         at = self._progress
-        first, skip = at.block, at.batch
-        block = first - 1
+        first, skip, block = at.block, at.batch, at.block - 1
+        batch_size = max(1, self._plan.recipe.batch_rows // self._n_workers)
 
         def prepared() -> Iterator[Batch]:
             buffer = self._plan.buffer()
@@ -271,7 +255,7 @@ class StreamRun:
                 yield self._plan.training_rows(block, at.epoch, number, buffer=buffer).to(self._device)
 
         for block, rows in enumerate(read_ahead(prepared()), first):
-            for batch, part in enumerate(cut_evenly(len(rows), self._batch_size)):
+            for batch, part in enumerate(cut_evenly(len(rows), batch_size)):
                 if block > first or batch >= skip:
                     yield block, batch, rows[part]
         while self._n_workers > 1:

@@ -7,24 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidInput
 from crcen.scale.sources import row_shares
 from crcen.tables.column_kinds import DroppedColumn, category_column, learn_column
 from crcen.tables.columns import CategoryColumn, Column, NumberColumn, as_numbers, as_text, clip_limits
 from crcen.tables.reading import Table
+from crcen.theory.rows import Array, Bools, DataFrame, Index
 
-# pandas is optional, and no type checker sees it.
-DataFrame = Any
-Series = Any
+Series = Any  # of pandas, which is optional
 
-Array = NDArray[np.float64]
-
-# Rows from which kinds, medians, date formats and words are learned.
-SAMPLE_ROWS = 32_768
-# Different values of a column that are counted; a column of more has no counts.
-MOST_VALUES = 4096
+SAMPLE_ROWS = 32_768  # from which kinds, medians, date formats and words are learned
+MOST_VALUES = 4096  # different values of a column that are counted; a column of more has no counts
 _MOST_LABELS = 1000
 _HOLD_OUT_SEED = 0x5EED  # apart from the seed of rows for early stopping
 
@@ -50,17 +44,18 @@ class ColumnFacts:
 
         dtype = series.dtype
         is_number = pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype)
-        counts_values = not is_number or is_counted
         if pd.api.types.is_datetime64_any_dtype(dtype):
             self.n_missing += int(series.isna().sum())
             return
-        text = as_text(series) if counts_values else None
-        if text is not None and counts_values and self.counts is not None:
-            self._count(text.value_counts())
+        text = series if is_number and not is_counted else as_text(series)
+        if (is_counted or not is_number) and self.counts is not None:
+            for value, number in text.value_counts().items():
+                self.counts[str(value)] = self.counts.get(str(value), 0) + int(number)
+            if len(self.counts) > MOST_VALUES:
+                self.counts = None
         if is_number:
             self.n_missing += len(series) - self._take_numbers(as_numbers(series))
             return
-        assert text is not None  # whatever is no number was made text
         n_present = int(text.notna().sum())
         self.n_missing += len(text) - n_present
         if self.looks_numeric and n_present:
@@ -76,18 +71,11 @@ class ColumnFacts:
             self.is_whole &= bool((known == np.round(known)).all())
         return len(known)
 
-    def _count(self, found: Series) -> None:
-        assert self.counts is not None
-        for value, number in found.items():
-            self.counts[str(value)] = self.counts.get(str(value), 0) + int(number)
-        if len(self.counts) > MOST_VALUES:
-            self.counts = None
-
 
 class FrameSample:
     """A uniform sample of rows of a bounded size: those with the smallest of random numbers, one drawn for each row.
 
-    The rows of a part have their random numbers, files and places in them as an index.
+    Parts are indexed by random number, file and row of the file.
     """
 
     def __init__(self, size: int, seed: int) -> None:
@@ -96,7 +84,7 @@ class FrameSample:
         self._bar = np.inf  # no row with a larger number can be kept
         self._names: dict[int, str] = {}
 
-    def add(self, frame: DataFrame, rows: NDArray[np.int64], file: int, origin: str) -> None:
+    def add(self, frame: DataFrame, rows: Index, file: int, origin: str) -> None:
         """Offer rows of a file by their numbers, in order; its name and the rows before decide their random numbers."""
         import pandas as pd
 
@@ -133,7 +121,7 @@ class FrameSample:
 
     @property
     def frame(self) -> DataFrame:
-        """The rows, in the order in which they stand in the files; the index says where, counted from 1."""
+        """The rows in the order of the files; the index is the row number in the file, counted from 1."""
         import pandas as pd
 
         drawn = self._drawn()
@@ -145,7 +133,7 @@ class FrameSample:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it holds every row."""
+        """Whether the sample has every row."""
         return self.n_seen <= self._size
 
 
@@ -168,9 +156,14 @@ class HeldOutRows:
         """All held-out rows."""
         return self.evidence.n_seen + self.stacking.n_seen
 
-    def split(self, frame: DataFrame, X: Array, file: int, origin: str) -> NDArray[np.bool_]:
+    def split(self, frame: DataFrame, X: Array, file: int, origin: str) -> Bools:
         """Take the held-out rows of a frame, with their encoded values X; return which rows are to train on."""
-        shares = row_shares(X if self.clusters is None else _text_keys(frame[self.clusters]), self.seed)
+        import pandas as pd
+
+        if self.clusters is not None:  # a number for each cell, the same for equal texts
+            hashes = pd.util.hash_array(as_text(frame[self.clusters]).fillna("").to_numpy(dtype=object))
+            X = np.asarray((hashes >> np.uint64(12)).astype(np.float64)[:, None])
+        shares = row_shares(X, self.seed)
         is_evidence, is_training = shares < self._evidence_share, shares >= self.share
         for rows, kept in ((is_evidence, self.evidence), (~is_evidence & ~is_training, self.stacking)):
             if rows.any():
@@ -178,27 +171,17 @@ class HeldOutRows:
         return is_training
 
 
-def _text_keys(series: Series) -> Array:
-    """A number for each cell, the same for equal texts, (n, 1)."""
-    import pandas as pd
-
-    hashes = pd.util.hash_array(as_text(series).fillna("").to_numpy(dtype=object))
-    return np.asarray((hashes >> np.uint64(12)).astype(np.float64)[:, None])
-
-
 @dataclass
 class TableSurvey:
     """Facts of one pass over a table."""
 
     columns: tuple[str, ...]  # names of the columns to learn from
-    target: str  # name of the column of labels; rows without one are not looked at
-    counted: frozenset[str] = frozenset()  # columns of numbers whose values are counted all the same
-    # Of the sample
-    seed: int = 0
+    target: str  # name of the column of labels; rows without a label are skipped
+    counted: frozenset[str] = frozenset()  # columns of numbers whose values are counted, too
+    seed: int = 0  # of the sample
     sample_rows: int = SAMPLE_ROWS
-    labels: dict[object, int] = field(default_factory=dict)  # rows of each label, as it stands
-    # Rows with and without a label
-    n_rows: int = 0
+    labels: dict[object, int] = field(default_factory=dict)  # rows of each label
+    n_rows: int = 0  # with a label
     n_unlabelled: int = 0
 
     def __post_init__(self) -> None:
@@ -228,40 +211,40 @@ class TableSurvey:
 
 
 FRAME_ROWS = 20_000
-# Rows on which the words of a text column are learned.
-_TEXT_ROWS = 8192
-# With fewer rows, it cannot be tested whether a column numbers them.
-_FEWEST_FOR_IDS = 20
+_TEXT_ROWS = 8192  # on which the words of a text column are learned
+_FEWEST_FOR_IDS = 20  # numbers from which on it is tested whether a column numbers the rows
 
 
 @dataclass
 class LearnedColumns:
-    """How the columns of a table are encoded, which are left out, and what a person should know about it."""
+    """Encoded columns, columns that are left out, and notes for the user."""
 
     used: list[Column] = field(default_factory=list)
     dropped: list[DroppedColumn] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
-def frames_of(table: Table, number: int, columns: Sequence[str]) -> Iterator[DataFrame]:
-    """Rows of a file of a table, in order, with categories as what they stand for."""
+def frames_of(
+    table: Table, columns: Sequence[str], show: Callable[[float], None] = lambda share: None
+) -> Iterator[tuple[int, int, DataFrame]]:
+    """All rows of a table in order, categories decoded: number of the file, first row there, and a frame."""
     import pandas as pd
 
-    for frame in table.chunks(FRAME_ROWS, columns, number):
-        kinds = {name: frame[name].dtype for name in columns}
-        coded = {name: kind.categories.dtype for name, kind in kinds.items() if isinstance(kind, pd.CategoricalDtype)}
-        yield frame.astype(coded) if coded else frame
+    n_rows = 0
+    for number in range(len(table.parts)):
+        start = 0
+        for frame in table.chunks(FRAME_ROWS, columns, number):
+            kinds = {name: frame[name].dtype for name in columns}
+            coded = {name: one.categories.dtype for name, one in kinds.items() if isinstance(one, pd.CategoricalDtype)}
+            yield number, start, frame.astype(coded) if coded else frame
+            start, n_rows = start + len(frame), n_rows + len(frame)
+            show(min(n_rows / table.n_rows, 1.0) if table.n_rows else 0.0)
 
 
 def survey_table(table: Table, survey: TableSurvey, show: Callable[[float], None] = lambda share: None) -> TableSurvey:
     """Read every file once; ``survey`` is empty before."""
-    n_rows = 0
-    for number, file in enumerate(table.parts):
-        start = 0
-        for frame in frames_of(table, number, [*survey.columns, survey.target]):
-            survey.add(frame, number, file.name, start)
-            start, n_rows = start + len(frame), n_rows + len(frame)
-            show(min(n_rows / table.n_rows, 1.0) if table.n_rows else 0.0)
+    for number, start, frame in frames_of(table, [*survey.columns, survey.target], show):
+        survey.add(frame, number, table.parts[number].name, start)
     return survey
 
 
@@ -285,13 +268,14 @@ def learn_columns(
         if name in declared:
             cells = cells.astype("category")
         is_kept = name in keep or name in categorical
-        reason = "" if is_complete or is_kept else _why_row_number(cells, facts)
         how = {"is_kept": is_kept, "is_category": name in categorical, "seed": seed}
-        learnt = DroppedColumn(name, reason) if reason else _learnt(cells, how)
-        if isinstance(learnt, DroppedColumn):
-            found.dropped.append(learnt)
-            continue
-        learnt = _set_right(learnt, facts, found.notes)
+        if not is_complete and not is_kept and _is_row_number(cells, facts):
+            reason = f"numbers the rows: {facts.n_numbers} whole numbers, none twice in a sample"
+            learnt: Column | DroppedColumn = DroppedColumn(name, reason)
+        else:
+            learnt = _learnt(cells, how)
+        if not isinstance(learnt, DroppedColumn):
+            learnt = _set_right(learnt, facts, found.notes)
         if isinstance(learnt, DroppedColumn):
             found.dropped.append(learnt)
         else:
@@ -333,19 +317,16 @@ def _with_witnesses(cells: Series, facts: ColumnFacts) -> Series:
     return pd.concat([cells, pd.Series(others, name=cells.name)], ignore_index=True) if others else cells
 
 
-def _why_row_number(cells: Series, facts: ColumnFacts) -> str:
-    """Why a column only numbers the rows, which a sample cannot show; empty where it does not."""
+def _is_row_number(cells: Series, facts: ColumnFacts) -> bool:
+    """Whether a column only numbers the rows: whole numbers in a narrow range, none twice in the sample."""
     n = facts.n_numbers
     if n < _FEWEST_FOR_IDS or facts.n_others or not facts.is_whole or facts.high - facts.low >= 1.5 * n:
-        return ""
-    present = cells.dropna()
-    if present.nunique() < len(present):
-        return ""
-    return f"numbers the rows: {n} whole numbers, none twice in a sample"
+        return False
+    return bool(cells.dropna().is_unique)
 
 
 def _set_right(column: Column, facts: ColumnFacts, notes: list[str]) -> Column | DroppedColumn:
-    """A column learned from a sample, with what all rows say."""
+    """A column learned from a sample, corrected by the facts of all rows."""
     import pandas as pd
 
     has_missing = column.has_missing or facts.n_missing > 0

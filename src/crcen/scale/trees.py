@@ -22,10 +22,10 @@ from crcen._support.files import atomic_file
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidParameter
 from crcen.models.members.lightgbm_trees import TreeSetting, trees_of_text
 from crcen.models.members.tree_arrays import TreeEnsemble
-from crcen.scale.sources import Chunk, Values, row_shares
+from crcen.scale.sources import Chunk, row_shares
 from crcen.theory.labels import Labels
+from crcen.theory.rows import Array, LabelArray
 
-Array = NDArray[np.float64]
 Codes = NDArray[np.uint8]
 Dataset = Any  # of LightGBM, which no type checker sees
 
@@ -34,8 +34,7 @@ _MOST_BINS = 250  # of 256: LightGBM keeps some for itself
 _MOST_TREES = 500
 # Trees between two checkpoints, and the share of trees without a lower loss at which growing ends.
 _TREES_PER_CHECKPOINT, _WITHOUT_GAIN, _FEWEST_TREES = 50, 0.3, 30
-# Bytes per row and output beside the cells: score, gradient and curvature; and per row: label and order.
-_OUTPUT_BYTES, _ROW_BYTES = 24, 16
+_OUTPUT_BYTES, _ROW_BYTES = 24, 16  # beside the cells: score, gradient and curvature per output; label and order
 _SEED = 7  # of the sample of rows, apart from that of the held-out rows
 
 
@@ -51,9 +50,6 @@ class TreePlan:
     # The result does not depend on the number of threads
     seed: int = 0
     threads: int = 1
-    # Of LightGBM
-    setting: TreeSetting = SETTING
-    most_trees: int = _MOST_TREES
 
     @property
     def n_outputs(self) -> int:
@@ -69,17 +65,17 @@ class TreePlan:
 
     def fingerprint(self, source: str) -> str:
         """A text that differs for other settings, or for rows of another fingerprint ``source``."""
-        about = repr((source, self.seed, self.share, self.setting, self.limits))
+        about = repr((source, self.seed, self.share, SETTING, self.limits))
         return hashlib.sha256(about.encode()).hexdigest()
 
     def params(self) -> dict[str, object]:
         """LightGBM's parameters."""
         return {
-            "num_leaves": self.setting.leaves,
-            "min_data_in_leaf": self.setting.leaf_rows,
-            "lambda_l2": self.setting.l2,
-            "feature_fraction_bynode": self.setting.columns,
-            "learning_rate": self.setting.rate,
+            "num_leaves": SETTING.leaves,
+            "min_data_in_leaf": SETTING.leaf_rows,
+            "lambda_l2": SETTING.l2,
+            "feature_fraction_bynode": SETTING.columns,
+            "learning_rate": SETTING.rate,
             "max_bin": 255,
             "min_data_in_bin": 1,
             "feature_pre_filter": False,
@@ -155,7 +151,7 @@ class BinnedRows:
 
 def _dataset(
     codes: Codes,
-    target: Values | None,
+    target: LabelArray | None,
     params: Mapping[str, object],
     reference: Dataset = None,
     release: Callable[[], None] = lambda: None,
@@ -225,7 +221,7 @@ class GrownTrees:
 def grow_trees(
     plan: TreePlan,
     rows: BinnedRows,
-    held_out: tuple[Codes, Values],
+    held_out: tuple[Codes, LabelArray],
     start: GrownTrees,
     save: Callable[[GrownTrees], object] = lambda grown: None,
     *,
@@ -241,7 +237,7 @@ def grow_trees(
     import lightgbm
 
     grown = replace(start, models=list(start.models), losses=list(start.losses))
-    if grown.is_done or len(grown.losses) >= plan.most_trees:
+    if grown.is_done or len(grown.losses) >= _MOST_TREES:
         return grown
     params = {**plan.params(), "seed": (plan.seed + len(grown.losses)) % 2**31}
     reference = _dataset(plan.codes(plan.sample), None, params)  # the same bins and bundles for all workers
@@ -253,15 +249,14 @@ def grow_trees(
     booster = lightgbm.Booster({**params, **connect()}, train)
     booster.add_valid(judged, "held out")
     is_finished = False
-    while len(grown.losses) < plan.most_trees and not (grown.is_done or is_finished):
+    while not is_finished:
         is_finished = booster.update()
         grown.losses.append(float(booster.eval_valid()[0][2]))
-        show(len(grown.losses) / plan.most_trees)
-        if len(grown.losses) % _TREES_PER_CHECKPOINT == 0:
+        show(len(grown.losses) / _MOST_TREES)
+        is_finished |= grown.is_done or len(grown.losses) >= _MOST_TREES
+        if is_finished or len(grown.losses) % _TREES_PER_CHECKPOINT == 0:
             grown.models = [*start.models, booster.model_to_string(num_iteration=-1)]
             save(grown)
-    grown.models = [*start.models, booster.model_to_string(num_iteration=-1)]
-    save(grown)
     return grown
 
 

@@ -8,7 +8,6 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, distributed, nn
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
@@ -17,9 +16,9 @@ from crcen.theory.balance import balance_shift, class_shifts
 from crcen.theory.checks import check_class_numbers
 from crcen.theory.key_equation import KeyEquation, key_equation_of_logits, without_test
 from crcen.theory.price import Price
+from crcen.theory.rows import Array, Index
 from crcen.torch.loss import Inputs, NaturalLogits, Outputs, Weighting, price_of
 
-Array = NDArray[np.float64]
 Batch = Any  # what a loader yields: a pair, or a dict with labels
 Batches: TypeAlias = Iterable[Batch] | None
 Sampler = Any  # of a loader, or weights of rows
@@ -85,7 +84,13 @@ def balance_(
             rows, target = _collect_rows(module, batches, bias)
         price = price_of(weighting, rows.counts())
         if isinstance(module, NaturalLogits):
-            _check_same(module.class_weights, price)
+            own, weights = module.class_weights.detach().double().cpu().numpy(), price.weights
+            if own.size != weights.size or not np.allclose(weights / weights[0], own / own[0], rtol=1e-5):
+                ratios = [" : ".join(f"{w:.6g}" for w in part / part[0]) for part in (own, weights)]
+                raise InvalidParameter(
+                    f"NaturalLogits removes weights in the ratio {ratios[0]}: got {ratios[1]} to balance at; give the "
+                    f"module itself as weighting."
+                )
         shifts = solved_shifts(rows, price, n_outputs=target.numel())
         moved = _add(target, shifts - shifts[0] if shifts.size == 2 else shifts)  # of two biases the second is moved
         if moved.size > rows.logits.shape[1]:  # the shift of NaturalLogits around one logit
@@ -133,17 +138,6 @@ def _add(bias: Tensor, shifts: Array) -> Array:
     return np.asarray((bias.detach().double().cpu() - before).reshape(-1).numpy())
 
 
-def _check_same(removed: Tensor, price: Price) -> None:
-    """Balancing NaturalLogits at other weights than it removes would leave a shift in its logits."""
-    own, weights = removed.detach().double().cpu().numpy(), price.weights
-    if own.size != weights.size or not np.allclose(weights / weights[0], own / own[0], rtol=1e-5):
-        ratios = [" : ".join(f"{w:.6g}" for w in part / part[0]) for part in (own, weights)]
-        raise InvalidParameter(
-            f"NaturalLogits removes weights in the ratio {ratios[0]}: got {ratios[1]} to balance at; give the module "
-            f"itself as weighting."
-        )
-
-
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
@@ -152,7 +146,7 @@ class Collected:
     """Logits (n, C), class numbers, row weights; a row with soft labels appears once for each class, by its share."""
 
     logits: Array
-    y: NDArray[np.int64]
+    y: Index
     sample_weight: Array | None
 
     def counts(self) -> Array:
@@ -229,7 +223,7 @@ def collect(batches: Iterable[tuple[Tensor, Tensor]]) -> Collected:
     return Collected(values, np.concatenate(numbers), None if (sizes == 1.0).all() else sizes)
 
 
-def _as_rows(target: Tensor, shape: torch.Size) -> tuple[NDArray[np.int64], NDArray[np.int64], Array]:
+def _as_rows(target: Tensor, shape: torch.Size) -> tuple[Index, Index, Array]:
     """Class numbers, the rows they belong to, and their weights."""
     n, columns = shape
     values = target.double().numpy()
@@ -250,20 +244,15 @@ def _as_rows(target: Tensor, shape: torch.Size) -> tuple[NDArray[np.int64], NDAr
     return numbers.astype(np.int64), rows, values[rows, numbers]
 
 
-def row_by_row(batches: Iterable[Batch]) -> tuple[Iterable[Batch], Sampler, NDArray[np.int64] | None]:
+def row_by_row(batches: Iterable[Batch]) -> tuple[Iterable[Batch], Sampler, Index | None]:
     """Batches with every row of a data set once, in a known random order; the original sampler; and that order."""
     is_mapped = isinstance(batches, DataLoader) and not isinstance(batches.dataset, IterableDataset)
     if not isinstance(batches, DataLoader) or not is_mapped or batches.batch_size is None:
         return batches, None, None
     dataset: Batch = batches.dataset
     order = np.random.default_rng(0).permutation(len(dataset))
-    loader = DataLoader(
-        dataset,
-        batch_size=batches.batch_size,
-        sampler=order.tolist(),
-        collate_fn=batches.collate_fn,
-        num_workers=batches.num_workers,
-    )
+    same = {name: getattr(batches, name) for name in ("batch_size", "collate_fn", "num_workers")}
+    loader = DataLoader(dataset, sampler=order.tolist(), **same)
     is_plain = isinstance(batches.sampler, SequentialSampler) or (
         isinstance(batches.sampler, RandomSampler) and not batches.sampler.replacement
     )
@@ -282,25 +271,20 @@ def output_bias(module: nn.Module, inputs: Inputs, name: str | None) -> tuple[Te
     """Logits of a batch, and the output bias: by name, or that of the last layer. It is tested."""
     logits, last = _last_layer(module, inputs)
     columns = logits.shape[1]
-    name, bias = _bias_of(last, columns) if name is None else (name, _named_bias(module, name, columns))
+    name, bias = _bias_of(module, last, columns) if name is None else (name, _named_bias(module, name, columns))
     if bool(logits.isfinite().all()):  # otherwise `collect` raises
         _check_moves_logits(name, bias, logits, lambda: logits_of(module, inputs))
     return logits, bias
 
 
-def _last_layer(module: nn.Module, inputs: Inputs) -> tuple[Tensor, tuple[str, nn.Module] | None]:
+def _last_layer(module: nn.Module, inputs: Inputs) -> tuple[Tensor, nn.Module | None]:
     """Logits of a batch, and the layer that was called last."""
-    reached: list[tuple[str, nn.Module]] = []
+    reached: list[nn.Module] = []
 
-    def watch(name: str) -> Callable[..., None]:
-        def note(layer: nn.Module, inputs: Inputs, output: Outputs) -> None:
-            reached[:] = [(name, layer)]
+    def note(layer: nn.Module, inputs: Inputs, output: Outputs) -> None:
+        reached[:] = [layer]
 
-        return note
-
-    hooks = [
-        part.register_forward_hook(watch(name)) for name, part in module.named_modules() if isinstance(part, _LAYERS)
-    ]
+    hooks = [part.register_forward_hook(note) for part in module.modules() if isinstance(part, _LAYERS)]
     try:
         return logits_of(module, inputs), reached[0] if reached else None
     finally:
@@ -308,9 +292,9 @@ def _last_layer(module: nn.Module, inputs: Inputs) -> tuple[Tensor, tuple[str, n
             hook.remove()
 
 
-def _bias_of(last: tuple[str, nn.Module] | None, columns: int) -> tuple[str, Tensor]:
+def _bias_of(module: nn.Module, layer: nn.Module | None, columns: int) -> tuple[str, Tensor]:
     """Name and bias of the last layer, if it can be the output layer."""
-    name, layer = last or ("", None)
+    name = next((name for name, part in module.named_modules() if part is layer), "")
     bias, shown = getattr(layer, "bias", None), repr(name or type(layer).__name__)
     if layer is None:
         reason = "no linear or convolutional layer was called, so there is no output bias"
@@ -331,7 +315,7 @@ def _named_bias(module: nn.Module, name: str, columns: int) -> Tensor:
     parameters = dict(module.named_parameters())
     if name in parameters and parameters[name].numel() == columns:
         return parameters[name]
-    fitting = [one for one, value in parameters.items() if value.ndim < 2 and value.numel() == columns]
+    fitting = [key for key, value in parameters.items() if value.ndim < 2 and value.numel() == columns]
     got = f"{parameters[name].numel()} numbers" if name in parameters else "no parameter of that name"
     raise InvalidParameter(
         f"bias={name!r} must name a parameter with {columns} number{'s' if columns > 1 else ''}, one per logit: "
@@ -366,21 +350,21 @@ def _n_processes() -> int:
 
 
 def _gathered(own_rows: Callable[[], tuple[Collected, Target]]) -> tuple[Collected, Target]:
-    """The rows of all processes, in order, and what this process has apart from them; if one fails, all do."""
+    """The rows of all processes, in order, and the own target; if a process fails, all do."""
     own: tuple[Collected, Target] | Exception
     try:
         own = own_rows()
     except Exception as error:
         own = error
-    message = f"{type(own).__name__}: {own}" if isinstance(own, Exception) else ""
-    answers: list[tuple[Collected | None, str]] = [(None, "")] * _n_processes()
-    distributed.all_gather_object(answers, (None if isinstance(own, Exception) else own[0], message))
+    answers: list[Any] = [None] * _n_processes()
+    sent = f"{type(own).__name__}: {own}" if isinstance(own, Exception) else own[0]
+    distributed.all_gather_object(answers, sent)
     if isinstance(own, Exception):
         raise own
-    for number, (_, message) in enumerate(answers):
-        if message:
-            raise InvalidInput(f"process {number} has no rows to balance over: {message}")
-    shares = [share for share, _ in answers if share is not None]
+    for number, answer in enumerate(answers):
+        if isinstance(answer, str):
+            raise InvalidInput(f"process {number} has no rows to balance over: {answer}")
+    shares: list[Collected] = answers
     if len({share.logits.shape[1] for share in shares}) > 1:
         raise InvalidInput(f"processes return {[share.logits.shape[1] for share in shares]} logits per row.")
     sizes = np.concatenate([np.ones(len(s.y)) if s.sample_weight is None else s.sample_weight for s in shares])

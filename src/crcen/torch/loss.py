@@ -1,21 +1,19 @@
 """Class weights, the weighted loss, and natural logits of a network trained with it."""
 
 from collections.abc import Mapping, Sized
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.price import Alpha, CostRatio, Price, WeightingLike, as_spec, resolve, resolved
+from crcen.theory.rows import Array
 
-_DIVISORS = ("rows", "weights")
-
-Array = NDArray[np.float64]
 Weighting: TypeAlias = WeightingLike | nn.Module | Tensor
 Counts: TypeAlias = ArrayLike | Tensor | None
 Inputs = Any  # of a module: tensors, or containers of them
@@ -27,7 +25,7 @@ Outputs = Any  # of a module: logits, or an object with them
 
 def stated_weights(weighting: Weighting) -> WeightingLike:
     """Losses, tensors and cost matrices as an array of weights; anything else unchanged."""
-    if isinstance(weighting, nn.Module):  # a ClassWeightedLoss or NaturalLogits
+    if isinstance(weighting, nn.Module):
         weighting = getattr(weighting, "class_weights", weighting)
         if isinstance(weighting, nn.Module):
             raise InvalidParameter(
@@ -65,8 +63,7 @@ def weights_of_classes(weighting: Weighting, counts: Counts = None) -> Array:
     if isinstance(given, Price):
         price = given
     elif _is_list(given):
-        assert isinstance(given, Sized)
-        price = resolved(given, np.ones(len(given)) if sizes is None else sizes)
+        price = resolved(given, np.ones(len(cast(Sized, given))) if sizes is None else sizes)
     elif sizes is None:
         if isinstance(as_spec(given), Alpha):
             raise InvalidParameter(
@@ -140,7 +137,7 @@ class ClassWeightedLoss(nn.Module):
         self, weighting: Weighting, counts: Counts = None, *, divide_by: str = "rows", ignore_index: int = -100
     ) -> None:
         super().__init__()
-        if divide_by not in _DIVISORS:
+        if divide_by not in ("rows", "weights"):
             raise InvalidParameter(f'divide_by must be "rows" or "weights": got {divide_by!r}.')
         weights = torch.tensor(weights_of_classes(weighting, counts), dtype=torch.get_default_dtype())
         self.register_buffer("class_weights", weights)
@@ -151,9 +148,8 @@ class ClassWeightedLoss(nn.Module):
     def from_torch(cls, loss: nn.Module) -> "ClassWeightedLoss":
         """The weights of ``nn.BCEWithLogitsLoss`` or ``nn.CrossEntropyLoss`` (with a mean), divided by rows."""
         if not isinstance(loss, nn.BCEWithLogitsLoss | nn.CrossEntropyLoss):
-            raise InvalidParameter(
-                f"from_torch takes nn.BCEWithLogitsLoss or nn.CrossEntropyLoss: got {type(loss).__name__}."
-            )
+            kind = type(loss).__name__
+            raise InvalidParameter(f"from_torch takes nn.BCEWithLogitsLoss or nn.CrossEntropyLoss: got {kind}.")
         if loss.reduction != "mean":
             raise InvalidParameter(f'from_torch takes a loss with reduction="mean": got {loss.reduction!r}.')
         if isinstance(loss, nn.CrossEntropyLoss):
@@ -167,11 +163,9 @@ class ClassWeightedLoss(nn.Module):
             return cls(loss.weight, ignore_index=loss.ignore_index)
         if loss.weight is not None:
             raise InvalidParameter("from_torch takes pos_weight, not a weight for each row of a batch.")
-        pos_weight = 1.0 if loss.pos_weight is None else loss.pos_weight
-        if isinstance(pos_weight, Tensor) and pos_weight.numel() != 1:
-            raise InvalidParameter(
-                f"from_torch takes one pos_weight: got {pos_weight.numel()}, one for each of several labels."
-            )
+        pos_weight = torch.ones(1) if loss.pos_weight is None else loss.pos_weight
+        if pos_weight.numel() != 1:
+            raise InvalidParameter(f"from_torch takes one pos_weight: got {pos_weight.numel()}, one for each label.")
         return cls([1.0, float(pos_weight)])
 
     def forward(self, logits: Outputs, target: Tensor, num_items_in_batch: Tensor | float | None = None) -> Tensor:
@@ -330,18 +324,12 @@ class _OneTensor(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         logits: Tensor = self.module(inputs)
-        added = self.shift - self.class_weights.log()
-        columns = 1 if logits.dim() == 1 else logits.size(-1)
-        if columns == 1 and added.size(0) == 2:
-            return logits + (added[1] - added[0])
-        if columns != added.size(0):
-            raise ValueError("there must be one logit for each weight")
-        return logits + added
+        return logits + _for_columns(self.shift - self.class_weights.log(), logits)
 
 
 def _for_columns(values: Tensor, logits: Tensor) -> Tensor:
-    """One value per class; their difference if one logit distinguishes two classes."""
-    columns = 1 if logits.ndim == 1 else logits.shape[-1]
+    """One value per class; their difference if one logit distinguishes two classes. TorchScript compiles it, too."""
+    columns = 1 if logits.dim() == 1 else logits.size(-1)
     if columns == 1 and len(values) == 2:
         return values[1] - values[0]
     if columns != len(values):

@@ -4,15 +4,16 @@ import copy
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from crcen.exceptions import InvalidParameter
 from crcen.theory.key_equation import KeyEquation, key_equation_of_logits
+from crcen.theory.rows import Array, as_numpy
 from crcen.torch.balance import (
     Batch,
     Sampler,
@@ -36,7 +37,6 @@ _MODES: dict[str, tuple[type, ...]] = {
     "dropout": (nn.modules.dropout._DropoutNd,),
 }
 
-Array = NDArray[np.float64]
 Loss = Callable[[Tensor, Tensor], Tensor]
 Effect = tuple[Array | str, str]  # how far a cause moves the solution, or ABSENT or UNSEEN; and a sentence
 
@@ -138,7 +138,7 @@ def stationarity(
 
 def _examined(name: str, trial: "_Trial") -> Cause:
     needed, test = _CAUSES[name]
-    missing = [f"{one}=" for one in needed if getattr(trial, one) is None]
+    missing = [f"{argument}=" for argument in needed if getattr(trial, argument) is None]
     moved, sentence = (UNSEEN, f"give {' and '.join(missing)} to examine it") if missing else test(trial)
     distance = float(np.abs(trial.shifts).max())
     if isinstance(moved, str):
@@ -217,9 +217,11 @@ class _Trial:
         found = shifts.detach().numpy()
         return np.asarray(found - found.mean() if len(found) > 1 else found)
 
-    def least(self, loss: Loss, decay: Callable[[Tensor], Tensor | float] = lambda shifts: 0.0) -> Array:
-        """The shifts that minimise a loss over all rows at once, with an optional penalty."""
-        own = _as_float64(loss)
+    def least(self, decay: Callable[[Tensor], Tensor | float] = lambda shifts: 0.0, *, is_sharp: bool = False) -> Array:
+        """The shifts that minimise the loss over all rows at once, with a penalty or without label smoothing."""
+        own = _as_float64(self.used_loss)
+        if is_sharp and getattr(own, "label_smoothing", 0.0):
+            own.label_smoothing = 0.0  # type: ignore[attr-defined]
         return self.minimised(lambda shifts: _called(own, self.outputs + shifts, self.targets) + decay(shifts))
 
 
@@ -269,14 +271,6 @@ def _as_float64(loss: Loss) -> Loss:
     return copy.deepcopy(loss).cpu().double() if isinstance(loss, nn.Module) else copy.deepcopy(loss)
 
 
-def _sharp(loss: Loss) -> Loss:
-    """A copy of a loss without label smoothing."""
-    sharp = copy.deepcopy(loss)
-    if getattr(sharp, "label_smoothing", 0.0):
-        sharp.label_smoothing = 0.0  # type: ignore[attr-defined]
-    return sharp
-
-
 # -- causes ------------------------------------------------------------------------------------------------------------
 
 
@@ -300,8 +294,8 @@ def _weight_decay(trial: _Trial) -> Effect:
         size = (state["exp_avg_sq"].double().cpu() / (1.0 - groups[0]["betas"][1] ** float(state["step"]))).sqrt()
         decay = rate * (size + groups[0]["eps"]).reshape(-1)
     start = bias.detach().double().cpu().reshape(-1)
-    decayed = trial.least(trial.used_loss, lambda shifts: 0.5 * (decay * (start + shifts) ** 2).sum())
-    return decayed - trial.least(trial.used_loss), f"weight_decay={rate:g} in the equation of the output bias"
+    decayed = trial.least(lambda shifts: 0.5 * (decay * (start + shifts) ** 2).sum())
+    return decayed - trial.least(), f"weight_decay={rate:g} in the equation of the output bias"
 
 
 def _label_smoothing(trial: _Trial) -> Effect:
@@ -309,8 +303,7 @@ def _label_smoothing(trial: _Trial) -> Effect:
     share = getattr(trial.loss, "label_smoothing", 0.0)
     if not share:
         return ABSENT, "the loss has no label smoothing"
-    moved = trial.least(trial.used_loss) - trial.least(_sharp(trial.used_loss))
-    return moved, f"label_smoothing={share:g} in the loss"
+    return trial.least() - trial.least(is_sharp=True), f"label_smoothing={share:g} in the loss"
 
 
 def _mean_by_batch(trial: _Trial) -> Effect:
@@ -325,21 +318,20 @@ def _mean_by_batch(trial: _Trial) -> Effect:
     parts = parts[:_MOST_BATCHES]
     own = _as_float64(trial.used_loss)
 
-    def mean_over(groups: list[Tensor]) -> Callable[[Tensor], Tensor]:
-        def objective(shifts: Tensor) -> Tensor:
+    def best(groups: list[Tensor]) -> Array:
+        def mean(shifts: Tensor) -> Tensor:
             values = [_called(own, trial.outputs[group] + shifts, trial.targets[group]) for group in groups]
             return torch.stack(values).mean()
 
-        return objective
+        return trial.minimised(mean)
 
-    moved = trial.minimised(mean_over(parts)) - trial.minimised(mean_over([torch.cat(parts)]))
-    return moved, f"the loss of {len(parts)} batches of {size} rows against that of the same rows at once"
+    sentence = f"the loss of {len(parts)} batches of {size} rows against that of the same rows at once"
+    return best(parts) - best([torch.cat(parts)]), sentence
 
 
 def _other_weights(trial: _Trial) -> Effect:
     """The loss without label smoothing over all rows at once, against the stated weighting."""
-    moved = trial.least(_sharp(trial.used_loss)) - trial.shifts
-    return moved, "the loss over all rows at once against the stated weights"
+    return trial.least(is_sharp=True) - trial.shifts, "the loss over all rows at once against the stated weights"
 
 
 def _weighted_sampler(trial: _Trial) -> Effect:
@@ -347,38 +339,26 @@ def _weighted_sampler(trial: _Trial) -> Effect:
     used, rows = trial.sampler, trial.rows
     if isinstance(used, str):
         return ABSENT, "the loader draws every row equally often"
-    drawn = _drawing_weights(used, len(trial.order))
-    if drawn is None:
+    given, n = getattr(used, "weights", used), len(trial.order)
+    if not isinstance(given, Tensor | list | tuple | np.ndarray):
         return UNSEEN, f"the drawing weights of {type(used).__name__} are not known: give a weight for each row"
-    if rows.sample_weight is not None or len(rows.y) != len(trial.order):
+    drawn = np.asarray(as_numpy(given), dtype=np.float64)
+    if drawn.shape != (n,) or not (drawn >= 0).all() or not drawn.sum() > 0:
+        raise InvalidParameter(
+            f"sampler must have a weight for each of {n} rows: got shape {drawn.shape}; give all rows as batches, in "
+            f"the order of the data set."
+        )
+    if rows.sample_weight is not None or len(rows.y) != n:
         return UNSEEN, "rows with soft or ignored labels cannot be matched with the sampler's weights"
     weights = drawn[trial.order]
     moved = trial.solved(rows.logits, weights / weights.mean()) - trial.shifts
     return moved, f"rows weighted as {type(used).__name__} draws them"
 
 
-def _drawing_weights(sampler: Sampler, n: int) -> Array | None:
-    given = getattr(sampler, "weights", None if hasattr(sampler, "__next__") else sampler)
-    if isinstance(given, Tensor):
-        given = given.detach().cpu().numpy()
-    if not isinstance(given, list | tuple | np.ndarray):
-        return None
-    weights = np.asarray(given, dtype=np.float64)
-    if weights.shape != (n,) or not (weights >= 0).all() or not weights.sum() > 0:
-        raise InvalidParameter(
-            f"sampler must have a weight for each of {n} rows: got shape {weights.shape}; give all rows as batches, in "
-            f"the order of the data set."
-        )
-    return weights
-
-
-def _in_mode(name: str, sentence: str) -> Callable[[_Trial], Effect]:
-    def test(trial: _Trial) -> Effect:
-        if name not in trial.in_mode:
-            return ABSENT, f"the module has no {name}"
-        return trial.solved(trial.in_mode[name]) - trial.shifts, sentence
-
-    return test
+def _in_mode(trial: _Trial, name: str, sentence: str) -> Effect:
+    if name not in trial.in_mode:
+        return ABSENT, f"the module has no {name}"
+    return trial.solved(trial.in_mode[name]) - trial.shifts, sentence
 
 
 def _early_stopping(trial: _Trial) -> Effect:
@@ -391,8 +371,8 @@ def _early_stopping(trial: _Trial) -> Effect:
         torch.manual_seed(0)
         module, optimizer, loss = copy.deepcopy((trial.module, trial.optimizer, trial.used_loss))
         assert optimizer is not None
-        taken = list(islice(trial.batches, _MOST_STEPS))
-        middle, path = -(-len(taken) // 2), [trial.shifts]
+        taken, path = list(islice(trial.batches, _MOST_STEPS)), [trial.shifts]
+        middle = -(-len(taken) // 2)
         for half in (taken[:middle], taken[middle:]):
             module.train()
             with torch.enable_grad():
@@ -419,7 +399,10 @@ _CAUSES: dict[str, tuple[tuple[str, ...], Callable[[_Trial], Effect]]] = {
     "weights divided by batch": (("loss",), _mean_by_batch),
     "other weights than stated": (("loss",), _other_weights),
     "weighted sampler": (("sampler",), _weighted_sampler),
-    "batch normalisation": ((), _in_mode("batch norm", "statistics of each batch instead of the running ones")),
-    "dropout": ((), _in_mode("dropout", "logits with dropout as in training")),
+    "batch normalisation": (
+        (),
+        partial(_in_mode, name="batch norm", sentence="statistics of each batch instead of the running ones"),
+    ),
+    "dropout": ((), partial(_in_mode, name="dropout", sentence="logits with dropout as in training")),
     "early stopping": (("loss", "optimizer"), _early_stopping),
 }

@@ -30,10 +30,10 @@ _SPARE_CPUS = 2
 
 @contextmanager
 def connected(wanted_cpus: int, *, stay: bool = False) -> Iterator[Ray]:
-    """Give the ray module, connected: as it is already, to ``RAY_ADDRESS``, or to a local cluster for this while.
+    """Yield the connected ray module: to the current cluster, ``RAY_ADDRESS``, or a local one for this time.
 
-    A local cluster gets some more CPUs than workers will take, so that readers find room. With ``stay`` the connection
-    lasts until the process ends: a start takes seconds.
+    A local cluster has more CPUs than the workers need, for readers. With ``stay`` the connection lasts until the
+    process ends: a start takes seconds.
     """
     ray = need("ray", "ray")
     is_ours = not ray.is_initialized()
@@ -53,7 +53,7 @@ def connected(wanted_cpus: int, *, stay: bool = False) -> Iterator[Ray]:
 
 
 def check_room(ray: Ray, workers: int, cpus_per_worker: int, *, use_gpu: bool) -> None:
-    """Refuse what the cluster cannot hold, since Ray would wait for ever; readers need one CPU more."""
+    """Raise an error if the cluster has no room, where Ray would wait for ever; readers need one CPU more."""
     found = ray.cluster_resources()
     cpus, gpus = int(found.get("CPU", 0)), int(found.get("GPU", 0))
     taken = workers * cpus_per_worker
@@ -101,8 +101,8 @@ def trainer_configs(
     }
 
 
-# The line of a traceback that says what happened.
-_ERROR_LINE = re.compile(r"([\w.]+(Error|Exception)\b|crcen\.exceptions\.\w+): ")
+_ERROR_LINE = re.compile(r"([\w.]+(Error|Exception)\b|crcen\.exceptions\.\w+): ")  # of a traceback
+_SECONDS_BETWEEN_LOOKS = 0.5
 
 
 def run_trainer(trainer: Ray, files: ArrowSource, storage: str | Path | None) -> Any:
@@ -124,22 +124,16 @@ def run_trainer(trainer: Ray, files: ArrowSource, storage: str | Path | None) ->
     return answer
 
 
-_SECONDS_BETWEEN_LOOKS = 0.5
+class _Meter:
+    """The share of work that is done."""
 
-
-class Meter:
-    """Remembers the share of work that is done."""
-
-    def __init__(self) -> None:
-        self._share = 0.0
+    share = 0.0
 
     def put(self, share: float) -> None:
-        """Say how much is done."""
-        self._share = share
+        self.share = share
 
     def get(self) -> float:
-        """How much is done."""
-        return self._share
+        return self.share
 
 
 @contextmanager
@@ -148,7 +142,7 @@ def cluster_progress(ray: Ray, description: str, *, visible: bool) -> Iterator[C
     if not visible:
         yield None
         return
-    meter = ray.remote(num_cpus=0)(Meter).remote()
+    meter = ray.remote(num_cpus=0)(_Meter).remote()
     is_over = threading.Event()
 
     def follow(show: Callable[[float], None]) -> None:

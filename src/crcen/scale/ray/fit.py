@@ -59,9 +59,9 @@ def fit_ray(
 ) -> CRCENClassifier:
     """Fit a `CRCENClassifier` with several workers on a Ray cluster.
 
-    It works as `crcen.fit_stream` does, but the workers share each step's batch. They add up their gradients, so there
-    is one network, and the key equation holds on the rows of all of them. A worker or machine that dies is replaced;
-    training then goes on from the last checkpoint.
+    As `crcen.fit_stream`, but the workers share the batch of each step. They add up their gradients, so there is one
+    network, and the key equation holds on the rows of all workers. A worker or machine that dies is replaced; training
+    then continues from the last checkpoint.
 
     Parameters
     ----------
@@ -74,36 +74,35 @@ def fit_ray(
     use_gpu : bool, default=False
         Give each worker a GPU.
     storage : path, optional
-        Where checkpoints are kept: a folder (or address) that every machine sees. Called again with the same data,
-        settings and place, the fit goes on from the last checkpoint. By default they are kept for the time of the fit.
+        A folder or address for checkpoints that every machine sees. The same call with the same data and settings
+        continues from the last checkpoint. Default: a temporary folder.
     max_failures : int, default=3
         How often training may be started again.
     worker_timeout : float, default=600
-        Seconds in which a worker must read or learn something; one that hangs longer is replaced as one that died.
+        Seconds within which a worker must make progress; a worker that hangs longer is replaced.
     **parameters
         Any other parameter of `CRCENClassifier`. ``batch_size`` counts the rows of all workers, 1024 by default.
 
     Returns
     -------
     CRCENClassifier
-        Fitted, as any other.
+        The fitted classifier.
 
     Raises
     ------
     InvalidParameter
         If the cluster has no room for workers and readers. Further errors are those of `crcen.fit_stream`.
     TrainingFailed
-        If the networks diverge, or training failed more than ``max_failures`` times.
+        If the networks diverge, or training fails more than ``max_failures`` times.
 
     Notes
     -----
     Connects to the cluster of ``RAY_ADDRESS``, or to the one that ``ray.init`` was called for, or starts a local one.
-    The result depends on ``workers``, since batches are others, but not on failures: for the same seed and workers
-    it is the same network.
+    The result depends on the seed and ``workers``, which share batches, but not on failures.
     """
     counts = {"workers": workers, "cpus_per_worker": cpus_per_worker}
-    rows = {"checkpoint_rows": checkpoint_rows, "buffer_rows": buffer_rows}
-    model = streamed_model(weighting, epochs, parameters, **counts, **rows)
+    counts |= {"checkpoint_rows": checkpoint_rows, "buffer_rows": buffer_rows}
+    model = streamed_model(weighting, epochs, parameters, **counts)
     if not (isinstance(worker_timeout, numbers.Real) and worker_timeout > 0):
         raise InvalidParameter(f"worker_timeout must be a number of seconds above 0: got {worker_timeout!r}.")
     need("ray.train.torch", "ray")
@@ -145,11 +144,9 @@ def fit_ray(
 
 def _survey(ray: Ray, files: ArrowSource, model: CRCENClassifier, seed: int) -> StreamStatistics:
     """Statistics of all rows, a task a file, merged in the order of the files; bad files are refused or left out."""
-    task = ray.remote(survey_part)
-    fraction, sample_rows = survey_terms(model)
-    parts = [files.part([number]) for number in range(files.n_files)]
-    found = ray.get([task.remote(part, fraction, seed, sample_rows) for part in parts])
-    whole = StreamStatistics(files.names, fraction, seed, sample_rows=sample_rows)
+    task, terms = ray.remote(survey_part), survey_terms(model, seed)
+    found = ray.get([task.remote(files.part([number]), *terms) for number in range(files.n_files)])
+    whole = StreamStatistics(files.names, *terms[:2], sample_rows=terms[2])
 
     def take(number: int) -> None:
         if isinstance(found[number], CrcenError):

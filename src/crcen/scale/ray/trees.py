@@ -3,32 +3,22 @@
 import pickle
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from crcen.scale.ray.cluster import Ray, cluster_progress, connected, run_trainer, storage_of, trainer_configs
-from crcen.scale.sources import ArrowSource, Chunk, Values
+from crcen.scale.sources import ArrowSource, Chunk
 from crcen.scale.trees import BinnedRows, Codes, GrownTrees, TreePlan, grow_trees
+from crcen.theory.rows import LabelArray
 
 _BLOCK_ROWS = 65_536
 _FEWEST_ROWS = 1000  # of a worker
 _FILE = "trees.json"
 
 
-@dataclass(frozen=True, eq=False)
-class _Assignment:
-    """What every worker receives."""
-
-    plan: TreePlan
-    source: ArrowSource
-    held_out: tuple[Codes, Values]
-    worker_timeout: float
-
-
 def grow_trees_on_ray(
     plan: TreePlan,
     source: ArrowSource,
-    held_out: tuple[Codes, Values],
+    held_out: tuple[Codes, LabelArray],
     *,
     workers: int = 2,
     cpus_per_worker: int = 1,
@@ -37,14 +27,14 @@ def grow_trees_on_ray(
     worker_timeout: float = 600.0,
     verbose: int = 0,
 ) -> GrownTrees:
-    """As `grow_trees`, with the row groups of the source shared out among workers of a Ray cluster.
+    """As `grow_trees`, with the row groups of the source divided among workers of a Ray cluster.
 
-    Workers that die are started again, and continue from the last checkpoint, which holds the trees so far. The
-    further trees then draw other columns. Fewer workers are used if there are not enough row groups or rows.
+    Workers that die are started again and continue from the last checkpoint; further trees then draw other columns.
+    Fewer workers are used if there are not enough row groups or rows.
     """
     workers = workers_of_trees(plan, source, workers)
     name = f"crcen-trees-{plan.fingerprint(source.fingerprint)[:16]}"
-    packed = pickle.dumps(_Assignment(plan, source, held_out, worker_timeout))
+    packed = pickle.dumps((plan, source, held_out, worker_timeout))
     with connected(workers * cpus_per_worker) as ray, storage_of(storage) as place:
         from ray.train.lightgbm import LightGBMTrainer
 
@@ -55,7 +45,7 @@ def grow_trees_on_ray(
             def work() -> Ray:
                 from crcen.scale.ray.trees import grow_in_worker
 
-                return grow_in_worker(pickle.loads(ray.get(assignment)), show)
+                return grow_in_worker(*pickle.loads(ray.get(assignment)), show)
 
             trainer = LightGBMTrainer(work, **trainer_configs(workers, cpus_per_worker, place, name, max_failures))
             grown: GrownTrees = run_trainer(trainer, source, storage)
@@ -64,14 +54,18 @@ def grow_trees_on_ray(
 
 def workers_of_trees(plan: TreePlan, source: ArrowSource, most: int) -> int:
     """How many workers have enough rows each; a row group is not divided."""
-    for count in range(min(most, source.n_groups), 1, -1):
-        if plan.share * source.smallest_share(count) >= _FEWEST_ROWS:
-            return count
-    return 1
+    counts = range(most, 1, -1)
+    return next((count for count in counts if plan.share * source.smallest_share(count) >= _FEWEST_ROWS), 1)
 
 
-def grow_in_worker(told: _Assignment, show: Callable[[float], None] | None) -> GrownTrees:
-    """One worker's part: bin its rows, wait for the others, and grow the same trees as they do."""
+def grow_in_worker(
+    plan: TreePlan,
+    source: ArrowSource,
+    held_out: tuple[Codes, LabelArray],
+    worker_timeout: float,
+    show: Callable[[float], None] | None,
+) -> GrownTrees:
+    """Part of one worker: bin its rows, wait for the others, and grow the same trees as they do."""
     import ray.train
     from ray.train.collective import barrier
     from ray.train.lightgbm import get_network_params
@@ -80,7 +74,7 @@ def grow_in_worker(told: _Assignment, show: Callable[[float], None] | None) -> G
 
     context = ray.train.get_context()
     rank, count = context.get_world_rank(), context.get_world_size()
-    watch = Watch(told.worker_timeout)
+    watch = Watch(worker_timeout)
     watch.moved()
     start = GrownTrees()
     checkpoint = ray.train.get_checkpoint()
@@ -89,7 +83,7 @@ def grow_in_worker(told: _Assignment, show: Callable[[float], None] | None) -> G
             start = GrownTrees.read(Path(folder) / _FILE, "")
 
     def blocks() -> Iterator[Iterable[Chunk]]:
-        for block in told.source.share(rank, count).blocks(_BLOCK_ROWS):
+        for block in source.share(rank, count).blocks(_BLOCK_ROWS):
             watch.moved()
             yield block
 
@@ -112,8 +106,6 @@ def grow_in_worker(told: _Assignment, show: Callable[[float], None] | None) -> G
             show(share)
 
     try:
-        return grow_trees(
-            told.plan, BinnedRows(told.plan, blocks()), told.held_out, start, save, connect=connect, show=tell
-        )
+        return grow_trees(plan, BinnedRows(plan, blocks()), held_out, start, save, connect=connect, show=tell)
     finally:
         watch.end()

@@ -27,29 +27,29 @@ from crcen.training.threads import reproducible_arithmetic
 
 
 class Watch:
-    """Ends this process when nothing moved for some seconds; where every thread stood is then in its log.
+    """Ends this process after some seconds without progress, and writes the stack of every thread to its log.
 
-    Python's own fault handler counts the time, in a thread that needs neither the interpreter nor memory.
+    Python's fault handler counts the time, in a thread that needs neither the interpreter nor memory.
     """
 
     def __init__(self, seconds: float, log: int | IO[str] = 2) -> None:
         self._seconds, self._log, self._next = seconds, log, 0.0
 
     def moved(self) -> None:
-        """Something was read or learned: count anew (now and then, for that takes a new thread)."""
+        """Restart the count, at most ten times in the timeout: each restart takes a new thread."""
         now = time.monotonic()
         if now >= self._next:
             faulthandler.dump_traceback_later(self._seconds, exit=True, file=self._log)
             self._next = now + 0.1 * self._seconds
 
     def end(self) -> None:
-        """Do not watch any more."""
+        """Stop watching."""
         faulthandler.cancel_dump_traceback_later()
         self._next = 0.0
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Wait for others, however long they take: they are watched themselves."""
+        """Wait for other workers, which have their own watch, without a limit."""
         self.end()
         try:
             yield
@@ -63,30 +63,28 @@ _FILE = "worker-{}.npz"
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
-    """What every worker is told."""
+    """What every worker receives."""
 
-    # The classifier to be, what was settled with the statistics of all rows, and their files
-    model: CRCENClassifier
+    model: CRCENClassifier  # to be fitted
     plan: StreamPlan
     source: ArrowSource
-    # Rows shuffled together, and rows between two checkpoints
-    buffer_rows: int
-    checkpoint_rows: int
-    fingerprint: str  # of data and settings: a checkpoint of another fit is refused
+    buffer_rows: int  # shuffled together
+    checkpoint_rows: int  # between two checkpoints
+    fingerprint: str  # of data and settings: a checkpoint of another fit is rejected
     is_weighted: bool  # whether rows have sample weights
-    worker_timeout: float  # seconds in which a worker must read or learn something
+    worker_timeout: float  # seconds within which a worker must make progress
 
     @property
     def reading(self) -> tuple[ArrowSource, Labels, int, int]:
-        """What the readers of its rows are told: the arguments of `read_groups` after the groups."""
+        """The arguments of `read_groups` after the groups."""
         return self.source, self.plan.labels, self.buffer_rows, self.plan.seed
 
 
 def train_worker(told: Assignment, show: Callable[[float], None] | None = None) -> CRCENClassifier | CrcenError:
-    """One worker's part of a fit, from the last checkpoint on: train, solve for the balance, return the classifier.
+    """Part of one worker from the last checkpoint on: train, solve for the balance, return the classifier.
 
-    What all workers find in the same step is returned, for Ray would try again what was raised. A worker is watched to
-    the end: one that raised is still to tell Ray. ``show`` takes the share done, from the first worker.
+    Errors that all workers meet in the same step are returned: Ray would retry after a raised error. The first worker
+    calls ``show`` with the share of work done.
     """
     import ray.train.torch
 
@@ -132,8 +130,8 @@ def train_worker(told: Assignment, show: Callable[[float], None] | None = None) 
 
 
 def _agreed_start(told: Assignment, rank: int, count: int) -> Progress:
-    """Where to start. The first refusal that any worker has is raised in all of them, so that none waits for others."""
-    refusal: CrcenError | None = None
+    """The state to start from. The first error of any worker is raised in all of them, so that none waits."""
+    errors: list[CrcenError | None] = [None] * count
     progress = Progress(told.fingerprint, told.plan.seed)
     try:
         told.source.part(range(rank, told.source.n_files, count)).check_unchanged()
@@ -141,12 +139,10 @@ def _agreed_start(told: Assignment, rank: int, count: int) -> Progress:
         if progress.fingerprint != told.fingerprint:
             raise InvalidParameter("the checkpoint in storage is of other data; give another storage.")
     except CrcenError as error:
-        refusal = error
-    refusals: list[CrcenError | None] = [refusal]
+        errors[rank] = error
     if count > 1:
-        refusals = [None] * count
-        dist.all_gather_object(refusals, refusal)
-    for found in refusals:
+        dist.all_gather_object(errors, errors[rank])
+    for found in errors:
         if found is not None:
             raise found
     return progress
@@ -163,7 +159,7 @@ def _saved(rank: int) -> Progress | None:
 
 
 def _report(at: Progress, rank: int, started_at: int, rows_seen: int) -> None:
-    """A checkpoint, to which every worker adds where it stands in its own rows."""
+    """Report a checkpoint, to which every worker adds its own state."""
     import ray.train
 
     with tempfile.TemporaryDirectory(prefix="crcen-checkpoint-") as folder:
@@ -173,7 +169,7 @@ def _report(at: Progress, rank: int, started_at: int, rows_seen: int) -> None:
 
 
 class _Shard:
-    """A worker's share of what the readers send, in blocks; the same in every epoch, and after a restart."""
+    """The rows that readers send to one worker, in blocks; the same in every epoch and after a restart."""
 
     def __init__(self, shard: Ray, moved: Callable[[], None] = lambda: None) -> None:
         self._shard, self._moved = shard, moved
