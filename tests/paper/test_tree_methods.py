@@ -17,8 +17,7 @@ from crcen.paper.boosting import (
     BalanceCascadeClassifier,
     CalibratedBoostingClassifier,
     RealRUSBoostClassifier,
-    next_row_weights,
-    vote_weight,
+    boosting_step,
 )
 from crcen.paper.undersampling import EUSBoostClassifier, GranularSVMClassifier, evolve, overlap, selection_fitness
 
@@ -81,12 +80,11 @@ def test_vote_minimises_its_bound_on_the_next_weights(variant, seed):
         chord = (1 + inside * sign) / 2 * np.exp(-vote) + (1 - inside * sign) / 2 * np.exp(vote)
         return (outside * weights * chord).sum()
 
-    vote = vote_weight(variant, weights, costs, is_right)
+    vote, found = boosting_step(variant, weights, costs, is_right)
     best = minimize_scalar(bound, bounds=(-5, 5), method="bounded", options={"xatol": 1e-10})
     assert vote == pytest.approx(best.x, abs=1e-6)
     following = outside * weights * np.exp(-vote * inside * sign)
     assert following.sum() <= bound(vote) + 1e-12
-    found = next_row_weights(variant, weights, costs, is_right, vote)
     np.testing.assert_allclose(found, following / following.sum(), rtol=1e-12)
     if variant == "adac2":  # as after AdaBoost, the last learner is no better than chance
         assert found[is_right].sum() == pytest.approx(0.5)

@@ -45,3 +45,18 @@ def write(path, X, y, w=None, names=("a", "b", "c"), row_group_size=60, types=()
 @pytest.fixture(name="write")
 def write_fixture():
     return write
+
+
+@pytest.fixture
+def fit_command(crcen_command, tmp_path):
+    """Run `crcen fit --engine stream`: what it prints and the path of the model, or the error on one line."""
+
+    def run(data, target, *options, fails=False):
+        out = tmp_path / "model.crcen"
+        given = ("fit", data, "--target", target, "--engine", "stream", "--out", out, *options)
+        code, printed, said = crcen_command(*given)
+        assert (code != 0) == fails, said
+        assert not (fails and out.exists())
+        return " ".join(said.split()) if fails else (printed, out)
+
+    return run

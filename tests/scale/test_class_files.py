@@ -34,12 +34,9 @@ def files(tmp_path_factory):
     return folder
 
 
-def test_weights_by_label_and_every_command_after_it(crcen_command, files, tmp_path):
-    model, scored = tmp_path / "model.crcen", tmp_path / "scored.csv"
-    options = ["--target", "state", "--engine", "stream", "--epochs", "2", "--weighting", "fine=1,WORN=5,broken=40"]
-    options += ["--hold-out", "0"]
-    code, printed, said = crcen_command("fit", files / "train", *options, "--out", model)
-    assert code == 0, said
+def test_weights_by_label_and_every_command_after_it(crcen_command, fit_command, files, tmp_path):
+    options = ("--epochs", "2", "--hold-out", "0", "--weighting", "fine=1,WORN=5,broken=40")
+    (printed, model), scored = fit_command(files / "train", "state", *options), tmp_path / "scored.csv"
     assert "3 classes of state: Fine" in printed
     assert "costs its weight: Fine 1, broken 40, worn 5" in printed
     assert "Key equations on all rows of the stream: residual" in printed
@@ -57,12 +54,9 @@ def test_weights_by_label_and_every_command_after_it(crcen_command, files, tmp_p
     assert set(pd.read_csv(scored)["decision"]) <= {"Fine", "worn", "broken"}
 
 
-def test_costs_from_a_file_have_further_actions(crcen_command, files, tmp_path):
-    model, scored = tmp_path / "model.crcen", tmp_path / "scored.csv"
-    options = ["--target", "state", "--engine", "stream", "--epochs", "1", "--costs", files / "costs.csv", "--json"]
-    options += ["--hold-out", "0"]
-    code, printed, said = crcen_command("fit", files / "train", *options, "--out", model)
-    assert code == 0, said
+def test_costs_from_a_file_have_further_actions(crcen_command, fit_command, files, tmp_path):
+    options = ("--epochs", "1", "--hold-out", "0", "--costs", files / "costs.csv", "--json")
+    (printed, model), scored = fit_command(files / "train", "state", *options), tmp_path / "scored.csv"
     found = json.loads(printed)
     assert found["classes"] == ["Fine", "broken", "worn"]
     assert found["price"]["costs"] is not None
@@ -79,18 +73,10 @@ def test_costs_from_a_file_have_further_actions(crcen_command, files, tmp_path):
         (["--weighting", "fine=1,worn=5,broke=3"], "got 'broke'"),
     ],
 )
-def test_what_does_not_fit_three_classes_is_said(crcen_command, files, tmp_path, options, words):
-    out = tmp_path / "model.crcen"
-    code, _, said = crcen_command(
-        "fit", files / "train", "--target", "state", "--engine", "stream", *options, "--out", out
-    )
-    assert code != 0
-    assert words in " ".join(said.split())
-    assert "Traceback" not in said
+def test_options_that_do_not_fit_three_classes_are_rejected(fit_command, files, options, words):
+    assert words in fit_command(files / "train", "state", *options, fails=True)
 
 
-def test_one_of_several_values_is_still_found_among_the_others(crcen_command, files, tmp_path):
-    options = ["--target", "state", "--positive", "broken", "--engine", "stream", "--epochs", "1", "--budget", "5"]
-    code, printed, said = crcen_command("fit", files / "train", *options, "--out", tmp_path / "model.crcen")
-    assert code == 0, said
+def test_one_of_several_values_can_be_the_positive_class(fit_command, files):
+    printed, _ = fit_command(files / "train", "state", "--positive", "broken", "--epochs", "1", "--budget", "5")
     assert "broken is the positive class, all others are the negative one" in printed

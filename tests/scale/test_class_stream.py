@@ -5,10 +5,6 @@ import pytest
 
 from crcen import CostMatrix, CRCENClassifier, Schedule, fit_stream, key_equation, load, save
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.scale.balance import LogitFile, solve_file, sums_of_file
-from crcen.theory.balance import class_shifts
-from crcen.theory.decision import softmax
-from crcen.theory.price import Price
 from grouped_settings import grouped
 
 LABELS = np.array(["ash", "birch", "oak"])
@@ -36,10 +32,8 @@ def test_a_stream_comes_to_the_softmax_regression_of_rows_in_memory():
     X, y, weight = rows()
     common = {"hidden": (), "l2": 1e-3, "training_weighting": "price", "random_state": 0}
     many = fit_stream(batches(X, y, weight), weighting=WEIGHTS, epochs=60, **grouped(**common, batch_size=128))
-    whole = CRCENClassifier(
-        WEIGHTS,
-        **grouped(balance=True, probability="shift", schedule=Schedule(solver="lbfgs"), max_epochs=300, **common),
-    ).fit(X, y, sample_weight=weight)
+    in_memory = {"balance": True, "probability": "shift", "schedule": Schedule(solver="lbfgs"), "max_epochs": 300}
+    whole = CRCENClassifier(WEIGHTS, **grouped(**in_memory, **common)).fit(X, y, sample_weight=weight)
     assert many.classes_.tolist() == LABELS.tolist()
     # The last batches of Adam leave noise; the optimum is the same.
     assert np.abs(many.predict_proba(X) - whole.predict_proba(X)).max() < 0.02
@@ -64,6 +58,8 @@ def test_hidden_networks_go_to_files_and_on_from_checkpoints(tmp_path):
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
 
     class Interrupted(list):
+        passes = 0
+
         def __iter__(self):
             for number, batch in enumerate(super().__iter__()):
                 if number == 2 and self.passes >= 2:
@@ -71,11 +67,9 @@ def test_hidden_networks_go_to_files_and_on_from_checkpoints(tmp_path):
                 yield batch
             self.passes += 1
 
-    cut = Interrupted(batches(X, y))
-    cut.passes = 0
     path = tmp_path / "fit.npz"
     with pytest.raises(RuntimeError, match="plug"):
-        fit_stream(cut, epochs=2, checkpoint=path, checkpoint_rows=300, **how)
+        fit_stream(Interrupted(batches(X, y)), epochs=2, checkpoint=path, checkpoint_rows=300, **how)
     resumed = fit_stream(batches(X, y), epochs=2, checkpoint=path, checkpoint_rows=300, **how)
     np.testing.assert_array_equal(resumed.predict_proba(X), model.predict_proba(X))
 
@@ -83,15 +77,8 @@ def test_hidden_networks_go_to_files_and_on_from_checkpoints(tmp_path):
 def test_costs_encodings_and_early_stopping():
     X, y, _ = rows(1500)
     costs = CostMatrix([[0, 1, 2, 0.3], [3, 0, 3, 0.3], [12, 9, 0, 0.3]], labels=LABELS.tolist(), actions=["look"])
-    model = fit_stream(
-        batches(X, y),
-        weighting=costs,
-        epochs=3,
-        hidden=(4,),
-        encoding="steps",
-        random_state=0,
-        schedule=Schedule(early_stopping=True),
-    )
+    how = {"hidden": (4,), "encoding": "steps", "random_state": 0, "schedule": Schedule(early_stopping=True)}
+    model = fit_stream(batches(X, y), weighting=costs, epochs=3, **how)
     chosen = (model.predict_proba(X) @ costs.costs).argmin(axis=1)
     assert (model.predict(X) == np.array([*LABELS, "look"], dtype=object)[chosen]).all()
     assert model.weighting_.weights.tolist() == [1, 1, 1]
@@ -101,60 +88,10 @@ def test_costs_encodings_and_early_stopping():
     assert pair.predict_proba(X).shape == (1500, 2)
 
 
-def test_the_solve_over_parts_and_workers_is_that_of_all_rows(tmp_path):
-    rng = np.random.default_rng(1)
-    y = np.concatenate([np.arange(4), rng.choice(4, 996, p=[0.7, 0.2, 0.07, 0.03])])
-    logits, weight = rng.normal(0, 3, (1000, 4)), rng.uniform(0.1, 3, 1000)
-    weighting = Price(np.array([1.0, 2.0, 10.0, 40.0]), np.ones(4))
-    whole = class_shifts(y, logits, weighting.weights, weight)
-    files = []
-    for name, own in (("a", slice(0, 300)), ("b", slice(300, 1000))):
-        (tmp_path / name).mkdir()
-        files.append(LogitFile(tmp_path / name, 4, is_weighted=True))
-        files[-1].add(logits[own], y[own], weight[own])
-    # A worker alone with a gather that asks the other one at the same shifts: both run in step.
-    results = _in_step(files, weighting)
-    for shifts in results:
-        np.testing.assert_allclose(shifts, whole, atol=1e-10)
-    np.testing.assert_array_equal(results[0], results[1])
-    sums = [sums_of_file(file, results[0], weighting) for file in files]
-    found = (sums[0] + sums[1]).key_equation(weighting)
-    expected = key_equation(y, softmax(logits + results[0]), weighting, weight)
-    np.testing.assert_allclose(found.flows, expected.flows, rtol=1e-10)
-    assert found.pairs.statistic == pytest.approx(expected.pairs.statistic, rel=1e-8)
-    for file in files:
-        file.__exit__()
-
-
-def _in_step(files, weighting):
-    """Both workers' solves in threads, their arrays exchanged at a barrier."""
-    import threading
-
-    barrier, box, results = threading.Barrier(len(files)), [None] * len(files), [None] * len(files)
-
-    def work(rank):
-        def gather(own):
-            box[rank] = own
-            barrier.wait()
-            found = list(box)
-            barrier.wait()
-            return found
-
-        results[rank] = solve_file(files[rank], weighting, gather)
-
-    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(len(files))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results
-
-
 def test_what_cannot_be_streamed_is_said():
     X, y, _ = rows(300)
-    with pytest.raises(InvalidParameter, match="pos_label is for two classes"):
-        fit_stream(batches(X, y), pos_label="oak", epochs=1)
-    with pytest.raises(InvalidParameter, match="price for two classes"):
-        fit_stream(batches(X, y), weighting=0.9, epochs=1)
+    for given, words in (({"pos_label": "oak"}, "pos_label is for two classes"), ({"weighting": 0.9}, "price for two")):
+        with pytest.raises(InvalidParameter, match=words):
+            fit_stream(batches(X, y), epochs=1, **given)
     with pytest.raises(InvalidInput, match="at most 1000 of them"):
         fit_stream([(np.ones((1200, 1)), np.arange(1200))], epochs=1)

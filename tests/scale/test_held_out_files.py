@@ -111,16 +111,13 @@ def test_every_row_has_one_use_and_clusters_and_copies_stay_together(tmp_path, m
         assert together.high - together.low > 1.01 * (alone.high - alone.low)  # rows of a cluster are alike in part
 
 
-def test_a_command_reports_evidence_first_and_networks_alone_remain(crcen_command, tmp_path):
+def test_a_command_reports_evidence_first_and_networks_alone_remain(fit_command, tmp_path):
     rows().to_csv(tmp_path / "rows.csv", index=False)
-    options = ["--target", "y", "--engine", "stream", "--epochs", "2", "--budget", "5", "--out", tmp_path / "m.crcen"]
-    code, printed, said = crcen_command("fit", tmp_path / "rows.csv", *options, "--hold-out", "20%", "--memory", "1GB")
-    assert code == 0, said
+    options = ("--epochs", "2", "--budget", "5")
+    printed, _ = fit_command(tmp_path / "rows.csv", "y", *options, "--hold-out", "20%", "--memory", "1GB")
     assert printed.index("found ") < printed.index("Columns ")
     assert "trees      weight" in printed
-    options += ["--learner", "networks", "--json"]
-    code, printed, said = crcen_command("fit", tmp_path / "rows.csv", *options)
-    assert code == 0, said
+    printed, _ = fit_command(tmp_path / "rows.csv", "y", *options, "--learner", "networks", "--json")
     values = json.loads(printed)
     assert values["members"] == []
     assert values["held_out"]["rows"] == values["held_out"]["evidence"]["rows"] > 0.03 * N

@@ -255,10 +255,8 @@ def test_a_reproduction_on_ray_gives_the_rows_of_one_here(cluster, tmp_path):
     (tmp_path / "small.toml").write_text("[table1]\nruns = 2\nn_pos = 50\nn_neg = 200\nn_test = 50\nepochs = 3\n")
     for engine in ("local", "ray"):
         reproduce("table1", quick=True, config=tmp_path / "small.toml", out=tmp_path / engine, engine=engine)
-    local, on_ray = (
-        [json.loads(line) for line in (tmp_path / engine / "table1" / "rows.jsonl").read_text().splitlines()]
-        for engine in ("local", "ray")
-    )
+    places = (tmp_path / engine / "table1" / "rows.jsonl" for engine in ("local", "ray"))
+    local, on_ray = ([json.loads(line) for line in place.read_text().splitlines()] for place in places)
     assert len(local) == len(on_ray) > 0
     for one, other in zip(local, on_ray, strict=True):
         assert one.keys() == other.keys()

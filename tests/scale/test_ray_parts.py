@@ -37,9 +37,8 @@ def told(folder):
     source = ArrowSource(folder, "y", "w")
     model = streamed_model("balanced", 2, {"hidden": (3,), "random_state": 0, "schedule": Schedule(batch_size=64)})
     statistics = survey_source(source, 0.0, 0)
-    return Assignment(
-        model, make_plan(model, statistics, 0), source, 100, 150, "this", is_weighted=True, worker_timeout=60.0
-    )
+    plan = make_plan(model, statistics, 0)
+    return Assignment(model, plan, source, 100, 150, "this", is_weighted=True, worker_timeout=60.0)
 
 
 def shard_of(tables):
@@ -59,7 +58,7 @@ def rows_of(blocks):
     return table[np.lexsort(table.T)]
 
 
-def test_what_readers_send_is_what_the_files_hold(told, table):
+def test_readers_send_the_rows_of_the_files(told, table):
     X, y, w = table
     again = pickle.loads(pickle.dumps(told.reading))  # as a reader on another machine has it
     tables = list(read_groups([[3, 0], [1, 2]], *again))
@@ -70,18 +69,20 @@ def test_what_readers_send_is_what_the_files_hold(told, table):
     np.testing.assert_array_equal(rows_of(late), rows_of(list(shard_of(tables).blocks(130))[2:]))
 
 
+READER = """
+import pickle, sys
+from crcen.scale.ray.reader import read_groups, survey_part
+told = pickle.loads(open(sys.argv[1], 'rb').read())
+rows = sum(len(table) for table in read_groups([[0, 1]], *told))
+survey_part(told[0], 0.0, 0, 0)
+print(rows, 'torch' in sys.modules)
+"""
+
+
 def test_a_reader_loads_no_torch(told, tmp_path):
     # Ray stops readers whenever it likes; one that was loading torch could never load it again.
     (tmp_path / "reading").write_bytes(pickle.dumps(told.reading))
-    text = (
-        "import pickle, sys\n"
-        "from crcen.scale.ray.reader import read_groups, survey_part\n"
-        "told = pickle.loads(open(sys.argv[1], 'rb').read())\n"
-        "rows = sum(len(table) for table in read_groups([[0, 1]], *told))\n"
-        "survey_part(told[0], 0.0, 0, 0)\n"
-        "print(rows, 'torch' in sys.modules)\n"
-    )
-    command = [sys.executable, "-c", text, tmp_path / "reading"]
+    command = [sys.executable, "-c", READER, tmp_path / "reading"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(told.source.part([0, 1]).n_rows), "False"]
 
@@ -164,11 +165,10 @@ def test_a_cluster_without_room_is_refused(room, wanted, error, words):
     check_room(SimpleNamespace(cluster_resources=lambda: {"CPU": 99.0, "GPU": 9.0}), workers, cpus, use_gpu=use_gpu)
 
 
-def test_a_start_is_refused_where_files_or_checkpoint_are_others(told, folder, monkeypatch):
-    monkeypatch.setattr(ray_worker, "_saved", lambda rank: None)
-    assert _agreed_start(told, 0, 1).epoch == 0
-    monkeypatch.setattr(ray_worker, "_saved", lambda rank: Progress("this", 0, epoch=1))
-    assert _agreed_start(told, 0, 1).epoch == 1
+def test_start_is_rejected_with_other_files_or_another_checkpoint(told, folder, monkeypatch):
+    for saved, epoch in ((None, 0), (Progress("this", 0, epoch=1), 1)):
+        monkeypatch.setattr(ray_worker, "_saved", lambda rank, saved=saved: saved)
+        assert _agreed_start(told, 0, 1).epoch == epoch
     monkeypatch.setattr(ray_worker, "_saved", lambda rank: Progress("another", 0, epoch=1))
     with pytest.raises(InvalidParameter, match="checkpoint in storage is of other data"):
         _agreed_start(told, 0, 1)
@@ -200,7 +200,8 @@ def run_workers(told, shards, progress, stop_after=None):
 
     def work(rank):
         at = progress[rank]
-        run = StreamRun(told.model, shards[rank], plan_of(told), at, 100, torch.device("cpu"), all_reduce, len(shards))
+        plan, cpu = told.plan.by_number(), torch.device("cpu")
+        run = StreamRun(told.model, shards[rank], plan, at, 100, cpu, all_reduce, len(shards))
 
         def keep(now):
             kept[rank].append(copy.deepcopy(now))
@@ -222,10 +223,6 @@ def run_workers(told, shards, progress, stop_after=None):
     return found, kept
 
 
-def plan_of(told):
-    return told.plan.by_number()
-
-
 @pytest.mark.parametrize("stop_after", [1, 3, 5])
 def test_uneven_workers_stay_equal_and_go_on_exactly(told, stop_after):
     tables = list(read_groups([[0, 1, 2, 3]], *told.reading))
@@ -242,32 +239,61 @@ def test_uneven_workers_stay_equal_and_go_on_exactly(told, stop_after):
 
 
 def test_uneven_workers_watch_the_same_held_out_rows(told):
-    model = streamed_model(
-        "balanced", 3, {"hidden": (3,), "random_state": 0, "schedule": Schedule(early_stopping=True)}
-    )
-    plan = make_plan(model, survey_source(told.source, 0.1, 0), 0)
-    told = replace(told, model=model, plan=plan)
+    how = {"hidden": (3,), "random_state": 0, "schedule": Schedule(early_stopping=True)}
+    model = streamed_model("balanced", 3, how)
+    told = replace(told, model=model, plan=make_plan(model, survey_source(told.source, 0.1, 0), 0))
     tables = list(read_groups([[0, 1, 2, 3]], *told.reading))
     shards = [shard_of(tables[:2]), shard_of(tables[2:])]
     _, kept = run_workers(told, shards, [Progress("this", 0), Progress("this", 0)])
     one, other = (parts[-1] for parts in kept)
     assert one.val_loss_curve == other.val_loss_curve
     # The curve's last value, from the last parameters on all held-out rows at once.
-    trainer = plan_of(told).trainer()
+    plan = told.plan.by_number()
+    trainer = plan.trainer()
     trainer.restore({key: value for key, value in one.arrays.items() if not key.startswith("best_")})
-    held = plan_of(told).validation_rows([chunk for block in shard_of(tables).blocks(600) for chunk in block])
+    held = plan.validation_rows([chunk for block in shard_of(tables).blocks(600) for chunk in block])
     assert 20 < len(held) < 120
     np.testing.assert_allclose(trainer.losses([held]), one.val_loss_curve[-1], rtol=1e-6)
 
 
-@pytest.mark.parametrize("seconds", [0, -1.0, "soon", None])
-def test_a_timeout_must_be_a_time(folder, seconds):
-    with pytest.raises(InvalidParameter, match="worker_timeout must be a number of seconds above 0"):
-        fit_ray(folder, "y", worker_timeout=seconds)
-
-
-def test_engines_by_name():
+def test_timeouts_and_engines_are_checked(folder):
+    for seconds in (0, -1.0, "soon", None):
+        with pytest.raises(InvalidParameter, match="worker_timeout must be a number of seconds above 0"):
+            fit_ray(folder, "y", worker_timeout=seconds)
     assert find_engine("local") is train
     assert find_engine("ray").__name__ == "train_on_ray"
     with pytest.raises(InvalidParameter, match="engine must be one of 'local', 'ray': got 'dask'"):
         find_engine("dask")
+
+
+# -- the watch over workers that hang, in processes of their own -------------------------------------------------------
+
+START = """
+import time
+from crcen.scale.ray.worker import Watch
+watch = Watch(1.0)
+watch.moved()
+"""
+# Ends at once: unloading torch on a busy machine takes longer than the watch waits.
+ALIVE = "print('alive', flush=True)\nimport os\nos._exit(0)"
+
+
+@pytest.mark.parametrize(
+    ("rest", "status", "out", "log"),
+    [
+        ("import threading\nthreading.Lock().acquire()\nthreading.Event().wait()", 1, "", "in wait"),
+        ("for _ in range(20):\n    time.sleep(0.1)\n    watch.moved()\n" + ALIVE, 0, "alive\n", ""),
+        ("with watch.paused():\n    time.sleep(2.0)\n" + ALIVE, 0, "alive\n", ""),
+        ("watch.end()\ntime.sleep(2.0)\n" + ALIVE, 0, "alive\n", ""),
+        (
+            "with watch.paused():\n    time.sleep(1.5)\nprint('alive', flush=True)\ntime.sleep(60)",
+            1,
+            "alive\n",
+            "Timeout",
+        ),
+    ],
+)
+def test_worker_without_progress_is_ended_and_its_log_says_where(rest, status, out, log):
+    done = subprocess.run([sys.executable, "-c", START + rest], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (status, out)
+    assert log in done.stderr

@@ -1,12 +1,17 @@
-"""The streamed balance solve and key equation against the same on rows in memory."""
+"""The streamed balance solve and key equation against the same on rows in memory, for one worker and several."""
+
+import threading
 
 import numpy as np
 import pytest
 
-from crcen import Lam, balance_shift, resolve
+from crcen import Lam, balance_shift, key_equation, resolve
 from crcen.exceptions import InvalidInput
 from crcen.scale.balance import LogitFile, solve_file, sums_of_file
+from crcen.theory.balance import class_shifts
+from crcen.theory.decision import softmax
 from crcen.theory.key_equation import key_equation_of_logits
+from crcen.theory.price import Price
 
 RNG = np.random.default_rng(3)
 N = 3000
@@ -27,7 +32,7 @@ def filled(folder, logits, y, w, is_weighted=True):
 
 @pytest.mark.parametrize("spread", [0.01, 3.0, 60.0])
 @pytest.mark.parametrize("is_weighted", [True, False])
-def test_the_solve_from_a_file_is_exact(tmp_path, monkeypatch, spread, is_weighted):
+def test_solve_from_a_file_is_exact(tmp_path, monkeypatch, spread, is_weighted):
     monkeypatch.setattr("crcen.scale.balance._ROWS_AT_ONCE", 64)  # several chunks of each class
     logits = RNG.normal(-4.0, spread, N)
     w = W if is_weighted else np.ones(N)
@@ -45,10 +50,14 @@ def test_the_solve_from_a_file_is_exact(tmp_path, monkeypatch, spread, is_weight
 
 
 @pytest.mark.parametrize("shift", [0.0, 1.3])
-def test_the_key_equation_of_sums_is_that_of_rows(tmp_path, shift):
-    logits, weighting = RNG.normal(-2.0, 2.0, N), weighting_of(Y, W, 0.7)
-    with filled(tmp_path, logits, Y, W) as file:
-        found = sums_of_file(file, shift, weighting).key_equation(weighting)
+@pytest.mark.parametrize("cuts", [[], [100, 101]])
+def test_key_equation_of_merged_sums_is_that_of_rows(tmp_path, shift, cuts):
+    logits, weighting, sums = RNG.normal(-2.0, 2.0, N), weighting_of(Y, W, 0.7), []
+    for part in np.split(np.arange(N), cuts):
+        with filled(tmp_path, logits[part], Y[part], W[part]) as file:
+            sums.append(sums_of_file(file, shift, weighting))
+    sums = [part for part in sums if part is not None]
+    found = sum(sums[1:], sums[0]).key_equation(weighting)
     used = W > 0
     truth = key_equation_of_logits(Y[used], logits[used] + shift, weighting, W[used])
     names = ("lhs", "rhs", "residual", "imbalance", "mean_pos", "mean_neg", "var_pos", "var_neg", "z", "p_value")
@@ -57,22 +66,7 @@ def test_the_key_equation_of_sums_is_that_of_rows(tmp_path, shift):
     assert found.z_reason == truth.z_reason == ""
 
 
-def test_sums_of_workers_merge(tmp_path):
-    logits, weighting = RNG.normal(-2.0, 2.0, N), weighting_of(Y, W)
-    parts = [slice(0, 100), slice(100, 101), slice(101, N)]
-    merged = []
-    for i, part in enumerate(parts):
-        (tmp_path / str(i)).mkdir()
-        with filled(tmp_path / str(i), logits[part], Y[part], W[part]) as file:
-            merged.append(sums_of_file(file, 0.5, weighting))
-    truth = key_equation_of_logits(Y, logits + 0.5, weighting, W)
-    merged = [part for part in merged if part is not None]
-    found = sum(merged[1:], merged[0]).key_equation(weighting)
-    assert found.residual == pytest.approx(truth.residual, rel=1e-10)
-    assert found.var_pos == pytest.approx(truth.var_pos, rel=1e-10)
-
-
-def test_one_class_and_infinite_logits_are_refused(tmp_path):
+def test_one_class_and_infinite_logits_are_rejected(tmp_path):
     weighting = weighting_of(Y, W)
     with (
         filled(tmp_path, np.zeros(5), np.zeros(5, dtype=bool), np.ones(5)) as file,
@@ -81,3 +75,46 @@ def test_one_class_and_infinite_logits_are_refused(tmp_path):
         solve_file(file, weighting)
     with LogitFile(tmp_path, is_weighted=False) as file, pytest.raises(InvalidInput, match="not finite"):
         file.add(np.array([np.inf]), np.array([True]), np.ones(1))
+
+
+def solved_in_step(files, weighting):
+    """The solves of both workers in threads, which exchange their arrays at a barrier."""
+    barrier, box, results = threading.Barrier(len(files)), [None] * len(files), [None] * len(files)
+
+    def work(rank):
+        def gather(own):
+            box[rank] = own
+            barrier.wait()
+            found = list(box)
+            barrier.wait()
+            return found
+
+        results[rank] = solve_file(files[rank], weighting, gather)
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(len(files))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def test_solve_of_several_workers_and_classes_is_that_of_all_rows(tmp_path):
+    rng = np.random.default_rng(1)
+    y = np.concatenate([np.arange(4), rng.choice(4, 996, p=[0.7, 0.2, 0.07, 0.03])])
+    logits, weight = rng.normal(0, 3, (1000, 4)), rng.uniform(0.1, 3, 1000)
+    weighting = Price(np.array([1.0, 2.0, 10.0, 40.0]), np.ones(4))
+    files = [LogitFile(tmp_path, 4, is_weighted=True) for _ in range(2)]
+    for file, own in zip(files, (slice(0, 300), slice(300, 1000)), strict=True):
+        file.add(logits[own], y[own], weight[own])
+    results = solved_in_step(files, weighting)
+    for shifts in results:
+        np.testing.assert_allclose(shifts, class_shifts(y, logits, weighting.weights, weight), atol=1e-10)
+    np.testing.assert_array_equal(results[0], results[1])
+    sums = [sums_of_file(file, results[0], weighting) for file in files]
+    found = (sums[0] + sums[1]).key_equation(weighting)
+    expected = key_equation(y, softmax(logits + results[0]), weighting, weight)
+    np.testing.assert_allclose(found.flows, expected.flows, rtol=1e-10)
+    assert found.pairs.statistic == pytest.approx(expected.pairs.statistic, rel=1e-8)
+    for file in files:
+        file.__exit__()

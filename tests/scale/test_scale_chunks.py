@@ -22,14 +22,11 @@ def test_a_plan_holds_every_row_once_in_blocks_of_the_size_asked_for(sizes, ways
         assert starts == sorted(starts)
 
 
-def test_a_block_mixes_large_pieces():
+def test_a_block_mixes_large_pieces_and_every_epoch_has_its_own_order():
     blocks = plan_blocks([1000] * 10, list(range(10)), block_rows=80, ways=8)
     assert all(len({s.piece for s in block}) >= 7 for block in blocks[:100])
-
-
-def test_every_epoch_has_its_own_order_and_no_seed_means_as_they_stand():
-    assert reading_order(50, seed=1, epoch=0) != reading_order(50, seed=1, epoch=1)
-    assert reading_order(50, seed=1, epoch=0) == reading_order(50, seed=1, epoch=0)
+    first, second, again = (reading_order(50, seed=1, epoch=epoch) for epoch in (0, 1, 0))
+    assert first == again != second
     assert reading_order(4, seed=None, epoch=3) == [0, 1, 2, 3]
 
 
@@ -48,25 +45,22 @@ def test_held_out_rows_depend_on_their_values_alone():
     zeros = np.zeros((2, 2))
     zeros[1] = -0.0
     assert len(set(held_out(zeros, 0.5, seed=0).tolist())) == 1
-
-
-def test_held_out_rows_are_spread_over_columns_of_few_values():
-    X = np.stack(np.meshgrid(np.arange(64.0), np.arange(64.0)), -1).reshape(-1, 2)
-    out = held_out(X, 0.5, seed=0).reshape(64, 64)
+    # They are spread over columns of few values.
+    grid = np.stack(np.meshgrid(np.arange(64.0), np.arange(64.0)), -1).reshape(-1, 2)
+    out = held_out(grid, 0.5, seed=0).reshape(64, 64)
     assert abs(out.mean() - 0.5) < 0.04
-    assert np.abs(out.mean(0) - 0.5).max() < 0.3
-    assert np.abs(out.mean(1) - 0.5).max() < 0.3
+    assert max(np.abs(out.mean(axis) - 0.5).max() for axis in (0, 1)) < 0.3
 
 
-@pytest.mark.parametrize(("value", "word"), [(np.nan, "NaN"), (np.inf, "infinity")])
-def test_values_that_are_not_finite_are_refused_by_column_and_origin(value, word):
-    X = np.zeros((3, 2))
-    X[1, 1] = value
-    with pytest.raises(InvalidInput, match=f"here holds {word}.*column second"):
-        Chunk(X, np.zeros(3), np.ones(3), "here").check(("first", "second"))
-
-
-@pytest.mark.parametrize("weight", [-1.0, np.nan, np.inf])
-def test_bad_weights_are_refused(weight):
-    with pytest.raises(InvalidInput, match="sample weight"):
-        Chunk(np.zeros((2, 1)), np.zeros(2), np.array([1.0, weight]), "here").check(("a",))
+@pytest.mark.parametrize(
+    ("value", "weight", "words"),
+    [
+        (np.nan, 1.0, "here holds NaN.*column second"),
+        (np.inf, 1.0, "here holds infinity.*column second"),
+        *((0.0, weight, "sample weight") for weight in (-1.0, np.nan, np.inf)),
+    ],
+)
+def test_values_and_weights_that_cannot_be_used_are_rejected(value, weight, words):
+    X = np.array([[0.0, 0.0], [0.0, value]])
+    with pytest.raises(InvalidInput, match=words):
+        Chunk(X, np.zeros(2), np.array([1.0, weight]), "here").check(("first", "second"))

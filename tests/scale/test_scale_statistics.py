@@ -19,13 +19,22 @@ def statistics_of(X, y, w, cuts, **settings):
     return found
 
 
+def standard(found):
+    return found.encoding("standard", 12, np.asarray, standardize=True)
+
+
 @pytest.mark.parametrize("cuts", [[], [1], [1, 2, 3, 599], list(range(10, 600, 7))])
-def test_streamed_standardisation_is_that_of_all_rows(table, cuts):
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_streamed_standardisation_is_that_of_all_rows_but_held_out_ones(table, cuts, share):
     X, y, w = table
-    encoding = statistics_of(X, y, w, cuts).encoding("standard", 12, np.asarray, standardize=True)
-    mean, scale = standardization(X, w)
-    np.testing.assert_allclose(encoding.mean, mean, rtol=1e-13)
-    np.testing.assert_allclose(encoding.scale, scale, rtol=1e-10)
+    found = statistics_of(X, y, w, cuts, validation_fraction=share, seed=9)
+    kept = ~held_out(X, share, 9)
+    mean, scale = standardization(X[kept], w[kept])
+    np.testing.assert_allclose(standard(found).mean, mean, rtol=1e-13)
+    np.testing.assert_allclose(standard(found).scale, scale, rtol=1e-10)
+    assert found.totals.n_rows == 600
+    assert found.train_totals.n_rows == kept.sum() > 300
+    assert kept.all() == (share == 0)
 
 
 def test_workers_merge_to_the_same(table):
@@ -40,37 +49,13 @@ def test_workers_merge_to_the_same(table):
     assert left.totals.weights(np.array([1, 0])) == pytest.approx([w[y == 1].sum(), w[y == 0].sum()], rel=1e-12)
 
 
-def test_held_out_rows_count_but_do_not_standardise(table):
-    X, y, w = table
-    out = held_out(X, 0.3, 9)
-    found = statistics_of(X, y, w, [50, 400], validation_fraction=0.3, seed=9)
-    assert found.totals.n_rows == 600
-    assert found.train_totals.n_rows == int((~out).sum()) < 500
-    mean, scale = standardization(X[~out], w[~out])
-    np.testing.assert_allclose(found.encoding("standard", 12, np.asarray, standardize=True).mean, mean, rtol=1e-13)
-    np.testing.assert_allclose(found.encoding("standard", 12, np.asarray, standardize=True).scale, scale, rtol=1e-10)
-
-
 def test_constant_columns_and_rows_without_weight(table):
     _, y, w = table
     X = np.column_stack([np.full(600, 1e30), np.full(600, 0.1), np.where(np.arange(600) < 20, 50.0, 7.0)])
     w = np.where(np.arange(600) < 20, 0.0, w)
-    encoding = statistics_of(X, y, w, [5, 30]).encoding("standard", 12, np.asarray, standardize=True)
+    encoding = standard(statistics_of(X, y, w, [5, 30]))
     np.testing.assert_array_equal(encoding.mean, [1e30, 0.1, 7.0])
     np.testing.assert_array_equal(encoding.scale, [1.0, 1.0, 1.0])
-
-
-def test_a_third_label_is_a_third_class(table):
-    X, y, w = table
-    found = statistics_of(X, np.where(np.arange(600) == 550, 2, y), w, [500])
-    assert found.classes().tolist() == [0, 1, 2]
-    assert found.totals.weight[2] == w[550]
-
-
-def test_values_too_large_to_square_are_refused(table):
-    X, y, w = table
-    with pytest.raises(InvalidInput, match="too large"):
-        statistics_of(X * 1e200, y, w, []).encoding("standard", 12, np.asarray, standardize=True)
 
 
 def test_the_sample_is_random_bounded_and_the_same_each_time():
@@ -89,7 +74,12 @@ def test_the_sample_is_random_bounded_and_the_same_each_time():
     assert (merged.sample.X[:, 0] >= 4000).mean() == pytest.approx(0.2, abs=0.1)
 
 
-def test_another_encoding_needs_a_sample(table):
+def test_third_label_is_a_class_and_encodings_that_cannot_be_fitted_are_rejected(table):
     X, y, w = table
+    found = statistics_of(X, np.where(np.arange(600) == 550, 2, y), w, [500])
+    assert found.classes().tolist() == [0, 1, 2]
+    assert found.totals.weight[2] == w[550]
     with pytest.raises(InvalidParameter, match="no sample of rows"):
-        statistics_of(X, y, w, []).encoding("tree", 12, 1, standardize=True)
+        found.encoding("tree", 12, 1, standardize=True)
+    with pytest.raises(InvalidInput, match="too large"):
+        standard(statistics_of(X * 1e200, y, w, []))

@@ -1,5 +1,6 @@
 """fit_stream: an ordinary classifier, balanced on all rows, the same after any interruption."""
 
+import itertools
 import os
 import pickle
 import signal
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.base import clone
 
+import crcen.scale.stream as module
 from crcen import Alpha, Budget, CRCENClassifier, Schedule, fit_stream, key_equation, make_rare_events
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter, TrainingFailed
 from crcen.scale.plan import make_plan
@@ -24,14 +26,7 @@ from crcen.scale.stream import settle_penalty, streamed_model
 from crcen.training.encoding import raw, standardization
 from grouped_settings import grouped
 
-QUICK = {
-    "hidden": (4,),
-    "l2": 1e-4,
-    "batch_size": 32,
-    "learning_rate": 0.05,
-    "random_state": 0,
-    "features": ["a", "b", "c"],
-}
+NETWORK = {"hidden": (4,), "l2": 1e-4, "batch_size": 32, "learning_rate": 0.05, "random_state": 0}
 
 
 def frame(X):
@@ -40,7 +35,12 @@ def frame(X):
 
 
 def fit(folder, weighting="balanced", **changes):
-    return fit_stream(folder, "y", weighting, **grouped(**{"epochs": 3, "buffer_rows": 100, **QUICK, **changes}))
+    return fit_stream(
+        folder,
+        "y",
+        weighting,
+        **grouped(**{"epochs": 3, "buffer_rows": 100, "features": ["a", "b", "c"], **NETWORK, **changes}),
+    )
 
 
 def assert_equal_models(one, other):
@@ -80,10 +80,8 @@ def test_the_result_is_an_ordinary_classifier_balanced_on_all_rows(folder, table
 def test_it_learns_what_a_fit_in_memory_learns(folder, table):
     X, y, _ = table
     streamed = fit(folder, Budget(4), epochs=30)
-    settings = {"hidden": (4,), "l2": 1e-4, "n_members": 1, "batch_size": 32, "encoding": "standard"}
-    settings |= {"balance": True, "learning_rate": 0.05, "solver": "adam"}  # on all rows, as a stream
-    plain = CRCENClassifier(Budget(4), **grouped(random_state=0, **settings))
-    plain.fit(frame(X), y)
+    settings = NETWORK | {"n_members": 1, "encoding": "standard", "balance": True, "solver": "adam"}
+    plain = CRCENClassifier(Budget(4), **grouped(**settings)).fit(frame(X), y)
     losses = []
     for model in (streamed, plain):
         p = model.predict_proba(frame(X))[:, 1]
@@ -92,10 +90,12 @@ def test_it_learns_what_a_fit_in_memory_learns(folder, table):
     assert streamed.weighting_ == plain.weighting_
 
 
-def test_a_sample_of_rows_is_the_same_wherever_the_files_are(folder, tmp_path, monkeypatch):
+@pytest.mark.parametrize("encoding", ["standard", "steps"])
+def test_model_depends_on_the_seed_and_not_on_the_folder(folder, tmp_path, monkeypatch, encoding):
     monkeypatch.setattr("crcen.scale.stream.SAMPLE_ROWS", 200)
-    here = fit(folder, encoding="steps")
-    assert_equal_models(fit(folder.rename(tmp_path / "elsewhere"), encoding="steps"), here)
+    here, other = fit(folder, encoding=encoding), fit(folder, encoding=encoding, random_state=1)
+    assert_equal_models(fit(folder.rename(tmp_path / "elsewhere"), encoding=encoding), here)
+    assert not np.array_equal(here.coefs_[0], other.coefs_[0])
 
 
 @pytest.mark.parametrize("encoding", ["quantile", "tree", "steps"])
@@ -103,9 +103,8 @@ def test_other_encodings_are_fitted_on_a_sample(folder, table, encoding):
     """Which here is all rows, so that the encoding is that of a fit in memory."""
     X, y, _ = table
     streamed = fit(folder, Budget(4), encoding=encoding)
-    plain = CRCENClassifier(
-        Budget(4), hidden=(4,), max_epochs=1, encoding=encoding, schedule=Schedule(solver="adam")
-    ).fit(frame(X), y)
+    how = {"hidden": (4,), "max_epochs": 1, "encoding": encoding, "schedule": Schedule(solver="adam")}
+    plain = CRCENClassifier(Budget(4), **how).fit(frame(X), y)
     assert streamed.input_encoding_.keys() == plain.input_encoding_.keys()
     for name, values in plain.input_encoding_.items():
         np.testing.assert_allclose(streamed.input_encoding_[name], values, rtol=1e-9, err_msg=name)
@@ -115,9 +114,7 @@ def test_other_encodings_are_fitted_on_a_sample(folder, table, encoding):
 def test_a_source_of_batches_and_files_of_other_cuts_give_the_same_promises(folder, table):
     X, y, w = table
     batches = [(X[i : i + 70], y[i : i + 70], w[i : i + 70]) for i in range(0, 600, 70)]
-    model = fit_stream(
-        batches, **grouped(weighting=Budget(3), epochs=2, **{k: v for k, v in QUICK.items() if k != "features"})
-    )
+    model = fit_stream(batches, **grouped(weighting=Budget(3), epochs=2, **NETWORK))
     assert key_equation(y, model.weighted_proba(X)[:, 1], model.weighting_, w).residual < 1e-12
     assert not hasattr(model, "feature_names_in_")
 
@@ -142,7 +139,7 @@ def test_early_stopping_watches_rows_that_are_never_trained_on(folder, table):
     assert not np.allclose(model.input_encoding_["mean"], mean, rtol=1e-13)  # held-out rows do not standardise
 
 
-def test_without_balance_the_equation_is_reported_as_it_is(folder, table):
+def test_without_balance_the_equation_is_reported_unsolved(folder, table):
     X, y, _ = table
     model = fit(folder, balance=False)
     truth = key_equation(y, model.weighted_proba(frame(X))[:, 1], model.weighting_)
@@ -151,29 +148,31 @@ def test_without_balance_the_equation_is_reported_as_it_is(folder, table):
     assert model.key_equation_.z == pytest.approx(truth.z, rel=1e-9)
 
 
-# -- interruptions -----------------------------------------------------------------------------------------------------
+@contextmanager
+def after_each_checkpoint(then):
+    """Call a function with the number of checkpoints so far after each of them."""
+    write_checkpoint, count = module.write_checkpoint, itertools.count(1)
+
+    def written(*args):
+        write_checkpoint(*args)
+        then(next(count))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "write_checkpoint", written)
+        yield
 
 
 @pytest.mark.parametrize(("stop_after", "early_stopping"), [(1, False), (4, False), (9, True)])
-def test_going_on_from_a_checkpoint_is_as_if_it_had_never_stopped(
-    folder, tmp_path, monkeypatch, stop_after, early_stopping
-):
-    import crcen.scale.stream as module
-
+def test_fit_resumed_from_a_checkpoint_equals_an_uninterrupted_one(folder, tmp_path, stop_after, early_stopping):
     settings = {"early_stopping": early_stopping, "random_state": None if stop_after == 4 else 0}
     path = tmp_path / "run" / "fit.ckpt"
-    write_checkpoint, written = module.write_checkpoint, []
 
-    def interrupted(*args):
-        write_checkpoint(*args)
-        written.append(args)
-        if len(written) == stop_after:
+    def interrupt(number):
+        if number == stop_after:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "write_checkpoint", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with after_each_checkpoint(interrupt), pytest.raises(KeyboardInterrupt):
         fit(folder, checkpoint=path, checkpoint_rows=130, **settings)
-    monkeypatch.undo()
     resumed = fit(folder, checkpoint=path, checkpoint_rows=130, **settings)
     if settings["random_state"] == 0:
         assert_equal_models(resumed, fit(folder, **settings))
@@ -224,13 +223,9 @@ def test_a_checkpoint_of_another_fit_or_a_damaged_one_is_refused(folder, tmp_pat
     write(folder / "part-9.parquet", np.zeros((5, 3)), np.zeros(5, dtype=int), np.ones(5))
     with pytest.raises(InvalidParameter, match="checkpoint of another fit"):
         fit(folder, checkpoint=path)
-    for file in (path,):
-        file.write_bytes(file.read_bytes()[:200])
+    path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(DataUnavailable, match="damaged"):
         fit(folder, checkpoint=path)
-
-
-# -- faults ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("damage", ["a broken page header", "values that a checksum guards"])
@@ -252,23 +247,17 @@ def test_a_damaged_page_is_found_before_training_and_skipped_by_choice(folder, d
     assert_equal_models(model, fit(folder))
 
 
-def test_a_file_that_disappears_during_training_is_named_and_nothing_is_lost(folder, tmp_path, monkeypatch):
-    import crcen.scale.stream as module
-
+def test_file_that_disappears_during_training_is_named_and_nothing_is_lost(folder, tmp_path):
     path, away = tmp_path / "fit.ckpt", tmp_path / "away"
-    write_checkpoint = module.write_checkpoint
 
-    def and_lose(*args):
-        write_checkpoint(*args)
-        if (folder / "part-1.parquet").exists() and not away.exists():
+    def lose_a_file(number):
+        if number == 1:
             (folder / "part-1.parquet").rename(away)
 
-    monkeypatch.setattr(module, "write_checkpoint", and_lose)
-    with pytest.raises(DataUnavailable, match=r"part-1\.parquet is not there"):
+    with after_each_checkpoint(lose_a_file), pytest.raises(DataUnavailable, match=r"part-1\.parquet is not there"):
         fit(folder, checkpoint=path, checkpoint_rows=700)
     assert path.exists()
     away.rename(folder / "part-1.parquet")
-    monkeypatch.undo()
     assert_equal_models(fit(folder, checkpoint=path, checkpoint_rows=700), fit(folder))
 
 
@@ -355,8 +344,3 @@ def test_memory_does_not_grow_with_the_rows(tmp_path):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.15 * peaks[0]
-
-
-def test_the_same_seed_gives_the_same_model_and_another_another(folder):
-    assert_equal_models(fit(folder), fit(folder))
-    assert not np.array_equal(fit(folder).coefs_[0], fit(folder, random_state=1).coefs_[0])

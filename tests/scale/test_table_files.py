@@ -10,11 +10,7 @@ pytest.importorskip("skrub")
 
 import crcen  # noqa: E402
 from crcen.scale import encoded_rows, table_survey  # noqa: E402
-from crcen.scale.table_survey import (  # noqa: E402
-    TableSurvey,
-    learn_columns,
-    survey_table,
-)
+from crcen.scale.table_survey import TableSurvey, learn_columns, survey_table  # noqa: E402
 from crcen.tables.columns import NumberColumn  # noqa: E402
 from crcen.tables.reading import open_table  # noqa: E402
 
@@ -88,12 +84,10 @@ def test_columns_are_those_of_the_table_in_memory(data, rows):
     assert equation.residual < 1e-10  # on all rows, as the scratch files held them
 
 
-def test_from_the_command_to_the_report(data, rows, tmp_path, crcen_command):
-    model, new = tmp_path / "model.crcen", tmp_path / "new.csv"
+def test_from_the_command_to_the_report(data, rows, tmp_path, crcen_command, fit_command):
+    new = tmp_path / "new.csv"
     mixed_rows(400, seed=4).to_csv(new, index=False)
-    options = ["--target", "label", "--engine", "stream", "--epochs", "20", "--budget", "5", "--drop", "note"]
-    code, printed, said = crcen_command("fit", data, *options, "--out", model)
-    assert code == 0, said
+    printed, model = fit_command(data, "label", "--epochs", "20", "--budget", "5", "--drop", "note")
     assert "4 used (1 number, 1 category, 1 date, 1 boolean" in printed
     code, printed, said = crcen_command("evaluate", model, new, "--json", "--resamples", "0")
     assert code == 0, said
@@ -103,13 +97,10 @@ def test_from_the_command_to_the_report(data, rows, tmp_path, crcen_command):
     assert crcen_command("info", model)[0] == 0
 
 
-def test_options_for_columns(rows, tmp_path, crcen_command):
+def test_options_for_columns(rows, tmp_path, fit_command):
     rows.assign(zone=np.arange(N) % 7).to_parquet(tmp_path / "rows.parquet")
-    options = ["--keep", "row", "--categorical", "zone", "--drop", "note", "--epochs", "1", "--json"]
-    arguments = ["--target", "label", "--positive", "OK", "--engine", "stream", "--out", tmp_path / "m.crcen"]
-    code, printed, said = crcen_command("fit", tmp_path / "rows.parquet", *arguments, *options)
-    assert code == 0, said
-    found = json.loads(printed)
+    options = "--keep row --categorical zone --drop note --epochs 1 --positive OK --json"
+    found = json.loads(fit_command(tmp_path / "rows.parquet", "label", *options.split())[0])
     assert {one["name"]: one["kind"] for one in found["columns"]} == {
         **{"amount": "number", "country": "category", "when": "date"},
         **{"late": "boolean", "row": "number", "zone": "category"},
@@ -190,11 +181,8 @@ def test_money_is_read_and_odd_cells_are_named_where_they_stand(tmp_path, is_fol
     cells = [f"$ {1000 + k:,}" for k in range(200)]
     cells[137] = "see below"
     table = pd.DataFrame({"amount": cells, "label": np.arange(200) % 2})
-    if is_folder:
-        table[:100].to_csv(tmp_path / "1.csv", index=False)
-        table[100:].to_csv(tmp_path / "2.csv", index=False)
-    else:
-        table.to_csv(tmp_path / "1.csv", index=False)
+    for number, part in enumerate((table[:100], table[100:]) if is_folder else (table,), 1):
+        part.to_csv(tmp_path / f"{number}.csv", index=False)
     fit = crcen.fit_files(tmp_path, target="label", epochs=1)
     (amount,) = fit.model.columns_
     assert (amount.kind, amount.has_missing) == ("number", True)
@@ -211,23 +199,19 @@ def test_rows_without_a_label_and_odd_labels(tmp_path, rows):
 
 
 @pytest.mark.parametrize("are_numbers", [False, True])
-def test_a_target_of_several_values_with_a_positive_one(rows, tmp_path, crcen_command, are_numbers):
+def test_a_target_of_several_values_with_a_positive_one(rows, tmp_path, crcen_command, fit_command, are_numbers):
     names = [7, 8, 9] if are_numbers else ["ok", "unclear", "fraud"]
     label = np.where(rows["label"] == "fraud", 2, np.arange(N) % 2)
     table = rows.assign(label=np.array(names)[label]).drop(columns="note")
     table.to_csv(tmp_path / "rows.csv", index=False)
-    model = tmp_path / "m.crcen"
-    options = ("--target", "label", "--engine", "stream", "--epochs", "1", "--hold-out", "0", "--out", model)
-    code, said, _ = crcen_command("fit", tmp_path / "rows.csv", *options, "--positive", names[2])
-    assert code == 0
+    options = ("--epochs", "1", "--hold-out", "0")
+    said, model = fit_command(tmp_path / "rows.csv", "label", *options, "--positive", names[2])
     others = ", ".join(map(str, sorted(names[:2])))
     assert f"label has 3 values: {names[2]} is the positive class, all others are the negative one ({others})" in said
     weighting = crcen.load(model).weighting_
     assert (weighting.n_pos, weighting.n_neg) == ((label == 2).sum(), (label != 2).sum())
-    code, said, _ = crcen_command("evaluate", model, tmp_path / "rows.csv", "--json")
-    assert code == 0
-    code, _, _ = crcen_command("fit", tmp_path / "rows.csv", *options)
-    assert code == 0
+    assert crcen_command("evaluate", model, tmp_path / "rows.csv", "--json")[0] == 0
+    fit_command(tmp_path / "rows.csv", "label", *options)
     assert len(crcen.load(model).classes_) == 3  # no positive one: all are told apart
 
 
@@ -242,13 +226,10 @@ def test_a_target_of_several_values_with_a_positive_one(rows, tmp_path, crcen_co
     ],
 )
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_what_cannot_be_learned_is_refused_in_a_sentence(rows, tmp_path, change, words, kind, crcen_command):
-    table = change(rows)
-    path = tmp_path / f"rows.{kind}"
+def test_tables_that_cannot_be_learned_from_are_rejected(rows, tmp_path, change, words, kind, fit_command):
+    table, path = change(rows), tmp_path / f"rows.{kind}"
     table.to_csv(path, index=False) if kind == "csv" else table.to_parquet(path)
-    code, _, said = crcen_command("fit", path, "--target", "label", "--engine", "stream", "--out", tmp_path / "m.crcen")
-    assert code == 1
-    assert words in " ".join(said.split())
+    assert words in fit_command(path, "label", fails=True)
 
 
 def test_files_that_do_not_fit_together_are_refused(rows, tmp_path):
@@ -273,15 +254,6 @@ def test_categories_that_a_file_declares_and_columns_that_one_file_lacks_values_
     model = crcen.fit_files(folder, target="label", epochs=1).model
     kinds = {one["name"]: (one["kind"], one["has_missing"]) for one in described(model)}
     assert kinds == {"amount": ("number", True), "country": ("category", True), "zone": ("category", False)}
-
-
-def test_no_scratch_is_left(rows, tmp_path, monkeypatch):
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(scratch))
-    rows.to_csv(tmp_path / "rows.csv", index=False)
-    crcen.fit_files(tmp_path / "rows.csv", target="label", drop=["note"], epochs=1)
-    assert list(scratch.iterdir()) == []
 
 
 def test_values_beyond_the_bound_are_not_counted(tmp_path, monkeypatch):
@@ -326,14 +298,13 @@ def test_an_error_of_the_table_is_not_one_of_the_scratch_folder(rows, tmp_path):
         encoded_rows.write_encoded(files, columns, "label", {"ok": 0, "fraud": 1}, tmp_path / "out")
 
 
-def test_training_rows_are_known_again_and_rows_unlike_them_are_said(data, rows, tmp_path, crcen_command):
+def test_training_rows_are_known_again_and_rows_unlike_them_are_said(data, rows, tmp_path, crcen_command, fit_command):
     """From every row, whatever the sample; written as another kind of file, in another order."""
-    model, train, new = tmp_path / "model.crcen", tmp_path / "train.csv", tmp_path / "new.csv"
+    train, new = tmp_path / "train.csv", tmp_path / "new.csv"
     rows.sample(frac=1.0, random_state=0).to_csv(train, index=False)
     fresh = mixed_rows(600, seed=9)
     fresh.to_csv(new, index=False)
-    options = ["--target", "label", "--engine", "stream", "--epochs", "2", "--out", model, "--hold-out", "0"]
-    assert crcen_command("fit", data, *options)[0] == 0
+    _, model = fit_command(data, "label", "--epochs", "2", "--hold-out", "0")
     seen = crcen.load(model).recognise(rows)
     assert (seen.n_rows, seen.n_seen, seen.status) == (N, N, "seen")
     assert "compared are training rows" in crcen_command("evaluate", model, train, "--resamples", "0")[1]
@@ -366,11 +337,14 @@ def test_the_fingerprint_of_rows_in_passing_is_that_of_all_rows(rows, monkeypatc
     assert fingerprint.n_twins == counts[:40][counts[:40] > 1].sum() > 0
 
 
-def test_a_streamed_table_can_be_exported(rows, tmp_path):
+def test_streamed_table_can_be_exported_and_leaves_no_scratch_files(rows, tmp_path, monkeypatch):
     pytest.importorskip("onnxruntime")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
     rows.to_csv(tmp_path / "rows.csv", index=False)
-    fit = crcen.fit_files(
-        tmp_path / "rows.csv", target="label", drop=["note", "when"], epochs=1, out=tmp_path / "m.crcen"
-    )
+    how = {"drop": ["note", "when"], "epochs": 1, "out": tmp_path / "m.crcen"}
+    fit = crcen.fit_files(tmp_path / "rows.csv", target="label", **how)
+    assert list(scratch.iterdir()) == []
     crcen.export_onnx(crcen.load(fit.path), tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx").stat().st_size > 0

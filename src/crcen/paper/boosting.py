@@ -61,7 +61,8 @@ class SignedScoreClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def predict(self, X: ArrayLike) -> Labelled:
         """The class given by the sign of the score."""
-        return np.asarray(self.classes_[(self.decision_function(X) > 0).astype(int)])
+        is_last = self.decision_function(X) > 0
+        return np.asarray(self.classes_[is_last.astype(int)])
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """1/(1 + e^(−2·score)): half a log-odds, as in boosting. It ranks rows; it is no posterior."""
@@ -82,22 +83,19 @@ def check_least(owner: object, **least: int) -> None:
         check_number(owner, name, low=low, integer=True)
 
 
-def vote_weight(variant: str, weights: Array, costs: Array, is_right: Bools) -> float:
-    """α of a learner: the minimiser of its bound on the training cost at weights D and costs C; +∞ if there is none."""
+def boosting_step(variant: str, weights: Array, costs: Array, is_right: Bools) -> tuple[float, Array]:
+    """α of a learner, which minimises its bound on the training cost at weights D and costs C, and D of the next round.
+
+    Without a minimiser α is the largest vote.
+    """
     sign = np.where(is_right, 1.0, -1.0)
-    total = weights.sum() if variant == "adac1" else (costs * weights).sum()
+    inside, outside = costs if variant != "adac2" else 1.0, costs if variant != "adac1" else 1.0
+    total = float((outside * weights).sum())
     edge = float((sign * costs ** (2 if variant == "adac3" else 1) * weights).sum())
-    against = float(total) - edge
-    return 0.5 * float(np.log((total + edge) / against)) if against > 1e-12 * total else float("inf")
-
-
-def next_row_weights(variant: str, weights: Array, costs: Array, is_right: Bools, vote: float) -> Array:
-    """D of the next round, with sum 1."""
-    sign = np.where(is_right, 1.0, -1.0)
-    inside = costs if variant in ("adac1", "adac3") else 1.0
-    outside = costs if variant in ("adac2", "adac3") else 1.0
-    new: Array = outside * weights * np.exp(-vote * inside * sign)
-    return new / new.sum()
+    has_minimum = total - edge > 1e-12 * total
+    vote = min(0.5 * float(np.log((total + edge) / (total - edge))), _LARGEST_VOTE) if has_minimum else _LARGEST_VOTE
+    following: Array = outside * weights * np.exp(-vote * inside * sign)
+    return vote, following / following.sum()
 
 
 @dataclass(eq=False, repr=False)
@@ -160,14 +158,13 @@ class AdaCClassifier(SignedScoreClassifier):
             seed = random.randint(np.iinfo(np.int32).max)
             tree = DecisionTreeClassifier(max_depth=self.max_depth, random_state=seed)
             is_right = tree.fit(X, is_pos, sample_weight=weights).predict(X) == is_pos
-            vote = vote_weight(self.variant, weights, costs, is_right)
+            vote, weights = boosting_step(self.variant, weights, costs, is_right)
             if vote <= 1e-12:
                 break
             self.estimators_.append(tree)
-            votes.append(min(vote, _LARGEST_VOTE))
+            votes.append(vote)
             if is_right.all():
                 break
-            weights = next_row_weights(self.variant, weights, costs, is_right, votes[-1])
         self.votes_ = np.array(votes)
 
     def _score(self, X: Array) -> Array:
@@ -216,7 +213,8 @@ class CalibratedBoostingClassifier(SignedScoreClassifier):
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Natural probabilities at every price."""
-        p = expit(self._labels.signed(self.decision_function(X)) - self.weighting_.logit_shift)
+        score = self.decision_function(X)
+        p = expit(self._labels.signed(score) - self.weighting_.logit_shift)
         return self._labels.in_order(np.column_stack([1 - p, p]))
 
 

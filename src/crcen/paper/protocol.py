@@ -7,9 +7,9 @@ with as many settings and the same score.
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -29,15 +29,13 @@ from crcen.training.jobs import Status, TrainingJob
 
 # Scoring in which F1 cells use the setting with the best F1 and G-mean cells that with the best G-mean.
 OWN_METRIC = "own_metric"
-_OWN_METRICS = ("f1", "g_mean")
 Folds = Sequence[tuple[Index, Index]]
 Fitted = tuple[tuple[int, ...], Callable[[str], float]]  # setting, fold and network; score by metric
 
 _LARGEST_LOGIT = 30.0  # of a probability of 0 or 1
 
 
-@dataclass(frozen=True, eq=False)
-class Split:
+class Split(NamedTuple):
     """One division of a set into training and test rows."""
 
     number: int
@@ -47,10 +45,9 @@ class Split:
 
 def splits(data: Dataset, settings: Settings) -> list[Split]:
     """The repeated stratified splits of a set."""
-    splitter = StratifiedShuffleSplit(
-        settings["splits"], test_size=settings["test_size"], random_state=settings["seed"]
-    )
-    return [Split(i, np.sort(a), np.sort(b)) for i, (a, b) in enumerate(splitter.split(data.X, data.y))]
+    how = {"test_size": settings["test_size"], "random_state": settings["seed"]}
+    found = StratifiedShuffleSplit(settings["splits"], **how).split(data.X, data.y)
+    return [Split(i, np.sort(train), np.sort(test)) for i, (train, test) in enumerate(found)]
 
 
 def each_split(
@@ -85,12 +82,8 @@ def params_of(tuning: Tuning, setting: Settings, settings: Settings, seed: int) 
     """Keyword arguments of a method at a setting."""
     if tuning.what == "cost":
         return {"weighting": crcen.CostRatio(float(setting["cost_ratio"])), "random_state": seed}
-    params = {
-        "hidden": (int(setting["hidden"]),),
-        "l2": float(setting["l2"]),
-        "max_epochs": int(settings["epochs"]),
-        "random_state": seed,
-    }
+    params: Values = {"hidden": (int(setting["hidden"]),), "l2": float(setting["l2"])}
+    params |= {"max_epochs": int(settings["epochs"]), "random_state": seed}
     steps = {name: settings[name] for name in ("batch_size", "learning_rate") if name in settings}
     if steps:
         params["schedule"] = crcen.Schedule(**steps)
@@ -121,7 +114,7 @@ def _search(name: str, X: Array, y: Index, settings: Settings, engine: str = "lo
     if tuning is None:
         raise crcen.InvalidParameter(f"{name} has nothing to search over.")
     folds = list(StratifiedKFold(settings["folds"], shuffle=True, random_state=settings["seed"]).split(X, y))
-    metrics = _OWN_METRICS if settings["scoring"] == OWN_METRIC else (settings["scoring"],)
+    metrics = ("f1", "g_mean") if settings["scoring"] == OWN_METRIC else (settings["scoring"],)
     grid = candidates(tuning, y, settings)
     count = min(int(settings["search_networks"]), tuning.networks or int(settings["search_networks"]))
     every = np.full((len(metrics), len(grid), len(folds), count), -np.inf)
@@ -177,9 +170,23 @@ def _fitted_stack(
 ) -> Iterator[Fitted]:
     """Networks that are trained together; those that diverged are left out."""
     pools, rows, labels = _training_rows(training, name, X, y, [train for train, _ in folds], settings)
-    seeds = range(settings["seed"], settings["seed"] + count)
+    first = int(settings["seed"])
+    common = {name: settings[name] for name in ("batch_size", "learning_rate", "standardize") if name in settings}
+    common |= {"loss": training.loss, "max_epochs": int(settings["epochs"]), "shuffle_seed": first}
+    lams = [_price(training.weighting, labels[pool]).lam for pool in pools]
     jobs = [
-        _job(training, setting, pool, labels, settings, seed) for setting in grid for pool in pools for seed in seeds
+        TrainingJob(
+            (1 - lam, lam),
+            rows=pool,
+            hidden=(int(setting["hidden"]),),
+            l2=float(setting["l2"]),
+            seed=seed,
+            balance=training.loss == "cross_entropy",
+            **common,
+        )
+        for setting in grid
+        for pool, lam in zip(pools, lams, strict=True)
+        for seed in range(first, first + count)
     ]
     for position, result in enumerate(find_engine(engine)(rows, labels, jobs)):
         place = tuple(map(int, np.unravel_index(position, (len(grid), len(folds), count))))
@@ -210,24 +217,6 @@ def _training_rows(
     return pools, rows, labels
 
 
-def _job(
-    training: NetworkTraining, setting: Settings, pool: Index, y: Index, settings: Settings, seed: int
-) -> TrainingJob:
-    given = {name: settings[name] for name in ("batch_size", "learning_rate", "standardize") if name in settings}
-    return TrainingJob(
-        (1 - (_price(training.weighting, y[pool]).lam), _price(training.weighting, y[pool]).lam),
-        rows=pool,
-        hidden=(int(setting["hidden"]),),
-        l2=float(setting["l2"]),
-        loss=training.loss,
-        max_epochs=int(settings["epochs"]),
-        seed=seed,
-        shuffle_seed=int(settings["seed"]),
-        balance=training.loss == "cross_entropy",
-        **given,
-    )
-
-
 # -- other methods ---------------------------------------------------------------------------------------------------
 
 
@@ -252,9 +241,7 @@ def _model_score(model: Classifier, tuning: Tuning, X: Array, y: Index, price: P
     if tuning.is_natural:
         with np.errstate(divide="ignore"):
             natural = np.clip(logit(model.predict_proba(X)[:, 1]), -_LARGEST_LOGIT, _LARGEST_LOGIT)
-        score = natural + price.logit_shift
-    else:
-        score = np.asarray(model.decision_function(X), dtype=np.float64)
+    score = natural + price.logit_shift if tuning.is_natural else np.asarray(model.decision_function(X), float)
     if not np.isfinite(score).all():
         return -np.inf
     if tuning.is_natural:
