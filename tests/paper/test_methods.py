@@ -50,17 +50,11 @@ def frame(rows):
     return pd.DataFrame(X, columns=["age", "size", "rate"]), pd.Series(np.where(y == 1, "bad", "ok"))
 
 
-# -- the registry ----------------------------------------------------------------------------------------------------
-
-
 def test_registry_holds_the_papers_eight_methods_and_two_of_ours():
     papers = ["mlp", "csmlp", "crcen", "adasyn", "smote", "rusboost", "easyensemble", "balanced_rf"]
     assert [name for name, method in METHODS.items() if method.in_paper] == papers
-    assert [name for name, method in METHODS.items() if method.in_table3] == [
-        *papers,
-        "mlp_threshold",
-        "crcen_ensemble",
-    ]
+    in_table3 = [name for name, method in METHODS.items() if method.in_table3]
+    assert in_table3 == [*papers, "mlp_threshold", "crcen_ensemble"]
     assert len({method.label for method in METHODS.values()}) == len(METHODS)
     assert set(METHODS) - set(OURS) == set(LIGHT)
     for method in METHODS.values():
@@ -71,13 +65,10 @@ def test_registry_holds_the_papers_eight_methods_and_two_of_ours():
         assert method.training is None or method.tuning is None
 
 
-@pytest.mark.parametrize("name", ["nothing", "CRCEN", ""])
-def test_unknown_name_is_rejected(name):
-    with pytest.raises(crcen.InvalidParameter, match="choose one of mlp, csmlp, crcen"):
-        make_method(name)
-
-
-def test_parameters_reach_the_estimator():
+def test_parameters_reach_the_estimator_and_unknown_names_are_rejected():
+    for name in ("nothing", "CRCEN", ""):
+        with pytest.raises(crcen.InvalidParameter, match="choose one of mlp, csmlp, crcen"):
+            make_method(name)
     model = make_method("crcen_ensemble", l2=0.5)
     assert (model.n_members, model.l2, model.weighting) == (8, 0.5, "balanced")
     assert make_method("crcen_ensemble", n_members=3).n_members == 3
@@ -101,12 +92,9 @@ def test_documentation_lists_all_methods_with_rank_and_changes():
     assert sorted(seen) == sorted(METHODS)
 
 
-# -- scikit-learn's interface ----------------------------------------------------------------------------------------
-
-
 @quiet
 @pytest.mark.parametrize("name", METHODS)
-def test_method_fits_predicts_clones_and_pickles(rows, name):
+def test_method_fits_predicts_clones_pickles_and_takes_texts(rows, name):
     X, y = rows
     model = light(name)
     assert is_classifier(model)
@@ -125,21 +113,14 @@ def test_method_fits_predicts_clones_and_pickles(rows, name):
     assert p[y == 1, 1].mean() > p[y == 0, 1].mean()
     np.testing.assert_array_equal(copy.fit(X, y).predict_proba(X), p)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(X), p)
-
-
-@quiet
-@pytest.mark.parametrize("name", METHODS)
-def test_labels_may_be_text(rows, name):
-    X, y = rows
-    names = ("ok", "fraud")  # the positive class sorts first
-    model, plain = light(name).fit(X, np.array(names)[y]), light(name).fit(X, y)
-    np.testing.assert_array_equal(model.classes_, np.sort(names))
-    assert set(model.predict(X)) <= set(names)
+    names = np.array(["ok", "fraud"])  # the positive class sorts first
+    named = light(name).fit(X, names[y])
+    np.testing.assert_array_equal(named.classes_, np.sort(names))
+    assert set(named.predict(X)) <= set(names)
     if name in OURS:  # the same network: the rarer class is positive whatever its name
-        np.testing.assert_array_equal(model.predict(X), np.array(names)[plain.predict(X)])
-        column = list(model.classes_).index(names[1])
-        np.testing.assert_allclose(model.predict_proba(X)[:, column], plain.predict_proba(X)[:, 1], atol=1e-6)
-        np.testing.assert_array_equal(model.decision_function(X) > 0, model.predict(X) == model.classes_[1])
+        np.testing.assert_array_equal(named.predict(X), names[predicted])
+        np.testing.assert_allclose(named.predict_proba(X)[:, 0], p[:, 1], atol=1e-6)
+        np.testing.assert_array_equal(named.decision_function(X) > 0, named.predict(X) == "ok")
 
 
 @quiet
@@ -195,25 +176,19 @@ def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
 
-@pytest.mark.parametrize("name", IMBALANCED_LEARN)
-def test_missing_package_names_its_extra(rows, monkeypatch, name):
+@pytest.mark.parametrize("name", METHODS)
+def test_only_methods_of_imbalanced_learn_need_an_extra(rows, monkeypatch, name):
     for module in [module for module in sys.modules if module.split(".")[0] == "imblearn"]:
         monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setitem(sys.modules, "imblearn", None)
+    if name not in IMBALANCED_LEARN:
+        light(name).fit(*rows)
+        return
     with pytest.raises(MissingExtra, match=r"imblearn is not installed.*'crcen\[baselines\]'"):
         light(name).fit(*rows)
 
 
-def test_own_methods_need_no_extra(rows, monkeypatch):
-    monkeypatch.setitem(sys.modules, "imblearn", None)
-    for name in set(METHODS) - set(IMBALANCED_LEARN):
-        light(name).fit(*rows)
-
-
-# -- prices and probabilities ----------------------------------------------------------------------------------------
-
-
-def test_networks_are_trained_at_the_price_of_the_registry(rows):
+def test_networks_are_trained_at_the_price_of_the_registry_and_mfe_is_csmlp(rows):
     X, y = rows
     for name in OURS:
         training, model = METHODS[name].training, light(name)
@@ -222,10 +197,6 @@ def test_networks_are_trained_at_the_price_of_the_registry(rows):
             price = crcen.resolve(training.price, y.sum(), (y == 0).sum())
             assert model.fit(X, y).weighting_.lam == pytest.approx(price.lam)
             assert model.recipe().loss == training.loss
-
-
-def test_crcen_is_the_classifier_and_mfe_is_csmlp(rows):
-    X, y = rows
     direct = CRCENClassifier("balanced", random_state=0, **PAPER, **NETWORK).fit(X, y)
     np.testing.assert_array_equal(light("crcen").fit(X, y).weighted_proba(X), direct.weighted_proba(X))
     csmlp = CSMLPClassifier("balanced", **grouped(random_state=0, **NETWORK)).fit(X, y)
@@ -284,9 +255,6 @@ def test_moved_threshold_decides_at_its_price_on_the_plain_networks_probabilitie
     np.testing.assert_array_equal(dear.predict(X) == 1, p > 1 / 21)
 
 
-# -- resampled rows --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("sampler", ["smote", "adasyn"])
 def test_plain_network_is_trained_on_balanced_rows(rows, sampler):
     X, y = rows
@@ -316,9 +284,6 @@ def test_rows_that_cannot_be_rebalanced_are_rejected(rows):
     assert light("smote").fit(X, balanced).predict(X).shape == balanced.shape
 
 
-# -- pairs of rows ---------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def pairs():
     rng = np.random.default_rng(0)
@@ -340,18 +305,14 @@ def test_pairs_are_distinct_and_common_ones_limited_to_mixed_ones(pairs):
     np.testing.assert_array_equal(kind, by_hand)
 
 
-def test_pair_decision_is_the_vote_of_the_references(pairs):
+def test_pair_decision_is_the_vote_of_the_references_and_probability_has_the_share_divided_out(pairs):
+    """Among first rows of pairs 2,900 of 6,900 are rare, in the table 30 of 240."""
     model, X, y = pairs
     for row, label in zip(X[:6], model.predict(X[:6]), strict=True):
         p = model.model_.predict_proba(np.hstack([np.tile(row, (10, 1)), model.references_]))
         alone = sum(p[:, i] for i, name in enumerate(model.model_.classes_) if name.startswith("1"))
         assert label == ("rare" if (alone >= 0.5).mean() >= 0.5 else "common")
     assert (model.predict(X) == y).mean() > 0.9
-
-
-def test_pair_probability_has_the_share_of_pairs_divided_out(pairs):
-    """Among first rows of pairs 2,900 of 6,900 are rare, in the table 30 of 240."""
-    model, X, _ = pairs
     factor = (2900 / 4000) / (30 / 210)
     assert model.factor_ == pytest.approx(factor)
     _, mean = model._votes(X)

@@ -73,6 +73,9 @@ def test_focal_loss_by_hand_and_at_gamma_zero():
     sure = torch.tensor([[80.0, -80.0]], requires_grad=True)
     FocalLoss(0.5)(sure, torch.tensor([0])).backward()
     assert sure.grad.isfinite().all()
+    for bad in (torch.tensor([0, 1, 2, 3]), torch.tensor([0.5, 0, 1, 2]), torch.tensor([0, 1])):
+        with pytest.raises(InvalidInput, match="class number"):
+            FocalLoss()(LOGITS, bad)
 
 
 def test_ldam_margins_follow_the_fourth_root_and_only_the_true_class_pays():
@@ -94,22 +97,17 @@ def test_effective_numbers_range_from_no_weights_to_balanced_ones():
 
 def test_one_sided_regression_by_hand():
     costs = [[0.0, 1.0, 4.0], [3.0, 0.0, 3.0], [9.0, 9.0, 0.0]]
-    total = 0.0
-    for row, y in ROWS:
-        for r, c in zip(row, costs[y], strict=True):
-            total += math.log1p(math.exp((1 if c == min(costs[y]) else -1) * (r - c)))
+    pairs = [(r, c, min(costs[y])) for row, y in ROWS for r, c in zip(row, costs[y], strict=True)]
+    total = sum(math.log1p(math.exp((1 if c == least else -1) * (r - c))) for r, c, least in pairs)
     assert float(OneSidedRegressionLoss(costs)(LOGITS, TARGET)) == pytest.approx(total / 4, rel=1e-6)
     with pytest.raises(InvalidInput, match="a cost for each of 2 actions"):
         OneSidedRegressionLoss([[0.0, 1.0], [5.0, 0.0]])(LOGITS, TARGET)
 
 
-def test_learned_costs_at_the_shares_are_logit_adjustment():
+def test_learned_costs_at_the_shares_are_logit_adjustment_and_descend_to_their_target():
     fixed = LearnedCostLoss(3, torch.tensor([0.7, 0.2, 0.1]).expand(3, 3))
     assert float(fixed(LOGITS, TARGET)) == pytest.approx(float(LogitAdjustedLoss(COUNTS)(LOGITS, TARGET)), rel=1e-6)
     assert float(LearnedCostLoss(3)(LOGITS, TARGET)) == pytest.approx(float(cross_entropy(LOGITS, TARGET)), rel=1e-12)
-
-
-def test_costs_descend_the_squared_distance_to_the_target():
     loss, target = LearnedCostLoss(2), torch.tensor([[0.9, 0.5], [0.5, 0.1]])
     distances = []
     for _ in range(30):
@@ -189,15 +187,6 @@ def test_gradients_agree_with_finite_differences():
 def test_invalid_parameter_is_rejected(make, words):
     with pytest.raises(InvalidParameter, match=words):
         make()
-
-
-def test_target_without_class_numbers_is_rejected():
-    for bad in (torch.tensor([0, 1, 2, 3]), torch.tensor([0.5, 0, 1, 2]), torch.tensor([0, 1])):
-        with pytest.raises(InvalidInput, match="class number"):
-            FocalLoss()(LOGITS, bad)
-
-
-# -- the exact inverse of focal loss and LDAM ------------------------------------------------------------------------
 
 
 def invertible(n_classes):

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from importlib import resources
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,21 +24,13 @@ from crcen.paper.tables import published
 from crcen.training.jobs import Status, TrainingResult
 from papers_training import CRCENClassifier
 
-SETS = {
-    **{"Abalone": "abalone", "Coil": "coil_2000", "Satimage": "satimage"},
-    **{"Scene": "scene", "Solar": "solar_flare_m0", "UScrime": "us_crime"},
-}
-METHODS = {
-    **{"MLP": "mlp", "CSMLP": "csmlp", "CRCEN": "crcen", "ADASYN": "adasyn", "SMOTE": "smote"},
-    **{"RUSB": "rusboost", "EE": "easyensemble", "BRF": "balanced_rf"},
-}
+SETS = {"Abalone": "abalone", "Coil": "coil_2000", "Satimage": "satimage"}
+SETS |= {"Scene": "scene", "Solar": "solar_flare_m0", "UScrime": "us_crime"}
+METHODS = {method.label: name for name, method in crcen.METHODS.items() if method.in_paper}
 
 
 def from_csv(folder, name):
     return list(csv.DictReader(io.StringIO((folder / f"{name}.csv").read_text())))
-
-
-# -- published numbers -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +83,6 @@ def test_published_numbers_are_the_papers(tex_tables, paper_tex):
     assert pairs == [32, 158, 13, 263]
 
 
-# -- Table 1 ---------------------------------------------------------------------------------------------------------
-
 RHS = {"half": 10.0, "balanced": 1.0, "double": 0.5}
 SIMULATION = read_settings(quick=True)["table1"] | {"runs": 3, "runs_at_once": 2}
 
@@ -124,7 +115,7 @@ def test_key_equation_holds_in_training_and_on_unseen_rows_within_noise(simulate
             assert abs(np.mean([row["lhs"] for row in own]) - rhs) < noise
 
 
-def test_table1_is_written_with_the_published_numbers(simulated):
+def test_table1_is_written_with_the_published_numbers_and_follows_from_rows(simulated):
     assert (simulated.folder / "DONE").exists()
     assert (simulated.folder / "table1.md").read_text() == table1(simulated.rows).markdown()
     lines = from_csv(simulated.folder, "table1")
@@ -132,18 +123,12 @@ def test_table1_is_written_with_the_published_numbers(simulated):
     assert [line["paper (LHS)"] for line in lines] == paper
     assert [line["theory (RHS)"] for line in lines] == ["10", "1", "0.5"] * 2
     assert {line["runs"] for line in lines} == {"3"}
-
-
-def test_table1_of_rows_by_hand():
     shared = {"simulation": "sim1", "weighting": "balanced", "rhs": 1.0, "train_residual": 2e-16}
     (line,) = table1([{**shared, "run": run, "lhs": lhs} for run, lhs in enumerate((0.9, 1.1, 1.3))]).rows
     assert line["ours (LHS)"] == "1.10 (0.20)"
     assert line["paper − ours, in our sd"] == "-0.50"  # (1.00 − 1.10) / 0.20
     assert line["largest training residual"] == "2.0e-16"
     assert table1([{**shared, "run": 0, "lhs": 0.9}]).rows[0]["ours (LHS)"] == "0.90 (nan)"
-
-
-# -- Table 2 ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_bundled", [True, False])
@@ -178,9 +163,6 @@ def test_difference_to_the_papers_description_is_shown(field, value, agrees):
     (line,) = table2([row | {"source": "by hand", field: value}]).rows
     assert line["agrees"] == agrees
     assert line["paper n_samples"] == "4177"
-
-
-# -- Table 3 from rows by hand ---------------------------------------------------------------------------------------
 
 
 def row(method, split, f1, g_mean=0.5, dataset="abalone"):
@@ -238,9 +220,7 @@ def test_ranks_by_hand():
     # Published on Abalone, F1 .400 .400 0 .385 and G-mean .808 .808 0 .792.
     paper = {label: line["paper"] for label, line in lines.items()}
     assert paper == {"CRCEN": "1.50", "SMOTE": "1.50", "MLP": "4.00", "RUSB": "3.00", "MLP, threshold": ""}
-
-
-def test_method_that_failed_on_one_set_ranks_last_there():
+    # A method that failed on one set ranks last there.
     rows = [row("crcen", 0, 0.4, 0.8), row("mlp", 0, 0.1, 0.3), row("rusboost", 0, 0.5, 0.9)]
     rows += [row("crcen", 0, 0.4, 0.8, "scene"), row("mlp", 0, 0.5, 0.3, "scene"), failed("rusboost", 0, "scene")]
     lines = {line["method"]: line["ours"] for line in table3_ranks(rows).rows}
@@ -250,24 +230,16 @@ def test_method_that_failed_on_one_set_ranks_last_there():
     assert "At most" not in table3_ranks(rows).note
 
 
-class Fixed:
+def fixed(predicted, p):
     """A model with given decisions and probabilities."""
-
-    def __init__(self, predicted, p):
-        self.predicted, self.p = predicted, p
-
-    def predict(self, X):
-        return self.predicted
-
-    def predict_proba(self, X):
-        return np.column_stack([1 - self.p, self.p])
+    return SimpleNamespace(predict=lambda X: predicted, predict_proba=lambda X: np.column_stack([1 - p, p]))
 
 
 def test_scores_are_the_papers_formulas():
     tp, fp, fn, tn = 6, 10, 4, 80
     y = np.repeat([1, 0, 1, 0], [tp, fp, fn, tn])
     predicted = np.repeat([1, 1, 0, 0], [tp, fp, fn, tn])
-    scores = _scores(Fixed(predicted, np.where(predicted == 1, 0.8, 0.1)), np.zeros((len(y), 1)), y)
+    scores = _scores(fixed(predicted, np.where(predicted == 1, 0.8, 0.1)), np.zeros((len(y), 1)), y)
     precision, recall, specificity = tp / (tp + fp), tp / (tp + fn), tn / (fp + tn)
     loss = -(tp * math.log(0.8) + fn * math.log(0.1) + fp * math.log(0.2) + tn * math.log(0.9)) / len(y)
     expected = {"tp": tp, "fp": fp, "fn": fn, "tn": tn, "log_loss": loss}
@@ -275,11 +247,9 @@ def test_scores_are_the_papers_formulas():
     expected |= {"f1": 2 * precision * recall / (precision + recall), "g_mean": math.sqrt(recall * specificity)}
     expected["average_precision"] = 0.6 * 6 / 16 + 0.4 * 10 / 100  # recall .6 at precision 6/16, then .4 at 10/100
     assert scores == pytest.approx(expected)
-    none = _scores(Fixed(np.zeros(4, int), np.full(4, 0.1)), np.zeros((4, 1)), np.array([1, 0, 0, 0]))
+    none = _scores(fixed(np.zeros(4, int), np.full(4, 0.1)), np.zeros((4, 1)), np.array([1, 0, 0, 0]))
     assert (none["f1"], none["g_mean"], none["precision"]) == (0, 0, 0)  # as in the paper
 
-
-# -- Table 3 run on small sets ---------------------------------------------------------------------------------------
 
 OURS = ["mlp", "crcen", "mlp_threshold", "crcen_ensemble"]
 

@@ -1,6 +1,7 @@
 """The protocol: which rows settings are chosen on, by what score, and that held-out rows have no influence."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -39,9 +40,6 @@ def searched(monkeypatch):
 
     monkeypatch.setattr(module, "_search", spy)
     return calls
-
-
-# -- which rows ------------------------------------------------------------------------------------------------------
 
 
 def test_splits_are_stratified_repeated_and_reproducible(data, protocol):
@@ -99,9 +97,6 @@ def test_test_rows_have_no_influence_on_the_choice(data, protocol, tmp_path, met
     assert rows[0] == rows[1]
 
 
-# -- folds -----------------------------------------------------------------------------------------------------------
-
-
 def check_scaling(monkeypatch, name, data, folds, protocol, train):
     """Search with `train`, and compare every network's input scale with the rows of its own fold."""
     seen = []
@@ -148,9 +143,6 @@ def test_resampled_rows_depend_on_their_fold_alone(data, folds, protocol, name):
     assert np.abs(wild_rows[second]).max() > 1e5  # the fold that owns the row does see it
 
 
-# -- scores ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("scoring", ["f1", "g_mean", "weighted_log_loss"])
 def test_best_mean_score_over_folds_wins(data, protocol, scoring):
     found = _search("crcen", data.X, data.y, protocol | {"scoring": scoring})
@@ -194,32 +186,19 @@ def test_scores_by_hand():
 def test_networks_are_scored_at_the_price_of_their_method(data, protocol, monkeypatch):
     """Every network answers −1.2: p = .231, between 1 − λ of the balanced price and ½."""
 
-    class Constant:
-        def logits(self, X):
-            return np.full(len(X), -1.2)
-
-    class Result:
-        network = Constant()
-
-    monkeypatch.setattr(module, "find_engine", lambda _: lambda X, y, jobs: [Result() for _ in jobs])
+    result = SimpleNamespace(network=SimpleNamespace(logits=lambda X: np.full(len(X), -1.2)))
+    monkeypatch.setattr(module, "find_engine", lambda _: lambda X, y, jobs: [result for _ in jobs])
     assert 0.15 < data.y.mean() < 0.22
     for name, alarms in (("mlp", False), ("mlp_threshold", True), ("smote", False), ("crcen", False)):
         found = _search(name, data.X, data.y, protocol | {"scoring": "f1"})
         assert (found["score"] > 0) == alarms, name
 
 
-class Answers:
+def answering(scores):
     """A fitted method with given scores."""
-
-    def __init__(self, scores):
-        self.scores = np.array(scores)
-
-    def decision_function(self, X):
-        return self.scores
-
-    def predict_proba(self, X):
-        p = 1 / (1 + np.exp(-self.scores))
-        return np.column_stack([1 - p, p])
+    p = 1 / (1 + np.exp(-scores))
+    proba = np.column_stack([1 - p, p])
+    return SimpleNamespace(decision_function=lambda X: scores, predict_proba=lambda X: proba)
 
 
 def test_scores_of_other_methods_by_hand():
@@ -230,7 +209,7 @@ def test_scores_of_other_methods_by_hand():
         return (weights * np.log1p(np.exp(-np.where(y == 1, logits, -logits)))).sum() / weights.sum()
 
     def found(given, **tuning):
-        return _model_score(Answers(given), Tuning(**tuning), y, y, price, "weighted_log_loss")
+        return _model_score(answering(given), Tuning(**tuning), y, y, price, "weighted_log_loss")
 
     assert found(scores, is_natural=True) == pytest.approx(-loss(scores + np.log(3)))
     # Without log-odds the scale is free, and the zero is not.
@@ -239,16 +218,6 @@ def test_scores_of_other_methods_by_hand():
     assert found(1e6 * scores) == pytest.approx(free, rel=1e-6)
     assert found(scores - 5) < free
     assert found(scores * np.nan) == found(scores * np.nan, is_natural=True) == -np.inf
-
-
-# -- other methods ---------------------------------------------------------------------------------------------------
-
-
-def test_cost_ratios_are_as_many_as_networks_and_end_at_the_imbalance_ratio(protocol):
-    y = np.repeat([0, 1], [160, 10])
-    grid = candidates(Tuning("cost"), y, protocol)
-    np.testing.assert_allclose([entry["cost_ratio"] for entry in grid], [2, 4, 8, 16])
-    assert len(candidates(Tuning(), y, protocol)) == 4
 
 
 def record_fits(monkeypatch, name):
@@ -281,7 +250,11 @@ def test_other_methods_are_searched_on_the_same_folds(data, folds, protocol, nam
     assert found["grid"][0]["folds"][1] == pytest.approx(by_hand)
 
 
-def test_setting_that_cannot_be_fitted_loses(data, protocol, monkeypatch):
+def test_cost_ratios_end_at_the_imbalance_ratio_and_those_that_cannot_be_fitted_lose(data, protocol, monkeypatch):
+    y = np.repeat([0, 1], [160, 10])
+    grid = candidates(Tuning("cost"), y, protocol)
+    np.testing.assert_allclose([entry["cost_ratio"] for entry in grid], [2, 4, 8, 16])
+    assert len(candidates(Tuning(), y, protocol)) == 4
     adac = METHODS["adac1"].make
 
     class Late:
@@ -297,11 +270,13 @@ def test_setting_that_cannot_be_fitted_loses(data, protocol, monkeypatch):
     assert _search("adac1", data.X, data.y, protocol)["cost_ratio"] <= 2
 
 
-def test_costly_methods_are_judged_by_fewer_networks(data, protocol, monkeypatch):
+def test_costly_methods_are_judged_by_fewer_networks_and_methods_without_a_search_rejected(data, protocol, monkeypatch):
     for name, fits in {"focal": 24, "crl": 8}.items():
         rows = record_fits(monkeypatch, name)
         _search(name, data.X, data.y, protocol | {"search_networks": 3, "epochs": 1})
         assert len(rows) == fits
+    with pytest.raises(crcen.InvalidParameter, match="rusboost has nothing to search over"):
+        _search("rusboost", data.X, data.y, protocol)
 
 
 def test_row_of_a_fit_says_what_was_chosen(data, protocol, selection):
@@ -312,11 +287,6 @@ def test_row_of_a_fit_says_what_was_chosen(data, protocol, selection):
         assert 0 <= row["g_mean"] <= 1
         assert row["search_seconds"] > row["seconds"] > 0
         assert "search_seconds" not in again
-
-
-def test_method_without_a_search_is_rejected(data, protocol):
-    with pytest.raises(crcen.InvalidParameter, match="rusboost has nothing to search over"):
-        _search("rusboost", data.X, data.y, protocol)
 
 
 def test_scaling_on_all_rows_is_detected(monkeypatch, data, folds, protocol):

@@ -61,9 +61,6 @@ class Page(HTMLParser):
             self._inside = False
 
 
-# -- settings --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -135,8 +132,6 @@ def test_config_file_overrides_known_entries(tmp_path):
         read_settings(quick=True, config=tmp_path / "nowhere.toml")
 
 
-# -- one call --------------------------------------------------------------------------------------------------------
-
 HEADINGS = {
     "table1": ["Table 1"],
     "table2": ["Table 2"],
@@ -198,9 +193,6 @@ def test_default_folder_follows_the_settings(tiny, tmp_path, monkeypatch):
     assert reproduce("table2", scoring="weighted_log_loss").folder == folders[0]  # the default
 
 
-# -- claims ----------------------------------------------------------------------------------------------------------
-
-
 def scores(**values):
     given = {"mlp": 0.3, "csmlp": 0.5, "crcen": 0.52, "rusboost": 0.45, "mlp_threshold": 0.51} | values
     rows = []
@@ -259,9 +251,6 @@ def test_verdicts_follow_the_rows(values, claim, verdict):
 @pytest.mark.parametrize("method", ["mlp", "csmlp", "crcen", "rusboost", "mlp_threshold"])
 def test_claims_are_judged_without_a_failed_method(method):
     assert len(judged(scores(**{method: None}))) >= 8
-
-
-# -- readings --------------------------------------------------------------------------------------------------------
 
 
 def rows_of(run, name):

@@ -121,8 +121,6 @@ def test_full_disk_keeps_whole_rows_with_an_error(full_disk):
     assert opened(full_disk).rows == run.rows == ROWS
 
 
-# -- a killed run ----------------------------------------------------------------------------------------------------
-
 TABLES = {"table1": ("table1",), "table3": ("table3", "table3_ranks"), "figure1": ("figure1", "figure1_pairs")}
 
 

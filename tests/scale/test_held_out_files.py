@@ -145,9 +145,6 @@ def test_memory_bounds_the_rows_of_the_trees(tmp_path):
         crcen.fit_files(tmp_path / "rows.csv", target="y", epochs=1, hidden=(2,), hold_out=0.3, memory=600)
 
 
-# -- trees -------------------------------------------------------------------------------------------------------------
-
-
 def coded(n_classes, folder):
     frame = rows(n_classes, kind=False)
     X, y = frame[["a", "b", "c"]].to_numpy(), frame["y"].to_numpy()

@@ -266,8 +266,6 @@ def test_timeouts_and_engines_are_checked(folder):
         find_engine("dask")
 
 
-# -- the watch over workers that hang, in processes of their own -------------------------------------------------------
-
 START = """
 import time
 from crcen.scale.ray.worker import Watch

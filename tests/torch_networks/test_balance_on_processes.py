@@ -4,6 +4,7 @@ import json
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +15,17 @@ from crcen.torch import balance_
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no torch.distributed")
 
+
+def problem(columns):
+    """A network, rows and a weighting, the same in every process."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Dropout(0.5), nn.Linear(3, columns))
+    generator = torch.Generator().manual_seed(1)
+    y = torch.arange(90) % max(columns, 2) * (torch.rand(90, generator=generator) < 0.5)
+    x = torch.randn(90, 4, generator=generator) + y[:, None]
+    return net, x, y, [1.0, 3.0, 9.0] if columns == 3 else crcen.CostRatio(7)
+
+
 # What each process runs: its number and the port come by arguments; it prints its answer to each case.
 PROGRAM = """
 import json, sys
@@ -21,20 +33,15 @@ import torch
 from torch import distributed, nn
 import crcen
 from crcen.torch import balance_
+from test_balance_on_processes import problem
 
 rank = int(sys.argv[1])
 distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[2]}", rank=rank, world_size=2)
 answers = {}
 for case in ("shares", "classes", "wrapped", "empty", "one"):
-    torch.manual_seed(0)
-    columns = 3 if case == "classes" else 1
-    net = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Dropout(0.5), nn.Linear(3, columns))
-    generator = torch.Generator().manual_seed(1)
-    y = torch.arange(90) % max(columns, 2) * (torch.rand(90, generator=generator) < 0.5)
-    x = torch.randn(90, 4, generator=generator) + y[:, None]
+    net, x, y, weighting = problem(3 if case == "classes" else 1)
     own = slice(0, 50) if rank == 0 else slice(50, 90)
     batches = list(zip(x[own].split(16), y[own].split(16)))
-    weighting = [1.0, 3.0, 9.0] if case == "classes" else crcen.CostRatio(7)
     said = ""
     try:
         if case == "one":
@@ -57,12 +64,8 @@ def answers():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(rank), port], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        for rank in range(2)
-    ]
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": Path(__file__).parent}
+    started = [subprocess.Popen([sys.executable, "-c", PROGRAM, str(rank), port], **how) for rank in range(2)]
     try:
         said = [one.communicate(timeout=200) for one in started]
     finally:
@@ -74,12 +77,8 @@ def answers():
 
 
 def alone(columns):
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Dropout(0.5), nn.Linear(3, columns))
-    generator = torch.Generator().manual_seed(1)
-    y = torch.arange(90) % max(columns, 2) * (torch.rand(90, generator=generator) < 0.5)
-    x = torch.randn(90, 4, generator=generator) + y[:, None]
-    balance_(net, [(x, y)], [1.0, 3.0, 9.0] if columns == 3 else crcen.CostRatio(7))
+    net, x, y, weighting = problem(columns)
+    balance_(net, [(x, y)], weighting)
     return net[3].bias.tolist()
 
 
@@ -92,14 +91,11 @@ def test_all_processes_end_with_the_bias_of_all_rows(answers, case, columns):
     assert first[2] < 1e-7
 
 
-def test_a_process_without_rows_stops_all_of_them(answers):
+def test_process_without_rows_stops_all_and_one_process_may_have_all_rows(answers):
     first, second = (each["empty"] for each in answers)
     assert "process 1 has no rows to balance over" in first[1]
     assert "empty loader" in second[1]
     assert first[0] == second[0]
-
-
-def test_one_process_may_have_all_rows(answers):
     first, second = (each["one"] for each in answers)
     assert first[0] == pytest.approx(alone(1), abs=1e-6)
     assert second[2] is None

@@ -65,13 +65,7 @@ def test_skorch_ends_balanced_with_natural_probabilities():
         q = torch.softmax(net.module_(x), 1).double().numpy()
     assert np.allclose(p[:, 1], crcen.posterior(q[:, 1], crcen.CostRatio(5)), atol=1e-6)
     assert np.array_equal(pickle.loads(pickle.dumps(net)).predict_proba(x.numpy()), p)
-
-
-def test_skorch_asks_for_a_weighting_that_it_cannot_read():
-    pytest.importorskip("skorch")
-    from crcen.torch.skorch import BalanceCallback
-
-    x, y = rows()
+    # Another loss needs a stated weighting.
     with pytest.raises(InvalidParameter, match="must contain exactly one ClassWeightedLoss"):
         skorch_net(nn.CrossEntropyLoss, callbacks=[BalanceCallback()]).fit(x.numpy(), y.numpy())
     net = skorch_net(nn.CrossEntropyLoss, callbacks=[BalanceCallback([1.0, 5.0])]).fit(x.numpy(), y.numpy())
@@ -132,10 +126,9 @@ def test_lightning_ends_balanced_over_every_row_once():
     x, y = rows()
     drawn = WeightedRandomSampler(torch.where(y == 1, 5.0, 1.0), 100, generator=torch.Generator().manual_seed(0))
     callback, module = BalanceCallback(), Module()
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-    pl.Trainer(
-        max_epochs=1, accelerator="cpu", devices=1, callbacks=[callback], enable_model_summary=False, **quiet
-    ).fit(module, DataLoader(TensorDataset(x, y), batch_size=20, sampler=drawn))
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    trainer = pl.Trainer(max_epochs=1, accelerator="cpu", devices=1, callbacks=[callback], **quiet)
+    trainer.fit(module, DataLoader(TensorDataset(x, y), batch_size=20, sampler=drawn))
     assert residual(module, x, y, 5) < 1e-7
     assert callback.key_equation_.residual < 1e-7
     assert callback.key_equation_.weighting.n_pos == int(y.sum())
@@ -165,27 +158,13 @@ def test_transformers_ends_balanced_and_accumulates_gradients_right(tmp_path, mo
 
     def train(size, steps, callbacks=()):
         model = Model()
-        settings = transformers.TrainingArguments(
-            str(tmp_path),
-            num_train_epochs=1,
-            per_device_train_batch_size=size,
-            gradient_accumulation_steps=steps,
-            learning_rate=0.1,
-            max_grad_norm=0.0,
-            optim="sgd",
-            lr_scheduler_type="constant",
-            report_to="none",
-            save_strategy="no",
-            logging_strategy="no",
-            disable_tqdm=True,
-            use_cpu=True,
-            dataloader_pin_memory=False,
-            seed=0,
-        )
-        trainer = transformers.Trainer(
-            model, settings, train_dataset=data, compute_loss_func=loss, callbacks=list(callbacks)
-        )
-        trainer.train()
+        batches = {"per_device_train_batch_size": size, "gradient_accumulation_steps": steps, "num_train_epochs": 1}
+        sgd = {"learning_rate": 0.1, "max_grad_norm": 0.0, "optim": "sgd", "lr_scheduler_type": "constant"}
+        quiet = {"report_to": "none", "save_strategy": "no", "logging_strategy": "no", "disable_tqdm": True}
+        here = {"use_cpu": True, "dataloader_pin_memory": False, "seed": 0}
+        settings = transformers.TrainingArguments(str(tmp_path), **batches, **sgd, **quiet, **here)
+        given = {"train_dataset": data, "compute_loss_func": loss, "callbacks": list(callbacks)}
+        transformers.Trainer(model, settings, **given).train()
         return model
 
     plain, accumulated = train(40, 1), train(10, 4)

@@ -15,6 +15,8 @@ import crcen
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.torch import ClassWeightedLoss
 
+from_torch = ClassWeightedLoss.from_torch
+
 
 def rows(n=23, n_classes=3, seed=0):
     generator = torch.Generator().manual_seed(seed)
@@ -33,10 +35,12 @@ def by_hand(logits, y, weights):
 
 def test_of_k_classes_it_is_the_weighted_sum_over_rows():
     logits, y = rows()
-    weights = [0.5, 2.0, 7.0]
-    assert float(ClassWeightedLoss(weights)(logits, y)) == pytest.approx(by_hand(logits, y, weights), rel=1e-12)
-    by_name = ClassWeightedLoss({2: 7.0, 0: 0.5, 1: 2.0})
-    assert float(by_name(logits, y)) == pytest.approx(by_hand(logits, y, weights), rel=1e-12)
+    for weights in ([0.5, 2.0, 7.0], {2: 7.0, 0: 0.5, 1: 2.0}):
+        expected = by_hand(logits, y, [0.5, 2.0, 7.0])
+        assert float(ClassWeightedLoss(weights)(logits, y)) == pytest.approx(expected, rel=1e-12)
+    divided = ClassWeightedLoss(weights, divide_by="weights")(logits, y)
+    torchs = nn.CrossEntropyLoss(weight=torch.tensor([0.5, 2.0, 7.0], dtype=torch.float64))(logits, y)
+    assert float(divided) == pytest.approx(float(torchs), rel=1e-12)
 
 
 @pytest.mark.parametrize("form", [lambda t: t, lambda t: t[:, None]], ids=["flat", "column"])
@@ -93,13 +97,6 @@ def test_batches_of_any_size_add_up_to_all_rows(size):
         assert abs(mean / float(trap(logits, y)) - 1) > 0.01
 
 
-def test_divided_by_weights_it_is_torchs():
-    logits, y = rows()
-    weights = torch.tensor([0.5, 2.0, 7.0], dtype=torch.float64)
-    mine = ClassWeightedLoss(weights, divide_by="weights")(logits, y)
-    assert float(mine) == pytest.approx(float(nn.CrossEntropyLoss(weight=weights)(logits, y)), rel=1e-12)
-
-
 def test_weights_of_torchs_losses():
     logits, y = rows()
     weights = torch.tensor([0.5, 2.0, 7.0])
@@ -109,26 +106,9 @@ def test_weights_of_torchs_losses():
     assert float(loss(logits, y)) == pytest.approx(float(summed) / len(y), rel=1e-12)
     margin, target = logits[:, 0], (y == 1).double()
     binary = nn.BCEWithLogitsLoss(pos_weight=torch.tensor(6.0))
-    assert float(ClassWeightedLoss.from_torch(binary)(margin, target)) == pytest.approx(
-        float(binary(margin, target)), rel=1e-12
-    )
+    found = float(ClassWeightedLoss.from_torch(binary)(margin, target))
+    assert found == pytest.approx(float(binary(margin, target)), rel=1e-12)
     assert ClassWeightedLoss.from_torch(nn.BCEWithLogitsLoss()).class_weights.tolist() == [1.0, 1.0]
-
-
-@pytest.mark.parametrize(
-    ("loss", "sentence"),
-    [
-        (nn.MSELoss(), "got MSELoss"),
-        (nn.CrossEntropyLoss(), "has no weight"),
-        (nn.CrossEntropyLoss(weight=torch.ones(3), reduction="sum"), "reduction"),
-        (nn.CrossEntropyLoss(weight=torch.ones(3), label_smoothing=0.1), "label_smoothing=0.1"),
-        (nn.BCEWithLogitsLoss(pos_weight=torch.ones(4)), "one pos_weight: got 4"),
-        (nn.BCEWithLogitsLoss(weight=torch.ones(4)), "not a weight for each row"),
-    ],
-)
-def test_losses_it_cannot_take_over(loss, sentence):
-    with pytest.raises(InvalidParameter, match=sentence):
-        ClassWeightedLoss.from_torch(loss)
 
 
 def test_ignored_rows_count_for_nothing():
@@ -157,8 +137,9 @@ def test_ignored_rows_count_for_nothing():
 def test_weights_of_every_weighting(weighting, counts, expected):
     found = ClassWeightedLoss(weighting, counts).class_weights.numpy()
     assert np.allclose(found / found[0], np.array(expected) / expected[0], rtol=1e-6)
-    if counts is not None:
-        assert found @ counts == pytest.approx(sum(counts), rel=1e-6)
+    if counts is not None or isinstance(weighting, crcen.Lam):  # classes of equal size without counts
+        sizes = counts or [1, 1]
+        assert found @ sizes == pytest.approx(sum(sizes), rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -170,9 +151,15 @@ def test_weights_of_every_weighting(weighting, counts, expected):
         (lambda: ClassWeightedLoss([1.0, -2.0]), "above 0"),
         (lambda: ClassWeightedLoss(nn.CrossEntropyLoss()), "from_torch"),
         (lambda: ClassWeightedLoss(crcen.CostMatrix([[0, 1, 2], [4, 0, 5], [9, 1, 0]])), "not class weights"),
+        (lambda: from_torch(nn.MSELoss()), "got MSELoss"),
+        (lambda: from_torch(nn.CrossEntropyLoss()), "has no weight"),
+        (lambda: from_torch(nn.CrossEntropyLoss(weight=torch.ones(3), reduction="sum")), "reduction"),
+        (lambda: from_torch(nn.CrossEntropyLoss(weight=torch.ones(3), label_smoothing=0.1)), "label_smoothing=0.1"),
+        (lambda: from_torch(nn.BCEWithLogitsLoss(pos_weight=torch.ones(4))), "one pos_weight: got 4"),
+        (lambda: from_torch(nn.BCEWithLogitsLoss(weight=torch.ones(4))), "not a weight for each row"),
     ],
 )
-def test_weightings_that_mean_nothing(make, sentence):
+def test_weightings_and_losses_that_cannot_be_used_are_rejected(make, sentence):
     with pytest.raises(InvalidParameter, match=sentence):
         make()
 
@@ -214,7 +201,3 @@ def test_torch_is_loaded_with_crcen_torch_alone():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [False, False, True]
-
-
-def test_a_price_without_counts_has_mean_one_over_equal_classes():
-    assert ClassWeightedLoss(crcen.Lam(0.9)).class_weights.tolist() == pytest.approx([0.2, 1.8])

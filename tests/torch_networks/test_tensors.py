@@ -29,20 +29,16 @@ class OnDevice:
         return self.values.detach()
 
 
-def with_gradient(values):
-    return values.requires_grad_() if values.is_floating_point() else values
+KINDS = {
+    "gradient": lambda values: values.requires_grad_() if values.is_floating_point() else values,
+    "bfloat16": lambda values: values.to(torch.bfloat16) if values.is_floating_point() else values,
+    "device": OnDevice,
+}
 
 
-def half(values):
-    return values.to(torch.bfloat16) if values.is_floating_point() else values
-
-
-KINDS = {"gradient": with_gradient, "bfloat16": half, "device": OnDevice}
-
-
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=KINDS.values(), ids=KINDS)
 def kind(request):
-    return KINDS[request.param]
+    return request.param
 
 
 @pytest.fixture
@@ -65,16 +61,13 @@ def monitored(X, y, p):
     return monitor.state()
 
 
-def expense(X, y, p):
-    return str(crcen.ExpenseCurve.from_predictions(y, p, [CostRatio(c) for c in (1.0, 3.0, 9.0)]))
-
-
+PRICES = [CostRatio(c) for c in (1.0, 3.0, 9.0)]
 CALLS = {
     "key_equation": lambda X, y, p: crcen.key_equation(y, p, CostRatio(6), p).lhs,
     "decide": lambda X, y, p: crcen.decide(p, Budget(5)).tolist(),
     "choose": lambda X, y, p: CostMatrix([[0, 1], [7, 0]]).choose(p).tolist(),
     "posterior_correction": corrected,
-    "expense_curve": expense,
+    "expense_curve": lambda X, y, p: str(crcen.ExpenseCurve.from_predictions(y, p, PRICES)),
     "monitor": monitored,
 }
 

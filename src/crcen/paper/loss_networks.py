@@ -23,14 +23,17 @@ from torch.nn.functional import normalize, one_hot
 from crcen.exceptions import InvalidParameter
 from crcen.models.fitted import transactional_fit
 from crcen.models.validation import check_classes, check_rows
-from crcen.paper import Array, Index, Labelled, Seed, losses
+from crcen.paper import Array, Index, Labelled, Seed, Values, losses
 from crcen.paper.boosting import check_least
 from crcen.theory.cost_matrix import CostMatrix
-from crcen.theory.price import Price, resolve
+from crcen.theory.labels import Labels
+from crcen.theory.price import Price
 from crcen.torch.loss import ClassWeightedLoss
 from crcen.training.device import find_device
+from crcen.training.jobs import TrainingJob
+from crcen.training.modules import ModuleRows, epochs
 from crcen.training.parameters import group, layer_sizes
-from crcen.training.recipe import Inputs, Recipe, Schedule, n_batches, one_cycle
+from crcen.training.recipe import Inputs, Recipe, Schedule
 
 Inputs32 = NDArray[np.float32]
 Loss = Any  # the module that a subclass trains with
@@ -116,25 +119,17 @@ class LossNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         schedule = group("schedule", self.schedule, Schedule, "learning_rate=0.02").in_batches()
         own = {"l2": self.l2, "max_epochs": self.max_epochs, "encoding": "standard"}
         recipe = Recipe.of(schedule, Inputs(standardize=False), hidden=(), balance=False, **own).settled(len(X))
-        rate, epochs, device = recipe.learning_rate, int(recipe.max_epochs or 0), find_device(self.device)
-        shuffle = np.random.default_rng(np.random.SeedSequence([self._seed, self._seed]))
-        count = n_batches(len(X), recipe.batch_rows)
+        how: Values = {"max_epochs": int(recipe.max_epochs or 0), "batch_size": recipe.batch_rows, "l2": recipe.l2}
+        how |= {"learning_rate": recipe.learning_rate, "seed": self._seed, "shuffle_seed": self._seed}
+        job = TrainingJob((1.0, 1.0), **how)
+        device = find_device(self.device)
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             torch.manual_seed(self._seed)
             net = _network(X.shape[1], layer_sizes("hidden", self.hidden), self._n_outputs()).to(device)
             loss = self._loss().to(device)
             inputs, targets = torch.from_numpy(X).to(device), torch.from_numpy(target).to(device)
-            optimizer = torch.optim.Adam(net.parameters(), lr=rate)
-            matrices = [weights for weights in net.parameters() if weights.ndim == 2]
-            for epoch in range(epochs):
-                for number, part in enumerate(np.array_split(shuffle.permutation(len(X)), count)):
-                    optimizer.param_groups[0]["lr"] = rate * one_cycle((epoch * count + number + 1) / (count * epochs))
-                    rows = torch.from_numpy(part).to(device)
-                    squares = torch.stack([weights.square().sum() for weights in matrices]).sum()
-                    objective = loss(net(inputs[rows]), targets[rows]) * (count * len(part) / len(X))
-                    optimizer.zero_grad()
-                    (objective + 0.5 * recipe.l2 * squares).backward()
-                    optimizer.step()
+            rows = _LossRows(inputs, targets, torch.ones(len(X), device=device) / len(X), loss)
+            for _ in epochs(net, rows, job, torch.optim.Adam(net.parameters(), lr=job.learning_rate)):
                 with torch.no_grad():
                     self._after_epoch(net, loss, inputs, targets)
         self.module_, self.loss_ = net.cpu().eval(), loss.cpu()
@@ -163,6 +158,17 @@ class LossNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(softmax(self._logits(self._outputs(X)), axis=1))
 
 
+@dataclass(frozen=True, eq=False)
+class _LossRows(ModuleRows):
+    """Rows whose loss is that of a method."""
+
+    criterion: Loss
+
+    def loss(self, module: nn.Module, part: Tensor, n_outputs: int) -> Tensor:
+        mean: Tensor = self.criterion(module(self.inputs[part]), self.target[part])
+        return mean * (len(part) / len(self.target))
+
+
 def _network(n_inputs: int, hidden: tuple[int, ...], n_outputs: int) -> nn.Sequential:
     """Relu layers as the first module, a linear head as the last."""
     layers: list[nn.Module] = []
@@ -170,9 +176,6 @@ def _network(n_inputs: int, hidden: tuple[int, ...], n_outputs: int) -> nn.Seque
         layers += [nn.Linear(n_inputs, size), nn.ReLU()]
         n_inputs = size
     return nn.Sequential(nn.Sequential(*layers), nn.Linear(n_inputs, n_outputs))
-
-
-# -- losses with natural probabilities ---------------------------------------------------------------------------------
 
 
 class LogitAdjustedClassifier(LossNetwork):
@@ -288,9 +291,6 @@ class _WeightedSquaredError(nn.Module):
         return (self.weights[target] * self.squares(logits, target)).mean()
 
 
-# -- losses without a known posterior ----------------------------------------------------------------------------------
-
-
 @dataclass(eq=False, repr=False)
 class OneSidedRegressionClassifier(LossNetwork):
     """SOSR: the network estimates the cost of each decision; the cheapest is taken.
@@ -307,20 +307,15 @@ class OneSidedRegressionClassifier(LossNetwork):
     weighting: object = "balanced"
 
     def _costs(self) -> Array:
-        counts, n_classes = self.counts_, len(self.classes_)
-        if isinstance(self.weighting, CostMatrix):
-            if self.weighting.actions or self.weighting.n_rows is not None:
+        counts, weighting = self.counts_, self.weighting
+        if isinstance(weighting, CostMatrix):
+            if weighting.actions or weighting.n_rows is not None:
                 raise InvalidParameter("these networks decide for classes: give a CostMatrix of classes alone.")
-            costs = self.weighting.for_classes(self.classes_.tolist()).costs
-        elif isinstance(self.weighting, str) and self.weighting == "balanced":
-            costs = (counts.sum() / (n_classes * counts))[:, None] * (1.0 - np.eye(n_classes))
-        elif n_classes > 2:
-            raise InvalidParameter('a price is for two classes: give weighting="balanced" or a CostMatrix.')
+            costs = weighting.for_classes(self.classes_.tolist()).costs
         else:
-            rare = int(counts[1] <= counts[0])
-            price = resolve(self.weighting, counts[rare], counts[1 - rare])
-            costs = np.zeros((2, 2))
-            costs[rare, 1 - rare], costs[1 - rare, rare] = price.lam, 1.0 - price.lam
+            rare = self.classes_[int(counts[1] <= counts[0])] if len(counts) == 2 else None
+            weights = Labels(self.classes_, rare).resolve(weighting, counts).weights
+            costs = weights[:, None] * (1.0 - np.eye(len(counts)))
         return np.asarray(costs * (counts.sum() / (counts @ costs.mean(axis=1))))
 
     def _n_outputs(self) -> int:

@@ -154,9 +154,6 @@ def _score(logits: Array, y: Index, price: Price, scoring: str) -> float:
     return -float((weights * (np.logaddexp(0, logits) - y * logits)).sum() / weights.sum())
 
 
-# -- networks of the engine ------------------------------------------------------------------------------------------
-
-
 def _fitted_stack(
     name: str,
     training: NetworkTraining,
@@ -215,9 +212,6 @@ def _training_rows(
     pools = [np.arange(end - len(labels), end) for end, (_, labels) in zip(ends, sampled, strict=True)]
     rows, labels = (np.concatenate(part) for part in zip(*sampled, strict=True))
     return pools, rows, labels
-
-
-# -- other methods ---------------------------------------------------------------------------------------------------
 
 
 def _fitted_models(

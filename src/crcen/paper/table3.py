@@ -23,9 +23,6 @@ from crcen.paper.tables import Table, published
 METRICS = {"f1": "F1", "g_mean": "Gm"}
 
 
-# -- readings --------------------------------------------------------------------------------------------------------
-
-
 def _scikit_learn_mlp(sampler: str | None = None, random_state: Seed = None) -> Classifier:
     """MLPClassifier with its defaults, after resampling, on the columns as they are."""
     from sklearn.neural_network import MLPClassifier
@@ -56,9 +53,6 @@ READINGS: dict[str, dict[str, Make]] = {
         **_LIBRARIES_2019,
     },
 }
-
-
-# -- rows ------------------------------------------------------------------------------------------------------------
 
 
 def run_table3(
@@ -140,9 +134,6 @@ def _scores(model: Classifier, X: Array, y: Index) -> Values:
         equation = crcen.key_equation(y, model.weighted_proba(X)[:, 1], model.weighting_)
         scores |= {"test_lhs": equation.lhs, "test_rhs": equation.rhs, "train_residual": model.key_equation_.residual}
     return scores
-
-
-# -- tables ----------------------------------------------------------------------------------------------------------
 
 
 def cells(rows: Rows) -> dict[tuple[str, str, str], tuple[float, float, int]]:

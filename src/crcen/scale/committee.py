@@ -48,8 +48,9 @@ def stack_members(
     natural = fitted.shift - price.log_weights
     members = (group.shifted(labels.margin(natural) if has_positive else natural), member)
     kept = [i for i in range(2) if stacking.weights[i] > 0.0] or [0, 1]
-    given = {"pos_label": network.pos_label, "random_state": network.random_state}
-    made = CommitteeClassifier(network.weighting, members=("networks", "trees"), **given)
+    made = CommitteeClassifier(
+        network.weighting, members=("networks", "trees"), pos_label=network.pos_label, random_state=network.random_state
+    )
     plain = labels.resolve(None, price.counts)
     ensemble = Ensemble.of(labels, plain, tuple(members[i] for i in kept), stacking.weights[kept])
     ensemble = ensemble.shifted(stacking.intercepts).at_price(price)

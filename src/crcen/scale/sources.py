@@ -25,7 +25,10 @@ _HALF = np.uint64(32)
 
 T = TypeVar("T")
 # pyarrow is optional, and no type checker sees it.
-Fragment = Schema = RecordBatch = ArrowColumn = Any
+Fragment = Any
+Schema = Any
+RecordBatch = Any
+ArrowColumn = Any
 Source = Any  # paths, a dataset of pyarrow, or batches
 _Reader: TypeAlias = "tuple[list[Chunk], Iterator[Chunk]]"  # rows of a chunk that are left, and the chunks after it
 
@@ -211,8 +214,6 @@ class ArrowSource:
         columns = (self._features, self._target, self._weight)
         return hashlib.sha256(repr((about, *columns, self._left_out)).encode()).hexdigest()
 
-    # -- opening -------------------------------------------------------------------------------------------------------
-
     def _listed(self, source: Source) -> list[tuple[str, Callable[[], Fragment]]]:
         """Names of files, each with what opens it."""
         import pyarrow.dataset as ds
@@ -285,8 +286,6 @@ class ArrowSource:
                     f"column {column!r} of {name} is {written}, not a number; crcen.fit_files takes mixed columns, or "
                     f"leave the column out."
                 )
-
-    # -- reading -------------------------------------------------------------------------------------------------------
 
     def each_part(self, use: Callable[[Iterator[Chunk]], None]) -> None:
         """Call ``use`` with the chunks of each file in order; a file at which it raises is rejected, or left out."""

@@ -138,9 +138,6 @@ def _add(bias: Tensor, shifts: Array) -> Array:
     return np.asarray((bias.detach().double().cpu() - before).reshape(-1).numpy())
 
 
-# -- rows --------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class Collected:
     """Logits (n, C), class numbers, row weights; a row with soft labels appears once for each class, by its share."""
@@ -264,9 +261,6 @@ def every_row(batches: Iterable[Batch]) -> Iterable[Batch]:
     return batches if _n_processes() > 1 else row_by_row(batches)[0]
 
 
-# -- the output bias ---------------------------------------------------------------------------------------------------
-
-
 def output_bias(module: nn.Module, inputs: Inputs, name: str | None) -> tuple[Tensor, Tensor]:
     """Logits of a batch, and the output bias: by name, or that of the last layer. It is tested."""
     logits, last = _last_layer(module, inputs)
@@ -338,9 +332,6 @@ def _check_moves_logits(name: str, bias: Tensor, logits: Tensor, call: Callable[
         raise InvalidParameter(
             f"a value added to {name!r} is not added to the logits, so it is not the output bias: {_INSTEAD}"
         )
-
-
-# -- several processes -------------------------------------------------------------------------------------------------
 
 
 def _n_processes() -> int:

@@ -20,9 +20,6 @@ Inputs = Any  # of a module: tensors, or containers of them
 Outputs = Any  # of a module: logits, or an object with them
 
 
-# -- class weights -----------------------------------------------------------------------------------------------------
-
-
 def stated_weights(weighting: Weighting) -> WeightingLike:
     """Losses, tensors and cost matrices as an array of weights; anything else unchanged."""
     if isinstance(weighting, nn.Module):
@@ -93,9 +90,6 @@ def price_of(weighting: Weighting, counts: Array) -> Price:
 
 def _is_list(given: WeightingLike) -> bool:
     return isinstance(given, Mapping | list | tuple) or (isinstance(given, np.ndarray) and given.ndim > 0)
-
-
-# -- the loss ----------------------------------------------------------------------------------------------------------
 
 
 class ClassWeightedLoss(nn.Module):
@@ -245,9 +239,6 @@ def _check_range(target: Tensor, low: float, high: float) -> None:
         least, most = target.min().item(), target.max().item()
         if not (low <= least and most <= high):
             raise InvalidInput(f"targets must lie between {low:g} and {high:g}: got {least:g} to {most:g}.")
-
-
-# -- natural logits ----------------------------------------------------------------------------------------------------
 
 
 class NaturalLogits(nn.Module):

@@ -150,9 +150,6 @@ def _examined(name: str, trial: "_Trial") -> Cause:
     return Cause(name, verdict, left, f"{sentence}: it moves an output by {size:.3f} and leaves {left:.3f}")
 
 
-# -- rows --------------------------------------------------------------------------------------------------------------
-
-
 class _Trial:
     """Everything that the tests of causes read; the batches are read once, with the module in each mode."""
 
@@ -220,8 +217,8 @@ class _Trial:
     def least(self, decay: Callable[[Tensor], Tensor | float] = lambda shifts: 0.0, *, is_sharp: bool = False) -> Array:
         """The shifts that minimise the loss over all rows at once, with a penalty or without label smoothing."""
         own = _as_float64(self.used_loss)
-        if is_sharp and getattr(own, "label_smoothing", 0.0):
-            own.label_smoothing = 0.0  # type: ignore[attr-defined]
+        if is_sharp and hasattr(own, "label_smoothing"):
+            own.label_smoothing = 0.0
         return self.minimised(lambda shifts: _called(own, self.outputs + shifts, self.targets) + decay(shifts))
 
 
@@ -269,9 +266,6 @@ def _called(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
 
 def _as_float64(loss: Loss) -> Loss:
     return copy.deepcopy(loss).cpu().double() if isinstance(loss, nn.Module) else copy.deepcopy(loss)
-
-
-# -- causes ------------------------------------------------------------------------------------------------------------
 
 
 def _weight_decay(trial: _Trial) -> Effect:

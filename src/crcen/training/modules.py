@@ -131,7 +131,7 @@ class ModuleGroup:
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
+class ModuleRows:
     """Rows of a job on its device: inputs of any shape, class numbers, weights with Σ w = 1."""
 
     inputs: Tensor
@@ -171,7 +171,7 @@ def _optimizer(given: object, module: nn.Module, job: TrainingJob) -> torch.opti
     return made
 
 
-def _epochs(net: nn.Module, rows: _Rows, job: TrainingJob, optimizer: torch.optim.Optimizer) -> Iterator[float]:
+def epochs(net: nn.Module, rows: ModuleRows, job: TrainingJob, optimizer: torch.optim.Optimizer) -> Iterator[float]:
     """Run epochs of mini-batches; yield the mean objective of each.
 
     The optimizer's learning rates are the peaks of one cycle. Parameters with two or more dimensions are penalised by
@@ -239,9 +239,9 @@ def _trained(
     device: torch.device,
     report: Progress,
 ) -> TrainingResult:
-    def on_device(own: Index) -> _Rows:
+    def on_device(own: Index) -> ModuleRows:
         shares = torch.from_numpy(weights[own] / weights[own].sum()).to(device, torch.float32)
-        return _Rows(as_tensor(X[own]).to(device), torch.from_numpy(y[own]).to(device), shares)
+        return ModuleRows(as_tensor(X[own]).to(device), torch.from_numpy(y[own]).to(device), shares)
 
     rows = on_device(job.trained(len(y)))
     if any(isinstance(p, nn.parameter.UninitializedParameter) for p in net.parameters()):
@@ -255,7 +255,7 @@ def _trained(
     def result(network: Any, status: Status) -> TrainingResult:
         return TrainingResult(network, status, len(losses), np.array(losses), np.array(val_losses))
 
-    for epoch, loss in enumerate(_epochs(net, rows, job, _optimizer(optimizer, net, job))):
+    for epoch, loss in enumerate(epochs(net, rows, job, _optimizer(optimizer, net, job))):
         losses.append(loss)
         report((epoch + 1) / job.max_epochs)
         if not np.isfinite(loss):

@@ -100,9 +100,8 @@ def fit_ray(
     Connects to the cluster of ``RAY_ADDRESS``, or to the one that ``ray.init`` was called for, or starts a local one.
     The result depends on the seed and ``workers``, which share batches, but not on failures.
     """
-    counts = {"workers": workers, "cpus_per_worker": cpus_per_worker}
-    counts |= {"checkpoint_rows": checkpoint_rows, "buffer_rows": buffer_rows}
-    model = streamed_model(weighting, epochs, parameters, **counts)
+    counts = {"workers": workers, "cpus_per_worker": cpus_per_worker, "checkpoint_rows": checkpoint_rows}
+    model = streamed_model(weighting, epochs, parameters, **counts, buffer_rows=buffer_rows)
     if not (isinstance(worker_timeout, numbers.Real) and worker_timeout > 0):
         raise InvalidParameter(f"worker_timeout must be a number of seconds above 0: got {worker_timeout!r}.")
     need("ray.train.torch", "ray")

@@ -45,7 +45,7 @@ def grow_trees_on_ray(
             def work() -> Ray:
                 from crcen.scale.ray.trees import grow_in_worker
 
-                return grow_in_worker(*pickle.loads(ray.get(assignment)), show)
+                return grow_in_worker(*pickle.loads(ray.get(assignment)), show=show)
 
             trainer = LightGBMTrainer(work, **trainer_configs(workers, cpus_per_worker, place, name, max_failures))
             grown: GrownTrees = run_trainer(trainer, source, storage)
