@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 import crcen
 from crcen.datasets.dataset import Dataset
@@ -196,8 +197,7 @@ def test_networks_are_scored_at_the_price_of_their_method(data, protocol, monkey
 
 def answering(scores):
     """A fitted method with given scores."""
-    p = 1 / (1 + np.exp(-scores))
-    proba = np.column_stack([1 - p, p])
+    proba = np.column_stack([expit(-scores), expit(scores)])
     return SimpleNamespace(decision_function=lambda X: scores, predict_proba=lambda X: proba)
 
 

@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-Labelled = NDArray[Any]  # labels of any type
+from crcen.theory.rows import Array as Array
+from crcen.theory.rows import Bools as Bools
+from crcen.theory.rows import Index as Index
+from crcen.theory.rows import LabelArray as LabelArray
+
 Seed = int | np.random.RandomState | None
 Classifier = Any  # of scikit-learn's interface
 Make = Callable[..., Classifier]  # keyword arguments → unfitted estimator

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from crcen.exceptions import InvalidInput
 from crcen.models.fitted import transactional_fit
 from crcen.models.validation import check_choice, check_labels, check_number, check_rows
-from crcen.paper import Array, Bools, Labelled, Seed
+from crcen.paper import Array, Bools, LabelArray, Seed
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price
 
@@ -59,7 +59,7 @@ class SignedScoreClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         check_is_fitted(self)
         return self._labels.signed(self._score(check_rows(self, X, reset=False)))
 
-    def predict(self, X: ArrayLike) -> Labelled:
+    def predict(self, X: ArrayLike) -> LabelArray:
         """The class given by the sign of the score."""
         is_last = self.decision_function(X) > 0
         return np.asarray(self.classes_[is_last.astype(int)])

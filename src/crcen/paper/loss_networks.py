@@ -23,7 +23,7 @@ from torch.nn.functional import normalize, one_hot
 from crcen.exceptions import InvalidParameter
 from crcen.models.fitted import transactional_fit
 from crcen.models.validation import check_classes, check_rows
-from crcen.paper import Array, Index, Labelled, Seed, Values, losses
+from crcen.paper import Array, Index, LabelArray, Seed, Values, losses
 from crcen.paper.boosting import check_least
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.labels import Labels
@@ -148,7 +148,7 @@ class LossNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scores = self._scores(self._outputs(X))
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
-    def predict(self, X: ArrayLike) -> Labelled:
+    def predict(self, X: ArrayLike) -> LabelArray:
         """The class with the largest score."""
         numbers = self._scores(self._outputs(X)).argmax(axis=1)
         return np.asarray(self.classes_[numbers])

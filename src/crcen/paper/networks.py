@@ -16,7 +16,7 @@ from crcen.exceptions import InvalidInput
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.options import Calibration, GroupedParameters, estimator
 from crcen.models.validation import check_choice, check_rows
-from crcen.paper import Array, Bools, Index, Labelled, Seed, Values
+from crcen.paper import Array, Bools, Index, LabelArray, Seed, Values
 from crcen.paper.boosting import SignedScoreClassifier, check_least
 from crcen.theory.labels import Labels
 from crcen.theory.price import CostRatio, Price
@@ -88,7 +88,7 @@ class ResampledClassifier(SignedScoreClassifier, GroupedParameters):
     device: str = "auto"
     random_state: Seed = None
 
-    def resample(self, X: Array, y: Labelled) -> tuple[Array, Labelled]:
+    def resample(self, X: Array, y: LabelArray) -> tuple[Array, LabelArray]:
         """Rows and labels after rebalancing, in the units of X."""
         check_choice(self, "sampler", tuple(_SAMPLERS))
         sampler = getattr(need("imblearn.over_sampling", "baselines"), _SAMPLERS[self.sampler])
@@ -155,7 +155,7 @@ class PairedClassifier(SignedScoreClassifier):
         self.factor_ = float(is_pos[first].sum() / (~is_pos[first]).sum() * (~is_pos).sum() / is_pos.sum())
         self.weighting_ = self._price(CostRatio(self.factor_), is_pos)
 
-    def _pairs(self, target: Bools, rng: np.random.RandomState) -> tuple[Index, Index, Labelled]:
+    def _pairs(self, target: Bools, rng: np.random.RandomState) -> tuple[Index, Index, LabelArray]:
         rows = {"0": np.flatnonzero(~target), "1": np.flatnonzero(target)}
         mixed = min(len(rows["0"]) * len(rows["1"]), int(self.max_pairs))
         parts, self.pair_counts_ = [], dict[str, int]()

@@ -102,7 +102,7 @@ def select(
     if not run.has(**key):
         source = splits(data, settings)[0] if first else split
         run.add([key | _search(name, data.X[source.train], data.y[source.train], settings, engine)])
-    return next(row for row in run.rows if all(row[field] == value for field, value in key.items()))
+    return next(row for row in run.rows if key.items() <= row.items())
 
 
 def _search(name: str, X: Array, y: Index, settings: Settings, engine: str = "local") -> Values:

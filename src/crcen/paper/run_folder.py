@@ -11,6 +11,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from crcen import InvalidParameter, __version__
@@ -47,10 +48,21 @@ class RunFolder:
 
     def __init__(self, folder: Path, settings: Settings, key: tuple[str, ...]) -> None:
         self.folder, self.key = folder, key
-        self.rows: list[Values] = []
-        self._known: set[tuple[object, ...]] = set()
+        self._by_key: dict[tuple[object, ...], Values] = {}  # the first row stays, since tables were made from it
         self._check_settings(json.loads(json.dumps(settings)))
-        self._read()
+        path, whole = folder / "rows.jsonl", 0
+        if path.exists():
+            with suppress(ValueError):  # a kill may have cut off the last line
+                for line in path.read_bytes().splitlines(keepends=True):
+                    row = json.loads(line[: line.index(b"\n")])
+                    self._by_key.setdefault(self._key_of(row), row)
+                    whole += len(line)
+            os.truncate(path, whole)
+
+    @property
+    def rows(self) -> list[Values]:
+        """All rows, in order."""
+        return list(self._by_key.values())
 
     def _check_settings(self, wanted: Values) -> None:
         path = self.folder / "settings.json"
@@ -68,47 +80,27 @@ class RunFolder:
         write_atomic(self.folder / "environment.json", json.dumps(_environment(), indent=1) + "\n")
         write_atomic(path, json.dumps(wanted, indent=1, sort_keys=True) + "\n")
 
-    def _read(self) -> None:
-        path = self.folder / "rows.jsonl"
-        if not path.exists():
-            return
-        whole = 0
-        for line in path.read_bytes().splitlines(keepends=True):
-            try:
-                row = json.loads(line)
-            except ValueError:
-                break
-            if not line.endswith(b"\n"):
-                break
-            self._keep(row)
-            whole += len(line)
-        os.truncate(path, whole)  # drops a line that a kill cut off
-
     def _key_of(self, row: Settings) -> tuple[object, ...]:
         return tuple(row.get(name) for name in self.key)
 
-    def _keep(self, row: Values) -> None:
-        """One row per key: the first one stays, since tables were made from it."""
-        if self._key_of(row) not in self._known:
-            self._known.add(self._key_of(row))
-            self.rows.append(row)
-
     def has(self, **fields: object) -> bool:
         """Whether there is a row with these fields."""
-        return any(all(row.get(name) == value for name, value in fields.items()) for row in self.rows)
+        return any(fields.items() <= row.items() for row in self.rows)
 
     def add(self, rows: Iterable[Settings]) -> None:
         """Append finished rows, on disk before this returns; rows with a known key are ignored."""
-        new = {self._key_of(row): row for row in reversed(list(rows)) if self._key_of(row) not in self._known}
-        if not new:
+        lines: dict[tuple[object, ...], str] = {}
+        for row in rows:
+            if self._key_of(row) not in self._by_key:
+                lines.setdefault(self._key_of(row), json.dumps(dict(row)) + "\n")
+        if not lines:
             return
-        lines = [json.dumps(dict(row)) + "\n" for row in reversed(new.values())]
         path = self.folder / "rows.jsonl"
         try:
             with open(path, "ab", buffering=0) as file:
                 before = file.tell()
                 try:
-                    rest = memoryview("".join(lines).encode())
+                    rest = memoryview("".join(lines.values()).encode())
                     while rest:  # a nearly full disk takes a part
                         rest = rest[file.write(rest) :]
                     os.fsync(file.fileno())
@@ -117,8 +109,7 @@ class RunFolder:
                     raise
         except OSError as error:
             raise DataUnavailable(f"{path} was not written: {error.strerror}; earlier rows are kept.") from error
-        for line in lines:
-            self._keep(json.loads(line))
+        self._by_key |= {key: json.loads(line) for key, line in lines.items()}
 
     def write(self, name: str, content: str | bytes) -> None:
         """Write a derived file atomically."""

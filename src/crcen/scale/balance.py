@@ -3,7 +3,7 @@
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from crcen.exceptions import DataUnavailable, InvalidInput
+from crcen.exceptions import InvalidInput
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import Course, write_fit
+from crcen.scale.checkpoint import kept_in
 from crcen.scale.plan import StreamPlan
 from crcen.scale.sources import Chunk, read_ahead
 from crcen.theory.balance import BalanceRows, solve_balance
@@ -48,7 +49,7 @@ class LogitFile:
     def __init__(self, folder: Path | None = None, n_outputs: int = 1, *, is_weighted: bool) -> None:
         self.n_classes, self._n_outputs, self._n_rows = max(2, n_outputs), n_outputs, 0
         self._columns, self._folder = n_outputs + 1 + is_weighted, folder
-        with self._naming_folder():
+        with self._on_disk():
             self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
         self.totals = np.zeros(self.n_classes)
 
@@ -60,19 +61,11 @@ class LogitFile:
         table = np.column_stack([logits[mine], y[mine].astype(np.float64), weight[mine]])[:, : self._columns]
         self.totals += np.bincount(y[mine].astype(np.int64), weight[mine], self.n_classes)
         self._n_rows += len(table)
-        with self._naming_folder():
+        with self._on_disk():
             self._file.write(np.ascontiguousarray(table).tobytes())
 
-    @contextmanager
-    def _naming_folder(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise DataUnavailable(
-                f"the logits, {8 * self._columns} bytes a row, cannot be kept in "
-                f"{self._folder or tempfile.gettempdir()}: {error.strerror or error}; make room, or name a larger disk "
-                f"by TMPDIR."
-            ) from error
+    def _on_disk(self) -> AbstractContextManager[None]:
+        return kept_in(self._folder, f"the logits, {8 * self._columns} bytes a row,", "name a larger disk by TMPDIR")
 
     def rows(
         self, price: Price, shift: Shift = 0.0, at_once: int | None = None
@@ -80,7 +73,7 @@ class LogitFile:
         """Logits (n, K) with a shift, class numbers and weights, in chunks."""
         if not self._n_rows:
             return
-        with self._naming_folder():
+        with self._on_disk():
             self._file.flush()
         stored = np.memmap(self._file, np.float64, "r", shape=(self._n_rows, self._columns))
         n, at_once = self._n_outputs, at_once or _ROWS_AT_ONCE

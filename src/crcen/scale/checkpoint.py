@@ -2,14 +2,16 @@
 
 import hashlib
 import json
-from contextlib import AbstractContextManager, nullcontext
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from crcen._support.files import atomic_file, exclusive_lock
-from crcen.exceptions import DataUnavailable
+from crcen.exceptions import CrcenError, DataUnavailable
 from crcen.theory.rows import LabelArray
 
 
@@ -42,6 +44,18 @@ def lock_storage(
     except OSError as error:
         raise DataUnavailable(f"nothing can be kept in {storage}: {error.strerror}.") from error
     return exclusive_lock(Path(storage) / name, instead=f"give another {what}")
+
+
+@contextmanager
+def kept_in(folder: Path | None, what: str, instead: str) -> Iterator[None]:
+    """Turn errors of a disk into a sentence that names the folder."""
+    try:
+        yield
+    except CrcenError:  # of what is read, some of which are an OSError, too
+        raise
+    except OSError as error:
+        place, reason = folder or tempfile.gettempdir(), error.strerror or error
+        raise DataUnavailable(f"{what} cannot be kept in {place}: {reason}; make room, or {instead}.") from error
 
 
 def write_checkpoint(path: Path, progress: Progress) -> None:

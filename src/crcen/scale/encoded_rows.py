@@ -1,7 +1,6 @@
 """Encoded rows of a mixed table in a scratch folder, and the fingerprint of all of them."""
 
 import hashlib
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
@@ -10,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from crcen.exceptions import CrcenError, DataUnavailable
+from crcen.scale.checkpoint import kept_in
 from crcen.scale.sources import ArrowSource, Chunk, RecordBatch, labels_of, numbers_of
 from crcen.scale.table_survey import frames_of
 from crcen.tables.columns import CategoryColumn, Column
@@ -120,16 +119,8 @@ def write_encoded(
             if len(y):
                 yield pa.table({**{str(j): part[rows] for j, part in enumerate(stored)}, _TARGET: y})
 
-    try:
+    with kept_in(folder, "the encoded rows", "use a larger disk (TMPDIR, or storage)"):
         _write(tables(), folder)
-    except CrcenError:  # of what is read, some of which are an OSError too
-        raise
-    except OSError as error:
-        free = shutil.disk_usage(folder).free / 1e6
-        raise DataUnavailable(
-            f"the encoded rows cannot be written to {folder}, which has {free:,.0f} MB left: "
-            f"{error.strerror or error}; use a larger disk (TMPDIR, or storage)."
-        ) from error
     return dict(+unreadable)
 
 

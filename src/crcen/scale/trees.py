@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen._support.files import atomic_file
-from crcen.exceptions import CrcenError, DataUnavailable, InvalidParameter
+from crcen.exceptions import InvalidParameter
 from crcen.models.members.lightgbm_trees import TreeSetting, trees_of_text
 from crcen.models.members.tree_arrays import TreeEnsemble
+from crcen.scale.checkpoint import kept_in
 from crcen.scale.sources import Chunk, row_shares
 from crcen.theory.labels import Labels
 from crcen.theory.rows import Array, LabelArray
@@ -118,28 +119,21 @@ class BinnedRows:
     """Bin numbers and targets of training rows, in an unnamed file of a folder that disappears with the process."""
 
     def __init__(self, plan: TreePlan, blocks: Iterable[Iterable[Chunk]], folder: Path | None = None) -> None:
-        targets: list[NDArray[np.uint8]] = []
-        try:
-            with tempfile.TemporaryFile(dir=folder) as file:
-                for chunk in chain.from_iterable(blocks):
-                    kept = row_shares(chunk.X, plan.seed + _SEED) < plan.share
-                    file.write(plan.codes(chunk.X[kept]).tobytes())
-                    targets.append(chunk.target(plan.labels)[kept].astype(np.uint8))
-                file.flush()
-                if not any(map(len, targets)):
-                    raise InvalidParameter(
-                        f"memory has room for {plan.share:.2g} of the rows, which repeat, so that none was drawn: give "
-                        f"more, or use learner='networks'.",
-                        parameter="memory",
-                    )
-                self._mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except CrcenError:
-            raise
-        except OSError as error:
-            raise DataUnavailable(
-                f"the binned rows, one byte per cell, cannot be kept in {folder or tempfile.gettempdir()}: "
-                f"{error.strerror or error}; make room, or use learner='networks'."
-            ) from error
+        targets: list[Codes] = []
+        on_disk = kept_in(folder, "the binned rows, one byte per cell,", "use learner='networks'")
+        with on_disk, tempfile.TemporaryFile(dir=folder) as file:
+            for chunk in chain.from_iterable(blocks):
+                kept = row_shares(chunk.X, plan.seed + _SEED) < plan.share
+                file.write(plan.codes(chunk.X[kept]).tobytes())
+                targets.append(chunk.target(plan.labels)[kept].astype(np.uint8))
+            file.flush()
+            if not any(map(len, targets)):
+                raise InvalidParameter(
+                    f"memory has room for {plan.share:.2g} of the rows, which repeat, so that none was drawn: give "
+                    f"more, or use learner='networks'.",
+                    parameter="memory",
+                )
+            self._mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self.target = np.concatenate(targets)
         self.codes: Codes = np.frombuffer(self._mapped, np.uint8).reshape(len(self.target), -1)
 

@@ -63,6 +63,7 @@ def grow_in_worker(
     source: ArrowSource,
     held_out: tuple[Codes, LabelArray],
     worker_timeout: float,
+    *,
     show: Callable[[float], None] | None,
 ) -> GrownTrees:
     """Part of one worker: bin its rows, wait for the others, and grow the same trees as they do."""
