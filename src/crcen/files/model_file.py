@@ -12,9 +12,11 @@ import json
 import platform
 import warnings
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from importlib import resources
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -78,44 +80,12 @@ class ModelInfo(Shown):
     __repr__ = in_one_line
 
     def __str__(self) -> str:
-        kinds = [str(one["kind"]) for one in self.columns]
-        counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-        libraries = ", ".join(f"{name} {version}" for name, version in self.versions.items())
-        clusters = f"  clusters        {self.clusters}: rows with equal values belong together"
-        lines = [
-            f"{self.model}, written {self.created} (format {self.format})",
-            *self._target(),
-            *self._price(),
-            *([] if self.clusters is None else [clusters]),
-            f"  columns         {len(self.columns)}: {counted}",
-            *(
-                f"    {one['name']:24s} {one['kind']}{', with missing cells' if one['has_missing'] else ''}"
-                for one in self.columns
-            ),
-            *(f"    {one['name']:24s} not used: {one['reason']}" for one in self.dropped),
-            f"  written with    python {self.python}, {libraries}",
-        ]
-        return "\n".join(map(printable, lines))
+        import jinja2  # only here: loading a model needs no template
 
-    def _target(self) -> list[str]:
-        target, classes = self.target or "not named", ", ".join(map(str, self.classes))
-        if len(self.classes) > 2:
-            return [f"  classes         {classes}   (target {target})"]
-        return [f"  positive class  {self.positive}   (target {target}, classes {classes})"]
-
-    def _price(self) -> list[str]:
-        if self.weighting is None:
-            return ["  price           none: an alarm above probability 0.5"]
-        if "class_weights" in self.weighting:
-            weights, counts = self.weighting["class_weights"], self.weighting["class_counts"]
-            table = zip(self.classes, np.atleast_1d(weights), np.atleast_1d(counts), strict=True)
-            return [f"    {label!s:24s} weight {weight:.6g}, {count:.12g} rows" for label, weight, count in table]
-        shown = {name: f"{self.weighting[name]:.6g}" for name in _PRICE}
-        return [
-            f"  trained on      {shown['n_pos']} positive and {shown['n_neg']} negative rows",
-            f"  price           one miss = {shown['cost_ratio']} false alarms (λ = {shown['lam']}, "
-            f"α = {shown['alpha']}); an alarm above probability {shown['threshold']}",
-        ]
+        text = resources.files("crcen.files").joinpath("model_info.txt.j2").read_text(encoding="utf-8")
+        environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+        environment.finalize = lambda value: printable(str(value))  # no value may write control characters
+        return environment.from_string(text).render(info=self, kinds=Counter(str(one["kind"]) for one in self.columns))
 
 
 def save(model: Estimator, path: str | Path) -> Path:

@@ -27,7 +27,6 @@ from crcen.report.evidence import Evidence, gather, has_several_classes, kept_by
 from crcen.report.measurements import DRAWN, compare, measure, measure_classes, quality_of, reliability
 from crcen.report.rendering import asset, embedded, page_names, rendered
 from crcen.theory.cost_matrix import CostMatrix
-from crcen.theory.key_equation import EquationTest
 from crcen.theory.labels import Labels
 from crcen.theory.price import CostRatio
 from crcen.theory.rows import Array, Estimator, Rows
@@ -211,23 +210,11 @@ def _cost_parts(evidence: Evidence, models: Sequence[Values]) -> Values:
             (evidence.names[k], counts[k] / evidence.n_rows) for k in np.argsort(-evidence.counts, kind="stable")
         ],
         "whose": "the model’s costs" if evidence.costs is None else "the stated costs",
-        "equations": _equations(evidence.equations, evidence.is_out_of_fold),
+        "equations": json_value(evidence.equations.to_dict()),
         "reliability": reliability_charts(evidence.of(reliability), evidence.names, counts, MOST_CHARTS),
         "picks": [evidence.names[k] for k in picked],
         "data": embedded(data),
     }
-
-
-def _equations(equations: EquationTest, is_out_of_fold: bool) -> Values:
-    """The key equations as the page shows them."""
-    lines = equations.lines()
-    said = {"holds": "hold", "does not hold": "do not hold", "not tested": "were not tested"}[equations.verdict]
-    said = f"they {said} ({lines[0].split(': ', 1)[1]})"
-    if is_out_of_fold:
-        said = "here the output biases were solved on these out-of-fold rows, so that it is none"
-    pairs = next((line for line in lines if line.startswith("Pairs of classes")), ": ").split(": ", 1)[1]
-    deviant = [str(one) for one in equations.deviant_pairs[:8]]
-    return {**json_value(equations.to_dict()), "said": said, "pairs_said": pairs, "deviant": deviant}
 
 
 # -- one class against the rest -----------------------------------------------------------------------------------
