@@ -25,7 +25,6 @@ from crcen.commands.records import json_text, model_digest, read_json, state_loc
 from crcen.commands.rules import Label, RowRule, rule_of
 from crcen.commands.scoring import Hashes, Judging, ScoredTable
 from crcen.decisions.monitor.track import DriftAlarm, MonitorReading
-from crcen.report.charts import call_chart
 from crcen.report.checks import selection_of
 from crcen.report.rendering import asset, rendered
 from crcen.tables.options import ReadOptions
@@ -512,17 +511,16 @@ def _check_state(false_alarm_rate: float, n_calls: int, history: list[Values]) -
 def _page(watch: TableWatch, kept: MonitorState) -> str:
     """A self-contained HTML page with the result of each call and the running evidence."""
     history, label_rate = kept.history[-_SHOWN_CALLS:], kept.monitor.false_alarm_rate
-    readings = kept.monitor.history[None]
-    points = [(float(one.batch), one.log_evidence / math.log(10.0)) for one in readings]
-    title, bar = "evidence of a change, powers of ten", -math.log10(label_rate)
-    evidence = call_chart(points, title, "calls with labels", bar=bar) if points else None
-    charts = []
-    for name in ("precision", "recall", "cost_per_1000"):
-        known = [(float(call["call"]), call["expected"][name]) for call in history if call["expected"][name]]
-        known = [(call, one) for call, one in known if one["value"] is not None]
-        title = f"expected {name.replace('_per_1000', ' per 1,000 rows')}"
-        bands = [(call, one["low"], one["high"]) for call, one in known]
-        charts += [call_chart([(call, one["value"]) for call, one in known], title, "calls", bands)] if known else []
-    parts = {"watch": watch, "n_calls": kept.n_calls, "history": history, "evidence": evidence, "charts": charts}
-    parts |= {"word": "Alarm" if watch.is_alarm else "Quiet", "label_rate": label_rate}
+    evidence = [(float(one.batch), one.log_evidence / math.log(10.0)) for one in kept.monitor.history[None]]
+    # Each call with its value and the ends of its interval.
+    expected = {
+        name: [
+            (call["call"], one["value"], one["low"], one["high"])
+            for call in history
+            if (one := call["expected"][name]) and one["value"] is not None
+        ]
+        for name in ("precision", "recall", "cost_per_1000")
+    }
+    parts = {"watch": watch, "n_calls": kept.n_calls, "history": history, "evidence": evidence, "expected": expected}
+    parts |= {"word": "Alarm" if watch.is_alarm else "Quiet", "label_rate": label_rate, "bar": -math.log10(label_rate)}
     return rendered("monitor.html.j2", parts, asset("report.css") + asset("monitor.css"))

@@ -8,7 +8,7 @@ from crcen._support.values import Values
 from crcen.report.columns import ColumnEffect
 from crcen.report.evidence import log_odds
 from crcen.report.measurements import ReliabilityGroup
-from crcen.report.rendering import round_ticks, scale
+from crcen.report.rendering import scale
 
 
 def effect_range(effects: Sequence[ColumnEffect]) -> tuple[float, float]:
@@ -16,32 +16,6 @@ def effect_range(effects: Sequence[ColumnEffect]) -> tuple[float, float]:
     ends = [0.0, *(end for one in effects for point in one.points for end in (point.low, point.high))]
     pad = 0.05 * (max(ends) - min(ends)) or 0.5
     return min(ends) - pad, max(ends) + pad
-
-
-def call_chart(
-    points: Sequence[tuple[float, float]],
-    title: str,
-    below: str,
-    bands: Sequence[tuple[float, float, float]] = (),
-    bar: float | None = None,
-) -> Values:
-    """Positions of a line over calls in a picture of 640 × 220, with a dashed bar or the band of each point."""
-    values = [value for _, value in points] + [end for _, *ends in bands for end in ends]
-    values += [] if bar is None else [bar]
-    pad = 0.06 * (max(values) - min(values)) or 0.5
-    low, high, first, last = min(values) - pad, max(values) + pad, points[0][0], points[-1][0]
-    x = scale(first, last, 60.0, 624.0) if last > first else scale(first - 1.0, first + 1.0, 60.0, 624.0)
-    y = scale(low, high, 196.0, 6.0)
-    return {
-        "title": title,
-        "below": below,
-        "points": [(x(call), y(value)) for call, value in points],
-        "bands": [(x(call), y(start), y(end)) for call, start, end in bands],
-        "bar": None if bar is None else y(bar),
-        "ticks": [(tick, y(tick)) for tick in round_ticks(low, high)],
-        "first": f"{first:g}",
-        "last": f"{last:g}",
-    }
 
 
 # The frame of a reliability drawing of 240 × 210.
