@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import wraps
-from inspect import get_annotations, signature
-from typing import Any, Self, TypeVar, dataclass_transform, get_args
+from inspect import signature
+from typing import Any, Self, TypeVar, dataclass_transform
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -18,7 +17,7 @@ from crcen.theory.price import WeightingLike
 from crcen.theory.rows import Estimator
 from crcen.training.engines import ENGINES
 from crcen.training.parameters import Checked, choice, flag, number
-from crcen.training.recipe import Inputs
+from crcen.training.recipe import Inputs, Schedule
 
 # Of `training_weighting`: the loss is weighted as decisions are. Of `balance`: the bias is solved for out of fold.
 AT_PRICE, OUT_OF_FOLD = "price", "oof"
@@ -219,24 +218,14 @@ def _as_group(value: Any, kind: Any) -> Any:
 def _reject(estimator: Estimator, given: Iterable[str]) -> None:
     """Raise an error for names of other libraries and parameters of a group; it says what to write instead."""
     kind: Any = type(estimator)
-    foreign = [name for name in given if name not in signature(kind.__init__).parameters]
-    if foreign:
+    for foreign in [name for name in given if name not in signature(kind.__init__).parameters]:
         held = [(field.name, name, group) for name, group in _groups(kind).items() for field in fields(group)]
         instead = HINTS | {field: f"{name}={group.__name__}({field}=…)" for field, name, group in held}
-        for name in foreign:
-            if name in instead:
-                raise TypeError(f"{kind.__name__} has no parameter {name!r}: use {instead[name]}.")
+        if foreign in instead:
+            raise TypeError(f"{kind.__name__} has no parameter {foreign!r}: use {instead[foreign]}.")
 
 
 def _groups(kind: Any) -> dict[str, Any]:
     """Parameters of an estimator class that take a group, with the class of the group."""
-    hints: dict[str, Any] = {}
-    for base in reversed(kind.__mro__):
-        with suppress(NameError):  # a subclass may name types that its module lacks
-            hints |= get_annotations(base, eval_str=True)
-    return {
-        name: group
-        for name in signature(kind.__init__).parameters
-        for group in get_args(hints.get(name))
-        if isinstance(group, type) and issubclass(group, Checked)
-    }
+    groups = {"schedule": Schedule, "encoding": Inputs, "calibration": Calibration, "search": Search}
+    return {name: groups[name] for name in signature(kind.__init__).parameters if name in groups}
