@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from training_reference import binary_job
+from training_reference import binary_job, flat
 
 from crcen.training import engine, solvers
 from crcen.training.engine import train
@@ -83,10 +83,7 @@ def test_pieces_that_run_side_by_side_are_those_that_run_in_turn(monkeypatch):
     assert ran[0] == ran[1] > 1
     for other in found[1:]:
         for a, b in zip(found[0], other, strict=True):
-            for mine, theirs in zip(
-                a.network.weights + a.network.biases, b.network.weights + b.network.biases, strict=True
-            ):
-                np.testing.assert_array_equal(mine, theirs)
+            np.testing.assert_array_equal(flat(a.network), flat(b.network))
 
 
 def test_encodings_fitted_side_by_side_are_those_fitted_in_turn(monkeypatch):
@@ -157,51 +154,44 @@ def test_no_parameter_or_moment_of_a_stream_is_denormal(flushing):
     assert [n_denormal(state[name]) for name in ("parameters", "first_moment", "second_moment")] == [0, 0, 0]
 
 
-class TestArithmetic:
-    @staticmethod
-    def half_of_the_smallest():
-        return sys.float_info.min / 2
+@pytest.mark.parametrize("flushes", [False, True])
+def test_the_callers_setting_is_put_back(flushes):
+    def is_flushed():
+        return sys.float_info.min / 2 == 0
 
-    def test_the_callers_setting_is_put_back(self):
-        assert self.half_of_the_smallest() > 0
+    torch.set_flush_denormal(flushes)
+    try:
         with reproducible_arithmetic():
-            assert self.half_of_the_smallest() == 0
             with reproducible_arithmetic():
                 pass
-            assert self.half_of_the_smallest() == 0
-        assert self.half_of_the_smallest() > 0
+            assert is_flushed()
+        assert is_flushed() == flushes
         with pytest.raises(KeyError), reproducible_arithmetic():
             raise KeyError
-        assert self.half_of_the_smallest() > 0
-
-    def test_a_caller_that_flushes_goes_on_doing_so(self):
-        torch.set_flush_denormal(True)
-        try:
-            with reproducible_arithmetic():
-                pass
-            assert self.half_of_the_smallest() == 0
-        finally:
-            torch.set_flush_denormal(False)
+        assert is_flushed() == flushes
+    finally:
+        torch.set_flush_denormal(False)
 
 
-class TestCores:
-    @pytest.mark.parametrize(("text", "expected"), [("150000 100000", 2), ("100000 100000", 1), ("20000 100000", 1)])
-    def test_a_containers_share_of_time(self, tmp_path, text, expected):
-        (tmp_path / "cpu.max").write_text(text)
-        assert _container_cores(tmp_path) == expected
+OLD_QUOTA, OLD_PERIOD = "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"
 
-    def test_the_older_form(self, tmp_path):
-        (tmp_path / "cpu").mkdir()
-        (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("250000\n")
-        (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
-        assert _container_cores(tmp_path) == 3
-        (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("-1\n")
-        assert _container_cores(tmp_path) > 10**6
 
-    def test_no_limit(self, tmp_path):
-        (tmp_path / "cpu.max").write_text("max 100000")
-        assert _container_cores(tmp_path) > 10**6
-        assert _container_cores(tmp_path / "nothing") > 10**6
-
-    def test_no_more_than_the_process_is_bound_to(self):
-        assert 1 <= usable_cores() <= len(os.sched_getaffinity(0))
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"cpu.max": "150000 100000"}, 2),
+        ({"cpu.max": "100000 100000"}, 1),
+        ({"cpu.max": "20000 100000"}, 1),
+        ({"cpu.max": "max 100000"}, None),
+        ({OLD_QUOTA: "250000\n", OLD_PERIOD: "100000\n"}, 3),
+        ({OLD_QUOTA: "-1\n", OLD_PERIOD: "100000\n"}, None),
+        ({}, None),
+    ],
+)
+def test_the_cores_of_a_container(tmp_path, files, expected):
+    (tmp_path / "cpu").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    found = _container_cores(tmp_path)
+    assert found == expected if expected else found > 10**6
+    assert 1 <= usable_cores() <= len(os.sched_getaffinity(0))

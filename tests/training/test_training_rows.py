@@ -33,6 +33,11 @@ def collect(batches):
     return found
 
 
+def weighted_rows(batches, group):
+    """The rows of a group without padding."""
+    return np.concatenate([own[group][0][own[group][2] > 0] for own in batches])
+
+
 @pytest.mark.parametrize("batch_size", [1, 7, 8, 13, 40, 1000])
 def test_an_epoch_holds_every_row_of_each_pool_once(batch_size):
     pools = [np.arange(40), np.arange(0, 40)[::-1].copy(), np.arange(40)]
@@ -40,7 +45,7 @@ def test_an_epoch_holds_every_row_of_each_pool_once(batch_size):
     batches = collect(feed.batches(feed.epoch_index([0, 0, 5], 3, batch_size)))
     assert len(batches) == n_batches(40, batch_size) == int(np.ceil(40 / min(batch_size, 40)))
     for group in range(3):
-        rows = np.concatenate([b[group][0][b[group][2] > 0] for b in batches])
+        rows = weighted_rows(batches, group)
         labels = np.concatenate([b[group][1][b[group][2] > 0] for b in batches])
         assert sorted(rows) == list(range(40))
         np.testing.assert_array_equal(labels, y[rows.astype(int)])
@@ -50,15 +55,13 @@ def test_an_epoch_holds_every_row_of_each_pool_once(batch_size):
 def test_pools_of_other_sizes_are_padded_without_weight():
     pools = [np.arange(40), np.arange(3, 40), np.arange(1, 39)]
     feed, _ = feed_of(pools)
-    batches = collect(feed.batches(feed.epoch_index([0, 0, 0], 0, 10)))
+    shuffled, in_order = (
+        collect(feed.batches(index)) for index in (feed.epoch_index([0, 0, 0], 0, 10), feed.index_in_order(16))
+    )
     for group, pool in enumerate(pools):
-        rows = np.concatenate([b[group][0][b[group][2] > 0] for b in batches])
-        assert sorted(rows) == sorted(pool)
-        assert sum(b[group][2].sum() for b in batches) == len(pool)
-    in_order = collect(feed.batches(feed.index_in_order(16)))
-    for group, pool in enumerate(pools):
-        rows = np.concatenate([b[group][0][b[group][2] > 0] for b in in_order])
-        np.testing.assert_array_equal(rows, pool)
+        np.testing.assert_array_equal(np.sort(weighted_rows(shuffled, group)), pool)
+        np.testing.assert_array_equal(weighted_rows(in_order, group), pool)
+        assert sum(b[group][2].sum() for b in shuffled) == len(pool)
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
@@ -85,9 +88,7 @@ def test_order_depends_on_seed_and_epoch_only():
     together, _ = feed_of([other, pool, pool])
 
     def order(feed, seeds, epoch, group):
-        return np.concatenate(
-            [b[group][0][b[group][2] > 0] for b in collect(feed.batches(feed.epoch_index(seeds, epoch, 8)))]
-        )
+        return weighted_rows(collect(feed.batches(feed.epoch_index(seeds, epoch, 8))), group)
 
     base = order(alone, [4], 2, 0)
     np.testing.assert_array_equal(base, order(together, [1, 4, 9], 2, 1))

@@ -23,31 +23,24 @@ def three():
     torch.set_num_threads(before)
 
 
-class TestOneThread:
-    def test_one_thread_for_a_while(self):
+def test_the_last_of_two_at_a_time_puts_back():
+    first_is_in, second_is_out = Event(), Event()
+
+    def first():
+        with THREADS.set(1):
+            first_is_in.set()
+            assert second_is_out.wait(10)
+            return torch.get_num_threads()
+
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(first)
+        assert first_is_in.wait(10)
         with THREADS.set(1):
             assert torch.get_num_threads() == 1
             assert THREADS.get() == 3  # what others may have afterwards
-        assert torch.get_num_threads() == 3
-
-    def test_the_last_of_two_at_a_time_puts_back(self):
-        first_is_in, second_is_out = Event(), Event()
-
-        def first():
-            with THREADS.set(1):
-                first_is_in.set()
-                assert second_is_out.wait(10)
-                return torch.get_num_threads()
-
-        with ThreadPoolExecutor(1) as pool:
-            found = pool.submit(first)
-            assert first_is_in.wait(10)
-            with THREADS.set(1):
-                pass
-            second_is_out.set()
-            assert found.result() == 1  # the other's end did not disturb it
-        assert torch.get_num_threads() == 3
-        assert THREADS.get() == 3
+        second_is_out.set()
+        assert found.result() == 1  # the other's end did not disturb it
+    assert torch.get_num_threads() == THREADS.get() == 3
 
 
 class TestCallers:
