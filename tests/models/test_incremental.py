@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from crcen import Budget, CSMLPClassifier, Lam, Schedule, balance_shift, key_equation, make_rare_events
+from crcen import Budget, CSMLPClassifier, Inputs, Lam, Schedule, balance_shift, key_equation, make_rare_events
 from crcen.exceptions import InvalidInput, InvalidParameter, TrainingFailed
 from crcen.paper.networks import MovedThresholdClassifier
 from grouped_settings import grouped
@@ -85,13 +85,6 @@ def test_labels_of_text_and_the_positive_class():
     assert CRCENClassifier(Budget(5), pos_label="ok", **QUICK).partial_fit(X, words).pos_label_ == "ok"
 
 
-def test_standardisation_is_fixed_by_the_first_call():
-    model = CRCENClassifier(**QUICK).partial_fit(X[:200], Y[:200])
-    np.testing.assert_allclose(model.input_encoding_["mean"], X[:200].mean(0), rtol=1e-10)
-    model.partial_fit(X[200:] + 5.0, Y[200:])
-    np.testing.assert_allclose(model.input_encoding_["mean"], X[:200].mean(0), rtol=1e-10)
-
-
 def test_a_copy_goes_on_as_the_original_does_and_a_clone_starts_anew():
     model = CRCENClassifier(Budget(5), **QUICK | {"n_members": 2}).partial_fit(X[:500], Y[:500])
     copy = pickle.loads(pickle.dumps(model))
@@ -137,9 +130,13 @@ def test_csmlp_learns_in_parts_too_and_others_do_not():
 
 
 @pytest.mark.parametrize("encoding", ["auto", "robust", "quantile", "piecewise", "tree"])
-def test_every_encoding_is_fitted_by_the_first_call(encoding):
-    model = taught(CRCENClassifier(Budget(5), **QUICK | {"encoding": encoding}))
-    assert np.isfinite(model.decision_function(X)).all()
+def test_every_encoding_is_fixed_by_the_first_call(encoding):
+    model = CRCENClassifier(Budget(5), **QUICK | {"encoding": encoding}).partial_fit(X[:500], Y[:500])
+    before = model.input_encoding_
+    if encoding == "auto":
+        np.testing.assert_allclose(before["mean"], X[:500].mean(0), rtol=1e-10)
+    assert np.isfinite(taught(model).decision_function(X)).all()
+    np.testing.assert_equal(model.input_encoding_, before)
 
 
 @pytest.mark.parametrize(
@@ -153,6 +150,7 @@ def test_every_encoding_is_fitted_by_the_first_call(encoding):
         ({}, {"class_counts": {0: 5, 1: 0}}, InvalidParameter, "above 0"),
         ({}, {"class_counts": {0: 5, 1: -2}}, InvalidInput, "class_counts"),
         ({}, {"sample_weight": -np.ones(len(X))}, InvalidInput, "negative"),
+        ({"encoding": Inputs(column_scales=True)}, {}, InvalidParameter, "column_scales=True needs all rows"),
     ],
 )
 def test_what_cannot_be_is_refused_and_leaves_nothing_behind(settings, arguments, error, sentence):
@@ -166,12 +164,12 @@ def test_what_cannot_be_is_refused_and_leaves_nothing_behind(settings, arguments
 def test_later_calls_must_fit_the_first():
     model = CRCENClassifier(**QUICK).partial_fit(X, Y)
     before = model.decision_function(X)
-    with pytest.raises(InvalidInput, match="only: got 2"):
-        model.partial_fit(X, Y + 1)
-    with pytest.raises(InvalidInput, match="classes must stay"):
-        model.partial_fit(X, Y, classes=[1, 2])
-    with pytest.raises(InvalidInput, match="features"):
-        model.partial_fit(X[:, :3], Y)
-    with pytest.raises(InvalidInput, match="NaN"):
-        model.partial_fit(np.full_like(X, np.nan), Y)
+    for rows, labels, classes, words in (
+        (X, Y + 1, None, "only: got 2"),
+        (X, Y, [1, 2], "classes must stay"),
+        (X[:, :3], Y, None, "features"),
+        (np.full_like(X, np.nan), Y, None, "NaN"),
+    ):
+        with pytest.raises(InvalidInput, match=words):
+            model.partial_fit(rows, labels, classes)
     np.testing.assert_array_equal(model.decision_function(X), before)

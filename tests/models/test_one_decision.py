@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import numpy as np
+import onnxruntime
+import pandas as pd
 import pytest
 
 from crcen import Budget, CostRatio, CRCENClassifier, CRCENClassifierCV, Lam, decide, export_onnx, predict_table
@@ -16,6 +18,12 @@ def rare(n=400, seed=0):
     rng = np.random.default_rng(seed)
     X = np.round(rng.normal(size=(n, 3)), 1)
     return X, X[:, 0] + rng.normal(size=n) > 1.5
+
+
+def decided_by_onnx(model, X, folder):
+    export_onnx(model, folder / "model.onnx")
+    session = onnxruntime.InferenceSession((folder / "model.onnx").read_bytes())
+    return session.run(["decision"], {"X": np.ascontiguousarray(X)})[0].astype(str)
 
 
 def assert_one_decision(model, X):
@@ -36,25 +44,15 @@ def assert_one_decision(model, X):
 @pytest.mark.parametrize("search", [False, True], ids=["fit", "search"])
 def test_all_ways_to_ask_agree(kind, labels, search, tmp_path):
     X, positive = rare()
-    y = np.where(positive, labels[1], labels[0])
-    how = {"hidden": (4,), "max_epochs": 8, "probability": kind, "random_state": 0}
-    model = (
-        CRCENClassifierCV(Budget(4), **grouped(cv=3, **how)) if search else CRCENClassifier(Budget(4), **grouped(**how))
-    )
-    model.fit(X, y)
+    how = {"hidden": (4,), "max_epochs": 8, "probability": kind, "random_state": 0} | ({"cv": 3} if search else {})
+    model = (CRCENClassifierCV if search else CRCENClassifier)(Budget(4), **grouped(**how))
+    model.fit(X, np.where(positive, labels[1], labels[0]))
     new = np.random.default_rng(1).normal(size=(3000, 3))
     alarms = assert_one_decision(model, new)
     assert 0 < alarms.sum() < len(new)
-    import pandas as pd
-
-    out = tmp_path / "scored.csv"
-    predict_table(model, pd.DataFrame(new), out=out)
-    assert np.array_equal(pd.read_csv(out)["decision"], model.predict(new))
-    export_onnx(model, tmp_path / "model.onnx")
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession((tmp_path / "model.onnx").read_bytes())
-    assert np.array_equal(session.run(["decision"], {"X": new})[0].astype(str), model.predict(new))
+    predict_table(model, pd.DataFrame(new), out=tmp_path / "scored.csv")
+    assert np.array_equal(pd.read_csv(tmp_path / "scored.csv")["decision"], model.predict(new))
+    assert np.array_equal(decided_by_onnx(model, new, tmp_path), model.predict(new))
 
 
 @pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
@@ -87,12 +85,7 @@ def test_a_step_that_lies_on_the_threshold_is_no_alarm(labels, tmp_path):
     logit = np.log(1 / 11) - np.log1p(-1 / 11)
     model.ensemble_ = model.ensemble_.mapped(np.array([[-50.0, -9.0, -8.9, 50.0], [-9.0, -9.0, logit, logit]]))
     assert not assert_one_decision(model, X).any()
-    export_onnx(model, tmp_path / "model.onnx")
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession((tmp_path / "model.onnx").read_bytes())
-    decisions = session.run(["decision"], {"X": np.ascontiguousarray(X)})[0]
-    assert np.array_equal(decisions.astype(str), model.predict(X))
+    assert np.array_equal(decided_by_onnx(model, X, tmp_path), model.predict(X))
 
 
 def test_a_tie_of_the_plain_logit_is_no_alarm_in_either_order():

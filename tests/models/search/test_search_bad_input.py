@@ -36,6 +36,7 @@ class TestParameters:
             ({"balance": "out of fold"}, r"balance .*'oof'.*got 'out of fold'"),
             ({"halving": "yes"}, "halving"),
             ({"widen": "yes"}, "widen"),
+            ({"early_stopping": True}, "chooses the number of epochs by its folds: early_stopping must be False"),
             ({"device": "tpu"}, "device"),
             ({"pos_label": 7}, "pos_label"),
             ({"random_state": "luck"}, "random_state"),

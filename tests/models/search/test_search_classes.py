@@ -48,18 +48,14 @@ def test_the_solve_is_exact_on_out_of_fold_rows(data, fitted):
     assert fitted.oof_shift_.shape == (3,)
 
 
-def test_answers_of_the_refit(data, fitted):
+def test_answers_of_the_refit_and_counts_of_the_best_setting(data, fitted):
     X, y = data
     p = fitted.predict_proba(X)
     np.testing.assert_array_equal(fitted.predict(X), LABELS[(W * p).argmax(axis=1)])
     assert log_loss(y, p) < 0.6
     assert fitted.best_params_["hidden"] in [(), (4,)]
     assert len(fitted.cv_results_["params"]) == 4
-
-
-def test_counts_are_those_of_the_best_setting(data, fitted):
-    """One network a fold, before the solve: close to the decisions of the chosen setting, and every row once."""
-    (counts,) = fitted.oof_counts_
+    (counts,) = fitted.oof_counts_  # every row once
     assert counts.shape == (3, 3)
     np.testing.assert_array_equal(counts.sum(axis=1), np.unique(data[1], return_counts=True)[1])
     assert fitted.oof_expense_ is None

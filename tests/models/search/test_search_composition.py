@@ -70,12 +70,8 @@ class TestTools:
             pipe.decision_function(X), alone.decision_function(StandardScaler().fit_transform(X))
         )
         pipe.set_params(search__l2=[0.5], search__hidden=(2,)).fit(X, y)
-        assert pipe["search"].best_params_ == {
-            "weighting": "balanced",
-            "hidden": (2,),
-            "l2": 0.5,
-            "encoding": "standard",
-        }
+        best = {"weighting": "balanced", "hidden": (2,), "l2": 0.5, "encoding": "standard"}
+        assert pipe["search"].best_params_ == best
 
 
 class TestRouting:
@@ -91,13 +87,10 @@ class TestRouting:
                 return super().fit(X, y, sample_weight=sample_weight, groups=groups)
 
         with config_context(enable_metadata_routing=True):
-            clf = Recorder(**grouped(**(LIGHT | {"cv": GroupKFold(2)}))).set_fit_request(
-                sample_weight=True, groups=True
-            )
-            clf.set_score_request(sample_weight=False)
-            found = cross_validate(
-                clf, X, y, cv=GroupKFold(2), params={"sample_weight": weights, "groups": groups}, error_score="raise"
-            )
+            clf = Recorder(**grouped(**LIGHT | {"cv": GroupKFold(2)}))
+            clf.set_fit_request(sample_weight=True, groups=True).set_score_request(sample_weight=False)
+            params = {"sample_weight": weights, "groups": groups}
+            found = cross_validate(clf, X, y, cv=GroupKFold(2), params=params, error_score="raise")
         assert np.isfinite(found["test_score"]).all()
         for (train, _), (got_weights, got_groups) in zip(GroupKFold(2).split(X, y, groups), seen, strict=True):
             np.testing.assert_array_equal(got_weights, weights[train])
