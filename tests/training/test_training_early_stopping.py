@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from training_reference import assert_same_result, binary_job, flat, plain_logits, plain_loss, row_weights
+from training_reference import assert_same_result, binary_job, plain_logits, plain_loss, row_weights
 
 from crcen.exceptions import InvalidInput
 from crcen.training.engine import train
@@ -70,13 +70,6 @@ def test_validation_loss_is_weighted_by_class_and_sample():
         assert abs(val_loss(result.network, job.class_weights[1], None, job.loss) - expected) > 1e-4
 
 
-def test_each_fold_watches_its_own_rows():
-    val_sets = [np.arange(60, 80), np.arange(80, 115), np.arange(60, 120)]
-    jobs = [binary_job(0.7, hidden=(8,), **(WATCHED | {"max_epochs": 6, "watched": rows})) for rows in val_sets]
-    for rows, result in zip(val_sets, train(X, Y, jobs, device="cpu"), strict=True):
-        assert val_loss(result.network, 0.7, rows=rows) == pytest.approx(result.val_loss_curve.min(), rel=1e-5)
-
-
 def test_full_batch_networks_stop_too():
     jobs = [
         binary_job(0.5, hidden=(32,), l2=l2, **(WATCHED | {"solver": "lbfgs", "max_epochs": 80})) for l2 in (0.0, 0.5)
@@ -87,17 +80,6 @@ def test_full_batch_networks_stop_too():
     for result in (free, held):
         assert val_loss(result.network, 0.5) == pytest.approx(result.val_loss_curve.min(), rel=1e-9)
     assert_same_result(free, train(X, Y, jobs[:1], device="cpu")[0], rtol=1e-3, atol=1e-4)
-
-
-def test_watched_and_unwatched_networks_do_not_mix():
-    common = {"hidden": (32,), "l2": 0.0, "learning_rate": 0.05, "max_epochs": 20, "batch_size": 16}
-    watched = binary_job(0.5, rows=ROWS, watched=VAL, **common)
-    plain = binary_job(0.5, rows=ROWS, **common)
-    together = train(X, Y, [watched, plain], device="cpu")
-    assert together[1].val_loss_curve.size == 0
-    assert np.abs(flat(together[0].network) - flat(together[1].network)).max() > 1e-3
-    for job, result in zip((watched, plain), together, strict=True):
-        assert_same_result(train(X, Y, [job], device="cpu")[0], result, rtol=1e-3, atol=1e-4)
 
 
 def test_validation_rows_without_weight_never_pass_for_a_trained_network():

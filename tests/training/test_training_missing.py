@@ -1,12 +1,9 @@
 """Missing cells in the frozen input layer: statistics of what is there, 0 for what is not, indicators beside it."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from training_reference import assert_same_result, binary_job
 
-from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.training.encoding import ENCODINGS, column_layout, fit_encoding, incomplete_columns
 from crcen.training.engine import train
 
@@ -144,12 +141,6 @@ def test_jobs_that_take_missing_cells_and_jobs_that_do_not():
     jobs = [binary_job(0.5, missing=missing, **how) for missing in ("error", "indicator")]
     for result in train(np.nan_to_num(X), Y, jobs, device="cpu"):
         assert result.residual < 1e-14
-    with pytest.raises(InvalidInput, match="X must be finite: got NaN; use missing='indicator'"):
-        train(X, Y, jobs, device="cpu")
-    with pytest.raises(InvalidInput, match="got infinity"):
-        train(np.where(np.isnan(X), np.inf, X), Y, jobs[1:], device="cpu")
-    with pytest.raises(InvalidParameter, match="missing must be one of"):
-        replace(jobs[0], missing="mean")
 
 
 def test_a_missing_cell_in_a_row_without_weight_changes_nothing():

@@ -163,10 +163,3 @@ UNABLE = {"solver": "lbfgs"}, {"watched": np.arange(9)}  # to be resumed
 def test_jobs_that_contradict_themselves_are_refused(given, sentence):
     with pytest.raises(InvalidParameter, match=sentence):
         replace(JOB, **given)
-
-
-@pytest.mark.parametrize("other", [(4,), (5, 2)])
-def test_a_state_of_another_network_is_refused(other):
-    state = gone_on([JOB], 4)[0][0].state
-    with pytest.raises(InvalidParameter, match="start must be of a network of the same shape"):
-        train(X, Y, [replace(JOB, hidden=other, start=state)], device="cpu")

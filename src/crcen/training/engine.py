@@ -16,7 +16,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.checks import check_binary_target, check_class_numbers, check_row_weights
+from crcen.theory.checks import check_row_weights
 from crcen.training.device import find_device
 from crcen.training.jobs import TrainingJob, TrainingResult
 from crcen.training.planner import Groups, free_memory, halves, n_parameters, pieces, plan, shared_bytes, stack_bytes
@@ -51,7 +51,8 @@ def train(
 class Trainer:
     """`train` for several lists of jobs on the same rows: fitted encodings and device copies are kept.
 
-    y holds class numbers below ``n_classes``, and all jobs have a weight for each of these classes.
+    X is finite (NaN only for jobs with ``missing="indicator"``), y holds class numbers below ``n_classes``, and all
+    jobs have a weight for each of these classes.
     """
 
     def __init__(
@@ -64,30 +65,21 @@ class Trainer:
         device: str = "auto",
         memory_bytes: int | None = None,
     ) -> None:
-        features = np.ascontiguousarray(X, dtype=np.float64)
-        target = check_binary_target(y) if n_classes == 2 else check_class_numbers(y, n_classes)
-        if features.ndim != 2 or features.shape[0] != target.size or features.shape[1] == 0:
-            raise InvalidInput(
-                f"X must be (rows, features) with one row per label: got {features.shape} for {target.size} labels."
-            )
-        if np.isinf(features).any():
-            raise InvalidInput("X must be finite: got infinity.")
+        features, target = np.ascontiguousarray(X, dtype=np.float64), np.asarray(y).astype(np.int64)
         weights = check_row_weights(sample_weight, target.size)
         if weights.any():  # only their ratios count, and float32 has no weight of 1e-45
             weights = weights / weights[weights > 0].mean()
         where = find_device(device)
         self.is_bound_given = memory_bytes is not None
         self.bound = memory_bytes if memory_bytes is not None else int(_SHARE_OF_FREE_MEMORY * free_memory(where))
-        self.data = TrainingData(features, target.astype(np.int64), weights, n_classes, where)
-        self.has_missing = bool(np.isnan(features).any())
+        self.data = TrainingData(features, target, weights, n_classes, where)
 
     def __call__(self, jobs: Sequence[TrainingJob], *, progress: Progress | None = None) -> list[TrainingResult]:
         """Train every job."""
         data = self.data
         if any(len(job.class_weights) != data.n_classes for job in jobs):
             raise InvalidInput(f"all training jobs must have class_weights for {data.n_classes} classes.")
-        if self.has_missing and any(job.missing == "error" for job in jobs):
-            raise InvalidInput("X must be finite: got NaN; use missing='indicator' to train on missing cells.")
+
         for job in {(id(job.rows), id(job.watched)): job for job in jobs}.values():  # many jobs have the same rows
             own = job.trained(data.n_rows)
             if not np.bincount(data.y[own], data.sample_weight[own], data.n_classes).all():

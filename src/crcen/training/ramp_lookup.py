@@ -119,8 +119,7 @@ class RampTables:
     """The ramps of one encoding that `has_ramps`, column by column."""
 
     def __init__(self, encoding: InputEncoding) -> None:
-        if encoding.columns is None or encoding.low is None or encoding.high is None:
-            raise ValueError("an encoding without ramps has no tables")
+        assert encoding.columns is not None and encoding.low is not None and encoding.high is not None
         n_indicators = 0 if encoding.indicators is None else len(encoding.indicators)
         own = encoding.columns[: encoding.size - n_indicators]
         self.encoding, self.low, self.high, self.n_plain = encoding, encoding.low, encoding.high, int(own.max()) + 1
@@ -153,8 +152,7 @@ class RampTables:
         """Rows (n, features) in this encoding."""
         encoding = self.encoding
         others = np.append(np.arange(self.n_plain), np.arange(encoding.size - self.n_indicators, encoding.size))
-        parts = (part[others] for part in (encoding.mean, encoding.scale, self.low, self.high))
-        mean, scale, low, high = parts
+        mean, scale, low, high = (part[others] for part in (encoding.mean, encoding.scale, self.low, self.high))
         plain = InputEncoding(mean, scale, None, low, high, indicators=encoding.indicators)(X)
         # Short integers are sorted by their digits.
         knots = np.empty((len(X), len(self.columns)), dtype=np.uint8 if self.n_knots <= 256 else np.uint16)
@@ -190,9 +188,8 @@ class RampFeed:
 
     def __init__(self, tables: Sequence[RampTables], coded: Sequence[CodedRows], pools: Sequence[Index]) -> None:
         self.coded, self.example = coded, tables[0]  # groups share the layout of columns
-        self.has_shares = any(
-            rows.shares is not None and bool(rows.shares[pool].any()) for rows, pool in zip(coded, pools, strict=True)
-        )
+        pairs = zip(coded, pools, strict=True)
+        self.has_shares = any(rows.shares is not None and rows.shares[pool].any() for rows, pool in pairs)
         groups = np.arange(len(tables))[:, None]
         padded, filled = self.example.padded()
         self._values = torch.from_numpy(np.concatenate([own.values() for own in tables]))

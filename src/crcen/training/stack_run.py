@@ -8,7 +8,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from crcen.exceptions import InvalidParameter
 from crcen.theory.balance import class_shifts, relative_residual, solve_shift
 from crcen.theory.decision import sigmoid, softmax
 from crcen.theory.rows import Array
@@ -162,11 +161,6 @@ class StackRun:
         """Copy the states from which the jobs start into the stack and its solver."""
         places = self.stack.places()[0]  # (G, M, parameters)
         states = [[job.start.values for job in group if job.start] for group in self.jobs]
-        for values in (one for group in states for one in group):
-            if values.shape != (3, places.shape[2]):
-                raise InvalidParameter(
-                    f"start must be of a network of the same shape, (3, {places.shape[2]}): got {values.shape}."
-                )
         for flat, values in zip(adam.state(), np.moveaxis(np.array(states), 2, 0), strict=True):
             flat[places] = torch.from_numpy(values).to(flat.device, flat.dtype)
 
