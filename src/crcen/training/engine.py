@@ -77,8 +77,6 @@ class Trainer:
     def __call__(self, jobs: Sequence[TrainingJob], *, progress: Progress | None = None) -> list[TrainingResult]:
         """Train every job."""
         data = self.data
-        if any(len(job.class_weights) != data.n_classes for job in jobs):
-            raise InvalidInput(f"all training jobs must have class_weights for {data.n_classes} classes.")
 
         for job in {(id(job.rows), id(job.watched)): job for job in jobs}.values():  # many jobs have the same rows
             own = job.trained(data.n_rows)

@@ -119,7 +119,8 @@ class RampTables:
     """The ramps of one encoding that `has_ramps`, column by column."""
 
     def __init__(self, encoding: InputEncoding) -> None:
-        assert encoding.columns is not None and encoding.low is not None and encoding.high is not None
+        if encoding.columns is None or encoding.low is None or encoding.high is None:
+            raise ValueError("an encoding without ramps has no tables")
         n_indicators = 0 if encoding.indicators is None else len(encoding.indicators)
         own = encoding.columns[: encoding.size - n_indicators]
         self.encoding, self.low, self.high, self.n_plain = encoding, encoding.low, encoding.high, int(own.max()) + 1
