@@ -21,13 +21,7 @@ from bench.rivals.page import Results, write_page
 from bench.rivals.peers import PEERS, Peer, Pick, Range, candidates, choose_peers
 from bench.rivals.run import Task, benchmark, longest_first
 from bench.rivals.search import Deadline, TimeUp, search_rows, selection_loss
-from bench.rivals.statistics import (
-    bayesian_signed_ranks,
-    corrected_t_test,
-    critical_difference,
-    friedman,
-    mean_ranks,
-)
+from bench.rivals.statistics import bayesian_signed_ranks, corrected_t_test, critical_difference, friedman, mean_ranks
 from crcen.paper.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[2]

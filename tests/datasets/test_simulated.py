@@ -111,28 +111,6 @@ def test_posterior_is_calibrated_on_drawn_rows(make, posterior, ratio):
     assert stats.chi2(20).sf(np.sum(np.square(z))) > 1e-3
 
 
-@pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize(
-    "arguments", [{"n_pos": 0}, {"n_neg": -1}, {"n_pos": 1.5}, {"n_pos": True}, {"seed": -1}, {"seed": None}]
-)
-def test_counts_and_seeds_without_meaning_are_refused(make, arguments):
-    (name,) = arguments
-    with pytest.raises(InvalidParameter, match=f"Got {name}="):
-        make(**arguments)
-
-
-@pytest.mark.parametrize("ratio", [0, -1, float("nan"), float("inf")])
-def test_ratio_without_meaning_is_refused(ratio):
-    with pytest.raises(InvalidParameter, match="imbalance_ratio"):
-        sim1_posterior([[0.0]], ratio)
-
-
-@pytest.mark.parametrize("X", [[0.0], [[0.0, 1.0]], [[np.nan]], 3.0])
-def test_rows_of_another_form_are_refused(X):
-    with pytest.raises(InvalidInput, match=r"Sim1 got X with .*\(n_samples, 1\)"):
-        sim1_posterior(X, 10)
-
-
 # -- rare events ------------------------------------------------------------------------------------------------------
 
 FAMILIES = ["smooth", "tree"]
@@ -214,21 +192,43 @@ def test_files_hold_the_same_rows(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"n": 0}, {"n": 2.5}, {"n_features": 0}, {"imbalance_ratio": 0}, {"imbalance_ratio": np.inf}, {"seed": -1},
-     {"family": "forest"}, {"rows_per_file": 0}],
-)  # fmt: skip
-def test_what_has_no_meaning_is_refused_by_name(changes):
-    with pytest.raises(InvalidParameter, match=next(iter(changes))):
-        make_rare_events(**{"n": 10, **changes})
+    "given", [{"n_pos": 0}, {"n_neg": -1}, {"n_pos": 1.5}, {"n_pos": True}, {"seed": -1}, {"seed": None}]
+)
+@pytest.mark.parametrize("make", MAKERS)
+def test_counts_and_seeds_without_meaning_are_refused(make, given):
+    with pytest.raises(InvalidParameter, match=f"Got {next(iter(given))}="):
+        make(**given)
 
 
-def test_rows_and_probabilities_of_the_wrong_shape_are_refused():
-    events = make_rare_events(10, n_features=3)
-    with pytest.raises(InvalidInput, match="shape"):
-        events.posterior(np.zeros((2, 4)))
-    with pytest.raises(InvalidInput, match="NaN"):
-        events.posterior(np.full((2, 3), np.nan))
-    for p in (np.zeros(3), np.array([0.5, 1.5]), np.array([0.5, np.nan])):
-        with pytest.raises(InvalidInput, match="a probability for each of the 2 rows"):
-            events.excess_log_loss(np.zeros((2, 3)), p)
+@pytest.mark.parametrize("name", ["n", "n_features", "imbalance_ratio", "seed", "family", "rows_per_file"])
+def test_what_has_no_meaning_is_refused_by_name(name):
+    for value in {"imbalance_ratio": (0, np.inf), "family": ("forest",)}.get(name, (-1, 2.5)):
+        with pytest.raises(InvalidParameter, match=name):
+            make_rare_events(**{"n": 10, name: value})
+
+
+EVENTS = make_rare_events(10, n_features=3)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "match"),
+    [
+        *(
+            (lambda r=r: sim1_posterior([[0.0]], r), InvalidParameter, "imbalance_ratio")
+            for r in (0, -1, np.nan, np.inf)
+        ),
+        *(
+            (lambda X=X: sim1_posterior(X, 10), InvalidInput, r"Sim1 got X with .*\(n_samples, 1\)")
+            for X in ([0.0], [[0.0, 1.0]], [[np.nan]], 3.0)
+        ),
+        (lambda: EVENTS.posterior(np.zeros((2, 4))), InvalidInput, "shape"),
+        (lambda: EVENTS.posterior(np.full((2, 3), np.nan)), InvalidInput, "NaN"),
+        *(
+            (lambda p=p: EVENTS.excess_log_loss(np.zeros((2, 3)), np.array(p)), InvalidInput, "for each of the 2 rows")
+            for p in ([0.0] * 3, [0.5, 1.5], [0.5, np.nan])
+        ),
+    ],
+)
+def test_rows_and_numbers_of_another_form_are_refused(call, error, match):
+    with pytest.raises(error, match=match):
+        call()

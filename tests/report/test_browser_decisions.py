@@ -42,11 +42,7 @@ def goal(browser, kind, value):
 
 @pytest.mark.parametrize(
     ("kind", "value", "asked"),
-    [
-        ("capacity", 40, Capacity(40)),
-        ("recall", 0.8, RecallAtLeast(0.8)),
-        ("precision", 0.4, PrecisionAtLeast(0.4)),
-    ],
+    [("capacity", 40, Capacity(40)), ("recall", 0.8, RecallAtLeast(0.8)), ("precision", 0.4, PrecisionAtLeast(0.4))],
 )
 def test_a_goal_moves_to_the_price_that_meets_it(opened, rows, kind, value, asked):
     _, _, y, p = rows

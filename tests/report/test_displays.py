@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 import crcen
 from crcen import CostRatio, CRCENClassifier, ExpenseCurve, InvalidInput, InvalidParameter
@@ -162,6 +163,10 @@ def test_correction_display_without_a_positive_in_some_group():
     assert display.ax_.containers[0].lines[0].get_ydata().min() >= display.ax_.get_ylim()[0]
 
 
+ROWS = np.array([[0.0], [1.0]])
+PLAIN = LogisticRegression().fit(ROWS, [0, 1])
+
+
 @pytest.mark.parametrize(
     ("call", "error", "sentence"),
     [
@@ -170,20 +175,15 @@ def test_correction_display_without_a_positive_in_some_group():
         (lambda: CorrectionDisplay.from_predictions([0, 1], [0.1, 0.2], [0.1, np.nan]), InvalidInput, "after"),
         (lambda: CorrectionDisplay.from_predictions([0, 1], [0.1], [0.1, 0.2]), InvalidInput, "before must have"),
         (lambda: CorrectionDisplay.from_predictions([0, 0], [0.1, 0.2], [0.1, 0.2]), InvalidInput, "no positive row"),
+        (lambda: KeyEquationDisplay.from_estimator(PLAIN, ROWS, [0, 1]), InvalidParameter, "from_predictions"),
+        (lambda: CorrectionDisplay.from_estimator(PLAIN, ROWS, [0, 1]), InvalidParameter, "from_predictions"),
+        (lambda: DecisionCurveDisplay.from_estimator(PLAIN, ROWS, [0, 1], kind="roc"), InvalidParameter, "net_benefit"),
+        (lambda: DecisionCurveDisplay({}), InvalidParameter, "at least one model"),
     ],
 )
 def test_bad_input_is_refused(call, error, sentence):
     with pytest.raises(error, match=sentence):
         call()
-
-
-@pytest.mark.parametrize("display", [KeyEquationDisplay, CorrectionDisplay])
-def test_a_model_without_a_weighting_is_refused(display, rows):
-    from sklearn.linear_model import LogisticRegression
-
-    plain = LogisticRegression().fit(rows.X, rows.y)
-    with pytest.raises(InvalidParameter, match="from_predictions"):
-        display.from_estimator(plain, rows.X, rows.y)
 
 
 def test_without_matplotlib_the_extra_is_named(curve, monkeypatch):
@@ -203,10 +203,3 @@ def test_curves_of_decisions_draw_models_beside_no_model(kind, model, new):
     (line,) = [line for line in one.ax_.lines if line.get_label() in ("model", "model, as stated")]
     (same,) = [line for line in display.ax_.lines if line.get_label() in ("ours", "ours, as stated")]
     np.testing.assert_allclose(line.get_ydata(), same.get_ydata())
-
-
-def test_curves_of_decisions_refuse_what_they_do_not_know(model, new):
-    with pytest.raises(InvalidParameter, match="kind must be one of net_benefit"):
-        DecisionCurveDisplay.from_estimator(model, new.X, new.y, kind="roc")
-    with pytest.raises(InvalidParameter, match="at least one model"):
-        DecisionCurveDisplay({})
