@@ -67,11 +67,15 @@ WEIGHTS = {"low": 1.0, "middle": 3.0, "high": 10.0}
 REVIEW = CostMatrix(np.column_stack([10.0 * (1 - np.eye(3)), np.ones(3)]), actions=["review"])
 
 
+def network():
+    """A small unfitted classifier."""
+    return CRCENClassifier(Budget(5), **SMALL)
+
+
 @pytest.fixture(scope="module")
 def table_model():
-    return TableClassifier(estimator=CRCENClassifierCV(Budget(5), **grouped(**SMALL)), random_state=0).fit(
-        FRAME, pd.Series(Y, name="bad")
-    )
+    search = CRCENClassifierCV(Budget(5), **SMALL)
+    return TableClassifier(estimator=search, random_state=0).fit(FRAME, pd.Series(Y, name="bad"))
 
 
 @pytest.fixture
@@ -79,13 +83,11 @@ def saved(table_model, tmp_path):
     return save(table_model, tmp_path / "model.crcen")
 
 
+ENCODINGS = {"encoding": ["standard", "quantile"]}
 BINARY = [
     CRCENClassifier(Budget(5), **grouped(n_members=2, **SMALL)),
     CRCENClassifier({"yes": 3, "no": 1}, **grouped(encoding="piecewise", probability="isotonic", **SMALL)),
-    CRCENClassifierCV(
-        [crcen.Alpha(1), crcen.Alpha(2)],
-        **grouped(training_weighting="price", **grouped(encoding=["standard", "quantile"], **SMALL)),
-    ),
+    CRCENClassifierCV([crcen.Alpha(1), crcen.Alpha(2)], **grouped(training_weighting="price", **ENCODINGS, **SMALL)),
     CRCENClassifierCV(crcen.Lam(0.8), **grouped(cv=StratifiedGroupKFold(2), scoring="f1", **SMALL)),
     CRCENClassifierCV(crcen.CostRatio(4), **grouped(cv=TimeSplit(2), **SMALL)),
     CSMLPClassifier(None, **grouped(**SMALL)),
@@ -157,17 +159,12 @@ def prepared(last):
     ("model", "rows"),
     [
         (PosteriorCorrection(LogisticRegression(class_weight="balanced")), X),
-        (PosteriorCorrection(CRCENClassifier(Budget(5), **grouped(**SMALL)), method="isotonic"), X),
+        (PosteriorCorrection(network(), method="isotonic"), X),
         (PosteriorCorrection(prepared(LogisticRegression(class_weight={"yes": 5, "no": 1})), price=Budget(3)), MIXED),
-        (
-            PosteriorCorrection(
-                TableClassifier(estimator=CRCENClassifier(Budget(5), **grouped(**SMALL)), random_state=0)
-            ),
-            FRAME,
-        ),
+        (PosteriorCorrection(TableClassifier(estimator=network(), random_state=0)), FRAME),
         (prepared(LogisticRegression()), MIXED),
-        (prepared(CRCENClassifier(Budget(5), **grouped(**SMALL))), MIXED),
-        (make_pipeline(RobustScaler(), MinMaxScaler(), CRCENClassifier(Budget(5), **grouped(**SMALL))), X),
+        (prepared(network()), MIXED),
+        (make_pipeline(RobustScaler(), MinMaxScaler(), network()), X),
         (make_pipeline(make_pipeline(StandardScaler()), "passthrough", LogisticRegression()), X),
         (make_pipeline(OneHotEncoder(drop="if_binary"), LogisticRegression()), FRAME[["c", "b"]]),
         (make_pipeline(OneHotEncoder(drop="first"), LogisticRegression()), FRAME[["c"]].to_numpy()),

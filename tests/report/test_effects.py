@@ -85,10 +85,8 @@ def test_the_page_has_effects_and_groups_escaped(tmp_path, chromium):
     model = PricedPosterior()
     X, y = draw(model, 900, seed=3)
     hostile = "</td><script>window.hacked=1</script>"
-    groups = {
-        "<i>sex</i>": np.where(np.arange(len(y)) % 2, hostile, "b"),
-        "region": np.where(np.arange(len(y)) % 3, 1, 2),
-    }
+    number = np.arange(len(y))
+    groups = {"<i>sex</i>": np.where(number % 2, hostile, "b"), "region": np.where(number % 3, 1, 2)}
     report = crcen.write_report(model, X, y, tmp_path / "report.html", groups=groups)
     assert {one.code for one in report.findings} >= {"CRC010"}
     assert report.n_bytes < 1_000_000

@@ -22,12 +22,8 @@ def notes(n, seed):
 def home(tmp_path_factory):
     """A model of a number and a text column, and rows for it."""
     folder = tmp_path_factory.mktemp("report")
-    fit = crcen.fit_table(
-        notes(600, 0),
-        target="bad",
-        weighting=crcen.Budget(5),
-        estimator=crcen.CRCENClassifierCV(hidden=(), l2=1e-2, max_epochs=3, encoding="standard", n_members=1),
-    )
+    search = crcen.CRCENClassifierCV(hidden=(), l2=1e-2, max_epochs=3, encoding="standard", n_members=1)
+    fit = crcen.fit_table(notes(600, 0), target="bad", weighting=crcen.Budget(5), estimator=search)
     assert [column.kind for column in fit.model.columns_] == ["number", "text"]
     crcen.save(fit.model, folder / "model.crcen")
     return folder
@@ -102,9 +98,8 @@ def test_cells_that_are_no_numbers_count_as_missing(crcen_command, home, tmp_pat
     rows = notes(200, 3).astype({"x": object})
     rows.loc[:9, "x"] = "n.n."
     rows.to_csv(tmp_path / "rows.csv", index=False)
-    code, out, err = crcen_command(
-        "report", home / "model.crcen", tmp_path / "rows.csv", "--out", tmp_path / "r.html", "--json"
-    )
+    asked = ("report", home / "model.crcen", tmp_path / "rows.csv", "--out", tmp_path / "r.html")
+    code, out, err = crcen_command(*asked, "--json")
     assert (code, err) == (0, "")
     assert json.loads(out)["rows"] == 200
 

@@ -99,11 +99,7 @@ def test_errors_are_those_of_the_command_line(app, project, tmp_path, crcen_comm
         ("fit", {"target": "fraud", "price": "budget", "value": "many"}, "must be a number: got 'many'"),
         ("fit", {"target": "fraud", "time_limit": "0"}, "from 1 to 86,400 seconds"),
         ("fit", {"target": "fraud", "price": "love"}, "price must be"),
-        (
-            "fit",
-            {"target": "fraud", "price": "costs", "value": {"labels": ["a"], "costs": [[1, 2]]}},
-            "must have 1 rows",
-        ),
+        ("fit", {"target": "fraud", "price": "costs", "value": {"labels": ["a"], "costs": [[1, 2]]}}, "have 1 rows"),
         ("save", {"name": "../evil"}, "the name must be"),
     ):
         answer = app.client.post(f"/api/projects/{project}/{path}", json=body)
@@ -143,14 +139,8 @@ def test_prices_of_several_classes(app):
 
 def test_decimal_comma_and_equivalent_command(app, project):
     wait(app.client, project)
-    options = {
-        "target": "fraud",
-        "positive": "yes",
-        "price": "budget",
-        "value": "2,5",
-        "effort": "quick",
-        "drop": ["since"],
-    }
+    options = {"target": "fraud", "positive": "yes", "price": "budget", "value": "2,5", "effort": "quick"}
+    options["drop"] = ["since"]
     app.client.post(f"/api/projects/{project}/fit", json=options)
     busy = app.client.post(f"/api/projects/{project}/fit", json=options)
     assert (busy.status_code, "a step is running" in busy.json()["error"]) == (409, True)

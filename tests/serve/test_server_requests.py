@@ -75,10 +75,8 @@ def test_inference_protocol_binary_tensors(client):
     data = {name: b"".join(struct.pack("<I", len(one)) + one for one in cells) for name, cells in texts.items()}
     kinds = dict.fromkeys(data, "BYTES")
     for name, kind, form in (("amount", "FP64", "d"), ("age", "FP32", "f"), ("member", "BOOL", "?")):
-        data[name], kinds[name] = (
-            b"".join(struct.pack(f"<{form}", np.nan if row[name] is None else row[name]) for row in rows),
-            kind,
-        )
+        cells = [np.nan if row[name] is None else row[name] for row in rows]
+        data[name], kinds[name] = struct.pack(f"<{len(cells)}{form}", *cells), kind
     inputs = [
         {"name": one, "shape": [3], "datatype": kinds[one], "parameters": {"binary_data_size": len(data[one])}}
         for one in data
@@ -115,9 +113,8 @@ def test_metadata_and_health(client):
     assert client.get("/v2/health/live").json() == {"live": True}
     assert client.get("/v2/health/ready").json() == {"ready": True}
     found = client.get("/v2/models/state").json()
-    assert {one["name"]: one["datatype"] for one in found["inputs"]} == {
-        **{"amount": "FP64", "country": "BYTES", "age": "FP64", "member": "BOOL", "since": "BYTES"}
-    }
+    kinds = {"amount": "FP64", "country": "BYTES", "age": "FP64", "member": "BOOL", "since": "BYTES"}
+    assert {one["name"]: one["datatype"] for one in found["inputs"]} == kinds
     assert found["outputs"][0]["shape"] == [-1, 3]
     assert client.get(f"/v2/models/state/versions/{found['versions'][0]}").status_code == 200
     assert client.get("/v2/models/state/versions/1").status_code == 404
@@ -141,9 +138,8 @@ def test_prices_of_a_request(client, models):
     assert decided("capacity=7").sum() == 7
     recall = decided("recall=0.8")
     assert p[recall].sum() >= 0.8 * p.sum() > p[recall].sum() - p[recall].min()
-    _, found = post(
-        client, {"rows": rows, "costs": {"costs": [[0, 1, 0.3], [20, 0, 2]], "actions": ["review"]}}, "model=fraud"
-    )
+    costs = {"costs": [[0, 1, 0.3], [20, 0, 2]], "actions": ["review"]}
+    _, found = post(client, {"rows": rows, "costs": costs}, "model=fraud")
     wanted = np.column_stack([20 * p, 1 - p, 0.3 * (1 - p) + 2 * p]).argmin(axis=1)
     assert [one["decision"] for one in found["predictions"]] == np.array(["no", "yes", "review"])[wanted].tolist()
     _, found = post(client, rows, "model=state&weighting=broken=1,fine=50,worn=1")
@@ -171,10 +167,8 @@ def test_csv_rows_get_the_notes_of_json_rows(client, n):
     frame = pd.DataFrame([{**ROW, "country": "XX"}] * n).drop(columns="since")
     _, by_csv = post(client, frame.to_csv(index=False), "model=fraud", "text/csv")
     _, by_json = post(client, records(frame), "model=fraud")
-    assert [by_csv["notes"], by_csv["predictions"][0].get("notes")] == [
-        by_json["notes"],
-        by_json["predictions"][0].get("notes"),
-    ]
+    assert by_csv["notes"] == by_json["notes"]
+    assert by_csv["predictions"][0].get("notes") == by_json["predictions"][0].get("notes")
     assert "column missing: since" in (by_csv["notes"] if n > 64 else by_csv["predictions"][0]["notes"])
     _, wrong = post(client, frame.assign(amount="much").to_csv(index=False), "model=fraud", "text/csv")
     assert wrong["error"] == "amount must be a finite number in row 1: got 'much'; null is missing."
@@ -325,10 +319,7 @@ def test_2000_malformed_requests(client):
     valid = [
         ("/predict?model=fraud", json.dumps(ROW)),
         ("/predict?model=state", json.dumps([ROW] * 3)),
-        (
-            "/v2/models/fraud/infer",
-            json.dumps({"inputs": [{"name": "amount", "shape": [1], "datatype": "FP64", "data": [1]}]}),
-        ),
+        ("/v2/models/fraud/infer", '{"inputs": [{"name": "amount", "shape": [1], "datatype": "FP64", "data": [1]}]}'),
         ("/labels?model=fraud", json.dumps([{"id": "a", "label": "yes"}])),
     ]
     values = ["null", "true", "-1e308", "1e308", "{}", "[]", '"\\u0000"', f'"{"x" * 3000}"', "1" * 20, '""']
