@@ -14,6 +14,7 @@ import crcen
 from crcen import Budget, CostMatrix, CRCENClassifier, CrcenError, InvalidInput, Search, TableClassifier, export_onnx
 from crcen.commands import export as onnx_export
 from crcen.commands.export import Graph, check_columns, date_parts
+from crcen.tables.cells import ColumnCells
 from crcen.tables.column_kinds import learn_column
 from grouped_settings import grouped
 
@@ -162,7 +163,7 @@ def test_texts_are_refused_by_name(tmp_path, table):
     model = TableClassifier(estimator=CRCENClassifier(hidden=(), random_state=0)).fit(more, Y)
     with pytest.raises(InvalidInput, match=r"cannot carry the text column note: .*fit with --drop note"):
         export_onnx(model, tmp_path / "m.onnx")
-    learnt = [learn_column(more[name], is_kept=False, is_category=False, seed=0) for name in ("note", "when")]
+    learnt = [learn_column(ColumnCells(more[name])) for name in ("note", "when")]
     with pytest.raises(InvalidInput, match="text column note"):
         check_columns(learnt)
     check_columns(learnt[1:])

@@ -11,7 +11,8 @@ pytest.importorskip("skrub")
 import crcen  # noqa: E402
 from crcen.scale import encoded_rows, table_survey  # noqa: E402
 from crcen.scale.table_survey import TableSurvey, learn_columns, survey_table  # noqa: E402
-from crcen.tables.columns import NumberColumn  # noqa: E402
+from crcen.tables.cells import TableCells  # noqa: E402
+from crcen.tables.columns import NumberColumn, encode_table  # noqa: E402
 from crcen.tables.reading import open_table  # noqa: E402
 
 N = 900
@@ -283,7 +284,7 @@ def test_encoded_rows_are_cut_into_groups_and_files_and_come_back(rows, tmp_path
     assert all(pq.ParquetFile(file).num_row_groups <= 2 for file in written)
     source = encoded_rows.EncodedRows(folder, columns)
     chunks = [chunk for block in source.blocks(300) for chunk in block]
-    expected = np.column_stack([column.encode(rows[column.name]).values for column in columns])
+    expected = encode_table(columns, TableCells(rows)).X
     np.testing.assert_array_equal(np.concatenate([chunk.X for chunk in chunks]), expected)
     np.testing.assert_array_equal(np.concatenate([chunk.labels for chunk in chunks]), rows["label"] == "fraud")
     assert len(source.names) == expected.shape[1]

@@ -3,13 +3,14 @@
 import pandas as pd
 import pytest
 
-from crcen.tables.column_kinds import _may_be_date, learn_column
+from crcen.tables.cells import ColumnCells, _may_be_date
+from crcen.tables.column_kinds import learn_column
 from crcen.tables.columns import CategoryColumn, DateColumn
 
 
 def learned(cells, **how):
     series = pd.Series(cells, name="x", dtype="string")
-    return learn_column(series, **({"is_kept": True, "is_category": False, "seed": 0} | how))
+    return learn_column(ColumnCells(series), **({"is_kept": True} | how))
 
 
 @pytest.mark.parametrize("cells", [["word3", "word11"], ["grade 2", "grade 7"], ["x1", "2024"]])

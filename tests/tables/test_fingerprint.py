@@ -10,6 +10,7 @@ import pytest
 
 import crcen
 from crcen import Budget, CRCENClassifier, TableClassifier
+from crcen.tables.cells import ColumnCells
 from crcen.tables.column_kinds import learn_column
 from crcen.tables.fingerprint import FALSE_MATCH_RATE, MOST_HASHES, duplicated_class, fingerprint_of, row_hashes
 from crcen.tables.reading import open_table
@@ -32,11 +33,11 @@ def _table(n, seed=0):
 
 
 def _encoded(columns, frame):
-    return np.column_stack([column.encode(frame[column.name]).values for column in columns])
+    return np.column_stack([column.encode(ColumnCells(frame[column.name])).values for column in columns])
 
 
 def _fingerprint(frame):
-    columns = [learn_column(frame[name], is_kept=True, is_category=False, seed=0) for name in frame.columns]
+    columns = [learn_column(ColumnCells(frame[name]), is_kept=True) for name in frame.columns]
     return columns, fingerprint_of(columns, frame, _encoded(columns, frame), np.zeros(len(frame), dtype=int), 1)
 
 

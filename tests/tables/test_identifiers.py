@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from crcen import TableClassifier
+from crcen.tables.cells import ColumnCells
 from crcen.tables.column_kinds import DroppedColumn, learn_column
 from crcen.tables.identifiers import is_nameless_index, why_repeating
 from crcen.tables.reading import open_table
@@ -16,7 +17,7 @@ WIDE = np.sort(RNG.choice(10**6, N, replace=False))
 
 
 def learnt(name, cells, **options):
-    return learn_column(pd.Series(cells, name=name), **{"is_kept": False, "is_category": False, "seed": 0, **options})
+    return learn_column(ColumnCells(pd.Series(cells, name=name)), **options)
 
 
 @pytest.mark.parametrize(
@@ -81,5 +82,5 @@ def test_the_index_of_pandas_is_no_input_from_csv_and_parquet(tmp_path):
 
 @pytest.mark.parametrize(("name", "is_named"), [("patient", True), ("patient_id", True), ("age_in_days", False)])
 def test_small_numbers_repeat_like_an_identifier_by_their_name(name, is_named):
-    found = why_repeating(name, pd.Series(np.random.default_rng(0).integers(1, 200, 400)), "number")
+    found = why_repeating(ColumnCells(pd.Series(np.random.default_rng(0).integers(1, 200, 400), name=name)), "number")
     assert found.startswith(f"{name} repeats like") if is_named else not found

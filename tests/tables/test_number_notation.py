@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crcen import CRCENClassifier, TableClassifier, fit_table, load, predict_table, save
+from crcen.tables.cells import ColumnCells
 from crcen.tables.column_kinds import learn_column
 from crcen.tables.notation import read_numbers
 from crcen.tables.reading import open_table
@@ -17,7 +18,7 @@ SMALL = CRCENClassifier(hidden=(), random_state=0)
 
 
 def learnt(cells, name="x"):
-    return learn_column(pd.Series(cells, name=name), is_kept=False, is_category=False, seed=0)
+    return learn_column(ColumnCells(pd.Series(cells, name=name)))
 
 
 def grouped(value, decimal, thousands, digits=2):
@@ -34,8 +35,10 @@ def test_every_notation_gives_the_numbers(decimal, thousands, around):
     assert column.kind == "number"
     assert "was read as numbers" in column.note
     cells = pd.Series([around.format(grouped(value, decimal, thousands)) for value in values])
-    np.testing.assert_array_equal(column.encode(cells).values[:, 0], values)
-    np.testing.assert_array_equal(column.encode(pd.Series(values)).values[:, 0], values)  # numbers are themselves
+    np.testing.assert_array_equal(column.encode(ColumnCells(cells)).values[:, 0], values)
+    np.testing.assert_array_equal(
+        column.encode(ColumnCells(pd.Series(values))).values[:, 0], values
+    )  # numbers are themselves
 
 
 @given(st.lists(st.decimals(-(10**9), 10**9, places=2), min_size=20, max_size=30, unique=True))
@@ -63,7 +66,7 @@ def test_accounts_in_parentheses_are_negative(amounts):
 def test_all_cells_decide_what_a_mark_means(cells, first):
     column = learnt(cells * 20)
     assert column.kind == "number"
-    assert column.encode(pd.Series(cells)).values[0, 0] == first
+    assert column.encode(ColumnCells(pd.Series(cells))).values[0, 0] == first
 
 
 @pytest.mark.parametrize(
@@ -101,7 +104,7 @@ def test_marks_for_no_number_are_missing(mark):
     column = learnt(cells)
     assert (column.kind, column.has_missing) == ("number", True)
     assert mark in column.note
-    encoded = column.encode(pd.Series(cells))
+    encoded = column.encode(ColumnCells(pd.Series(cells)))
     np.testing.assert_array_equal(encoded.values[:, 1], np.arange(N) % 3 == 0)
     assert encoded.odd["unreadable"] == 0
 

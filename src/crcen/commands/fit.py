@@ -31,6 +31,7 @@ from crcen.commands.inputs import Data, FittedModel, Label, Rows, require
 from crcen.commands.prices import Costs, Weighting
 from crcen.exceptions import TrainingFailed
 from crcen.report.quality import METRICS, RowMetrics, count_sentence, count_values, measured_text, of_no_use, too_good
+from crcen.tables.cells import TableCells
 from crcen.tables.leaks import Signs, find_signs
 from crcen.tables.options import ReadOptions
 from crcen.theory.checks import check_whole_number
@@ -468,20 +469,21 @@ def fit_table(
     )
     columns: Options = {"drop": reasons, "keep": keep, "categorical": categorical}
     model = TableClassifier(estimator=search, fingerprint=fingerprint, random_state=random_state, **columns)
-    model.learn_columns(rows.frame)
+    table = TableCells(rows.frame)
+    model.learn_columns(table)
     if onnx is not None:
         check_exportable(model, onnx, data)
-    encoded = model.encode(rows.frame)
+    encoded = model.encode(table)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
-        model.fit_encoded(rows.frame, encoded, rows.y, weights, groups=together)
+        model.fit_encoded(table, encoded, rows.y, weights, groups=together)
     inputs.remember(model, source, clusters, weight)
     n_refits = (0 if effort == "quick" else 6) if n_refits is None else n_refits
     until = math.inf if time_limit is None else start + 0.95 * time_limit
     with busy("measuring the model's error", visible=bool(verbose)):
         _measure_training_error(model, encoded.X, y, weights, n_refits, random_state, until)
     numbers = inputs.labels_as(rows.y, model.classes_, target)
-    signs = find_signs(model.columns_, rows.frame, numbers, model.classes_.tolist(), model.dropped_)
+    signs = find_signs(model.columns_, table, numbers, model.classes_.tolist(), model.dropped_)
     if signs.leaks:
         model.leaks_ = [" and ".join(one.columns) for one in signs.leaks]
     p, seen, seen_from_positive = _held_out(model, y, weights, encoded.X)

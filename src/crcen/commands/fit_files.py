@@ -52,10 +52,12 @@ from crcen.scale.table_survey import (
     survey_table,
 )
 from crcen.scale.trees import BinnedRows, GrownTrees, TreePlan, grow_trees, plan_trees
+from crcen.tables.cells import TableCells
 from crcen.tables.classifier import TableClassifier
 from crcen.tables.column_kinds import DroppedColumn
-from crcen.tables.columns import BooleanColumn, Column, NumberColumn, as_text
+from crcen.tables.columns import BooleanColumn, Column, NumberColumn, encode_table
 from crcen.tables.locations import masked
+from crcen.tables.notation import as_text
 from crcen.tables.options import ReadOptions
 from crcen.tables.parquet import dataset_of, index_columns, kind_of
 from crcen.tables.profile import held_out_sums, profile_of, training_scores, typical_table
@@ -423,4 +425,4 @@ def scratch_folder(storage: Path | None, name: str) -> Iterator[Path]:
 
 
 def _encoded(columns: Sequence[Column], frame: pd.DataFrame) -> NDArray[np.float64]:
-    return np.column_stack([column.encode(frame[column.name]).values for column in columns]).astype(np.float64)
+    return encode_table(columns, TableCells(frame)).X

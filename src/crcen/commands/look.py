@@ -19,7 +19,8 @@ from crcen._support.text import listed, plural
 from crcen._support.values import attributes, json_value
 from crcen.commands import inputs
 from crcen.commands.inputs import MOST_CLASSES, Data, Label, Source, require
-from crcen.tables.columns import Column, NumberColumn, as_numbers, as_text, is_text
+from crcen.tables.cells import ColumnCells, TableCells, is_text
+from crcen.tables.columns import Column, NumberColumn, blocks_of, encode_table
 from crcen.tables.leaks import Cells, Signs, cells_of, find_signs, separations
 from crcen.tables.notation import placeholder_words, sentinels
 from crcen.tables.options import ReadOptions
@@ -169,23 +170,23 @@ def look_at_table(
         if audit_probability is not None:
             reasons |= {audit_probability: "states how rows were chosen for a label"}
         reader = TableClassifier(drop=reasons, keep=keep, categorical=categorical, random_state=random_state)
-        frame = rows.frame
-        if len(frame) > _MOST_DESCRIBED:
-            at = np.sort(np.random.default_rng(random_state).choice(len(frame), _MOST_DESCRIBED, replace=False))
-            frame = frame.iloc[at]
+        every = table = TableCells(rows.frame)
+        if len(every) > _MOST_DESCRIBED:
+            at = np.sort(np.random.default_rng(random_state).choice(len(every), _MOST_DESCRIBED, replace=False))
+            table = TableCells(rows.frame.iloc[at])
             rows.notes.append(
                 f"columns are described by a random sample of {_MOST_DESCRIBED:,} rows; missing cells and labels are "
                 "counted in all"
             )
         try:
-            reader.learn_columns(frame)
+            reader.learn_columns(table)
         except InvalidInput:  # a table without any usable column is a result here
             if not getattr(reader, "dropped_", []):
                 raise
-        areas, signs = _areas(reader, rows, random_state), Signs.none()
-        columns = _columns(reader, frame, areas, rows.frame.isna().sum().tolist())
+        areas, signs = _areas(reader, every, rows, random_state), Signs.none()
+        columns = _columns(reader, table, every, areas)
         if rows.numbers is not None:
-            signs = find_signs(reader.columns_, rows.frame, rows.numbers, list(rows.counts), reader.dropped_)
+            signs = find_signs(reader.columns_, every, rows.numbers, list(rows.counts), reader.dropped_)
     notes, named = [*rows.notes, *signs.notes], {name for one in signs.leaks for name in one.columns}
     suspects = [one.name for one in columns if one.is_suspect and one.name not in named]
     if suspects:
@@ -193,7 +194,7 @@ def look_at_table(
             f"{listed(suspects, 5)} nearly separate{'s' if len(suspects) == 1 else ''} the classes alone: ask when "
             "that is recorded, and drop it if that is after the event"
         )
-    odd, words = _placeholders(reader, frame, source.marks)
+    odd, words = _placeholders(reader, table, source.marks)
     if odd:
         cells = [(name, value, n) for name, found in odd.items() for value, n in found.items()]
         shown = listed(f"{name} {value:g} ({plural(n, 'cell')})" for name, value, n in cells)
@@ -210,16 +211,19 @@ def look_at_table(
 
 
 def _placeholders(
-    reader: TableClassifier, frame: pd.DataFrame, marks: Mapping[tuple[str, str], int]
+    reader: TableClassifier, table: TableCells, marks: Mapping[tuple[str, str], int]
 ) -> tuple[dict[str, dict[float, int]], dict[str, dict[str, int]]]:
     """Numbers and words that may stand for a missing cell, by column."""
     numbers = [column for column in reader.columns_ if isinstance(column, NumberColumn)]
-    odd, words = {one.name: sentinels(as_numbers(frame[one.name], one.notation)) for one in numbers}, {}
-    for name in map(str, frame.columns):
-        with suppress(TypeError):  # lists or records
-            if is_text(frame[name]):
-                read = {word: n for (of, word), n in marks.items() if of == name}
-                words[name] = placeholder_words(as_text(frame[name]), read)
+    odd, words = {one.name: sentinels(one.read(table[one.name])) for one in numbers}, {}
+    read: dict[str, dict[str, int]] = {}
+    for (name, word), n in marks.items():
+        read.setdefault(name, {})[word] = n
+    for name in map(str, table.frame.columns):
+        cells = table[name]
+        if name in read or (cells.plain is None and is_text(cells.series)):
+            with suppress(TypeError):  # lists or records
+                words[name] = placeholder_words(cells.counts, read.get(name, {}))
     return {name: one for name, one in odd.items() if one}, {name: one for name, one in words.items() if one}
 
 
@@ -275,27 +279,30 @@ def _rows(source: Source, target: str | None, positive: Label | None, audited: s
 
 
 def _columns(
-    reader: TableClassifier, frame: pd.DataFrame, areas: dict[str, float], missing: Sequence[int]
+    reader: TableClassifier, table: TableCells, every: TableCells, areas: dict[str, float]
 ) -> tuple[ColumnLook, ...]:
+    """Each column of ``table``, with the missing cells of ``every`` row."""
     used = {column.name: column for column in reader.columns_}
     reasons = {one.name: one.reason for one in reader.dropped_}
+    numbers = [column for column in reader.columns_ if column.kind == "number"]
+    places = [block[0] for block in blocks_of(numbers)]
+    filled = encode_table(numbers, table).X[:, places]  # gaps hold the median
+    spreads = np.quantile(filled, [0, 0.5, 1], axis=0).T
+    shown = {
+        column.name: tuple(f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}" for value in spread)
+        for column, spread in zip(numbers, spreads, strict=True)
+    }
     found = []
-    for name, n_missing in zip(map(str, frame.columns), missing, strict=True):
-        cells = frame[name]
-        try:
-            values = cells.dropna().astype(str).value_counts()
-        except TypeError:  # lists or records
-            values = cells.iloc[:0].astype(str).value_counts()
-        examples = tuple(_short(str(one), _LONGEST) for one in values.index[:_EXAMPLES])
+    for name in map(str, table.frame.columns):
+        n_missing = len(every) - int(np.count_nonzero(every[name].is_there))
+        n_values, commonest = table[name].examples(0 if name in shown else _EXAMPLES)
+        examples = shown.get(name, tuple(_short(one, _LONGEST) for one in commonest))
         if name in reasons:
-            found.append(ColumnLook(name, "left out", n_missing, len(values), examples, reasons[name]))
+            found.append(ColumnLook(name, "left out", n_missing, n_values, examples, reasons[name]))
             continue
         column = used[name]
-        if column.kind == "number":
-            spread = np.quantile(column.encode(cells).values[:, 0], [0, 0.5, 1])  # gaps are filled with the median
-            examples = tuple(f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}" for value in spread)
         plan, area = _plan(column, n_missing), areas.get(name, math.nan)
-        found.append(ColumnLook(name, column.kind, n_missing, len(values), examples, plan, column.note, area))
+        found.append(ColumnLook(name, column.kind, n_missing, n_values, examples, plan, column.note, area))
     return tuple(found)
 
 
@@ -317,21 +324,25 @@ def _short(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
-def _areas(reader: TableClassifier, rows: _Rows, seed: int) -> dict[str, float]:
+def _areas(reader: TableClassifier, table: TableCells, rows: _Rows, seed: int) -> dict[str, float]:
     """Area under the ROC curve of each column alone, in the better direction; the largest over the classes."""
-    numbers, frame, weights, sizes = rows.numbers, rows.frame, rows.weights, list(rows.counts.values())
+    numbers, weights, sizes = rows.numbers, rows.weights, list(rows.counts.values())
     if numbers is None or not reader.columns_:
         return {}
-    if len(frame) > _MOST_ROWS:  # rows of rare classes as far as there is room
+    some: NDArray[np.int64] | slice = slice(None)
+    if len(numbers) > _MOST_ROWS:  # rows of rare classes as far as there is room
         rng, chosen, room = np.random.default_rng(seed), [], _MOST_ROWS
         for k, size in enumerate(sizes):  # the rarest first
             own = min(size, room // (len(sizes) - k))
             chosen.append(rng.choice(np.flatnonzero(numbers == k), own, replace=False))
             room -= own
         some = np.sort(np.concatenate(chosen))
-        frame, numbers, weights = frame.iloc[some], numbers[some], None if weights is None else weights[some]
-    cells = {column.name: [cells_of(column, frame[column.name])] for column in reader.columns_}
+    cells = {}
     for column in reader.columns_:
+        kind, values, _ = cells_of(column, table[column.name])
+        cells[column.name] = [Cells(kind, values[some])]
         if column.kind in ("text", "date"):
-            cells[column.name] += [Cells("number", part) for part in column.encode(frame[column.name]).values.T]
-    return {one.name: one.area for one in separations(cells, numbers, weights, seed)}
+            part = column.encode(ColumnCells(table[column.name].series.iloc[some])).values
+            cells[column.name] += [Cells("number", one) for one in part.T]
+    weights = None if weights is None else weights[some]
+    return {one.name: one.area for one in separations(cells, numbers[some], weights, seed)}

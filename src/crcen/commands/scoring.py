@@ -24,6 +24,7 @@ from crcen.commands.prices import Costs, Weighting
 from crcen.commands.rules import ClassShares, Prevalence, RowRule, rule_of
 from crcen.commands.split import was_stratified
 from crcen.report.checks import selection_of
+from crcen.tables.cells import ColumnCells
 from crcen.tables.columns import EncodedTable
 from crcen.tables.fingerprint import Recognition, RowDigest, row_hashes
 from crcen.tables.identifiers import why_repeating
@@ -402,6 +403,7 @@ def repeating_column(model: FittedModel, frame: pd.DataFrame, ignored: set[str])
     name = getattr(model, "clusters_name_", None)
     if name is None or name not in frame.columns:
         kinds = {str(one): "number" if frame[one].dtype.kind in "iuf" else "text" for one in frame.columns}
-        names = [one for one, kind in kinds.items() if one not in ignored and why_repeating(one, frame[one], kind)]
+        cells = {one: ColumnCells(frame[one]) for one in kinds if one not in ignored}
+        names = [one for one, column in cells.items() if why_repeating(column, kinds[one])]
         name = names[0] if names else None
     return name

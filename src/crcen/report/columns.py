@@ -10,8 +10,9 @@ import numpy as np
 
 from crcen.report.evidence import Evidence, chosen_rows, log_odds
 from crcen.report.quality import share_log_loss
-from crcen.tables.columns import as_text
+from crcen.tables.cells import ColumnCells
 from crcen.tables.leaks import Cells, Leak, Separation, cells_of, find_leaks, separations
+from crcen.tables.notation import as_text
 from crcen.theory.metrics import log_losses
 from crcen.theory.rows import Array, Index, Rows
 
@@ -27,7 +28,7 @@ def cells_by_column(evidence: Evidence) -> dict[str, list[Cells]]:
         return {name: [_cells(_column(X, number))] for number, name in enumerate(evidence.columns)}
     found = {}
     for column in evidence.model.columns_:
-        parts = [cells_of(column, pd.Series(_column(X, evidence.columns.index(column.name))))]
+        parts = [cells_of(column, ColumnCells(pd.Series(_column(X, evidence.columns.index(column.name)))))]
         if column.kind in ("text", "date"):
             parts += [Cells("number", part) for part in encoded.X[:, encoded.blocks[column.name]].T]
         found[column.name] = parts

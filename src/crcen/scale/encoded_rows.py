@@ -12,7 +12,8 @@ import numpy as np
 from crcen.scale.checkpoint import kept_in
 from crcen.scale.sources import ArrowSource, Chunk, RecordBatch, labels_of, numbers_of
 from crcen.scale.table_survey import frames_of
-from crcen.tables.columns import CategoryColumn, Column
+from crcen.tables.cells import TableCells
+from crcen.tables.columns import CategoryColumn, Column, blocks_of, encode_table
 from crcen.tables.fingerprint import MOST_HASHES, Fingerprint, row_hashes
 from crcen.tables.reading import Table
 from crcen.theory.rows import Array, Bools, DataFrame, LabelArray
@@ -110,11 +111,11 @@ def write_encoded(
             frame = frame[frame[target].notna()].reset_index(drop=True)
             if not len(frame):
                 continue
-            encoded = {column: column.encode(frame[column.name]) for column in columns}
-            unreadable.update({column.name: part.odd.get("unreadable", 0) for column, part in encoded.items()})
-            kept = use(frame, np.column_stack([part.values for part in encoded.values()]), number)
+            encoded = encode_table(columns, TableCells(frame))
+            unreadable.update(encoded.unreadable)
+            kept = use(frame, encoded.X, number)
             rows: slice | Bools = slice(None) if kept is None else kept
-            stored = chain.from_iterable(_stored(column, part.values) for column, part in encoded.items())
+            stored = chain.from_iterable(map(_stored, columns, (encoded.X[:, one] for one in blocks_of(columns))))
             y = pa.array([labels[cell] for cell in frame[target][rows]])
             if len(y):
                 yield pa.table({**{str(j): part[rows] for j, part in enumerate(stored)}, _TARGET: y})

@@ -10,8 +10,10 @@ import numpy as np
 
 from crcen.exceptions import InvalidInput
 from crcen.scale.sources import row_shares
+from crcen.tables.cells import ColumnCells, as_numbers
 from crcen.tables.column_kinds import DroppedColumn, category_column, learn_column
-from crcen.tables.columns import CategoryColumn, Column, NumberColumn, as_numbers, as_text, clip_limits
+from crcen.tables.columns import CategoryColumn, Column, NumberColumn, clip_limits
+from crcen.tables.notation import as_text
 from crcen.tables.reading import Table
 from crcen.theory.rows import Array, Bools, DataFrame, Index
 
@@ -297,9 +299,9 @@ def _learnt(cells: Series, how: Mapping[str, Any]) -> Column | DroppedColumn:
 
     is_text = pd.api.types.is_string_dtype(cells.dtype) or pd.api.types.is_object_dtype(cells.dtype)
     if len(cells) <= _TEXT_ROWS or not is_text:
-        return learn_column(cells, **how)
-    few = learn_column(cells.iloc[:: -(-len(cells) // _TEXT_ROWS)], **how)
-    return few if not isinstance(few, DroppedColumn) and few.kind == "text" else learn_column(cells, **how)
+        return learn_column(ColumnCells(cells), **how)
+    few = learn_column(ColumnCells(cells.iloc[:: -(-len(cells) // _TEXT_ROWS)]), **how)
+    return few if not isinstance(few, DroppedColumn) and few.kind == "text" else learn_column(ColumnCells(cells), **how)
 
 
 def _with_witnesses(cells: Series, facts: ColumnFacts) -> Series:
@@ -338,6 +340,6 @@ def _set_right(column: Column, facts: ColumnFacts, notes: list[str]) -> Column |
     if isinstance(column, NumberColumn) and facts.looks_numeric and facts.n_others:
         has_missing = True  # cells that are no numbers, in rows that the sample does not have
     if isinstance(column, NumberColumn) and facts.n_numbers:
-        low, high = clip_limits(np.array([facts.low, facts.high]))
+        low, high = clip_limits(facts.low, facts.high)
         column = replace(column, low=min(low, column.low), high=max(high, column.high))
     return replace(column, has_missing=has_missing)  # type: ignore[type-var]

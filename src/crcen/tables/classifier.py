@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from inspect import signature
 from typing import Any, TypeAlias
 
@@ -18,10 +18,10 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.fitted import FittedEnsemble, transactional_fit
 from crcen.models.reasons.reasons import Reasons, explain_rows, shortened, spelled
 from crcen.models.search.classifier_cv import CRCENClassifierCV
-from crcen.tables.column_kinds import DroppedColumn, learn_column
-from crcen.tables.columns import ODD_KINDS, Column, EncodedTable, NumberColumn, as_numbers, as_text, blocks_of, is_text
+from crcen.tables.cells import TableCells, as_cells, is_text
+from crcen.tables.column_kinds import DroppedColumn, learn_columns
+from crcen.tables.columns import Column, EncodedTable, NumberColumn, blocks_of, encode_table
 from crcen.tables.fingerprint import Recognition, fingerprint_of, row_hashes
-from crcen.tables.frames import as_frame
 from crcen.tables.profile import held_out_sums, profile_of, training_scores, typical_table
 from crcen.tables.row_cells import as_dicts, encode_dicts
 from crcen.tables.typing import Array, DataFrame, TableLike
@@ -123,14 +123,14 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X is a data frame or an array with any kinds of columns. ``sample_weight`` does not touch the encoding.
         """
         with transactional_fit(self):
-            frame = as_frame(X)
-            self.learn_columns(frame)
-            self._fit(frame, self.encode(frame), y, sample_weight, groups)
+            table = as_cells(X)
+            self.learn_columns(table)
+            self._fit(table, self.encode(table), y, sample_weight, groups)
         return self
 
     def fit_encoded(
         self,
-        frame: DataFrame,
+        X: TableLike,
         encoded: EncodedTable,
         y: ArrayLike,
         sample_weight: PerRow = None,
@@ -138,16 +138,11 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> TableClassifier:
         """Fit the estimator on rows that `learn_columns` has seen and `encode` has encoded."""
         with transactional_fit(self):
-            self._fit(frame, encoded, y, sample_weight, groups)
+            self._fit(as_cells(X), encoded, y, sample_weight, groups)
         return self
 
     def _fit(
-        self,
-        frame: DataFrame,
-        encoded: EncodedTable,
-        y: ArrayLike,
-        sample_weight: PerRow,
-        groups: PerRow,
+        self, table: TableCells, encoded: EncodedTable, y: ArrayLike, sample_weight: PerRow, groups: PerRow
     ) -> None:
         options = {"sample_weight": sample_weight} if sample_weight is not None else {}
         estimator = self._unfitted()
@@ -160,29 +155,24 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._take(estimator.fit(encoded.X, y, **options), getattr(y, "name", None))
         self.held_out_sums_ = held_out_sums(self.estimator_, y, sample_weight)
         self.background_ = typical_table(self.columns_, encoded.X)
-        self.profile_ = profile_of(self.columns_, frame, encoded, training_scores(self.estimator_, encoded.X))
+        self.profile_ = profile_of(self.columns_, table, encoded, training_scores(self.estimator_, encoded.X))
         self.__dict__.pop("fingerprint_", None)
         if self.fingerprint:
             numbers = np.searchsorted(self.classes_, np.asarray(y))
-            self.fingerprint_ = fingerprint_of(self.columns_, frame, encoded.X, numbers, len(self.classes_))
+            self.fingerprint_ = fingerprint_of(self.columns_, table, encoded.X, numbers, len(self.classes_))
 
     def learn_columns(self, X: TableLike) -> TableClassifier:
         """Learn what each column holds (``columns_``, ``dropped_``) without a fit, so that `encode` works."""
-        frame = as_frame(X)
+        table = as_cells(X)
+        frame = table.frame
         self.n_features_in_ = frame.shape[1]
         self.feature_names_in_ = np.array(list(frame.columns), dtype=object)
         if not len(frame):
             raise InvalidInput("Found array with 0 sample(s): a table needs rows.")
-        asked = {name: self._names(name, frame) for name in ("drop", "keep", "categorical")}
+        dropped, kept, categorical = (self._names(name, frame) for name in ("drop", "keep", "categorical"))
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        reasons = self.drop if isinstance(self.drop, Mapping) else dict.fromkeys(asked["drop"], "asked for")
-        found: list[Column | DroppedColumn] = []
-        for name in frame.columns:
-            if name in asked["drop"]:
-                found.append(DroppedColumn(name, reasons[name]))
-                continue
-            kept, category = name in asked["keep"], name in asked["categorical"]
-            found.append(learn_column(frame[name], is_kept=kept, is_category=category, seed=seed))
+        reasons = self.drop if isinstance(self.drop, Mapping) else dict.fromkeys(dropped, "asked for")
+        found = learn_columns(table, reasons, kept, categorical, seed)
         self.columns_ = [one for one in found if isinstance(one, Column)]
         self.dropped_ = [one for one in found if isinstance(one, DroppedColumn)]
         if not self.columns_:
@@ -237,25 +227,22 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not hasattr(self, "columns_"):  # scikit-learn's check takes long for a single row
             check_is_fitted(self, "columns_")
         rows = as_dicts(X)
-        frame: DataFrame = None if rows is not None else as_frame(X, self.feature_names_in_)
-        names = dict.fromkeys(frame.columns if rows is None else [str(name) for row in rows for name in row])
-        absent = [column.name for column in self.columns_ if column.name not in names]
-        if absent:
-            raise missing_columns(absent, len(self.columns_), list(names))
-        known = set(self.feature_names_in_)
-        extra = tuple(name for name in names if name not in known)
         if rows is not None:
+            extra = self._extra([str(name) for row in rows for name in row])
             values, odd = encode_dicts(self.columns_, rows)
             return EncodedTable(values, extra=extra, **odd)
-        if not len(frame):
+        table = as_cells(X, self.feature_names_in_)
+        extra = self._extra(table.frame.columns)
+        if not len(table):
             raise InvalidInput("Found array with 0 sample(s): a table needs rows.")
-        parts = {column.name: column.encode(frame[column.name]) for column in self.columns_}
-        found = {
-            kind: {name: number for name, part in parts.items() if (number := part.odd.get(kind))} for kind in ODD_KINDS
-        }
-        excess = {name: part.excess for name, part in parts.items() if part.excess}
-        X = np.column_stack([part.values for part in parts.values()]).astype(np.float64)
-        return EncodedTable(X, **found, excess=excess, extra=extra)
+        return replace(encode_table(self.columns_, table), extra=extra)
+
+    def _extra(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Columns that training rows did not have; an error if columns of the model are missing."""
+        names, known = dict.fromkeys(names), set(self.feature_names_in_)
+        if absent := [column.name for column in self.columns_ if column.name not in names]:
+            raise missing_columns(absent, len(self.columns_), list(names))
+        return tuple(name for name in names if name not in known)
 
     def recognise(self, X: TableLike, y: PerRow = None, encoded: EncodedTable | None = None) -> Recognition | None:
         """How many rows are training rows, and whether chance explains it; None for a model without a fingerprint.
@@ -265,12 +252,12 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         fingerprint = getattr(self, "fingerprint_", None)
         if fingerprint is None:
             return None
-        frame = as_frame(X, self.feature_names_in_)
+        table = as_cells(X, self.feature_names_in_)
         numbers = None if y is None else np.searchsorted(self.classes_, np.asarray(y))
-        compared = fingerprint.compare(self.row_hashes(frame, self.encode(frame) if encoded is None else encoded))
+        compared = fingerprint.compare(self.row_hashes(table, self.encode(table) if encoded is None else encoded))
         return fingerprint.judge(*compared, numbers, self.classes_.tolist())
 
-    def row_hashes(self, frame: DataFrame, encoded: EncodedTable) -> NDArray[np.uint64]:
+    def row_hashes(self, frame: DataFrame | TableCells, encoded: EncodedTable) -> NDArray[np.uint64]:
         """One hash a row, to compare with ``fingerprint_``; ``encoded`` is what `encode` makes of the frame."""
         return row_hashes(self.columns_, frame, encoded.X, self.fingerprint_.salt)
 
@@ -310,10 +297,10 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         By default rows are compared with ``background_``, typical rows made up column by column.
         """
         check_is_fitted(self)
-        frame = as_frame(X, self.feature_names_in_)
+        cells = as_cells(X, self.feature_names_in_)
         others = getattr(self, "background_", None) if background is None else self.encode(background).X
-        table = (blocks_of(self.columns_), [one.name for one in self.columns_], cell_texts(self.columns_, frame))
-        X, is_made_up = self.encode(frame).X, background is None
+        table = (blocks_of(self.columns_), [one.name for one in self.columns_], cell_texts(self.columns_, cells))
+        X, is_made_up = self.encode(cells).X, background is None
         return explain_rows(self.estimator_, X, others, *table, random_state, is_made_up=is_made_up, classes=classes)
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -331,15 +318,14 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def cell_texts(columns: list[Column], frame: DataFrame) -> NDArray[np.object_]:
+def cell_texts(columns: list[Column], table: TableCells) -> NDArray[np.object_]:
     """The cells of each column as they are written, (n, columns); plain numbers with commas between thousands."""
     found = []
     for column in columns:
-        series = frame[column.name]
-        text = as_text(series).fillna("missing")
-        written = np.array([shortened(str(cell)) for cell in text], dtype=object)
-        if isinstance(column, NumberColumn) and not (column.affix and is_text(series)):
-            numbers = spelled(as_numbers(series, column.notation))
+        cells = table[column.name]
+        written = np.array([shortened(str(cell)) for cell in cells.text.fillna("missing")], dtype=object)
+        if isinstance(column, NumberColumn) and not (column.affix and is_text(cells.series)):
+            numbers = spelled(column.read(cells))
             written = np.where(numbers == "missing", written, numbers)
         found.append(written)
     return np.column_stack(found)

@@ -1,11 +1,12 @@
 """What a column of a mixed table holds, found out from the training rows: its kind, or why it is left out."""
 
-import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from crcen.tables.cells import ColumnCells, TableCells, stacked
 from crcen.tables.columns import (
     BOOLEAN_WORDS,
     DATE_PARTS,
@@ -15,15 +16,11 @@ from crcen.tables.columns import (
     DateColumn,
     NumberColumn,
     TextColumn,
-    as_dates,
-    as_numbers,
-    as_text,
     clip_limits,
-    is_text,
     typical_value,
 )
 from crcen.tables.identifiers import is_nameless_index, why_codes, why_numbering
-from crcen.tables.notation import PLAIN, NumberReading, date_format, mixed_dates, read_numbers
+from crcen.tables.notation import PLAIN, NumberReading
 from crcen.tables.typing import Array, Series
 
 # A string column of more values is free text.
@@ -33,12 +30,10 @@ FEWEST_ROWS = 5
 TEXT_COMPONENTS = 30
 # With fewer rows, it cannot be tested whether a column numbers them.
 _FEWEST_FOR_IDS = 20
-# Words that dates may hold: letters of ISO 8601 and of clocks, endings of ordinals, months and days.
-_DATE_WORD = re.compile(
-    r"[tzhmsdwap]|am|pm|st|nd|rd|th|of|the|at|utc|gmt"
-    r"|jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sept?(ember)?|oct(ober)?|nov(ember)?"
-    r"|dec(ember)?|mon(day)?|tue(s(day)?)?|wed(nesday)?|thu(rs?(day)?)?|fri(day)?|sat(urday)?|sun(day)?"
-)
+_INDEX = "the index of a data frame, which pandas wrote without a name"
+_QUARTILES = [0.25, 0.5, 0.75]
+# Minimum, quartiles and maximum of numbers.
+Spread: TypeAlias = Sequence[float]
 _WORDS = [{"true", "false"}, {"yes", "no"}, {"t", "f"}, {"y", "n"}]
 
 
@@ -50,90 +45,77 @@ class DroppedColumn:
     reason: str
 
 
-class _Cells:
-    """A column of training rows; what is found out about it is kept."""
-
-    def __init__(self, series: Series) -> None:
-        self.series, self.name, self.text = series, str(series.name), as_text(series)
-        self.present = self.text.dropna()
-        self.has_missing = len(self.present) < len(series)
-
-    @cached_property
-    def n_values(self) -> int:
-        return int(self.present.nunique())
-
-    @cached_property
-    def numbers(self) -> Array:
-        return as_numbers(self.series)
-
-    @cached_property
-    def n_finite(self) -> int:
-        return int(np.isfinite(self.numbers).sum())
-
-    @cached_property
-    def is_category(self) -> bool:
-        import pandas as pd
-
-        return isinstance(self.series.dtype, pd.CategoricalDtype)
-
-    @cached_property
-    def reading(self) -> NumberReading | None:
-        """Strings read as numbers if they are not plain ones: money, percent, groups of digits, odd cells."""
-        is_plain = self.is_category or not is_text(self.series) or self.n_finite == len(self.present)
-        return None if is_plain else read_numbers(self.text)
-
-    @cached_property
-    def date_format(self) -> str | None:
-        """The format in which all values are dates."""
-        has_digits = _may_be_date(str(self.present.iloc[0])) and self.present.str.contains(r"\d", regex=True).all()
-        return date_format(self.present) if has_digits else None
-
-    @cached_property
-    def mixed(self) -> tuple[str | None, str] | None:
-        return mixed_dates(self.present)
-
-    def at(self, position: int | None) -> str:
-        """A cell and where it stands: a line or row of the file where the index says it, else by position."""
-        assert position is not None
-        index = self.series.index
-        place = f"{index.name} {index[position]}" if index.name in ("line", "row") else f"row {position + 1}"
-        return f"{place}: {str(self.series.iloc[position])[:40]!r}"
+def learn_columns(
+    table: TableCells, dropped: Mapping[str, str], kept: Collection[str], categories: Collection[str], seed: int
+) -> list[Column | DroppedColumn]:
+    """How to encode each column, or why it is left out: ``dropped`` ones for stated reasons, see `learn_column`."""
+    names = [name for name in table.frame.columns if name not in dropped]
+    table.load(names)
+    plain = {name: table[name].plain for name in names}
+    complete = {name: cells for name, cells in plain.items() if cells is not None and not np.isnan(cells).any()}
+    spreads: dict[str, Spread] = {}
+    for some, values in stacked(complete):
+        found = np.vstack([values.min(axis=1), *np.quantile(values, _QUARTILES, axis=1), values.max(axis=1)])
+        spreads.update(zip(some, found.T.tolist(), strict=True))
+    return [
+        DroppedColumn(name, dropped[name])
+        if name in dropped
+        else learn_column(table[name], name in kept, name in categories, seed, spreads.get(name))
+        for name in table.frame.columns
+    ]
 
 
-def learn_column(series: Series, *, is_kept: bool, is_category: bool, seed: int) -> Column | DroppedColumn:
+def learn_column(
+    cells: ColumnCells, is_kept: bool = False, is_category: bool = False, seed: int = 0, spread: Spread | None = None
+) -> Column | DroppedColumn:
     """How to encode a column of training rows, or why it is left out.
 
     ``is_kept`` keeps what looks like an identifier, ``is_category`` takes any column as categories; ``seed`` is for
-    texts.
+    texts; ``spread`` are the minimum, the quartiles and the maximum of plain numbers, where they are known.
     """
+    series, name = cells.series, cells.name
     if series.dtype == object and any(isinstance(cell, list | dict | tuple | set | np.ndarray) for cell in series):
-        return DroppedColumn(str(series.name), "holds lists or records, not single values")
-    cells = _Cells(series)
+        return DroppedColumn(name, "holds lists or records, not single values")
+    if cells.plain is not None and cells.is_there.any() and not is_category:
+        known = cells.plain[cells.is_there]
+        spread = _spread(known) if spread is None else spread
+        if spread[0] < spread[-1]:
+            reason = "" if is_kept else _why_number_identifies(name, known)
+            return DroppedColumn(name, reason) if reason else _number(name, spread, len(known) < len(series))
     if cells.present.empty:
         reason = "every value is missing"
     elif cells.n_values == 1 and not cells.has_missing:
         reason = f"constant: every value is {cells.present.iloc[0]}"
     elif is_category:
-        return category_column(cells.name, cells.present.value_counts(), cells.has_missing)
+        return category_column(name, cells.counts, cells.has_missing)
     else:
         reason = "" if is_kept else _why_identifier(cells)
-    return DroppedColumn(cells.name, reason) if reason else _by_content(cells, seed)
+    return DroppedColumn(name, reason) if reason else _by_content(cells, seed)
 
 
-def _why_identifier(cells: _Cells) -> str:
+def _spread(known: Array) -> Spread:
+    """The minimum, the quartiles and the maximum of numbers."""
+    return float(known.min()), *np.quantile(known, _QUARTILES).tolist(), float(known.max())
+
+
+def _why_number_identifies(name: str, known: Array) -> str:
+    if is_nameless_index(name):
+        return _INDEX
+    return why_numbering(name, known) if len(known) >= _FEWEST_FOR_IDS else ""
+
+
+def _why_identifier(cells: ColumnCells) -> str:
     """Why a column only names its rows; empty where it may be informative."""
-    if is_nameless_index(cells.name):
-        return "the index of a data frame, which pandas wrote without a name"
+    if cells.n_finite == len(cells.present) or is_nameless_index(cells.name):
+        return _why_number_identifies(cells.name, cells.numbers[np.isfinite(cells.numbers)])
     if len(cells.present) < _FEWEST_FOR_IDS:
         return ""
-    if cells.n_finite == len(cells.present):
-        return why_numbering(cells.name, cells.numbers[np.isfinite(cells.numbers)])
     is_amount = cells.reading is not None and cells.reading.is_amount
     reason = why_codes(cells.name, cells.present, cells.n_values, is_amount=is_amount)
-    return "" if reason and (cells.date_format or cells.mixed) else reason
+    return "" if reason and (cells.date_format or cells.mixed_dates) else reason
 
 
-def _by_content(cells: _Cells, seed: int) -> Column | DroppedColumn:
+def _by_content(cells: ColumnCells, seed: int) -> Column | DroppedColumn:
     import pandas as pd
 
     name, present, dtype, has_missing = cells.name, cells.present, cells.series.dtype, cells.has_missing
@@ -146,17 +128,18 @@ def _by_content(cells: _Cells, seed: int) -> Column | DroppedColumn:
         if pd.api.types.is_numeric_dtype(dtype) or cells.n_finite == len(present):
             if not cells.n_finite:
                 return DroppedColumn(name, "every value is missing or infinite")
-            return _number(name, cells.numbers, has_missing or cells.n_finite < len(cells.series))
+            spread = _spread(cells.numbers[np.isfinite(cells.numbers)])
+            return _number(name, spread, has_missing or cells.n_finite < len(cells.series))
         if cells.reading is not None and cells.reading.is_number:
             return _written_number(cells, cells.reading)
         if cells.date_format:
             return _date(cells, cells.date_format)
-        if cells.mixed is not None:
-            found, message = cells.mixed
+        if cells.mixed_dates is not None:
+            found, message = cells.mixed_dates
             if found is None:
                 return DroppedColumn(name, message)
             return _date(cells, found, f"{name} {message}")
-    counts = present.value_counts()
+    counts = cells.counts
     is_free = cells.n_values > MOST_CATEGORIES or counts.iloc[0] < FEWEST_ROWS
     note = _why_no_number(cells, "text" if is_free else "categories")
     if not is_free:
@@ -176,7 +159,7 @@ def _is_yes_or_no(present: Series) -> bool:
     return any(words <= pair for pair in _WORDS)
 
 
-def _written_number(cells: _Cells, reading: NumberReading) -> Column:
+def _written_number(cells: ColumnCells, reading: NumberReading) -> Column:
     """Numbers in a notation of their own, or with odd cells among them, and a note about it."""
     notation, message = reading.notation, []
     if notation != PLAIN:
@@ -192,16 +175,16 @@ def _written_number(cells: _Cells, reading: NumberReading) -> Column:
         message.append(f'has "{reading.mark}" or the like in {reading.n_marked} cells, taken as missing')
     how = {"decimal": notation.decimal, "thousands": notation.thousands, "affix": notation.affix}
     note = f"{cells.name} {' and '.join(message)}" if message else ""
-    return _number(cells.name, reading.values, bool(np.isnan(reading.values).any()), **how, note=note)
+    known = reading.values[np.isfinite(reading.values)]
+    return _number(cells.name, _spread(known), len(known) < len(reading.values), **how, note=note)
 
 
-def _number(name: str, values: Array, has_missing: bool, **how: str) -> NumberColumn:
-    known = values[np.isfinite(values)]
-    low, high = clip_limits(known)
-    return NumberColumn(name, typical_value(known), has_missing, low, high, **how)
+def _number(name: str, spread: Spread, has_missing: bool, **how: Any) -> NumberColumn:
+    low, lower, middle, upper, high = spread
+    return NumberColumn(name, typical_value(lower, middle, upper), has_missing, *clip_limits(low, high), **how)
 
 
-def _why_no_number(cells: _Cells, taken_for: str) -> str:
+def _why_no_number(cells: ColumnCells, taken_for: str) -> str:
     """A note on a column that is nearly one of numbers; empty where it is not."""
     reading = cells.reading
     if reading is None or not reading.is_amount:
@@ -215,27 +198,19 @@ def _why_no_number(cells: _Cells, taken_for: str) -> str:
     )
 
 
-def _may_be_date(cell: str) -> bool:
-    """Whether a cell has a digit and only words of dates or short words in capitals, which may be time zones."""
-    words = re.findall(r"[^\W\d_]+", cell)
-    return any(map(str.isdigit, cell)) and all(
-        _DATE_WORD.fullmatch(word.lower()) or (word.isupper() and len(word) < 6) for word in words
-    )
-
-
-def _date(cells: _Cells, form: str | None, note: str = "") -> Column | DroppedColumn:
-    dates = as_dates(cells.series, form)
-    if dates.isna().all():
+def _date(cells: ColumnCells, form: str | None, note: str = "") -> Column | DroppedColumn:
+    found = cells.date_parts(form)
+    is_known = ~np.isnan(found["days"])
+    if not is_known.any():
         return DroppedColumn(cells.name, "no date of the years 1 to 9999")
-    found = DateColumn.all_parts(dates)
+    spreads = {part: _spread(values[is_known]) for part, values in found.items()}
     # A part that never varies, such as the hour of plain dates, says nothing.
-    parts = tuple(part for part in DATE_PARTS if np.nanmin(found[part]) < np.nanmax(found[part]))
+    parts = tuple(part for part in DATE_PARTS if spreads[part][0] < spreads[part][-1])
     if not parts:
         return DroppedColumn(cells.name, "constant: every value is one date")
-    known = {part: values[~np.isnan(values)] for part, values in found.items()}
-    fill = np.array([typical_value(known[part]) for part in parts])
-    has_missing = cells.has_missing or bool(dates.isna().any())
-    return DateColumn(cells.name, form, parts, fill, has_missing, *clip_limits(known["days"]), note)
+    fill = np.array([typical_value(*spreads[part][1:4]) for part in parts])
+    limits = clip_limits(spreads["days"][0], spreads["days"][-1])
+    return DateColumn(cells.name, form, parts, fill, not is_known.all(), *limits, note)
 
 
 def category_column(name: str, counts: Series, has_missing: bool, note: str = "") -> CategoryColumn | DroppedColumn:

@@ -11,8 +11,10 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from crcen.tables.notation import MIXED, PLAIN, Notation, is_missing_mark, parse_mixed
+from crcen.tables.cells import ColumnCells, TableCells, as_arrow, is_text, stacked
+from crcen.tables.notation import PLAIN, Notation, is_missing_mark
 from crcen.tables.typing import Array, Bools, Index, Series
 
 BOOLEAN_WORDS = {
@@ -20,7 +22,6 @@ BOOLEAN_WORDS = {
     **dict.fromkeys(("false", "no", "f", "n", "0", "0.0"), 0.0),
 }
 DATE_PARTS = ("days", "month", "day", "weekday", "hour")
-_DAY = 86_400.0
 # Steps of the training range to which its limits are rounded, and of the middle half to which medians are.
 _RANGE_PARTS, _FILL_PARTS = 20, 50
 _NGRAMS = (3, 4)
@@ -65,82 +66,26 @@ def nice_step(spread: float, parts: int) -> float:
     return next((factor * size for factor in (1.0, 2.0, 5.0) if factor * size * parts >= spread), 10.0 * size)
 
 
-def rounded(values: Array | float, step: float, direction: Literal["down", "nearest", "up"] = "nearest") -> Array:
+def rounded(values: Array | float, step: float, direction: Literal["down", "nearest", "up"] = "nearest") -> Any:
     """Values rounded to multiples of a step, so that they do not identify a row; unchanged for the step 0."""
     if not step:
-        return np.asarray(values, dtype=np.float64)
+        return values
     how = {"down": np.floor, "nearest": np.rint, "up": np.ceil}[direction]
     decimals = max(0, 1 - math.floor(math.log10(step)))
-    return np.asarray(np.round(how(np.asarray(values) / step) * step, min(decimals, 300)), dtype=np.float64)
+    return np.round(how(values / step) * step, min(decimals, 300))
 
 
-def clip_limits(values: Array) -> tuple[float, float]:
-    """Limits to which numbers are clipped: half the training range beyond each end, rounded outwards."""
-    low, high = float(values.min()), float(values.max())
+def clip_limits(low: float, high: float) -> tuple[float, float]:
+    """Limits to which numbers of a training range are clipped: half of it beyond each end, rounded outwards."""
     spread = high - low
     margin = spread / 2 if 0.0 < spread < math.inf else max(abs(low), abs(high), 1.0)
     step = nice_step(2.0 * margin, _RANGE_PARTS)
     return float(rounded(low - margin, step, "down")), float(rounded(high + margin, step, "up"))
 
 
-def typical_value(values: Array) -> float:
-    """The median of finite numbers, rounded unless many rows share it."""
-    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
-    return float(rounded(middle, nice_step(float(high - low), _FILL_PARTS)))
-
-
-def as_text(series: Series) -> Series:
-    """Cells as strings without spaces around them, missing ones kept; whole numbers without a decimal point."""
-    import pandas as pd
-
-    if isinstance(series.dtype, pd.CategoricalDtype):
-        series = series.astype(series.cat.categories.dtype)
-    if pd.api.types.is_float_dtype(series.dtype):
-        present = series.dropna().to_numpy(dtype=np.float64)
-        if (np.abs(present) < 2.0**63).all() and (present == np.round(present)).all():
-            series = series.astype("Int64")
-    if series.dtype == object and any(isinstance(cell, bytes) for cell in series):
-        series = series.map(lambda cell: cell.decode("utf-8", "replace") if isinstance(cell, bytes) else cell)
-    text = series.astype("string").str.strip()
-    return text.mask(text == "")
-
-
-def is_text(series: Series) -> bool:
-    """Whether numbers in a column would be written out."""
-    import pandas as pd
-
-    dtype = series.dtype
-    return not (pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_timedelta64_dtype(dtype))
-
-
-def as_numbers(series: Series, notation: Notation = PLAIN) -> Array:
-    """Cells as float64; NaN where they are missing, infinite or no number of this notation."""
-    import pandas as pd
-
-    if pd.api.types.is_timedelta64_dtype(series.dtype):
-        series = series.dt.total_seconds()
-    elif is_text(series):
-        if notation != PLAIN:
-            return notation.numbers(as_text(series))
-        series = pd.to_numeric(as_text(series), errors="coerce")
-    values = series.to_numpy(dtype=np.float64, na_value=np.nan)
-    return np.where(np.isfinite(values), values, np.nan)
-
-
-def as_dates(series: Series, date_format: str | None) -> Series:
-    """Cells as UTC times; NaT where they are missing, no date of this format, or not of the years 1 to 9999."""
-    import pandas as pd
-
-    if not pd.api.types.is_datetime64_any_dtype(series.dtype):
-        series = as_text(series)
-        if date_format is not None and date_format.startswith(MIXED):
-            return parse_mixed(series, date_format.removeprefix(MIXED))
-        return pd.to_datetime(series, format=date_format or "ISO8601", errors="coerce", utc=True)
-    series = series.dt.tz_localize("UTC") if series.dt.tz is None else series.dt.tz_convert("UTC")
-    if series.dt.unit == "ns":
-        return series
-    times = series.dt.tz_localize(None).to_numpy()
-    return series.where((times >= np.datetime64("0001-01-01")) & (times < np.datetime64("9999-12-31")))
+def typical_value(lower: float, middle: float, upper: float) -> float:
+    """The median of numbers, between their quartiles, rounded unless many rows share it."""
+    return float(rounded(middle, nice_step(upper - lower, _FILL_PARTS)))
 
 
 class Column(ABC):
@@ -161,7 +106,7 @@ class Column(ABC):
         return [*self._names, f"{self.name} is missing"] if self.has_missing else self._names
 
     @abstractmethod
-    def encode(self, series: Series) -> Encoded:
+    def encode(self, cells: ColumnCells) -> Encoded:
         """The column's cells as numbers."""
 
     def describe(self) -> dict[str, object]:
@@ -203,16 +148,20 @@ class NumberColumn(Column):
         """How numbers are written where cells are strings."""
         return Notation(self.decimal, self.thousands, self.affix)
 
-    def read(self, series: Series) -> Array:
+    def read(self, cells: ColumnCells) -> Array:
         """The numbers, NaN where they are missing."""
-        return as_numbers(series, self.notation)
+        return cells.numbers_in(self.notation)
 
-    def encode(self, series: Series) -> Encoded:
+    def reads_plain(self, cells: ColumnCells) -> bool:
+        """Whether cells that are plain numbers are read as such."""
+        return self.notation == PLAIN or not is_text(cells.series)
+
+    def encode(self, cells: ColumnCells) -> Encoded:
         """The numbers with missing ones filled, and the indicator."""
-        values, was_there = self.read(series), series.notna().to_numpy(copy=True)
+        values, was_there = self.read(cells), cells.is_there.copy()
         unknown = np.flatnonzero(np.isnan(values) & was_there)
-        if len(unknown) and is_text(series):
-            was_there[unknown] = ~as_text(series.iloc[unknown]).fillna("-").map(is_missing_mark).to_numpy(dtype=bool)
+        if len(unknown) and is_text(cells.series):
+            was_there[unknown] = ~cells.text.iloc[unknown].fillna("-").map(is_missing_mark).to_numpy(dtype=bool)
         clipped = np.clip(values, self.low, self.high)
         return self._filled(clipped[:, None], self.fill, was_there, np.nan_to_num(values - clipped))
 
@@ -227,14 +176,14 @@ class BooleanColumn(Column):
     note: str = _note()
     kind = "boolean"
 
-    def read(self, series: Series) -> Array:
+    def read(self, cells: ColumnCells) -> Array:
         """The truth values, NaN where they are missing."""
-        found: Array = as_text(series).str.lower().map(BOOLEAN_WORDS).to_numpy(dtype=np.float64, na_value=np.nan)
+        found: Array = cells.text.str.lower().map(BOOLEAN_WORDS).to_numpy(dtype=np.float64, na_value=np.nan)
         return found
 
-    def encode(self, series: Series) -> Encoded:
+    def encode(self, cells: ColumnCells) -> Encoded:
         """The truth values with missing ones filled, and the indicator."""
-        return self._filled(self.read(series)[:, None], self.fill, series.notna().to_numpy())
+        return self._filled(self.read(cells)[:, None], self.fill, cells.is_there)
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,30 +204,16 @@ class DateColumn(Column):
     def _names(self) -> list[str]:
         return [f"{self.name}: {part}" for part in self.parts]
 
-    @staticmethod
-    def all_parts(dates: Series) -> Mapping[str, Array]:
-        """Every part of `DATE_PARTS` as numbers, NaN where the date is missing."""
-        import pandas as pd
-
-        found = {
-            "days": (dates - pd.Timestamp("1970-01-01", tz="UTC")).dt.total_seconds() / _DAY,
-            "month": dates.dt.month,
-            "day": dates.dt.day,
-            "weekday": dates.dt.day_of_week,
-            "hour": dates.dt.hour + dates.dt.minute / 60.0,
-        }
-        return {name: part.to_numpy(dtype=np.float64, na_value=np.nan) for name, part in found.items()}
-
-    def read(self, series: Series) -> Array:
+    def read(self, cells: ColumnCells) -> Array:
         """The dates in days since 1970, NaN where they are missing."""
-        return self.all_parts(as_dates(series, self.date_format))["days"]
+        return cells.date_parts(self.date_format)["days"]
 
-    def encode(self, series: Series) -> Encoded:
+    def encode(self, cells: ColumnCells) -> Encoded:
         """The parts with missing ones filled, and the indicator."""
-        found = self.all_parts(as_dates(series, self.date_format))
+        found = cells.date_parts(self.date_format)
         days = np.clip(found["days"], self.low, self.high)
         parts = np.column_stack([days if part == "days" else found[part] for part in self.parts])
-        return self._filled(parts, self.fill, series.notna().to_numpy(), np.nan_to_num(found["days"] - days))
+        return self._filled(parts, self.fill, cells.is_there, np.nan_to_num(found["days"] - days))
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,11 +236,11 @@ class CategoryColumn(Column):
         """With the number of named values."""
         return {**super().describe(), "n_values": len(self.categories)}
 
-    def encode(self, series: Series) -> Encoded:
+    def encode(self, cells: ColumnCells) -> Encoded:
         """Zeros and ones; a value without a column of its own is another one, or all zeros if training had none."""
         import pandas as pd
 
-        text = as_text(series)
+        text = cells.text
         codes = pd.Index(self.categories).get_indexer(text)
         is_missing = text.isna().to_numpy()
         is_unseen = (codes < 0) & ~is_missing
@@ -343,43 +278,95 @@ class TextColumn(Column):
     def learn(cls, name: str, present: Series, has_missing: bool, n_parts: int, n_rows: int, seed: int) -> TextColumn:
         """The column of these texts, with n-grams of at least this number of rows; a ValueError if there are none."""
         from sklearn.decomposition import TruncatedSVD
+        from sklearn.feature_extraction.text import TfidfTransformer
 
-        words = _vectorizer(min_df=n_rows)
-        found = words.fit_transform(present.to_numpy(dtype=object))
-        ngrams = words.get_feature_names_out()
+        counts, ngrams = _ngram_counts(present)
+        is_common = np.asarray(counts.getnnz(axis=0)).ravel() >= n_rows
+        if not is_common.any():
+            raise ValueError("no n-gram occurs in enough rows")
+        weights = TfidfTransformer()
+        found, ngrams = weights.fit_transform(counts[:, is_common]), ngrams[is_common]
         components = np.eye(len(ngrams))
         if len(ngrams) > n_parts:
             svd = TruncatedSVD(n_parts, random_state=seed).fit(found)
-            components = np.ascontiguousarray(svd.components_.T)
+            # Few different words have fewer components: the rest would be rounding errors.
+            is_part = svd.singular_values_ > 1e-9 * svd.singular_values_[0]
+            components = np.ascontiguousarray(svd.components_[is_part].T)
         parts = np.asarray(found @ components)
         scale = float(np.sqrt(parts.var(axis=0).sum())) or 1.0
-        return cls(name, tuple(map(str, ngrams)), words.idf_, components / scale, has_missing)
+        return cls(name, tuple(map(str, ngrams)), weights.idf_, components / scale, has_missing)
 
     @property
     def _names(self) -> list[str]:
         return [f"{self.name}: component {i + 1}" for i in range(self.components.shape[1])]
 
-    @cached_property
-    def _words(self) -> Any:
-        words = _vectorizer(vocabulary={ngram: i for i, ngram in enumerate(self.ngrams)})
-        words.idf_ = self.idf
-        return words
-
-    def encode(self, series: Series) -> Encoded:
+    def encode(self, cells: ColumnCells) -> Encoded:
         """The components; those of an empty string where the text is missing."""
-        text = as_text(series)
-        is_missing = text.isna().to_numpy()
-        values = np.asarray(self._words.transform(text.fillna("").to_numpy(dtype=object)) @ self.components)
+        from sklearn.preprocessing import normalize
+
+        is_missing = cells.text.isna().to_numpy()
+        counts, _ = _ngram_counts(cells.text.fillna(""), self.ngrams)
+        counts.data *= self.idf[counts.indices]
+        values = np.asarray(normalize(counts, copy=False) @ self.components)
         return self._with_indicator(values, is_missing, int(is_missing.sum()))
 
 
-def _vectorizer(**options: Any) -> Any:
-    from sklearn.feature_extraction.text import TfidfVectorizer
+def _ngram_counts(texts: Series, known: Sequence[str] | None = None) -> tuple[Any, NDArray[np.object_]]:
+    """How often each n-gram occurs inside the words of each text, (n, n-grams), and the n-grams.
 
-    return TfidfVectorizer(analyzer="char_wb", ngram_range=_NGRAMS, **options)
+    Each different word is taken apart once. A ValueError if there is no n-gram.
+    """
+    import pyarrow.compute as pc
+    from scipy.sparse import csr_matrix
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    split = pc.utf8_split_whitespace(as_arrow(texts))
+    words = split.flatten().dictionary_encode()
+    starts = np.cumsum([0, *split.value_lengths().to_pylist()])
+    shape = len(split), len(words.dictionary)
+    in_texts = csr_matrix((np.ones(len(words)), words.indices.to_numpy(), starts), shape=shape)
+    distinct = words.dictionary.to_pylist()
+    counter = CountVectorizer(analyzer="char_wb", ngram_range=_NGRAMS, vocabulary=known)
+    in_words = counter.transform(distinct) if known is not None else counter.fit_transform(distinct)
+    found = (in_texts @ in_words.astype(np.float64)).tocsr()
+    found.sort_indices()
+    return found, counter.get_feature_names_out()
 
 
 def blocks_of(columns: Sequence[Column]) -> list[Index]:
     """The places of each column among the encoded columns."""
     ends = np.cumsum([0, *(len(column.encoded_names) for column in columns)])
     return [np.arange(a, b) for a, b in itertools.pairwise(ends)]
+
+
+def encode_table(columns: Sequence[Column], table: TableCells) -> EncodedTable:
+    """The cells of these columns as numbers, side by side, with counts of odd cells."""
+    X = np.empty((len(table), sum(len(column.encoded_names) for column in columns)))
+    odd: dict[str, dict[str, int]] = {kind: dict.fromkeys((one.name for one in columns), 0) for kind in ODD_KINDS}
+    excess: dict[str, float] = {}
+    plain: dict[str, tuple[NumberColumn, int]] = {}
+    values: dict[str, Array] = {}
+    table.load(column.name for column in columns)
+    for column, block in zip(columns, blocks_of(columns), strict=True):
+        cells, name = table[column.name], column.name
+        if isinstance(column, NumberColumn) and cells.plain is not None and column.reads_plain(cells):
+            plain[name], values[name] = (column, int(block[0])), cells.plain
+            continue
+        part = column.encode(cells)
+        X[:, block], excess[name] = part.values, part.excess
+        for kind, number in part.odd.items():
+            odd[kind][name] = number
+    for names, found in stacked(values):
+        numbers, starts = [plain[name][0] for name in names], np.array([plain[name][1] for name in names])
+        fill, low, high = np.array([(one.fill, one.low, one.high) for one in numbers]).T[:, :, None]
+        has_missing, is_gap = np.array([one.has_missing for one in numbers]), np.isnan(found)
+        clipped = np.clip(found, low, high)
+        beyond = np.nan_to_num(found - clipped)
+        X[:, starts] = np.where(is_gap, fill, clipped).T
+        X[:, starts[has_missing] + 1] = is_gap[has_missing].T
+        n_missing = np.where(has_missing, 0, is_gap.sum(axis=1))
+        odd["missing"].update(zip(names, n_missing.tolist(), strict=True))
+        odd["clipped"].update(zip(names, np.count_nonzero(beyond, axis=1).tolist(), strict=True))
+        excess.update(zip(names, beyond.sum(axis=1).tolist(), strict=True))
+    counts: dict[str, Any] = {kind: {name: n for name, n in own.items() if n} for kind, own in odd.items()}
+    return EncodedTable(X, **counts, excess={name: size for name, size in excess.items() if size})

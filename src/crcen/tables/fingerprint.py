@@ -8,7 +8,7 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from scipy.stats import hypergeom
 
 from crcen._support.text import listed
-from crcen.tables.columns import Column, as_text
+from crcen.tables.cells import TableCells, as_cells
+from crcen.tables.columns import Column
 from crcen.tables.typing import Array, Bools, DataFrame, Hashes, Index, Series
 
 FALSE_MATCH_RATE = 0.25
@@ -24,6 +25,8 @@ FALSE_MATCH_RATE = 0.25
 MOST_HASHES = 65_536
 # Digits that a number keeps: those that a float32 and its spelling in a text file share.
 _DIGITS = 6
+# Cells of columns that are hashed together.
+_MOST_CELLS = 2**20
 # Numbers as text; 007 is a code and stays what it is.
 _NUMBER = re.compile(r"[+-]?(?:0|[1-9]\d*)(?:\.\d*)?(?:[eE][+-]?\d+)?")
 _FIRST_OF_NUMBER = frozenset("+-0123456789")
@@ -192,46 +195,55 @@ def fingerprint_of(columns: list[Column], frame: DataFrame, X: Array, numbers: I
     """The fingerprint of training rows, of the same rows encoded (``X``), with their class numbers."""
     unsalted = row_hashes(columns, frame, X, 0)
     salt = int.from_bytes(hashlib.blake2b(np.sort(unsalted).tobytes(), digest_size=8).digest(), "big") or 1
-    found, at = np.unique(_mixed(unsalted ^ np.uint64(salt)), return_inverse=True)
+    found, at = np.unique(mixed_bits(unsalted ^ np.uint64(salt)), return_inverse=True)
     limit = int(found[MOST_HASHES - 1]) if len(found) > MOST_HASHES else 2**64 - 1
     counts = np.bincount(at * n_classes + numbers, minlength=len(found) * n_classes).reshape(-1, n_classes)
     return Fingerprint.of_hashes(salt, found[:MOST_HASHES], counts[:MOST_HASHES], limit)
 
 
-def row_hashes(columns: list[Column], frame: DataFrame, X: Array, salt: int) -> Hashes:
+def row_hashes(columns: list[Column], frame: DataFrame | TableCells, X: Array, salt: int) -> Hashes:
     """One hash a row; ``salt`` is 0, or that of a fingerprint."""
     hashes = np.zeros(len(X), dtype=np.uint64)
-    start = 0
-    for column in columns:
-        width = len(column.encoded_names)
-        for number, part in enumerate(_parts(column, frame, X[:, start : start + width])):
-            hashes = _mixed(hashes ^ _mixed(part + _key(f"{column.name}/{number}")))
-        start += width
-    return _mixed(hashes ^ np.uint64(salt)) if salt else hashes
+    for part in _parts(columns, frame, X):
+        hashes = mixed_bits(hashes ^ part)
+    return mixed_bits(hashes ^ np.uint64(salt)) if salt else hashes
 
 
 def _bucket(hashes: Hashes, n_buckets: int) -> Index:
     """The bucket of each hash; mixed once more, since small hashes are kept."""
-    return (_mixed(hashes) % np.uint64(n_buckets)).astype(np.int64)
+    return (mixed_bits(hashes) % np.uint64(n_buckets)).astype(np.int64)
 
 
-def _parts(column: Column, frame: DataFrame, encoded: Array) -> list[Hashes]:
-    """What a row holds in a column, as integers."""
+def _parts(columns: list[Column], frame: DataFrame | TableCells, X: Array) -> Iterator[Hashes]:
+    """What each row holds in each column, as integers."""
     import pandas as pd
 
-    if column.kind == "text":
-        # Of the text itself: its components hold only what occurs in several rows.
-        return [pd.util.hash_array(as_text(frame[column.name]).fillna("\0").to_numpy(dtype=object), categorize=True)]
-    if column.kind == "category":
-        return [np.where(encoded.any(axis=1), encoded.argmax(axis=1), -1).astype(np.int64).view(np.uint64)]
-    return [_of_numbers(values) for values in encoded.T]
+    n_together, start, numbers = max(1, _MOST_CELLS // max(1, len(X))), 0, list[tuple[str, int]]()
+    for column in columns:
+        block = range(start, start := start + len(column.encoded_names))
+        if column.kind not in ("text", "category"):
+            numbers += [(f"{column.name}/{number}", place) for number, place in enumerate(block)]
+            if len(numbers) < n_together:
+                continue
+        yield from _of_numbers(numbers, X)
+        numbers = []
+        if column.kind == "text":
+            # Of the text itself: its components hold only what occurs in several rows.
+            text = as_cells(frame)[column.name].text.fillna("\0").to_numpy(dtype=object)
+            yield mixed_bits(pd.util.hash_array(text, categorize=True) + name_key(f"{column.name}/0"))
+        elif column.kind == "category":
+            encoded = X[:, block.start : block.stop]
+            values = np.where(encoded.any(axis=1), encoded.argmax(axis=1), -1).astype(np.int64).view(np.uint64)
+            yield mixed_bits(values + name_key(f"{column.name}/0"))
+    yield from _of_numbers(numbers, X)
 
 
-def _key(name: str) -> np.uint64:
+def name_key(name: str) -> np.uint64:
+    """A number for a name."""
     return np.uint64(int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big"))
 
 
-def _mixed(values: Hashes) -> Hashes:
+def mixed_bits(values: Hashes) -> Hashes:
     """Splitmix64: every bit of the result depends on every bit of the value."""
     with np.errstate(over="ignore"):
         values = values + np.uint64(0x9E3779B97F4A7C15)
@@ -240,8 +252,9 @@ def _mixed(values: Hashes) -> Hashes:
         return values ^ (values >> np.uint64(31))
 
 
-def _of_numbers(values: Array) -> Hashes:
-    """Numbers with `_DIGITS` significant digits as integers: digits and exponent."""
+def _of_numbers(named: Sequence[tuple[str, int]], X: Array) -> Hashes:
+    """Columns of numbers with `_DIGITS` significant digits as integers, from digits and exponent: (columns, n)."""
+    values = X[:, [place for _, place in named]].T
     size = np.abs(values)
     with np.errstate(divide="ignore"):
         exponent = np.where(size > 0, np.floor(np.log10(size)), 0.0)
@@ -250,7 +263,8 @@ def _of_numbers(values: Array) -> Hashes:
     digits = np.rint(values * 10.0**half * 10.0 ** (_DIGITS - 1 - exponent - half))
     is_next = np.abs(digits) >= 10.0**_DIGITS  # 9.999999 is 10.0000
     digits, exponent = np.where(is_next, digits / 10.0, digits), np.where(is_next, exponent + 1, exponent)
-    return (digits.astype(np.int64) * 1024 + exponent.astype(np.int64)).view(np.uint64)
+    integers = (digits.astype(np.int64) * 1024 + exponent.astype(np.int64)).view(np.uint64)
+    return mixed_bits(integers + np.array([name_key(name) for name, _ in named], dtype=np.uint64)[:, None])
 
 
 def chance_of_more(count: int, n: int, count_before: int, n_before: int) -> float:

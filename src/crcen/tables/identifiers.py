@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 
+from crcen.tables.cells import ColumnCells
 from crcen.tables.typing import Array, Series
 
 # What pandas calls the index of a frame in a file: without a name in Parquet, and in CSV.
@@ -106,19 +107,19 @@ def why_codes(name: str, present: Series, n_values: int, *, is_amount: bool) -> 
     return ""
 
 
-def why_repeating(name: str, series: Series, kind: str) -> str:
+def why_repeating(cells: ColumnCells, kind: str) -> str:
     """A warning if a column repeats like the identifier of a customer or patient; empty if it does not."""
-    present = series.dropna()
-    if kind not in ("number", "category", "text") or len(present) < _FEWEST_IDS:
+    name = cells.name
+    words = _words(name)
+    if kind not in ("number", "category", "text") or _TIME_NAME.search(words):
         return ""
-    counts = present.value_counts().to_numpy()
+    is_named = _ID_NAME.search(words) or _BEARER_NAME.fullmatch(words)
+    if not is_named and not (kind == "number" and _repeats_beyond_chance(cells)):
+        return ""
+    counts = cells.series.value_counts().to_numpy()
     n, n_values = int(counts.sum()), len(counts)
     few, many = _REPEATS
-    is_spread = counts[0] <= max(_MOST_COMMON * n, 20)
-    if n_values < _FEWEST_IDS or not few <= n / n_values <= many or not is_spread or _TIME_NAME.search(_words(name)):
-        return ""
-    is_named = _ID_NAME.search(_words(name)) or _BEARER_NAME.fullmatch(_words(name))
-    if not is_named and not (kind == "number" and _repeats_beyond_chance(present)):
+    if n_values < _FEWEST_IDS or not few <= n / n_values <= many or counts[0] > max(_MOST_COMMON * n, 20):
         return ""
     return (
         f"{name} repeats like a customer or patient ID ({n_values:,} values in {n:,} rows): drop it and use --clusters "
@@ -126,13 +127,13 @@ def why_repeating(name: str, series: Series, kind: str) -> str:
     )
 
 
-def _repeats_beyond_chance(present: Series) -> bool:
+def _repeats_beyond_chance(cells: ColumnCells) -> bool:
     """Whether numbers repeat far more often than those of a smooth distribution, and not at round numbers."""
-    import pandas as pd
-
-    values = pd.to_numeric(present, errors="coerce").dropna().to_numpy(dtype=np.float64)
+    values = cells.numbers[cells.is_there]
+    if not values.size or np.isnan(values).any() or max(-values.min(), values.max()) < 1e5:
+        return False
     distinct, own = np.unique(values, return_counts=True)
-    if len(values) < len(present) or np.abs(distinct).max() < 1e5 or own[own > 1].sum() < _REPEATED_ROWS * len(values):
+    if len(distinct) < _FEWEST_IDS or own[own > 1].sum() < _REPEATED_ROWS * len(values):
         return False
     step = float(np.diff(distinct).min())
     edges = np.unique(np.quantile(values, np.linspace(0, 1, _BINS + 1)))

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import binom
 
 from crcen._support.text import listed
+from crcen.tables.cells import ColumnCells, TableCells, as_cells, stacked
 from crcen.tables.column_kinds import DroppedColumn
-from crcen.tables.columns import BooleanColumn, Column, DateColumn, NumberColumn, as_text
-from crcen.tables.fingerprint import duplicated_class
+from crcen.tables.columns import BooleanColumn, Column, DateColumn, NumberColumn
+from crcen.tables.fingerprint import duplicated_class, mixed_bits, name_key
 from crcen.tables.identifiers import why_repeating
-from crcen.tables.typing import Array, Bools, DataFrame, Hashes, Index, Series
+from crcen.tables.typing import Array, Bools, DataFrame, Hashes, Index
 from crcen.theory.limits import FEWEST_OF_A_CLASS, LEAK_AREA, NEAR_PERFECT_AREA
 
 # Chance of any false sign, over all comparisons of a table.
@@ -37,6 +39,8 @@ FINE_SHARE = 0.4
 _MOST_VALUES, _MOST_DATES = 255, 10
 # Classes that single columns are ranked for, the commonest first, and rows that they are ranked on.
 _MOST_CLASSES, _MOST_RANKED = 10, 20_000
+# Cells of columns that are ranked together.
+_MOST_CELLS = 2**20
 
 
 class Cells(NamedTuple):
@@ -161,35 +165,42 @@ class Signs:
 
 def find_signs(
     columns: Sequence[Column],
-    frame: DataFrame,
+    frame: DataFrame | TableCells,
     numbers: Index,
     labels: Sequence[object],
     dropped: Sequence[DroppedColumn] = (),
 ) -> Signs:
     """Look for leaks, copies and repeating identifiers; ``numbers`` are classes by place in ``labels``."""
-    import pandas as pd
-
-    cells = {column.name: cells_of(column, frame[column.name]) for column in columns}
+    table = as_cells(frame)
     kinds = {column.name: column.kind for column in columns}
     kinds |= {one.name: "category" for one in dropped if one.reason.startswith("an identifier")}
-    reasons = {name: why_repeating(name, frame[name], kind) for name, kind in kinds.items()}
+    table.load(kinds)
+    cells = {column.name: cells_of(column, table[column.name]) for column in columns}
+    reasons = {name: why_repeating(table[name], kind) for name, kind in kinds.items()}
     leaks = _separating(cells, numbers, labels)
     named = {one.columns for one in leaks}
     leaks += [one for one in find_leaks(cells, numbers, labels) if one.columns not in named]
     is_coarse = not any(len(np.unique(one.values)) >= FINE_SHARE * len(numbers) for one in cells.values())
-    codes = pd.util.hash_pandas_object(pd.DataFrame({name: one.values for name, one in cells.items()}), index=False)
-    rows = codes.to_numpy() if cells else np.zeros(len(numbers), dtype=np.uint64)  # without columns all rows are equal
-    duplicates = Duplicates.of(rows, numbers, labels, is_coarse=is_coarse)
+    duplicates = Duplicates.of(_row_codes(cells, len(numbers)), numbers, labels, is_coarse=is_coarse)
     return Signs(tuple(leaks), duplicates, {name: reason for name, reason in reasons.items() if reason})
 
 
-def cells_of(column: Column, series: Series) -> Cells:
+def _row_codes(cells: Mapping[str, Cells], n_rows: int) -> Hashes:
+    """A hash of each row; without columns all rows are equal."""
+    found = np.zeros(n_rows, dtype=np.uint64)
+    for names, values in stacked({name: one.values for name, one in cells.items()}):
+        keys = np.array([name_key(name) for name in names])[:, None]
+        found += mixed_bits(np.where(np.isnan(values), np.nan, values + 0.0).view(np.uint64) ^ keys).sum(axis=0)
+    return found
+
+
+def cells_of(column: Column, cells: ColumnCells) -> Cells:
     """A column as these tests need it: numbers are not clipped, rare categories are not pooled."""
     import pandas as pd
 
     if isinstance(column, NumberColumn | BooleanColumn | DateColumn):
-        return Cells("date" if column.kind == "date" else "number", column.read(series))
-    codes, names = pd.factorize(as_text(series))
+        return Cells("date" if column.kind == "date" else "number", column.read(cells))
+    codes, names = pd.factorize(cells.text)
     return Cells(column.kind, np.where(codes < 0, np.nan, codes), [str(name) for name in names])
 
 
@@ -197,7 +208,9 @@ def find_leaks(cells: Mapping[str, Cells], numbers: Index, labels: Sequence[obje
     """Columns with cells that occur for one class only, the most telling first; one entry for each column."""
     n, n_classes = len(numbers), len(labels)
     totals = np.bincount(numbers, minlength=n_classes)
-    candidates = [one for name, column in cells.items() for one in _sets(name, column, numbers, totals)]
+    without = _columns_without_sets(cells, numbers, totals)
+    others = {name: column for name, column in cells.items() if name not in without}
+    candidates = [one for name, column in others.items() for one in _sets(name, column, numbers, totals)]
     candidates += _date_orders(cells, numbers, n_classes)
     found: dict[tuple[str, ...], Leak] = {}
     for one in candidates:
@@ -240,27 +253,30 @@ def separations(
     of the rows, so that names and identifiers that occur once tell nothing.
     """
     rng = np.random.default_rng(seed)
-    halves, rows = rng.permutation(len(numbers)) % 2 == 0, np.arange(len(numbers))
-    if len(rows) > _MOST_RANKED:
-        rows = np.sort(rng.choice(rows, _MOST_RANKED, replace=False))
-    y, sizes = numbers[rows], np.ones(len(rows)) if weights is None else weights[rows]
-    counts = np.bincount(y)
+    halves, weights = rng.permutation(len(numbers)) % 2 == 0, np.ones(len(numbers)) if weights is None else weights
+    if len(numbers) > _MOST_RANKED:
+        rows = np.sort(rng.choice(len(numbers), _MOST_RANKED, replace=False))
+        numbers, weights, halves = numbers[rows], weights[rows], halves[rows]
+        cells = {name: [Cells(kind, one[rows]) for kind, one, _ in parts] for name, parts in cells.items()}
+    counts = np.bincount(numbers)
     known = [int(k) for k in np.argsort(-counts, kind="stable") if counts[k] >= FEWEST_OF_A_CLASS][:_MOST_CLASSES]
-    if not known or len(rows) - counts.max() < FEWEST_OF_A_CLASS:
+    if not known or len(numbers) - counts.max() < FEWEST_OF_A_CLASS:
         return []
-    ranked = _Ranked(y, sizes, halves[rows], known[-1:] if len(counts) == 2 else known)
-    return [ranked.separation(name, parts, rows) for name, parts in cells.items()]
+    return _Ranked(numbers, weights, halves, known[-1:] if len(counts) == 2 else known).separations(cells)
 
 
 def suspects(found: Sequence[Separation], n_classes: int) -> list[tuple[Separation, int, float]]:
     """Columns that nearly separate a class, with its area; with several classes, all of them or as the only column."""
-    least, suspected = LEAK_AREA if n_classes == 2 else NEAR_PERFECT_AREA, []
+    least, best = LEAK_AREA if n_classes == 2 else NEAR_PERFECT_AREA, dict[int, list[float]]()
     for one in found:
         for k, area in one.areas.items():
-            rivals = max((other.areas.get(k, 0.5) for other in found if other is not one), default=0.5)
-            if area >= least and (one.least_pair >= least or rivals < LEAK_AREA):
-                suspected.append((one, k, area))
-    return suspected
+            best[k] = sorted([*best.get(k, [0.5, 0.5]), area])[1:]  # the two largest areas of each class
+    return [
+        (one, k, area)
+        for one in found
+        for k, area in one.areas.items()
+        if area >= least and (one.least_pair >= least or best[k][0 if area == best[k][1] else 1] < LEAK_AREA)
+    ]
 
 
 @dataclass(frozen=True)
@@ -272,30 +288,35 @@ class _Ranked:
     halves: Bools
     known: Sequence[int]
 
-    def separation(self, name: str, parts: Sequence[Cells], rows: Index) -> Separation:
-        """The best ranking of a column for each class."""
-        totals = np.bincount(self.y, self.weights)
-        areas: dict[int, float] = {}
-        pairs = np.full((len(totals), len(totals)), 0.5)
-        for part in parts:
-            for k, table in self._rankings(part.kind, part.values[rows]):
-                others = np.delete(np.arange(len(totals)), k)
-                area = float(table[k, others] @ totals[others] / totals[others].sum())
-                areas[k] = max(areas.get(k, 0.5), area, 1.0 - area)
-                pairs[k] = np.maximum(pairs[k], np.maximum(table[k], 1.0 - table[k]))
-        inside = np.maximum(pairs, pairs.T)[np.ix_(self.known, self.known)]
-        off = inside[~np.eye(len(inside), dtype=bool)]
-        return Separation(name, areas, float(off.min()) if off.size else max(areas.values(), default=0.5))
+    def separations(self, cells: Mapping[str, Sequence[Cells]]) -> list[Separation]:
+        """The best rankings of each column, for each class."""
+        totals, known = np.bincount(self.y, self.weights), list(self.known)
+        areas = np.full((len(cells), len(known)), 0.5)
+        pairs = np.full((len(cells), len(known), len(known)), 0.5)
+        parts = ((place, part) for place, own in enumerate(cells.values()) for part in own)
+        rankings = ((place, *one) for place, part in parts for one in self._rankings(part.kind, part.values))
+        while some := list(islice(rankings, max(1, _MOST_CELLS // len(self.y)))):
+            tables = self._pair_areas(np.stack([scores for *_, scores in some]))
+            for i, k in enumerate(known):
+                own = [number for number, (_, classes, _) in enumerate(some) if k in classes]
+                places, table, others = [some[number][0] for number in own], tables[own, i], np.delete(totals, k)
+                area = np.delete(table, k, axis=1) @ others / others.sum()
+                np.maximum.at(areas, (places, i), np.maximum(area, 1.0 - area))
+                np.maximum.at(pairs, (places, i), np.maximum(table, 1.0 - table)[:, known])
+        inside = np.maximum(pairs, pairs.transpose(0, 2, 1))[:, ~np.eye(len(known), dtype=bool)]
+        least = inside.min(axis=1) if len(known) > 1 else areas[:, 0]
+        return [
+            Separation(name, dict(zip(known, own, strict=True)), smallest)
+            for name, own, smallest in zip(cells, areas.tolist(), least.tolist(), strict=True)
+        ]
 
-    def _rankings(self, kind: str, values: Array) -> Iterator[tuple[int, Array]]:
-        """Classes, each with the areas between all pairs of classes."""
+    def _rankings(self, kind: str, values: Array) -> Iterator[tuple[Sequence[int], Array]]:
+        """Scores by which the rows of some classes are ranked against others."""
         is_missing = np.isnan(values)
         if kind in ("number", "date"):
             present = values[~is_missing]
             ends = (present.min() - 1.0, present.max() + 1.0) if is_missing.any() and present.size else (0.0,)
-            for end in ends:
-                table = self._pair_areas(np.where(is_missing, end, values))
-                yield from ((k, table) for k in self.known)
+            yield from ((self.known, np.where(is_missing, end, values)) for end in ends)
             return
         codes = np.where(is_missing, -1.0, values).astype(np.int64) + 1
         size = int(codes.max(initial=0)) + 1
@@ -306,16 +327,27 @@ class _Ranked:
                 shares = np.full(size, float(own.sum() / self.weights.sum()))
                 np.divide(np.bincount(codes[~half], own[~half], size), total, out=shares, where=total > 0.0)
                 scores[half] = shares[codes[half]]
-            yield k, self._pair_areas(scores)
+            yield (k,), scores
 
     def _pair_areas(self, scores: Array) -> Array:
-        """For every two classes: how often a row of the first has the higher score, ties by half."""
-        _, place = np.unique(scores, return_inverse=True)
-        n_classes = int(self.y.max()) + 1
-        cells = np.bincount(place * n_classes + self.y, self.weights, (place.max() + 1) * n_classes)
-        table = cells.reshape(-1, n_classes)
-        totals = np.maximum(table.sum(axis=0), 1e-300)
-        return np.asarray(table.T @ (np.cumsum(table, axis=0) - 0.5 * table) / np.outer(totals, totals))
+        """How often a row of each known class has a higher score than one of each class, ties by half.
+
+        From the scores of several rankings, (rankings, n); returns (rankings, known classes, classes).
+        """
+        totals = np.bincount(self.y, self.weights)
+        order = np.argsort(scores, axis=1)
+        ranked = np.take_along_axis(scores, order, axis=1)
+        is_new = np.ones(scores.shape, dtype=bool)
+        is_new[:, 1:] = ranked[:, 1:] != ranked[:, :-1]
+        value = np.cumsum(is_new).reshape(scores.shape) - 1  # different ones are numbered through all rankings
+        places = (value * len(totals) + self.y[order]).ravel()
+        table = np.bincount(places, self.weights[order].ravel(), (value[-1, -1] + 1) * len(totals))
+        table = table.reshape(-1, len(totals))
+        before = np.repeat(np.arange(len(scores)), np.diff([*value[:, 0], len(table)]))[:, None] * totals
+        below = np.cumsum(table, axis=0) - before - 0.5 * table
+        sums = [np.add.reduceat(table[:, [k]] * below, value[:, 0], axis=0) for k in self.known]
+        totals = np.maximum(totals, 1e-300)
+        return np.asarray(np.stack(sums, axis=1) / np.outer(totals[self.known], totals))
 
 
 def _separating(cells: Mapping[str, Cells], numbers: Index, labels: Sequence[object]) -> list[Leak]:
@@ -335,6 +367,24 @@ class _Set(NamedTuple):
     counts: Index
     limit: float
     what: str
+
+
+def _columns_without_sets(cells: Mapping[str, Cells], numbers: Index, totals: Index) -> set[str]:
+    """Columns of numbers for which `_sets` has none, as far as that shows without sorting them."""
+    n, found = len(numbers), set[str]()
+    values = {name: one.values for name, one in cells.items() if one.kind == "number"}
+    rare: Sequence[int] = np.flatnonzero(totals <= _MOST_FOR_RANGES * n).tolist() if n > _FEWEST_ROWS else []
+    middle, ends = [(n - 1) // 2, n // 2], [min(_FEWEST_ROWS, n) - 1, max(n - _FEWEST_ROWS, 0)]
+    for names, own in stacked({name: one for name, one in values.items() if not np.isnan(one).any()}):
+        at = np.partition(own, [*middle, *ends], axis=1)
+        n_ends = sum((own == end[:, None]).sum(axis=1) for end in (own.min(axis=1), own.max(axis=1)))
+        n_common = np.maximum(*((own == at[:, [place]]).sum(axis=1) for place in middle))
+        has_sets = (n_ends >= n) | (2 * n_common >= n)
+        for beyond in own < at[:, ends[:1]], own > at[:, ends[1:]]:
+            for k in rare:
+                has_sets |= ~(beyond & (numbers != k)).any(axis=1)
+        found |= {name for name, has in zip(names, has_sets, strict=True) if not has}
+    return found
 
 
 def _sets(name: str, column: Cells, numbers: Index, totals: Index) -> Iterator[_Set]:

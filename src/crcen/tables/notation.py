@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from crcen.tables.typing import Array, Index, Series
+from crcen.tables.typing import Array, Bools, Index, Series
 
 # Words for a missing number that file readers do not know, in any case.
 _MISSING_MARK = re.compile(
@@ -41,6 +41,23 @@ _MOST_ODD = 0.01
 _FEWEST_ROWS = 20
 # Of its cells, for a column that is nearly one of numbers.
 _MOSTLY = 0.8
+
+
+def as_text(series: Series) -> Series:
+    """Cells as strings without spaces around them, missing ones kept; whole numbers without a decimal point."""
+    import pandas as pd
+
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        series = series.astype(series.cat.categories.dtype)
+    if pd.api.types.is_float_dtype(series.dtype):
+        present = series.dropna().to_numpy(dtype=np.float64)
+        if (np.abs(present) < 2.0**63).all() and (present == np.round(present)).all():
+            series = series.astype("Int64")
+    if series.dtype == object and any(isinstance(cell, bytes) for cell in series):
+        series = series.map(lambda cell: cell.decode("utf-8", "replace") if isinstance(cell, bytes) else cell)
+    text = series.astype("string").str.strip()
+    is_blank = text == ""
+    return text.mask(is_blank) if is_blank.any() else text
 
 
 class _Cell(NamedTuple):
@@ -80,6 +97,15 @@ def _body(decimal: str, thousands: str) -> re.Pattern[str]:
 def is_missing_mark(text: str) -> bool:
     """Whether a cell of a column of numbers says that there is none."""
     return _MISSING_MARK.fullmatch(text) is not None
+
+
+def _are_marks(distinct: Series) -> Bools:
+    """Whether each of these strings is a missing mark."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    cells = pa.array(distinct, pa.large_string())
+    return np.asarray(pc.match_substring_regex(cells, f"^(?:{_MISSING_MARK.pattern})$", ignore_case=True), dtype=bool)
 
 
 @dataclass(frozen=True)
@@ -153,9 +179,9 @@ def read_numbers(text: Series) -> NumberReading | None:
 
     codes, distinct = pd.factorize(text)
     counts = np.bincount(codes[codes >= 0], minlength=len(distinct))
-    is_mark = np.array([is_missing_mark(one) for one in distinct], dtype=bool)
-    glance = [one for one, marked in zip(distinct, is_mark, strict=True) if not marked]
-    glance = glance[:: max(1, len(glance) // _GLANCE)]
+    is_mark = _are_marks(distinct)
+    others = np.flatnonzero(~is_mark)
+    glance = list(distinct.take(others[:: max(1, len(others) // _GLANCE)]))
     if not glance or sum(_cell(one) is not None for one in glance) < _ENOUGH * len(glance):
         return None
     cells = [None if marked else _cell(one) for one, marked in zip(distinct, is_mark, strict=True)]
@@ -226,9 +252,10 @@ _MOST_SENTINELS = 3
 
 def sentinels(values: Array) -> dict[float, int]:
     """Numbers that repeat far from all others, and a lone negative −1 or −99…, with their cells."""
-    known = values[np.isfinite(values)]
+    known, found = values[np.isfinite(values)], dict[float, int]()
+    if not known.size or max((known == end).sum() for end in (known.min(), known.max())) < _FEWEST_CELLS:
+        return found
     distinct, counts = np.unique(known, return_counts=True)
-    found: dict[float, int] = {}
     while len(distinct) > _FEWEST_OTHERS and len(found) < _MOST_SENTINELS:
         ends = {-1: (distinct[-1] - distinct[-2], distinct[-2] - distinct[0])}
         ends[0] = distinct[1] - distinct[0], distinct[-1] - distinct[1]
@@ -246,10 +273,10 @@ def sentinels(values: Array) -> dict[float, int]:
     return found
 
 
-def placeholder_words(text: Series, marks: Mapping[str, int]) -> dict[str, int]:
-    """Words such as "unknown", "n/a" and "?" among stripped strings, and those already read as missing."""
+def placeholder_words(counts: Series, marks: Mapping[str, int]) -> dict[str, int]:
+    """Words such as "unknown", "n/a" and "?" among counted strings, and those already read as missing."""
     found = Counter(marks)
-    found.update({word: count for word, count in text.value_counts().items() if is_missing_mark(word)})
+    found.update(counts[_are_marks(counts.index)].to_dict())
     return {word: int(count) for word, count in found.most_common()}
 
 

@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike
 
 from crcen.models.options import Calibration
 from crcen.models.reasons.reasons import typical_rows
+from crcen.tables.cells import ColumnCells, TableCells, as_cells
 from crcen.tables.column_kinds import FEWEST_ROWS
-from crcen.tables.columns import Column, EncodedTable, as_text, blocks_of, nice_step, rounded
+from crcen.tables.columns import Column, EncodedTable, blocks_of, nice_step, rounded
 from crcen.tables.fingerprint import chance_of_more
 from crcen.tables.typing import Array, Bools, DataFrame, Index
 from crcen.theory.checks import check_row_weights
@@ -81,13 +82,15 @@ class TrainingProfile:
         return NewRows(self, columns)
 
 
-def profile_of(columns: list[Column], frame: DataFrame, encoded: EncodedTable, scores: list[Array]) -> TrainingProfile:
+def profile_of(
+    columns: list[Column], frame: DataFrame | TableCells, encoded: EncodedTable, scores: list[Array]
+) -> TrainingProfile:
     """The profile of training rows, encoded as ``encoded``, with their natural log-odds ``scores``."""
-    found = []
+    found, table = [], as_cells(frame)
     for column, block in zip(columns, blocks_of(columns), strict=True):
         edges = _edges(_values(column, encoded.X[:, block])[0])
         own = _Tally.of(column, block, encoded, edges)
-        n_other = _n_other(column, frame) if column.kind == "category" else 0
+        n_other = _n_other(table[column.name]) if column.kind == "category" else 0
         mean = own.total / own.n_values if own.n_values else math.nan
         sizes = own.n_missing, own.n_unreadable, own.n_known
         found.append(ColumnProfile(column.name, column.kind, *sizes, mean, edges, own.at_most, own.counts, n_other))
@@ -105,8 +108,8 @@ def _edges(values: Array) -> Array:
     return np.unique([rounded(found[0], step, "down"), *inner, rounded(found[-1], step, "up")])
 
 
-def _n_other(column: Column, frame: DataFrame) -> int:
-    counts = as_text(frame[column.name]).value_counts().to_numpy()
+def _n_other(cells: ColumnCells) -> int:
+    counts = cells.counts.to_numpy()
     return int(counts[counts <= FEWEST_ROWS].sum())
 
 

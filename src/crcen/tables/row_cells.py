@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from crcen.exceptions import InvalidInput
+from crcen.tables.cells import ColumnCells
 from crcen.tables.columns import (
     BOOLEAN_WORDS,
     ODD_KINDS,
@@ -67,7 +68,7 @@ def encode_dicts(
                 ) from None
             import pandas
 
-            part = column.encode(pandas.Series(cells, name=column.name))
+            part = column.encode(ColumnCells(pandas.Series(cells, name=column.name)))
             values = part.values.tolist()
             for kind, number in part.odd.items():
                 odd[kind].update({column.name: number} if number else {})
