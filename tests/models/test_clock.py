@@ -35,13 +35,6 @@ def test_a_clock_counts_down_and_is_shared():
     assert not Clock(None).share(0.5).is_limited
 
 
-def test_work_is_rows_times_epochs_that_are_left():
-    train = TimedTraining(Engine(0.0), 1000, Clock(None))
-    assert train.work(job(300, 10)) == 3000
-    assert train.work(job(300, 10, stop=4)) == 1200
-    assert train.work(TrainingJob((0.5, 0.5), max_epochs=2)) == 2000
-
-
 def test_training_that_would_exceed_the_limit_is_not_begun():
     engine = Engine(0.02)
     train = TimedTraining(engine, 1000, Clock(1.0))

@@ -65,9 +65,10 @@ class TestRecords:
         assert result.val_logits.dtype == np.float32
         np.testing.assert_allclose(result.val_logits, recorded.val_logits[np.array(epochs) - 1], **CLOSE)
 
+    @pytest.mark.parametrize("column_scales", [False, True])
     @pytest.mark.parametrize(("hidden", "balance"), [((6,), True), ((), True), ((4, 3), False)], ids=str)
-    def test_the_last_record_is_the_network_before_its_balance(self, hidden, balance):
-        result = one(replace(RECORDED, hidden=hidden, balance=balance))
+    def test_the_last_record_is_the_network_before_its_balance(self, hidden, balance, column_scales):
+        result = one(replace(RECORDED, hidden=hidden, balance=balance, column_scales=column_scales))
         logits = plain_logits(result.network, X[VAL]) - result.shift
         np.testing.assert_allclose(result.val_logits[-1], logits, **CLOSE)
         np.testing.assert_allclose(result.network.logits(X[VAL]) - result.shift, logits, atol=1e-9)

@@ -5,46 +5,16 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-import torch
 from sklearn.linear_model import LogisticRegression
-from training_reference import binary_job, networks_of, problem
+from training_reference import binary_job, problem
 
 import crcen
 from crcen import Inputs
 from crcen.training.engine import train
-from crcen.training.stack import Stack, gradient_of
+from crcen.training.stack import gradient_of
 from grouped_settings import grouped
 
-HIDDEN = {"no layer": (), "one layer": (4,), "deep": (4, 3)}
 X, Y = problem(n=130, n_features=3)
-
-
-def scaled_stack(hidden, activation, seed=0):
-    stack = Stack(2, 3, 4, hidden, activation, "cross_entropy", torch.float64, torch.device("cpu"), scaled=True)
-    generator = torch.Generator().manual_seed(seed)
-    stack.flat.copy_(torch.randn(len(stack.flat), dtype=torch.float64, generator=generator) * 0.5)
-    x = torch.randn(2, 7, 5, dtype=torch.float64, generator=generator)
-    x[..., -1] = 1.0
-    y = (torch.rand(2, 7, 1, generator=generator) > 0.5).double()
-    return stack, x, y, torch.rand(2, 7, 3, dtype=torch.float64, generator=generator)
-
-
-@pytest.mark.parametrize("hidden", HIDDEN.values(), ids=HIDDEN.keys())
-def test_networks_come_out_with_the_scales_in_their_weights(hidden):
-    stack, x, _, _ = scaled_stack(hidden, "relu")
-    plain = Stack(2, 3, 4, hidden, "relu", "cross_entropy", torch.float64, torch.device("cpu"))
-    for network in networks_of(stack, stack.flat):
-        plain.set_network(*network)
-    torch.testing.assert_close(plain.logits(x), stack.logits(x), rtol=1e-12, atol=1e-12)
-
-
-def test_penalty_of_scales_is_that_of_weights():
-    stack, _, _, _ = scaled_stack(HIDDEN["one layer"], "relu")
-    stack.initialise(torch.arange(6).view(2, 3), torch.zeros(2, 3, dtype=torch.float64))
-    l2 = torch.full((2, 3), 0.5, dtype=torch.float64)
-    penalties = 0.5 * stack.per_model(stack.penalties(l2) * stack.flat**2)
-    squares = sum((w**2).reshape(2, 3, -1).sum(2) for w in stack.arrays(stack.flat)[0])
-    np.testing.assert_allclose(penalties, 0.25 * (squares + 4))  # four scales of one
 
 
 def lasso_problem():

@@ -114,18 +114,6 @@ def test_gradient_forgets_what_was_there(name):
     np.testing.assert_array_equal(stack.grad.numpy(), whole.numpy())
 
 
-def test_a_row_without_weight_changes_nothing():
-    stack, _, x, y, weight = make(HIDDEN["depth 2"], "relu", "cross_entropy")
-    weight[:, -1] = 0.0
-    first = stack.loss_and_gradient(x, y, weight)
-    gradient = stack.grad.clone()
-    x[:, -1, :-1] *= -100.0
-    stack.grad.zero_()
-    second = stack.loss_and_gradient(x, y, weight)
-    torch.testing.assert_close(first, second, rtol=1e-12, atol=0)
-    torch.testing.assert_close(gradient, stack.grad, rtol=1e-12, atol=1e-14)
-
-
 @pytest.mark.parametrize("hidden", HIDDEN.values(), ids=HIDDEN.keys())
 def test_initial_networks_depend_on_their_own_seed_alone(hidden):
     stack = Stack(2, N_MODELS, N_FEATURES, hidden, "sigmoid", "cross_entropy", torch.float64, torch.device("cpu"))

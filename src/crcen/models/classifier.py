@@ -30,7 +30,6 @@ from crcen.models.fitting import (
     member_jobs,
     seen_rows,
     solved_at_price,
-    training_price,
     usable,
 )
 from crcen.models.incremental import IncrementalFit
@@ -305,7 +304,8 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
 
     def training_weighting_at(self, price: Price, labels: Labels) -> Price:
         """The weighting of the training loss of a model that decides at a price; subclasses may train at another."""
-        return training_price(self._calibration().training_weighting, price, labels)
+        calibration = self._calibration()
+        return price if calibration.is_at_price else labels.resolve(calibration.training_weighting, price.counts)
 
 
 def _natural_losses(rows: FitRows, trained: Price, logits: Array, own: Index) -> Array:

@@ -14,7 +14,6 @@ from sklearn.utils import check_random_state
 from crcen.exceptions import InvalidParameter, TrainingFailed
 from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import write_ensemble
-from crcen.models.options import AT_PRICE
 from crcen.models.probability import fit_map
 from crcen.models.search.folds import Fold, early_stopping_split
 from crcen.models.validation import Seed
@@ -75,13 +74,6 @@ class FitRows:
         price = self.labels.resolve(weighting, self.labels.counts(self.target[at], self.weights[at]))
         self._prices.append((weighting, own, price))
         return price
-
-
-def training_price(training_weighting: WeightingLike, price: Price, labels: Labels) -> Price:
-    """The class weights of the loss of a model that decides at a price."""
-    if isinstance(training_weighting, str) and training_weighting == AT_PRICE:
-        return price
-    return labels.resolve(training_weighting, price.counts)
 
 
 def check_loss(recipe: Recipe, n_classes: int) -> None:

@@ -1,7 +1,5 @@
 """Every number of a search, recomputed from fold networks trained one by one with `train`."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy.special import expit
@@ -19,7 +17,7 @@ from sklearn.metrics import (
 from sklearn.model_selection import ShuffleSplit, StratifiedKFold
 
 from crcen import Budget, confusion_counts, key_equation, resolve
-from crcen.training.engine import Trainer, train
+from crcen.training.engine import train
 from crcen.training.jobs import TrainingJob
 from papers_training import CRCENClassifierCV
 
@@ -133,36 +131,6 @@ class TestScores:
         np.testing.assert_allclose(fold_scores(clf), -by_epoch[clf.best_epochs_ - 1], rtol=1e-3)
         assert clf.best_score_ == pytest.approx(-means.min(), rel=1e-3)
         assert clf.cv_results_["std_test_score"][0] == pytest.approx(by_epoch[clf.best_epochs_ - 1].std(), rel=1e-2)
-
-    @pytest.mark.parametrize(
-        ("scoring", "epoch"),
-        [(None, 3), ("neg_weighted_log_loss", 3), ("f1", 3), ("roc_auc", 3), (brier, 3), ("neg_log_loss", 6)],
-    )
-    def test_the_loss_that_chooses_the_epoch(self, data, monkeypatch, scoring, epoch):
-        X, y = data
-        # Every row +3 after epoch 3, +0.5 after epoch 6, +10 else: the one is better at λ = .95, the other by nature.
-        constant = np.full(EPOCHS, 10.0)
-        constant[[2, 5]] = 3.0, 0.5
-        weights = np.where(y == 1, 0.95, 0.05)
-        weighted = [log_loss(y, np.full(len(y), expit(c)), sample_weight=weights) for c in constant]
-        natural = [log_loss(y, np.full(len(y), expit(c - np.log(19.0)))) for c in constant]
-        assert (np.argmin(weighted), np.argmin(natural)) == (2, 5)
-
-        original = Trainer.__call__
-
-        def with_constant_logits(trainer, jobs, **kwargs):
-            results = original(trainer, jobs, **kwargs)
-            for i, (job, result) in enumerate(zip(jobs, results, strict=True)):
-                if job.record_every:
-                    own = constant[np.array(result.recorded_epochs) - 1, None]
-                    logits = np.repeat(own, len(job.watched), axis=1).astype(np.float32)
-                    results[i] = replace(result, val_logits=logits)
-            return results
-
-        monkeypatch.setattr(Trainer, "__call__", with_constant_logits)
-        for halving in (False, True):
-            clf = CRCENClassifierCV(0.95, scoring=scoring, halving=halving, **FIXED, **QUICK).fit(X, y)
-            assert clf.best_epochs_ == epoch
 
     @pytest.mark.parametrize("name", SCORINGS)
     def test_other_scores(self, data, name):

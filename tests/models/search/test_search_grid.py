@@ -67,16 +67,6 @@ class TestGrid:
         assert len(clf.cv_results_["params"]) == 16
         assert clf.n_splits_ == 4
 
-    def test_one_stack_for_the_search_and_one_for_the_refit(self, rare_rows, searched):
-        X, y = rare_rows()
-        grid = {"hidden": [(2,), (4,)], "l2": [1e-3, 0.1], "halving": False}
-        clf = CRCENClassifierCV(**grid, **(QUICK | {"n_members": 2})).fit(X, y)
-        # The first member's networks on the folds are those of the search.
-        assert [len(jobs) for jobs in searched] == [4 * 3, 2 + 3]
-        assert {job.stop_epoch for job in searched[1]} == {clf.best_epochs_}
-        assert {job.max_epochs for job in searched[1]} == {8}  # the same schedule, cut
-        assert {job.shuffle_seed for jobs in searched for job in jobs} == {searched[0][0].shuffle_seed}
-
 
 class TestTable:
     def test_form_of_grid_search(self, clf, rare_rows):
