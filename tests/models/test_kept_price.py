@@ -37,13 +37,8 @@ def small(kind=CRCENClassifier, **how):
 
 
 @pytest.mark.parametrize("kind", [CRCENClassifier, CRCENClassifierCV])
-def test_these_are_the_defaults(kind):
-    assert {name: kind().get_params()[f"calibration__{name}"] for name in KEPT} == KEPT
-    assert kind().recipe().column_scales == "auto"
-
-
-@pytest.mark.parametrize("kind", [CRCENClassifier, CRCENClassifierCV])
 def test_left_to_the_data_is_out_of_fold_and_by_temperature(kind):
+    assert {name: kind().get_params()[f"calibration__{name}"] for name in KEPT} == KEPT
     X, y = draw()
     auto = small(kind, **KEPT).fit(X, y)
     told = small(kind, training_weighting=None, balance="oof", probability="temperature").fit(X, y)
@@ -158,18 +153,17 @@ def drift(model, X, y):
     return balance_shift(y, logits, model.weighting_)
 
 
-def light(kind, **how):
-    return kind(Budget(10), hidden=(16,), max_epochs=20, random_state=0, **how)
+LIGHT = {"hidden": (16,), "max_epochs": 20, "random_state": 0}
 
 
 @pytest.mark.parametrize("trained", [None, CostRatio(3.0), "balanced"])
 def test_the_networks_are_those_of_the_training_weight(trained):
     """Same seed, same weight: the same network, whatever the price, up to its output bias."""
     X, y = draw()
-    apart = light(papers_training.CRCENClassifier, training_weighting=trained, n_members=1).fit(X, y)
-    same = papers_training.CRCENClassifier(
-        trained, hidden=(16,), max_epochs=20, random_state=0, n_members=1, training_weighting="price"
-    ).fit(X, y)
+    apart, same = (
+        papers_training.CRCENClassifier(price, training_weighting=weight, n_members=1, **LIGHT).fit(X, y)
+        for price, weight in ((Budget(10), trained), (trained, "price"))
+    )
     assert all(np.array_equal(a, b) for a, b in zip(apart.coefs_, same.coefs_, strict=True))
     assert apart.weighting_.cost_ratio == pytest.approx(10.0)
     assert apart.key_equation_.residual < 1e-12  # solved on the training rows at the price
@@ -179,9 +173,8 @@ def test_the_networks_are_those_of_the_training_weight(trained):
 @pytest.mark.parametrize("probability", ["shift", "temperature", "isotonic"])
 def test_the_search_is_exact_out_of_fold(probability):
     X, y = draw()
-    model = light(
-        papers_training.CRCENClassifierCV, training_weighting=None, probability=probability, l2=(1e-3, 1e-2)
-    ).fit(X, y)
+    how = {"training_weighting": None, "probability": probability, "l2": (1e-3, 1e-2)}
+    model = papers_training.CRCENClassifierCV(Budget(10), **LIGHT, **how).fit(X, y)
     q = 1 / (1 + np.exp(-model.oof_decision_function_))
     assert key_equation(y, q, model.weighting_).residual < 1e-10
 

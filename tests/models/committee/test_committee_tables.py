@@ -76,17 +76,8 @@ def test_the_command_takes_a_learner_and_a_time(file, tmp_path):
     assert said["learner"] == "trees"
     assert said["network"] is None
     assert said["training_error"] is None  # refits would take longer than the limit
-    refused = CliRunner().invoke(app, [*how, "--effort", "quick", "--learner", "trees"])
-    assert refused.exit_code == 1
-    refused = CliRunner().invoke(app, [*how, "--engine", "stream", "--learner", "trees"])
-    assert refused.exit_code == 1
-
-
-def test_a_committee_is_searched_unless_another_learner_is_named():
-    assert unfitted_learner(None, None, None, 100).members is None
-    assert unfitted_learner("committee", None, 5.0, 100).time_limit == 5.0
-    assert tuple(unfitted_learner("trees", None, None, 100).members) == ("trees",)
-    assert isinstance(unfitted_learner("networks", None, None, 100), CRCENClassifierCV)
+    for wrong in (["--effort", "quick"], ["--engine", "stream"]):
+        assert CliRunner().invoke(app, [*how, *wrong, "--learner", "trees"]).exit_code == 1
 
 
 @pytest.mark.parametrize(
@@ -118,8 +109,7 @@ def test_held_out_rows_of_a_committee_are_evidence(with_gaps):
     assert curve.counts.tp[1] == (alarms & (y == 1)).sum()
     assert curve.counts.fp[1] == (alarms & (y == 0)).sum()
     assert choose_weighting(with_gaps, RecallAtLeast(0.5), y=y).weighting.value > 0
-    with pytest.raises(InvalidParameter, match="pass y"):
-        ExpenseCurve.from_cv(with_gaps)
+
     with pytest.raises(InvalidParameter, match="or CommitteeClassifier, got a CRCENClassifier"):
         ExpenseCurve.from_cv(CRCENClassifier(), y)
 
@@ -145,6 +135,10 @@ def test_effort_is_an_option_and_quick_is_one_network(file, tmp_path):
         assert CliRunner().invoke(app, [*how, *wrong]).exit_code != 0
     assert unfitted_learner(None, None, 5.0, 100, "quick").time_limit == 5.0
     assert unfitted_learner(None, None, None, 100, "best").effort == "best"
+    assert unfitted_learner(None, None, None, 100).members is None
+    assert unfitted_learner("committee", None, 5.0, 100).time_limit == 5.0
+    assert tuple(unfitted_learner("trees", None, None, 100).members) == ("trees",)
+    assert isinstance(unfitted_learner("networks", None, None, 100), CRCENClassifierCV)
 
 
 def test_best_effort_averages_several_seeds(rows):

@@ -60,13 +60,11 @@ class ByHand:
         seed = int(np.random.SeedSequence([BASE, member]).generate_state(1)[0])
         found = []
         for weighting, (rows, _) in zip(self.weightings, self.folds, strict=True):
-            job = TrainingJob(
-                (1 - weighting.lam, weighting.lam), hidden=self.hidden, l2=self.l2, solver=solver, seed=seed,
-                shuffle_seed=BASE, batch_size=32, learning_rate=0.1, max_epochs=EPOCHS if solver == "adam" else 500,
-                tol=1e-5, stop_epoch=epochs, balance=balance, rows=np.sort(rows),
-            )  # fmt: skip
-            result = train(self.X, self.target, [job], sample_weight=self.weights, device="cpu")[0]
-            found.append(result.network)
+            how = {"hidden": self.hidden, "l2": self.l2, "solver": solver, "batch_size": 32, "learning_rate": 0.1}
+            how |= {"max_epochs": EPOCHS if solver == "adam" else 500, "tol": 1e-5, "stop_epoch": epochs}
+            how |= {"rows": np.sort(rows), "balance": balance, "seed": seed, "shuffle_seed": BASE}
+            job = TrainingJob((1 - weighting.lam, weighting.lam), **how)
+            found.append(train(self.X, self.target, [job], sample_weight=self.weights, device="cpu")[0].network)
         return found
 
     def logits(self, epochs, **kwargs):
@@ -229,30 +227,27 @@ class TestOutOfFold:
         X, y = data
         y = 1 - y if is_flipped else y
         weights = np.random.default_rng(3).exponential(size=len(y))
-        fits = {
-            balance: CRCENClassifierCV(Budget(3), balance=balance, **FIXED, **(QUICK | {"n_members": n_members})).fit(
-                X, y, sample_weight=weights
-            )
+        how = {**FIXED, **QUICK, "n_members": n_members}
+        solved, plain = (
+            CRCENClassifierCV(Budget(3), balance=balance, **how).fit(X, y, sample_weight=weights)
             for balance in ("oof", False)
-        }
-        positive = y == fits["oof"].pos_label_
-        sign = -1.0 if is_flipped else 1.0
-        q = expit(sign * fits["oof"].oof_decision_function_)
+        )
+        positive, sign = y == solved.pos_label_, -1.0 if is_flipped else 1.0
+        q = expit(sign * solved.oof_decision_function_)
         w = weights * np.where(positive, 0.75, 0.25)
         assert abs(np.sum(w * (positive - q))) / w.sum() <= 1e-12
         # The evidence is that before the solve, and the shift says how far off it was.
-        assert fits["oof"].oof_key_equation_.residual == pytest.approx(fits[False].oof_key_equation_.residual, rel=1e-6)
-        assert fits["oof"].oof_shift_ == pytest.approx(fits["oof"].probability_map_[1])
-        assert fits[False].oof_shift_ == 0.0
-        shifts = fits["oof"].oof_decision_function_ - fits[False].oof_decision_function_
-        moved = fits["oof"].decision_function(X) - fits[False].decision_function(X)
+        assert solved.oof_key_equation_.residual == pytest.approx(plain.oof_key_equation_.residual, rel=1e-6)
+        assert solved.oof_shift_ == pytest.approx(solved.probability_map_[1])
+        assert plain.oof_shift_ == 0.0
+        shifts = solved.oof_decision_function_ - plain.oof_decision_function_
         assert abs(shifts[0]) > 1e-6
-        np.testing.assert_allclose(shifts, shifts[0], rtol=0, atol=1e-10)
-        np.testing.assert_allclose(moved, shifts[0], rtol=0, atol=1e-10)
-        assert fits["oof"].probability_map_[1] == pytest.approx(sign * shifts[0])
+        for moved in (shifts, solved.decision_function(X) - plain.decision_function(X)):
+            np.testing.assert_allclose(moved, shifts[0], rtol=0, atol=1e-10)
+        assert solved.probability_map_[1] == pytest.approx(sign * shifts[0])
         # It is exact on these rows, not on the training rows.
-        assert fits["oof"].key_equation_.residual < 1e-12
-        own = key_equation(positive, expit(sign * fits["oof"].decision_function(X)), fits["oof"].weighting_, weights)
+        assert solved.key_equation_.residual < 1e-12
+        own = key_equation(positive, expit(sign * solved.decision_function(X)), solved.weighting_, weights)
         assert own.residual > 1e-6
 
     def test_counts_of_every_weighting_at_its_own_best_setting(self, data):
