@@ -239,12 +239,11 @@ class LabelledRows:
             place = self._place(served, "last.json")
             if place.exists():
                 last = json.loads(place.read_text(encoding="utf-8"))
-                found.setdefault("monitor_alarm", {})[served.name] = float(last["is_alarm"])
-                drift = (last["labels"] or {}).get("drift")
-                if isinstance(drift, int | float):
-                    found.setdefault("monitor_drift", {})[served.name] = float(drift)
-                if "unlike" in last:
-                    found.setdefault("monitor_unlike_columns", {})[served.name] = float(len(last["unlike"]))
+                values = {"alarm": last["is_alarm"], "drift": (last["labels"] or {}).get("drift")}
+                values |= {"unlike_columns": len(last["unlike"])} if "unlike" in last else {}
+                for name, value in values.items():
+                    if isinstance(value, int | float):
+                        found.setdefault(f"monitor_{name}", {})[served.name] = float(value)
         return found
 
 

@@ -10,20 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from crcen import (
-    Alpha,
-    Budget,
-    Capacity,
-    CostMatrix,
-    CostRatio,
-    InvalidInput,
-    InvalidParameter,
-    Lam,
-    PrecisionAtLeast,
-    ReadOptions,
-    RecallAtLeast,
-    TableClassifier,
-)
+import crcen
+from crcen import CostMatrix, InvalidInput, InvalidParameter, ReadOptions, TableClassifier
 from crcen.commands.prices import costs_from, weights_by_label
 from crcen.tables.reading import open_table
 from crcen.theory.price import Goal, Price
@@ -54,13 +42,13 @@ OPTIONS = {
     "model": Option("string", "Name of the model; not needed if one is served"),
     "id": Option("string", "Column with the identifier of each row"),
     "reasons": Option("integer", "Reasons for each row"),
-    "budget": Option("number", "False alarms that one more catch may cost", Budget),
-    "cost_ratio": Option("number", "What a miss costs, in false alarms", CostRatio),
-    "alpha": Option("number", "Cost ratio over negatives per positive", Alpha),
-    "lam": Option("number", "Weight of a positive row", Lam),
-    "recall": Option("number", "Expected recall on the rows of this request", RecallAtLeast),
-    "precision": Option("number", "Expected precision on the rows of this request", PrecisionAtLeast),
-    "capacity": Option("integer", "Alarms among the rows of this request", Capacity),
+    "budget": Option("number", "False alarms that one more catch may cost", crcen.Budget),
+    "cost_ratio": Option("number", "What a miss costs, in false alarms", crcen.CostRatio),
+    "alpha": Option("number", "Cost ratio over negatives per positive", crcen.Alpha),
+    "lam": Option("number", "Weight of a positive row", crcen.Lam),
+    "recall": Option("number", "Expected recall on the rows of this request", crcen.RecallAtLeast),
+    "precision": Option("number", "Expected precision on the rows of this request", crcen.PrecisionAtLeast),
+    "capacity": Option("integer", "Alarms among the rows of this request", crcen.Capacity),
     "balanced": Option("boolean", "All classes weigh the same"),
     "weighting": Option("string", "Weight of each class: fine=1,worn=5"),
     "costs": Option("array", "Cost matrix: a list of rows, or an object with costs, labels and actions"),

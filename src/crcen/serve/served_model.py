@@ -18,6 +18,7 @@ from crcen.commands.rules import RowRule
 from crcen.serve.requests import FrameRows, Row, shown
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.price import Goal, Price
+from crcen.theory.selective import AUDIT_FLOOR, audit_probabilities, audit_scores
 
 Array = NDArray[np.float64]
 
@@ -55,7 +56,7 @@ class Scored:
 class ServedModel:
     """A loaded model file; its name without the extension is the name of the model."""
 
-    def __init__(self, path: Path, default_action: str | None = None) -> None:
+    def __init__(self, path: Path, default_action: str | None = None, audit: float = 0.0) -> None:
         self.path, self.name = path, path.name.removesuffix(".crcen")
         try:
             self.version = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
@@ -78,6 +79,7 @@ class ServedModel:
         rule = with_default(RowRule(tuple(self.classes), self.price), default_action)
         # The decision that raises no alarm: the negative class, or by default the most frequent one
         self.default: object = rule.names[rule.default]
+        self._audit, self._audit_scale = audit, self._scale_of_audits(audit) if audit else None
 
     def metadata(self) -> dict[str, object]:
         """Inputs and outputs for the inference protocol."""
@@ -119,6 +121,29 @@ class ServedModel:
             return found
         labels = [str(label) for label in self.classes]
         return [dict(zip(labels, row, strict=True)) for row in scored.p.tolist()]
+
+    def _scale_of_audits(self, share: float) -> float | None:
+        """What multiplies audit scores so that the expected share holds on training rows; None for equal shares."""
+        profile, column = getattr(self.model, "profile_", None), self.positive
+        if column is None or profile is None or not profile.scores:
+            return None
+        p = 1.0 / (1.0 + np.exp(-np.asarray(profile.scores[-1])))
+        chances = np.stack([1.0 - p, p] if column else [p, 1.0 - p], axis=1)
+        price: Price = self.model.weighting_
+        scores, quiet = audit_scores(chances, price.weights), p <= price.threshold
+        if not quiet.any():
+            return None
+        e = audit_probabilities(scores, quiet, share * float(quiet.sum()))[quiet]
+        inside = (e > 1.0001 * e.min()) & (e < 1.0) & (scores[quiet] > 0.0)
+        return float(np.median(e[inside] / scores[quiet][inside])) if inside.any() else None
+
+    def audit_probabilities(self, p: Array, quiet: NDArray[np.bool_]) -> Array:
+        """The probability of an audit of each row: 1 for alarms."""
+        e = np.full(len(p), self._audit)
+        if self._audit_scale is not None:
+            scores = audit_scores(p, self.model.weighting_.weights)
+            e = np.clip(self._audit_scale * scores, AUDIT_FLOOR * self._audit, 1.0)
+        return np.where(quiet, e, 1.0)
 
     def plain_rows(self, rows: Iterable[Row]) -> list[Row]:
         """The model's columns of each row."""

@@ -19,24 +19,13 @@ from starlette.responses import Response
 
 from crcen import InvalidInput, InvalidParameter, __version__
 from crcen._support.text import listed
+from crcen.serve import requests
 from crcen.serve.decision_log import DecisionLog, LabelledRows
 from crcen.serve.http import LOOPBACK, TEMPLATES, Guard, Handler, Metrics, is_loopback, json_response, routed
-from crcen.serve.requests import (
-    OPTIONS,
-    Options,
-    Row,
-    by_row,
-    csv_rows,
-    json_body,
-    json_rows,
-    price_of,
-    tensor_bytes,
-    tensor_rows,
-    whole_number,
-)
+from crcen.serve.requests import Options, Row, by_row
 from crcen.serve.served_model import FEW_ROWS, Scored, ServedModel
 from crcen.theory.price import Goal, Price
-from crcen.theory.selective import AUDIT_FLOOR, audit_draws, audit_probabilities, audit_scores
+from crcen.theory.selective import audit_draws
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
@@ -97,14 +86,13 @@ class Service:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        found = [ServedModel(Path(path), settings.default_action) for path in settings.models]
+        found = [self._load(Path(path)) for path in settings.models]
         self.models = {one.name: one for one in found}
         if len(self.models) < len(found):
             raise InvalidParameter(f"model files must have different names: got {listed(one.name for one in found)}.")
         self.log = None if settings.log is None else DecisionLog(settings.log, settings.log_bytes)
         self.metrics = Metrics(list(self.models), settings.metrics, settings.worker, settings.workers)
         self.labels = None if self.log is None else LabelledRows(self.log, settings.log_inputs)
-        self._scales = {one.name: self._audit_scale(one) for one in found}
         self._pool = ThreadPoolExecutor(settings.threads, thread_name_prefix="crcen-serve")
         self._n_waiting = 0
         hosts = LOOPBACK | {settings.host} if is_loopback(settings.host) and settings.token is None else None
@@ -146,10 +134,10 @@ class Service:
         rows: Sequence[Row] = []
         options, is_single = Options(), False
         if not is_csv:
-            rows, options, is_single = json_rows(body, self.settings.max_rows)
+            rows, options, is_single = requests.json_rows(body, self.settings.max_rows)
         served = self._model({**options, **query}.get("model"))
         if is_csv:
-            rows = csv_rows(body, served.model, self.settings.max_rows)
+            rows = requests.csv_rows(body, served.model, self.settings.max_rows)
         elif "rows" in served.columns and options:
             raise InvalidInput("this model has a column named rows: send a row, or a list of rows.")
         scored, columns = self._scored(served, rows, {**options, **query})
@@ -169,7 +157,7 @@ class Service:
         return await self._run(lambda: self._infer(body, length, served), len(body))
 
     def _infer(self, body: bytes, length: str | None, served: ServedModel) -> Response:
-        rows, options, request = tensor_rows(body, length, self.settings.max_rows)
+        rows, options, request = requests.tensor_rows(body, length, self.settings.max_rows)
         scored, more = self._scored(served, rows, {**options, "model": None})
         texts = {
             name: ["; ".join(cell) if isinstance(cell, list) else cell for cell in cells]
@@ -185,7 +173,7 @@ class Service:
             kind = kinds.get(name, "BYTES")
             output = {"name": name, "datatype": kind, "shape": list(p.shape) if name == "probability" else [len(p)]}
             if is_binary:
-                data = tensor_bytes(columns[name], kind)
+                data = requests.tensor_bytes(columns[name], kind)
                 outputs.append({**output, "parameters": {"binary_data_size": len(data)}})
                 binary += data
             else:
@@ -205,18 +193,18 @@ class Service:
         self, served: ServedModel, rows: Sequence[Row], options: Options
     ) -> tuple[Scored, dict[str, Sequence[object]]]:
         """Decide rows and record the decisions: the result, and further columns of the answer."""
-        price = price_of(served.price, served.model.classes_.tolist(), options)
+        price = requests.price_of(served.price, served.model.classes_.tolist(), options)
         id_column = self.settings.id if options.get("id") is None else str(options["id"])
         ids = _ids(rows, id_column)
         scored = served.score(rows, price, id_column)
         more: dict[str, Sequence[object]] = {"id": ids}
-        if n_reasons := whole_number(options.get("reasons") or 0, "reasons"):
+        if n_reasons := requests.whole_number(options.get("reasons") or 0, "reasons"):
             more |= served.reasons(rows, n_reasons, scored)
         quiet = scored.chosen == (scored.names.index(served.default) if served.default in scored.names else -1)
         audits: dict[str, Sequence[object]] = {}
         n_audits = 0
         if self.settings.audit:
-            e = self._audit_probabilities(served, scored.p, quiet)
+            e = served.audit_probabilities(scored.p, quiet)
             keys = np.array([int(one, 16) for one in served.input_hashes(rows)], dtype=np.uint64)
             drawn = audit_draws(keys, e, self.settings.seed) | ~quiet
             n_audits = int((drawn & quiet).sum())
@@ -233,35 +221,13 @@ class Service:
         self.metrics.add(served.name, rows=len(rows), alarms=n_alarms, unlike=scored.n_unlike, audits=n_audits)
         return scored, {**more, **audits}
 
-    def _audit_scale(self, served: ServedModel) -> float | None:
-        """What multiplies audit scores so that the expected share holds on training rows; None for equal shares."""
-        profile, column = getattr(served.model, "profile_", None), served.positive
-        if not self.settings.audit or column is None or profile is None or not profile.scores:
-            return None
-        p = 1.0 / (1.0 + np.exp(-np.asarray(profile.scores[-1])))
-        chances = np.stack([1.0 - p, p] if column else [p, 1.0 - p], axis=1)
-        price: Price = served.model.weighting_
-        scores, quiet = audit_scores(chances, price.weights), p <= price.threshold
-        if not quiet.any():
-            return None
-        e = audit_probabilities(scores, quiet, self.settings.audit * float(quiet.sum()))[quiet]
-        inside = (e > 1.0001 * e.min()) & (e < 1.0) & (scores[quiet] > 0.0)
-        return float(np.median(e[inside] / scores[quiet][inside])) if inside.any() else None
-
-    def _audit_probabilities(self, served: ServedModel, p: Array, quiet: NDArray[np.bool_]) -> Array:
-        rate, scale = self.settings.audit, self._scales[served.name]
-        if scale is None:
-            return np.where(quiet, rate, 1.0)
-        scores = audit_scores(p, served.model.weighting_.weights)
-        return np.where(quiet, np.clip(scale * scores, AUDIT_FLOOR * rate, 1.0), 1.0)
-
     # Labels, monitor and metrics
 
     async def add_labels(self, request: Request) -> object:
         """Labels by identifier."""
         body = await self._body(request)
         labels, served = self._labels(), self._model(request.query_params.get("model"))
-        found = await self._run(lambda: labels.add(served, json_body(body)), _SMALL_BODY + 1)
+        found = await self._run(lambda: labels.add(served, requests.json_body(body)), _SMALL_BODY + 1)
         self.metrics.add(served.name, labels=found["labels"])
         return found
 
@@ -292,12 +258,13 @@ class Service:
 
     def reload(self) -> list[str]:
         """Replace models whose files have changed; a damaged file raises an error and nothing changes."""
-        default = self.settings.default_action
-        found = {name: ServedModel(one.path, default) for name, one in self.models.items()}
+        found = {name: self._load(one.path) for name, one in self.models.items()}
         changed = [name for name, one in found.items() if one.version != self.models[name].version]
-        scales = {name: self._audit_scale(one) for name, one in found.items()}
-        self.models, self._scales = found, scales
+        self.models = found
         return changed
+
+    def _load(self, path: Path) -> ServedModel:
+        return ServedModel(path, self.settings.default_action, self.settings.audit)
 
     def describe(self, request: Request) -> object:
         """OpenAPI."""
@@ -307,7 +274,7 @@ class Service:
             paths={
                 path: (method.lower(), about) for method, path, _, about in self._endpoints if "version" not in path
             },
-            options=OPTIONS,
+            options=requests.OPTIONS,
             models=list(self.models.values()),
             labels=sorted({str(label) for one in self.models.values() for label in one.classes}),
         )
