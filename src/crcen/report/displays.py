@@ -13,12 +13,11 @@ from numpy.typing import ArrayLike
 
 from crcen._support.extras import need
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.report.evidence import gather
+from crcen.report.evidence import Evidence, gather
 from crcen.report.measurements import ReliabilityGroup, reliability_groups
 from crcen.theory.checks import check_binary_target, check_probabilities, check_row_weights, class_totals
 from crcen.theory.curves import DecisionCurves
 from crcen.theory.key_equation import KeyEquation, key_equation, means_by_law
-from crcen.theory.labels import Labels
 from crcen.theory.price import CostRatio, WeightingLike, resolve
 from crcen.theory.rows import Array, Axes, Estimator, Rows
 
@@ -50,6 +49,15 @@ class _Display:
     def _draw(self, ax: Axes) -> str:
         """Draw on axes and return the title."""
         raise NotImplementedError
+
+
+def _weighted(model: Estimator, X: Rows, y: ArrayLike) -> tuple[Evidence, Array]:
+    """Answers on labelled rows with the probabilities under the weighting."""
+    evidence = gather(model, X, y)
+    if evidence.q is None or not evidence.has_price:
+        kind = type(model).__name__
+        raise InvalidParameter(f"{kind} has no weighted_proba or no weighting_: give its outputs to from_predictions.")
+    return evidence, evidence.q
 
 
 _TICKS = (0.0001, 0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999)
@@ -89,11 +97,8 @@ class CorrectionDisplay(_Display):
     @classmethod
     def from_estimator(cls, model: Estimator, X: Rows, y: ArrayLike, *, ax: Axes = None) -> CorrectionDisplay:
         """Draw ``weighted_proba`` and ``predict_proba`` of a fitted model on rows it did not see."""
-        evidence = gather(model, X, y)
-        if evidence.q is None:
-            kind = type(model).__name__
-            raise InvalidParameter(f"{kind} has no weighted_proba: give both probabilities to from_predictions")
-        return cls.from_predictions(evidence.target, evidence.q, evidence.p, ax=ax)
+        evidence, q = _weighted(model, X, y)
+        return cls.from_predictions(evidence.target, q, evidence.p, ax=ax)
 
     def _draw(self, ax: Axes) -> str:
         after, before, observed, low, high = (
@@ -208,10 +213,8 @@ class DecisionCurveDisplay(_Display):
         ax: Axes = None,
     ) -> DecisionCurveDisplay:
         """Draw a fitted classifier with ``predict_proba`` on rows that it did not see."""
-        labels = np.asarray(y)
-        own = Labels.of_model(model, labels)
-        p = np.asarray(model.predict_proba(X))[:, own.column]
-        return cls.from_predictions(own.target(labels), p, kind=kind, sample_weight=sample_weight, ax=ax)
+        evidence = gather(model, X, y)
+        return cls.from_predictions(evidence.target, evidence.p, kind=kind, sample_weight=sample_weight, ax=ax)
 
     def _draw(self, ax: Axes) -> str:
         title, reference, settings = _KINDS[self.kind]
@@ -323,13 +326,8 @@ class KeyEquationDisplay(_Display):
     @classmethod
     def from_estimator(cls, model: Estimator, X: Rows, y: ArrayLike, *, ax: Axes = None) -> KeyEquationDisplay:
         """Draw a fitted model with ``weighted_proba`` and ``weighting_``, best on rows it did not see."""
-        evidence = gather(model, X, y)
-        if evidence.q is None or not evidence.has_price:
-            raise InvalidParameter(
-                f"{type(model).__name__} has no weighted_proba or no weighting_, which the key equation needs: give "
-                "its weighted output and its weighting to from_predictions"
-            )
-        return cls.from_predictions(evidence.target, evidence.q, evidence.price, ax=ax)
+        evidence, q = _weighted(model, X, y)
+        return cls.from_predictions(evidence.target, q, evidence.price, ax=ax)
 
     def _draw(self, ax: Axes) -> str:
         equation, edges = self.equation, np.linspace(0.0, 1.0, 31)
