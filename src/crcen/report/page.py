@@ -20,7 +20,6 @@ from crcen._support.text import page_in_frame
 from crcen._support.values import Values, json_value
 from crcen._version import __version__
 from crcen.exceptions import InvalidParameter
-from crcen.report.charts import effect_range, reliability_charts
 from crcen.report.checks import Finding, examine
 from crcen.report.columns import column_effects, permutation_importance
 from crcen.report.evidence import Evidence, gather, has_several_classes, kept_by
@@ -191,7 +190,6 @@ def _price_parts(evidence: Evidence, names: Mapping[str, str | None], models: Se
         "has_positive": True,
         "measured": measured,
         "effects": effects,
-        "effect_range": effect_range(effects),
         "data": embedded(data),
     }
 
@@ -202,16 +200,16 @@ def _cost_parts(evidence: Evidence, models: Sequence[Values]) -> Values:
     picked = _picked(evidence)
     pages = [{"label": evidence.names[k], "html": _one_page(evidence, k, len(picked))} for k in picked]
     data = {"rows": explored, "decisions": measured["decisions"], "costs": measured["costs"], "pages": pages}
-    counts = evidence.counts.tolist()
+    order = np.argsort(-evidence.counts, kind="stable")
     return {
         "has_positive": False,
         "measured": measured,
-        "shares": [
-            (evidence.names[k], counts[k] / evidence.n_rows) for k in np.argsort(-evidence.counts, kind="stable")
-        ],
+        "shares": [(evidence.names[k], evidence.counts[k] / evidence.n_rows) for k in order],
         "whose": "the model’s costs" if evidence.costs is None else "the stated costs",
         "equations": json_value(evidence.equations.to_dict()),
-        "reliability": reliability_charts(evidence.of(reliability), evidence.names, counts, MOST_CHARTS),
+        "reliability": {
+            evidence.names[k]: groups for k, groups in evidence.of(reliability).items() if k in order[:MOST_CHARTS]
+        },
         "picks": [evidence.names[k] for k in picked],
         "data": embedded(data),
     }

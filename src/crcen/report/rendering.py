@@ -33,7 +33,7 @@ def _environment() -> Jinja:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(count=count, digits=digits, percent=percent, shortened=_shortened)
+    made.filters.update(count=count, digits=digits, logit=_logit, percent=percent, shortened=_shortened)
     made.globals.update(scale=scale, round_ticks=round_ticks)
     return made
 
@@ -117,6 +117,12 @@ def round_ticks(low: float, high: float, wanted: int = 3) -> list[float]:
     step = next(one * unit for one in (1.0, 2.0, 5.0, 10.0) if one * unit >= 0.999 * span / wanted)
     numbers = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
     return [float(f"{number * step:.6g}") for number in numbers]
+
+
+def _logit(p: float, low: float = -math.inf, high: float = math.inf) -> float:
+    """The log-odds between two ends, which are finite for 0 and 1."""
+    p = min(max(p, 1e-5), 1.0 - 1e-5)
+    return min(max(math.log(p / (1.0 - p)), low), high)
 
 
 def _last_part(name: object) -> str | None:
