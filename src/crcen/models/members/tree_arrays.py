@@ -82,11 +82,6 @@ class TreeEnsemble:
         """Natural logits of the rows of X, float64 (n, C)."""
         return tree_walk(self, [replace(self)]).logits(X)[0]  # of a copy: a walk must not keep its owner alive
 
-    def check_width(self, X: Array) -> None:
-        """Refuse rows with another number of columns."""
-        if X.shape[1] != self.n_features:
-            raise ValueError(f"rows have {X.shape[1]} columns, and these trees were grown on {self.n_features}")
-
     def trees_of_outputs(self) -> list[tuple[int, Index | slice]]:
         """First output column, and the numbers of the trees whose values are added from there."""
         columns = np.unique(self.output).tolist()
@@ -121,20 +116,14 @@ class TreeEnsemble:
         for tree in own:
             nodes = slice(self.roots[tree], ends[tree])
             is_leaf = self.left[nodes] == np.arange(nodes.start, nodes.stop)
-            trees.append(
-                {
-                    "feature": self.feature[nodes],
-                    "threshold": self.threshold[nodes],
-                    "missing_left": self.missing_left[nodes],
-                    "left": np.where(is_leaf, -1, self.left[nodes] - nodes.start),
-                    "right": np.where(is_leaf, -1, self.right[nodes] - nodes.start),
-                    "value": self.value[nodes, k - self.output[tree]],
-                }
-            )
-        output = [0] * max(1, len(own))
-        return TreeEnsemble.join(
-            trees or [_constant_tree()], output, self.baseline[[k]], self.n_features, self.has_shares
-        )
+            children = {name: getattr(self, name)[nodes] - nodes.start for name in ("left", "right")}
+            nodes_of = {name: getattr(self, name)[nodes] for name in ("feature", "threshold", "missing_left")}
+            nodes_of |= {name: np.where(is_leaf, -1, child) for name, child in children.items()}
+            trees.append(nodes_of | {"value": self.value[nodes, k - self.output[tree]]})
+        if not trees:  # a constant
+            trees = [dict.fromkeys(("feature", "threshold", "missing_left", "value"), np.zeros(1))]
+            trees[0] |= dict.fromkeys(("left", "right"), np.full(1, -1))
+        return TreeEnsemble.join(trees, [0] * len(trees), self.baseline[[k]], self.n_features, self.has_shares)
 
 
 class TreeWalk:
@@ -176,14 +165,14 @@ class TreeWalk:
     def logits(self, X: Array) -> list[Array]:
         """Natural logits of the rows of X by each ensemble, float64 (n, C)."""
         for one, *_ in self._parts:
-            one.check_width(X)
+            if X.shape[1] != one.n_features:
+                raise ValueError(f"rows have {X.shape[1]} columns, and these trees were grown on {one.n_features}")
         at_once = max(1, _CELLS_AT_ONCE // max(len(self._roots), 1))
         blocks = [np.ascontiguousarray(X[i : i + at_once], dtype=np.float64) for i in range(0, max(len(X), 1), at_once)]
-        found = []
-        for leaves in map(self._leaves, blocks):
-            found.append(
-                [one.sum_leaves(leaves[trees].T - start, outputs) for one, start, trees, outputs in self._parts]
-            )
+        found = [
+            [one.sum_leaves(leaves[trees].T - start, outputs) for one, start, trees, outputs in self._parts]
+            for leaves in map(self._leaves, blocks)
+        ]
         return found[0] if len(found) == 1 else [np.concatenate(parts) for parts in zip(*found, strict=True)]
 
     def _leaves(self, rows: Array) -> NDArray[np.intp]:
@@ -228,18 +217,6 @@ def float32_threshold(border: NDArray[np.generic]) -> Array:
         middle = 0.5 * below.astype(np.float64) + 0.5 * above.astype(np.float64)
         rounds_up = middle.astype(np.float32) > below
     return np.where(rounds_up, np.nextafter(middle, -np.inf), middle)
-
-
-def _constant_tree() -> TreeArrays:
-    whole, real = np.zeros(1, dtype=np.int32), np.zeros(1)
-    return {
-        "feature": whole,
-        "threshold": real,
-        "missing_left": whole,
-        "left": whole - 1,
-        "right": whole - 1,
-        "value": real,
-    }
 
 
 def _depth(roots: NDArray[np.generic], left: Index, right: Index) -> int:

@@ -14,16 +14,14 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitting import FitRows, assemble, base_seed, member_jobs, usable
 from crcen.models.options import AT_PRICE, Calibration
-from crcen.models.search.folds import row_numbers
-from crcen.models.validation import check_labels, check_rows, check_weights
+from crcen.models.search.folds import Fold, row_numbers
+from crcen.models.validation import check_labels, check_rows, check_weights, take_rows
 from crcen.theory.checks import class_totals
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price, WeightingLike, resolve
 from crcen.theory.rows import Array, Estimator, Index, Rows
 from crcen.training.jobs import TrainingJob
 from crcen.training.recipe import Recipe
-
-Split = tuple[Index, Index]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +39,7 @@ def path_logits(
     X: Rows,
     y: ArrayLike,
     weightings: Sequence[WeightingLike],
-    splits: Sequence[Split] | None = None,
+    splits: Sequence[Fold] | None = None,
     *,
     X_test: Rows = None,
     y_test: ArrayLike | None = None,
@@ -73,10 +71,9 @@ def path_logits(
         asked = _asked(X_test, y_test, y) == labels.positive
     else:
         splits = [(row_numbers(rows), row_numbers(held_out)) for rows, held_out in splits]
-        parts = [(rows, _take(X, held_out)) for rows, held_out in splits]
-    answers = (_stacked if is_stack else _looped)(
-        _seeded(estimator, labels.positive), X, y, labels, weights, path, parts
-    )
+        parts = [(rows, take_rows(X, held_out)) for rows, held_out in splits]
+    rows = FitRows(X, y, weights, labels)
+    answers = (_stacked if is_stack else _looped)(_seeded(estimator, labels.positive), rows, path, parts)
     if splits is None:
         return WeightPath(path, asked, np.ones(len(asked)), np.array([own[0] for own in answers]))
     logits = np.full((len(path), len(y)), np.nan)
@@ -98,10 +95,6 @@ def _asked(X_test: Rows, y_test: ArrayLike | None, y: NDArray[np.generic]) -> ND
     return labels
 
 
-def _take(X: Rows, rows: Index) -> Rows:
-    return X.iloc[rows] if hasattr(X, "iloc") else np.asarray(X)[rows]
-
-
 def _seeded(estimator: Estimator, pos_label: object) -> Estimator:
     """A copy with one seed and one positive class, so that networks of the path differ by their weight alone."""
     copy = clone(estimator)
@@ -114,48 +107,36 @@ def _seeded(estimator: Estimator, pos_label: object) -> Estimator:
 
 
 def _stacked(
-    estimator: CRCENClassifier,
-    X: Array,
-    y: NDArray[np.generic],
-    labels: Labels,
-    weights: Array,
-    path: Sequence[Price],
-    parts: Sequence[tuple[Index, Array]],
+    estimator: CRCENClassifier, rows: FitRows, path: Sequence[Price], parts: Sequence[tuple[Index, Array]]
 ) -> list[list[Array]]:
     """Logits of (weighting, part): the steps of a fit, with all networks trained in between at once."""
     from crcen.training.engine import train  # torch is for fitting alone
 
-    seed, n_members = base_seed(estimator.random_state), estimator.n_members
-    own_rows = [FitRows(X[own], y[own], weights[own], labels) for own, _ in parts]
+    seed, n_members, labels = base_seed(estimator.random_state), estimator.n_members, rows.labels
+    own_rows = [rows.take(own) for own, _ in parts]
     recipes = [estimator.recipe().settled(len(own)) for own, _ in parts]
     jobs: list[TrainingJob] = []
     for weighting in path:
-        for (own, _), rows, recipe in zip(parts, own_rows, recipes, strict=True):
-            for job in member_jobs(recipe, rows.resolve(weighting), n_members, seed, rows):
+        for (own, _), part, recipe in zip(parts, own_rows, recipes, strict=True):
+            for job in member_jobs(recipe, part.resolve(weighting), n_members, seed, part):
                 watched = None if job.watched is None else own[job.watched]
                 jobs.append(job.replace(rows=own[job.trained(len(own))], watched=watched))
-    results = iter(train(X, labels.target(y), jobs, sample_weight=weights, device=estimator.device))
+    results = iter(train(rows.X, rows.engine_target, jobs, sample_weight=rows.weights, device=estimator.device))
 
-    def logits(weighting: Price, rows: FitRows, recipe: Recipe, asked: Array) -> Array:
+    def logits(weighting: Price, part: FitRows, recipe: Recipe, asked: Array) -> Array:
         members = usable([next(results) for _ in range(n_members)], type(estimator).__name__)
-        ensemble, _ = assemble(rows.resolve(weighting), members, rows, is_balanced=recipe.balance)
+        ensemble, _ = assemble(part.resolve(weighting), members, part, is_balanced=recipe.balance)
         return labels.margin(ensemble.mean_logits(asked) + ensemble.shift)
 
-    fits = [(rows, recipe, asked) for rows, recipe, (_, asked) in zip(own_rows, recipes, parts, strict=True)]
+    fits = [(part, recipe, asked) for part, recipe, (_, asked) in zip(own_rows, recipes, parts, strict=True)]
     return [[logits(weighting, *fit) for fit in fits] for weighting in path]
 
 
 def _looped(
-    estimator: Estimator,
-    X: Rows,
-    y: NDArray[np.generic],
-    labels: Labels,
-    weights: Array,
-    path: Sequence[Price],
-    parts: Sequence[tuple[Index, Rows]],
+    estimator: Estimator, rows: FitRows, path: Sequence[Price], parts: Sequence[tuple[Index, Rows]]
 ) -> list[list[Array]]:
     """The same for any estimator, fitted for one weighting and part at a time."""
-    params = estimator.get_params(deep=False)
+    params, labels = estimator.get_params(deep=False), rows.labels
 
     def setting(weighting: Price) -> dict[str, object]:
         if "weighting" in params:
@@ -170,9 +151,10 @@ def _looped(
             f"has neither; give its out-of-fold predict_proba to ExpenseCurve.from_predictions instead."
         )
 
-    def logits(how: dict[str, object], rows: Index, asked: Rows) -> Array:
-        options = {} if (weights[rows] == 1.0).all() else {"sample_weight": weights[rows]}
-        model = clone(estimator).set_params(**how).fit(_take(X, rows), y[rows], **options)
+    def logits(how: dict[str, object], own: Index, asked: Rows) -> Array:
+        weights = rows.weights[own]
+        options = {} if (weights == 1.0).all() else {"sample_weight": weights}
+        model = clone(estimator).set_params(**how).fit(take_rows(rows.X, own), rows.y[own], **options)
         return _weighted_logits(model, asked, labels.positive)
 
     return [[logits(setting(weighting), *part) for part in parts] for weighting in path]
