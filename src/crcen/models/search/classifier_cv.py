@@ -33,16 +33,7 @@ from crcen.models.fitting import (
 from crcen.models.options import AUTO, OUT_OF_FOLD, Search, estimator
 from crcen.models.probability import PROBABILITIES
 from crcen.models.search.folds import checked_folds
-from crcen.models.search.grid import (
-    SEARCHED,
-    Outcome,
-    Scoring,
-    Setting,
-    check_scoring,
-    operating_points,
-    score_table,
-    to_price,
-)
+from crcen.models.search.grid import SEARCHED, Scoring, Setting, check_scoring, operating_points, score_table, to_price
 from crcen.models.search.run import (
     Borders,
     Refitted,
@@ -159,15 +150,17 @@ class CRCENClassifierCV(CRCENClassifier):
             else:
                 outcomes = run.outcomes(settings, halving=False, progress=first)
             outcomes = widened(run, outcomes, self._borders(), progress=part_of(progress, 0.5, 0.7))
-            chosen = best_few(outcomes, choose(outcomes), search.n_settings)
-            kept = refit_settings(run, chosen, self.n_members, part_of(progress, 0.7, 1.0))
-            best = outcomes.index(kept[0].outcome)
+            few = best_few(outcomes, choose(outcomes), search.n_settings)
+            kept = refit_settings(run, few, self.n_members, part_of(progress, 0.7, 1.0))
         self._keep(kept, rows)
         move_to_goal(self, rows)
         self.best_settings_ = [
             one.outcome.setting.params() | {"epochs": one.outcome.epochs, "score": one.outcome.merit} for one in kept
         ]
-        self._keep_table(outcomes, best, scoring)
+        best, self.scorer_ = kept[0].outcome, scoring
+        self.best_index_, self.best_params_ = outcomes.index(best), best.setting.params()
+        self.best_epochs_, self.best_score_ = best.epochs, float(best.scores.mean())
+        self.cv_results_, self.search_notes_ = score_table(outcomes), border_notes(best, outcomes)
         self.n_splits_, (self.oof_counts_, self.oof_expense_) = len(folds), operating_points(outcomes, rows)
         self.search_time_ = time.perf_counter() - start
 
@@ -233,8 +226,7 @@ class CRCENClassifierCV(CRCENClassifier):
         """Which borders of the grid may be crossed; what was given is taken at its word."""
         widen, is_default = self._search().widen, isinstance(self.l2, tuple) and self.l2 == _L2
         return Borders(
-            l2=widen is True or (widen == "auto" and is_default),
-            epochs=bool(widen) and self.max_epochs is None,
+            l2=widen is True or (widen == "auto" and is_default), epochs=bool(widen) and self.max_epochs is None
         )
 
     def _scoring(self, settings: list[Setting]) -> Scoring:
@@ -283,12 +275,3 @@ class CRCENClassifierCV(CRCENClassifier):
         self.oof_shift_ = shifts if rows.labels.positive is None else float(rows.labels.margin(shifts))
         write_fit(self, ensemble, recipe, Course.of(sum(others, members)), key)
         write_out_of_fold(self, ensemble, oof)
-
-    def _keep_table(self, outcomes: list[Outcome], best: int, scoring: Scoring) -> None:
-        """How the settings did."""
-        chosen = outcomes[best]
-        self.best_index_, self.scorer_ = best, scoring
-        self.best_params_, self.best_epochs_ = chosen.setting.params(), chosen.epochs
-        self.best_score_ = float(chosen.scores.mean())
-        self.cv_results_ = score_table(outcomes)
-        self.search_notes_ = border_notes(chosen, outcomes)
