@@ -75,8 +75,3 @@ def test_costs_from_a_file_have_further_actions(crcen_command, fit_command, file
 )
 def test_options_that_do_not_fit_three_classes_are_rejected(fit_command, files, options, words):
     assert words in fit_command(files / "train", "state", *options, fails=True)
-
-
-def test_one_of_several_values_can_be_the_positive_class(fit_command, files):
-    printed, _ = fit_command(files / "train", "state", "--positive", "broken", "--epochs", "1", "--budget", "5")
-    assert "broken is the positive class, all others are the negative one" in printed

@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import sklearn.metrics
+from scipy.special import softmax
 
 pd = pytest.importorskip("pandas")
 lightgbm = pytest.importorskip("lightgbm")
@@ -42,15 +44,14 @@ def fitted(request, tmp_path_factory):
 
 
 def test_the_evidence_is_that_of_evaluate_on_rows_that_were_not_trained_on(fitted):
-    fit, _, n_classes = fitted
+    fit, path, n_classes = fitted
     assert 0.25 * N < fit.n_held_out < 0.35 * N
     assert fit.model.weighting_.counts.sum() == N - fit.n_held_out
-    values = fit.to_dict()["held_out"]["evidence"]
-    json.dumps(fit.to_dict())
-    assert list(fit.to_dict())[:5] == ["data", "target", "classes", "rows", "price"]
+    whole, text = json.loads(json.dumps(fit.to_dict())), str(fit)
+    assert list(whole)[:5] == ["data", "target", "classes", "rows", "price"]
+    assert [member["name"] for member in whole["members"]] == ["networks", "trees", "committee"]
+    values = whole["held_out"]["evidence"]
     assert 0.4 * fit.n_held_out < values["rows"] < 0.6 * fit.n_held_out
-    assert [member["name"] for member in fit.to_dict()["members"]] == ["networks", "trees", "committee"]
-    text = str(fit)
     if n_classes == 2:
         assert f"found {values['counts']['found']} of {values['counts']['positives']}" in text
     else:
@@ -59,10 +60,7 @@ def test_the_evidence_is_that_of_evaluate_on_rows_that_were_not_trained_on(fitte
     assert values["key_equation"]["p_value"] > 1e-4
     # No evidence row is a training row, which the fingerprint would recognise.
     assert "are rows of training" not in text
-
-
-def test_members_are_better_together_and_the_file_is_whole(fitted):
-    fit, path, n_classes = fitted
+    # Members are better together, and the file is whole.
     board = {one.name: one.log_loss for one in fit.model.estimator_.leaderboard_}
     assert board["committee"] <= min(board["networks"], board["trees"]) + 0.015
     assert fit.model.key_equation_.residual < 1e-10
@@ -124,12 +122,12 @@ def test_a_command_reports_evidence_first_and_networks_alone_remain(fit_command,
 
 
 def test_a_small_table_says_why_it_has_no_committee_or_evidence(tmp_path):
-    frame = rows(n=150)
-    frame.to_csv(tmp_path / "rows.csv", index=False)
-    fit = crcen.fit_files(tmp_path / "rows.csv", target="y", epochs=1, hidden=(2,))
+    rows(n=150).to_csv(tmp_path / "rows.csv", index=False)
+    how = {"target": "y", "epochs": 1, "hidden": (2,)}
+    fit = crcen.fit_files(tmp_path / "rows.csv", **how)
     assert "a network alone" in " ".join(fit.notes)
     assert isinstance(fit.model.estimator_, crcen.CRCENClassifier)
-    fit = crcen.fit_files(tmp_path / "rows.csv", target="y", epochs=1, hidden=(2,), hold_out=0)
+    fit = crcen.fit_files(tmp_path / "rows.csv", hold_out=0, **how)
     assert fit.evidence is None
     assert "No evidence from held-out rows" in str(fit)
 
@@ -180,10 +178,7 @@ def test_trees_are_those_of_lightgbm_in_values_of_the_columns(tmp_path, n_classe
     # As good as LightGBM with bins of its own on the same rows in memory.
     params = {key: value for key, value in plan.params().items() if key not in ("min_data_in_bin",)} | {"seed": 3}
     whole = lightgbm.train(params, lightgbm.Dataset(X[:2800], y[:2800]), grown.n_best)
-    p = whole.predict(X[2800:])
-    p = np.column_stack([1 - p, p]) if n_classes == 2 else p
-    loss = -np.log(p[np.arange(len(p)), y[2800:]]).mean()
-    assert min(grown.losses) < 1.05 * loss
+    assert min(grown.losses) < 1.05 * sklearn.metrics.log_loss(y[2800:], whole.predict(X[2800:]))
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -209,8 +204,7 @@ def test_trees_continue_from_a_checkpoint(tmp_path, monkeypatch, n_classes):
     assert min(resumed.losses) == pytest.approx(min(whole.losses), rel=0.03)
     # The loss after the restart is that of all trees together.
     logits = resumed.ensemble(plan).logits(X[2800:])
-    target = np.asarray(held_out[1]).astype(int)
-    loss = (np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(target)), target]).mean()
+    loss = sklearn.metrics.log_loss(held_out[1].astype(int), softmax(logits, axis=1))
     assert loss == pytest.approx(min(resumed.losses), rel=1e-6)
 
 
@@ -218,25 +212,25 @@ def test_a_killed_fit_continues_with_its_storage(tmp_path, monkeypatch):
     monkeypatch.setattr("crcen.scale.trees._TREES_PER_CHECKPOINT", 10)
     rows().to_csv(tmp_path / "rows.csv", index=False)
     how = {"target": "y", "epochs": 1, "hidden": (2,), "hold_out": 0.3, "storage": tmp_path / "run"}
-    write = GrownTrees.write
+    write, grow, starts = GrownTrees.write, module.grow_trees, []
 
     def killed(grown, path):
         write(grown, path)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(GrownTrees, "write", killed)
-    with pytest.raises(KeyboardInterrupt):
-        crcen.fit_files(tmp_path / "rows.csv", **how)
-    monkeypatch.setattr(GrownTrees, "write", write)
-    starts = []
-    grow = module.grow_trees
-    monkeypatch.setattr(
-        module, "grow_trees", lambda *args, **kw: starts.append(len(args[3].losses)) or grow(*args, **kw)
-    )
+    def recorded(*args, **kwargs):
+        starts.append(len(args[3].losses))
+        return grow(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GrownTrees, "write", killed)
+        with pytest.raises(KeyboardInterrupt):
+            crcen.fit_files(tmp_path / "rows.csv", **how)
+    monkeypatch.setattr(module, "grow_trees", recorded)
     fit = crcen.fit_files(tmp_path / "rows.csv", **how)
     assert starts == [10]
     assert fit.evidence is not None
-    assert sorted(one.name for one in (tmp_path / "run").iterdir() if one.is_dir()) == []
+    assert not any(one.is_dir() for one in (tmp_path / "run").iterdir())
 
 
 def test_the_share_of_a_row_depends_on_its_values_alone(tmp_path):

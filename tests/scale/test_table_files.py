@@ -12,7 +12,7 @@ import crcen  # noqa: E402
 from crcen.scale import encoded_rows, table_survey  # noqa: E402
 from crcen.scale.table_survey import TableSurvey, learn_columns, survey_table  # noqa: E402
 from crcen.tables.cells import TableCells  # noqa: E402
-from crcen.tables.columns import NumberColumn, encode_table  # noqa: E402
+from crcen.tables.columns import encode_table  # noqa: E402
 from crcen.tables.reading import open_table  # noqa: E402
 
 N = 900
@@ -29,18 +29,10 @@ def mixed_rows(n=N, seed=3):
     y = np.where(rng.random(n) < 1.0 / (1.0 + np.exp(-logit)), "fraud", "ok")
     words = np.array(["refund", "invoice", "gift card", "delivery", "late fee", "deposit"])
     said = [f"{a} for {b} no {k}" for a, b, k in zip(rng.choice(words, n), rng.choice(words, n), range(n), strict=True)]
-    frame = pd.DataFrame(
-        {
-            "amount": np.where(rng.random(n) < 0.1, np.nan, amount.round(2)),
-            "country": pd.Series(country).mask(rng.random(n) < 0.05),
-            "when": when,
-            "late": is_late,
-            "note": said,
-            "constant": 1,
-            "row": np.arange(n) + 1000,
-        }
-    )
-    return frame.assign(label=y)
+    amount = np.where(rng.random(n) < 0.1, np.nan, amount.round(2))
+    columns = {"amount": amount, "country": pd.Series(country).mask(rng.random(n) < 0.05), "when": when}
+    columns |= {"late": is_late, "note": said, "constant": 1, "row": np.arange(n) + 1000, "label": y}
+    return pd.DataFrame(columns)
 
 
 @pytest.fixture(scope="module")
@@ -51,17 +43,15 @@ def rows():
 @pytest.fixture(params=["parquet", "folder", "csv"])
 def data(request, rows, tmp_path):
     """The same rows as a file, as files of uneven length, and as text."""
-    if request.param == "folder":
-        folder = tmp_path / "data"
-        folder.mkdir()
-        for i, part in enumerate(np.split(np.arange(N), [100, 150, 700])):
-            rows.iloc[part].to_parquet(folder / f"{i}.parquet", index=False)
-        return folder
     path = tmp_path / f"data.{request.param}"
     if request.param == "csv":
         rows.to_csv(path, index=False)
-    else:
+    elif request.param == "parquet":
         rows.to_parquet(path, row_group_size=200)
+    else:
+        path.mkdir()
+        for i, part in enumerate(np.split(np.arange(N), [100, 150, 700])):
+            rows.iloc[part].to_parquet(path / f"{i}.parquet", index=False)
     return path
 
 
@@ -164,30 +154,25 @@ def test_what_is_rare_in_all_rows_is_seen_though_no_sample_has_it(tmp_path):
     assert any("random sample of 100 of the 4,000 rows" in note for note in learned.notes)
 
 
-def test_cells_of_another_kind_count_as_missing_and_are_said(tmp_path, monkeypatch):
-    monkeypatch.setattr("crcen.commands.fit_files.SAMPLE_ROWS", 100)
-    cells = [f"{k * 0.5}" for k in range(3000)]
-    cells[17] = "see below"
-    path = tmp_path / "rows.csv"
-    pd.DataFrame({"amount": cells, "label": np.arange(3000) % 2}).to_csv(path, index=False)
-    fit = crcen.fit_files(path, target="label", epochs=1, random_state=1)
-    (amount,) = fit.model.columns_
-    assert isinstance(amount, NumberColumn)
-    assert amount.has_missing
-    assert "cells of amount that are not of its kind were taken as missing: 1" in fit.notes
-
-
-@pytest.mark.parametrize("is_folder", [False, True])
-def test_money_is_read_and_odd_cells_are_named_where_they_stand(tmp_path, is_folder):
-    cells = [f"$ {1000 + k:,}" for k in range(200)]
+@pytest.mark.parametrize(
+    ("n_files", "sample_rows", "form", "note"),
+    [
+        (1, 1000, "$ {:,}", "row 138: 'see below'"),
+        (2, 1000, "$ {:,}", "row 38 of 2.csv: 'see below'"),
+        (1, 20, "{}", "cells of amount that are not of its kind were taken as missing: 1"),
+    ],
+)
+def test_money_is_read_and_other_cells_are_missing_and_named(tmp_path, monkeypatch, n_files, sample_rows, form, note):
+    monkeypatch.setattr("crcen.commands.fit_files.SAMPLE_ROWS", sample_rows)
+    cells = [form.format(1000 + k * 50) for k in range(200)]
     cells[137] = "see below"
     table = pd.DataFrame({"amount": cells, "label": np.arange(200) % 2})
-    for number, part in enumerate((table[:100], table[100:]) if is_folder else (table,), 1):
-        part.to_csv(tmp_path / f"{number}.csv", index=False)
-    fit = crcen.fit_files(tmp_path, target="label", epochs=1)
+    for number, part in enumerate(np.array_split(np.arange(200), n_files), 1):
+        table.iloc[part].to_csv(tmp_path / f"{number}.csv", index=False)
+    fit = crcen.fit_files(tmp_path, target="label", epochs=1, random_state=1)
     (amount,) = fit.model.columns_
     assert (amount.kind, amount.has_missing) == ("number", True)
-    assert f"row {'38 of 2.csv' if is_folder else '138'}: 'see below'" in " ".join(fit.notes)
+    assert note in " ".join(fit.notes)
 
 
 def test_rows_without_a_label_and_odd_labels(tmp_path, rows):

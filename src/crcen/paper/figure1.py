@@ -26,12 +26,7 @@ _COLOURS = {"retrained": "#0072b2", "threshold": "#d55e00"}  # distinguishable f
 
 
 def run_figure1(
-    settings: Settings,
-    alphas: Sequence[float],
-    folder: Path,
-    selection: RunFolder,
-    data_home: Path | None,
-    engine: str = "local",
+    settings: Settings, alphas: list[float], folder: Path, selected: RunFolder, home: Path | None, engine: str = "local"
 ) -> RunFolder:
     """Count misses and false alarms where they are missing; write rows, tables and the figure."""
     run = RunFolder(folder, {**settings, "alphas": list(alphas)}, key=("dataset", "split", "curve", "weight"))
@@ -39,8 +34,8 @@ def run_figure1(
     last = {"curve": list(CURVES)[-1], "weight": f"{alphas[-1]:g}"}
     every = [(name, number, "") for name in settings["sets"] for number in range(settings["splits"])]
     todo = [one for one in every if not run.has(dataset=one[0], split=one[1], **last)]
-    for data, split, _ in each_split("figure 1", todo, settings, data_home):
-        run.add(_counts(data, split, alphas, settings, selection, engine))
+    for data, split, _ in each_split("figure 1", todo, settings, home):
+        run.add(_counts(data, split, alphas, settings, selected, engine))
     for suffix in ("svg", "png"):
         run.write(f"figure1.{suffix}", draw_figure1(run.rows, suffix))
     run.write_tables(figure1_tables(run.rows, settings))
@@ -48,10 +43,10 @@ def run_figure1(
 
 
 def _counts(
-    data: Dataset, split: Split, alphas: Sequence[float], settings: Settings, selection: RunFolder, engine: str
+    data: Dataset, split: Split, alphas: Sequence[float], settings: Settings, selected: RunFolder, engine: str
 ) -> list[Values]:
     """(FN, FP) on a split's test rows for every weight, by retraining and by moving the plain network's threshold."""
-    chosen = select(selection, data, split, "crcen", settings, engine)
+    chosen = select(selected, data, split, "crcen", settings, engine)
     params = params_of(Tuning(), chosen, settings, settings["seed"] + split.number)
     X, y = data.X[split.train], data.y[split.train]
     X_test, y_test = data.X[split.test], data.y[split.test]

@@ -110,7 +110,7 @@ def _search(name: str, X: Array, y: Index, settings: Settings, engine: str = "lo
 
     A fold's score is the mean over several networks that differ in their seed: one alone says little on small sets.
     """
-    tuning, training = tuning_of(name), crcen.METHODS[name].training
+    tuning = tuning_of(name)
     if tuning is None:
         raise crcen.InvalidParameter(f"{name} has nothing to search over.")
     folds = list(StratifiedKFold(settings["folds"], shuffle=True, random_state=settings["seed"]).split(X, y))
@@ -119,10 +119,10 @@ def _search(name: str, X: Array, y: Index, settings: Settings, engine: str = "lo
     count = min(int(settings["search_networks"]), tuning.networks or int(settings["search_networks"]))
     every = np.full((len(metrics), len(grid), len(folds), count), -np.inf)
     try:
-        if training is None:
+        if crcen.METHODS[name].training is None:
             fitted = _fitted_models(name, tuning, X, y, folds, grid, count, settings)
         else:
-            fitted = _fitted_stack(name, training, X, y, folds, grid, count, settings, engine)
+            fitted = _fitted_stack(name, X, y, folds, grid, count, settings, engine)
         for (i, fold, network), score in fitted:
             every[:, i, fold, network] = [score(metric) for metric in metrics]
     except ValueError as error:
@@ -155,17 +155,11 @@ def _score(logits: Array, y: Index, price: Price, scoring: str) -> float:
 
 
 def _fitted_stack(
-    name: str,
-    training: NetworkTraining,
-    X: Array,
-    y: Index,
-    folds: Folds,
-    grid: Rows,
-    count: int,
-    settings: Settings,
-    engine: str,
+    name: str, X: Array, y: Index, folds: Folds, grid: Rows, count: int, settings: Settings, engine: str
 ) -> Iterator[Fitted]:
     """Networks that are trained together; those that diverged are left out."""
+    training = crcen.METHODS[name].training
+    assert training is not None
     pools, rows, labels = _training_rows(training, name, X, y, [train for train, _ in folds], settings)
     first = int(settings["seed"])
     common = {name: settings[name] for name in ("batch_size", "learning_rate", "standardize") if name in settings}

@@ -2,7 +2,6 @@
 
 import time
 import warnings
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -56,12 +55,7 @@ READINGS: dict[str, dict[str, Make]] = {
 
 
 def run_table3(
-    settings: Settings,
-    methods: Sequence[str],
-    folder: Path,
-    selection: RunFolder,
-    data_home: Path | None,
-    engine: str = "local",
+    settings: Settings, methods: list[str], folder: Path, selected: RunFolder, home: Path | None, engine: str = "local"
 ) -> RunFolder:
     """Fit and score what is missing; write rows and tables."""
     run = RunFolder(folder, {**settings, "methods": list(methods)}, key=("dataset", "split", "method"))
@@ -72,15 +66,13 @@ def run_table3(
         for method in methods
         if not run.has(dataset=name, split=number, method=method)
     ]
-    for data, split, method in each_split("table 3", todo, settings, data_home):
-        run.add([_evaluate(data, split, method, settings, selection, engine)])
+    for data, split, method in each_split("table 3", todo, settings, home):
+        run.add([_evaluate(data, split, method, settings, selected, engine)])
     run.write_tables({"table3": table3(run.rows, settings), "table3_ranks": table3_ranks(run.rows)})
     return run
 
 
-def _evaluate(
-    data: Dataset, split: Split, method: str, settings: Settings, selection: RunFolder, engine: str
-) -> Values:
+def _evaluate(data: Dataset, split: Split, method: str, settings: Settings, selected: RunFolder, engine: str) -> Values:
     """A method fitted on a split's training rows and scored on its test rows; a failure is a row, too."""
     row: Values = {"dataset": data.name, "split": split.number, "method": method}
     seed = settings["seed"] + split.number
@@ -92,9 +84,9 @@ def _evaluate(
     try:
         tuning = None if method in replaced else tuning_of(method)
         if tuning is not None:
-            start, searched = time.perf_counter(), len(selection.rows)
-            chosen = select(selection, data, split, method, settings, engine)
-            if len(selection.rows) > searched:
+            start, searched = time.perf_counter(), len(selected.rows)
+            chosen = select(selected, data, split, method, settings, engine)
+            if len(selected.rows) > searched:
                 row["search_seconds"] = time.perf_counter() - start
             if "error" in chosen:
                 return row | {"error": chosen["error"]}

@@ -32,10 +32,7 @@ SMALL = 0.01  # log-odds: a distance without effect on decisions
 EXPLAINS, PRESENT, ABSENT, UNSEEN = "explains it", "present", "absent", "not examined"
 _MOST_BATCHES, _MOST_STEPS = 200, 500
 # Parts whose behaviour differs in training.
-_MODES: dict[str, tuple[type, ...]] = {
-    "batch norm": (nn.modules.batchnorm._BatchNorm,),
-    "dropout": (nn.modules.dropout._DropoutNd,),
-}
+_MODES: dict[str, type] = {"batch norm": nn.modules.batchnorm._BatchNorm, "dropout": nn.modules.dropout._DropoutNd}
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Effect = tuple[Array | str, str]  # how far a cause moves the solution, or ABSENT or UNSEEN; and a sentence
@@ -168,14 +165,14 @@ class _Trial:
         source, own_sampler, order = row_by_row(batches)
         self.sampler = own_sampler if sampler is None else sampler  # "none" for a plain loader, None if not known
         pairs: dict[str, list[tuple[Tensor, Tensor]]] = {"": []}
-        pairs |= {mode: [] for mode, kinds in _MODES.items() if _parts(module, kinds)}
+        pairs |= {mode: [] for mode, kind in _MODES.items() if _parts(module, kind)}
         self.bias: Tensor | None = None
         with torch.random.fork_rng(devices=[]), evaluating(module):
             torch.manual_seed(0)
             for number, batch in enumerate(source):
                 inputs, target = split_batch(batch)
                 for mode, own in pairs.items():
-                    with _training(module, _MODES.get(mode, ())):
+                    with _training(module, _MODES.get(mode)):
                         own.append((logits_of(module, inputs), target))
                 if number == 0:
                     self.bias, self.no_bias = _bias(module, inputs, name)
@@ -234,14 +231,14 @@ def _bias(module: nn.Module, inputs: Inputs, name: str | None) -> tuple[Tensor |
         return None, str(error).split(":")[0]
 
 
-def _parts(module: nn.Module, kinds: tuple[type, ...]) -> list[nn.Module]:
-    return [part for part in module.modules() if isinstance(part, kinds)]
+def _parts(module: nn.Module, kind: type | None) -> list[nn.Module]:
+    return [] if kind is None else [part for part in module.modules() if isinstance(part, kind)]
 
 
 @contextmanager
-def _training(module: nn.Module, kinds: tuple[type, ...]) -> Iterator[None]:
-    """Parts of these kinds as in training; their running statistics are restored."""
-    parts = _parts(module, kinds)
+def _training(module: nn.Module, kind: type | None) -> Iterator[None]:
+    """Parts of this kind as in training; their running statistics are restored."""
+    parts = _parts(module, kind)
     kept = [{name: value.clone() for name, value in part.named_buffers()} for part in parts]
     for part in parts:
         part.train()
