@@ -160,11 +160,10 @@ def test_bad_rows_are_rejected_in_one_sentence(frame, name):
 _SCHEDULE = {"hidden": (4,), "max_epochs": 30, "schedule": Schedule(batch_size=32, learning_rate=0.05)}
 _FEW = "it has five rows of the rarer class or fewer, and SMOTE looks for five neighbours of a row"
 _BATCHES = "copies and weights fill other mini-batches of Adam"
+_FORMS = [f"check_sample_weight_equivalence_on_{form}_data" for form in ("dense", "sparse")]
 _EXPECTED = {
     ResampledClassifier: dict.fromkeys(("check_n_features_in_after_fitting", "check_fit2d_1feature"), _FEW),
-    MovedThresholdClassifier: {
-        f"check_sample_weight_equivalence_on_{form}_data": _BATCHES for form in ("dense", "sparse")
-    },
+    MovedThresholdClassifier: dict.fromkeys(_FORMS, _BATCHES),
 }
 
 
@@ -221,11 +220,10 @@ def test_posterior_correction_does_what_the_registry_says(frame, name):
 @pytest.mark.parametrize(
     "name", ["logit_adjustment", "class_balanced", "s2s", "mlp_threshold", "sosr", "focal", "ldam", "msfe"]
 )
+@quiet
 def test_stated_price_is_that_of_the_methods_own_decisions(frame, name):
     X, y = frame
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = PosteriorCorrection(light(name)).fit(X.to_numpy(), y)
+    model = PosteriorCorrection(light(name)).fit(X.to_numpy(), y)
     own = model.estimator_
     assert own.pos_label_ == "bad"
     assert model.price_.cost_ratio == pytest.approx(own.weighting_.cost_ratio)

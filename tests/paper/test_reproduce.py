@@ -1,10 +1,10 @@
 """`reproduce`: one call rebuilds what it is asked for; claims and readings are judged from rows."""
 
+import html
 import json
 import re
 import runpy
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -41,24 +41,8 @@ def tiny(monkeypatch, protocol, toy_sets):
     monkeypatch.setattr(module, "read_settings", settings)
 
 
-class Page(HTMLParser):
-    """Addresses, tags and headings of a page."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.addresses, self.tags, self.headings, self._inside = [], [], [], False
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self._inside = tag == "h2"
-        names = ("src", "href", "xlink:href", "data", "action", "poster", "srcset")
-        self.addresses += [value for name, value in attrs if name in names]
-
-    def handle_data(self, data):
-        if self._inside:
-            self.headings.append(data)
-            self._inside = False
+def headings(text):
+    return [html.unescape(heading) for heading in re.findall("<h2>(.*?)</h2>", text)]
 
 
 @pytest.mark.parametrize(
@@ -81,15 +65,6 @@ def test_unknown_choice_is_rejected_before_a_folder_is_made(tmp_path, given, mes
     with pytest.raises(crcen.InvalidParameter, match=message):
         reproduce(**{"artefact": "table3", "quick": True, "out": tmp_path / "out", **given})
     assert not (tmp_path / "out").exists()
-
-
-def test_file_is_rejected_as_run_folder(tmp_path):
-    path = tmp_path / "file"
-    path.write_text("mine")
-    for out in (path, path / "below"):
-        with pytest.raises(crcen.InvalidParameter, match=r"cannot be a run folder \(.*\); give another --out"):
-            reproduce("table2", quick=True, out=out)
-    assert path.read_text() == "mine"
 
 
 def test_packaged_settings_are_the_papers_protocol_and_quick_ones_need_no_download(monkeypatch, tmp_path):
@@ -144,12 +119,13 @@ def test_everything_is_on_one_self_contained_page(tiny, tmp_path):
     report = reproduce("all", out=tmp_path / "out")
     assert report.folder == tmp_path / "out"
     text = (report.folder / "report.html").read_text()
-    page = Page(text)
-    assert page.headings == [*(heading for part in HEADINGS.values() for heading in part), "The paper's claims"]
-    assert page.tags.count("table") == len(report.texts) == 7
-    assert page.tags.count("svg") == 1
-    assert not {"script", "link", "iframe", "img", "object"} & set(page.tags)
-    assert all(address.startswith("#") for address in page.addresses)
+    tags = re.findall(r"<(\w+)", text)
+    assert headings(text) == [*(heading for part in HEADINGS.values() for heading in part), "The paper's claims"]
+    assert tags.count("table") == len(report.texts) == 7
+    assert tags.count("svg") == 1
+    assert not {"script", "link", "iframe", "img", "object"} & set(tags)
+    addresses = re.findall(r"""\b(?:src|href|xlink:href|data|action|poster|srcset)=["'](.*?)["']""", text)
+    assert all(address.startswith("#") for address in addresses)
     assert "@import" not in text
     assert not re.search(r"url\((?!#)", text)
     # What is left are names of XML vocabularies, which nothing loads.
@@ -169,7 +145,7 @@ def test_one_artefact_alone(tiny, tmp_path, artefact):
     report = reproduce(artefact, out=tmp_path)
     parts = {artefact, "selection"} if artefact in ("table3", "figure1") else {artefact}
     assert {path.name for path in tmp_path.iterdir()} == parts | {f"{artefact}.html"}
-    assert Page((tmp_path / f"{artefact}.html").read_text()).headings == HEADINGS[artefact]
+    assert headings((tmp_path / f"{artefact}.html").read_text()) == HEADINGS[artefact]
     assert len(report.texts) == len([h for h in HEADINGS[artefact] if h != "Figure 1"])
 
 
@@ -184,7 +160,13 @@ def test_figure_uses_the_choice_of_table_3_and_other_settings_are_rejected(tiny,
         reproduce("figure1", out=tmp_path, scoring="f1")
 
 
-def test_default_folder_follows_the_settings(tiny, tmp_path, monkeypatch):
+def test_default_folder_follows_the_settings_and_a_file_is_rejected(tiny, tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_text("mine")
+    for out in (path, path / "below"):
+        with pytest.raises(crcen.InvalidParameter, match=r"cannot be a run folder \(.*\); give another --out"):
+            reproduce("table2", quick=True, out=out)
+    assert path.read_text() == "mine"
     monkeypatch.chdir(tmp_path)
     given = [{}, {"scoring": "f1"}, {"scoring": "g_mean"}, {"selection": "per_split"}, {"quick": True}]
     folders = [reproduce("table2", **one).folder for one in given]
@@ -197,10 +179,9 @@ def scores(**values):
     given = {"mlp": 0.3, "csmlp": 0.5, "crcen": 0.52, "rusboost": 0.45, "mlp_threshold": 0.51} | values
     rows = []
     for method, value in given.items():
+        metrics = dict.fromkeys(("f1", "g_mean", "recall", "specificity"), value)
+        metrics |= {"test_lhs": 1.1} if method == "crcen" else {}
         row = {"dataset": "satimage", "split": 0, "method": method}
-        metrics = dict.fromkeys(("f1", "g_mean", "recall", "specificity"), value) | (
-            {"test_lhs": 1.1} if method == "crcen" else {}
-        )
         rows.append(row | ({"error": "ValueError: no"} if value is None else metrics))
     return rows
 
@@ -233,6 +214,8 @@ def test_claims_by_hand():
     assert found["expense rises with α"] == ("in part", "at every step on 0 of 1 sets")
     assert found["no gain on the minority class beyond α = 1: satimage"][0] == "does not hold"  # 20 → 12
     assert found["expense under 2 at α = 1: satimage"][0] == "does not hold"  # 20 / 10 = 2
+    for method in ("mlp", "csmlp", "crcen", "rusboost", "mlp_threshold"):  # which may have failed
+        assert len(judged(scores(**{method: None}))) >= 8
 
 
 @pytest.mark.parametrize(
@@ -246,11 +229,6 @@ def test_claims_by_hand():
 )
 def test_verdicts_follow_the_rows(values, claim, verdict):
     assert judged(scores(**values))[claim][0] == verdict
-
-
-@pytest.mark.parametrize("method", ["mlp", "csmlp", "crcen", "rusboost", "mlp_threshold"])
-def test_claims_are_judged_without_a_failed_method(method):
-    assert len(judged(scores(**{method: None}))) >= 8
 
 
 def rows_of(run, name):
@@ -283,12 +261,9 @@ def test_every_cell_is_selected_by_its_own_metric(readings, reading):
     assert (row["g_mean_hidden"], row["g_mean_l2"]) == (best["g_mean"]["hidden"], best["g_mean"]["l2"])
     data = crcen.load_dataset("abalone")
     split = splits(data, read_settings(False, None, reading)["protocol"] | {"splits": 1})[0]
-    own = {}
-    if reading == "scikit-learn":
-        own = {
-            "schedule": crcen.Schedule(batch_size=200, learning_rate=1e-3),
-            "encoding": crcen.Inputs(encoding="standard", standardize=False),
-        }
+    own = {"schedule": crcen.Schedule(batch_size=200, learning_rate=1e-3)} if reading == "scikit-learn" else {}
+    if own:
+        own["encoding"] = crcen.Inputs(encoding="standard", standardize=False)
     for metric, one in best.items():
         model = make_method("crcen", hidden=(one["hidden"],), l2=one["l2"], max_epochs=4, random_state=0, **own)
         model.fit(data.X[split.train], data.y[split.train])
@@ -303,10 +278,7 @@ def test_methods_of_a_reading_are_those_of_their_libraries(readings):
     forest = READINGS["2019"]["balanced_rf"](random_state=0)
     assert (forest.bootstrap, forest.replacement, forest.sampling_strategy) == (True, False, "auto")
     network = READINGS["scikit-learn"]["mlp"](random_state=0)
-    assert (
-        repr(network) == "MLPClassifier(random_state=0)"
-        or network.get_params() == MLPClassifier((100,), random_state=0).get_params()
-    )
+    assert network.get_params() == MLPClassifier((100,), random_state=0).get_params()
     sampler, after = READINGS["scikit-learn"]["smote"](random_state=0)
     assert type(sampler).__name__ == "SMOTE"
     assert after.get_params() == network.get_params()
@@ -355,9 +327,8 @@ def test_parts_of_a_run_are_joined_and_compared(readings, tmp_path, monkeypatch,
 
 
 def test_readings_are_compared_with_the_published_cells():
-    table = READING_TABLE["compare_readings"](
-        {"today": rows_at(0.05, methods=["crcen"]), "2019": rows_at(-0.01, methods=["crcen"])}
-    )
+    rows = {"today": rows_at(0.05, methods=["crcen"]), "2019": rows_at(-0.01, methods=["crcen"])}
+    table = READING_TABLE["compare_readings"](rows)
     assert [line["method"] for line in table.rows] == ["CRCEN", "all methods"]
     for line in table.rows:
         assert line["today: mean absolute difference"] == "0.050"

@@ -78,19 +78,7 @@ def test_other_settings_are_rejected_by_name(tmp_path):
     assert len(settings_hash({})) == 8
 
 
-def test_environment_is_written_once_and_says_what_ran(tmp_path):
-    opened(tmp_path)
-    path = tmp_path / "environment.json"
-    environment = json.loads(path.read_text())
-    assert environment["crcen"] == crcen.__version__
-    assert {"python", "platform", "processors", "device", "packages", "command"} <= environment.keys()
-    assert environment["packages"].keys() >= {"numpy", "torch", "scikit-learn", "imbalanced-learn"}
-    path.write_text("the first run's")
-    opened(tmp_path)
-    assert path.read_text() == "the first run's"
-
-
-def test_folder_interrupted_while_created_is_completed(tmp_path, monkeypatch):
+def test_environment_is_written_once_and_an_interrupted_folder_is_completed(tmp_path, monkeypatch):
     written = []
 
     def killed(path, content):
@@ -109,6 +97,14 @@ def test_folder_interrupted_while_created_is_completed(tmp_path, monkeypatch):
     assert not (tmp_path / "DONE").exists()
     run.write_tables({})
     assert (tmp_path / "DONE").exists()
+    path = tmp_path / "environment.json"
+    environment = json.loads(path.read_text())
+    assert environment["crcen"] == crcen.__version__
+    assert {"python", "platform", "processors", "device", "packages", "command"} <= environment.keys()
+    assert environment["packages"].keys() >= {"numpy", "torch", "scikit-learn", "imbalanced-learn"}
+    path.write_text("the first run's")
+    opened(tmp_path)
+    assert path.read_text() == "the first run's"
 
 
 def test_full_disk_keeps_whole_rows_with_an_error(full_disk):

@@ -164,7 +164,7 @@ def test_what_is_rare_in_all_rows_is_seen_though_no_sample_has_it(tmp_path):
 )
 def test_money_is_read_and_other_cells_are_missing_and_named(tmp_path, monkeypatch, n_files, sample_rows, form, note):
     monkeypatch.setattr("crcen.commands.fit_files.SAMPLE_ROWS", sample_rows)
-    cells = [form.format(1000 + k * 50) for k in range(200)]
+    cells = [form.format(1000.25 + k * 0.5) for k in range(200)]
     cells[137] = "see below"
     table = pd.DataFrame({"amount": cells, "label": np.arange(200) % 2})
     for number, part in enumerate(np.array_split(np.arange(200), n_files), 1):

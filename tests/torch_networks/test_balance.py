@@ -197,20 +197,14 @@ class NoBias(nn.Module):
         if self.how == "functional":
             return hidden @ self.head.weight.T
         out = self.head(hidden)
-        return {"none": out, "scaled": 2 * out, "norm": self.norm(out) + self.norm.bias, "free": out * 2 + self.free}[
-            self.how
-        ]
+        answers = {"none": out, "scaled": 2 * out, "norm": self.norm(out) + self.norm.bias, "free": out * 2 + self.free}
+        return answers[self.how]
 
 
-@pytest.mark.parametrize(
-    ("how", "sentence"),
-    [
-        ("none", "has no bias"),
-        ("functional", "8 biases"),
-        ("scaled", "not the output bias"),
-        ("norm", "not the output"),
-    ],
-)
+NO_BIAS = {"none": "has no bias", "functional": "8 biases", "scaled": "not the output bias", "norm": "not the output"}
+
+
+@pytest.mark.parametrize(("how", "sentence"), NO_BIAS.items())
 def test_without_an_output_bias_one_sentence_says_what_to_do(how, sentence):
     x, y = rows()
     net = NoBias(how)
@@ -223,7 +217,7 @@ def test_without_an_output_bias_one_sentence_says_what_to_do(how, sentence):
     assert net.training
 
 
-def test_a_bias_may_be_named():
+def test_a_bias_may_be_named_and_a_module_without_bias_gets_a_shift():
     x, y = rows()
     net = NoBias("free")
     balance_(net, [(x, y)], [1.0, 4.0], bias="free")
@@ -232,6 +226,16 @@ def test_a_bias_may_be_named():
         balance_(net, [(x, y)], [1.0, 4.0], bias="fre")
     with pytest.raises(InvalidParameter, match="not the output bias"):
         balance_(net, [(x, y)], [1.0, 4.0], bias="head.bias")
+    natural = NaturalLogits(NoBias("none"), crcen.CostRatio(6))
+    found = balance_(natural, [(x, y)], natural)
+    assert found.residual < 1e-7
+    weighted = natural(x).detach()[:, 0].double() + np.log(6)
+    assert key_equation_of_logits(y.numpy(), weighted.numpy(), crcen.CostRatio(6)).residual < 1e-7
+    again = natural.shift.clone()
+    balance_(natural, [(x, y)], crcen.CostRatio(6))
+    assert torch.allclose(natural.shift, again, atol=1e-6)
+    with pytest.raises(InvalidParameter, match="1 : 6: got 1 : 7"):
+        balance_(natural, [(x, y)], crcen.CostRatio(7))
 
 
 @pytest.mark.parametrize(
@@ -240,7 +244,7 @@ def test_a_bias_may_be_named():
         ([], "empty loader"),
         ([torch.zeros(3, 36)], "pair of inputs and target"),
         ([(torch.zeros(3, 36), torch.zeros(3))], "each of 2 classes"),
-        ([(torch.zeros(3, 36), torch.tensor([1, 2, 1]))], "from 0 to 1: got 1 to 2"),
+        ([(torch.zeros(3, 36), torch.tensor([1, 2, 1]))], "between 0 and 1: got 1 to 2"),
         ([(torch.zeros(3, 36), torch.tensor([1, 0]))], "each of 3 rows"),
         ([(torch.full((3, 36), torch.nan), torch.tensor([1, 0, 0]))], "finite"),
     ],
@@ -251,21 +255,6 @@ def test_batches_that_mean_nothing(batches, sentence):
     with pytest.raises((InvalidInput, InvalidParameter), match=sentence):
         balance_(net, batches, "balanced")
     assert torch.equal(net.bias, before["bias"])
-
-
-def test_a_shift_of_its_own_for_a_module_without_bias():
-    x, y = rows()
-    net = NoBias("none")
-    natural = NaturalLogits(net, crcen.CostRatio(6))
-    found = balance_(natural, [(x, y)], natural)
-    assert found.residual < 1e-7
-    weighted = natural(x).detach()[:, 0].double() + np.log(6)
-    assert key_equation_of_logits(y.numpy(), weighted.numpy(), crcen.CostRatio(6)).residual < 1e-7
-    again = natural.shift.clone()
-    balance_(natural, [(x, y)], crcen.CostRatio(6))
-    assert torch.allclose(natural.shift, again, atol=1e-6)
-    with pytest.raises(InvalidParameter, match="1 : 6: got 1 : 7"):
-        balance_(natural, [(x, y)], crcen.CostRatio(7))
 
 
 @pytest.mark.parametrize("kind", [Convolutional, Attention])

@@ -5,20 +5,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from crcen.scale.checkpoint import kept_in
-from crcen.scale.sources import ArrowSource, Chunk, RecordBatch, labels_of, numbers_of
+from crcen.scale.sources import ArrowSource, Chunk, labels_of, numbers_of
 from crcen.scale.table_survey import frames_of
 from crcen.tables.cells import TableCells
 from crcen.tables.columns import CategoryColumn, Column, blocks_of, encode_table
 from crcen.tables.fingerprint import MOST_HASHES, Fingerprint, row_hashes
 from crcen.tables.reading import Table
-from crcen.theory.rows import Array, Bools, DataFrame, LabelArray
-
-ArrowTable = Any  # of pyarrow, which is optional
+from crcen.tables.typing import Array, ArrowTable, Bools, DataFrame, RecordBatch
+from crcen.theory.rows import LabelArray
 
 
 class FingerprintOfAll:

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.locations import paths_of, reading
 from crcen.tables.parquet import index_columns, kind_of, record_batches
+from crcen.tables.typing import ArrowArray, Fragment, RecordBatch, Schema
 from crcen.theory.labels import Labels
 from crcen.theory.rows import Array, Bools, LabelArray
 
@@ -24,11 +25,6 @@ _GOLDEN, _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
 _HALF = np.uint64(32)
 
 T = TypeVar("T")
-# pyarrow is optional, and no type checker sees it.
-Fragment = Any
-Schema = Any
-RecordBatch = Any
-ArrowColumn = Any
 Source = Any  # paths, a dataset of pyarrow, or batches
 _Reader: TypeAlias = "tuple[list[Chunk], Iterator[Chunk]]"  # rows of a chunk that are left, and the chunks after it
 
@@ -393,12 +389,16 @@ class ArrowSource:
                 skip = 0
 
     def _chunk(self, batch: RecordBatch, name: str) -> Chunk:
-        n = batch.num_rows
-        X = np.empty((n, len(self._features)), order="F")
-        for j, column in enumerate(self._features):
-            X[:, j] = numbers_of(batch.column(column))
-        weight = numbers_of(batch.column(self._weight)).astype(np.float64) if self._weight else np.ones(n)
-        return Chunk(X, labels_of(batch.column(self._target), self._target, name), weight, name)
+        return chunk_of(batch, self._features, self._target, self._weight, name)
+
+
+def chunk_of(batch: RecordBatch, features: Sequence[str], target: str, weight: str | None, name: str) -> Chunk:
+    """Features, labels and weights of an Arrow batch of a file."""
+    X = np.empty((batch.num_rows, len(features)), order="F")
+    for j, column in enumerate(features):
+        X[:, j] = numbers_of(batch.column(column))
+    weights = numbers_of(batch.column(weight)).astype(np.float64) if weight else np.ones(len(X))
+    return Chunk(X, labels_of(batch.column(target), target, name), weights, name)
 
 
 def _look(fragment: Fragment) -> tuple[int, int]:
@@ -416,7 +416,7 @@ def _check_file(file: _File) -> None:
         raise DataUnavailable(f"{file.name} was changed while it was in use: start again from the beginning.")
 
 
-def numbers_of(column: ArrowColumn) -> LabelArray:
+def numbers_of(column: ArrowArray) -> LabelArray:
     """Numbers and truth values; NaN where one is missing."""
     import pyarrow as pa
 
@@ -425,7 +425,7 @@ def numbers_of(column: ArrowColumn) -> LabelArray:
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-def labels_of(column: ArrowColumn, target: str, name: str) -> LabelArray:
+def labels_of(column: ArrowArray, target: str, name: str) -> LabelArray:
     """Labels as they stand; a missing label is rejected."""
     import pyarrow as pa
 

@@ -15,9 +15,7 @@ from crcen.tables.column_kinds import DroppedColumn, category_column, learn_colu
 from crcen.tables.columns import CategoryColumn, Column, NumberColumn, clip_limits
 from crcen.tables.notation import as_text
 from crcen.tables.reading import Table
-from crcen.theory.rows import Array, Bools, DataFrame, Index
-
-Series = Any  # of pandas, which is optional
+from crcen.tables.typing import Array, Bools, DataFrame, Index, Series
 
 SAMPLE_ROWS = 32_768  # from which kinds, medians, date formats and words are learned
 MOST_VALUES = 4096  # different values of a column that are counted; a column of more has no counts

@@ -13,11 +13,10 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sequent
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.balance import balance_shift, class_shifts
-from crcen.theory.checks import check_class_numbers
 from crcen.theory.key_equation import KeyEquation, key_equation_of_logits, without_test
 from crcen.theory.price import Price
 from crcen.theory.rows import Array, Index
-from crcen.torch.loss import Inputs, NaturalLogits, Outputs, Weighting, price_of
+from crcen.torch.loss import Inputs, NaturalLogits, Outputs, Weighting, price_of, soft_labels
 
 Batch = Any  # what a loader yields: a pair, or a dict with labels
 Batches: TypeAlias = Iterable[Batch] | None
@@ -149,7 +148,7 @@ class Collected:
     def counts(self) -> Array:
         """Weight of the rows of each class."""
         n_classes = max(self.logits.shape[1], 2)
-        counts = np.bincount(check_class_numbers(self.y, n_classes), weights=self.sample_weight, minlength=n_classes)
+        counts = np.bincount(self.y, weights=self.sample_weight, minlength=n_classes)
         if not counts.all():
             raise InvalidInput(f"batches must hold rows of each of {n_classes} classes: got counts {counts.tolist()}.")
         return counts.astype(np.float64)
@@ -208,9 +207,11 @@ def collect(batches: Iterable[tuple[Tensor, Tensor]]) -> Collected:
     """All pairs of logits (n, C) and targets together."""
     logits, numbers, weights = [], [], []
     for outputs, target in batches:
-        y, rows, shares = _as_rows(target.detach().cpu(), outputs.shape)
+        n_rows, n_classes = len(outputs), max(2, outputs.shape[1])
+        shares = soft_labels(target.detach().cpu(), n_rows, n_classes, -100, torch.float64)[0].numpy()
+        rows, y = np.nonzero(shares)
         numbers.append(y)
-        weights.append(shares)
+        weights.append(shares[rows, y])
         logits.append(outputs.detach().cpu().double().numpy()[rows])
     if not logits:
         raise InvalidInput(_NO_ROWS)
@@ -218,27 +219,6 @@ def collect(batches: Iterable[tuple[Tensor, Tensor]]) -> Collected:
     if not np.isfinite(values).all():
         raise InvalidInput("logits must be finite: got NaN or infinity; check the network.")
     return Collected(values, np.concatenate(numbers), None if (sizes == 1.0).all() else sizes)
-
-
-def _as_rows(target: Tensor, shape: torch.Size) -> tuple[Index, Index, Array]:
-    """Class numbers, the rows they belong to, and their weights."""
-    n, columns = shape
-    values = target.double().numpy()
-    if values.ndim == 2 and values.shape[1] == 1:
-        values = values[:, 0]
-    if values.shape[:1] != (n,) or values.ndim > 2 or (values.ndim == 2 and values.shape[1] != columns):
-        raise InvalidInput(f"target must have one label for each of {n} rows: got shape {tuple(target.shape)}.")
-    if values.ndim == 1 and not target.is_floating_point():
-        kept = np.flatnonzero(values != -100)  # rows that torch's losses ignore
-        return values[kept].astype(np.int64), kept, np.ones(kept.size)
-    if values.ndim == 1:
-        if columns > 2:
-            raise InvalidInput(f"class numbers of {columns} classes must be integers: got {target.dtype}.")
-        values = np.stack([1.0 - values, values], 1)
-    if not ((values >= 0.0) & (values <= 1.0)).all():
-        raise InvalidInput("soft labels and 0/1 labels must lie between 0 and 1.")
-    rows, numbers = np.nonzero(values)
-    return numbers.astype(np.int64), rows, values[rows, numbers]
 
 
 def row_by_row(batches: Iterable[Batch]) -> tuple[Iterable[Batch], Sampler, Index | None]:

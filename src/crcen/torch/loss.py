@@ -180,7 +180,7 @@ class ClassWeightedLoss(nn.Module):
         outputs = logit_columns(inner if inner.dtype == torch.float64 else inner.float(), len(self.class_weights))
         # Sums in half precision would lose rows, so logits are float32 at least.
         weights = self.class_weights.to(outputs)  # trainers move modules, but not always the loss
-        shares, used = self._shares(outputs, target)
+        shares, used = soft_labels(target, len(outputs), len(weights), self.ignore_index, outputs.dtype)
         row_weights = shares * weights
         # Where a share is 0 so is the term, and its gradient: log-probabilities of finite logits are finite.
         total = -(row_weights * log_softmax(outputs, 1)).sum()
@@ -194,32 +194,34 @@ class ClassWeightedLoss(nn.Module):
         """The weights, for ``print``."""
         return f"{[float(f'{w:.6g}') for w in self.class_weights.tolist()]}, divide_by={self.divide_by!r}"
 
-    def _shares(self, outputs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Soft labels (B, K), and which rows count."""
-        n_classes = len(self.class_weights)
-        if target.ndim == 2 and target.shape[1] == n_classes and target.is_floating_point():
-            _check_range(target, 0.0, 1.0)
-            return target.to(outputs.dtype), torch.ones(len(target), dtype=torch.bool, device=target.device)
-        flat = target[:, 0] if target.ndim == 2 and target.shape[1] == 1 else target
-        if flat.ndim != 1 or len(flat) != len(outputs):
+
+def soft_labels(
+    target: Tensor, n_rows: int, n_classes: int, ignore_index: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Soft labels (B, K) of a target as `ClassWeightedLoss` takes it, and which rows count; other rows are 0."""
+    if target.shape == (n_rows, n_classes) and target.is_floating_point():
+        _check_range(target, 0.0, 1.0)
+        return target.to(dtype), torch.ones(n_rows, dtype=torch.bool, device=target.device)
+    flat = target[:, 0] if target.ndim == 2 and target.shape[1] == 1 else target
+    if flat.shape != (n_rows,):
+        raise InvalidInput(
+            f"target must hold a class number for each of {n_rows} rows, or soft labels of shape "
+            f"{(n_rows, n_classes)}: got shape {tuple(target.shape)}."
+        )
+    used = flat != ignore_index
+    if flat.is_floating_point():
+        if n_classes != 2:
             raise InvalidInput(
-                f"target must hold a class number for each of {len(outputs)} rows, or soft labels of shape "
-                f"{(len(outputs), n_classes)}: got shape {tuple(target.shape)}."
+                f"class numbers of {n_classes} classes must be integers: got {flat.dtype}; try target.long()."
             )
-        used = flat != self.ignore_index
-        if flat.is_floating_point():
-            if n_classes != 2:
-                raise InvalidInput(
-                    f"class numbers of {n_classes} classes must be integers: got {flat.dtype}; try target.long()."
-                )
-            positive = torch.where(used, flat, 0).to(outputs.dtype)
-            _check_range(positive, 0.0, 1.0)
-            shares = torch.stack([1.0 - positive, positive], 1)
-        else:
-            numbers = torch.where(used, flat.long(), 0)
-            _check_range(numbers, 0, n_classes - 1)
-            shares = nn.functional.one_hot(numbers, n_classes).to(outputs.dtype)
-        return shares * used[:, None], used
+        positive = torch.where(used, flat, 0).to(dtype)
+        _check_range(positive, 0.0, 1.0)
+        shares = torch.stack([1.0 - positive, positive], 1)
+    else:
+        numbers = torch.where(used, flat.long(), 0)
+        _check_range(numbers, 0, n_classes - 1)
+        shares = nn.functional.one_hot(numbers, n_classes).to(dtype)
+    return shares * used[:, None], used
 
 
 def logit_columns(logits: Tensor, n_classes: int | None = None) -> Tensor:

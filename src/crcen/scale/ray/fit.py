@@ -27,9 +27,7 @@ from crcen.scale.ray.worker import Assignment
 from crcen.scale.sources import ArrowSource, Source, reading_order
 from crcen.scale.statistics import StreamStatistics
 from crcen.scale.stream import fingerprint_of, settle_penalty, streamed_model, survey_terms
-
-Trainer = Ray
-ArrowTable = Ray
+from crcen.tables.typing import ArrowTable
 
 # Files that a reader opens together, to mix their rows, and groups of files a worker, to keep readers busy.
 _MOST_FILES, _GROUPS_A_WORKER = 8, 4
@@ -163,9 +161,7 @@ def _groups(n_files: int, workers: int, seed: int) -> list[list[int]]:
     return [order[start : start + size] for start in range(0, n_files, size)]
 
 
-def _trainer(
-    told: Assignment, show: Callable[[float], None] | None, workers: int, configs: Mapping[str, Ray]
-) -> Trainer:
+def _trainer(told: Assignment, show: Callable[[float], None] | None, workers: int, configs: Mapping[str, Ray]) -> Ray:
     import ray.data
     import ray.train
     import ray.train.torch

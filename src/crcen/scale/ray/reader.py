@@ -7,8 +7,9 @@ while torch is being loaded leaves a process in which torch can never be loaded 
 from collections.abc import Iterator, Sequence
 
 from crcen.exceptions import CrcenError
-from crcen.scale.sources import ArrowSource, RecordBatch
+from crcen.scale.sources import ArrowSource
 from crcen.scale.statistics import StreamStatistics, survey_source
+from crcen.tables.typing import ArrowTable
 from crcen.theory.labels import Labels
 
 TARGET, WEIGHT = "target", "weight"
@@ -26,7 +27,7 @@ def survey_part(
 
 def read_groups(
     groups: Sequence[Sequence[int]], source: ArrowSource, labels: Labels, buffer_rows: int, seed: int
-) -> Iterator[RecordBatch]:
+) -> Iterator[ArrowTable]:
     """Rows of groups of files as Arrow tables, for Ray Data: a column a feature, then target and weight."""
     import pyarrow as pa
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-import numpy as np
 import torch.distributed as dist
 from torch import Tensor
 
@@ -20,7 +19,7 @@ from crcen.scale.checkpoint import Progress, read_checkpoint, write_checkpoint
 from crcen.scale.plan import StreamPlan
 from crcen.scale.ray.cluster import Ray
 from crcen.scale.ray.reader import TARGET, WEIGHT
-from crcen.scale.sources import ArrowSource, Chunk, RecordBatch
+from crcen.scale.sources import ArrowSource, Chunk, chunk_of
 from crcen.scale.stream import StreamRun
 from crcen.theory.labels import Labels
 from crcen.training.threads import reproducible_arithmetic
@@ -180,13 +179,6 @@ class _Shard:
         for number, table in enumerate(tables):
             self._moved()
             if number >= start:
-                yield [_chunk(batch) for batch in table.to_batches(max_chunksize=_ROWS_AT_ONCE)]
-
-
-def _chunk(batch: RecordBatch) -> Chunk:
-    columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
-    target, weight = columns.pop(TARGET), columns.pop(WEIGHT)
-    X = np.empty((len(columns), batch.num_rows))
-    for j in range(len(columns)):
-        X[j] = columns[str(j)]
-    return Chunk(X.T, target, weight, "a file")
+                features = [str(j) for j in range(table.num_columns - 2)]
+                batches = table.to_batches(max_chunksize=_ROWS_AT_ONCE)
+                yield [chunk_of(batch, features, TARGET, WEIGHT, "a file") for batch in batches]
