@@ -1,5 +1,6 @@
 """Claims of the paper's text, judged by our rows."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -53,9 +54,9 @@ def performance_claims(rows: Rows) -> Iterator[Claim]:
     verdict = "holds" if wins > len(columns) / 2 else "in part" if wins >= len(columns) / 4 else "does not hold"
     yield "CRCEN has an overall better performance than the others", verdict, number
 
-    both = [c for c in columns if ("crcen", *c) in table and ("csmlp", *c) in table]
-    if both:
-        gaps = np.array([table["crcen", *c] - table["csmlp", *c] for c in both])
+    own = {c: table["crcen", *c] for c in columns if ("crcen", *c) in table}
+    gaps = np.array([value - table["csmlp", *c] for c, value in own.items() if ("csmlp", *c) in table])
+    if len(gaps):
         mean = gaps.mean()
         verdict = "holds" if mean > 0.001 else "comparable, not better" if mean > -0.02 else "does not hold"
         number = f"mean difference {mean:+.3f}, CRCEN ahead in {int((gaps > 0).sum())} of {len(gaps)} cells"
@@ -70,16 +71,15 @@ def performance_claims(rows: Rows) -> Iterator[Claim]:
 
     yield _rusboost_claim(rows, sets)
 
-    both = [c for c in columns if ("crcen", *c) in table and ("mlp_threshold", *c) in every]
-    if both:
-        moved = [abs(every["mlp_threshold", *c] - table["crcen", *c]) for c in both]
+    moved = [abs(every["mlp_threshold", *c] - value) for c, value in own.items() if ("mlp_threshold", *c) in every]
+    if moved:
         number = f"mean absolute difference to CRCEN {np.mean(moved):.3f} over {len(moved)} cells"
         verdict = "holds" if np.mean(moved) < 0.03 else "does not hold"
         yield "(not in the paper) a plain MLP cut at 1−λ nearly ties", verdict, number
 
     for name in sets:
-        own = [row for row in rows if row["dataset"] == name and row["method"] == "crcen"]
-        sides = [row["test_lhs"] for row in own if "test_lhs" in row]
+        of_crcen = (row for row in rows if row["dataset"] == name and row["method"] == "crcen")
+        sides = [row["test_lhs"] for row in of_crcen if "test_lhs" in row]
         if sides:
             mean = float(np.mean(sides))
             verdict = "holds within a quarter" if 0.8 <= mean <= 1.25 else "misses by more than a quarter"
@@ -111,10 +111,10 @@ def _is_best(table: Mapping[tuple[str, str, str], float], column: tuple[str, str
 
 
 def _means(rows: Rows, field: str) -> dict[tuple[str, str], float]:
-    values: dict[tuple[str, str], list[float]] = {}
+    values = defaultdict(list)
     for row in rows:
         if field in row and crcen.METHODS[row["method"]].in_paper:
-            values.setdefault((row["method"], row["dataset"]), []).append(row[field])
+            values[row["method"], row["dataset"]].append(row[field])
     return {key: float(np.mean(v)) for key, v in values.items()}
 
 

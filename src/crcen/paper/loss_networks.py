@@ -4,8 +4,9 @@
 """
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -57,6 +58,7 @@ class LossNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     device: str = "auto"
     random_state: Seed = None
 
+    _criterion: ClassVar[Callable[..., nn.Module]]  # of class counts, unless `_loss` is overridden
     _divides_out = False  # whether the class weights of the decision are divided out of the probabilities
 
     def _n_outputs(self) -> int:
@@ -64,7 +66,7 @@ class LossNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _loss(self) -> nn.Module:
         """The loss, a module of (outputs, targets)."""
-        raise NotImplementedError
+        return self._criterion(self.counts_)
 
     def _targets(self, inputs: Inputs32, classes: Index) -> Index:
         """What the loss gets for every row; class numbers unless overridden."""
@@ -184,11 +186,10 @@ class LogitAdjustedClassifier(LossNetwork):
     ``predict_proba`` adds log π and is natural.
     """
 
+    _criterion = losses.LogitAdjustedLoss
+
     def _decides_at(self) -> Array:
         return 1.0 / self.counts_
-
-    def _loss(self) -> nn.Module:
-        return losses.LogitAdjustedLoss(self.counts_)
 
 
 class ClassBalancedClassifier(LossNetwork):
@@ -226,13 +227,12 @@ class LDAMClassifier(LossNetwork):
     classes the decision is at the cost ratio (1 + e^−Δ₀)/(1 + e^−Δ₁), which is near 1.
     """
 
+    _criterion = losses.LDAMLoss
+
     def _decides_at(self) -> Array | None:
         if len(self.counts_) > 2:
             return None
         return 1.0 + np.exp(-losses.LDAMLoss(self.counts_).margins.double().numpy()[::-1])
-
-    def _loss(self) -> nn.Module:
-        return losses.LDAMLoss(self.counts_)
 
 
 class MeanSquaredFalseErrorClassifier(LossNetwork):
@@ -371,10 +371,8 @@ class ClassRectificationClassifier(LossNetwork):
     See `crcen.paper.losses.ClassRectificationLoss`. The outputs are no posterior: calibrate them.
     """
 
+    _criterion = losses.ClassRectificationLoss
     _why_no_posterior = "adds triplets to cross entropy, which no known map takes out"
-
-    def _loss(self) -> nn.Module:
-        return losses.ClassRectificationLoss(self.counts_)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

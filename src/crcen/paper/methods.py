@@ -1,6 +1,7 @@
 """The compared methods: one name, one factory of a scikit-learn estimator."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from crcen._support.extras import need
 from crcen.exceptions import InvalidParameter
@@ -62,21 +63,12 @@ def _own(path: str, *, is_papers: bool = False, **defaults: object) -> Make:
 
 
 def _own_method(
-    label: str,
-    summary: str,
-    source: str,
-    path: str,
-    changes: str,
-    probabilities: str = "natural",
-    *,
-    training: NetworkTraining | None = None,
-    tuning: Tuning | None = None,
-    budget: str = "",
-    **defaults: object,
+    label: str, summary: str, source: str, path: str, changes: str, probabilities: str = "natural", **about: Any
 ) -> Method:
-    """A system outside the paper's comparison that this package implements."""
-    source, make = f"this package, after {source}", _own(path, is_papers=False, **defaults)
-    return Method(label, summary, source, make, changes, probabilities, training, tuning, budget, False, False)
+    """A system outside the paper's comparison that this package implements; ``about`` are further fields."""
+    source, defaults = f"this package, after {source}", about.pop("defaults", {})
+    about |= {"in_paper": False, "in_table3": False}
+    return Method(label, summary, source, _own(path, **defaults), changes, probabilities, **about)
 
 
 def _library_method(label: str, summary: str, kind: str, probabilities: str, is_papers: bool = True) -> Method:
@@ -95,8 +87,8 @@ def _resampled(name: str) -> Method:
 
 def _adac(number: int, where: str) -> Method:
     path, summary = "boosting.AdaCClassifier", f"boosting with costs {where} the exponent of its row weights"
-    label, source, variant = f"AdaC{number}", "Sun and others 2007", f"adac{number}"
-    return _own_method(label, summary, source, path, "loss vote", "calibrate", tuning=_COST, variant=variant)
+    label, source, how = f"AdaC{number}", "Sun and others 2007", {"variant": f"adac{number}"}
+    return _own_method(label, summary, source, path, "loss vote", "calibrate", tuning=_COST, defaults=how)
 
 
 _BALANCED = NetworkTraining("balanced", "balanced")

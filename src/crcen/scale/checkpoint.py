@@ -1,4 +1,4 @@
-"""A streamed fit on disk, whole or not at all, so that it can go on after any interruption."""
+"""Checkpoints of a streamed fit, written atomically, from which it continues after an interruption."""
 
 import hashlib
 import json
@@ -92,5 +92,5 @@ def read_checkpoint(path: Path) -> Progress | None:
         return Progress(**about, arrays=arrays)
     except Exception as error:  # of a file that is empty, truncated, altered or no checkpoint
         raise DataUnavailable(
-            f"{path} is no checkpoint of a streamed fit, or damaged: remove it to start anew."
+            f"{path} is no checkpoint of a streamed fit, or damaged: remove it to start again."
         ) from error

@@ -30,7 +30,7 @@ class FingerprintOfAll:
         self._limit = 2**64 - 1
 
     def add(self, frame: DataFrame, X: Array) -> None:
-        """Take in rows and the same encoded; the frame may be None where no column is text."""
+        """Add rows and their encoding; the frame may be None if no column is text."""
         hashes = row_hashes(self._columns, frame, X, self._salt)
         hashes = np.append(self._hashes, hashes[hashes <= np.uint64(self._limit)])
         weights = np.append(self._counts, np.ones(len(hashes) - len(self._counts), dtype=np.int64))
@@ -48,8 +48,7 @@ class FingerprintOfAll:
 _TARGET = "target"
 # Rows of a row group, at most, and row groups of a file: several files give the readers of a cluster work.
 _GROUP_ROWS, _FILE_GROUPS = 65_536, 16
-# Decoded at a time: few rows where they are wide.
-_BATCH_BYTES = 2**21
+_BATCH_BYTES = 2**21  # decoded at a time
 
 
 class EncodedRows(ArrowSource):

@@ -163,7 +163,7 @@ class _File:
 class ArrowSource:
     """Rows of Parquet files or an Arrow dataset, by row group.
 
-    Files that cannot be read or whose columns differ are refused, or left out with a warning (``skip_bad_files``).
+    Files that cannot be read or whose columns differ are rejected, or left out with a warning (``skip_bad_files``).
     Without ``features`` all columns but target and weight are features.
     """
 
@@ -356,7 +356,7 @@ class ArrowSource:
         for block in plan[start:]:
             chunks = (self._kept(part) for stretch in block for part in self._stretch(stretch, readers))
             yield chunks
-            for _ in chunks:  # readers stand where the next block begins, even if nobody wanted these
+            for _ in chunks:  # so that readers are at the start of the next block
                 pass
 
     def _stretch(self, stretch: Stretch, readers: dict[int, _Reader]) -> Iterator[Chunk]:
@@ -489,7 +489,7 @@ class BatchSource:
         if iter(batches) is batches:
             raise InvalidInput(
                 f"a source is read several times, but this {type(batches).__name__} can be read only once: pass a list "
-                f"of batches, or an object whose __iter__ starts anew."
+                f"of batches, or an object whose __iter__ starts again."
             )
         self._batches = batches
         self.has_names = False

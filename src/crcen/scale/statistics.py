@@ -40,7 +40,7 @@ class ColumnMoments:
         return found
 
     def merge(self, other: "ColumnMoments") -> None:
-        """Take in the moments of other rows."""
+        """Add the moments of other rows."""
         if not other.weight:
             return
         if not self.weight:
@@ -49,7 +49,7 @@ class ColumnMoments:
         total = self.weight + other.weight
         apart = other.mean - self.mean
         self.mean = self.mean + apart * (other.weight / total)
-        with np.errstate(over="ignore"):  # refused by `encoding`, in words
+        with np.errstate(over="ignore"):  # `encoding` rejects these values
             self.squares = self.squares + other.squares + apart**2 * (self.weight * other.weight / total)
         self.low, self.high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
         self.weight = total
@@ -75,13 +75,13 @@ class LabelTotals:
     weight: dict[object, float] = field(default_factory=dict)
 
     def add(self, labels: LabelArray, weight: Array) -> None:
-        """Take in some rows."""
+        """Add rows."""
         kinds, at = np.unique(labels, return_inverse=True)
         names, rows, weights = kinds.tolist(), np.bincount(at).tolist(), np.bincount(at, weight).tolist()
         self.merge(LabelTotals(Counter(dict(zip(names, rows, strict=True))), dict(zip(names, weights, strict=True))))
 
     def merge(self, other: "LabelTotals") -> None:
-        """Take in the totals of other rows."""
+        """Add the totals of other rows."""
         self.rows.update(other.rows)
         for label, weight in other.weight.items():
             self.weight[label] = self.weight.get(label, 0.0) + weight
@@ -117,7 +117,7 @@ class RowSample:
         self._take(keys[good], X[good], labels[good], weight[good])
 
     def merge(self, other: "RowSample") -> None:
-        """Take in the sample of other rows."""
+        """Add the sample of other rows."""
         self._seen += other._seen
         self._take(other._keys, other.X, other.labels, other.weight)
 
@@ -152,7 +152,7 @@ class StreamStatistics:
         self.sample = RowSample(self.sample_rows, self.seed)
 
     def add(self, chunk: Chunk) -> None:
-        """Take in a chunk, or reject it with an error."""
+        """Add a chunk, or reject it with an error."""
         chunk.check(self.names)
         self.is_weighted |= bool((chunk.weight != 1.0).any())
         self.totals.add(chunk.labels, chunk.weight)
@@ -167,7 +167,7 @@ class StreamStatistics:
                 self.sample.add(X, labels, weight, chunk.origin)
 
     def merge(self, other: "StreamStatistics") -> None:
-        """Take in the statistics of other rows."""
+        """Add the statistics of other rows."""
         self.totals.merge(other.totals)
         self.train_totals.merge(other.train_totals)
         self.moments.merge(other.moments)

@@ -35,11 +35,11 @@ class ColumnFacts:
     is_whole: bool = True
     n_others: int = 0  # cells that are there and no number; not counted further once most of a chunk were none
     looks_numeric: bool = True
-    # Rows of each value as text, empty where nobody asked, or `None` where there are too many
+    # Rows of each value as text; None if there are too many values
     counts: dict[str, int] | None = None
 
     def add(self, series: Series, *, is_counted: bool) -> None:
-        """Take in some cells; the values of numbers are counted only if that is asked for."""
+        """Add cells; values of numbers are counted only with ``is_counted``."""
         import pandas as pd
 
         dtype = series.dtype
@@ -97,7 +97,7 @@ class FrameSample:
         self._take([frame[good].set_axis(index)])
 
     def merge(self, other: "FrameSample") -> None:
-        """Take in the sample of the rows of other files."""
+        """Add the sample of other files."""
         self.n_seen += other.n_seen
         self._names |= other._names
         self._take(other._parts)
@@ -189,7 +189,7 @@ class TableSurvey:
         self.sample = FrameSample(self.sample_rows, self.seed)
 
     def add(self, frame: DataFrame, file: int, origin: str, start: int) -> None:
-        """Take in rows of a file from row number ``start`` on."""
+        """Add rows of a file, of which the first has the number ``start``."""
         known = frame[self.target].notna().to_numpy()
         rows = start + np.flatnonzero(known)
         if not known.all():
@@ -303,7 +303,7 @@ def _learnt(cells: Series, how: Mapping[str, Any]) -> Column | DroppedColumn:
 
 
 def _with_witnesses(cells: Series, facts: ColumnFacts) -> Series:
-    """Cells of a sample, and where they are all alike some others: what is rare in all rows may be in no sample."""
+    """Cells of a sample; if all are equal, also rare values of all rows, which a sample may miss."""
     import pandas as pd
 
     if as_text(cells).nunique() > 1:

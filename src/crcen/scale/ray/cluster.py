@@ -53,7 +53,7 @@ def connected(wanted_cpus: int, *, stay: bool = False) -> Iterator[Ray]:
 
 
 def check_room(ray: Ray, workers: int, cpus_per_worker: int, *, use_gpu: bool) -> None:
-    """Raise an error if the cluster has no room, where Ray would wait for ever; readers need one CPU more."""
+    """Raise an error if the cluster has no room, where Ray would wait forever; readers need one CPU more."""
     found = ray.cluster_resources()
     cpus, gpus = int(found.get("CPU", 0)), int(found.get("GPU", 0))
     taken = workers * cpus_per_worker
@@ -61,8 +61,8 @@ def check_room(ray: Ray, workers: int, cpus_per_worker: int, *, use_gpu: bool) -
         most = max((cpus - 1) // cpus_per_worker, 0)
         advice = f"use workers={most}, or" if most else "use"
         raise InvalidParameter(
-            f"{workers} workers of {cpus_per_worker} CPU leave none of the cluster's {cpus} CPUs to those who read "
-            f"the files, and training would wait for ever; {advice} a cluster of at least {taken + 1} CPUs.",
+            f"{workers} workers of {cpus_per_worker} CPU leave none of the cluster's {cpus} CPUs to the readers of "
+            f"the files, and training would wait forever; {advice} a cluster of at least {taken + 1} CPUs.",
             parameter="workers",
         )
     if use_gpu and workers > gpus:
@@ -115,10 +115,8 @@ def run_trainer(trainer: Ray, files: ArrowSource, storage: str | Path | None) ->
         files.check_unchanged()  # where the cause is a file, it is named
         lines = str(error).strip().splitlines()
         said = [line for line in lines if _ERROR_LINE.match(line)] or lines  # Ray's advice on retries comes last
-        where = "; call again with the same storage to go on" if storage is not None else ""
-        raise TrainingFailed(
-            f"training on Ray failed for good{where}: {said[-1][:300] if said else error!r}"
-        ) from error
+        where = "; call again with the same storage to continue" if storage is not None else ""
+        raise TrainingFailed(f"training on Ray failed{where}: {said[-1][:300] if said else error!r}") from error
     if isinstance(answer, CrcenError):
         raise answer
     return answer
@@ -151,7 +149,7 @@ def cluster_progress(ray: Ray, description: str, *, visible: bool) -> Iterator[C
                 show(ray.get(meter.get.remote(), timeout=10 * _SECONDS_BETWEEN_LOOKS))
             except ray.exceptions.GetTimeoutError:
                 continue
-            except ray.exceptions.RayError:  # it was on a machine that is gone: the fit goes on without a bar
+            except ray.exceptions.RayError:  # its machine is lost: the fit continues without a bar
                 return
 
     with progress_bar(description, visible=True) as show:
@@ -207,7 +205,7 @@ def train_on_ray(
                 for other in waiting:
                     ray.cancel(other)
                 raise answer
-            # What Ray hands over cannot be written to.
+            # Arrays from Ray are read-only.
             results |= zip(owners[ref], deepcopy(answer), strict=True)
             if progress is not None:
                 progress(len(results) / len(jobs))
@@ -221,7 +219,7 @@ def _uses_gpu(ray: Ray, device: str) -> bool:
     if device.startswith("cuda") and not gpus:
         raise DeviceMissing(f"device={device!r} was asked for, but no machine of the cluster has a GPU; use 'auto'.")
     if device != "auto" and not device.startswith("cuda"):
-        find_device(device)  # raises, in words
+        find_device(device)  # raises an error
     return gpus > 0
 
 

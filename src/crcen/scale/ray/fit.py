@@ -136,11 +136,11 @@ def fit_ray(
         with cluster_progress(ray, "fit_ray", visible=bool(model.verbose)) as show:
             configs = trainer_configs(workers, cpus_per_worker, place, f"crcen-{name[:16]}", max_failures, use_gpu)
             fitted: CRCENClassifier = run_trainer(_trainer(told, show, workers, configs), files, storage)
-            return deepcopy(fitted)  # what Ray hands over cannot be written to
+            return deepcopy(fitted)  # arrays from Ray are read-only
 
 
 def _survey(ray: Ray, files: ArrowSource, model: CRCENClassifier, seed: int) -> StreamStatistics:
-    """Statistics of all rows, a task a file, merged in the order of the files; bad files are refused or left out."""
+    """Statistics of all rows, a task a file, merged in the order of the files; bad files are rejected or left out."""
     task, terms = ray.remote(survey_part), survey_terms(model, seed)
     found = ray.get([task.remote(files.part([number]), *terms) for number in range(files.n_files)])
     whole = StreamStatistics(files.names, *terms[:2], sample_rows=terms[2])
@@ -167,13 +167,13 @@ def _trainer(told: Assignment, show: Callable[[float], None] | None, workers: in
     import ray.train.torch
 
     class SharedOut(ray.train.DataConfig):
-        """Every row goes to some worker, the same one each time: uneven shares are no trouble here."""
+        """Every row goes to one worker, the same in every epoch; shares may be uneven."""
 
         def configure(self, datasets: Ray, world_size: int, *args: Ray, **kwargs: Ray) -> list[dict[str, Ray]]:
             shares = datasets["rows"].streaming_split(world_size, equal=False)
             return [{"rows": share} for share in shares]
 
-    # Ray's own processes pass these on, and need not load what the workers need: functions of functions travel whole.
+    # Pickled here, so that Ray's own processes pass them on without loading what the workers need.
     packed, reading = pickle.dumps(told), pickle.dumps(told.reading)
     groups = _groups(told.source.n_files, workers, told.plan.seed)
 
