@@ -86,18 +86,14 @@ def trainer_configs(
     """Arguments of Ray's trainers: resources, checkpoints under a name, and how often workers are started again."""
     from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
 
+    resources = {"CPU": cpus_per_worker, **({"GPU": 1} if use_gpu else {})}
+    how = {
+        "failure_config": FailureConfig(max_failures=max_failures),
+        "checkpoint_config": CheckpointConfig(num_to_keep=2),
+    }
     return {
-        "scaling_config": ScalingConfig(
-            num_workers=workers,
-            use_gpu=use_gpu,
-            resources_per_worker={"CPU": cpus_per_worker, **({"GPU": 1} if use_gpu else {})},
-        ),
-        "run_config": RunConfig(
-            name=name,
-            storage_path=storage,
-            failure_config=FailureConfig(max_failures=max_failures),
-            checkpoint_config=CheckpointConfig(num_to_keep=2),
-        ),
+        "scaling_config": ScalingConfig(num_workers=workers, use_gpu=use_gpu, resources_per_worker=resources),
+        "run_config": RunConfig(name=name, storage_path=storage, **how),
     }
 
 

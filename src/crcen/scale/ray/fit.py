@@ -123,16 +123,9 @@ def fit_ray(
         statistics = _survey(ray, files, model, seed)
         settle_penalty(model, parameters, statistics)
         plan = make_plan(model, statistics, seed)
-        told = Assignment(
-            model,
-            plan,
-            files,
-            plan.buffer_rows(buffer_rows),
-            checkpoint_rows,
-            fingerprint_of(model, name, statistics.digest()),
-            statistics.is_weighted,
-            float(worker_timeout),
-        )
+        at_once, fingerprint = plan.buffer_rows(buffer_rows), fingerprint_of(model, name, statistics.digest())
+        about = (at_once, checkpoint_rows, fingerprint, statistics.is_weighted, float(worker_timeout))
+        told = Assignment(model, plan, files, *about)
         with cluster_progress(ray, "fit_ray", visible=bool(model.verbose)) as show:
             configs = trainer_configs(workers, cpus_per_worker, place, f"crcen-{name[:16]}", max_failures, use_gpu)
             fitted: CRCENClassifier = run_trainer(_trainer(told, show, workers, configs), files, storage)
@@ -191,10 +184,6 @@ def _trainer(told: Assignment, show: Callable[[float], None] | None, workers: in
     rows = listed.map_batches(read, batch_size=1)
     rows.context.execution_options.preserve_order = True
     rows.context.enable_progress_bars = False
-    return ray.train.torch.TorchTrainer(
-        work,
-        torch_config=ray.train.torch.TorchConfig(timeout_s=_LONGEST_WAIT),
-        datasets={"rows": rows},
-        dataset_config=SharedOut(),
-        **configs,
-    )
+    how = {"datasets": {"rows": rows}, "dataset_config": SharedOut()}
+    how["torch_config"] = ray.train.torch.TorchConfig(timeout_s=_LONGEST_WAIT)
+    return ray.train.torch.TorchTrainer(work, **how, **configs)
