@@ -87,10 +87,8 @@ def trainer_configs(
     from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
 
     resources = {"CPU": cpus_per_worker, **({"GPU": 1} if use_gpu else {})}
-    how = {
-        "failure_config": FailureConfig(max_failures=max_failures),
-        "checkpoint_config": CheckpointConfig(num_to_keep=2),
-    }
+    how: dict[str, Ray] = {"failure_config": FailureConfig(max_failures=max_failures)}
+    how["checkpoint_config"] = CheckpointConfig(num_to_keep=2)
     return {
         "scaling_config": ScalingConfig(num_workers=workers, use_gpu=use_gpu, resources_per_worker=resources),
         "run_config": RunConfig(name=name, storage_path=storage, **how),

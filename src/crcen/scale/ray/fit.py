@@ -184,6 +184,6 @@ def _trainer(told: Assignment, show: Callable[[float], None] | None, workers: in
     rows = listed.map_batches(read, batch_size=1)
     rows.context.execution_options.preserve_order = True
     rows.context.enable_progress_bars = False
-    how = {"datasets": {"rows": rows}, "dataset_config": SharedOut()}
+    how: dict[str, Ray] = {"datasets": {"rows": rows}, "dataset_config": SharedOut()}
     how["torch_config"] = ray.train.torch.TorchConfig(timeout_s=_LONGEST_WAIT)
     return ray.train.torch.TorchTrainer(work, **how, **configs)
