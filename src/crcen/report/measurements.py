@@ -275,13 +275,6 @@ def quality_of(evidence: Evidence) -> Quality:
 def measure_classes(evidence: Evidence, models: Sequence[Values] = ()) -> tuple[Values, Values]:
     """The numbers of the tables without a positive class, and the rows that the explorer decides again."""
     quality = evidence.of(quality_of)
-    values = quality.to_dict()
-    costs = quality.cost_by_class.tolist()
-    top = max(*costs, 1e-300)
-    classes = [
-        {**one, "label": str(one["label"]), "bar": round(100 * cost / top, 1)}
-        for one, cost in zip(quality.by_class, costs, strict=True)
-    ]
     chosen, weights = explored_rows(evidence)
     explored = {
         "labels": list(evidence.names),
@@ -290,21 +283,16 @@ def measure_classes(evidence: Evidence, models: Sequence[Values] = ()) -> tuple[
         "weights": None if (weights == 1.0).all() else [float(f"{one:.9g}") for one in weights],
     }
     measured = {
+        **quality.to_dict(),
         "rows": {"n_rows": evidence.n_rows},
         "n_explored": len(chosen),
-        "is_sampled": len(chosen) < evidence.n_rows,
         "decisions": [str(name) for name in quality.names],
         "costs": [[float(f"{one:.6g}") for one in row] for row in quality.costs.costs.tolist()],
-        "confusion": quality.counts.table.tolist(),
-        "classes": classes,
-        "cost": values["cost_per_row"],
-        "habit": str(quality.habit),
-        "habit_cost": quality.habit_cost,
+        "classes": [{**one, "label": str(one["label"])} for one in quality.by_class],
         "n_reviewed": float(quality.counts.table[:, len(quality.labels) :].sum()),
         "models": list(models),
     }
-    shares = ("accuracy", "balanced_accuracy", "log_loss", "base_log_loss")
-    return json_value({**measured, **{name: values[name] for name in shares}}), explored
+    return json_value(measured), explored
 
 
 def explored_rows(evidence: Evidence) -> tuple[Index, Array]:
