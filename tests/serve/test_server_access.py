@@ -42,15 +42,14 @@ def test_token(models):
 def test_other_hosts_need_a_token(models, crcen_command):
     with pytest.raises(InvalidParameter, match="needs a token"):
         Settings((models["fraud"],), host="0.0.0.0")
-    code, _, err = crcen_command("serve", models["fraud"], "--host", "0.0.0.0", "--port", "0")
-    assert code == 1
-    assert "needs a token" in err
-    code, _, err = crcen_command("serve", models["fraud"], "--token", "short")
-    assert (code, "at least 8 characters" in err) == (1, True)
-    code, _, err = crcen_command("serve", models["fraud"], "--audit", "300%")
-    assert (code, "must be a share" in err) == (2, True)
-    code, _, err = crcen_command("serve", models["fraud"].with_name("none.crcen"))
-    assert (code, "none.crcen" in err) == (1, True)
+    for options, wanted, sentence in (
+        (("fraud.crcen", "--host", "0.0.0.0", "--port", "0"), 1, "needs a token"),
+        (("fraud.crcen", "--token", "short"), 1, "at least 8 characters"),
+        (("fraud.crcen", "--audit", "300%"), 2, "must be a share"),
+        (("none.crcen",), 1, "none.crcen"),
+    ):
+        code, _, err = crcen_command("serve", models["fraud"].with_name(options[0]), *options[1:])
+        assert (code, sentence in err) == (wanted, True)
 
 
 def test_answers_are_sent_without_delay():
