@@ -66,9 +66,11 @@ def test_files_that_cannot_be_fitted_are_one_sentence(refusal, tmp_path, content
     assert os.listdir(tmp_path) == ["a.csv"]
 
 
-def test_info_as_json(answer, folder):
+def test_info(answer, printed, folder):
     assert answer("info", folder / "model.crcen")["model"] == "TableClassifier"
-    assert answer("info")["crcen"] == crcen.__version__
+    installed = answer("info")
+    assert (installed["crcen"], installed["packages"]["numpy"]) == (crcen.__version__, np.__version__)
+    assert "networks are trained on" in printed("info")
 
 
 def test_places_that_are_not_there(refusal, folder, tmp_path):

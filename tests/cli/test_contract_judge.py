@@ -135,85 +135,87 @@ def run(home, crcen_command, tmp_path):
     return command
 
 
+@pytest.fixture
+def found(run):
+    """The values of a command, with its keys."""
+
+    def values(name, options, data="test.csv"):
+        code, out, err = run(name, options, data)
+        assert (code in (0, 3), err) == (True, ""), (options, err)
+        assert list(json.loads(out)) == KEYS[name].split(), options
+        return json.loads(out)
+
+    return values
+
+
 @pytest.mark.parametrize("name", OPTIONS)
-def test_every_option_gives_the_same_keys(run, home, name):
-    for kind, all_options in OPTIONS[name].items():
-        for options in all_options:
-            code, out, err = run(name, options)
-            if kind == "binary" and home[1] > 2:
-                assert code == 1, (options, err)
-                assert "two classes" in err or "must be left out" in err, (options, err)
-                assert len(err.strip().splitlines()) == 1
-                continue
-            assert code in (0, 3), (options, err)
-            assert list(json.loads(out)) == KEYS[name].split(), options
+def test_every_option_gives_the_same_keys(run, found, home, name):
+    for options in OPTIONS[name]["both"]:
+        found(name, options)
+    for options in OPTIONS[name]["binary"]:
+        if home[1] == 2:
+            found(name, options)
+            continue
+        code, _, err = run(name, options)
+        assert (code, len(err.strip().splitlines())) == (1, 1), (options, err)
+        assert "two classes" in err or "must be left out" in err, (options, err)
 
 
 def test_options_that_do_not_apply_are_rejected(run, home):
     is_binary = home[1] == 2
-    for name in ("predict", "evaluate"):
-        code, _, err = run(name, ("--alarm-cost", 3))
-        assert code == 1
-        assert ("--alarm-cost must go with --cost-column" if is_binary else "--alarm-cost must be left out") in err
-    code, _, err = run("monitor", ("--cohort", "day"))
-    assert (code, "--cohort and --now need --delay" in err) == (1, True)
-    code, _, err = run("predict", ("--audit-rule", "uniform"))
-    assert (code, "go with --audit" in err) == (1, True)
-    for audit in ("0", "-3", "200%", "many"):
-        assert run("predict", ("--audit", audit))[0] == 1
-    if is_binary:
-        code, _, err = run("report", ("--weighting", "none"))
-        assert (code, "its page has a price to move" in err) == (1, True)
+    alone = f"--alarm-cost must {'go with --cost-column' if is_binary else 'be left out'}"
+    wrong = [(name, ("--alarm-cost", 3), alone) for name in ("predict", "evaluate")]
+    wrong += [("predict", ("--audit", audit), "--audit must be") for audit in ("0", "-3", "200%", "many")]
+    wrong += [("monitor", ("--cohort", "day"), "--cohort and --now need --delay")]
+    wrong += [("predict", ("--audit-rule", "uniform"), "go with --audit")]
+    wrong += [("report", ("--weighting", "none"), "its page has a price to move")] * is_binary
+    for name, options, said in wrong:
+        code, _, err = run(name, options)
+        assert (code, said in err) == (1, True), (options, err)
 
 
-def test_resampled_intervals_are_omitted_without_resamples(run, home):
+def test_resampled_intervals_are_omitted_without_resamples(found, home):
     resampled = "f1" if home[1] == 2 else "macro_f1"
-    with_them, without = (json.loads(run("evaluate", ("--resamples", n))[1])["metrics"] for n in (50, 0))
+    with_them, without = (found("evaluate", ("--resamples", n))["metrics"] for n in (50, 0))
     assert with_them[resampled]["low"] < with_them[resampled]["value"] < with_them[resampled]["high"]
     assert without[resampled]["low"] is None
     assert without["cost_per_1000"] == with_them["cost_per_1000"]
     assert without["cost_per_1000"]["low"] < without["cost_per_1000"]["high"]
 
 
-def test_audited_labels(run, home):
+def test_audited_labels(run, found, home):
     """Every command takes them; recall is bounded from below, and quiet rows without a label are not negative."""
     folder, k = home
-    truth = json.loads(run("evaluate", ("--resamples", 0))[1])
-    code, out, err = run("evaluate", ("--audited", "audit_probability", "--resamples", 0), "audited.csv")
-    assert (code, err) == (0, "")
-    found = json.loads(out)
-    assert list(found) == KEYS["evaluate"].split()
+    by = ("--audited", "audit_probability")
+    truth = found("evaluate", ("--resamples", 0))
+    judged = found("evaluate", (*by, "--resamples", 0), "audited.csv")
     recalls = {one["label"]: one["recall"]["value"] for one in truth["classes"]}
-    bounds = {"yes": found["recall_bound"]} if k == 2 else found["recall_bound"]
+    bounds = {"yes": judged["recall_bound"]} if k == 2 else judged["recall_bound"]
     for label, bound in bounds.items():
         assert 0.0 < bound <= recalls[label], label
         # Positives that no audit found count in the interval too.
-        interval = next(one["recall"] for one in found["classes"] if one["label"] == label)
+        interval = next(one["recall"] for one in judged["classes"] if one["label"] == label)
         assert interval["low"] <= bound
-    whole = truth["cost_per_1000"]["value"]
-    assert found["cost_per_1000"]["low"] < whole < found["cost_per_1000"]["high"]
-    status = {one["code"]: one["status"] for one in found["findings"]}
+    assert judged["cost_per_1000"]["low"] < truth["cost_per_1000"]["value"] < judged["cost_per_1000"]["high"]
+    status = {one["code"]: one["status"] for one in judged["findings"]}
     assert status["CRC011"] == "passed"
     assert "warning" not in [status[code] for code in ("CRC003", "CRC004", "CRC007")]
     for name in ("report", "monitor"):
-        code, out, err = run(name, ("--audited", "audit_probability"), "audited.csv")
-        assert (code, err) == (0, ""), out
-        assert list(json.loads(out)) == KEYS[name].split()
+        assert run(name, by, "audited.csv")[0] == 0
+        found(name, by, "audited.csv")
     rows = pd.read_csv(folder / "audited.csv")
-    rows.assign(audit_probability=rows["audit_probability"].where(rows["state"].notna(), 0.0)).to_csv(
-        folder / "never.csv", index=False
-    )
+    is_known = rows["state"].notna()
+    rows.assign(audit_probability=rows["audit_probability"].where(is_known, 0.0)).to_csv(folder / "never.csv")
+    left_out = f"{(~is_known).sum():,} rows without a label had no chance of an audit: left out"
     for name in ("evaluate", "report"):
-        notes = json.loads(run(name, ("--audited", "audit_probability"), "never.csv")[1])["notes"]
-        left_out = f"{rows['state'].isna().sum():,} rows without a label had no chance of an audit: left out"
-        assert left_out in notes, name
-    rows.loc[rows["state"].notna().idxmax(), "audit_probability"] = 0.0
+        assert left_out in found(name, by, "never.csv")["notes"], name
+    rows.loc[is_known.idxmax(), "audit_probability"] = 0.0
     rows.to_csv(folder / "wrong.csv", index=False)
-    code, _, err = run("evaluate", ("--audited", "audit_probability"), "wrong.csv")
-    assert (code, f"in row {rows['state'].notna().idxmax() + 1}" in err) == (1, True)
+    code, _, err = run("evaluate", by, "wrong.csv")
+    assert (code, f"in row {is_known.idxmax() + 1}" in err) == (1, True)
 
 
-def test_another_default_action_is_audited(run, home, tmp_path):
+def test_another_default_action_is_audited(run, found, home, tmp_path):
     """Rows decided for the named class are drawn, all others are checked, and the bounds of evaluate follow that."""
     folder, k = home
     named, option = LABELS[k][-1], "--default-action"
@@ -230,26 +232,24 @@ def test_another_default_action_is_audited(run, home, tmp_path):
     assert 0 < rows.loc[is_quiet, "audit"].sum() < is_quiet.sum()
     rows.loc[rows["audit"] == 0, "state"] = None
     rows[[*pd.read_csv(folder / "test.csv"), "audit_probability"]].to_csv(folder / "named.csv", index=False)
-    found = json.loads(run("evaluate", ("--audited", "audit_probability", "--resamples", 0), "named.csv")[1])
-    assert found["audited"]["quiet_rows"] == is_quiet.sum()
-    assert found["audited"]["unlabelled_alarms"] == 0
-    recalls = {one["label"]: one["recall"]["value"] for one in json.loads(run("evaluate", ())[1])["classes"]}
-    assert all(found["recall_bound"][label] <= recalls[label] for label in LABELS[k])
+    judged = found("evaluate", ("--audited", "audit_probability", "--resamples", 0), "named.csv")
+    assert judged["audited"]["quiet_rows"] == is_quiet.sum()
+    assert judged["audited"]["unlabelled_alarms"] == 0
+    recalls = {one["label"]: one["recall"]["value"] for one in found("evaluate", ())["classes"]}
+    assert all(judged["recall_bound"][label] <= recalls[label] for label in LABELS[k])
 
 
-def test_labels_of_alarms_only_are_a_finding(run, home):
+def test_labels_of_alarms_only_are_a_finding(found, home):
     folder, k = home
     test = pd.read_csv(folder / "test.csv")
     decided = crcen.predict_table(folder / "m.crcen", test).frame["decision"]
     test.loc[decided == LABELS[k][0], "state"] = None
     test.to_csv(folder / "alarms.csv", index=False)
     for name in ("evaluate", "report"):
-        code, out, _ = run(name, (), "alarms.csv")
-        assert code == 0
-        found = {one["code"]: one for one in json.loads(out)["findings"]}["CRC011"]
-        assert found["status"] == "warning"
-        assert "recall cannot be estimated" in found["measured"]
-    assert any("CRC011" in note for note in json.loads(run("monitor", (), "alarms.csv")[1])["notes"])
+        finding = {one["code"]: one for one in found(name, (), "alarms.csv")["findings"]}["CRC011"]
+        assert finding["status"] == "warning"
+        assert "recall cannot be estimated" in finding["measured"]
+    assert any("CRC011" in note for note in found("monitor", (), "alarms.csv")["notes"])
 
 
 def test_the_same_seed_and_row_give_the_same_draw(run, home, tmp_path):
@@ -263,23 +263,19 @@ def test_the_same_seed_and_row_give_the_same_draw(run, home, tmp_path):
     assert drawn[0] == drawn[1] != drawn[2]
 
 
-def test_plans_are_numbers_or_say_that_none_suffices(run, home):
-    few, many = (json.loads(run("plan", ("--drift", d))[1])["labels"] for d in (1.0, 0.5))
-    assert 0 < few < (many or np.inf)
-    none = json.loads(run("plan", ("--drift", 0.001))[1])
+def test_plans_are_numbers_or_say_that_none_suffices(found):
+    few, many, none = (found("plan", ("--drift", drift)) for drift in (1.0, 0.5, 0.001))
+    assert 0 < few["labels"] < (many["labels"] or np.inf)
     assert none["labels"] is None
     assert "no number of labels suffices" in none["sentences"][0]
-    bound = json.loads(run("plan", ("--recall-bound", 0.3))[1])
-    assert bound["audits"] > 0
-    assert json.loads(run("plan", ("--recall-bound", 0.999))[1])["audits"] is None
+    assert found("plan", ("--recall-bound", 0.3))["audits"] > 0
+    assert found("plan", ("--recall-bound", 0.999))["audits"] is None
 
 
-def test_several_models_side_by_side(home, crcen_command, tmp_path):
+def test_several_models_side_by_side(home, printed, refusal, tmp_path):
     folder, _ = home
     model, page = folder / "m.crcen", tmp_path / "r.html"
-    code, _, err = crcen_command("report", model, model, folder / "test.csv", "--out", page)
-    assert (code, err) == (0, "")
+    printed("report", model, model, folder / "test.csv", "--out", page)
     assert page.read_text().count('<th scope="row">m.crcen</th>') == 2
-    code, _, err = crcen_command("report", model, "--out", page)
-    assert (code, "needs a model and a table" in " ".join(err.replace("│", " ").split())) == (2, True)
-    assert crcen_command("report", model, model, folder / "test.csv", "--out", model)[0] == 1
+    assert "needs a model and a table" in refusal("report", model, "--out", page, code=2)
+    refusal("report", model, model, folder / "test.csv", "--out", model)

@@ -171,6 +171,35 @@ class TestTrainingRows:
         assert (found.recognition, found.unlike) == (None, ())
 
 
+def test_groups_that_are_alike_pass(model_file, mixed_table):
+    """Planted differences are in tests/report/test_codes_by_command.py."""
+    rng, rows = np.random.default_rng(1), mixed_table(3000, seed=1)
+    rows = rows.assign(region=rng.choice(["n", "s"], 3000), age=rng.integers(18, 90, 3000))
+    found = evaluate_table(model_file, rows, groups=["region", "age"], n_resamples=0)
+    assert [one.column for one in found.groups] == ["region", "age"]
+    assert not any(one.differing for one in found.groups)
+    assert len(found.groups[1].groups) == 5  # ages in fifths
+    assert sum(one.n_rows for one in found.groups[1].groups) == 3000
+    assert "No difference between groups of region beyond chance." in str(found)
+
+
+def test_a_report_is_one_html_file(model_file, mixed_table, tmp_path):
+    rows = mixed_table(200, seed=4)
+    rows.loc[:4, "bad"] = None
+    rows.to_csv(tmp_path / "test.csv", index=False)
+    done = crcen.report_table(model_file, tmp_path / "test.csv", out=tmp_path / "report.html", title="A test")
+    page = done.path.read_text()
+    assert "<html" in page
+    assert "A test" in page
+    assert "5 rows without a value of bad" in str(done)
+    assert json.loads(json.dumps(done.to_dict()))["rows"] == done.n_rows == 195
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "test.csv"]
+    with pytest.raises(crcen.exceptions.DataUnavailable, match="create it first"):
+        crcen.report_table(model_file, rows, out=tmp_path / "no" / "report.html")
+    with pytest.raises(InvalidInput, match="the target must be a column"):
+        crcen.report_table(model_file, rows.drop(columns="bad"), out=tmp_path / "other.html")
+
+
 # -- three classes ---------------------------------------------------------------------------------------------------
 
 LABELS = ["brøken", "fine", "worn out"]

@@ -202,18 +202,14 @@ class TestAlarmsOfTheSavedModel:
         assert f"{1000 * alarms.mean():,.4g} by the saved model" in fitted.details()
 
     def test_a_difference_beyond_noise_is_said(self):
-        by_model, held_out = np.zeros(5000, dtype=bool), np.ones(5000, dtype=bool)
         by_folds = np.arange(5000) % 8 == 0
-        shares = AlarmShares.of(by_folds, by_model, held_out)
+        shares = AlarmShares.of(by_folds, np.zeros(5000, dtype=bool), np.ones(5000, dtype=bool))
         assert shares.differ
         assert "raises 0 alarms per 1,000 held-out rows" in shares.notes[0]
         assert "raised 125" in shares.notes[0]
-
-    @pytest.mark.parametrize(("n", "n_more"), [(60, 9), (100_000, 300)])
-    def test_neither_few_rows_nor_a_small_share_is_said(self, n, n_more):
-        by_folds = np.arange(n) < 0.1 * n
-        by_model = np.arange(n) < 0.1 * n + n_more
-        assert not AlarmShares.of(by_folds, by_model, np.ones(n, dtype=bool)).notes
+        for n, n_more in ((60, 9), (100_000, 300)):  # neither few rows nor a small share
+            by_folds, by_model = (np.arange(n) < 0.1 * n + more for more in (0, n_more))
+            assert not AlarmShares.of(by_folds, by_model, np.ones(n, dtype=bool)).notes
 
     def test_a_drift_over_time_does_not_move_the_model(self, small_search):
         rng = np.random.default_rng(1)

@@ -6,11 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import crcen
 from crcen import Budget, CostMatrix, CRCENClassifierCV, InvalidInput, TableClassifier, monitor_table, save
-from crcen.cli import app
 from crcen.commands.monitor import ExpectedFigures
 from crcen.theory.metrics import expected_shares
 
@@ -204,21 +202,16 @@ def test_the_page_shows_all_calls_and_is_escaped(model, tmp_path):
     assert len(text) < 100_000
 
 
-def test_the_command_ends_with_0_when_quiet_and_3_on_an_alarm(model, tmp_path):
+def test_the_command_ends_with_0_when_quiet_and_3_on_an_alarm(model, crcen_command, tmp_path):
     save(model, tmp_path / "model.crcen")
     rows(500, 30).to_csv(tmp_path / "new.csv", index=False)
     FAULTS["scale"](rows(500, 31, labelled=False)).to_csv(tmp_path / "bad.csv", index=False)
-    common = ["--state", str(tmp_path / "watch.json"), "--page", str(tmp_path / "watch.html")]
-    quiet = CliRunner().invoke(app, ["monitor", str(tmp_path / "model.crcen"), str(tmp_path / "new.csv"), *common])
-    assert (quiet.exit_code, quiet.output.splitlines()[0]) == (0, "Quiet")
-    loud = CliRunner().invoke(
-        app, ["monitor", str(tmp_path / "model.crcen"), str(tmp_path / "bad.csv"), *common, "--json"]
-    )
-    assert loud.exit_code == 3
-    said = json.loads(loud.output)
-    assert said["is_alarm"]
-    assert said["unlike"][0]["column"] == "balance"
-    assert said["call"] == 2
+    places = ("--state", tmp_path / "watch.json", "--page", tmp_path / "watch.html")
+    code, out, _ = crcen_command("monitor", tmp_path / "model.crcen", tmp_path / "new.csv", *places)
+    assert (code, out.splitlines()[0]) == (0, "Quiet")
+    code, out, _ = crcen_command("monitor", tmp_path / "model.crcen", tmp_path / "bad.csv", *places, "--json")
+    said = json.loads(out)
+    assert (code, said["is_alarm"], said["call"], said["unlike"][0]["column"]) == (3, True, 2, "balance")
 
 
 # -- three classes ---------------------------------------------------------------------------------------------------

@@ -11,18 +11,9 @@ import numpy as np
 from crcen import ExpenseCurve
 from crcen._support.progress import counted, logged
 from crcen._support.values import Values, attributes, json_value
-from crcen.commands import rules
+from crcen.commands import inputs, rules
 from crcen.commands.audits import BOUNDS, AuditedRows
-from crcen.commands.inputs import (
-    GROUP_CHECK,
-    Data,
-    FittedModel,
-    Label,
-    group_lines,
-    group_values,
-    require,
-    weight_notes,
-)
+from crcen.commands.inputs import GROUP_CHECK, Data, FittedModel, Label, require
 from crcen.commands.prices import Costs, Weighting, price_values, prices_around, step_lines, step_values
 from crcen.commands.scoring import Judging, unlike_lines
 from crcen.decisions.choose import ChosenWeighting
@@ -138,7 +129,7 @@ class TableEvaluation(Shown):
             *([] if self.audited is None else [str(self.audited)]),
             *([] if self.shares is None else [self.shares.line(self._positive)]),
             *(f"{one.code}  {one.sentence}" for one in self.warnings if one.code != GROUP_CHECK),
-            *group_lines(self.groups),
+            *inputs.group_lines(self.groups),
             *(f"Note: {note}." for note in self.notes),
             *unlike_lines(self.unlike),
             *(f"Failed: {one}." for one in self.failures),
@@ -289,7 +280,7 @@ def evaluate_table(
         judged = rules.judge_review(*own, rule.review, price.cost_ratio, weights)
         misses = scored.amounts("cost_column")
         by_row = None if misses is None else rules.RowCosts.of(*own, misses, rule.alarm_cost, price, weights)
-    values = {name: group_values([scored.labelled(name)]) for name in judging.groups}
+    values = {name: inputs.group_values([scored.labelled(name)]) for name in judging.groups}
     compared = compared_groups(evidence, values, price)
     findings = examine(replace(evidence, groups=compared), {*CHECKS} - _OF_COLUMNS | of_columns)
     notes = [
@@ -297,7 +288,7 @@ def evaluate_table(
         *scored.notes,
         *rows.notes,
         *(audited.notes if audited else ()),
-        *weight_notes(model, weight),
+        *inputs.weight_notes(model, weight),
         *_warnings(y, p, w, column, trained, rule.labels, together),
         *_action_notes(quality),
     ]

@@ -111,8 +111,11 @@ class Selection:
     @classmethod
     def by_model(cls, model: FittedModel | str | Path, frame: pd.DataFrame, labelled: Bools) -> Selection:
         """Compare rows with and without a label by the decisions of the model that selected them."""
-        alarms, scores = inputs.quiet_decision(inputs.model_of(model), frame)
-        found = label_selection(labelled, scores, alarms)
+        fitted = inputs.model_of(model)
+        price = fitted.weighting_
+        default = int(np.argmax(price.counts)) if price.positive is None else 1 - price.positive
+        alarms = np.asarray(fitted.predict(frame) != fitted.classes_[default])
+        found = label_selection(labelled, 1.0 - fitted.predict_proba(frame)[:, default], alarms)
         alarm, quiet = json_value([found.alarm_share, found.quiet_share])
         return cls(int(labelled.sum()), found.n_missing, alarm_share=alarm, quiet_share=quiet)
 
@@ -297,16 +300,15 @@ class TableFit(FittedTable):
         return "\n".join(lines)
 
     def _positive_lines(self, positive: PositiveClass) -> list[str]:
-        estimator, metrics = self.model.estimator_, positive.metrics
-        average, per_1000 = "false_alarms_per_catch", "alarms_per_1000"
-        equation, found = estimator.oof_key_equation_, metrics[average]
+        estimator, metrics, titles = self.model.estimator_, dict(positive.metrics), METRICS
+        equation, found = estimator.oof_key_equation_, metrics.pop("false_alarms_per_catch")
+        del metrics["alarms_per_1000"]
         expected = "" if math.isnan(positive.average_price) else f" ({positive.average_price:.4g} expected)"
         caught = "nothing was caught" if math.isnan(found.value) else f"{measured_text(found)} on average{expected}"
-        texts = {METRICS[name].title: measured_text(one) for name, one in metrics.items()}
-        for name in (per_1000, average):
-            del texts[METRICS[name].title]  # to the end
-        texts[METRICS[per_1000].title] = str(positive.alarms)
-        texts[METRICS[average].title] = f"{caught}; {self.model.weighting_.cost_ratio:.6g} for the last catch"
+        texts = {titles[name].title: measured_text(one) for name, one in metrics.items()}
+        texts[titles["alarms_per_1000"].title] = str(positive.alarms)
+        last = f"{self.model.weighting_.cost_ratio:.6g} for the last catch"
+        texts[titles["false_alarms_per_catch"].title] = f"{caught}; {last}"
         sides = f"left side {equation.lhs:.4g}, right side {equation.rhs:.4g}"
         texts["key equation"] = f"{sides} ({_shift_line(estimator)})"
         return [f"{title:<24} {text}" for title, text in texts.items()]

@@ -33,6 +33,7 @@ from crcen.exceptions import InvalidInput
 from crcen.files.model_file import save
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.committee.stacking import MemberScore
+from crcen.scale import table_survey
 from crcen.scale.checkpoint import lock_storage
 from crcen.scale.committee import stack_members
 from crcen.scale.encoded_rows import EncodedRows, FingerprintOfAll, write_encoded
@@ -41,16 +42,7 @@ from crcen.scale.ray.fit import fit_ray
 from crcen.scale.ray.trees import grow_trees_on_ray
 from crcen.scale.sources import ArrowSource
 from crcen.scale.stream import check_counts, fit_stream
-from crcen.scale.table_survey import (
-    SAMPLE_ROWS,
-    FrameSample,
-    HeldOutRows,
-    LearnedColumns,
-    TableSurvey,
-    frames_of,
-    learn_columns,
-    survey_table,
-)
+from crcen.scale.table_survey import FrameSample, HeldOutRows, LearnedColumns, TableSurvey, frames_of
 from crcen.scale.trees import BinnedRows, GrownTrees, TreePlan, grow_trees, plan_trees
 from crcen.tables.cells import TableCells
 from crcen.tables.classifier import TableClassifier
@@ -207,23 +199,19 @@ def fit_files(
     dropped.pop(target, None)
     names = tuple(name for name in table.columns if name != target and name not in dropped)
     require(names, f"{table.name} holds no column but {target} to learn from.", error=InvalidInput)
-    survey = TableSurvey(names, target, frozenset(categorical), seed, SAMPLE_ROWS)
+    survey = TableSurvey(names, target, frozenset(categorical), seed, table_survey.SAMPLE_ROWS)
     with progress_bar("reading the table", visible=bool(verbose)) as show:
-        survey_table(table, survey, show)
+        table_survey.survey_table(table, survey, show)
     labels, positive, found = inputs.class_labels(survey.labels, target, positive, table.name)
     price = stated_weighting(weighting, costs, sorted(set(labels.values())), target)
     declared = _columns_of_type(table, pa.types.is_dictionary)
-    learned = learn_columns(survey, keep=keep, categorical=categorical, declared=declared, seed=seed)
+    named_columns = {"keep": keep, "categorical": categorical, "declared": declared}
+    learned = table_survey.learn_columns(survey, **named_columns, seed=seed)
     notes = [*table.notes, *found]
     notes += [f"{name} was the index of a pandas data frame and is left out" for name in index if name in dropped]
     notes += [inputs.missing_note(survey.n_unlabelled, target)] if survey.n_unlabelled else []
-    settings: Options = {
-        "epochs": epochs,
-        "pos_label": positive,
-        "random_state": random_state,
-        "verbose": verbose,
-        **parameters,
-    }
+    settings: Options = {"epochs": epochs, "pos_label": positive, "random_state": random_state, "verbose": verbose}
+    settings |= parameters
     sample = survey.sample.frame
     encoded_sample = _encoded(learned.used, sample)
     hashes = FingerprintOfAll(learned.used, sample, encoded_sample)

@@ -249,14 +249,6 @@ def target_of(target: str | None, model: FittedModel, source: Source) -> str:
     return name
 
 
-def quiet_decision(model: FittedModel, frame: pd.DataFrame) -> tuple[Bools, Array]:
-    """Which rows get an alarm, and the probability of another class than the default: negative, or most frequent."""
-    price = model.weighting_
-    default = int(np.argmax(price.counts)) if price.positive is None else 1 - price.positive
-    alarms = np.asarray(model.predict(frame) != model.classes_[default])
-    return alarms, 1.0 - model.predict_proba(frame)[:, default]
-
-
 def cluster_numbers(cells: pd.Series) -> Index:
     """Clusters of rows as numbers; a missing cell is an error."""
     absent = f"{cells.name} is missing in {int(cells.isna().sum())}."

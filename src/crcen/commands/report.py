@@ -52,13 +52,9 @@ class TableReport:
     def to_dict(self) -> Values:
         """Plain values, ready for JSON."""
         bounds = {name: None if self.audited is None else getattr(self.audited, name) for name in BOUNDS}
-        return {
-            **attributes(self, "path rows=n_rows"),
-            "warnings": self.codes("warning"),
-            **attributes(self, "findings notes review prevalence=shares"),
-            **bounds,
-            **attributes(self, "audited"),
-        }
+        audited = None if self.audited is None else self.audited.to_dict()
+        first = attributes(self, "path rows=n_rows") | {"warnings": self.codes("warning")}
+        return {**first, **attributes(self, "findings notes review prevalence=shares"), **bounds, "audited": audited}
 
     def __repr__(self) -> str:
         return (
@@ -137,10 +133,8 @@ def report_table(
     if weighting is not None or costs is not None:
         if column is not None or rule.goal is not None:
             given, found = "weighting" if costs is None else "costs", rule.labels[column or 0]
-            raise InvalidParameter(
-                f"{given} must be left out: this model finds {found}, and its page has a price to move; crcen evaluate "
-                "judges it at another."
-            )
+            why = f"this model finds {found}, and its page has a price to move; crcen evaluate judges it at another."
+            raise InvalidParameter(f"{given} must be left out: {why}")
         options["costs"] = rule.costs
     rows = judging.labelled(verbose, prevalence, keeps_all=True)
     X, y = rows.inputs(model, target, *judging.groups, *judging.roles.values()), model.classes_[rows.y]
