@@ -148,7 +148,7 @@ def test_the_command_has_these_options_and_refuses_what_does_not_fit(model, crce
     for options, sentence in (
         (("--delay", "3", "--cohort", "scored"), changed),
         ((), "--cohort must name the column of days or weeks"),
-        (("--cohort", "state"), "--cohort must be dates such as 2024-05-01 or whole numbers"),
+        (("--cohort", "state"), "--cohort must name a column of numbers or dates of one format"),
     ):
         code, text = said(*options)
         assert (code, sentence in text) == (1, True)

@@ -458,8 +458,8 @@ def fit_table(
     weighting = prices.stated_weighting(weighting, costs, np.unique(y).tolist(), target)
     if isinstance(weighting, ThresholdGoal) and weighting.period is not None:  # of days or weeks as one of these rows
         require(time, f"{weighting} needs time=, the column of dates from which rows per day are counted.", "time")
-        dates = inputs.dates_of(rows.frame[time], str(time))
-        weighting = weighting.over_days(dates.astype("datetime64[D]").astype(np.int64))
+        days = inputs.dates_of(rows.frame[time]).astype("datetime64[D]")
+        weighting = weighting.over_days(days.astype(np.int64))
     together: Array | Index | None = None if clusters is None else inputs.cluster_numbers(rows.frame[clusters])
     together = together if time is None else inputs.times_of(rows.frame[time], time)
     folds, how = folds_of(rows.y, together, clusters, time, n_splits, random_state)

@@ -323,25 +323,25 @@ def times_of(cells: pd.Series, name: str) -> Array:
     return times.rank(method="dense").to_numpy(dtype=np.float64)
 
 
-def dates_of(cells: pd.Series, name: str) -> NDArray[np.datetime64]:
-    """The dates of a column of one format without missing cells, to count by day or week."""
+def dates_of(cells: pd.Series, what: str = "time") -> NDArray[np.datetime64]:
+    """The dates of a column of one format without missing cells; ``what`` is the parameter that names it."""
     is_date = pd.api.types.is_datetime64_any_dtype(cells.dtype)
     is_number = not is_date and pd.to_numeric(cells, errors="coerce").notna().all()
     held = "missing cells" if cells.isna().any() else "numbers"
-    dates_only = f"time must name a column of dates to count by day or week: {name} holds {held}."
-    require(cells.notna().all() and not is_number, dates_only, "time", error=InvalidInput)
-    dates = cells if is_date else _dates(cells, name)
+    dates_only = f"{what} must name a column of dates to count by day or week: {cells.name} holds {held}."
+    require(cells.notna().all() and not is_number, dates_only, what, error=InvalidInput)
+    dates = cells if is_date else _dates(cells, str(cells.name), what)
     if getattr(dates.dt, "tz", None) is not None:
         dates = dates.dt.tz_localize(None)
     return dates.to_numpy().astype("datetime64[s]")
 
 
-def _dates(cells: pd.Series, name: str) -> pd.Series:
+def _dates(cells: pd.Series, name: str, what: str = "time") -> pd.Series:
     text = as_text(cells)
     form = None if text.isna().any() else date_format(text)
     if form is None:
-        allowed = "time must name a column of numbers or dates of one format"
-        raise InvalidInput(f"{allowed}: {name} holds other values.", parameter="time")
+        allowed = f"{what} must name a column of numbers or dates of one format"
+        raise InvalidInput(f"{allowed}: {name} holds other values.", parameter=what)
     return as_dates(text, form)
 
 

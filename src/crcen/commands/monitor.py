@@ -19,7 +19,7 @@ from crcen._support.progress import logged
 from crcen._support.text import listed
 from crcen._support.values import Values, attributes, json_value
 from crcen.commands.declare import DeclaredWatch, declaration_of_model, note_lines
-from crcen.commands.inputs import Data, FittedModel, group_columns, require, weight_notes
+from crcen.commands.inputs import Data, FittedModel, dates_of, group_columns, require, weight_notes
 from crcen.commands.prices import Costs, Weighting, price_values
 from crcen.commands.records import json_text, model_digest, read_json, state_lock
 from crcen.commands.rules import Label, RowRule, rule_of
@@ -400,14 +400,8 @@ def _cohorts_of(scored: ScoredTable) -> NDArray[np.generic] | None:
     absent = f"cohort must be known for every labelled row: {column.name} is missing in some."
     require(column.notna().all(), absent, "cohort", error=InvalidInput)
     numbers = pd.to_numeric(column, errors="coerce")
-    if not numbers.isna().any() and column.dtype.kind != "M":
-        return np.asarray(numbers)
-    try:
-        return pd.to_datetime(column, format="ISO8601").to_numpy().astype("datetime64[D]")
-    except (ValueError, TypeError) as error:
-        held = f"{column.name} holds {column.iloc[0]!r}."
-        allowed = "cohort must be dates such as 2024-05-01 or whole numbers"
-        raise InvalidInput(f"{allowed}: {held}", parameter="cohort") from error
+    are_numbers = numbers.notna().all() and column.dtype.kind != "M"
+    return np.asarray(numbers) if are_numbers else dates_of(column, "cohort").astype("datetime64[D]")
 
 
 # -- state between calls -------------------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ class RowRule:
 
     def when(self, chunk: pd.DataFrame) -> NDArray[np.datetime64] | None:
         """Dates of a chunk's rows, if the goal depends on them."""
-        return None if self.time is None else dates_of(chunk[self.time], self.time)
+        return None if self.time is None else dates_of(chunk[self.time])
 
     def numbers(self, alarms: Bools) -> Index:
         """Alarms of two classes as class numbers."""
