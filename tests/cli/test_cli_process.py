@@ -118,14 +118,8 @@ def test_help_version_and_mistakes_load_nothing_heavy():
     commands = [command.name or command.callback.__name__ for command in app.registered_commands]
     assert {"fit", "predict", "reproduce", "demo"} <= set(commands)
     fine = [["--help"], ["--version"], *([name, "--help"] for name in commands)]
-    mistakes = [
-        ["reproduce", "table4"],
-        ["reproduce", "--scoring", "accuracy"],
-        ["nothing"],
-        ["fit"],
-        ["fit", "a", "--target", "y", "--lam", "x"],
-        ["fit", "a.csv", "--target", "y", "--lam", "0.5", "--balanced"],
-    ]
+    mistakes = ["reproduce table4", "reproduce --scoring accuracy", "nothing", "fit", "fit a --target y --lam x"]
+    mistakes = [one.split() for one in (*mistakes, "fit a.csv --target y --lam 0.5 --balanced")]
     done = python("-c", IMPORTS, json.dumps([*fine, *mistakes]))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"codes": [0] * len(fine) + [2] * len(mistakes), "heavy": []}

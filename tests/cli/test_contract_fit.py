@@ -10,26 +10,11 @@ import typer
 from crcen import cli
 
 LABELS = {2: ["no", "yes"], 3: ["fine", "worn", "broken"]}
-READ = {
-    "--separator": ",",
-    "--encoding": "utf-8",
-    "--decimal": ".",
-    "--quote": '"',
-    "--missing": "b=-200",
-    "--dates": "day-first",
-    "--skip-rows": 0,
-    "--rename-duplicates": None,
-}
+READ = {"--separator": ",", "--encoding": "utf-8", "--decimal": ".", "--quote": '"', "--missing": "b=-200"}
+READ |= {"--dates": "day-first", "--skip-rows": 0, "--rename-duplicates": None}
 NOT_FOR_TEXT = {"--query": "select 1", "--table": "t", "--sheet": "1"}
-PRICES = {
-    "--budget": 5,
-    "--cost-ratio": 5,
-    "--alpha": 2,
-    "--lam": 0.8,
-    "--capacity": 30,
-    "--recall": 0.7,
-    "--precision": 0.3,
-}
+PRICES = {"--budget": 5, "--cost-ratio": 5, "--alpha": 2, "--lam": 0.8}
+PRICES |= {"--capacity": 30, "--recall": 0.7, "--precision": 0.3}
 RENAMED = {"--groups": "--clusters", "--category": "--categorical"}
 FOR_ALL = {"--target", "--json"}
 
@@ -134,18 +119,9 @@ def test_fit_and_export(call, same_keys, home, tmp_path):
     places = {"--onnx": tmp_path / "m.onnx", "--report": tmp_path / "r.html"}
     together = places | {"--drop": "day", "--keep": "id", "--categorical": "b", "--weight": "w", "--seed": 3}
     weights = ",".join(f"{label}={k + 1}" for k, label in enumerate(labels))
-    calls = [
-        {},
-        together | {"--no-fingerprint": None},
-        {"--positive": labels[-1]},
-        {"--clusters": "who"},
-        {"--time": "day"},
-        {"--audited": "e"},
-        {"--balanced": None},
-        {"--weighting": weights},
-        {"--costs": folder / "costs.csv"},
-        READ,
-    ]
+    calls = [{}, together | {"--no-fingerprint": None}, {"--positive": labels[-1]}, {"--clusters": "who"}]
+    calls += [{"--time": "day"}, {"--audited": "e"}, {"--balanced": None}, {"--weighting": weights}]
+    calls += [{"--costs": folder / "costs.csv"}, READ]
     for options in calls:
         found = same_keys("fit", base | options)
         for name in {"--clusters", "--time"} & set(options):

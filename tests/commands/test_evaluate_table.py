@@ -137,13 +137,9 @@ class TestTrainingRows:
         path = tmp_path / f"train.{ending}"
         frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
         found = crcen.evaluate_table(model_file, path, n_resamples=0)
-        assert found.to_dict()["training_rows"] == {
-            "status": "seen",
-            "rows_compared": 600,
-            "rows_seen": 600,
-            "rows_expected": pytest.approx(found.recognition.n_expected),
-            "shares": {},
-        }
+        expected = pytest.approx(found.recognition.n_expected)
+        counts = {"rows_compared": 600, "rows_seen": 600, "rows_expected": expected}
+        assert found.to_dict()["training_rows"] == {"status": "seen", **counts, "shares": {}}
         assert "600 of 600 rows compared are training rows" in str(found)
         report = crcen.report_table(model_file, path, out=tmp_path / "r.html").to_dict()
         assert {one["code"]: one["status"] for one in report["findings"]}["CRC008"] == "warning"

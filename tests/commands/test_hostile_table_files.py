@@ -23,22 +23,8 @@ CELLS = [
     *("2024-01-01", "31/12/1999", "99999-01-01", "0000-00-00", "79:17:2", "a,b", "a;b", '"', '""', "=1+1", "\t"),
     *("\u00a0", "é", "日本", "\u202e", "\x1b[31m", "a" * 5000, "\\", "\n", "z\x00"),
 ]
-NAMES = [
-    "x",
-    "x.1",
-    "Unnamed: 0",
-    "__index_level_0__",
-    "",
-    " ",
-    "probability",
-    "row",
-    "é",
-    "1",
-    "nan",
-    'q"q',
-    "a\nb",
-    "=",
-]
+NAMES = ["x", "x.1", "Unnamed: 0", "__index_level_0__", "", " ", "probability", "row", "é", "1", "nan"]
+NAMES += ['q"q', "a\nb", "="]
 CODECS = ["utf-8", "utf-8-sig", "utf-16", "latin-1", "utf-16-le", "cp1252", "utf-32"]
 ENDINGS = [".csv", ".csv", ".csv", ".tsv", ".txt", "", ".csv.gz", ".csv.zst", ".zip", ".parquet"]
 

@@ -207,17 +207,15 @@ def declare(
         found = score_rows(fitted, source, target, names, labelled=False)
         new_to_model(found.watch, "rows of a declaration must be new to the model")
         note = f"the file contained {found.n_labels:,} values of {target}, so that labels were available at this time"
-        scored, rows_content = (
-            found.scored,
-            {
-                "are_declared": True,
-                "sha256": found.digest.rows,
-                "file": Path(source.name).name,
-                "number": found.digest.n_rows,
-                "notes": [note] if found.n_labels else [],
-                "columns": found.digest.by_column,
-            },
-        )
+        scored = found.scored
+        rows_content = {
+            "are_declared": True,
+            "sha256": found.digest.rows,
+            "file": Path(source.name).name,
+            "number": found.digest.n_rows,
+            "notes": [note] if found.n_labels else [],
+            "columns": found.digest.by_column,
+        }
     content = {
         "format": FORMAT,
         "version": VERSION,
