@@ -127,7 +127,7 @@ def stream(
     reference = stream_sums(y, softmax(logits, axis=1), price)
     spread = reference.dispersion
     test = DriftTest(Tally.of(reference, spread), SCALE, 0.0)
-    processes = [test.process(k) for k in range(n_classes)] if n_classes > 2 else []
+    processes = test.processes if n_classes > 2 else []
     alarms, stated = np.full((len(RATES), 4), math.nan), [math.nan] * 3
     moved = np.zeros(n_classes)
     for look in range(1, LOOKS + 1 + (quiet if drift else 0)):

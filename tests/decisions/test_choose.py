@@ -185,19 +185,17 @@ def test_a_positive_of_probability_zero_has_no_price():
 def test_what_is_no_model_or_no_rows_is_refused(rare_rows):
     X, y = rare_rows(200)
     retrained = ExpenseCurve.from_estimator(CRCENClassifier(hidden=()), X, y, [Budget(1), Budget(5)], n_resamples=2)
-    with pytest.raises(InvalidParameter, match="not nested"):
-        choose(retrained, RecallAtLeast(0.5))
-    with pytest.raises(InvalidParameter, match="got a LogisticRegression"):
-        choose(LogisticRegression(), RecallAtLeast(0.5), X, y)
-    model = LogisticRegression().fit(X, y)
-    with pytest.raises(InvalidParameter, match="needs X and y"):
-        choose(model, RecallAtLeast(0.5))
-    with pytest.raises(InvalidInput, match=r"labels \[0, 1\]"):
-        choose(model, RecallAtLeast(0.5), X, y + 1)
-    with pytest.raises(InvalidInput, match=r"predict_proba must lie in \[0, 1\]"):
-        choose(Answers(np.full(200, 1.5)), RecallAtLeast(0.5), X, y == 1)
-    with pytest.raises(InvalidInput, match="no positive row"):
-        choose(Answers(np.full(200, 0.5)), RecallAtLeast(0.5), X, np.zeros(200, dtype=bool))
+    model, goal = LogisticRegression().fit(X, y), RecallAtLeast(0.5)
+    for arguments, error, sentence in (
+        ((retrained, goal), InvalidParameter, "not nested"),
+        ((LogisticRegression(), goal, X, y), InvalidParameter, "got a LogisticRegression"),
+        ((model, goal), InvalidParameter, "needs X and y"),
+        ((model, goal, X, y + 1), InvalidInput, r"labels \[0, 1\]"),
+        ((Answers(np.full(200, 1.5)), goal, X, y == 1), InvalidInput, r"predict_proba must lie in \[0, 1\]"),
+        ((Answers(np.full(200, 0.5)), goal, X, np.zeros(200, dtype=bool)), InvalidInput, "no positive row"),
+    ):
+        with pytest.raises(error, match=sentence):
+            choose(*arguments)
 
 
 def test_guaranteed_precision_holds_on_new_rows_and_needs_labels():

@@ -29,7 +29,6 @@ from crcen import (
     Budget,
     CostMatrix,
     CostRatio,
-    InvalidInput,
     InvalidParameter,
     Lam,
     PosteriorCorrection,
@@ -476,21 +475,20 @@ def test_parameters_for_two_classes_are_refused_for_three(params, error):
 
 def test_bad_rows(few):
     X, y = few
+    ones = np.ones(len(y))
     sampled = PosteriorCorrection(with_sampler(under.RandomUnderSampler(), LogisticRegression()))
-    with pytest.raises(InvalidInput, match="cannot follow rows through a sampler"):
-        sampled.fit(X, y, sample_weight=np.ones(len(y)))
-    with pytest.raises(InvalidInput, match="one class only"):
-        PosteriorCorrection().fit(X, np.zeros(len(y)))
-    with pytest.raises(InvalidInput, match="sample_weight must not be negative"):
-        PosteriorCorrection().fit(X, y, sample_weight=-np.ones(len(y)))
-    with pytest.raises(InvalidInput, match="every row of class 1 has sample_weight 0"):
-        PosteriorCorrection().fit(X, y, sample_weight=(y == 0).astype(float))
-    with pytest.raises(InvalidInput, match="by 999 cannot split"):
-        PosteriorCorrection(method="isotonic", cv=999, price=None).fit(X, y)
-    with pytest.raises(InvalidParameter, match="takes no sample_weight"):
-        PosteriorCorrection(NoWeights()).fit(X, y, sample_weight=np.ones(len(y)))
-    with pytest.raises(ValueError, match="NaN"):
-        PosteriorCorrection().fit(np.full_like(X, np.nan), y)
+    split, plain = PosteriorCorrection(method="isotonic", cv=999, price=None), PosteriorCorrection()
+    for model, rows, sentence in (
+        (sampled, (X, y, ones), "cannot follow rows through a sampler"),
+        (plain, (X, 0 * y), "one class only"),
+        (plain, (X, y, -ones), "sample_weight must not be negative"),
+        (plain, (X, y, (y == 0).astype(float)), "every row of class 1 has sample_weight 0"),
+        (split, (X, y), "by 999 cannot split"),
+        (PosteriorCorrection(NoWeights()), (X, y, ones), "takes no sample_weight"),
+        (plain, (np.full_like(X, np.nan), y), "NaN"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            model.fit(*rows)
 
 
 class NoWeights(LogisticRegression):

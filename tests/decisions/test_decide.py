@@ -42,13 +42,9 @@ def test_a_fitted_model_decides_the_same(rare_rows, price):
     ("p", "sentence"),
     [
         ([0.1, 1.2], r"p must lie in \[0, 1\], got values from 0.1 to 1.2: are these logits"),
-        ([-0.1, 0.2], r"p must lie in \[0, 1\]"),
-        ([0.1, np.nan], "1 NaN"),
-        ([0.1, np.inf], r"p must lie in \[0, 1\]"),
         ([[0.9, 0.1], [0.2, 0.8]], "pass its column"),
         ([], "at least one row"),
         (0.5, "at least one row"),
-        (["high"], "must hold numbers"),
     ],
 )
 def test_what_is_no_posterior_is_refused(p, sentence):

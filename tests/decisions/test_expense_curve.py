@@ -265,31 +265,23 @@ def test_bad_predictions_are_refused(call, error, sentence):
 
 def test_bad_estimators_are_refused(rows, search):
     X, y = rows
-    model = CRCENClassifier(**LINEAR)
-    with pytest.raises(InvalidParameter, match="DecisionStump has neither; give its out-of-fold predict_proba"):
-        ExpenseCurve.from_estimator(DecisionStump(), X, y)
-    with pytest.raises(InvalidInput, match="cannot split"):
-        ExpenseCurve.from_estimator(model, X[:20], np.arange(20) == 3)
-    with pytest.raises(InvalidInput, match="two classes"):
-        ExpenseCurve.from_estimator(model, X, np.zeros(len(X)), X_test=X, y_test=y)
-    with pytest.raises(InvalidInput, match="labels of y"):
-        ExpenseCurve.from_estimator(model, X, y, X_test=X, y_test=y + 1)
-    with pytest.raises(InvalidInput, match="one label for each of the 600 rows"):
-        ExpenseCurve.from_estimator(model, X, y, X_test=X, y_test=y[:-1])
-    with pytest.raises(InvalidParameter, match="pos_label must be one of the classes 0, 1: got 7"):
-        ExpenseCurve.from_estimator(CRCENClassifier(pos_label=7), X, y)
-    with pytest.raises(InvalidInput, match="contains NaN"):
-        ExpenseCurve.from_estimator(model, np.where(X > 2, np.nan, X), y)
-    with pytest.raises(InvalidParameter, match="X_test and y_test"):
-        ExpenseCurve.from_estimator(model, X, y, X_test=X)
-    with pytest.raises(
-        InvalidParameter, match="needs a fitted CRCENClassifierCV or CommitteeClassifier, got a CRCENClassifier"
+    model, curve = CRCENClassifier(**LINEAR), ExpenseCurve.from_estimator
+    other = "needs a fitted CRCENClassifierCV or CommitteeClassifier, got a CRCENClassifier"
+    for call, error, sentence in (
+        (lambda: curve(DecisionStump(), X, y), InvalidParameter, "has neither; give its out-of-fold predict_proba"),
+        (lambda: curve(model, X[:20], np.arange(20) == 3), InvalidInput, "cannot split"),
+        (lambda: curve(model, X, np.zeros(len(X)), X_test=X, y_test=y), InvalidInput, "two classes"),
+        (lambda: curve(model, X, y, X_test=X, y_test=y + 1), InvalidInput, "labels of y"),
+        (lambda: curve(model, X, y, X_test=X, y_test=y[:-1]), InvalidInput, "one label for each of the 600 rows"),
+        (lambda: curve(CRCENClassifier(pos_label=7), X, y), InvalidParameter, "one of the classes 0, 1: got 7"),
+        (lambda: curve(model, np.where(X > 2, np.nan, X), y), InvalidInput, "contains NaN"),
+        (lambda: curve(model, X, y, X_test=X), InvalidParameter, "X_test and y_test"),
+        (lambda: ExpenseCurve.from_cv(model, y), InvalidParameter, other),
+        (lambda: ExpenseCurve.from_cv(search, y[:10]), InvalidInput, "600 labels the model was fitted on"),
+        (lambda: ExpenseCurve.from_cv(search, y + 1), InvalidInput, r"labels \[0, 1\] only: got 2"),
     ):
-        ExpenseCurve.from_cv(model, y)
-    with pytest.raises(InvalidInput, match="600 labels the model was fitted on"):
-        ExpenseCurve.from_cv(search, y[:10])
-    with pytest.raises(InvalidInput, match=r"labels \[0, 1\] only: got 2"):
-        ExpenseCurve.from_cv(search, y + 1)
+        with pytest.raises(error, match=sentence):
+            call()
 
 
 class DecisionStump(DecisionTreeClassifier):

@@ -88,19 +88,18 @@ def test_searches_are_refitted_at_what_they_chose_and_labels_are_theirs():
 
 
 def test_what_it_cannot_use():
-    rng = np.random.default_rng(4)
-    X, y, _ = draw(rng, 100)
-    model = LogisticRegression().fit(X, y)
+    X, y, _ = draw(np.random.default_rng(4), 100)
+    model, three = LogisticRegression().fit(X, y), LogisticRegression().fit(X, np.arange(100) % 3)
     with pytest.raises(InvalidParameter, match="at least 3, got 2"):
         crcen.training_error(model, X, y, n_fits=2)
-    with pytest.raises(InvalidInput, match=r"labels \[0, 1\]"):
-        crcen.training_error(model, X, y + 1)
-    with pytest.raises(InvalidInput, match="the same training rows, got 10 and 100"):
-        crcen.training_error(model, X[:10], y)
-    with pytest.raises(InvalidInput, match=r"labels \[0, 1, 2\]"):
-        crcen.training_error(LogisticRegression().fit(X, np.arange(100) % 3), X, y + 2)
-    with pytest.raises(InvalidInput, match="every class"):
-        crcen.training_error(model, X, np.arange(100) < 0)
+    for rows, sentence in (
+        ((model, X, y + 1), r"labels \[0, 1\]"),
+        ((model, X[:10], y), "the same training rows, got 10 and 100"),
+        ((three, X, y + 2), r"labels \[0, 1, 2\]"),
+        ((model, X, np.arange(100) < 0), "every class"),
+    ):
+        with pytest.raises(InvalidInput, match=sentence):
+            crcen.training_error(*rows)
     with pytest.raises(InvalidInput, match="is for 2 classes, and q is of 3"):
         crcen.key_equation(np.arange(9) % 3, np.full((9, 3), 1 / 3), None, training_error=TrainingError.binary(0.1))
 

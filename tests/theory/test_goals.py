@@ -5,19 +5,6 @@ import pytest
 from scipy.stats import binom
 
 import crcen
-from crcen import (
-    Budget,
-    Capacity,
-    CostMatrix,
-    ExpenseCurve,
-    InvalidInput,
-    InvalidParameter,
-    PrecisionAtLeast,
-    RecallAtLeast,
-    Review,
-    decide,
-    decision_summary,
-)
 from crcen.theory.decision import sigmoid
 from crcen.theory.exact_tests import fewest_rows
 from crcen.theory.goals import n_lost_allowed
@@ -30,26 +17,26 @@ def probabilities(n, seed=0):
 @pytest.mark.parametrize("n", [1, 7, 400])
 def test_a_capacity_takes_exactly_the_riskiest_rows(n):
     p = probabilities(500)
-    alarms = decide(p, Capacity(n))
+    alarms = crcen.decide(p, crcen.Capacity(n))
     assert set(np.flatnonzero(alarms)) == set(np.argsort(-p)[:n])
-    met = Capacity(n).meet(p)
+    met = crcen.Capacity(n).meet(p)
     price, same = met.price
     assert price == same
-    np.testing.assert_array_equal(decide(p, Budget(price)), alarms)
+    np.testing.assert_array_equal(crcen.decide(p, crcen.Budget(price)), alarms)
     assert met.expected_catches == pytest.approx(p[alarms].sum())
 
 
 def test_equal_probabilities_at_the_border_are_taken_by_order_and_said():
     p = np.array([0.5, 0.2, 0.2, 0.9, 0.2, 0.1])
-    met = Capacity(3).meet(p)
+    met = crcen.Capacity(3).meet(p)
     np.testing.assert_array_equal(met.alarms, [True, True, False, True, False, False])
     assert met.ties == (3, 1)
     assert "1 of 3 rows with equal probability" in str(met)
-    assert not Capacity(2).meet(p).tie_sentence
+    assert not crcen.Capacity(2).meet(p).tie_sentence
 
 
 def test_a_capacity_above_the_rows_takes_all_of_them():
-    met = Capacity(200).meet(probabilities(50))
+    met = crcen.Capacity(200).meet(probabilities(50))
     assert met.alarms.all()
     assert met.thresholds == (0.0, 0.0)
     assert met.to_dict()["price"] == [None, None]
@@ -61,17 +48,17 @@ def test_a_capacity_by_time_takes_the_riskiest_of_each_period(per, days):
     p = probabilities(600, 1)
     first = np.datetime64("2024-01-01")  # a Monday
     day = np.random.default_rng(2).integers(0, 21, 600)
-    alarms = decide(p, Capacity(5, per=per), times=first + day)
+    alarms = crcen.decide(p, crcen.Capacity(5, per=per), times=first + day)
     for period in range(21 // days):
         own = np.flatnonzero(day // days == period)
         assert set(own[alarms[own]]) == set(own[np.argsort(-p[own])[:5]])
-    met = Capacity(5, per=per).meet(p, first + day)
+    met = crcen.Capacity(5, per=per).meet(p, first + day)
     assert (met.n_periods, met.n_alarms) == (21 // days, 5 * 21 // days)
     assert met.price[0] < met.price[1]
 
 
 def test_a_capacity_of_so_many_rows_is_a_share():
-    assert decide(probabilities(1000), Capacity(3, per=100)).sum() == 30
+    assert crcen.decide(probabilities(1000), crcen.Capacity(3, per=100)).sum() == 30
 
 
 @pytest.mark.parametrize("goal", [0.5, 0.9])
@@ -79,16 +66,16 @@ def test_recall_and_precision_are_met_as_the_probabilities_expect(goal):
     p = probabilities(2000, 3)
     falling = np.sort(p)[::-1]
     recall, precision = np.cumsum(falling) / p.sum(), np.cumsum(falling) / np.arange(1, 2001)
-    assert decide(p, RecallAtLeast(goal)).sum() == np.argmax(recall >= goal) + 1
-    assert decide(p, PrecisionAtLeast(0.4)).sum() == np.flatnonzero(precision >= 0.4)[-1] + 1
-    met = RecallAtLeast(goal).meet(p)
+    assert crcen.decide(p, crcen.RecallAtLeast(goal)).sum() == np.argmax(recall >= goal) + 1
+    assert crcen.decide(p, crcen.PrecisionAtLeast(0.4)).sum() == np.flatnonzero(precision >= 0.4)[-1] + 1
+    met = crcen.RecallAtLeast(goal).meet(p)
     assert met.recall == pytest.approx(recall[met.n_alarms - 1])
     assert met.precision == pytest.approx(precision[met.n_alarms - 1])
 
 
 def test_a_summary_prices_the_decisions_of_a_goal():
     p = probabilities(300, 4)
-    summary = decision_summary(p, Capacity(20))
+    summary = crcen.decision_summary(p, crcen.Capacity(20))
     assert summary.n_alarms == 20
     assert summary.average_price < summary.marginal_price[0]
 
@@ -96,34 +83,36 @@ def test_a_summary_prices_the_decisions_of_a_goal():
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: Capacity(0), "Capacity must be a whole number of at least 1, got 0"),
-        (lambda: Capacity(2.5), "whole number"),
-        (lambda: Capacity(20, per="month"), "per of Capacity must be 'day', 'week'"),
-        (lambda: Capacity(20, per=10), "allows an alarm on every row"),
-        (lambda: RecallAtLeast(90), "did you mean 0.9"),
-        (lambda: RecallAtLeast("high"), "got the text"),
-        (lambda: RecallAtLeast(0.9, confidence=1.0), "below 1"),
-        (lambda: RecallAtLeast(1.0, confidence=0.9), "cannot be guaranteed"),
-        (lambda: PrecisionAtLeast(1.0), "below 1"),
-        (lambda: Review(30, 2), "low of Review must be below high"),
-        (lambda: decide([0.1, 0.5], Capacity(1, per="day")), "needs times"),
-        (lambda: decide([0.1, 0.5], RecallAtLeast(0.9, confidence=0.95)), "only labelled rows can give"),
-        (lambda: crcen.resolve(Capacity(20), 10, 90), r"Capacity\(20\) is no price by itself: give"),
-        (lambda: crcen.resolve(Review(2, 30), 10, 90), "no price by itself: give it to decide"),
+        (lambda: crcen.Capacity(0), "Capacity must be a whole number of at least 1, got 0"),
+        (lambda: crcen.Capacity(2.5), "whole number"),
+        (lambda: crcen.Capacity(20, per="month"), "per of Capacity must be 'day', 'week'"),
+        (lambda: crcen.Capacity(20, per=10), "allows an alarm on every row"),
+        (lambda: crcen.RecallAtLeast(90), "did you mean 0.9"),
+        (lambda: crcen.RecallAtLeast("high"), "got the text"),
+        (lambda: crcen.RecallAtLeast(0.9, confidence=1.0), "below 1"),
+        (lambda: crcen.RecallAtLeast(1.0, confidence=0.9), "cannot be guaranteed"),
+        (lambda: crcen.PrecisionAtLeast(1.0), "below 1"),
+        (lambda: crcen.Review(30, 2), "low of Review must be below high"),
+        (lambda: crcen.decide([0.1, 0.5], crcen.Capacity(1, per="day")), "needs times"),
+        (lambda: crcen.decide([0.1, 0.5], crcen.RecallAtLeast(0.9, confidence=0.95)), "only labelled rows can give"),
+        (lambda: crcen.resolve(crcen.Capacity(20), 10, 90), r"Capacity\(20\) is no price by itself: give"),
+        (lambda: crcen.resolve(crcen.Review(2, 30), 10, 90), "no price by itself: give it to decide"),
     ],
 )
 def test_what_means_nothing_is_refused(make, sentence):
-    with pytest.raises(InvalidParameter, match=sentence):
+    with pytest.raises(crcen.InvalidParameter, match=sentence):
         make()
 
 
 def test_times_must_be_dates_of_all_rows():
-    with pytest.raises(InvalidInput, match="one value for each of 2 rows"):
-        decide([0.1, 0.5], Capacity(1, per="day"), times=["2024-01-01"])
-    with pytest.raises(InvalidInput, match="times must be dates"):
-        decide([0.1, 0.5], Capacity(1, per="day"), times=["2024-01-01", "soon"])
-    with pytest.raises(InvalidInput, match="1 are missing"):
-        decide([0.1, 0.5], Capacity(1, per="day"), times=np.array(["2024-01-01", "NaT"], dtype="datetime64[D]"))
+    with pytest.raises(crcen.InvalidInput, match="one value for each of 2 rows"):
+        crcen.decide([0.1, 0.5], crcen.Capacity(1, per="day"), times=["2024-01-01"])
+    with pytest.raises(crcen.InvalidInput, match="times must be dates"):
+        crcen.decide([0.1, 0.5], crcen.Capacity(1, per="day"), times=["2024-01-01", "soon"])
+    with pytest.raises(crcen.InvalidInput, match="1 are missing"):
+        crcen.decide(
+            [0.1, 0.5], crcen.Capacity(1, per="day"), times=np.array(["2024-01-01", "NaT"], dtype="datetime64[D]")
+        )
 
 
 # -- guarantees --------------------------------------------------------------------------------------------------------
@@ -139,7 +128,9 @@ def test_rows_that_may_be_lost_are_those_of_the_binomial(n, share, confidence):
 
 
 def guaranteed(y, p, goal):
-    return crcen.choose_weighting(ExpenseCurve.from_predictions(y, p, [Budget(1), Budget(5)], n_resamples=2), goal)
+    return crcen.choose_weighting(
+        crcen.ExpenseCurve.from_predictions(y, p, [crcen.Budget(1), crcen.Budget(5)], n_resamples=2), goal
+    )
 
 
 def test_a_guarantee_holds_as_often_as_it_says():
@@ -147,29 +138,29 @@ def test_a_guarantee_holds_as_often_as_it_says():
     rng, held = np.random.default_rng(0), []
     for _ in range(400):
         p = np.concatenate([rng.uniform(size=60), 0.5 * rng.uniform(size=60)])
-        chosen = guaranteed(np.arange(120) < 60, p, RecallAtLeast(0.8, confidence=0.9))
+        chosen = guaranteed(np.arange(120) < 60, p, crcen.RecallAtLeast(0.8, confidence=0.9))
         held.append(1.0 - chosen.threshold >= 0.8)  # positives are uniform
     assert 0.9 - 3 * np.sqrt(0.09 / 400) <= np.mean(held) <= 0.97
 
 
 def test_ties_make_a_guarantee_safer_never_weaker():
     y, p = np.arange(200) < 100, np.concatenate([np.repeat([0.2, 0.6], 50), np.repeat([0.1, 0.3], 50)])
-    chosen = guaranteed(y, p, RecallAtLeast(0.9, confidence=0.95))
+    chosen = guaranteed(y, p, crcen.RecallAtLeast(0.9, confidence=0.95))
     assert chosen.recall == 1.0
     assert 0.1 <= chosen.threshold < 0.2
 
 
 def test_a_guarantee_needs_enough_positives_of_one_model_without_weights(rare_rows):
     p = probabilities(100)
-    with pytest.raises(InvalidParameter, match="needs at least 29 positive rows that were held out, got 28"):
-        guaranteed(np.arange(100) < 28, p, RecallAtLeast(0.9, confidence=0.95))
-    assert guaranteed(np.arange(100) < 29, p, RecallAtLeast(0.9, confidence=0.95)).recall == 1.0
+    with pytest.raises(crcen.InvalidParameter, match="needs at least 29 positive rows that were held out, got 28"):
+        guaranteed(np.arange(100) < 28, p, crcen.RecallAtLeast(0.9, confidence=0.95))
+    assert guaranteed(np.arange(100) < 29, p, crcen.RecallAtLeast(0.9, confidence=0.95)).recall == 1.0
     X, y = rare_rows(300)
     search = crcen.CRCENClassifierCV(hidden=(), l2=1e-2, cv=3, random_state=0).fit(X, y)
-    with pytest.raises(InvalidParameter, match="out-of-fold rows were held out from others"):
-        crcen.choose_weighting(search, RecallAtLeast(0.5, confidence=0.9), y=y)
-    with pytest.raises(InvalidParameter, match="cannot be had with row weights"):
-        crcen.choose_weighting(search, RecallAtLeast(0.5, confidence=0.9), X, y, sample_weight=np.arange(300.0))
+    with pytest.raises(crcen.InvalidParameter, match="out-of-fold rows were held out from others"):
+        crcen.choose_weighting(search, crcen.RecallAtLeast(0.5, confidence=0.9), y=y)
+    with pytest.raises(crcen.InvalidParameter, match="cannot be had with row weights"):
+        crcen.choose_weighting(search, crcen.RecallAtLeast(0.5, confidence=0.9), X, y, sample_weight=np.arange(300.0))
 
 
 # -- review ------------------------------------------------------------------------------------------------------------
@@ -177,10 +168,10 @@ def test_a_guarantee_needs_enough_positives_of_one_model_without_weights(rare_ro
 
 def test_review_lies_between_two_prices():
     p = probabilities(1000, 6)
-    answers = decide(p, Review(low=2, high=30))
-    np.testing.assert_array_equal(answers == "alarm", decide(p, Budget(2)))
-    np.testing.assert_array_equal(answers != "no alarm", decide(p, Budget(30)))
-    rows = Review(2, 30).meet(p, price=10.0)
+    answers = crcen.decide(p, crcen.Review(low=2, high=30))
+    np.testing.assert_array_equal(answers == "alarm", crcen.decide(p, crcen.Budget(2)))
+    np.testing.assert_array_equal(answers != "no alarm", crcen.decide(p, crcen.Budget(30)))
+    rows = crcen.Review(2, 30).meet(p, price=10.0)
     assert rows.share == pytest.approx((answers == "review").mean())
     middle = p[answers == "review"]
     assert rows.saved == pytest.approx(sum(min(1 - one, 10 * one) for one in middle))
@@ -190,6 +181,6 @@ def test_review_lies_between_two_prices():
 @pytest.mark.parametrize(("cost", "miss"), [(0.3, 20), (0.05, 3)])
 def test_a_review_at_a_cost_is_between_two_prices(cost, miss):
     p = probabilities(2000, 7)
-    review = Review(low=cost / (1 - cost), high=miss / cost - 1)
-    matrix = CostMatrix([[0, 1], [miss, 0]], labels=["no alarm", "alarm"]).with_review(cost)
-    np.testing.assert_array_equal(decide(p, review), matrix.decide(p))
+    review = crcen.Review(low=cost / (1 - cost), high=miss / cost - 1)
+    matrix = crcen.CostMatrix([[0, 1], [miss, 0]], labels=["no alarm", "alarm"]).with_review(cost)
+    np.testing.assert_array_equal(crcen.decide(p, review), matrix.decide(p))

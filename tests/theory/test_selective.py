@@ -5,24 +5,14 @@ import pytest
 from scipy.stats import beta
 
 from crcen.exceptions import InvalidParameter
+from crcen.theory import selective
 from crcen.theory.rows import effective_rows
-from crcen.theory.selective import (
-    audit_draws,
-    audit_probabilities,
-    audit_scores,
-    audited_cost,
-    clipped_weights,
-    label_selection,
-    missed_bound,
-    recall_bounds,
-    row_hash,
-)
 
 
 def test_scores_of_two_classes_are_neyman_allocation():
     p, c = np.array([0.001, 0.02, 0.3, 0.9]), 20.0
     h = c / (c * p + 1 - p)
-    scores = audit_scores(np.column_stack([1 - p, p]), np.array([1.0, c]))
+    scores = selective.audit_scores(np.column_stack([1 - p, p]), np.array([1.0, c]))
     np.testing.assert_allclose(scores / scores[0], h * np.sqrt(p * (1 - p)) / (h * np.sqrt(p * (1 - p)))[0])
 
 
@@ -30,38 +20,38 @@ def test_scores_of_two_classes_are_neyman_allocation():
 def test_probabilities_add_up_to_the_expected_number(n_audits):
     rng = np.random.default_rng(0)
     scores, quiet = rng.pareto(1, 1000), np.arange(1000) >= 100
-    e = audit_probabilities(scores, quiet, n_audits, floor=0.3)
+    e = selective.audit_probabilities(scores, quiet, n_audits, floor=0.3)
     assert (e[:100] == 1).all()
     assert e[100:].sum() == pytest.approx(n_audits)
     assert e[100:].min() >= 0.3 * n_audits / 900 - 1e-12
     inside = (e > 0.3 * n_audits / 900 + 1e-9) & (e < 1) & quiet
     if inside.sum() > 1:
         np.testing.assert_allclose(np.ptp(e[inside] / scores[inside]), 0.0, atol=1e-9 * n_audits)
-    assert audit_probabilities(np.ones(1000), quiet, 90.0)[100:] == pytest.approx(0.1)
+    assert selective.audit_probabilities(np.ones(1000), quiet, 90.0)[100:] == pytest.approx(0.1)
     with pytest.raises(InvalidParameter, match="above 0"):
-        audit_probabilities(scores, quiet, 0.0)
+        selective.audit_probabilities(scores, quiet, 0.0)
 
 
 def test_draws_depend_on_seed_and_key_alone():
     keys, e = np.arange(20_000, dtype=np.uint64), np.full(20_000, 0.1)
-    drawn = audit_draws(keys, e, 3)
-    assert (audit_draws(keys[::-1], e, 3)[::-1] == drawn).all()
+    drawn = selective.audit_draws(keys, e, 3)
+    assert (selective.audit_draws(keys[::-1], e, 3)[::-1] == drawn).all()
     assert drawn.mean() == pytest.approx(0.1, abs=0.01)
-    other = audit_draws(keys, e, 4)
+    other = selective.audit_draws(keys, e, 4)
     assert (drawn & other).mean() == pytest.approx(0.01, abs=0.004)
-    u = row_hash(keys, 0)
+    u = selective.row_hash(keys, 0)
     assert abs(np.corrcoef(u[1:], u[:-1])[0, 1]) < 0.03
 
 
 def test_bound_for_equal_probabilities_is_clopper_pearson():
     audited = np.arange(5000) < 200
     hit = np.arange(5000) < 3
-    assert missed_bound(np.full(5000, 0.04), audited, hit) == pytest.approx(5000 * beta.ppf(0.95, 4, 197))
-    assert missed_bound(np.full(10, 1.0), np.ones(10, bool), np.arange(10) < 2) == 2.0
-    assert missed_bound(np.zeros(0), np.zeros(0, bool), np.zeros(0, bool)) == 0.0
+    assert selective.missed_bound(np.full(5000, 0.04), audited, hit) == pytest.approx(5000 * beta.ppf(0.95, 4, 197))
+    assert selective.missed_bound(np.full(10, 1.0), np.ones(10, bool), np.arange(10) < 2) == 2.0
+    assert selective.missed_bound(np.zeros(0), np.zeros(0, bool), np.zeros(0, bool)) == 0.0
     e = np.where(np.arange(5000) < 2500, 0.04, 0.2)
     strata = 2500 * beta.ppf(0.975, 4, 197) + 2500 * 1.0
-    assert missed_bound(e, audited, hit) == pytest.approx(min(strata, 5000 - 197))
+    assert selective.missed_bound(e, audited, hit) == pytest.approx(min(strata, 5000 - 197))
 
 
 @pytest.mark.parametrize("kind", ["equal", "strata", "unequal"])
@@ -74,7 +64,7 @@ def test_missed_bound_covers_whatever_the_labels(kind, n_hits):
     ]
     hit = np.zeros(n, bool)
     hit[np.argsort(e)[:n_hits]] = True  # where they are hardest to find
-    held = [missed_bound(e, rng.random(n) < e, hit) >= n_hits for _ in range(150)]
+    held = [selective.missed_bound(e, rng.random(n) < e, hit) >= n_hits for _ in range(150)]
     assert np.mean(held) >= 0.93
 
 
@@ -87,7 +77,7 @@ def test_recall_bounds_hold_for_each_class(n_classes):
         actions = np.where(rng.random(4000) < 0.7, label, rng.integers(n_classes, size=4000))
         e = np.where(actions == 0, rng.uniform(0.05, 0.3, 4000), 1.0)
         y = np.where(rng.random(4000) < e, label, -1)
-        bounds, missed = recall_bounds(y, actions, e, 0, n_classes)
+        bounds, missed = selective.recall_bounds(y, actions, e, 0, n_classes)
         true = np.array([(actions[label == k] == k).mean() for k in range(n_classes)])
         lost = np.array([(actions[label == k] != k).sum() for k in range(n_classes)])
         held.append((bounds <= true + 1e-12) & (missed >= lost))
@@ -107,7 +97,7 @@ def test_audited_cost_is_unbiased_and_covers(n_classes):
     truth = float((p * costs[:, actions].T).sum(axis=1).mean())
     for _ in range(200):
         label = np.minimum((rng.random(3000)[:, None] > np.cumsum(p, axis=1)).sum(axis=1), n_classes - 1)
-        found = audited_cost(np.where(rng.random(3000) < e, label, -1), actions, p[:, :], costs, e, 0)
+        found = selective.audited_cost(np.where(rng.random(3000) < e, label, -1), actions, p[:, :], costs, e, 0)
         values.append(found.value)
         covered.append(found.low <= truth <= found.high)
     assert np.mean(values) == pytest.approx(truth, abs=4 * np.std(values) / np.sqrt(200))
@@ -116,10 +106,10 @@ def test_audited_cost_is_unbiased_and_covers(n_classes):
 
 def test_weights_are_clipped_to_half_the_effective_rows():
     w = np.r_[np.ones(900), np.full(100, 200.0)]
-    clipped, cut = clipped_weights(w)
+    clipped, cut = selective.clipped_weights(w)
     assert effective_rows(clipped) == pytest.approx(500)
     assert clipped.max() == pytest.approx(cut)
-    same, cut = clipped_weights(np.ones(10))
+    same, cut = selective.clipped_weights(np.ones(10))
     assert (same == 1).all()
     assert np.isinf(cut)
 
@@ -128,10 +118,10 @@ def test_labels_of_alarms_alone_are_recognised():
     rng = np.random.default_rng(0)
     p = rng.beta(0.3, 3, 5000)
     alarms = p > 0.2
-    only = label_selection(alarms, p, alarms)
+    only = selective.label_selection(alarms, p, alarms)
     assert only.is_alarms_only
     assert only.p_value < 1e-6
-    random = label_selection(rng.random(5000) < 0.5, p, alarms)
+    random = selective.label_selection(rng.random(5000) < 0.5, p, alarms)
     assert not random.is_alarms_only
     assert random.p_value > 1e-4
-    assert np.isnan(label_selection(np.ones(5000, bool), p, alarms).p_value)
+    assert np.isnan(selective.label_selection(np.ones(5000, bool), p, alarms).p_value)

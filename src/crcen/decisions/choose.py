@@ -131,10 +131,8 @@ def choose_weighting(
 
     Notes
     -----
-    The threshold is chosen and judged on the same rows: on new rows the goal is missed about as often as met. Read the
-    interval, and state a price where there is one. With a confidence γ, a recall (by the k-th smallest probability of
-    the n positives, for the largest k with P(Bin(n, 1 − r) ≥ k) ≥ γ) or a precision (by exact tests of a fixed sequence
-    of thresholds) is met on new rows with probability γ, by the very model that was judged: a refit voids it.
+    The threshold is chosen and judged on the same rows: on new rows the goal is missed about as often as met. With a
+    confidence, new rows meet a recall or precision with that probability, by the very model that was judged.
     """
     if isinstance(goal, Mapping):
         return _choose_class_weights(source, goal, X, y, sample_weight)

@@ -12,15 +12,7 @@ from sklearn.model_selection import check_cv
 from sklearn.utils import get_tags, indexable
 from sklearn.utils.validation import check_is_fitted
 
-from crcen.decisions.applied_weighting import (
-    balancing_counts,
-    final_step,
-    recorded_samples,
-    samplers_of,
-    training_class_weights,
-    weight_argument,
-    why_no_shift,
-)
+from crcen.decisions import applied_weighting
 from crcen.decisions.correction import check_columns, class_shares, divide_columns
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.fitted import transactional_fit
@@ -71,16 +63,6 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         The price of `predict`.
     probability_map_ : ndarray or None
         The map of ``method`` (see `crcen.models.probability`), None for ``"shift"``.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import make_classification
-    >>> from sklearn.linear_model import LogisticRegression
-    >>> from crcen import PosteriorCorrection
-    >>> X, y = make_classification(2000, weights=[0.95], random_state=0)
-    >>> model = PosteriorCorrection(LogisticRegression(class_weight="balanced")).fit(X, y)
-    >>> bool(abs(model.predict_proba(X)[:, 1].mean() - y.mean()) < 0.01)
-    True
     """
 
     def __init__(
@@ -193,7 +175,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
 
     def _price_of_training(self, labels: Labels) -> Price:
         """The price at which the fitted classifier decides by itself."""
-        own = getattr(final_step(self.estimator_), "weighting_", None)
+        own = getattr(applied_weighting.final_step(self.estimator_), "weighting_", None)
         if isinstance(own, Price):  # ours: natural probabilities, decided at the price it was given
             return Price(own.weights, own.counts, own.costs)  # by class, whichever is positive
         if labels.n_classes == 2 and self.odds_factor_ == 1.0:
@@ -215,23 +197,23 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         """A clone fitted on rows, the factors of its training, and why they may not be exact."""
         estimator = clone(self._given_estimator())
         own_sampler = clone(self.sampling) if hasattr(self.sampling, "fit_resample") else None
-        if weights is not None and (own_sampler is not None or samplers_of(estimator)):
+        if weights is not None and (own_sampler is not None or applied_weighting.samplers_of(estimator)):
             raise InvalidInput("sample_weight cannot follow rows through a sampler; resample or weigh, not both.")
         natural, totals = self._counts(y), self._counts(y, weights)
         if own_sampler is not None:
             X, y = own_sampler.fit_resample(X, y)
-        with recorded_samples(estimator) as recorded:
-            estimator.fit(X, y, **weight_argument(estimator, weights))
+        with applied_weighting.recorded_samples(estimator) as recorded:
+            estimator.fit(X, y, **applied_weighting.weight_argument(estimator, weights))
         seen = self._seen(estimator, self._counts(np.asarray(y)), recorded) if self.sampling is not None else natural
         if not (seen > 0).all():
             raise InvalidInput(f"the classifier was trained without a class: got {seen.tolist()} rows of the classes.")
         of_loss = seen if weights is None else totals
         if _is(self.weighting, "auto"):
-            of_classes = training_class_weights(estimator, self.classes_, seen, of_loss)
+            of_classes = applied_weighting.training_class_weights(estimator, self.classes_, seen, of_loss)
         else:
             of_classes = self._labels().resolve(self.weighting, of_loss).weights
-        samplers = samplers_of(estimator) + ([] if own_sampler is None else [own_sampler])
-        return estimator, of_classes * seen / natural, why_no_shift(estimator, samplers)
+        samplers = applied_weighting.samplers_of(estimator) + ([] if own_sampler is None else [own_sampler])
+        return estimator, of_classes * seen / natural, applied_weighting.why_no_shift(estimator, samplers)
 
     def _counts(self, y: NDArray[np.generic], weights: Array | None = None) -> Array:
         rows = np.ones(len(y)) if weights is None else weights
@@ -241,7 +223,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         """Rows of each class that the classifier itself was trained on."""
         if not _is(self.sampling, "auto") and not hasattr(self.sampling, "fit_resample"):
             return self._stated_shares(self._labels()) * given.sum()
-        inside = samplers_of(estimator)[len(recorded) :]
+        inside = applied_weighting.samplers_of(estimator)[len(recorded) :]
         if inside:
             raise InvalidParameter(
                 f"what {type(inside[0]).__name__} did inside {type(estimator).__name__} cannot be read off; give "
@@ -249,7 +231,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
             )
         if recorded:
             given = np.array([recorded[-1].get(label, 0) for label in self.classes_.tolist()], dtype=np.float64)
-        return balancing_counts(estimator, self.classes_, given)
+        return applied_weighting.balancing_counts(estimator, self.classes_, given)
 
     def _stated_shares(self, labels: Labels) -> Array:
         """The shares of the classes that ``sampling`` states."""

@@ -10,16 +10,9 @@ from numpy.typing import NDArray
 
 from crcen._support.values import attributes
 from crcen.exceptions import InvalidParameter
+from crcen.theory import intervals
 from crcen.theory.groups import compare_groups, named_groups
-from crcen.theory.intervals import (
-    UNKNOWN,
-    Interval,
-    clopper_pearson,
-    cost_interval,
-    cost_p_value,
-    expected_cost_interval,
-    share_p_value,
-)
+from crcen.theory.intervals import UNKNOWN, Interval
 from crcen.theory.key_equation import judge_equations
 from crcen.theory.limits import DRIFT_SCALE
 from crcen.theory.planning import labels_for_drift, labels_for_recall_bound, smallest_drift, smallest_size
@@ -274,19 +267,19 @@ def _measured(one: Criterion, rows: ScoredClasses, part: Bools, confidence: floa
     if one.metric in ("recall", "precision"):
         among = (y if one.metric == "recall" else actions) == one.column
         hits, size = int((among & (y == actions)).sum()), int(among.sum())
-        low, high = (float(end) for end in clopper_pearson(hits, size, one_sided))
+        low, high = (float(end) for end in intervals.clopper_pearson(hits, size, one_sided))
         estimate = hits / size if size else math.nan
-        interval = Interval(estimate, *(float(end) for end in clopper_pearson(hits, size, confidence)))
-        p_pass = share_p_value(hits, size, one.threshold)
-        p_fail = share_p_value(size - hits, size, 1.0 - one.threshold)
+        interval = Interval(estimate, *(float(end) for end in intervals.clopper_pearson(hits, size, confidence)))
+        p_pass = intervals.share_p_value(hits, size, one.threshold)
+        p_fail = intervals.share_p_value(size - hits, size, 1.0 - one.threshold)
         return Outcome(one, size, estimate, (low, high), interval, hits, p_pass, p_fail)
     if one.metric == "cost":
         if not len(y):
             return Outcome(one, 0, p_pass=1.0, p_fail=1.0)
-        bound = cost_interval(y, actions, rows.costs, level=one_sided).scaled(one.per)
-        interval = cost_interval(y, actions, rows.costs, level=confidence).scaled(one.per)
-        p_pass = cost_p_value(y, actions, rows.costs, one.threshold)
-        p_fail = cost_p_value(y, actions, -rows.costs, -one.threshold)
+        bound = intervals.cost_interval(y, actions, rows.costs, level=one_sided).scaled(one.per)
+        interval = intervals.cost_interval(y, actions, rows.costs, level=confidence).scaled(one.per)
+        p_pass = intervals.cost_p_value(y, actions, rows.costs, one.threshold)
+        p_fail = intervals.cost_p_value(y, actions, -rows.costs, -one.threshold)
         return Outcome(one, len(y), interval.value, (bound.low, bound.high), interval, 0, p_pass, p_fail)
     if one.metric == "key equation":
         return _equation(one, rows, part, confidence)
@@ -380,10 +373,10 @@ def labels_needed(one: Criterion, rows: ScoredClasses, confidence: float, *, pow
         level = 2.0 * confidence - 1.0
 
         def excess(log_rows: float) -> float:
-            found = expected_cost_interval(p, actions, rows.costs, math.exp(log_rows), level=level)
+            found = intervals.expected_cost_interval(p, actions, rows.costs, math.exp(log_rows), level=level)
             return found.high - one.threshold
 
-        value = expected_cost_interval(p, actions, rows.costs, len(p), level=level).value * one.per
+        value = intervals.expected_cost_interval(p, actions, rows.costs, len(p), level=level).value * one.per
         unit = "row" if one.per == 1 else f"{one.per:,} rows"
         rows_needed = smallest_size(excess, 1e9)
         if math.isinf(rows_needed):

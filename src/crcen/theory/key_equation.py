@@ -13,31 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen._support.values import attributes
 from crcen.exceptions import InvalidInput
-from crcen.theory.checks import (
-    check_binary_rows,
-    check_class_numbers,
-    check_class_probabilities,
-    check_clusters,
-    check_not_negative,
-    check_probabilities,
-    check_row_weights,
-    class_totals,
-)
+from crcen.theory import checks, residual_test, tail
 from crcen.theory.decision import sigmoid, softmax
 from crcen.theory.limits import EQUATION_P, fitted_noise
 from crcen.theory.price import Price, WeightingLike, alpha_of, cost_ratio_of, resolve, resolved
-from crcen.theory.residual_test import (
-    FEWEST_TO_TEST,
-    JointResidualSums,
-    JointTest,
-    PairSums,
-    TrainingError,
-    joint_pair_test,
-    joint_test,
-    pair_sums,
-    sums_of_columns,
-    two_sided,
-)
+from crcen.theory.residual_test import FEWEST_TO_TEST, JointResidualSums, JointTest, PairSums, TrainingError, two_sided
 from crcen.theory.rows import (
     Array,
     Bools,
@@ -51,7 +31,6 @@ from crcen.theory.rows import (
     scalar,
     short,
 )
-from crcen.theory.tail import ResidualTest, holm, is_lopsided, residual_test, residual_values, variance_of
 
 _OUT_OF_FOLD = "folds share their training rows, so errors cancel out of fold; test on rows that no fold has seen"
 _TOO_FEW = f"fewer than {FEWEST_TO_TEST} rows of a class are too few to test"
@@ -262,19 +241,15 @@ def key_equation(
 
     Notes
     -----
-    The residual test is Z = Σ w(y−q) / sqrt(Σ s²[λ² p(1−q)² + (1−λ)²(1−p)q²]), with p the natural posterior of q, s the
-    sample weight and w = s·λ or s·(1−λ). Its p-value is the saddlepoint approximation of Lugannani and Rice. K classes
-    have one χ² test of the K − 1 residuals, whose p-value is not below Holm's over the tests of the classes.
-
-    It assumes independent rows (or clusters) at the natural class ratio, and that p is the **true** posterior. A fitted
-    model's variance is 1 + n_new/n_train times as large or more, which ``training_error`` adds (from 20 positives on).
-    Rows that were balanced have no test.
+    The residual test is Z = Σ w(y−q) / sqrt(Σ s²[λ² p(1−q)² + (1−λ)²(1−p)q²]), p the natural posterior of q and s the
+    sample weight, with a saddlepoint p-value; K classes have one χ² test. It assumes independent rows (or clusters) at
+    the natural class ratio and that p is the **true** posterior, unless ``training_error`` adds the model's own.
     """
     if np.ndim(as_numpy(q)) == 2:
-        columns = check_class_probabilities(q, len(np.asarray(as_numpy(y))))
-        numbers, price = check_class_numbers(y, columns.shape[1]), weighting
+        columns = checks.check_class_probabilities(q, len(np.asarray(as_numpy(y))))
+        numbers, price = checks.check_class_numbers(y, columns.shape[1]), weighting
     else:
-        positive, outputs = check_binary_rows(y, q)
+        positive, outputs = checks.check_binary_rows(y, q)
         numbers, columns, price = _two_columns(positive, outputs, 1.0 - outputs, weighting, sample_weight)
     found = _rows(numbers, columns, price, sample_weight, training_error, 1.0, clusters, is_stratified).equation()
     return found if clusters is None or found.z_reason else replace(found, pairs=found.equations)
@@ -287,7 +262,7 @@ def key_equation_of_logits(
     outputs = np.asarray(as_numpy(logits), dtype=np.float64)
     if outputs.ndim == 2:
         return key_equation(y, softmax(outputs), weighting, sample_weight)
-    positive, q = check_binary_rows(y, sigmoid(outputs), "logits")
+    positive, q = checks.check_binary_rows(y, sigmoid(outputs), "logits")
     return _rows(*_two_columns(positive, q, sigmoid(-outputs), weighting, sample_weight), sample_weight).equation()
 
 
@@ -295,7 +270,7 @@ def _two_columns(
     positive: Bools, q: Array, complement: Array, weighting: WeightingLike, sample_weight: ArrayLike | None
 ) -> tuple[Index, Array, Price]:
     """Class numbers, columns and price from q and 1 − q of the positive class, each with its own digits."""
-    price = resolve(weighting, *class_totals(positive, check_row_weights(sample_weight, positive.size)))
+    price = resolve(weighting, *checks.class_totals(positive, checks.check_row_weights(sample_weight, positive.size)))
     if price.positive is None:
         raise InvalidInput(f"q must have a column for each of {price.n_classes} classes: got one value a row.")
     return (positive == (price.positive == 1)).astype(np.int64), price.by_column(q, complement), price
@@ -312,7 +287,7 @@ def _rows(
     is_stratified: bool = False,
 ) -> _TestedRows:
     """Rows with a price for their classes, all of which must have weight."""
-    sizes, n_classes = check_row_weights(sample_weight, y.size), q.shape[1]
+    sizes, n_classes = checks.check_row_weights(sample_weight, y.size), q.shape[1]
     counts = np.bincount(y, weights=sizes, minlength=n_classes)
     _check_all_present(counts)
     price = resolve(weighting, counts=counts)
@@ -320,7 +295,7 @@ def _rows(
         raise InvalidInput(f"q must have a column for each of {price.n_classes} classes: got {n_classes}.")
     if error is not None and len(error.least) != n_classes:
         raise InvalidInput(f"training_error is for {len(error.least)} classes, and q is of {n_classes}.")
-    return _TestedRows(y, q, sizes, price, error, noise, check_clusters(clusters, y.size), is_stratified)
+    return _TestedRows(y, q, sizes, price, error, noise, checks.check_clusters(clusters, y.size), is_stratified)
 
 
 def _check_all_present(counts: NDArray[np.number]) -> None:
@@ -373,32 +348,33 @@ class _TestedRows:
 
     def _class_values(self, k: int) -> Array:
         """What each row adds to the residual of class k, by its label."""
-        return residual_values(self.p, self.price.weights, k, self.sizes)
+        return tail.residual_values(self.p, self.price.weights, k, self.sizes)
 
-    def class_test(self, k: int) -> ResidualTest:
+    def class_test(self, k: int) -> tail.ResidualTest:
         """Test of the residual of one class."""
         values = self._class_values(k)
-        uncertainty = [((self.noise - 1.0) * variance_of(values, self.p), math.inf)]
+        uncertainty = [((self.noise - 1.0) * tail.variance_of(values, self.p), math.inf)]
         if self.error is not None:
             own = self.sums.sums.slope[k]
             parts = ((self.error.covariance, self.error.degrees), (self.error.least, math.inf))
             uncertainty = [(float(own @ part @ own), degrees) for part, degrees in parts]
-        return residual_test(values, self.p, self.y, uncertainty, self.clusters, self.is_stratified)
+        return tail.residual_test(values, self.p, self.y, uncertainty, self.clusters, self.is_stratified)
 
     def _guarded(self, joint: JointTest, tested: Index | None) -> JointTest:
         """A joint test whose p-value is not below Holm's over the classes if these are lopsided or rows in clusters."""
         p_values, is_normal = [], self.clusters is None and not self.is_stratified
         needs_more, classes = not is_normal, range(self.price.n_classes) if tested is None else tested.tolist()
         for k in classes:
-            own = self.sums.sums.of_class(k)
-            normal = two_sided(own.residual / math.sqrt(self.noise * own.variance)) if own.variance > 0.0 else math.nan
+            normal = two_sided(self.sums.sums.of_class(k).z / math.sqrt(self.noise))
             # A residual far from significance needs no better tail, nor one of many events.
-            is_fine = is_normal and (not normal * len(classes) < 0.5 or not is_lopsided(self._class_values(k), self.p))
+            is_fine = is_normal and not (
+                normal * len(classes) < 0.5 and tail.is_lopsided(self._class_values(k), self.p)
+            )
             needs_more = needs_more or not is_fine
             p_values.append(normal if is_fine else self.class_test(k).p_value)
         if not needs_more:
             return joint
-        p_value = float(np.nanmin(holm(p_values)))
+        p_value = float(np.nanmin(tail.holm(p_values)))
         return replace(joint, p_value=p_value if self.is_stratified else max(p_value, joint.p_value))
 
 
@@ -449,7 +425,7 @@ class KeySums:
         test = pairs = JointTest.none(0, _TOO_FEW)
         if len(chosen):
             variance = noise * sums.variance[np.ix_(chosen, chosen)]
-            test = joint_test(sums.residuals[chosen], variance, total, error, sums.slope[chosen])
+            test = residual_test.joint_test(sums.residuals[chosen], variance, total, error, sums.slope[chosen])
         if price.positive is not None:
             positives, z = sums.of_class(price.positive), math.nan
             if not test.reason and error is not None and positives.n_pos < FEWEST_TO_TEST:
@@ -459,7 +435,8 @@ class KeySums:
                 z = positives.residual / math.sqrt(noise * positives.variance + added)
             return KeyEquation(price, flows, test, test, variances, z)
         if len(own) > 1 and self.pairs is not None:
-            pairs = joint_pair_test(self.pairs.among(own), total, error, noise, self.pair_share(error, least))
+            share = self.pair_share(error, least)
+            pairs = residual_test.joint_pair_test(self.pairs.among(own), total, error, noise, share)
         return KeyEquation(price, flows, test, pairs, variances)
 
     def pair_share(self, error: TrainingError | None, least: float = 0.0) -> float:
@@ -476,8 +453,8 @@ def key_sums(y: Index, q: Array, sizes: Array, price: Price) -> KeySums:
     with np.errstate(invalid="ignore", divide="ignore"):
         means = np.nan_to_num(np.bincount(y, sizes * values, n_classes) / masses)
     squares = np.bincount(y, sizes * (values - means[y]) ** 2, n_classes).astype(np.float64)
-    sums = sums_of_columns(y, q, sizes, w)
-    return KeySums(sums, pair_sums(y, q, sizes, w) if n_classes > 2 else None, masses, means, squares)
+    sums = residual_test.sums_of_columns(y, q, sizes, w)
+    return KeySums(sums, residual_test.pair_sums(y, q, sizes, w) if n_classes > 2 else None, masses, means, squares)
 
 
 def without_test(equation: KeyEquation, reason: str = _OUT_OF_FOLD) -> KeyEquation:
@@ -601,17 +578,18 @@ def judge_equations(
     default `fitted_noise`), ``error`` that error as refits measured it. Classes with few rows are not tested.
     """
     n_classes = trained.n_classes
-    numbers, q = check_class_numbers(y, n_classes), trained.weighted(p)
+    numbers, q = checks.check_class_numbers(y, n_classes), trained.weighted(p)
     if len(numbers) != len(q):
         raise InvalidInput(f"p must have one row a label: got {len(q)} for {len(numbers)}.")
-    sizes = check_row_weights(sample_weight, numbers.size)
+    sizes = checks.check_row_weights(sample_weight, numbers.size)
     unmeasured = fitted_noise(effective_rows(sizes), float(trained.counts.sum())) if noise is None else noise
     factor = unmeasured if error is None else 1.0
     if q.ndim == 1:  # of the positive class, and numbers are 1 there
         numbers, q, _ = _two_columns(numbers == 1, q, 1.0 - q, trained, sizes)
     elif trained.positive is not None:
         _check_all_present(np.bincount(numbers, sizes, 2))
-    rows = _TestedRows(numbers, q, sizes, trained, error, factor, check_clusters(clusters, numbers.size), is_stratified)
+    related = checks.check_clusters(clusters, numbers.size)
+    rows = _TestedRows(numbers, q, sizes, trained, error, factor, related, is_stratified)
     sums = rows.sums.sums
     is_tested, variance = sums.counts >= FEWEST_TO_TEST, factor * sums.variance
     spread = np.diag(variance) if error is None else error.variances(variance, sums.slope)
@@ -686,7 +664,7 @@ def class_means(discrimination: float, weighting: WeightingLike) -> tuple[float,
 def mean_pos_given(mean_neg: ArrayLike, weighting: WeightingLike) -> FloatOrArray:
     """Mean output on positives from that on negatives, 1 − mean_neg / α; an error if it leaves [0, 1]."""
     alpha = alpha_of(weighting)
-    given = check_probabilities(mean_neg, "mean_neg")
+    given = checks.check_probabilities(mean_neg, "mean_neg")
     with np.errstate(over="ignore"):  # a tiny α is refused by the check that follows
         return _probability(1.0 - given / alpha, f"mean_pos at α = {alpha:g}")
 
@@ -706,7 +684,7 @@ def mean_bounds(weighting: WeightingLike) -> MeanBounds:
 
 def _cantelli(distance: Array, variance: ArrayLike, name: str) -> FloatOrArray:
     """Lower bound of the share of values within `distance` of their mean on one side: d² / (v + d²) for d > 0."""
-    spread = check_not_negative(variance, name)
+    spread = checks.check_not_negative(variance, name)
     squared = np.maximum(distance, 0.0) ** 2
     total = np.asarray(squared + spread)
     return scalar(np.divide(squared, total, out=np.zeros(total.shape), where=total > 0.0))
@@ -718,13 +696,13 @@ def recall_bound(mean_pos: ArrayLike, var_pos: ArrayLike, threshold: ArrayLike =
     From mean and population variance of the positives' weighted probabilities, with an alarm above the threshold; 0,
     nothing promised, if the mean is not above it.
     """
-    distance = check_probabilities(mean_pos, "mean_pos") - check_probabilities(threshold, "threshold")
+    distance = checks.check_probabilities(mean_pos, "mean_pos") - checks.check_probabilities(threshold, "threshold")
     return _cantelli(distance, var_pos, "var_pos")
 
 
 def specificity_bound(mean_neg: ArrayLike, var_neg: ArrayLike, threshold: ArrayLike = 0.5) -> FloatOrArray:
     """The same for specificity: 1 − v / (v + (threshold − mean)²), 0 if the mean is not below the threshold."""
-    distance = check_probabilities(threshold, "threshold") - check_probabilities(mean_neg, "mean_neg")
+    distance = checks.check_probabilities(threshold, "threshold") - checks.check_probabilities(mean_neg, "mean_neg")
     return _cantelli(distance, var_neg, "var_neg")
 
 

@@ -52,9 +52,8 @@ class Labels:
         cls, classes: LabelArray, y: LabelArray, weights: Array, pos_label: object = None, weighting: object = None
     ) -> "Labels":
         """By the labels of rows and their weights."""
-        own = [y == label for label in classes]
-        totals = [float(weights[rows].sum()) for rows in own], [float(rows.sum()) for rows in own]
-        return cls.from_totals(classes, *totals, pos_label, weighting)
+        own = np.array([y == label for label in classes])
+        return cls.from_totals(classes, own @ weights, own.sum(axis=1), pos_label, weighting)
 
     @classmethod
     def of_model(cls, model: object, y: LabelArray | None = None, weights: Array | None = None) -> "Labels":

@@ -12,28 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen._support.values import attributes
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.checks import (
-    check_binary_target,
-    check_class_numbers,
-    check_not_negative,
-    check_row_weights,
-    check_whole_number,
-)
+from crcen.theory import checks
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.curves import ThresholdCurve, average_precision
 from crcen.theory.intervals import UNKNOWN, Interval, auc_interval, cost_interval, normal_interval, share_interval
-from crcen.theory.rows import (
-    Array,
-    Bools,
-    EqualByArrays,
-    FloatOrArray,
-    Index,
-    as_numpy,
-    decision_table,
-    plain,
-    scalar,
-    short,
-)
+from crcen.theory.rows import Array, Bools, EqualByArrays, FloatOrArray, Index, decision_table, plain, scalar, short
 
 # A probability of exactly 0 would make the log loss infinite.
 _SMALLEST = 1e-15
@@ -62,7 +45,7 @@ class ConfusionCounts(EqualByArrays):
     def __post_init__(self) -> None:
         shapes = {}
         for cell in fields(self):
-            counts = check_not_negative(getattr(self, cell.name), cell.name)
+            counts = checks.check_not_negative(getattr(self, cell.name), cell.name)
             shapes[cell.name] = counts.shape
             object.__setattr__(self, cell.name, scalar(counts))
         if len(set(shapes.values())) > 1:
@@ -104,11 +87,11 @@ def confusion_counts(y: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike |
     sample_weight : array of shape (n,), optional
         Finite and not negative; then the counts are sums of weights.
     """
-    positive = check_binary_target(y)
-    called = check_binary_target(y_pred, "y_pred", ndims=(1, 2))
+    positive = checks.check_binary_target(y)
+    called = checks.check_binary_target(y_pred, "y_pred", ndims=(1, 2))
     if called.shape[-1] != positive.size:
         raise InvalidInput(f"y_pred must have {positive.size} columns as y has rows, got shape {called.shape}")
-    weights = check_row_weights(sample_weight, positive.size)
+    weights = checks.check_row_weights(sample_weight, positive.size)
     # Each cell is its own sum: a difference of sums could leave -1e-16 instead of 0.
     by_class = np.stack([np.where(positive, weights, 0.0), np.where(positive, 0.0, weights)], axis=1)
     # einsum and no product of BLAS, whose order of terms depends on the number of threads.
@@ -182,11 +165,11 @@ def decision_counts(
 ) -> DecisionCounts:
     """Decisions by true class as sums of weights; numbers from ``n_classes`` on are further actions."""
     width = n_classes if n_actions is None else n_actions
-    truth, chosen = check_class_numbers(y, n_classes), check_class_numbers(decided, width)
+    truth, chosen = checks.check_class_numbers(y, n_classes), checks.check_class_numbers(decided, width)
     if len(truth) != len(chosen):
         raise InvalidInput(f"y and decisions must have one value a row each: got {len(truth)} and {len(chosen)}.")
     table = np.zeros((n_classes, width))
-    np.add.at(table, (truth, chosen), check_row_weights(sample_weight, truth.size))
+    np.add.at(table, (truth, chosen), checks.check_row_weights(sample_weight, truth.size))
     return DecisionCounts(table)
 
 
@@ -338,14 +321,14 @@ def measure_quality(
     """
     if costs.is_per_row:
         raise InvalidInput("costs must be the same for all rows.")
-    truth, expected = check_class_numbers(y, costs.n_classes), costs.expected(p)
+    truth, expected = checks.check_class_numbers(y, costs.n_classes), costs.expected(p)
     if not len(truth) or len(truth) != len(expected):
         raise InvalidInput(f"there must be at least one row, and a label a row: got {len(expected)} and {len(truth)}.")
-    weights, chances = check_row_weights(sample_weight, truth.size), np.asarray(p, np.float64)
-    chosen = costs.choose(p) if actions is None else check_class_numbers(actions, costs.n_actions)
+    weights, chances = checks.check_row_weights(sample_weight, truth.size), np.asarray(p, np.float64)
+    chosen = costs.choose(p) if actions is None else checks.check_class_numbers(actions, costs.n_actions)
     rows, total, n_classes = np.arange(len(truth)), weights.sum(), costs.n_classes
     counts = decision_counts(truth, chosen, n_classes, weights, n_actions=costs.n_actions)
-    groups = None if clusters is None else np.asarray(as_numpy(clusters))
+    groups = checks.check_clusters(clusters, truth.size)
     by_habit = weights @ costs.costs[truth] / total
     habit = int(np.argmin(by_habit))
     classes = range(n_classes)
@@ -405,7 +388,7 @@ def expected_shares(p: Array, alarms: Bools) -> ExpectedShares:
 
 def row_draws(counts: Index, n_resamples: int, generator: np.random.Generator) -> Iterator[Index]:
     """How often each kind of row, ``counts`` of them, is in a bootstrap resample, (some resamples, kinds) at a time."""
-    n_resamples, n_rows = check_whole_number(n_resamples, "n_resamples", 1), int(counts.sum())
+    n_resamples, n_rows = checks.check_whole_number(n_resamples, "n_resamples", 1), int(counts.sum())
     chunk, is_rows = max(1, _CHUNK_BYTES // (8 * len(counts))), bool((counts == 1).all())
     for start in range(0, n_resamples, chunk):
         size = min(chunk, n_resamples - start)

@@ -105,17 +105,16 @@ def test_bad_references_are_refused(params, sentence):
 
 def test_models_that_do_not_fit_are_refused(rare_rows):
     X, y = rare_rows(200)
-    with pytest.raises(InvalidInput, match="fitted classifier of two classes, got LogisticRegression"):
-        KeyEquationMonitor(LogisticRegression()).update(X, y)
-    model = LogisticRegression().fit(X, np.where(y, "bad", "good"))
-    with pytest.raises(InvalidInput, match=r"\['bad', 'good'\] only: got 'ugly'"):
-        KeyEquationMonitor(model).update(X, np.where(y, "bad", "ugly"))
-    with pytest.raises(InvalidInput, match="1-D"):
-        KeyEquationMonitor(model).update(X, [])
-    with pytest.raises(InvalidInput, match=r"\[0, 1\] only: got '0'"):
-        KeyEquationMonitor(LogisticRegression().fit(X, y)).update(X, y.astype(str))
-    with pytest.raises(InvalidInput, match="got nan"):
-        KeyEquationMonitor(LogisticRegression().fit(X, y)).update(X, np.where(y, 1.0, np.nan))
+    model, numbers = LogisticRegression().fit(X, np.where(y, "bad", "good")), LogisticRegression().fit(X, y)
+    for watched, labels, sentence in (
+        (LogisticRegression(), y, "fitted classifier of two classes, got LogisticRegression"),
+        (model, np.where(y, "bad", "ugly"), r"\['bad', 'good'\] only: got 'ugly'"),
+        (model, [], "1-D"),
+        (numbers, y.astype(str), r"\[0, 1\] only: got '0'"),
+        (numbers, np.where(y, 1.0, np.nan), "got nan"),
+    ):
+        with pytest.raises(InvalidInput, match=sentence):
+            KeyEquationMonitor(watched).update(X, labels)
     ours = CRCENClassifier(hidden=(), random_state=0, device="cpu").fit(X, y)
     with pytest.raises(InvalidParameter, match="weighting_ is used"):
         KeyEquationMonitor(ours, weighting=0.9)

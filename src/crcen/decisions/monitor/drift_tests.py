@@ -1,7 +1,7 @@
 """Has the log-odds error of a model changed? Evidence that may be looked at after every batch; see docs/monitor.md."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -79,7 +79,7 @@ class Tally(AddsUp):
         )
 
     def __sub__(self, other: "Tally") -> "Tally":
-        return Tally(*(getattr(self, one.name) - getattr(other, one.name) for one in fields(self)))
+        return Tally(*(a - b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
 
     @property
     def n_classes(self) -> int:
@@ -115,7 +115,7 @@ class Tally(AddsUp):
 
 def stacked(tallies: list[Tally]) -> Tally:
     """Several tallies along a first axis."""
-    return Tally(*(np.array([getattr(one, field.name) for one in tallies]) for field in fields(Tally)))
+    return Tally(*map(np.array, zip(*(vars(one).values() for one in tallies), strict=True)))
 
 
 def log_evidence(difference: Array, clock: Array, allowance: Array, scale: float) -> Array:
@@ -200,10 +200,11 @@ class DriftTest:
         is_new = self.n_classes > 2 and bool((known & (last < LEAST_INFORMATION)).any())
         return is_new or bool(before.sum() >= self.prior.growth * last.sum())
 
-    def process(self, k: int) -> DriftProcess:
-        """The e-process of test k."""
-        centre, spread = self.reference.own_error(k)
-        return DriftProcess(self.tolerance, spread, centre, self.scale)
+    @cached_property
+    def processes(self) -> list[DriftProcess]:
+        """The e-process of each test."""
+        errors = (self.reference.own_error(k) for k in range(n_tests(self.n_classes)))
+        return [DriftProcess(self.tolerance, spread, centre, self.scale) for centre, spread in errors]
 
     def log_evidence_by_part(self) -> Array:
         """Weighted log evidence of each comparison: one column for K = 2, otherwise of each class alone and of all."""
@@ -212,7 +213,9 @@ class DriftTest:
             return np.empty((0, 1 if self.n_classes == 2 else self.n_classes + 1))
         if self.n_classes == 2:
             before = np.array([start.likelihood[0] for start in self.starts])
-            return np.asarray(self._process.log_evidence(self.total.likelihood[0] - before, before)[:, None] + shares)
+            return np.asarray(
+                self.processes[0].log_evidence(self.total.likelihood[0] - before, before)[:, None] + shares
+            )
         seen = stacked(self.starts)
         before_start = stacked([self.reference + start for start in self.starts])
         since = stacked([self.total - start for start in self.starts])
@@ -229,11 +232,6 @@ class DriftTest:
             together = mixed + math.log(share_of_all)
         return np.column_stack([alone + math.log((1.0 - share_of_all) / self.n_classes), together]) + shares
 
-    @cached_property
-    def _process(self) -> DriftProcess:
-        """Of two classes."""
-        return self.process(0)
-
     def log_evidence(self) -> float:
         """Log of the evidence; an alarm at rate a is raised when it first reaches log(1/a)."""
         if not self.starts:
@@ -247,7 +245,7 @@ class DriftTest:
         if not len(parts):
             return None
         best, k = (int(place) for place in np.unravel_index(int(np.argmax(parts)), parts.shape))
-        process, start = self.process(k), self.starts[best].likelihood[k]
+        process, start = self.processes[k], self.starts[best].likelihood[k]
         since = self.total.likelihood[k] - start
         own, own_deviation = process.own_error(start)
         drift, deviation = process.estimate(since)

@@ -66,17 +66,6 @@ class KeyEquationMonitor(ShownInOneLine):
         The first alarm of every test that had one.
     n_batches : int
         Batches so far; with ``delay`` the cohorts that were complete.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from crcen import KeyEquationMonitor
-    >>> rng = np.random.default_rng(0)
-    >>> p = rng.beta(1, 9, 20000)
-    >>> y = rng.random(20000) < p
-    >>> monitor = KeyEquationMonitor(y_reference=y[:10000], q_reference=p[:10000])
-    >>> monitor.update(q=p[10000:], y=y[10000:])
-    []
     """
 
     def __init__(
@@ -332,8 +321,8 @@ class KeyEquationMonitor(ShownInOneLine):
         n_reference = self._tracks[None].reference.n_rows
         against = "the stream's own past"
         if n_reference:
-            known = self._tracks[None].known_to
-            against = f"{n_reference:,} reference rows, which know the model to {known} log-odds"
+            known = np.max(self.reference_error)
+            against = f"{n_reference:,} reference rows, which know the model to ± {known:.2g} log-odds"
         tolerated = f", tolerance {self.tolerance:g} log-odds" if self.tolerance else ""
         lines = [
             f"Key equation monitor: {self.n_batches} batches against {against}",

@@ -4,24 +4,18 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import Field, fields
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from crcen._support.values import Values
 from crcen.exceptions import InvalidInput
+from crcen.theory.rows import AddsUp
 
 _FORMAT, _VERSION = "crcen monitor", 6
 
 
-class Record(Protocol):
-    """Any dataclass."""
-
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-
-
-T = TypeVar("T", bound=Record)
+T = TypeVar("T", bound=AddsUp)
 
 
 def sealed(entries: Values) -> Values:
@@ -51,14 +45,14 @@ def _digest(state: Values) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-def plain_sums(sums: Record) -> list[float]:
-    """All numbers of a dataclass of numbers and arrays, as one list."""
-    return [number for one in fields(sums) for number in np.ravel(getattr(sums, one.name)).tolist()]
+def plain_sums(sums: AddsUp) -> list[float]:
+    """All numbers of sums, as one list."""
+    return [number for one in vars(sums).values() for number in np.ravel(one).tolist()]
 
 
 def sums_like(like: T, numbers: Sequence[float]) -> T:
-    """The inverse of `plain_sums`, for a dataclass with the shapes and types of ``like``."""
-    parts = [np.asarray(getattr(like, one.name)) for one in fields(like)]
+    """The inverse of `plain_sums`, for sums with the shapes and types of ``like``."""
+    parts = [np.asarray(one) for one in vars(like).values()]
     pieces = np.split(np.asarray(numbers), np.cumsum([part.size for part in parts])[:-1])
     found = [piece.astype(part.dtype).reshape(part.shape) for part, piece in zip(parts, pieces, strict=True)]
     return type(like)(*(one if one.ndim else one.item() for one in found))

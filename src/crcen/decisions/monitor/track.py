@@ -145,15 +145,6 @@ class Track:
         """Standard error, in log-odds, of the model's error on reference rows, for each tested class."""
         return self.test.reference.error[self.tested]
 
-    @property
-    def known_to(self) -> str:
-        """The same in words: of the class that is known best and of the one that is known least."""
-        error, tested = self.reference_error, self.classes[self.tested]
-        best, least = int(np.argmin(error)), int(np.argmax(error))
-        if len(error) == 1:
-            return f"± {error[0]:.2g}"
-        return f"± {error[best]:.2g} (class {tested[best]!r}) to ± {error[least]:.2g} ({tested[least]!r})"
-
     def alarm(self, when: str | None) -> DriftAlarm:
         """Describe an alarm at the last reading."""
         reading, change = self.history[-1], self.test.change()
