@@ -133,7 +133,7 @@ def test_the_residual_is_that_of_a_plain_sum(scale):
         ([1, 0, 0], 1.0, None, "shape"),
         ([1, 0, 0], [0.0, 1.0, 2.0], [1.0, 1.0], "sample_weight"),
         ([0, 1, 0], np.zeros((3, 3)), None, "class 2 has none"),
-        ([0, 1], np.zeros((3, 3)), None, "one row a label"),
+        ([0, 1], np.zeros((3, 3)), None, "one row for each label"),
         ([0, 1], [[0.0, np.inf], [0.0, 0.0]], None, "must be finite"),
     ],
 )

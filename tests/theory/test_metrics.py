@@ -170,8 +170,8 @@ def test_a_probability_of_zero_is_a_finite_loss():
 @pytest.mark.parametrize(
     ("y", "p", "sentence"),
     [
-        ([0, 1], [[0.2, 0.3, 0.5]], "a label a row"),
-        ([], np.ones((0, 3)), "at least one row"),
+        ([0, 1], [[0.2, 0.3, 0.5]], "same number of rows"),
+        ([], np.ones((0, 3)), "one or more"),
         ([0], [0.5], "column for each of 3 classes"),
         ([0], [[np.nan, 0.5, 0.5]], "must lie in"),
         ([3], [[0.2, 0.3, 0.5]], "class numbers from 0 to 2"),

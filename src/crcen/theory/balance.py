@@ -43,8 +43,6 @@ def balance_shift(
         The shift d with Σ w (y − σ(logits + d)) = 0, or Σ w (e_y − softmax(logits + d)) = 0.
     """
     values = np.asarray(as_numpy(logits), dtype=np.float64)
-    if not np.isfinite(values).all():
-        raise InvalidInput("logits must be finite: got NaN or infinity; check the network that made them.")
     if values.ndim == 2:
         numbers = check_class_numbers(y, values.shape[1])
         sizes = check_row_weights(sample_weight, numbers.size)
@@ -52,10 +50,16 @@ def balance_shift(
         weights = resolve(weighting, counts=np.where(counts > 0.0, counts, 1.0)).weights
         return class_shifts(numbers, values, weights, sizes)
     target = check_binary_target(y)
-    if values.shape != target.shape:
-        raise InvalidInput(f"logits must have one value a row: got shape {values.shape} for {target.size} rows.")
+    _check_logits(values, target.shape)
     rows = check_row_weights(sample_weight, target.size)
     return solve_shift(target, values, resolve(weighting, *class_totals(target, rows)).row_weights(target, rows))
+
+
+def _check_logits(values: Array, shape: tuple[int, ...]) -> None:
+    if values.shape != shape:
+        raise InvalidInput(f"logits must have one row for each label: got shape {values.shape} for {shape[0]} labels.")
+    if not np.isfinite(values).all():
+        raise InvalidInput("logits must be finite: got NaN or infinity; check the network that made them.")
 
 
 def solve_shift(y: Bools, logits: Array, weights: Array) -> float:
@@ -78,11 +82,8 @@ def relative_residual(y: Bools, logits: Array, weights: Array) -> float:
 def class_shifts(y: ArrayLike, logits: ArrayLike, class_weights: ArrayLike, sample_weight: ArrayLike | None) -> Array:
     """Shifts (K,), their mean 0, of class numbers y, logits (n, K) and class weights."""
     outputs = np.asarray(logits, dtype=np.float64)
-    if outputs.ndim != 2 or outputs.shape[1] < 2 or not np.isfinite(outputs).all():
-        raise InvalidInput(f"logits must be finite numbers of shape (rows, classes): got shape {outputs.shape}.")
     numbers = check_class_numbers(y, outputs.shape[1])
-    if len(numbers) != len(outputs):
-        raise InvalidInput(f"logits must have one row a label: got {len(outputs)} for {len(numbers)}.")
+    _check_logits(outputs, (numbers.size, outputs.shape[1]))
     sizes = check_row_weights(sample_weight, numbers.size)
     used = sizes > 0.0
     outputs, numbers = outputs[used], numbers[used]

@@ -58,7 +58,7 @@ def check_class_numbers(y: ArrayLike, n_classes: int) -> NDArray[np.int64]:
     """Class numbers 0 … K−1 of rows."""
     numbers = np.asarray(as_numpy(y))
     if numbers.ndim != 1 or numbers.dtype.kind not in "iub":
-        raise InvalidInput(f"y must hold class numbers, one a row: got {numbers.dtype} of shape {numbers.shape}.")
+        raise InvalidInput(f"y must be a 1-D array of class numbers: got {numbers.dtype} of shape {numbers.shape}.")
     if not ((numbers >= 0) & (numbers < n_classes)).all():
         span = f"{numbers.min()} to {numbers.max()}"
         raise InvalidInput(f"y must hold class numbers from 0 to {n_classes - 1}: got {span}.")

@@ -272,7 +272,7 @@ def _two_columns(
     """Class numbers, columns and price from q and 1 − q of the positive class, each with its own digits."""
     price = resolve(weighting, *checks.class_totals(positive, checks.check_row_weights(sample_weight, positive.size)))
     if price.positive is None:
-        raise InvalidInput(f"q must have a column for each of {price.n_classes} classes: got one value a row.")
+        raise InvalidInput(f"q must have a column for each of {price.n_classes} classes: got one value for each row.")
     return (positive == (price.positive == 1)).astype(np.int64), price.by_column(q, complement), price
 
 
@@ -580,7 +580,7 @@ def judge_equations(
     n_classes = trained.n_classes
     numbers, q = checks.check_class_numbers(y, n_classes), trained.weighted(p)
     if len(numbers) != len(q):
-        raise InvalidInput(f"p must have one row a label: got {len(q)} for {len(numbers)}.")
+        raise InvalidInput(f"p must have one row for each label: got {len(q)} for {len(numbers)}.")
     sizes = checks.check_row_weights(sample_weight, numbers.size)
     unmeasured = fitted_noise(effective_rows(sizes), float(trained.counts.sum())) if noise is None else noise
     factor = unmeasured if error is None else 1.0

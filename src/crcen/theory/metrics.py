@@ -167,7 +167,7 @@ def decision_counts(
     width = n_classes if n_actions is None else n_actions
     truth, chosen = checks.check_class_numbers(y, n_classes), checks.check_class_numbers(decided, width)
     if len(truth) != len(chosen):
-        raise InvalidInput(f"y and decisions must have one value a row each: got {len(truth)} and {len(chosen)}.")
+        raise InvalidInput(f"y and decisions must have the same number of rows: got {len(truth)} and {len(chosen)}.")
     table = np.zeros((n_classes, width))
     np.add.at(table, (truth, chosen), checks.check_row_weights(sample_weight, truth.size))
     return DecisionCounts(table)
@@ -323,7 +323,9 @@ def measure_quality(
         raise InvalidInput("costs must be the same for all rows.")
     truth, expected = checks.check_class_numbers(y, costs.n_classes), costs.expected(p)
     if not len(truth) or len(truth) != len(expected):
-        raise InvalidInput(f"there must be at least one row, and a label a row: got {len(expected)} and {len(truth)}.")
+        raise InvalidInput(
+            f"p and y must have the same number of rows, one or more: got {len(expected)}, {len(truth)}."
+        )
     weights, chances = checks.check_row_weights(sample_weight, truth.size), np.asarray(p, np.float64)
     chosen = costs.choose(p) if actions is None else checks.check_class_numbers(actions, costs.n_actions)
     rows, total, n_classes = np.arange(len(truth)), weights.sum(), costs.n_classes
