@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 import crcen
-from crcen.decisions.equivalence import EquivalenceReport, equivalence_report
+from crcen.decisions.expense_curve import EquivalenceReport, equivalence_report
 
 BASE = {"hidden": (16,), "encoding": "standard", "n_members": 1, "random_state": 0, "device": "cpu"}
 # The first is printed in full.

@@ -6,7 +6,7 @@ from sklearn.linear_model import LogisticRegression
 
 import crcen
 from crcen import Alpha, Budget, InvalidInput, InvalidParameter
-from crcen.decisions.equivalence import equivalence_report
+from crcen.decisions.expense_curve import equivalence_report
 from papers_training import CRCENClassifier
 
 LINEAR = {"hidden": (), "tol": 1e-8, "random_state": 0}

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import chi2_contingency, fisher_exact, hypergeom
 
 from crcen.theory.exact_tests import fewest_rows, one_per_cluster, precision_cut, shares_p_value
-from crcen.theory.prevalence import estimate_shares, shifted_probabilities
+from crcen.theory.intervals import estimate_shares, shifted_probabilities
 
 
 def test_two_groups_are_compared_by_the_hypergeometric_tail():

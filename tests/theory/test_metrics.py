@@ -92,7 +92,6 @@ def test_counts_are_a_value():
         ([0, 1], [0, 1, 1], None, r"y_pred must have 2 columns as y has rows, got shape \(3,\)"),
         ([0, 1], [0, 0.7], None, "y_pred must be 0/1 or bool"),
         ([1, 2], [0, 1], None, "y must be 0/1 or bool.*labels 1, 2"),
-        ([0, 1], [0, 1], [1, -1], "sample_weight must be finite and not negative, got -1"),
         ([0, 1], np.zeros((1, 1, 2)), None, "1-D or 2-D"),
     ],
 )

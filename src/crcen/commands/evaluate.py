@@ -33,11 +33,10 @@ from crcen.tables.options import ReadOptions
 from crcen.tables.profile import Difference
 from crcen.theory.expense import ClassStep, judge_class_steps
 from crcen.theory.groups import GroupComparison
-from crcen.theory.intervals import LEVEL, Interval
+from crcen.theory.intervals import LEVEL, Interval, shifted_probabilities
 from crcen.theory.key_equation import EquationTest
 from crcen.theory.limits import FEWEST_OF_A_CLASS, judge_class_shares
 from crcen.theory.metrics import ConfusionCounts, Quality, log_losses, measure_quality
-from crcen.theory.prevalence import shifted_probabilities
 from crcen.theory.price import Price
 from crcen.theory.rows import Array, Index, Shown
 

@@ -20,8 +20,7 @@ from crcen.commands.prices import Costs, Weighting, decision_price
 from crcen.decisions.choose import ChosenWeighting, choose_on
 from crcen.tables.fingerprint import Recognition
 from crcen.theory.goals import ANSWERS, ThresholdGoal
-from crcen.theory.intervals import Interval
-from crcen.theory.prevalence import estimate_shares, shifted_probabilities
+from crcen.theory.intervals import Interval, estimate_shares, shifted_probabilities
 from crcen.theory.price import Price, positive_number
 from crcen.theory.residual_test import TrainingError
 from crcen.theory.rows import Array, Bools, Index, ShownInOneLine

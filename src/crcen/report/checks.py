@@ -18,9 +18,8 @@ from crcen.theory import limits
 from crcen.theory.curves import ThresholdCurve, roc_area
 from crcen.theory.expense import judge_class_steps, outside_chance
 from crcen.theory.groups import GROUP_ERROR_RATE
-from crcen.theory.intervals import auc_interval, design_effect
+from crcen.theory.intervals import auc_interval, design_effect, shifted_probabilities
 from crcen.theory.metrics import log_losses
-from crcen.theory.prevalence import shifted_probabilities
 from crcen.theory.price import Price
 from crcen.theory.rows import Array, Bools, Clusters, Estimator
 from crcen.theory.selective import LabelSelection, label_selection

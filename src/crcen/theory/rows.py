@@ -48,6 +48,17 @@ class AddsUp:
     def __add__(self, other: Self) -> Self:
         return type(self)(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
 
+    def to_list(self) -> list[float]:
+        """All numbers, as one list for JSON."""
+        return [number for one in vars(self).values() for number in np.ravel(one).tolist()]
+
+    def from_list(self, numbers: Sequence[float]) -> Self:
+        """The inverse of `to_list`, with the shapes and types of these sums."""
+        parts = [np.asarray(one) for one in vars(self).values()]
+        pieces = np.split(np.asarray(numbers), np.cumsum([part.size for part in parts])[:-1])
+        found = [piece.astype(part.dtype).reshape(part.shape) for part, piece in zip(parts, pieces, strict=True)]
+        return type(self)(*(one if one.ndim else one.item() for one in found))
+
 
 class Shown:
     """A result that a notebook shows as `print` does."""

@@ -7,7 +7,6 @@ import numpy as np
 from scipy.special import pdtr
 
 from crcen._support.values import Values
-from crcen.decisions.monitor.state import plain_sums, sums_like
 from crcen.exceptions import InvalidInput
 from crcen.theory.limits import ARRIVAL_TURNS, ARRIVAL_Z
 from crcen.theory.residual_test import ResidualSums
@@ -111,7 +110,7 @@ class Cohorts:
     def state(self) -> Values:
         """Everything, as JSON can hold it."""
         held = [
-            {"cohort": cohort, "sums": [{"segment": name, "sums": plain_sums(s)} for name, s in sums.items()]}
+            {"cohort": cohort, "sums": [{"segment": name, "sums": s.to_list()} for name, s in sums.items()]}
             for cohort, sums in self.held.items()
         ]
         return {**vars(self), "held": held}
@@ -121,7 +120,7 @@ class Cohorts:
         """The inverse of `state`."""
         none = StreamSums.none(n_classes)
         held = {
-            entry["cohort"]: {piece["segment"]: sums_like(none, piece["sums"]) for piece in entry["sums"]}
+            entry["cohort"]: {piece["segment"]: none.from_list(piece["sums"]) for piece in entry["sums"]}
             for entry in state["held"]
         }
         return cls(**{**state, "held": held})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import warnings
 from collections.abc import Iterable, Mapping
@@ -15,7 +16,6 @@ from crcen._support.files import write_atomic
 from crcen._support.values import Values, json_value
 from crcen.decisions.monitor.cohorts import ArrivalOrder, AuditArrival, Cohorts, Sums, cohort_numbers
 from crcen.decisions.monitor.rows import Batch, WatchedModel, check_audits, labelled_rows, segment_names
-from crcen.decisions.monitor.state import opened, sealed, short, sums_like
 from crcen.decisions.monitor.track import DriftAlarm, MonitorReading, Track, draw_readings, table_of_readings
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.validation import take_rows
@@ -25,6 +25,7 @@ from crcen.theory.price import WeightingLike, positive_number
 from crcen.theory.rows import Array, Axes, Bools, Estimator, Rows, ShownInOneLine, as_numpy
 from crcen.theory.sequential import StreamSums, typical_weight
 
+_FORMAT, _VERSION = "crcen monitor", 6
 _SETTINGS = ("false_alarm_rate", "tolerance", "segments")
 
 
@@ -343,7 +344,7 @@ class KeyEquationMonitor(ShownInOneLine):
 
     def state(self) -> Values:
         """Everything but the model, as JSON can hold it; its size does not grow with the number of batches."""
-        return sealed(
+        return _sealed(
             {
                 "classes": list(self._watched.classes),
                 "class_weights": self._watched.price.weights.tolist(),
@@ -376,7 +377,7 @@ class KeyEquationMonitor(ShownInOneLine):
     @classmethod
     def from_state(cls, state: object, model: Estimator = None) -> KeyEquationMonitor:
         """Resume from what `state` returned: the next update gives the same as if there had been no break."""
-        stored = opened(state)
+        stored = _opened(state)
         classes, weights, n_classes = stored["classes"], stored["class_weights"], len(stored["classes"])
         has_price = hasattr(model, "weighted_proba") and hasattr(model, "weighting_")
         is_other = model is not None and set(np.asarray(getattr(model, "classes_", ())).tolist()) != set(classes)
@@ -385,11 +386,11 @@ class KeyEquationMonitor(ShownInOneLine):
         own = made._watched
         if list(own.classes) != classes or not np.array_equal(own.price.weights, weights):
             raise InvalidInput(
-                f"the state belongs to a model with the classes {short(classes)} and the weights {short(weights)}, got "
-                f"one with {short(list(own.classes))} and {short(own.price.weights.tolist())}"
+                f"the state belongs to a model with the classes {_short(classes)} and the weights {_short(weights)}, "
+                f"got one with {_short(list(own.classes))} and {_short(own.price.weights.tolist())}"
             )
         none, tracks = StreamSums.none(n_classes), {track["segment"]: track for track in stored["tracks"]}
-        made._tracks = made._make_tracks({name: sums_like(none, track["reference"]) for name, track in tracks.items()})
+        made._tracks = made._make_tracks({name: none.from_list(track["reference"]) for name, track in tracks.items()})
         for name, track in tracks.items():
             made._tracks[name].restore(track)
         made.alarms = [DriftAlarm.from_plain(alarm) for alarm in stored["alarms"]]
@@ -399,3 +400,36 @@ class KeyEquationMonitor(ShownInOneLine):
         made._audits = None if audits is None else AuditArrival(**audits)
         made._arrivals = [ArrivalOrder(**order) for order in stored["arrival"]]
         return made
+
+
+def _sealed(entries: Values) -> Values:
+    """Entries with the format, its version and their digest."""
+    state = {"format": _FORMAT, "version": _VERSION, **entries}
+    return {**state, "digest": _digest(state)}
+
+
+def _opened(state: object) -> Values:
+    """The state that `_sealed` returned, perhaps read from a file; an error for any other value."""
+    if not isinstance(state, dict) or (state.get("format"), state.get("version")) != (_FORMAT, _VERSION):
+        found = {name: state.get(name) for name in ("format", "version")} if isinstance(state, dict) else state
+        raise InvalidInput(
+            f"the state must be of the format {_FORMAT!r}, version {_VERSION}, got {_short(found)}: begin a new one"
+        )
+    if state.get("digest") != _digest({name: value for name, value in state.items() if name != "digest"}):
+        raise InvalidInput("the state of the monitor is damaged, its digest is another one: begin a new one")
+    return state
+
+
+def _digest(state: Values) -> str:
+    """SHA-256 of the values; programs that store JSON may write 1.0 as 1."""
+    try:
+        values = json.loads(json.dumps(state), parse_int=float)
+    except (TypeError, ValueError, RecursionError):  # no JSON
+        return ""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def _short(value: object) -> str:
+    """A value for an error message, shortened."""
+    shown = repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."

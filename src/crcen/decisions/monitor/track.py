@@ -8,7 +8,6 @@ import numpy as np
 from crcen._support.extras import need
 from crcen._support.values import Values, attributes, json_value
 from crcen.decisions.monitor.drift_tests import DriftTest, Tally
-from crcen.decisions.monitor.state import or_nan, plain_sums, sums_like
 from crcen.theory.limits import DRIFT_SCALE
 from crcen.theory.rows import Array, Axes, Shown
 from crcen.theory.sequential import StreamSums
@@ -66,8 +65,8 @@ class MonitorReading:
     @classmethod
     def from_plain(cls, stored: Values) -> "MonitorReading":
         """The inverse of `json_value`."""
-        names = ("counts", "z_by_class", "z_reference_by_class", "drift_by_class")
-        return cls(**{**stored, **{name: or_nan(stored[name]) for name in names}})
+        lists = {name: one for name, one in stored.items() if isinstance(one, list)}
+        return cls(**stored | {name: tuple(math.nan if v is None else v for v in one) for name, one in lists.items()})
 
 
 @dataclass(frozen=True)
@@ -168,20 +167,20 @@ class Track:
         starts = zip(self.test.start_batches, self.test.start_numbers, self.test.starts, strict=True)
         return {
             "segment": self.segment,
-            "reference": plain_sums(self.reference),
-            "sums": plain_sums(self.sums),
-            "pending": plain_sums(self.pending),
-            "total": plain_sums(self.test.total),
-            "starts": [{"batch": b, "number": number, "total": plain_sums(one)} for b, number, one in starts],
+            "reference": self.reference.to_list(),
+            "sums": self.sums.to_list(),
+            "pending": self.pending.to_list(),
+            "total": self.test.total.to_list(),
+            "starts": [{"batch": b, "number": number, "total": one.to_list()} for b, number, one in starts],
             "history": [json_value(reading) for reading in self.history],
         }
 
     def restore(self, state: Values) -> None:
         """Take what `state` returned; the reference is given to the constructor."""
         none, tally = StreamSums.none(len(self.classes)), Tally.none(len(self.classes))
-        self.sums, self.pending = (sums_like(none, state[key]) for key in ("sums", "pending"))
-        self.test.total = sums_like(tally, state["total"])
-        self.test.starts = [sums_like(tally, start["total"]) for start in state["starts"]]
+        self.sums, self.pending = (none.from_list(state[key]) for key in ("sums", "pending"))
+        self.test.total = tally.from_list(state["total"])
+        self.test.starts = [tally.from_list(start["total"]) for start in state["starts"]]
         self.test.start_batches, self.test.start_numbers = (
             [start[key] for start in state["starts"]] for key in ("batch", "number")
         )
