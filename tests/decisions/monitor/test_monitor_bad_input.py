@@ -143,7 +143,7 @@ def saved(n_classes=2):
         (lambda s: s.pop("digest"), "damaged"),
         (lambda s: s.pop("classes"), "damaged"),
         (lambda s: s.update(n_batches=-1), "damaged"),
-        (lambda s: s.update(alarms={1}), "damaged"),
+        (lambda s: s.update(alarms={1}, digest=""), "damaged"),
         (lambda s: s["tracks"].pop(), "damaged"),
         (lambda s: s["tracks"][0]["sums"].__setitem__(2, None), "damaged"),
         (lambda s: s["tracks"][0]["history"][0].update(z_by_class=3), "damaged"),

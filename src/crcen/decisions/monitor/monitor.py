@@ -415,7 +415,8 @@ def _opened(state: object) -> Values:
         raise InvalidInput(
             f"the state must be of the format {_FORMAT!r}, version {_VERSION}, got {_short(found)}: begin a new one"
         )
-    if state.get("digest") != _digest({name: value for name, value in state.items() if name != "digest"}):
+    digest = _digest({name: value for name, value in state.items() if name != "digest"})
+    if not digest or state.get("digest") != digest:
         raise InvalidInput("the state of the monitor is damaged, its digest is another one: begin a new one")
     return state
 
