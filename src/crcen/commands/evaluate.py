@@ -156,7 +156,7 @@ class TableEvaluation(Shown):
     def __repr__(self) -> str:
         verdict = f"key equation {self.equation.verdict}"
         if self.price.positive is None:
-            cost = f"cost a row {self.quality.cost.value:.4g}"
+            cost = f"cost per row {self.quality.cost.value:.4g}"
             return f"<TableEvaluation of {self.n_rows:,} rows, {len(self.labels)} classes: {cost}, {verdict}>"
         return f"<TableEvaluation of {self.n_rows:,} rows: {count_sentence(self.counts)}, {verdict}>"
 

@@ -170,7 +170,7 @@ class GroupComparison:
         """A table as text."""
         width = max(len("group"), *(len(one.name) for one in self.groups))
         if self.groups[0].positive is None:
-            head = f"{'rows':>9}  {'cost a row':<30} {'expected':>9}  key equations (p; most off, z)"
+            head = f"{'rows':>9}  {'cost per row':<30} {'expected':>9}  key equations (p; most off, z)"
             return [f"  {'group':<{width}} {head}"] + [
                 f"  {one.name:<{width}} {one.n_rows:>9,}  {_digits(one.quality.cost, '.4g'):<30} "
                 f"{one.quality.expected_cost:>9.4g}  {one.equation_sentence}"

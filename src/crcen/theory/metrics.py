@@ -283,7 +283,7 @@ class Quality:
         share_width = max(24, *(len(str(share)) + 2 for share in (*self.recalls, *self.precisions)))
         by_class = [
             f"{name:<{width}} {_count(float(self.counts.table[k].sum())):>9}  {self.recalls[k]!s:<{share_width}}"
-            f"{self.precisions[k]!s:<{share_width}}{_three(self.average_precisions[k]):>14}{self.cost_by_class[k]:>12.4g}"
+            f"{self.precisions[k]!s:<{share_width}}{_three(self.average_precisions[k]):>14}{self.cost_by_class[k]:>14.4g}"
             for k, name in enumerate(names[: len(self.labels)])
         ]
         saved, side = self.saved, "cheaper"
@@ -293,12 +293,12 @@ class Quality:
             "true ↓ decided →",
             " " * width + "".join(f"{name:>{cell_width}}" for name in heads),
             *table,
-            f"Cost a row {self.cost.value:.4g} ({self.cost.low:.4g} to {self.cost.high:.4g}), against "
+            f"Cost per row {self.cost.value:.4g} ({self.cost.low:.4g} to {self.cost.high:.4g}), against "
             f"{self.habit_cost:.4g} with {self.habit} for every row: {saved.value:.4g} {side} "
             f"({saved.low:.4g} to {saved.high:.4g})",
             "",
             f"{'':<{width}} {'rows':>9}  {'recall':<{share_width}}{'precision':<{share_width}}{'avg. precision':>14}"
-            f"{'cost a row':>12}",
+            f"{'cost per row':>14}",
             *by_class,
             f"accuracy {self.counts.accuracy:.4g}, balanced accuracy {self.counts.balanced_accuracy:.4g}, "
             f"macro F1 {self.counts.macro_f1:.4g}, log loss {self.log_loss:.4g} "
