@@ -22,7 +22,7 @@ from crcen import CommitteeClassifier, balance_shift
 from crcen.models.committee.stacking import choose_ridge, cross_fitted_logits, fit_stacking
 from crcen.theory.decision import sigmoid
 
-MEMBERS = ("networks", "trees", "catboost", "forest")
+MEMBERS = ("networks", "trees", "random_trees", "catboost", "forest")
 WHOLE = [
     "coil_2000",
     "nyc_weather",

@@ -116,3 +116,14 @@ def test_clusters_stay_together_in_refits():
     assert by_cluster.log_odds > 1.5 * by_rows.log_odds
     with pytest.raises(crcen.InvalidInput, match="clusters"):
         crcen.training_error(model, X, y, clusters=clusters[:10])
+
+
+def test_part_of_many_rows_gives_about_the_error_of_all(monkeypatch):
+    rows = crcen.make_sim2(400, 4000, seed=1)
+    model = LogisticRegression().fit(rows.X, rows.y)
+    whole = crcen.training_error(model, rows.X, rows.y)
+    monkeypatch.setattr("crcen.decisions.model_uncertainty._MOST_COMPARED", 1500)
+    part = crcen.training_error(model, rows.X, rows.y)
+    assert part.log_odds != whole.log_odds
+    assert part.log_odds == pytest.approx(whole.log_odds, rel=0.15)
+    np.testing.assert_allclose(part.least, whole.least, rtol=0.15)  # the bound is that of all training rows

@@ -225,7 +225,7 @@ def test_the_header_says_what_is_inside_without_loading_it(saved, table_model, m
     assert json.loads(json.dumps(info.to_dict()))["model"] == "TableClassifier"
     assert "one miss = 5 false alarms" in str(info)
     title, checksum, manifest, _ = saved.read_bytes().split(b"\n", 3)
-    assert title == b"crcen model, format 5"
+    assert title == b"crcen model, format 6"
     assert len(checksum) == 64
     assert json.loads(manifest)["versions"]["crcen"] == crcen.__version__
 
@@ -240,10 +240,10 @@ def test_a_changed_or_truncated_file_is_refused(saved):
 
 
 def test_another_format_is_refused_before_anything_else(saved):
-    for number, advice in ((6, "update crcen"), (3, "fit and save the model again")):
+    for number, advice in ((7, "update crcen"), (3, "fit and save the model again")):
         saved.write_bytes(b"crcen model, format %d\nwhatever comes" % number)
         for read in (load, model_info):
-            with pytest.raises(DataUnavailable, match=f"has format {number}, and this crcen reads format 5; {advice}"):
+            with pytest.raises(DataUnavailable, match=f"has format {number}, and this crcen reads format 6; {advice}"):
                 read(saved)
 
 

@@ -43,7 +43,7 @@ def one_setting(monkeypatch):
     monkeypatch.setattr(networks, "CRCENClassifierCV", lambda weighting, **how: search(weighting, **few, **how))
     monkeypatch.setattr(networks, "N_SETTINGS", 1)
     monkeypatch.setattr(networks, "N_NETWORKS", 1)
-    monkeypatch.setattr(lightgbm_trees, "SETTINGS", (TreeSetting(8, 20, 1.0, 1.0),))
+    monkeypatch.setattr(lightgbm_trees.LightGBMTrees, "settings", (TreeSetting(8, 20, 1.0, 1.0),))
 
 
 def expected_failures(estimator):

@@ -24,6 +24,7 @@ from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, as_numpy
 # Networks of a refit: averaging more of them changes little compared with the variation of rows.
 _MOST_MEMBERS = 2
 _SHARE = 0.5  # of the rows, in a refit
+_MOST_COMPARED = 20_000  # rows that refits are compared on: of more rows, a random part
 # With more pairs of classes each is taken by itself.
 _MOST_PAIRS = 100
 
@@ -88,20 +89,26 @@ def training_error(
     price = getattr(model, "weighting_", None)
     if not isinstance(price, Price):
         price = own.resolve(weighting, own.counts(numbers, sizes))
-    refit = partial(_refitted_chances, model, X, labels, weights, price)
-    chances = np.array(parallel_fits(model, refit, parts))
-    return _error_of_refits(chances, np.array(parts), numbers, sizes, price, of_all)
+    compared = np.sort(rng.permutation(len(labels))[:_MOST_COMPARED])
+    refit = partial(_refitted_chances, model, X, labels, weights, price, take_rows(X, compared))
+    chances, seen = np.array(parallel_fits(model, refit, parts)), np.array(parts)[:, compared]
+    times = len(labels) / len(compared)
+    return _error_of_refits(chances, seen, numbers[compared], sizes[compared], price, of_all, times)
 
 
 def _error_of_refits(
-    chances: Array, parts: Bools, target: Index, sizes: Array, price: Price, of_all: float
+    chances: Array, parts: Bools, target: Index, sizes: Array, price: Price, of_all: float, times: float
 ) -> TrainingError:
-    """Compare refits two by two on rows that neither saw: ``chances`` (refits, n, K), ``parts`` (refits, n)."""
+    """Compare refits two by two on rows that neither saw: ``chances`` (refits, n, K), ``parts`` (refits, n).
+
+    There are ``times`` as many training rows as these.
+    """
     n_fits, n_classes, w = len(chances), chances.shape[2], price.weights
     unseen = np.where(parts.all(axis=0), True, ~parts)[..., None]
     p = (chances * unseen).sum(axis=0) / unseen.sum(axis=0)
-    whole = sums_of_columns(target, price.weighted(p), sizes, w)
-    back = _inverse(whole.slope)
+    compared = sums_of_columns(target, price.weighted(p), sizes, w)
+    whole_slope, whole_variance = times * compared.slope, times * compared.variance
+    back = _inverse(whole_slope)
     moved, raised = [], []
     for i, j in combinations(range(n_fits), 2):
         own = ~(parts[i] | parts[j])
@@ -110,17 +117,17 @@ def _error_of_refits(
         # What the difference adds to the residuals, to first order.
         change = sizes[own, None] * (w * apart - q * (apart @ w)[:, None])
         slope = sums_of_columns(target[own], q, sizes[own], w).slope
-        moved.append(whole.slope @ (_inverse(slope) @ change.sum(axis=0)))
+        moved.append(whole_slope @ (_inverse(slope) @ change.sum(axis=0)))
         if n_classes > 2:
             raised.append(_pair_noise(target[own], middle, change / (middle @ w)[:, None], sizes[own], price))
     found = of_all * 0.5 * np.mean(np.square(moved), axis=0)
-    least = np.diag(whole.variance)
+    least = np.diag(whole_variance)
     ratios = np.divide(found, least, out=np.zeros(n_classes), where=least > 0.0)
     root = np.sqrt(0.5 * (ratios + ratios.mean()))
     degrees = 4.0 * (n_fits - 1) / (1.0 + 3.0 / (n_classes - 1))  # of half a ratio and half the mean of K − 1
-    stretched = root[:, None] * whole.variance * root
+    stretched = root[:, None] * whole_variance * root
     pairs = of_all * 0.5 * float(np.mean(raised)) if raised else 0.0
-    return TrainingError(back @ stretched @ back, degrees, back @ whole.variance @ back, pairs)
+    return TrainingError(back @ stretched @ back, degrees, back @ whole_variance @ back, pairs)
 
 
 def _part_with_all(
@@ -141,13 +148,13 @@ def _part_with_all(
 
 
 def _refitted_chances(
-    model: Estimator, X: Rows, y: NDArray[np.generic], weights: Array | None, price: Price, part: Bools
+    model: Estimator, X: Rows, y: NDArray[np.generic], weights: Array | None, price: Price, compared: Rows, part: Bools
 ) -> Array:
-    """Probabilities of all rows by a clone fitted on some of them, at the setting that a search of ours chose."""
+    """Probabilities of ``compared`` by a clone fitted on some rows, at the setting that a search of ours chose."""
     rows = np.flatnonzero(part)
     given = {} if weights is None else {"sample_weight": weights[rows]}
     if hasattr(model, "refit_on"):  # a committee, at the settings that it found
-        return np.asarray(model.refit_on(take_rows(X, rows), y[rows], **given).predict_proba(X))
+        return np.asarray(model.refit_on(take_rows(X, rows), y[rows], **given).predict_proba(compared))
     fresh = clone(model)
     if isinstance(model, CRCENClassifier):
         # At the resolved price: a list of prices, or a goal, was settled by the whole model.
@@ -157,7 +164,7 @@ def _refitted_chances(
         fresh.set_params(**{name: [value] for name, value in model.best_params_.items() if name != "weighting"})
         # Other folds, which may refer to all rows by number, do not fit some of them.
         fresh.set_params(cv=int(min(4, np.unique(y[rows], return_counts=True)[1].min())))
-    return np.asarray(fresh.fit(take_rows(X, rows), y[rows], **given).predict_proba(X))
+    return np.asarray(fresh.fit(take_rows(X, rows), y[rows], **given).predict_proba(compared))
 
 
 def _pair_noise(target: Index, p: Array, apart: Array, sizes: Array, price: Price) -> float:

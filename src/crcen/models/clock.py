@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from crcen.theory.rows import Index
+from crcen.theory.rows import Array, Index
 from crcen.training.engines import Engine, trainer_on_some
 from crcen.training.jobs import TrainingJob, TrainingResult
 
@@ -65,9 +65,9 @@ class TimedTraining:
         """Take over what another one knows about the time of row epochs."""
         self._seconds, self._work = other._seconds, other._work
 
-    def on(self, rows: Index) -> "TimedTraining":
-        """Training on some of the rows, by the same clock."""
-        found = TimedTraining(trainer_on_some(self._train, rows), len(rows), self.clock)
+    def on(self, rows: Index, factors: Array | float = 1.0) -> "TimedTraining":
+        """Training on some of the rows, their weights times ``factors``, by the same clock."""
+        found = TimedTraining(trainer_on_some(self._train, rows, factors), len(rows), self.clock)
         found.learn_from(self)
         found.reserve = self.reserve
         return found

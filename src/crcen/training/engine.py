@@ -102,14 +102,14 @@ class Trainer:
                     results |= _train_or_split(groups, jobs, data, meter.reporter(i))
         return [results[position] for position in range(len(jobs))]
 
-    def on(self, rows: NDArray[np.int64]) -> Trainer:
-        """A trainer on a subset of the rows, with the same memory bound."""
+    def on(self, rows: NDArray[np.int64], factors: NDArray[np.float64] | float = 1.0) -> Trainer:
+        """A trainer on a subset of the rows, their weights times ``factors``, with the same memory bound."""
         data = self.data
         return Trainer(
             data.X[rows],
             data.y[rows],
             n_classes=data.n_classes,
-            sample_weight=data.sample_weight[rows],
+            sample_weight=data.sample_weight[rows] * factors,
             device=str(data.device),
             memory_bytes=self.bound if self.is_bound_given else None,
         )

@@ -52,14 +52,14 @@ def trainer_on(name: str, X: Array, y: NDArray[np.generic], n_classes: int = 2, 
     return partial(find_engine(name), X, y, **options)
 
 
-def trainer_on_some(train: Any, rows: NDArray[np.int64]) -> Engine:
-    """The same function for a subset of the rows of `trainer_on`."""
+def trainer_on_some(train: Any, rows: NDArray[np.int64], factors: Array | float = 1.0) -> Engine:
+    """The same function for a subset of the rows of `trainer_on`, with their weights times ``factors``."""
     if not isinstance(train, partial):
-        found: Engine = train.on(rows)
+        found: Engine = train.on(rows, factors)
         return found
     (X, y), options = train.args, dict(train.keywords)
-    if options.get("sample_weight") is not None:
-        options["sample_weight"] = options["sample_weight"][rows]
+    weights = options.get("sample_weight")
+    options["sample_weight"] = np.broadcast_to(1.0 if weights is None else weights[rows], len(rows)) * factors
     return partial(train.func, X[rows], y[rows], **options)
 
 

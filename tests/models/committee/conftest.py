@@ -11,7 +11,9 @@ from crcen.models.members.lightgbm_trees import TreeSetting
 
 def _shrink(patch):
     members = "crcen.models.members"
-    patch.setattr(f"{members}.lightgbm_trees.SETTINGS", (TreeSetting(8, 20, 1.0, 1.0), TreeSetting(4, 10, 1.0, 0.5)))
+    patch.setattr(
+        f"{members}.lightgbm_trees.LightGBMTrees.settings", (TreeSetting(8, 20, 1.0, 1.0), TreeSetting(4, 10, 1.0, 0.5))
+    )
     patch.setattr(f"{members}.catboost_trees._TREES", 40)
     search = crcen.CRCENClassifierCV
     patch.setattr(

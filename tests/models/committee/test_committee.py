@@ -28,8 +28,15 @@ def test_its_logit_is_the_weighted_sum_of_its_members(rows):
     natural = np.log(committee.predict_proba(new)[:, 1] / committee.predict_proba(new)[:, 0])
     assert natural == pytest.approx(total - np.log(8), abs=1e-9)
     assert ((committee.predict_proba(new)[:, 1] > 1 / 9) == (committee.predict(new) == 1)).all()
-    assert [line.name for line in committee.leaderboard_] == ["networks", "trees", "catboost", "forest", "committee"]
-    assert committee.member_weights_.shape == (4,)
+    assert [line.name for line in committee.leaderboard_] == [
+        "networks",
+        "trees",
+        "random_trees",
+        "catboost",
+        "forest",
+        "committee",
+    ]
+    assert committee.member_weights_.shape == (5,)
 
 
 def test_the_price_is_kept_on_rows_that_no_member_saw(rows):
@@ -88,7 +95,10 @@ def test_another_classifier_may_sit_in_it(rows):
     ("how", "sentence"),
     [
         ({"members": ()}, "must not be empty"),
-        ({"members": ("woods",)}, r"members must be of \['networks', 'trees', 'catboost', 'forest'\] or classifiers"),
+        (
+            {"members": ("woods",)},
+            r"must be of \['networks', 'trees', 'random_trees', 'catboost', 'forest'\]",
+        ),
         ({"effort": "huge"}, "effort of CommitteeClassifier must be"),
         ({"members": ("trees", "trees")}, "must differ"),
         ({"members": (3,)}, "predict_proba"),

@@ -48,7 +48,14 @@ def test_fit_says_what_each_member_brings_and_other_commands_take_the_model(file
     place = tmp_path / "m.crcen"
     fit = fit_table(file, target="bad", weighting=Budget(8), learner="committee", n_splits=3, out=place)
     values = json.loads(json.dumps(fit.to_dict()))
-    assert [one["name"] for one in values["leaderboard"]] == ["networks", "trees", "catboost", "forest", "committee"]
+    assert [one["name"] for one in values["leaderboard"]] == [
+        "networks",
+        "trees",
+        "random_trees",
+        "catboost",
+        "forest",
+        "committee",
+    ]
     assert values["learner"] == "committee"
     assert values["leaderboard"][-1]["weight"] is None
     # Out of fold: what the last line says is what the rows say.

@@ -17,12 +17,13 @@ from crcen.models.members.lightgbm_trees import TreeSetting
 from crcen.models.members.member import MemberTask, best_prefix, log_loss
 from crcen.models.members.registry import MEMBERS
 
-TREE_KINDS = ["trees", "catboost", "forest"]
+TREE_KINDS = ["trees", "random_trees", "catboost", "forest"]
 
 
 @pytest.fixture(autouse=True)
 def light(monkeypatch):
-    monkeypatch.setattr(lightgbm_trees, "SETTINGS", (TreeSetting(8, 20, 1.0, 0.7), TreeSetting(4, 10, 1.0, 1.0)))
+    settings = (TreeSetting(8, 20, 1.0, 0.7), TreeSetting(4, 10, 1.0, 1.0))
+    monkeypatch.setattr(lightgbm_trees.LightGBMTrees, "settings", settings)
     monkeypatch.setattr(catboost_trees, "_TREES", 40)
 
 
@@ -104,7 +105,8 @@ def test_large_data_compares_settings_on_samples(monkeypatch):
     monkeypatch.setattr(lightgbm_trees, "_SAMPLE_RARE", 400)  # a rare class is not sampled
     assert lightgbm_trees._sampled(task) is None
     monkeypatch.setattr(lightgbm_trees, "_SAMPLE_RARE", 20)
-    monkeypatch.setattr(lightgbm_trees, "LARGE_SETTINGS", tuple(TreeSetting(k, 5, 1.0, 1.0) for k in (2, 4, 8, 16)))
+    settings = tuple(TreeSetting(k, 5, 1.0, 1.0) for k in (2, 4, 8, 16))
+    monkeypatch.setattr(lightgbm_trees.LightGBMTrees, "large_settings", settings)
     found = MEMBERS["trees"].search(task)
     assert found.n_tried == 4
     assert len(found.chosen) <= 2
@@ -121,7 +123,7 @@ def test_without_time_a_needed_member_is_small_and_another_is_left_out(name):
 
 
 def test_registry_entries_have_unique_names_and_unknown_ones_are_refused(monkeypatch):
-    assert list(MEMBERS) == ["networks", "trees", "catboost", "forest"]
+    assert list(MEMBERS) == ["networks", "trees", "random_trees", "catboost", "forest"]
     with pytest.raises(InvalidParameter, match="members must be of"):
         registry.member_kind("woods")
     with pytest.raises(InvalidParameter, match="predict_proba"):
@@ -130,7 +132,7 @@ def test_registry_entries_have_unique_names_and_unknown_ones_are_refused(monkeyp
     with pytest.raises(MissingExtra, match=r"crcen\[boosting\]"):
         registry.member_kind("catboost")
     kinds, notes = registry.default_members(100, "standard")
-    assert [kind.name for kind in kinds] == ["networks", "trees", "forest"]
+    assert [kind.name for kind in kinds] == ["networks", "trees", "random_trees", "forest"]
     assert len(notes) == 1
     assert "catboost is not installed" in notes[0]
     assert [kind.name for kind in registry.default_members(10**6, "standard")[0]] == ["networks", "trees"]

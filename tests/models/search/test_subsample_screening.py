@@ -27,21 +27,27 @@ def few(monkeypatch):
 
 @pytest.mark.parametrize(
     ("n", "every", "size", "rare"),
-    [(100_000, 20, 12_500, 625), (100_000, 100, 30_000, 300), (9_000, 3, 0, 0), (100_000, 200, 0, 0)],
-    ids=["shares are kept", "a rare class needs more", "too few rows", "too few of a class"],
+    [(100_000, 20, 6_250, 3_125), (100_000, 100, 6_250, 1_000), (5_000, 3, 0, 0), (100_000, 1_000, 0, 0)],
+    ids=["equally many of each class", "a rare class is kept whole", "too few rows", "too few of a class"],
 )
 def test_the_subsample(n, every, size, rare):
     target = np.arange(n) % every == 0
-    own, same, other = (run.sampled_rows(target, np.ones(n), seed) for seed in (0, 0, 1))
+    own, same, other = (run.Subsample.drawn(target, np.ones(n), seed) for seed in (0, 0, 1))
     if not size:
         assert own is None
         return
-    assert (len(own), target[own].sum()) == (size, rare)
-    assert (np.diff(own) > 0).all()
-    np.testing.assert_array_equal(own, same)
-    assert len(np.setdiff1d(own, other)) > 0
+    assert (len(own.rows), target[own.rows].sum()) == (size, rare)
+    assert (np.diff(own.rows) > 0).all()
+    np.testing.assert_array_equal(own.rows, same.rows)
+    assert len(np.setdiff1d(own.rows, other.rows)) > 0
+    # Factors bring back the size of each class; the penalty grows by the variance of a difference of class means.
+    for k in (True, False):
+        assert own.factors[target[own.rows] == k].sum() == pytest.approx((target == k).sum())
+    common = size - rare
+    variance, whole = 1 / rare + 1 / common, 1 / target.sum() + 1 / (~target).sum()
+    assert own.times == pytest.approx(variance / whole)
     weights = (np.arange(n) % 3 > 0).astype(float)  # rows without weight take no part
-    assert weights[run.sampled_rows(target, weights, 0)].all()
+    assert weights[run.Subsample.drawn(target, weights, 0).rows].all()
 
 
 class TestSearch:
@@ -75,7 +81,8 @@ class TestSearch:
         assert sizes[:2] == [200, 200]
         assert set(sizes[2:]) == {1200}
         assert [jobs for _, jobs, _ in calls[:3]] == [16, 8, 4]
-        np.testing.assert_allclose(sorted(calls[0][2]), [6e-4, 6e-3, 6e-2, 60.0])
+        times = (2 / 100) / (1 / (y == 0).sum() + 1 / (y == 1).sum())
+        np.testing.assert_allclose(sorted(calls[0][2]), times * np.array([1e-4, 1e-3, 1e-2, 10.0]))
         assert calls[2][2] < {1e-4, 1e-3, 1e-2, 10.0}
 
     def test_without_halving_all_settings_see_all_rows(self, few):

@@ -60,14 +60,14 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         What a miss is worth, as in `CRCENClassifier`; a goal is met out of fold. It decides, and does not weight the
         training.
     members : sequence, default=None
-        ``"networks"`` (the best settings of `CRCENClassifierCV`), ``"trees"`` (LightGBM), ``"catboost"`` (CatBoost,
-        extra ``boosting``), ``"forest"`` (extremely randomised trees), or classifiers with ``predict_proba``; the
-        latter cannot be saved or exported. Their probabilities must be natural: wrap a classifier that was weighted
-        or resampled in `PosteriorCorrection`. ``None`` is all that are installed; CatBoost and the forest up to 60,000
-        rows.
+        ``"networks"`` (the best settings of `CRCENClassifierCV`), ``"trees"`` (LightGBM), ``"random_trees"`` (LightGBM
+        with random thresholds), ``"catboost"`` (CatBoost, extra ``boosting``), ``"forest"`` (extremely randomised
+        trees), or classifiers with ``predict_proba``; the latter cannot be saved or exported. Their probabilities must
+        be natural: wrap a classifier that was weighted or resampled in `PosteriorCorrection`. ``None`` is all that are
+        installed; random trees and CatBoost up to 60,000 rows, the forest up to 20,000.
     effort : {"quick", "standard", "best"}, default="standard"
-        ``"quick"``: one setting per member without a search, by default networks alone. ``"best"``: more settings,
-        several seeds and repeated folds, as far as ``time_limit`` allows.
+        ``"quick"``: one setting per member without a search, by default networks alone. ``"best"``: several seeds and
+        repeated folds, as far as ``time_limit`` allows, and on few rows more settings.
     cv : int, splitter or iterable, default=4
         As in scikit-learn; an int is stratified folds, shuffled by ``random_state``.
     time_limit : float, default=None

@@ -16,7 +16,7 @@ from crcen.models.members.tree_arrays import TreeArrays, TreeEnsemble
 from crcen.theory.rows import Array, Estimator, Index
 from crcen.training.network import Member
 
-_TREES = 100
+_TREES, _FEW_ROWS = 100, 6_000  # on more rows half as many trees serve as well beside boosted ones
 # With a time limit: trees to measure the time by, and the fewest that are worth it.
 _TRIAL = {"trial": 4, "fewest": 25}
 _LEAVES, _MAX_DEPTH = 1000, 32
@@ -27,14 +27,15 @@ class Forest(MemberKind):
     """The member ``"forest"``."""
 
     name = "forest"
-    max_rows = 60_000  # above, a forest takes as long as boosted trees, which are better there
+    max_rows = 20_000  # above, its weight beside boosted trees is small, and it takes as long as they do
     time_share = 0.1
 
     def search(self, task: MemberTask) -> FittedMember:
         """One forest per fold, and one on all rows."""
         rounds = len(task.folds) + 1.5
         fit = partial(_forest, task, task.folds[0][0], seed=task.seed)
-        n_trees, logits = affordable_trees(task, fit, rounds, most=_TREES, **_TRIAL), list[Array]()
+        most = _TREES if len(task.X) <= _FEW_ROWS else _TREES // 2
+        n_trees, logits = affordable_trees(task, fit, rounds, most=most, **_TRIAL), list[Array]()
         for i, (rows, held_out) in enumerate(task.folds):
             logits.append(_forest(task, rows, n_trees, task.seed + 1 + i).logits(task.X[held_out]))
             task.progress((i + 1) / (len(task.folds) + 1))
@@ -62,21 +63,22 @@ def _forest(task: MemberTask, rows: Index, n_trees: int, seed: int) -> TreeEnsem
     )
     model.fit(_bins(X, cuts), target, sample_weight=weights)
     known = np.asarray(model.classes_, dtype=np.int64)
-    trees = [_tree(one.tree_, cuts, known, task.n_classes, n_trees) for one in model.estimators_]
+    places = np.full((len(cuts), 2 + max(map(len, cuts), default=0)), np.inf)
+    for own, values in zip(places, cuts, strict=True):
+        own[: len(values)] = values
+    trees = [_tree(one.tree_, places, known, task.n_classes, n_trees) for one in model.estimators_]
     baseline = np.full(task.n_classes, 0.5 / len(target))
     return TreeEnsemble.join(trees, [0] * len(trees), baseline, X.shape[1], has_shares=True)
 
 
-def _tree(tree: Estimator, cuts: Sequence[Array], known: Index, n_classes: int, n_trees: int) -> TreeArrays:
+def _tree(tree: Estimator, places: Array, known: Index, n_classes: int, n_trees: int) -> TreeArrays:
+    """A tree of bins as a tree of values; ``places`` holds the cuts of each column, then infinity."""
     share = np.zeros((tree.node_count, n_classes))
     share[:, known] = tree.value[:, 0, :] / tree.value[:, 0, :].sum(axis=1, keepdims=True)
     inner = tree.children_left >= 0
     threshold = np.zeros(tree.node_count)
     # A bin at or below a cut of bins is a value at or below the cut of values; the last bin holds missing values.
-    threshold[inner] = [
-        np.append(cuts[j], np.inf)[min(int(place), len(cuts[j]))]
-        for j, place in zip(tree.feature[inner], tree.threshold[inner], strict=True)
-    ]
+    threshold[inner] = places[tree.feature[inner], tree.threshold[inner].astype(np.int64)]
     return {
         "feature": tree.feature,
         "threshold": threshold,

@@ -6,7 +6,7 @@ many rows the settings are first compared on a sample of each fold, and only the
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -39,6 +39,7 @@ class TreeSetting:
     l2: float
     columns: float
     rate: float = 0.1
+    is_random: bool = False  # one random threshold per column and leaf (LightGBM's extra_trees)
 
     def __str__(self) -> str:
         return f"{self.leaves} leaves, {self.leaf_rows} rows per leaf, l2 {self.l2:g}"
@@ -63,6 +64,8 @@ SLOW_SETTINGS = tuple(
     TreeSetting(*one, rate=0.03)
     for one in ((31, 20, 1.0, 0.5), (8, 10, 1.0, 0.5), (16, 20, 5.0, 0.3), (64, 10, 1.0, 0.5), (4, 5, 0.0, 0.7))
 )
+# Random thresholds need no search: a few larger trees are averaged for errors unlike those of the settings above.
+RANDOM_SETTINGS = tuple(replace(SETTINGS[i], is_random=True) for i in (0, 3, 5))
 N_BEST = 3
 # Trees after which settings are compared, and the share of settings that continues.
 _ROUNDS = ((30, 0.5), (80, 0.34), (200, 0.22), (400, 0.0))
@@ -85,11 +88,12 @@ class LightGBMTrees(MemberKind):
 
     name = "trees"
     package, extra = "lightgbm", "train"
+    settings, large_settings, slow_settings = SETTINGS, LARGE_SETTINGS, SLOW_SETTINGS
 
     def search(self, task: MemberTask) -> FittedMember:
         """Search the settings in rounds, average the best few."""
         data = _data(task.X, task.target, task.weights, task.threads)
-        outcomes, n_tried = _search(task, data)
+        outcomes, n_tried = _search(task, data, self)
         chosen = tuple((one.setting, one.n_trees) for one in outcomes)
         parts = _fit(task, data, chosen)
         task.progress(1.0)
@@ -99,6 +103,15 @@ class LightGBMTrees(MemberKind):
     def refit(self, task: MemberTask, chosen: Chosen) -> tuple[Member, ...]:
         """Trees of chosen settings on all rows."""
         return _fit(task, _data(task.X, task.target, task.weights, task.threads), chosen)
+
+
+class RandomTrees(LightGBMTrees):
+    """The member ``"random_trees"``: boosted trees with random thresholds."""
+
+    name = "random_trees"
+    max_rows = 60_000
+    time_share = 0.1
+    settings, large_settings, slow_settings = RANDOM_SETTINGS, RANDOM_SETTINGS, ()
 
 
 def _fit(task: MemberTask, data: Dataset, chosen: Sequence[tuple[TreeSetting, int]]) -> tuple[Member, ...]:
@@ -152,6 +165,8 @@ class _Booster:
             "lambda_l2": setting.l2,
             "feature_fraction_bynode": setting.columns,
             "learning_rate": setting.rate,
+            "extra_trees": setting.is_random,
+            "extra_seed": seed % 2**31,
             "seed": seed % 2**31,
             "num_threads": threads,
             "deterministic": True,
@@ -231,17 +246,17 @@ class _Trial:
         return float(self.losses.min())
 
 
-def _search(task: MemberTask, data: Dataset) -> tuple[list[_Outcome], int]:
+def _search(task: MemberTask, data: Dataset, kind: LightGBMTrees) -> tuple[list[_Outcome], int]:
     """Outcomes of the best settings, best first, and the number of settings tried."""
-    settings: Sequence[TreeSetting] = SETTINGS
+    settings: Sequence[TreeSetting] = kind.settings
     rounds: Sequence[tuple[int, float]] = _ROUNDS
     n_best, n_tried = N_BEST, 0
     if task.effort == "quick":
-        settings, n_best = SETTINGS[:1], 1
-    elif task.effort == "best":
-        settings, rounds, n_best = (*SETTINGS, *SLOW_SETTINGS), _SLOW_ROUNDS, 2 * N_BEST
+        settings, n_best = settings[:1], 1
+    elif task.searches_wider and kind.slow_settings:
+        settings, rounds, n_best = (*settings, *kind.slow_settings), _SLOW_ROUNDS, 2 * N_BEST
     if task.effort != "quick" and (sample := _sampled(task)) is not None:
-        settings = LARGE_SETTINGS if task.effort == "standard" else (*LARGE_SETTINGS, *SLOW_SETTINGS)
+        settings = kind.large_settings
         done = _race(task, _trials(task, data, settings, sample), _SAMPLE_ROUNDS)
         n_tried, n_best = len(settings), _LARGE_BEST
         settings, rounds = [one.setting for one in done[:n_best]], _LARGE_ROUNDS

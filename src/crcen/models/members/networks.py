@@ -9,7 +9,7 @@ import numpy as np
 from crcen._support.progress import part_of
 from crcen.exceptions import TrainingFailed
 from crcen.models.clock import Clock, OutOfTime, TimedTraining
-from crcen.models.fitting import fold_members, member_seed
+from crcen.models.fitting import member_seed
 from crcen.models.members.member import Chosen, FittedMember, MemberKind, MemberTask, best_prefix
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.search.grid import Setting
@@ -17,10 +17,10 @@ from crcen.models.search.run import (
     Borders,
     Refitted,
     SearchRun,
+    Subsample,
     best_few,
     choose,
     refit_settings,
-    sampled_rows,
     widened,
 )
 from crcen.training.engines import trainer_on
@@ -28,7 +28,9 @@ from crcen.training.jobs import Status, TrainingJob, TrainingResult
 from crcen.training.network import Member, NetworkGroup
 from crcen.training.recipe import Inputs, Recipe
 
-N_SETTINGS, N_NETWORKS = 3, 3
+# Settings kept, networks of each on all rows, and on each fold.
+N_SETTINGS, N_NETWORKS, _ON_FOLDS = 2, 3, 2
+_KEPT = 1 / 8  # of the settings after a first comparison on some rows; more of them do not make a better committee
 _WIDER = [(128,), (128, 64)]  # hidden units beside those of the grid, with the most effort
 # With a time limit: rows to measure the time on, and the share of the time to plan with.
 _TRIAL_ROWS, _PRUDENCE = 4_000, 0.7
@@ -47,17 +49,17 @@ class _Plan:
         """About how many row epochs it takes."""
         n_fold, n_folds = np.mean([len(rows) for rows, _ in task.folds]), len(task.folds)
         epochs, n_grid = self.grid[0].recipe.max_epochs or 1, len(self.grid)
-        sample = sampled_rows(task.target, task.weights, task.seed) if n_grid >= 8 else None
+        sample = Subsample.drawn(task.target, task.weights, task.seed) if n_grid >= 8 else None
         if sample is None:
             search = n_grid * n_folds * n_fold * epochs * (0.5 if n_grid >= 8 else 1.0)
         else:
-            search = n_folds * (6.0 * n_grid * 0.75 * len(sample) + n_grid / 4 * n_fold * epochs)
+            search = n_folds * (6.0 * n_grid * 0.75 * len(sample.rows) + n_grid / 4 * n_fold * epochs)
         return float(search * (1.2 if self.borders else 1.0) + self.n_settings * self.refit_work(task))
 
     def refit_work(self, task: MemberTask) -> float:
         """The row epochs of the fit of one setting."""
         n_fold = sum(len(rows) for rows, _ in task.folds)
-        more = fold_members(self.n_networks, len(task.X)) - 1
+        more = min(self.n_networks, _ON_FOLDS) - 1
         return float((self.n_networks * len(task.X) + more * n_fold) * (self.grid[0].recipe.max_epochs or 1))
 
 
@@ -122,7 +124,7 @@ def _plans(task: MemberTask) -> list[_Plan]:
     if task.effort == "quick":
         return [smallest]
     standard = [_Plan(grid, N_SETTINGS, N_NETWORKS, borders=True), _Plan(grid[2:6], 1, 2, borders=False), smallest]
-    if task.effort == "best":
+    if task.searches_wider:
         wider = CRCENClassifierCV(None, encoding=inputs, hidden=_WIDER).grid(len(task.X))
         return [_Plan([*grid, *wider], N_SETTINGS + 1, N_NETWORKS, borders=True), *standard]
     return standard
@@ -147,13 +149,14 @@ def _first_in_time(plans: list[_Plan], run: SearchRun, train: TimedTraining, tas
         if plan is plans[-1] and task.is_needed:
             train.clock = Clock(None)
         try:
-            outcomes = run.screened(plan.grid, progress=part_of(task.progress, 0.0, 0.5))
+            outcomes = run.screened(plan.grid, progress=part_of(task.progress, 0.0, 0.5), keep=_KEPT)
             if plan.borders:
                 borders = Borders(l2=True, epochs=True)
                 outcomes = widened(run, outcomes, borders, progress=part_of(task.progress, 0.5, 0.6))
             best = best_few(outcomes, choose(outcomes), plan.n_settings)
             train.reserve = 0.0
-            return refit_settings(run, best, plan.n_networks, part_of(task.progress, 0.6, 1.0))
+            n_on_folds = min(plan.n_networks, _ON_FOLDS)
+            return refit_settings(run, best, plan.n_networks, part_of(task.progress, 0.6, 1.0), n_on_folds)
         except OutOfTime:
             continue
     raise OutOfTime

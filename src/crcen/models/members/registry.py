@@ -4,13 +4,15 @@ from crcen.exceptions import InvalidParameter, MissingExtra
 from crcen.models.members.catboost_trees import CatBoostTrees
 from crcen.models.members.external import External
 from crcen.models.members.forest import Forest
-from crcen.models.members.lightgbm_trees import LightGBMTrees
+from crcen.models.members.lightgbm_trees import LightGBMTrees, RandomTrees
 from crcen.models.members.member import MemberKind
 from crcen.models.members.networks import Networks
 from crcen.theory.rows import Estimator
 
 # In the order of the leaderboard.
-MEMBERS: dict[str, MemberKind] = {kind.name: kind for kind in (Networks(), LightGBMTrees(), CatBoostTrees(), Forest())}
+MEMBERS: dict[str, MemberKind] = {
+    kind.name: kind for kind in (Networks(), LightGBMTrees(), RandomTrees(), CatBoostTrees(), Forest())
+}
 
 
 def default_members(n_rows: int, effort: str) -> tuple[list[MemberKind], list[str]]:

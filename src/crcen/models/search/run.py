@@ -33,9 +33,9 @@ class SearchRun:
     train: Engine  # trains a list of jobs on these rows
     memory_bytes: int | None  # bound on memory, or ``None``
 
-    def screened(self, settings: list[Setting], *, progress: Progress) -> list[Outcome]:
-        """`outcomes` with settings left behind on the way: where rows are many, first on some of them."""
-        behind = screen_on_subsample(self, settings, progress=part_of(progress, 0.0, 0.3))
+    def screened(self, settings: list[Setting], *, progress: Progress, keep: float = 1 / 4) -> list[Outcome]:
+        """`outcomes` with settings left behind on the way: where rows are many, a subsample chooses a share first."""
+        behind = screen_on_subsample(self, settings, keep, progress=part_of(progress, 0.0, 0.3))
         ahead = [setting for i, setting in enumerate(settings) if i not in behind]
         rest = part_of(progress, 0.3, 1.0) if behind else progress
         found = iter(self.outcomes(ahead, halving=True, progress=rest))
@@ -61,14 +61,16 @@ class SearchRun:
         halving = halving and self._has_room_for_states(trials)
         return run_trials(trials, self.train, self._outcome, halving=halving, progress=progress, rungs=rungs)
 
-    def refit(self, chosen: Outcome, n_members: int, progress: Progress) -> tuple[list[TrainingResult], Array]:
+    def refit(
+        self, chosen: Outcome, n_members: int, progress: Progress, n_on_folds: int | None = None
+    ) -> tuple[list[TrainingResult], Array]:
         """The members on all rows, and their out-of-fold logits at the price, by networks on each fold, in one stack.
 
-        The first member's networks on the folds are those of the search, unless they are to be balanced. On many rows
-        not all members have networks there.
+        The first member's networks on the folds are those of the search, unless they are to be balanced. Only the first
+        ``n_on_folds`` members have networks there; by default all of them, or fewer on many rows.
         """
         rows, recipe = self.rows, chosen.setting.recipe
-        known, most = 0 if recipe.balance else 1, fold_members(n_members, len(rows.X))
+        known, most = 0 if recipe.balance else 1, n_on_folds or fold_members(n_members, len(rows.X))
         jobs = []
         for member in range(n_members):
             for fold in (None, *(train_rows for train_rows, _ in rows.folds)):
@@ -138,61 +140,76 @@ def choose(outcomes: list[Outcome]) -> int:
 
 
 # Rows of the subsample, or their share if that is more; tables with fewer than twice as many rows are not screened.
-_SAMPLE_ROWS, _SAMPLE_SHARE = 5_000, 1 / 8
+_SAMPLE_ROWS, _SAMPLE_SHARE = 3_000, 1 / 16
 # Rows that each class must have in it, and in what a fold of it trains on and holds out.
-_ROWS_OF_A_CLASS, _TRAINED, _HELD_OUT = 300, 20, 5
-# Fewer settings of a weighting than this are not screened; of the others this share is kept.
-_FEWEST_SETTINGS, _KEPT_SHARE = 8, 1 / 4
+_ROWS_OF_A_CLASS, _TRAINED, _HELD_OUT = 200, 20, 5
+_FEWEST_SETTINGS = 8  # fewer settings of a weighting are not screened
 # Its schedule, and which share of the settings is left after a part of it.
 _SAMPLE_EPOCHS = 10
 _SAMPLE_RUNGS = ((0.4, 0.5),)
 
 
-def screen_on_subsample(run: SearchRun, settings: Sequence[Setting], *, progress: Progress) -> dict[int, Outcome]:
+@dataclass(frozen=True, eq=False)
+class Subsample:
+    """Rows for a first comparison of settings: about equally many of each class, weighted back to the class shares."""
+
+    rows: Index  # in order
+    factors: Array  # of the rows' weights
+    times: float  # how many times as much information all rows hold: the penalty grows by it
+
+    @classmethod
+    def drawn(cls, target: NDArray[np.generic], weights: Array, seed: int) -> "Subsample | None":
+        """A subsample of training rows; ``None`` where half of all rows would not do, or a class is too rare."""
+        used = np.flatnonzero(weights > 0)
+        labels, counts = np.unique(target[used], return_counts=True)
+        size = max(_SAMPLE_ROWS, round(_SAMPLE_SHARE * len(used)))
+        if 2 * size > len(used) or counts.min() < _ROWS_OF_A_CLASS:
+            return None
+        kept, left = counts.copy(), size
+        for done, k in enumerate(np.argsort(counts)):  # rare classes are kept whole, the others share the rest
+            kept[k] = min(counts[k], left // (len(counts) - done))
+            left -= kept[k]
+        rng = np.random.default_rng([seed, 3])
+        drawn = [rng.choice(used[target[used] == k], n, False) for k, n in zip(labels, kept, strict=True)]
+        rows, order = np.concatenate(drawn), np.argsort(np.concatenate(drawn))
+        return cls(rows[order], np.repeat(counts / kept, kept)[order], float((1 / kept).sum() / (1 / counts).sum()))
+
+
+def screen_on_subsample(
+    run: SearchRun, settings: Sequence[Setting], keep: float, *, progress: Progress
+) -> dict[int, Outcome]:
     """The rejected settings, by position, with their outcomes on the subsample; none where rows are few."""
     rivals: dict[int, list[int]] = {}
     for i, setting in enumerate(settings):
         if setting.recipe.draws_batches:  # the others are trained in full, by other steps
             rivals.setdefault(setting.weighting_index, []).append(i)
-    screened = [i for own in rivals.values() if len(own) >= _FEWEST_SETTINGS for i in own]
-    own = sampled_rows(run.rows.engine_target, run.rows.weights, run.seed) if screened else None
-    folds = None if own is None else folds_within(run.rows.folds, own, run.rows.target)
-    if own is None or folds is None:
+    screened, rows = [i for own in rivals.values() if len(own) >= _FEWEST_SETTINGS for i in own], run.rows
+    sample = Subsample.drawn(rows.engine_target, rows.weights, run.seed) if screened else None
+    folds = None if sample is None else folds_within(rows.folds, sample.rows, rows.target)
+    if sample is None or folds is None:
         return {}
-    rows = run.rows
-    short = [_on_fewer_rows(settings[i], len(rows.X) / len(own)) for i in screened]
-    sample = replace(run, rows=replace(rows.take(own), folds=folds), train=trainer_on_some(run.train, own))
-    found = sample.outcomes(short, halving=True, progress=progress, rungs=_SAMPLE_RUNGS)
+    own = rows.take(sample.rows)
+    own = replace(own, weights=own.weights * sample.factors, folds=folds)
+    part = replace(run, rows=own, train=trainer_on_some(run.train, sample.rows, sample.factors))
+    short = [_on_fewer_rows(settings[i], sample.times) for i in screened]
+    found = part.outcomes(short, halving=True, progress=progress, rungs=_SAMPLE_RUNGS)
     outcomes = dict(zip(screened, found, strict=True))
     behind: dict[int, Outcome] = {}
     for positions in rivals.values():
         ranked = sorted(
             (i for i in positions if i in outcomes), key=lambda i: (outcomes[i].is_dropped, -outcomes[i].merit)
         )
-        for i in ranked[max(2, math.ceil(_KEPT_SHARE * len(ranked))) :]:
+        for i in ranked[max(2, math.ceil(keep * len(ranked))) :]:
             logits = np.full((len(rows.X), *outcomes[i].logits.shape[1:]), np.nan)
-            logits[own] = outcomes[i].logits
+            logits[sample.rows] = outcomes[i].logits
             behind[i] = replace(outcomes[i], setting=settings[i], logits=logits, is_dropped=True)
     return behind
 
 
 def _on_fewer_rows(setting: Setting, times: float) -> Setting:
-    """A setting for a subsample with fewer rows by this factor."""
+    """A setting for a subsample with less information by this factor."""
     recipe = setting.recipe
-    epochs = min(_SAMPLE_EPOCHS, int((recipe.max_epochs or _SAMPLE_EPOCHS) * times))
-    return replace(setting, recipe=recipe.on_fewer_rows(times).replace(max_epochs=epochs))
-
-
-def sampled_rows(target: NDArray[np.generic], weights: Array, seed: int) -> Index | None:
-    """Rows of the subsample, in order, each class by its share; ``None`` where half of all rows would not do."""
-    used = np.flatnonzero(weights > 0)
-    labels, counts = np.unique(target[used], return_counts=True)
-    share = max(_SAMPLE_ROWS / len(used), _SAMPLE_SHARE, _ROWS_OF_A_CLASS / counts.min())
-    if share > 0.5:
-        return None
-    rng = np.random.default_rng([seed, 3])
-    shares = zip(labels, counts, strict=True)
-    return np.sort(np.concatenate([rng.choice(used[target[used] == k], round(share * n), False) for k, n in shares]))
+    return replace(setting, recipe=recipe.on_fewer_rows(times).replace(max_epochs=_SAMPLE_EPOCHS))
 
 
 def folds_within(folds: Sequence[Fold], own: Index, target: Index) -> list[Fold] | None:
@@ -326,12 +343,15 @@ def best_few(outcomes: list[Outcome], best: int, n_settings: int) -> list[Outcom
     return [chosen, *sorted(rivals, key=lambda one: -one.merit)[: n_settings - 1]]
 
 
-def refit_settings(run: SearchRun, kept: list[Outcome], n_members: int, progress: Progress) -> list[Refitted]:
+def refit_settings(
+    run: SearchRun, kept: list[Outcome], n_members: int, progress: Progress, n_on_folds: int | None = None
+) -> list[Refitted]:
     """Networks of some settings on all rows, as far as time allows; settings without a finite network are left out."""
     found: list[Refitted] = []
     for i, outcome in enumerate(kept):
         try:
-            results, oof = run.refit(outcome, n_members, part_of(progress, i / len(kept), (i + 1) / len(kept)))
+            own = part_of(progress, i / len(kept), (i + 1) / len(kept))
+            results, oof = run.refit(outcome, n_members, own, n_on_folds)
         except OutOfTime:
             if found:
                 break
