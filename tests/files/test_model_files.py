@@ -216,7 +216,7 @@ def test_a_table_model_comes_back_whole(table_model, saved):
 def test_the_header_says_what_is_inside_without_loading_it(saved, table_model, monkeypatch):
     monkeypatch.setattr(model_file, "unpack", None)
     info = model_info(saved)
-    assert (info.format, info.model, info.target) == (5, "TableClassifier", "bad")
+    assert (info.format, info.model, info.target) == (6, "TableClassifier", "bad")
     assert (info.positive, info.classes) == ("yes", ["no", "yes"])
     assert [(one["name"], one["kind"]) for one in info.columns][:2] == [("x", "number"), ("c", "category")]
     assert info.dropped == [{"name": "empty", "reason": "every value is missing"}]

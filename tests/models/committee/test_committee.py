@@ -10,6 +10,7 @@ from sklearn.metrics import log_loss
 
 import crcen
 from crcen import Budget, CommitteeClassifier, InvalidInput, InvalidParameter
+from crcen.models.members.registry import MEMBERS
 
 
 def fitted(rows, **how):
@@ -28,14 +29,7 @@ def test_its_logit_is_the_weighted_sum_of_its_members(rows):
     natural = np.log(committee.predict_proba(new)[:, 1] / committee.predict_proba(new)[:, 0])
     assert natural == pytest.approx(total - np.log(8), abs=1e-9)
     assert ((committee.predict_proba(new)[:, 1] > 1 / 9) == (committee.predict(new) == 1)).all()
-    assert [line.name for line in committee.leaderboard_] == [
-        "networks",
-        "trees",
-        "random_trees",
-        "catboost",
-        "forest",
-        "committee",
-    ]
+    assert [line.name for line in committee.leaderboard_] == [*MEMBERS, "committee"]
     assert committee.member_weights_.shape == (5,)
 
 

@@ -71,8 +71,8 @@ N_BEST = 3
 _ROUNDS = ((30, 0.5), (80, 0.34), (200, 0.22), (400, 0.0))
 _SLOW_ROUNDS = ((60, 0.7), (150, 0.6), (400, 0.4), (1000, 0.0))
 _SAMPLE_ROUNDS, _LARGE_ROUNDS, _LARGE_BEST = ((40, 0.5), (100, 0.0)), ((100, 1.0), (250, 0.0)), 2
-# A sample has this many rows, and at least this many rows of the rarest class.
-_SAMPLE_ROWS, _SAMPLE_RARE = 30_000, 1_000
+# A sample has this many rows, and at least this many rows of the rarest class; so many folds have one.
+_SAMPLE_ROWS, _SAMPLE_RARE, _SAMPLE_FOLDS = 20_000, 600, 2
 _CHECK_EVERY = 20  # trees
 # With a time limit: trees to measure the time by, the fewest that are worth it, and the share of the time to plan with.
 _TRIAL_TREES, _FEWEST_TREES, _PRUDENCE = 4, 30, 0.8
@@ -88,7 +88,9 @@ class LightGBMTrees(MemberKind):
 
     name = "trees"
     package, extra = "lightgbm", "train"
-    settings, large_settings, slow_settings = SETTINGS, LARGE_SETTINGS, SLOW_SETTINGS
+    settings: tuple[TreeSetting, ...] = SETTINGS
+    large_settings: tuple[TreeSetting, ...] = LARGE_SETTINGS
+    slow_settings: tuple[TreeSetting, ...] = SLOW_SETTINGS
 
     def search(self, task: MemberTask) -> FittedMember:
         """Search the settings in rounds, average the best few."""
@@ -111,7 +113,8 @@ class RandomTrees(LightGBMTrees):
     name = "random_trees"
     max_rows = 60_000
     time_share = 0.1
-    settings, large_settings, slow_settings = RANDOM_SETTINGS, RANDOM_SETTINGS, ()
+    settings = large_settings = RANDOM_SETTINGS
+    slow_settings = ()
 
 
 def _fit(task: MemberTask, data: Dataset, chosen: Sequence[tuple[TreeSetting, int]]) -> tuple[Member, ...]:
@@ -335,9 +338,9 @@ def _outcome(task: MemberTask, trial: _Trial) -> _Outcome:
 
 
 def _sampled(task: MemberTask) -> Folds | None:
-    """The folds with a stratified sample of their rows; None where that would save little."""
+    """The first folds with a stratified sample of their rows; None where that would save little."""
     rng, found = np.random.default_rng([task.seed, len(task.target)]), []
-    for rows, held_out in task.folds:
+    for rows, held_out in task.folds[:_SAMPLE_FOLDS]:
         own = rows[task.weights[rows] > 0]
         classes = [own[task.target[own] == k] for k in range(task.n_classes)]
         share = max(_SAMPLE_ROWS / max(1, len(own)), _SAMPLE_RARE / max(1, min(map(len, classes))))
