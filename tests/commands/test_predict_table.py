@@ -100,6 +100,8 @@ def test_a_plain_classifier_takes_a_table_of_numbers(new, tmp_path):
         model = CRCENClassifier(Budget(5), hidden=(), random_state=0).fit(X, y)
         data = tmp_path / "a.csv" if X is numbers else numbers
         np.testing.assert_allclose(predict_table(model, data).frame["probability"], model.predict_proba(X)[:, 1])
+    named = CRCENClassifier(Budget(5), hidden=(), random_state=0).fit(numbers, y)
+    assert predict_table(named, numbers.assign(**{"": 1})).n_rows == 250  # a column without a name is no target
     with pytest.raises(InvalidInput, match="column amount holds other values"):
         predict_table(model, numbers.assign(amount="x"))
 

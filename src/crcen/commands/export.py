@@ -80,7 +80,8 @@ def export_onnx(model: Estimator, out: str | Path) -> OnnxExport:
     check_exportable(fitted, out, model)
     onnx, runtime = need("onnx", "onnx"), need("onnxruntime", "onnx")
     estimator = getattr(fitted, "estimator_", fitted)
-    require(hasattr(estimator, "ensemble_"), f"only models of crcen are exported: got {type(fitted).__name__}.")
+    only = f"only models of crcen are exported: got {type(fitted).__name__}."
+    require(hasattr(estimator, "ensemble_"), only, error=InvalidInput)
     proto = build_graph(fitted)
     classes = [json_value(label) for label in fitted.classes_]
     described = {"classes": classes, "price": price_values(fitted.weighting_, classes)}
@@ -98,8 +99,8 @@ def export_onnx(model: Estimator, out: str | Path) -> OnnxExport:
     is_tie = best[:, 1] - best[:, 0] < _TOLERANCE * np.maximum(1.0, np.abs(best[:, 1]))  # may fall either way
     is_same = ((decisions.astype(str) == labels.astype(str)) | is_tie).all()
     differ = f"the graph does not answer as the model does (probabilities differ by up to {largest:.1e})"
-    same = largest <= _TOLERANCE and is_same
-    require(same, f"{differ}, so nothing was written; please report this.", error=CrcenError)
+    is_right = largest <= _TOLERANCE and is_same
+    require(is_right, f"{differ}, so nothing was written; please report this.", error=CrcenError)
     write_atomic(out, content)
     inputs = {one.name: "text" if one.type == "tensor(string)" else "number" for one in session.get_inputs()}
     inputs |= {one.name: "seconds" for one in getattr(fitted, "columns_", ()) if one.kind == "date"}

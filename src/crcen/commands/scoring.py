@@ -277,8 +277,8 @@ class Judging:
         """From the parameters of a command; ``how`` are those of `rule_of`."""
         fitted = inputs.model_of(model)
         source = inputs.source_of(data, read, fitted, is_strict=is_strict)
-        own = str(getattr(fitted, "target_name_", "") or "")
-        has_target = needs_target or target is not None or own in source.columns
+        own = getattr(fitted, "target_name_", None)
+        has_target = needs_target or target is not None or (own is not None and own in source.columns)
         label = inputs.target_of(target, fitted, source) if has_target else None
         rule = rule_of(fitted, source, weighting, costs, **how)
         require(rule.goal is None or not needs_price, f"{rule.goal} is no price: state a price.", "weighting")
