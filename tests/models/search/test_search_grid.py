@@ -141,6 +141,30 @@ class TestTable:
         assert ranks in ([1, 2, 2], [3, 1, 1])
 
 
+class TestChoice:
+    def grid(self, X, y, **more):
+        settings = QUICK | {"max_epochs": 10, "halving": False} | more
+        return CRCENClassifierCV(hidden=[(8,), (2,), (4,)], l2=[1e-4, 1e-2, 1e-1], **settings).fit(X, y)
+
+    def test_one_standard_error(self, rare_rows):
+        differs = [self.chosen_within_one_standard_error(*rare_rows(seed=seed)) for seed in range(4)]
+        assert any(differs)
+
+    def chosen_within_one_standard_error(self, X, y):
+        plain, simple = self.grid(X, y), self.grid(X, y, one_standard_error=True)
+        table = simple.cv_results_
+        np.testing.assert_array_equal(table["mean_test_score"], plain.cv_results_["mean_test_score"])
+        means = table["mean_test_score"]
+        best = np.array([table[f"split{i}_test_score"][plain.best_index_] for i in range(3)])
+        floor = means.max() - np.std(best, ddof=1) / np.sqrt(3)
+        good = [i for i in range(9) if means[i] >= floor]
+        expected = min(good, key=lambda i: (sum(table["params"][i]["hidden"]), -table["params"][i]["l2"]))
+        assert simple.best_index_ == expected
+        assert simple.best_score_ == means[expected] >= floor
+        assert [w.shape[2] for w in simple.coefs_[:-1]] == list(simple.best_params_["hidden"])
+        return simple.best_index_ != plain.best_index_
+
+
 def epochs_of(calls):
     """Epochs that networks were trained for in all."""
     return sum(job.stop_epoch - (job.start.epoch if job.start else 0) for jobs in calls for job in jobs)
@@ -190,6 +214,11 @@ class TestHalving:
         assert not table["is_dropped"][clf.best_index_]
         assert set(table["rank_test_score"][~table["is_dropped"]]) == {1, 2}
         assert table["rank_test_score"][table["is_dropped"]].min() == 3
+
+    def test_one_standard_error_wants_all_settings(self, rare_rows):
+        X, y = rare_rows()
+        clf = CRCENClassifierCV(one_standard_error=True, **EIGHT, **QUICK).fit(X, y)
+        assert not clf.cv_results_["is_dropped"].any()
 
     @pytest.mark.parametrize(
         ("n_members", "balance", "halving", "expected"),

@@ -153,7 +153,7 @@ def _first_in_time(plans: list[_Plan], run: SearchRun, train: TimedTraining, tas
             if plan.borders:
                 borders = Borders(l2=True, epochs=True)
                 outcomes = widened(run, outcomes, borders, progress=part_of(task.progress, 0.5, 0.6))
-            best = best_few(outcomes, choose(outcomes), plan.n_settings)
+            best = best_few(outcomes, choose(outcomes, one_standard_error=False), plan.n_settings)
             train.reserve = 0.0
             n_on_folds = min(plan.n_networks, _ON_FOLDS)
             return refit_settings(run, best, plan.n_networks, part_of(task.progress, 0.6, 1.0), n_on_folds)

@@ -127,13 +127,19 @@ class SearchRun:
         return 2 * sum(self.train.state_bytes(job) for trial in trials for job in trial.jobs) <= self.memory_bytes // 4
 
 
-def choose(outcomes: list[Outcome]) -> int:
-    """Position of the best outcome."""
+def choose(outcomes: list[Outcome], *, one_standard_error: bool) -> int:
+    """Position of the best outcome, or of the simplest within one standard error of it."""
     means = np.array([-np.inf if outcome.is_dropped else outcome.merit for outcome in outcomes])
     best = int(np.argmax(means))
     if not np.isfinite(means[best]):
         raise InvalidInput("no setting has a finite score; look for extreme values, or lower the learning rate.")
-    return best
+    if not one_standard_error:
+        return best
+    scores = outcomes[best].scores
+    floor = means[best] - scores.std(ddof=1) / np.sqrt(len(scores))
+    good = np.flatnonzero(means >= floor).tolist()
+    recipes = [outcome.setting.recipe for outcome in outcomes]
+    return min(good, key=lambda i: (sum(recipes[i].hidden), -recipes[i].l2, -means[i]))
 
 
 # -- screening on a subsample ------------------------------------------------------------------------------------------
