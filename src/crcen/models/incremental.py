@@ -39,9 +39,8 @@ def _learns_in_parts(estimator: Estimator) -> bool:
     owner: type = next(one for one in kind.__mro__ if IncrementalFit in one.__bases__)
     has_map = Calibration.of(estimator.calibration).probability not in ("auto", "shift")
     is_plain = not getattr(estimator.schedule, "needs_all_rows", False) and not has_map
-    return is_plain and all(
-        getattr(kind, name) is getattr(owner, name) for name in ("fit", "_fit", "training_weighting_at")
-    )
+    steps = ("fit", "_fit", "training_on", "training_weighting_at")
+    return is_plain and all(getattr(kind, step) is getattr(owner, step) for step in steps)
 
 
 class IncrementalFit:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,16 +118,6 @@ class ModuleClassifier(CRCENClassifier):
             X, target, jobs, *own, sample_weight=weights, device=self.device, progress=progress
         )
 
-    @property
-    def takes_missing(self) -> bool:
-        """Whether a fit takes rows with missing cells: modules do not."""
-        return False
-
-    @property
-    def partial_fit(self) -> NoReturn:
-        """Not there: a module of one's own is trained on as one likes."""
-        raise AttributeError("a ModuleClassifier is not fitted in parts; train the module itself, then fit around it.")
-
     def without_code(self) -> ModuleClassifier:
         """The same with arrays instead of modules, for files."""
         bare = copy.copy(self)
@@ -147,5 +137,4 @@ class ModuleClassifier(CRCENClassifier):
         """Rows of any shape; sparse ones are made dense."""
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
-        tags.input_tags.allow_nan = False
         return tags

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from math import ceil
 from threading import Event, Lock
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,19 +34,11 @@ _AT_A_TIME = 2
 
 
 def train(
-    X: ArrayLike,
-    y: ArrayLike,
-    jobs: Sequence[TrainingJob],
-    *,
-    sample_weight: ArrayLike | None = None,
-    device: str = "auto",
-    memory_bytes: int | None = None,
-    progress: Progress | None = None,
+    X: ArrayLike, y: ArrayLike, jobs: Sequence[TrainingJob], *, progress: Progress | None = None, **options: Any
 ) -> list[TrainingResult]:
-    """Train every job on its rows of X, as many at a time as can share work."""
+    """Train every job on its rows of X, as many at a time as can share work; ``options`` are those of `Trainer`."""
     n_classes = len(jobs[0].class_weights) if jobs else 2
-    trainer = Trainer(X, y, n_classes=n_classes, sample_weight=sample_weight, device=device, memory_bytes=memory_bytes)
-    return trainer(jobs, progress=progress)
+    return Trainer(X, y, n_classes=n_classes, **options)(jobs, progress=progress)
 
 
 class Trainer:
