@@ -351,7 +351,6 @@ def test_memory_does_not_grow_with_the_rows(tmp_path):
 # Several classes.
 LABELS = np.array(["ash", "birch", "oak"])
 WEIGHTS = {"ash": 1.0, "birch": 3.0, "oak": 12.0}
-W = np.array(list(WEIGHTS.values()))
 
 
 def class_rows(n=3000, seed=0):
