@@ -278,7 +278,8 @@ class Judging:
         fitted = inputs.model_of(model)
         source = inputs.source_of(data, read, fitted, is_strict=is_strict)
         own = getattr(fitted, "target_name_", None)
-        has_target = needs_target or target is not None or (own is not None and own in source.columns)
+        used = {column.name for column in getattr(fitted, "columns_", ())}  # y may have the name of an input
+        has_target = needs_target or target is not None or own in {*source.columns} - used
         label = inputs.target_of(target, fitted, source) if has_target else None
         rule = rule_of(fitted, source, weighting, costs, **how)
         require(rule.goal is None or not needs_price, f"{rule.goal} is no price: state a price.", "weighting")

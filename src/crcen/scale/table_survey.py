@@ -338,6 +338,6 @@ def _set_right(column: Column, facts: ColumnFacts, notes: list[str]) -> Column |
     if isinstance(column, NumberColumn) and facts.looks_numeric and facts.n_others:
         has_missing = True  # cells that are no numbers, in rows that the sample does not have
     if isinstance(column, NumberColumn) and facts.n_numbers:
-        low, high = clip_limits(facts.low, facts.high)
+        low, high = map(float, clip_limits(np.array(facts.low), np.array(facts.high)))
         column = replace(column, low=min(low, column.low), high=max(high, column.high))
     return replace(column, has_missing=has_missing)  # type: ignore[type-var]

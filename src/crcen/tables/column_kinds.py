@@ -31,9 +31,8 @@ TEXT_COMPONENTS = 30
 # With fewer rows, it cannot be tested whether a column numbers them.
 _FEWEST_FOR_IDS = 20
 _INDEX = "the index of a data frame, which pandas wrote without a name"
-_QUARTILES = [0.25, 0.5, 0.75]
-# Minimum, quartiles and maximum of numbers.
-Spread: TypeAlias = Sequence[float]
+# What stands for a missing number, and the limits to which numbers are clipped.
+Limits: TypeAlias = Sequence[float]
 _WORDS = [{"true", "false"}, {"yes", "no"}, {"t", "f"}, {"y", "n"}]
 
 
@@ -53,35 +52,33 @@ def learn_columns(
     table.load(names)
     plain = {name: table[name].plain for name in names}
     complete = {name: cells for name, cells in plain.items() if cells is not None and not np.isnan(cells).any()}
-    spreads: dict[str, Spread] = {}
+    limits: dict[str, Limits] = {}
     for some, values in stacked(complete):
-        found = np.vstack([values.min(axis=1), *np.quantile(values, _QUARTILES, axis=1), values.max(axis=1)])
-        spreads.update(zip(some, found.T.tolist(), strict=True))
+        limits.update(zip(some, _limits(values).T.tolist(), strict=True))
     return [
         DroppedColumn(name, dropped[name])
         if name in dropped
-        else learn_column(table[name], name in kept, name in categories, seed, spreads.get(name))
+        else learn_column(table[name], name in kept, name in categories, seed, limits.get(name))
         for name in table.frame.columns
     ]
 
 
 def learn_column(
-    cells: ColumnCells, is_kept: bool = False, is_category: bool = False, seed: int = 0, spread: Spread | None = None
+    cells: ColumnCells, is_kept: bool = False, is_category: bool = False, seed: int = 0, limits: Limits | None = None
 ) -> Column | DroppedColumn:
     """How to encode a column of training rows, or why it is left out.
 
     ``is_kept`` keeps what looks like an identifier, ``is_category`` takes any column as categories; ``seed`` is for
-    texts; ``spread`` are the minimum, the quartiles and the maximum of plain numbers, where they are known.
+    texts; ``limits`` are those of plain numbers, where they are known.
     """
     series, name = cells.series, cells.name
     if series.dtype == object and any(isinstance(cell, list | dict | tuple | set | np.ndarray) for cell in series):
         return DroppedColumn(name, "holds lists or records, not single values")
     if cells.plain is not None and cells.is_there.any() and not is_category:
         known = cells.plain[cells.is_there]
-        spread = _spread(known) if spread is None else spread
-        if spread[0] < spread[-1]:
+        if known.min() < known.max():
             reason = "" if is_kept else _why_number_identifies(name, known)
-            return DroppedColumn(name, reason) if reason else _number(name, spread, len(known) < len(series))
+            return DroppedColumn(name, reason) if reason else _number(name, known, len(series), limits)
     if cells.present.empty:
         reason = "every value is missing"
     elif cells.n_values == 1 and not cells.has_missing:
@@ -93,9 +90,10 @@ def learn_column(
     return DroppedColumn(name, reason) if reason else _by_content(cells, seed)
 
 
-def _spread(known: Array) -> Spread:
-    """The minimum, the quartiles and the maximum of numbers."""
-    return float(known.min()), *np.quantile(known, _QUARTILES).tolist(), float(known.max())
+def _limits(known: Array) -> Array:
+    """What stands for a missing number, and the limits to which numbers are clipped: (3,) or, of columns, (3, m)."""
+    fill = typical_value(*np.quantile(known, [0.25, 0.5, 0.75], axis=-1))
+    return np.stack([fill, *clip_limits(known.min(axis=-1), known.max(axis=-1))])
 
 
 def _why_number_identifies(name: str, known: Array) -> str:
@@ -128,8 +126,7 @@ def _by_content(cells: ColumnCells, seed: int) -> Column | DroppedColumn:
         if pd.api.types.is_numeric_dtype(dtype) or cells.n_finite == len(present):
             if not cells.n_finite:
                 return DroppedColumn(name, "every value is missing or infinite")
-            spread = _spread(cells.numbers[np.isfinite(cells.numbers)])
-            return _number(name, spread, has_missing or cells.n_finite < len(cells.series))
+            return _number(name, cells.numbers[np.isfinite(cells.numbers)], len(cells.series))
         if cells.reading is not None and cells.reading.is_number:
             return _written_number(cells, cells.reading)
         if cells.date_format:
@@ -173,15 +170,15 @@ def _written_number(cells: ColumnCells, reading: NumberReading) -> Column:
         )
     if reading.n_marked:
         message.append(f'has "{reading.mark}" or the like in {reading.n_marked} cells, taken as missing')
-    how = {"decimal": notation.decimal, "thousands": notation.thousands, "affix": notation.affix}
+    how: dict[str, Any] = {"decimal": notation.decimal, "thousands": notation.thousands, "affix": notation.affix}
     note = f"{cells.name} {' and '.join(message)}" if message else ""
     known = reading.values[np.isfinite(reading.values)]
-    return _number(cells.name, _spread(known), len(known) < len(reading.values), **how, note=note)
+    return _number(cells.name, known, len(reading.values), **how, note=note)
 
 
-def _number(name: str, spread: Spread, has_missing: bool, **how: Any) -> NumberColumn:
-    low, lower, middle, upper, high = spread
-    return NumberColumn(name, typical_value(lower, middle, upper), has_missing, *clip_limits(low, high), **how)
+def _number(name: str, known: Array, n_rows: int, limits: Limits | None = None, **how: Any) -> NumberColumn:
+    fill, low, high = _limits(known).tolist() if limits is None else limits
+    return NumberColumn(name, fill, len(known) < n_rows, low, high, **how)
 
 
 def _why_no_number(cells: ColumnCells, taken_for: str) -> str:
@@ -203,14 +200,14 @@ def _date(cells: ColumnCells, form: str | None, note: str = "") -> Column | Drop
     is_known = ~np.isnan(found["days"])
     if not is_known.any():
         return DroppedColumn(cells.name, "no date of the years 1 to 9999")
-    spreads = {part: _spread(values[is_known]) for part, values in found.items()}
+    known = {part: values[is_known] for part, values in found.items()}
     # A part that never varies, such as the hour of plain dates, says nothing.
-    parts = tuple(part for part in DATE_PARTS if spreads[part][0] < spreads[part][-1])
+    parts = tuple(part for part in DATE_PARTS if known[part].min() < known[part].max())
     if not parts:
         return DroppedColumn(cells.name, "constant: every value is one date")
-    fill = np.array([typical_value(*spreads[part][1:4]) for part in parts])
-    limits = clip_limits(spreads["days"][0], spreads["days"][-1])
-    return DateColumn(cells.name, form, parts, fill, not is_known.all(), *limits, note)
+    fill = np.array([_limits(known[part])[0] for part in parts])
+    _, low, high = _limits(known["days"]).tolist()
+    return DateColumn(cells.name, form, parts, fill, not is_known.all(), low, high, note)
 
 
 def category_column(name: str, counts: Series, has_missing: bool, note: str = "") -> CategoryColumn | DroppedColumn:

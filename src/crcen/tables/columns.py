@@ -25,6 +25,8 @@ DATE_PARTS = ("days", "month", "day", "weekday", "hour")
 # Steps of the training range to which its limits are rounded, and of the middle half to which medians are.
 _RANGE_PARTS, _FILL_PARTS = 20, 50
 _NGRAMS = (3, 4)
+_LEAST_POWER = -330
+_POWERS = np.array([float(f"1e{power}") for power in range(_LEAST_POWER, 309)])
 
 
 # What may be odd about a cell.
@@ -58,34 +60,37 @@ def _note() -> str:
     return found
 
 
-def nice_step(spread: float, parts: int) -> float:
-    """A step of 1, 2 or 5 times a power of ten that divides a spread into at most this number of parts; 0 for none."""
-    if not 0.0 < spread < math.inf:
-        return 0.0
-    size = 10.0 ** math.floor(math.log10(spread / parts))
-    return next((factor * size for factor in (1.0, 2.0, 5.0) if factor * size * parts >= spread), 10.0 * size)
+def nice_step(spread: Array, parts: int) -> Array:
+    """Steps of 1, 2 or 5 times a power of ten that divide spreads into at most this number of parts; 0 for none."""
+    is_finite = (spread > 0.0) & (spread < math.inf)
+    parted = np.where(is_finite, spread, parts) / parts
+    size = _POWERS[np.floor(np.log10(parted)).astype(np.int64) - _LEAST_POWER]
+    steps = [factor * size for factor in (1.0, 2.0, 5.0)]
+    step = np.select([one * parts >= spread for one in steps], steps, 10.0 * size)
+    return np.where(is_finite, step, 0.0)
 
 
-def rounded(values: Array | float, step: float, direction: Literal["down", "nearest", "up"] = "nearest") -> Any:
-    """Values rounded to multiples of a step, so that they do not identify a row; unchanged for the step 0."""
-    if not step:
-        return values
+def rounded(values: Array, step: Array, direction: Literal["down", "nearest", "up"] = "nearest") -> Array:
+    """Values rounded to multiples of steps, so that they do not identify a row; unchanged for the step 0."""
     how = {"down": np.floor, "nearest": np.rint, "up": np.ceil}[direction]
-    decimals = max(0, 1 - math.floor(math.log10(step)))
-    return np.round(how(values / step) * step, min(decimals, 300))
+    some = np.where(step > 0.0, step, 1.0)
+    decimals = np.clip(1 - np.floor(np.log10(some)).astype(np.int64), 0, 308)
+    scale = _POWERS[decimals - _LEAST_POWER]
+    return np.where(step > 0.0, np.rint(how(values / some) * some * scale) / scale, values)
 
 
-def clip_limits(low: float, high: float) -> tuple[float, float]:
-    """Limits to which numbers of a training range are clipped: half of it beyond each end, rounded outwards."""
+def clip_limits(low: Array, high: Array) -> tuple[Array, Array]:
+    """Limits to which numbers of training ranges are clipped: half of it beyond each end, rounded outwards."""
     spread = high - low
-    margin = spread / 2 if 0.0 < spread < math.inf else max(abs(low), abs(high), 1.0)
+    is_finite = (spread > 0.0) & (spread < math.inf)
+    margin = np.where(is_finite, spread / 2, np.maximum(np.maximum(np.abs(low), np.abs(high)), 1.0))
     step = nice_step(2.0 * margin, _RANGE_PARTS)
-    return float(rounded(low - margin, step, "down")), float(rounded(high + margin, step, "up"))
+    return rounded(low - margin, step, "down"), rounded(high + margin, step, "up")
 
 
-def typical_value(lower: float, middle: float, upper: float) -> float:
-    """The median of numbers, between their quartiles, rounded unless many rows share it."""
-    return float(rounded(middle, nice_step(upper - lower, _FILL_PARTS)))
+def typical_value(lower: Array, middle: Array, upper: Array) -> Array:
+    """Medians of numbers, between their quartiles, rounded unless many rows share them."""
+    return rounded(middle, nice_step(upper - lower, _FILL_PARTS))
 
 
 class Column(ABC):

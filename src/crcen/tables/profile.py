@@ -4,7 +4,9 @@ Quantiles and ranges are rounded, so that none is the value of a single row. Eac
 conservative p-value; one error rate holds for all of them, and a difference must also be large enough to matter.
 """
 
+import itertools
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 
 import numpy as np
@@ -12,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from crcen.models.options import Calibration
 from crcen.models.reasons.reasons import typical_rows
-from crcen.tables.cells import ColumnCells, TableCells, as_cells
+from crcen.tables.cells import ColumnCells, TableCells, as_cells, stacked
 from crcen.tables.column_kinds import FEWEST_ROWS
 from crcen.tables.columns import Column, EncodedTable, blocks_of, nice_step, rounded
 from crcen.tables.fingerprint import chance_of_more
@@ -86,9 +88,11 @@ def profile_of(
     columns: list[Column], frame: DataFrame | TableCells, encoded: EncodedTable, scores: list[Array]
 ) -> TrainingProfile:
     """The profile of training rows, encoded as ``encoded``, with their natural log-odds ``scores``."""
-    found, table = [], as_cells(frame)
-    for column, block in zip(columns, blocks_of(columns), strict=True):
-        edges = _edges(_values(column, encoded.X[:, block])[0])
+    found, table, blocks = [], as_cells(frame), blocks_of(columns)
+    values = {one.name: _values(one, encoded.X[:, block])[0] for one, block in zip(columns, blocks, strict=True)}
+    all_edges = _edges(values, len(encoded.X))
+    for column, block in zip(columns, blocks, strict=True):
+        edges = all_edges.get(column.name, np.empty(0))
         own = _Tally.of(column, block, encoded, edges)
         n_other = _n_other(table[column.name]) if column.kind == "category" else 0
         mean = own.total / own.n_values if own.n_values else math.nan
@@ -98,14 +102,26 @@ def profile_of(
     return TrainingProfile(len(encoded.X), tuple(found), kept)
 
 
-def _edges(values: Array) -> Array:
-    """Quantiles with at least five rows between them: the inner ones rounded, the first and last rounded outwards."""
-    if not values.size:
-        return np.empty(0)
-    found = np.unique(np.quantile(values, np.linspace(0, 1, min(_EDGES, max(3, len(values) // FEWEST_ROWS)))))
-    step = nice_step(float(found[-1] - found[0]), _RANGE_PARTS)
-    inner = [rounded(found[i], nice_step(float(found[i + 1] - found[i - 1]), 8)) for i in range(1, len(found) - 1)]
-    return np.unique([rounded(found[0], step, "down"), *inner, rounded(found[-1], step, "up")])
+def _edges(columns: Mapping[str, Array], n_rows: int) -> dict[str, Array]:
+    """Rounded quantiles of columns that have values, with at least five rows between them."""
+    complete = {name: values for name, values in columns.items() if len(values) == n_rows}
+    others = (([name], values[None]) for name, values in columns.items() if 0 < len(values) < n_rows)
+    found = {}
+    for names, values in itertools.chain(stacked(complete), others):
+        shares = np.linspace(0, 1, min(_EDGES, max(3, values.shape[1] // FEWEST_ROWS)))
+        quantiles = np.quantile(values, shares, axis=1).T
+        has_ties = ~(np.diff(quantiles) > 0.0).all(axis=1)
+        for name, own, edges, tied in zip(names, quantiles, _rounded_edges(quantiles), has_ties, strict=True):
+            found[name] = np.unique(_rounded_edges(np.unique(own)[None]) if tied else edges)
+    return found
+
+
+def _rounded_edges(edges: Array) -> Array:
+    """Different edges of columns, (m, edges), rounded: the first and last ones outwards."""
+    first, last = edges[:, :1], edges[:, -1:]
+    step = nice_step(last - first, _RANGE_PARTS)
+    inner = rounded(edges[:, 1:-1], nice_step(edges[:, 2:] - edges[:, :-2], 8))
+    return np.hstack([rounded(first, step, "down"), inner, rounded(last, step, "up")])
 
 
 def _n_other(cells: ColumnCells) -> int:
@@ -156,11 +172,10 @@ def typical_table(columns: list[Column], X: Array) -> Array:
     """Typical rows of encoded training rows: numbers rounded, and means of the components of texts."""
     blocks = blocks_of(columns)
     found = typical_rows(X, blocks, [column.kind == "text" for column in columns])
-    for column, block in zip(columns, blocks, strict=True):
-        if column.kind in ("number", "date"):
-            low, high = np.quantile(X[:, block[0]], [0.25, 0.75])
-            spread = float(high - low) or float(np.ptp(X[:, block[0]]))
-            found[:, block[0]] = rounded(found[:, block[0]], nice_step(spread, 50))
+    at = [int(block[0]) for column, block in zip(columns, blocks, strict=True) if column.kind in ("number", "date")]
+    lower, upper = np.quantile(X[:, at], [0.25, 0.75], axis=0)
+    spread = np.where(upper > lower, upper - lower, np.ptp(X[:, at], axis=0))
+    found[:, at] = rounded(found[:, at], nice_step(spread, 50))
     return found
 
 

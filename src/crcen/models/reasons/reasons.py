@@ -194,7 +194,7 @@ def typical_rows(X: Array, blocks: Sequence[Index], averaged: Sequence[bool] = (
     ranks = ((np.arange(n_rows) + 0.5) / n_rows * len(X)).astype(np.int64)
     edges = (np.arange(n_rows + 1) / n_rows * len(X)).astype(np.int64)
     found = np.empty((n_rows, X.shape[1]))
-    placed = np.empty((0, n_rows))
+    gram, orders = np.zeros((n_rows, n_rows)), np.tile(np.arange(n_rows), (_ORDERS, 1))
     for j, block in enumerate(blocks):
         part = X[:, block]
         order = np.lexsort(part.T[::-1])
@@ -203,9 +203,10 @@ def typical_rows(X: Array, blocks: Sequence[Index], averaged: Sequence[bool] = (
             pieces = [part[order[a : max(b, a + 1)]] for a, b in itertools.pairwise(edges)]
             cells = np.array([piece.mean(axis=0) for piece in pieces])
         # Of some random orders the one that has least to do with those before.
-        tried = np.array([rng.permutation(n_rows) for _ in range(_ORDERS)])
-        place = tried[int(np.argmin(((tried @ placed.T) ** 2).sum(axis=1)))]
-        placed = np.vstack([placed, place - place.mean()])
+        tried = rng.permuted(orders, axis=1)
+        place = tried[int(np.argmin(((tried @ gram) * tried).sum(axis=1)))]
+        centred = place - place.mean()
+        gram += np.outer(centred, centred)
         found[:, block] = cells[place]
     return found
 
