@@ -269,10 +269,11 @@ def _one_page(evidence: Evidence, k: int, n_picked: int) -> str:
 
 def _facts(model: Estimator) -> Values:
     """The model and its environment; no place on the machine is named."""
+    chosen = kept_by(model, "best_params_")
     versions = {"crcen": __version__, "Python": platform.python_version(), **installed_versions(_PACKAGES)}
     return {
         "kind": type(model).__name__,
-        "settings": kept_by(model, "best_params_") or {},
+        "settings": chosen if isinstance(chosen, dict) else {},
         "leaderboard": kept_by(model, "leaderboard_") or (),
         "epochs": kept_by(model, "best_epochs_"),
         "folds": kept_by(model, "n_splits_"),
