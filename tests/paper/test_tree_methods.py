@@ -250,7 +250,7 @@ def test_fitness_and_its_maximum_agree_with_brute_force(twelve):
     for kept, expected in every.items():
         assert selection_fitness(distances, is_pos, np.array(kept)) == pytest.approx(expected)
     random = np.random.RandomState(0)
-    kept, found = evolve(lambda bits: every[tuple(bits.tolist())], 9, 3, population=20, evaluations=1000, random=random)
+    kept, found = evolve(lambda bits: every[tuple(bits.tolist())], 9, 3, population=20, evaluations=1000, rng=random)
     assert found == pytest.approx(max(every.values()))
     assert every[tuple(kept.tolist())] == found
 
@@ -260,7 +260,7 @@ def test_evolution_keeps_its_budget_and_thins_out_choices(evaluations):
     """Bits that are set are dropped more often than they are set: García and Herrera's rule."""
     seen = []
     sizes = {"population": 20, "evaluations": evaluations}
-    evolve(lambda bits: seen.append(bits.sum()) or float(len(seen)), 400, 200, **sizes, random=np.random.RandomState(0))
+    evolve(lambda bits: seen.append(bits.sum()) or float(len(seen)), 400, 200, **sizes, rng=np.random.RandomState(0))
     assert len(seen) <= evaluations
     if evaluations == 400:
         assert np.mean(seen[-20:]) < 150

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
+from numpy.random import RandomState
 from sklearn.metrics import pairwise_distances
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
@@ -56,13 +57,7 @@ def overlap(kept: Bools, before: Sequence[Bools]) -> float:
 
 
 def evolve(
-    fitness: Callable[[Bools], float],
-    n_bits: int,
-    n_kept: int,
-    *,
-    population: int,
-    evaluations: int,
-    random: np.random.RandomState,
+    fitness: Callable[[Bools], float], n_bits: int, n_kept: int, *, population: int, evaluations: int, rng: RandomState
 ) -> tuple[Bools, float]:
     """The fittest bits that CHC finds, and their fitness; ``n_kept`` of ``n_bits`` are set at first.
 
@@ -71,22 +66,22 @@ def evolve(
     survive. If no child does, the required difference falls; once it is used up, all but the best are replaced by the
     best with 35 % of its bits drawn again.
     """
-    first = [random.permutation(np.arange(n_bits) < n_kept) for _ in range(min(population, evaluations))]
+    first = [rng.permutation(np.arange(n_bits) < n_kept) for _ in range(min(population, evaluations))]
     living = sorted(((fitness(bits), bits) for bits in first), key=lambda one: -one[0])
     left = evaluations - len(living)
     apart = n_bits // 4
     while left > 0:
-        order = random.permutation(len(living))
+        order = rng.permutation(len(living))
         children: list[tuple[float, Bools]] = []
         for one, other in zip(order[::2], order[1::2], strict=False):
             a, b = living[one][1], living[other][1]
             differing = np.flatnonzero(a != b)
             if len(differing) // 2 <= apart or len(differing) == 0:
                 continue
-            changing = differing[random.random_sample(len(differing)) < 0.5]
+            changing = differing[rng.random_sample(len(differing)) < 0.5]
             for bits in (a.copy(), b.copy()):
                 if left > 0:
-                    bits[changing] = ~bits[changing] & (random.random_sample(len(changing)) < _SET)
+                    bits[changing] = ~bits[changing] & (rng.random_sample(len(changing)) < _SET)
                     children.append((fitness(bits), bits))
                     left -= 1
         worst = living[-1][0]
@@ -101,7 +96,7 @@ def evolve(
                 break
             again: list[Bools] = []
             for _ in range(n_new):
-                is_drawn, drawn = random.random_sample(n_bits) < _REDRAWN, random.random_sample(n_bits) < _SET
+                is_drawn, drawn = rng.random_sample(n_bits) < _REDRAWN, rng.random_sample(n_bits) < _SET
                 again.append(np.where(is_drawn, drawn, best[1]))
             living = sorted([best, *((fitness(bits), bits) for bits in again)], key=lambda one: -one[0])
             left -= n_new
@@ -174,7 +169,7 @@ class EUSBoostClassifier(SignedScoreClassifier):
             weights /= weights.sum()
         self.votes_ = np.array(votes)
 
-    def _choice(self, distances: Array, is_pos: Bools, number: int, random: np.random.RandomState) -> Bools:
+    def _choice(self, distances: Array, is_pos: Bools, number: int, random: RandomState) -> Bools:
         """The negatives of a round."""
         n_pos, n_neg = int(is_pos.sum()), int((~is_pos).sum())
         beta = (self.n_estimators - number) / self.n_estimators
@@ -184,9 +179,9 @@ class EUSBoostClassifier(SignedScoreClassifier):
             return selection_fitness(distances, is_pos, kept) * scale - beta * overlap(kept, self.choices_)
 
         sizes = {"population": self.population, "evaluations": self.evaluations}
-        return evolve(fitness, n_neg, min(n_pos, n_neg), **sizes, random=random)[0]
+        return evolve(fitness, n_neg, min(n_pos, n_neg), **sizes, rng=random)[0]
 
-    def _drawn(self, is_pos: Bools, random: np.random.RandomState) -> Index:
+    def _drawn(self, is_pos: Bools, random: RandomState) -> Index:
         """The rows that evolution sees: all of them, or a draw."""
         if len(is_pos) <= self.max_rows:
             return np.arange(len(is_pos))

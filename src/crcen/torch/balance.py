@@ -19,7 +19,8 @@ from crcen.theory.rows import Array, Index
 from crcen.torch.loss import Inputs, NaturalLogits, Outputs, Weighting, price_of, soft_labels
 
 Batch = Any  # what a loader yields: a pair, or a dict with labels
-Batches: TypeAlias = Iterable[Batch] | None
+Loader: TypeAlias = Iterable[Batch]
+Batches: TypeAlias = Loader | None
 Sampler = Any  # of a loader, or weights of rows
 Target = TypeVar("Target")
 
@@ -33,12 +34,7 @@ _INSTEAD = "name it with bias=, or wrap the module in crcen.torch.NaturalLogits,
 
 
 def balance_(
-    module: nn.Module,
-    batches: Iterable[Batch],
-    weighting: Weighting,
-    *,
-    bias: str | None = None,
-    distributed: bool = True,
+    module: nn.Module, batches: Loader, weighting: Weighting, *, bias: str | None = None, distributed: bool = True
 ) -> KeyEquation:
     """Move the output bias of any module, in place, so that the key equation holds on these rows.
 
@@ -98,7 +94,7 @@ def balance_(
         return without_test(equation, _SOLVED)
 
 
-def _collect_rows(module: nn.Module, batches: Iterable[Batch], name: str | None) -> tuple["Collected", Tensor]:
+def _collect_rows(module: nn.Module, batches: Loader, name: str | None) -> tuple["Collected", Tensor]:
     """Weighted logits and labels of all batches, and the bias to move."""
     pairs = (split_batch(batch) for batch in batches)
     first = next(pairs, None)
@@ -221,7 +217,7 @@ def collect(batches: Iterable[tuple[Tensor, Tensor]]) -> Collected:
     return Collected(values, np.concatenate(numbers), None if (sizes == 1.0).all() else sizes)
 
 
-def row_by_row(batches: Iterable[Batch]) -> tuple[Iterable[Batch], Sampler, Index | None]:
+def row_by_row(batches: Loader) -> tuple[Loader, Sampler, Index | None]:
     """Batches with every row of a data set once, in a known random order; the original sampler; and that order."""
     is_mapped = isinstance(batches, DataLoader) and not isinstance(batches.dataset, IterableDataset)
     if not isinstance(batches, DataLoader) or not is_mapped or batches.batch_size is None:
@@ -236,7 +232,7 @@ def row_by_row(batches: Iterable[Batch]) -> tuple[Iterable[Batch], Sampler, Inde
     return loader, "none" if is_plain else batches.sampler, order
 
 
-def every_row(batches: Iterable[Batch]) -> Iterable[Batch]:
+def every_row(batches: Loader) -> Loader:
     """Every row of a loader's data set once, whatever its sampler; with several processes the loader itself."""
     return batches if _n_processes() > 1 else row_by_row(batches)[0]
 

@@ -1,7 +1,7 @@
 """How far a trained module is from its key equation, and why: the equation is solved with and without each cause."""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +15,7 @@ from crcen.exceptions import InvalidParameter
 from crcen.theory.key_equation import KeyEquation, key_equation_of_logits
 from crcen.theory.rows import Array, as_numpy
 from crcen.torch.balance import (
-    Batch,
+    Loader,
     Sampler,
     collect,
     evaluating,
@@ -90,7 +90,7 @@ class Stationarity:
 
 def stationarity(
     module: nn.Module,
-    batches: Iterable[Batch],
+    batches: Loader,
     weighting: Weighting,
     *,
     loss: nn.Module | None = None,
@@ -153,7 +153,7 @@ class _Trial:
     def __init__(
         self,
         module: nn.Module,
-        batches: Iterable[Batch],
+        batches: Loader,
         weighting: Weighting,
         name: str | None,
         loss: Loss | None,
