@@ -78,6 +78,8 @@ def test_one_is_the_best_alone_and_more_than_there_are_is_all(rows):
     every = CRCENClassifierCV(Budget(6), n_settings=9, random_state=0, **(GRID | {"l2": 1e-2})).fit(*rows)
     assert len(every.best_settings_) == 2
 
+    simplest = CRCENClassifierCV(Budget(6), n_settings=3, one_standard_error=True, random_state=0, **GRID).fit(*rows)
+    assert len(simplest.best_settings_) == 1
     with pytest.raises(crcen.InvalidParameter, match="n_settings"):
         CRCENClassifierCV(search=crcen.Search(n_settings=0)).fit(*rows)
 

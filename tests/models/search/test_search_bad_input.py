@@ -34,6 +34,7 @@ class TestParameters:
             ({"weighting": [Budget(2), Budget(5)], "training_weighting": None}, "calibration must be 'paper', None or"),
             *(({name: []}, f"{name} of CRCENClassifierCV must not be an empty list") for name in EMPTY),
             ({"balance": "out of fold"}, r"balance .*'oof'.*got 'out of fold'"),
+            ({"one_standard_error": 1.5}, "one_standard_error"),
             ({"halving": "yes"}, "halving"),
             ({"widen": "yes"}, "widen"),
             ({"early_stopping": True}, "chooses the number of epochs by its folds: early_stopping must be False"),

@@ -148,9 +148,11 @@ class TestRefusals:
         with pytest.raises(InvalidInput, match="class"):
             CRCENClassifierCV(cv=folds, balance=balance, **GRID).fit(X, y)
 
-    def test_one_fold_is_enough(self, rare_rows):
+    def test_one_fold_is_enough_unless_one_standard_error_is_asked_for(self, rare_rows):
         cv = ShuffleSplit(1, test_size=0.3, random_state=0)
         assert CRCENClassifierCV(cv=cv, **GRID).fit(*rare_rows()).n_splits_ == 1
+        with pytest.raises(ValueError, match="one_standard_error needs at least two folds"):
+            CRCENClassifierCV(cv=cv, one_standard_error=True, **GRID).fit(*rare_rows())
 
 
 class TestSampleWeight:

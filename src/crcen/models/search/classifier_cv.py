@@ -160,10 +160,10 @@ class CRCENClassifierCV(CRCENClassifier):
         self.best_settings_ = [
             one.outcome.setting.params() | {"epochs": one.outcome.epochs, "score": one.outcome.merit} for one in kept
         ]
-        best, self.scorer_ = kept[0].outcome, scoring
-        self.best_index_, self.best_params_ = outcomes.index(best), best.setting.params()
-        self.best_epochs_, self.best_score_ = best.epochs, float(best.scores.mean())
-        self.cv_results_, self.search_notes_ = score_table(outcomes), border_notes(best, outcomes)
+        chosen, self.scorer_ = kept[0].outcome, scoring
+        self.best_index_, self.best_params_ = outcomes.index(chosen), chosen.setting.params()
+        self.best_epochs_, self.best_score_ = chosen.epochs, float(chosen.scores.mean())
+        self.cv_results_, self.search_notes_ = score_table(outcomes), border_notes(chosen, outcomes)
         self.n_splits_, (self.oof_counts_, self.oof_expense_) = len(folds), operating_points(outcomes, rows)
         self.search_time_ = time.perf_counter() - start
 
