@@ -98,13 +98,13 @@ def test_graphs_answer_alike(data, tmp_path):
 
 def test_what_has_no_meaning_is_refused(data):
     X, y, _ = data
-    with pytest.raises(InvalidParameter, match="is for more than two classes: with two, each is against the other"):
-        CRCENClassifier(**grouped(loss="one_against_all")).fit(X, y == 0)
-    with pytest.raises(InvalidParameter, match="is for more than two classes"):
-        CRCENClassifierCV(CostMatrix([[0, 1], [5, 0]]), **grouped(loss="one_against_all")).fit(X, y == 0)
+    own = grouped(loss="one_against_all")
+    for model in (CRCENClassifier(**own), CRCENClassifierCV(CostMatrix([[0, 1], [5, 0]]), **own)):
+        with pytest.raises(InvalidParameter, match="is for more than two classes: with two, each is against the other"):
+            model.fit(X, y == 0)
     with pytest.raises(InvalidParameter, match=r"loss must be one of .*'one_against_all'.*'hinge'"):
         CRCENClassifier(**grouped(loss="hinge")).fit(X, y)
     with pytest.raises(InvalidParameter, match="partial_fit learns one softmax"):
         light().partial_fit(X, y)
     with pytest.raises(InvalidParameter, match="loss must be 'cross_entropy' here, got 'one_against_all'"):
-        crcen.fit_stream([(X, y)], weighting=WEIGHTS, **grouped(loss="one_against_all"))
+        crcen.fit_stream([(X, y)], weighting=WEIGHTS, **own)

@@ -69,15 +69,16 @@ def test_a_committee_and_a_table_meet_a_goal_and_are_saved(rare_rows, tmp_path):
     assert again.estimator_.weighting == RecallAtLeast(0.7)
 
 
-def test_a_goal_is_refused_where_nothing_is_held_out(rare_rows):
-    X, y = rare_rows(200)
-    with pytest.raises(InvalidParameter, match="fitted already: fit with RecallAtLeast"):
-        search(RecallAtLeast(0.9, confidence=0.95)).fit(X, y)
-    with pytest.raises(InvalidParameter, match="a goal stands alone"):
-        search([Budget(3), RecallAtLeast(0.5)]).fit(X, y)
-    with pytest.raises(InvalidParameter, match="LogisticRegression has none: fit at a price"):
-        TableClassifier(RecallAtLeast(0.9), estimator=LogisticRegression()).fit(X, y)
-    with pytest.raises(InvalidParameter, match="needs the number of rows a day"):
-        search(Capacity(5, per="day")).fit(X, y)
-    with pytest.raises(InvalidParameter, match="no price by itself"):
-        CRCENClassifier(RecallAtLeast(0.9), hidden=()).partial_fit(X, y, classes=[0, 1])
+@pytest.mark.parametrize(
+    ("fit", "words"),
+    [
+        (search(RecallAtLeast(0.9, confidence=0.95)).fit, "fitted already: fit with RecallAtLeast"),
+        (search([Budget(3), RecallAtLeast(0.5)]).fit, "a goal stands alone"),
+        (TableClassifier(RecallAtLeast(0.9), estimator=LogisticRegression()).fit, "none: fit at a price"),
+        (search(Capacity(5, per="day")).fit, "needs the number of rows a day"),
+        (CRCENClassifier(RecallAtLeast(0.9), hidden=()).partial_fit, "no price by itself"),
+    ],
+)
+def test_a_goal_is_refused_where_nothing_is_held_out(rare_rows, fit, words):
+    with pytest.raises(InvalidParameter, match=words):
+        fit(*rare_rows(200))

@@ -194,7 +194,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
             train = self.training_on(X, rows.engine_target, weights, len(classes))
             if is_cut(self, recipe, folds, balance):
                 losses = partial(_natural_losses, rows, trained)
-                results = train_to_cut(train, jobs, fold_jobs, folds, losses, recipe, len(X), progress)
+                results = train_to_cut(train, jobs, fold_jobs, folds, losses, len(X), progress)
             else:
                 results = train(jobs + fold_jobs, progress)
         oof = held_out_logits(folds, results[self.n_members :], rows, trained if recipe.balance else None)

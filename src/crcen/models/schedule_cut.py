@@ -35,9 +35,8 @@ def train_to_cut(
     train: Train,
     jobs: list[TrainingJob],
     fold_jobs: list[TrainingJob],
-    folds: Sequence[tuple[Index, Index]],
+    folds: Sequence[Fold],
     losses: Callable[[Array, Index], Array],
-    recipe: Recipe,
     n_rows: int,
     progress: Progress,
 ) -> list[TrainingResult]:
@@ -45,7 +44,7 @@ def train_to_cut(
     share = part_of(progress, 0.0, _SHARE_OF_CHOICE)
     stops = _STOPS_OF_MANY_ROWS if has_many_rows(n_rows) else _STOPS
     epochs, found, states = _chosen_epochs(train, fold_jobs, folds, losses, stops, share)
-    on_all, on_folds = _cut_after(epochs, jobs, fold_jobs, folds, recipe, n_rows)
+    on_all, on_folds = _cut_after(epochs, jobs, fold_jobs, folds, n_rows)
     on_folds = [job.replace(start=state) for job, state in zip(on_folds, states, strict=True)]
     rest = part_of(progress, _SHARE_OF_CHOICE, 1.0)
     if _are_ready(found, epochs == fold_jobs[0].max_epochs, len(folds)):
@@ -64,7 +63,7 @@ def _are_ready(found: Sequence[TrainingResult], is_whole: bool, n_folds: int) ->
 def _chosen_epochs(
     train: Train,
     fold_jobs: list[TrainingJob],
-    folds: Sequence[tuple[Index, Index]],
+    folds: Sequence[Fold],
     losses: Callable[[Array, Index], Array],
     shares: Sequence[tuple[float, float]],
     progress: Progress,
@@ -105,9 +104,7 @@ def _chosen_epochs(
     return best, found, before_best
 
 
-def _curve(
-    found: Sequence[TrainingResult], folds: Sequence[tuple[Index, Index]], losses: Callable[[Array, Index], Array]
-) -> Array:
+def _curve(found: Sequence[TrainingResult], folds: Sequence[Fold], losses: Callable[[Array, Index], Array]) -> Array:
     """The folds' mean loss on rows held out at each record; empty where all networks diverged, infinite where none."""
     members = len(found) // len(folds)
     curves = []
@@ -120,12 +117,7 @@ def _curve(
 
 
 def _cut_after(
-    epochs: int | None,
-    jobs: list[TrainingJob],
-    fold_jobs: list[TrainingJob],
-    folds: Sequence[tuple[Index, Index]],
-    recipe: Recipe,
-    n_rows: int,
+    epochs: int | None, jobs: list[TrainingJob], fold_jobs: list[TrainingJob], folds: Sequence[Fold], n_rows: int
 ) -> tuple[list[TrainingJob], list[TrainingJob]]:
     """Jobs on all rows and on folds, cut where the folds said.
 
@@ -134,10 +126,11 @@ def _cut_after(
     """
     if epochs is None:
         return jobs, fold_jobs
+    size = jobs[0].batch_size
     rows_of_fold = sum(len(own) for own, _ in folds) / len(folds)
-    steps_of_fold = sum(n_batches(len(own), recipe.batch_rows) for own, _ in folds) / len(folds)
+    steps_of_fold = sum(n_batches(len(own), size) for own, _ in folds) / len(folds)
     growth = n_rows / rows_of_fold if steps_of_fold > _FEW_BATCHES else 1.0
-    share = min(1.0, growth * steps_of_fold / n_batches(n_rows, recipe.batch_rows))
+    share = min(1.0, growth * steps_of_fold / n_batches(n_rows, size))
     whole, stop = (max(1, round(share * count)) for count in (jobs[0].max_epochs, epochs))
     on_all = [job.replace(max_epochs=whole, stop_epoch=min(stop, whole)) for job in jobs]
     return on_all, [job.replace(stop_epoch=epochs) for job in fold_jobs]
