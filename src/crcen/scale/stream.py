@@ -4,7 +4,7 @@ import hashlib
 import numbers
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -187,25 +187,23 @@ def fingerprint_of(model: CRCENClassifier, *about: object) -> str:
     return hashlib.sha256(repr((sorted(settings.items()), about)).encode()).hexdigest()
 
 
+@dataclass(eq=False)
 class StreamRun:
     """The remaining epochs of a streamed fit; with ``all_reduce``, the part of one of several workers."""
 
-    def __init__(
-        self,
-        model: CRCENClassifier,
-        rows: RowBlocks,
-        plan: StreamPlan,
-        progress: Progress,
-        buffer_rows: int,
-        device: torch.device,
-        all_reduce: AllReduce | None = None,
-        n_workers: int = 1,
-    ) -> None:
-        self._model, self._rows, self._plan, self._progress = model, rows, plan, progress
-        self._buffer_rows, self._device, self._n_workers = buffer_rows, device, n_workers
-        self.trainer: StreamTrainer = plan.trainer(device, all_reduce)
-        if progress.arrays:
-            self.trainer.restore({k: v for k, v in progress.arrays.items() if not k.startswith("best_")})
+    model: CRCENClassifier
+    rows: RowBlocks
+    plan: StreamPlan
+    progress: Progress
+    buffer_rows: int
+    device: torch.device
+    all_reduce: AllReduce | None = None
+    n_workers: int = 1
+
+    def __post_init__(self) -> None:
+        self.trainer: StreamTrainer = self.plan.trainer(self.device, self.all_reduce)
+        if self.progress.arrays:
+            self.trainer.restore({k: v for k, v in self.progress.arrays.items() if not k.startswith("best_")})
         self._keep: Callable[[Progress], object] = lambda _: None
         self._save_rows = self._saved_at = 0
 
@@ -216,12 +214,12 @@ class StreamRun:
     @property
     def share_done(self) -> float:
         """The share of the rows of all epochs that training has used."""
-        return self.trainer.rows_seen / self._plan.shape.total_rows
+        return self.trainer.rows_seen / self.plan.shape.total_rows
 
     def train(self, show: Callable[[], None]) -> Status:
         """Run the epochs that are left; ``show`` is called after each block of rows."""
-        at, stops_early = self._progress, self._plan.recipe.early_stopping
-        while at.epoch < int(self._model.max_epochs or 1):
+        at, stops_early = self.progress, self.plan.recipe.early_stopping
+        while at.epoch < int(self.model.max_epochs or 1):
             if stops_early and at.since_best >= _PATIENCE:
                 return Status.EARLY_STOPPED
             for block, batch, rows in self._batches():
@@ -244,28 +242,28 @@ class StreamRun:
 
     def _batches(self) -> Iterator[tuple[int, int, Batch | None]]:
         """What is left of this epoch: block, batch and rows; one of several workers has no rows left at last."""
-        at = self._progress
+        at = self.progress
         first, skip, block = at.block, at.batch, at.block - 1
-        batch_size = max(1, self._plan.recipe.batch_rows // self._n_workers)
+        batch_size = max(1, self.plan.recipe.batch_rows // self.n_workers)
 
         def prepared() -> Iterator[Batch]:
-            buffer = self._plan.buffer()
-            blocks = self._rows.blocks(self._buffer_rows, self._plan.seed, at.epoch, first)
+            buffer = self.plan.buffer()
+            blocks = self.rows.blocks(self.buffer_rows, self.plan.seed, at.epoch, first)
             for number, block in enumerate(blocks, first):
-                yield self._plan.training_rows(block, at.epoch, number, buffer=buffer).to(self._device)
+                yield self.plan.training_rows(block, at.epoch, number, buffer=buffer).to(self.device)
 
         for block, rows in enumerate(read_ahead(prepared()), first):
             for batch, part in enumerate(cut_evenly(len(rows), batch_size)):
                 if block > first or batch >= skip:
                     yield block, batch, rows[part]
-        while self._n_workers > 1:
+        while self.n_workers > 1:
             yield block + 1, -1, None
 
     def _watch(self) -> None:
         """Keep each member's best epoch on the held-out rows."""
-        at = self._progress
-        held_out = (self._plan.validation_rows(block) for block in self._rows.blocks(self._buffer_rows))
-        losses = self.trainer.losses(rows.to(self._device) for rows in read_ahead(held_out))
+        at = self.progress
+        held_out = (self.plan.validation_rows(block) for block in self.rows.blocks(self.buffer_rows))
+        losses = self.trainer.losses(rows.to(self.device) for rows in read_ahead(held_out))
         before = np.min(at.val_loss_curve, axis=0) if at.val_loss_curve else np.full(len(losses), np.inf)
         at.val_loss_curve.append(losses.tolist())
         better = losses < before
@@ -278,7 +276,7 @@ class StreamRun:
     def parameters(self) -> tuple[list[Array], list[Array]]:
         """Weights and biases of each layer: the best on the held-out rows, or the last."""
         weights, biases = self.trainer.parameters()
-        best = self._progress.arrays
+        best = self.progress.arrays
         if "best_weight_0" not in best:
             return weights, biases
         numbers = range(len(weights))
@@ -287,8 +285,8 @@ class StreamRun:
     def _save(self) -> None:
         self._check_finite()
         self._saved_at = self.trainer.rows_seen
-        self._progress.arrays |= self.trainer.state()
-        self._keep(self._progress)
+        self.progress.arrays |= self.trainer.state()
+        self._keep(self.progress)
 
     def _check_finite(self) -> None:
         if not self.trainer.is_finite:
