@@ -119,10 +119,8 @@ class AuditedRows(ShownInOneLine):
         require(is_right, f"confidence must lie between 0 and 1: got {confidence:g}.", "confidence")
         possible = (e > 0.0) & (e <= 1.0)
         y, p, e = y[possible], p[possible], e[possible]
-        actions, costs = (
-            np.asarray(rule.price.decide(p), dtype=np.int64),
-            rule.price.cost_matrix.for_classes(rule.labels),
-        )
+        actions = np.asarray(rule.price.decide(p), dtype=np.int64)
+        costs = rule.price.cost_matrix.for_classes(rule.labels)
         default, is_drawn = rule.default, e < 1.0
         if rule.price.positive is None and is_drawn.any():  # predict may have been given another default action
             default = int(np.bincount(actions[is_drawn]).argmax())

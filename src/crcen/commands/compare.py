@@ -414,7 +414,7 @@ def _rows(evidence: _Evidence, source: Source, target: str, groups: list[str], a
         n_missing = int((~known).sum())
         if label_selection(known, found.p[:, price.positive or 0], old != new).p_value < _MISSING_P:
             biased = (
-                f"{n_missing:,} rows have no value of {target}, which depends on the score and biases the comparison"
+                f"{n_missing:,} rows lack a value of {target}, which depends on the score and biases the comparison"
             )
             named = "name audit_probability=, the probability that a row was checked."
             raise InvalidInput(f"{biased}; {named}", parameter="audit_probability")

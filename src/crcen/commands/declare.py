@@ -66,9 +66,7 @@ class Declaration:
         for one in self.content["criteria"]:
             needed = f"{one['labels_needed']:,} labels" if "labels_needed" in one else "no number"
             lines.append(f"  {one['criterion']:<28} {needed} ({one['plan']})")
-        fixed = (
-            f"{rows['number']:,} rows of {rows['file']}" if rows["are_declared"] else "rows: none stated, any accepted"
-        )
+        fixed = f"{rows['number']:,} rows of {rows['file']}" if rows["are_declared"] else "any rows are accepted"
         groups = f"groups: {listed(self.content['groups'])}; " if self.content["groups"] else ""
         lines += [f"{groups}confidence {self.content['confidence']:g}; {fixed}", *note_lines(rows["notes"])]
         empty = [name for name in FIELDS if not self.content["description"][name]]

@@ -223,14 +223,10 @@ def evaluate_table(
         Codes of checks that must not warn, such as ``"CRC003,CRC007"``, or ``"any"``; see ``.failures``.
     min_recall, min_precision : float, optional
         What must be reached at the price, by every class if there are several; see ``.failures``.
-    n_resamples : int, default=500
-        Bootstrap resamples; 0 omits intervals that have no closed form, such as that of F1.
-    random_state : int, default=0
-        Seed of the bootstrap.
-    read : ReadOptions, optional
-        How the table is read; by default detected.
-    verbose : int, default=0
-        1 shows progress on a terminal.
+    n_resamples, random_state : int
+        Bootstrap resamples, of which 0 omit intervals that have no closed form, such as that of F1; their seed.
+    read, verbose : ReadOptions and int, optional
+        How the table is read, by default detected; 1 shows progress on a terminal.
     """
     codes, asked = _codes_of(fail_on, groups), {"recall": min_recall, "precision": min_precision}
     least = {name: share for name, share in asked.items() if share is not None}

@@ -277,9 +277,8 @@ def predict_table(
     is_rule = audit_rule in AUDIT_RULES and (audit is not None or audit_rule == "neyman")
     allowed = f"audit_rule must be neyman or uniform, and go with audit=: got {audit_rule!r}."
     require(is_rule, allowed, "audit_rule", "audit")
-    require(
-        default_action is None or audit is not None, "default_action must go with audit=.", "default_action", "audit"
-    )
+    is_alone = default_action is not None and audit is None
+    require(not is_alone, "default_action must go with audit=.", "default_action", "audit")
     ids = _copied(id, all_columns, source, (*names, *why.names, *(AUDIT_COLUMNS if audit is not None else ())))
     ignored, watch, pieces = {*ids, target} - {""}, RowWatch(model, clusters=clusters), []
     chunks = scored_chunks(model, source, watch, ignored, chunk_rows)
