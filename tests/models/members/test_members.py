@@ -132,7 +132,14 @@ def test_registry_entries_have_unique_names_and_unknown_ones_are_refused(monkeyp
     with pytest.raises(MissingExtra, match=r"crcen\[boosting\]"):
         registry.member_kind("catboost")
     kinds, notes = registry.default_members(100, "standard")
-    assert [kind.name for kind in kinds] == ["networks", "trees", "random_trees", "forest"]
+    assert [kind.name for kind in kinds] == ["networks", "trees", "forest"]
+    assert [kind.name for kind in registry.default_members(100, "best")[0]] == [
+        "networks",
+        "trees",
+        "random_trees",
+        "forest",
+    ]
+    assert [kind.name for kind in registry.default_members(100, "quick")[0]] == ["networks"]
     assert len(notes) == 1
     assert "catboost is not installed" in notes[0]
     assert [kind.name for kind in registry.default_members(10**6, "standard")[0]] == ["networks", "trees"]

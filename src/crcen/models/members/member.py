@@ -71,6 +71,7 @@ class MemberKind:
     package: str | None = None  # an optional package that it needs, and the extra that brings it
     extra = "boosting"
     max_rows: int | None = None  # with more it is no member unless asked for
+    efforts: tuple[str, ...] = EFFORTS[1:]  # with which it is a default member
     time_share = 0.2  # of a time limit, beside the shares of the other members
 
     def is_installed(self) -> bool:

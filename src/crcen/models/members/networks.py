@@ -10,7 +10,7 @@ from crcen._support.progress import part_of
 from crcen.exceptions import TrainingFailed
 from crcen.models.clock import Clock, OutOfTime, TimedTraining
 from crcen.models.fitting import member_seed
-from crcen.models.members.member import Chosen, FittedMember, MemberKind, MemberTask, best_prefix
+from crcen.models.members.member import EFFORTS, Chosen, FittedMember, MemberKind, MemberTask, best_prefix
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.search.grid import Setting
 from crcen.models.search.run import (
@@ -67,6 +67,7 @@ class Networks(MemberKind):
     """The member ``"networks"``."""
 
     name = "networks"
+    efforts = EFFORTS
     time_share = 0.5
 
     def search(self, task: MemberTask) -> FittedMember:

@@ -152,8 +152,8 @@ class CRCENClassifierCV(CRCENClassifier):
                 outcomes = run.outcomes(settings, halving=False, progress=first)
             if not search.one_standard_error:
                 outcomes = widened(run, outcomes, self._borders(), progress=part_of(progress, 0.5, 0.7))
-            best = choose(outcomes, one_standard_error=search.one_standard_error)
-            few = best_few(outcomes, best, 1 if search.one_standard_error else search.n_settings)
+            first_place = choose(outcomes, one_standard_error=search.one_standard_error)
+            few = best_few(outcomes, first_place, 1 if search.one_standard_error else search.n_settings)
             kept = refit_settings(run, few, self.n_members, part_of(progress, 0.7, 1.0))
         self._keep(kept, rows)
         move_to_goal(self, rows)
