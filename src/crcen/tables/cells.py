@@ -31,6 +31,7 @@ _DATE_WORD = re.compile(
 )
 # Cells of text that are converted to numbers at a time, and cells of an array of several columns.
 _TOGETHER, _MOST_STACKED = 2**16, 2**22
+_GLANCE = 100
 
 
 def is_text(series: Series) -> bool:
@@ -78,6 +79,8 @@ def _cast(cells: ArrowArray) -> Array:
     """Strings as numbers, NaN for null; an ArrowInvalid if one is no number."""
     import pyarrow as pa
 
+    if len(cells) > _GLANCE:
+        cells[:_GLANCE].cast(pa.float64())  # a long column of words takes long to fail
     return np.asarray(cells.cast(pa.float64()).to_numpy(zero_copy_only=False) + 0.0)  # without -0
 
 

@@ -282,24 +282,26 @@ class TextColumn(Column):
     @classmethod
     def learn(cls, name: str, present: Series, has_missing: bool, n_parts: int, n_rows: int, seed: int) -> TextColumn:
         """The column of these texts, with n-grams of at least this number of rows; a ValueError if there are none."""
-        from sklearn.decomposition import TruncatedSVD
-        from sklearn.feature_extraction.text import TfidfTransformer
+        from sklearn.preprocessing import normalize
+        from sklearn.utils.extmath import randomized_svd, svd_flip
 
-        counts, ngrams = _ngram_counts(present)
-        is_common = np.asarray(counts.getnnz(axis=0)).ravel() >= n_rows
+        found, ngrams = _ngram_counts(present)
+        n_with = np.bincount(found.indices, minlength=len(ngrams))
+        is_common = n_with >= n_rows
         if not is_common.any():
             raise ValueError("no n-gram occurs in enough rows")
-        weights = TfidfTransformer()
-        found, ngrams = weights.fit_transform(counts[:, is_common]), ngrams[is_common]
-        components = np.eye(len(ngrams))
+        found, ngrams = found[:, is_common], ngrams[is_common]
+        idf = np.log((1 + len(present)) / (1 + n_with[is_common])) + 1.0
+        found.data *= idf[found.indices]
+        found, components = normalize(found, copy=False), np.eye(len(ngrams))
         if len(ngrams) > n_parts:
-            svd = TruncatedSVD(n_parts, random_state=seed).fit(found)
+            u, sizes, parts = randomized_svd(found, n_parts, n_iter=5, random_state=seed, flip_sign=False)
+            parts = svd_flip(u, parts, u_based_decision=False)[1]
             # Few different words have fewer components: the rest would be rounding errors.
-            is_part = svd.singular_values_ > 1e-9 * svd.singular_values_[0]
-            components = np.ascontiguousarray(svd.components_[is_part].T)
+            components = np.ascontiguousarray(parts[sizes > 1e-9 * sizes[0]].T)
         parts = np.asarray(found @ components)
         scale = float(np.sqrt(parts.var(axis=0).sum())) or 1.0
-        return cls(name, tuple(map(str, ngrams)), weights.idf_, components / scale, has_missing)
+        return cls(name, tuple(map(str, ngrams)), idf, components / scale, has_missing)
 
     @property
     def _names(self) -> list[str]:
@@ -316,26 +318,30 @@ class TextColumn(Column):
         return self._with_indicator(values, is_missing, int(is_missing.sum()))
 
 
-def _ngram_counts(texts: Series, known: Sequence[str] | None = None) -> tuple[Any, NDArray[np.object_]]:
-    """How often each n-gram occurs inside the words of each text, (n, n-grams), and the n-grams.
+def _ngram_counts(texts: Series, known: Sequence[str] = ()) -> tuple[Any, NDArray[np.object_]]:
+    """How often each n-gram occurs inside the words of each text, (n, n-grams), and the n-grams, by default all.
 
-    Each different word is taken apart once. A ValueError if there is no n-gram.
+    Each different word is taken apart once; a space stands at both ends of it.
     """
     import pyarrow.compute as pc
     from scipy.sparse import csr_matrix
-    from sklearn.feature_extraction.text import CountVectorizer
 
     split = pc.utf8_split_whitespace(as_arrow(texts))
     words = split.flatten().dictionary_encode()
-    starts = np.cumsum([0, *split.value_lengths().to_pylist()])
-    shape = len(split), len(words.dictionary)
-    in_texts = csr_matrix((np.ones(len(words)), words.indices.to_numpy(), starts), shape=shape)
-    distinct = words.dictionary.to_pylist()
-    counter = CountVectorizer(analyzer="char_wb", ngram_range=_NGRAMS, vocabulary=known)
-    in_words = counter.transform(distinct) if known is not None else counter.fit_transform(distinct)
-    found = (in_texts @ in_words.astype(np.float64)).tocsr()
+    padded = [" ".join(["", *word.lower().split(), ""]) for word in words.dictionary.to_pylist()]
+    parts = [[word[i : i + n] for n in _NGRAMS for i in range(len(word) - n + 1)] for word in padded]
+    names = list(known) or sorted({ngram for own in parts for ngram in own})
+    place = {ngram: i for i, ngram in enumerate(names)}
+    at = [[place[ngram] for ngram in own if ngram in place] for own in parts]
+    lengths = split.value_lengths().to_numpy(zero_copy_only=False), np.array([len(own) for own in at])
+    columns = words.indices.to_numpy(), np.fromiter(itertools.chain.from_iterable(at), np.int64)
+    in_texts, in_words = (
+        csr_matrix((np.ones(len(own)), own, np.append(0, np.cumsum(n))), shape=(len(n), width))
+        for own, n, width in zip(columns, lengths, (len(parts), len(names)), strict=True)
+    )
+    found = in_texts @ in_words
     found.sort_indices()
-    return found, counter.get_feature_names_out()
+    return found, np.array(names, dtype=object)
 
 
 def blocks_of(columns: Sequence[Column]) -> list[Index]:
