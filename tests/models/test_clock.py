@@ -19,7 +19,7 @@ class Engine:
         time.sleep(self.seconds)
         return [SimpleNamespace() for _ in jobs]
 
-    def on(self, rows):
+    def on(self, rows, factors=1.0):
         return self
 
 
