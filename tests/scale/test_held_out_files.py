@@ -55,7 +55,7 @@ def test_the_evidence_is_that_of_evaluate_on_rows_that_were_not_trained_on(fitte
     if n_classes == 2:
         assert f"found {values['counts']['found']} of {values['counts']['positives']}" in text
     else:
-        assert "Cost a row" in text
+        assert "Cost per row" in text
     assert values["metrics"]["cost_per_1000"]["low"] < values["metrics"]["cost_per_1000"]["high"]
     assert values["key_equation"]["p_value"] > 1e-4
     # No evidence row is a training row, which the fingerprint would recognise.

@@ -167,7 +167,7 @@ class TablePredictions(ShownInOneLine):
             share = f"{self.expected[label]:>10,.1f}" if label in self.expected else f"{'–':>10}"
             lines.append(f"  {label!s:24.24s} {count:>9,}{share}")
         mean = self.expected_cost / max(self.n_rows, 1)
-        return [*lines, f"expected cost {self.expected_cost:,.6g}, {mean:.4g} a row"]
+        return [*lines, f"expected cost {self.expected_cost:,.6g}, {mean:.4g} per row"]
 
 
 @logged

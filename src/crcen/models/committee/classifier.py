@@ -64,7 +64,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         with random thresholds), ``"catboost"`` (CatBoost, extra ``boosting``), ``"forest"`` (extremely randomised
         trees), or classifiers with ``predict_proba``; the latter cannot be saved or exported. Their probabilities must
         be natural: wrap a classifier that was weighted or resampled in `PosteriorCorrection`. ``None`` is all that are
-        installed: CatBoost up to 60,000 rows, the forest up to 20,000, random trees only with the effort ``"best"``.
+        installed: CatBoost up to 60,000 rows, the forest up to 10,000, random trees only with the effort ``"best"``.
     effort : {"quick", "standard", "best"}, default="standard"
         ``"quick"``: one setting per member without a search, by default networks alone. ``"best"``: several seeds and
         repeated folds, as far as ``time_limit`` allows, and on few rows more settings.
