@@ -10,6 +10,7 @@ import pytest
 
 from crcen import InvalidInput, InvalidParameter, ReadOptions, fit_files, fit_table, load, predict_table
 from crcen.exceptions import DataUnavailable
+from crcen.scale import table_survey
 from crcen.tables.notation import sentinels
 from crcen.tables.reading import open_table
 
@@ -304,13 +305,11 @@ def test_a_file_that_changes_while_it_is_read_is_named_as_such(tmp_path):
 
 
 def test_a_file_that_changes_between_two_passes_of_a_streamed_fit(tmp_path, monkeypatch):
-    from crcen.commands import fit_files as large_files
-
     path = tmp_path / "a.csv"
     pd.DataFrame({"x": np.arange(900) % 17 + 0.5, "k": ["a", "b", "c"] * 300, "y": np.arange(900) % 2}).to_csv(
         path, index=False
     )
-    survey = large_files.survey_table
+    survey = table_survey.survey_table
 
     def then_changed(*arguments):
         found = survey(*arguments)
@@ -318,6 +317,6 @@ def test_a_file_that_changes_between_two_passes_of_a_streamed_fit(tmp_path, monk
             file.write("1.5,a,1\n")
         return found
 
-    monkeypatch.setattr(large_files, "survey_table", then_changed)
+    monkeypatch.setattr(table_survey, "survey_table", then_changed)
     with pytest.raises(DataUnavailable, match=r"a\.csv was changed while it was being read"):
         fit_files(path, target="y", epochs=1)
