@@ -180,6 +180,9 @@ def test_what_cannot_be_compared_is_refused_and_nothing_is_written(tmp_path):
     refused("no row with a value", frame.assign(state=None))
     compared(frame, state=state)
     refused("already part of this comparison")
+    grades = scored(200, 8).round(1)  # an input of a model names groups
+    compared(grades, state=state, groups="old_worn")
+    refused("already part of this comparison", grades)
     refused("another price", scored(200, 7), weighting=Budget(5))
     refused("another old model", scored(200, 7), probability_old="old_ok")
     state.write_text("{}")

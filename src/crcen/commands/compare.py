@@ -395,7 +395,7 @@ def _positive(source: Source, target: str, positive: Label | None) -> Label:
 def _rows(evidence: _Evidence, source: Source, target: str, groups: list[str], audit: str | None) -> _Rows:
     """Score all rows of a table with both models."""
     kept, models, price = [*groups, *([audit] if audit else [])], evidence.models, evidence.price
-    columns = [name for model in models for name in input_columns(model, source, target) if name not in kept]
+    columns = [name for model in models for name in input_columns(model, source, target) if name != audit]
     digest = RowDigest(list(dict.fromkeys([*columns, target])))
     found = score_table(models[0], source, target, kept, recognises=True, digest=digest)
     other = score_table(models[1], source, None, [target, *kept], recognises=True)

@@ -85,7 +85,7 @@ class AlarmShares(NamedTuple):
     def notes(self) -> list[str]:
         """A sentence if they differ."""
         folds, saved = (f"{1000.0 * share:,.4g}" for share in self[:2])
-        both = f"the saved model raises {saved} alarms per 1,000 held-out rows, the models of the folds raised {folds}"
+        both = f"the saved model raises {saved} alarms per 1,000 held-out rows, and the models of the folds {folds}"
         advice = "evaluate the saved model on new labelled rows before relying on it"
         return [f"{both}: the figures above are those of the folds; {advice}"] if self.differ else []
 
