@@ -148,6 +148,16 @@ def test_unsuitable_destinations_are_refused_before_the_work(tmp_path, monkeypat
 
 
 @posix
+def test_a_removed_current_folder_is_reported(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    for write in (check_writable, is_device, lambda path: write_atomic(path, "text")):
+        with pytest.raises(DataUnavailable, match=r"^out\.csv cannot be written: No such file or directory\.$"):
+            write("out.csv")
+
+
+@posix
 def test_a_disk_is_refused(tmp_path):
     try:
         os.mknod(tmp_path / "disk", 0o600 | stat.S_IFBLK, os.makedev(7, 200))

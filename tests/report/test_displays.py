@@ -4,7 +4,9 @@ import sys
 
 import numpy as np
 import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
 
 import crcen
 from crcen import CostRatio, CRCENClassifier, ExpenseCurve, InvalidInput, InvalidParameter
@@ -203,3 +205,11 @@ def test_curves_of_decisions_draw_models_beside_no_model(kind, model, new):
     (line,) = [line for line in one.ax_.lines if line.get_label() in ("model", "model, as stated")]
     (same,) = [line for line in display.ax_.lines if line.get_label() in ("ours", "ours, as stated")]
     np.testing.assert_allclose(line.get_ydata(), same.get_ydata())
+
+
+def test_curves_of_decisions_take_the_rows_of_any_classifier():
+    texts, y = ["late again", "all well", "late", "well"] * 10, np.array([1, 0, 1, 0] * 10)
+    model = make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(texts, y)
+    drawn(DecisionCurveDisplay.from_estimator(model, texts, y))
+    words = model[0].transform(texts)
+    drawn(DecisionCurveDisplay.from_estimator(model[1], words, y))

@@ -99,6 +99,7 @@ def test_errors_are_those_of_the_command_line(app, project, tmp_path, crcen_comm
         ("fit", {"target": "fraud", "price": "budget", "value": "many"}, "must be a number: got 'many'"),
         ("fit", {"target": "fraud", "time_limit": "0"}, "from 1 to 86,400 seconds"),
         ("fit", {"target": "fraud", "price": "love"}, "price must be"),
+        ("fit", {"target": "fraud", "price": "capacity", "value": "nan"}, "must be a whole number"),
         ("fit", {"target": "fraud", "price": "costs", "value": {"labels": ["a"], "costs": [[1, 2]]}}, "have 1 rows"),
         ("save", {"name": "../evil"}, "the name must be"),
     ):

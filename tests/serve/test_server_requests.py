@@ -240,6 +240,7 @@ def test_mistakes_get_422_and_one_sentence(client, body, sentence):
     ("query", "sentence"),
     [
         ("budget=x", "budget must be a number"),
+        ("budget=1,000", "budget must be a number"),  # 1 or 1000
         ("budget=-1", "Budget must be a finite number above 0"),
         ("budget=1&recall=0.5", "budget and recall both state the price"),
         ("reasons=-1", "reasons must be a whole number from 0 to 100"),

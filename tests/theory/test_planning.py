@@ -70,6 +70,7 @@ def test_labels_for_a_cost_width_give_that_width():
     found = cost_interval(y, actions[rows], costs)
     assert found.high - found.low == pytest.approx(0.05, rel=0.15)
     assert planning.labels_for_cost_width(p, actions, costs, 1e9) == 1
+    assert planning.labels_for_cost_width(p, actions, costs, 1e-9) == np.inf
 
 
 @pytest.mark.parametrize("rule", ["neyman", "uniform"])

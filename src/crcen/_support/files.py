@@ -68,9 +68,9 @@ def _holder(marker: Path) -> str:
 
 def check_writable(path: str | Path, *read: object) -> Path:
     """Check before long work that a file can be written here and is none of the files ``read``; returns the path."""
+    place = _resolved(path)
+    number = _descriptor(place)
     try:
-        place = _resolved(path)
-        number = _descriptor(place)
         found = os.stat(place) if number is None else os.fstat(number)
     except FileNotFoundError:
         found = None
@@ -172,7 +172,10 @@ def _descriptor(place: Path) -> int | None:
 
 def _resolved(path: str | Path) -> Path:
     """The target of a symbolic link, except of names of open descriptors."""
-    return Path(path) if _descriptor(Path(path)) is not None else Path(os.path.realpath(path))
+    try:
+        return Path(path) if _descriptor(Path(path)) is not None else Path(os.path.realpath(path))
+    except (OSError, ValueError) as error:  # the current folder was removed, or the name holds a NUL
+        raise _refusal(path, getattr(error, "strerror", None) or str(error)) from error
 
 
 def _may(place: Path, what: int) -> bool:

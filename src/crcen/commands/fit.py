@@ -609,7 +609,7 @@ def folds_of(
     y: pd.Series, together: Array | Index | None, clusters: str | None, time: str | None, n_splits: int, seed: int
 ) -> tuple[int | TimeSplit | StratifiedGroupKFold, str]:
     """The splitter of the search, and what to call it; ``together`` are the clusters or times of the rows."""
-    check_whole_number(n_splits, "n_splits", 2)
+    n_splits = check_whole_number(n_splits, "n_splits", 2)
     sizes = np.unique(y, return_counts=True)[1]
     # Of several classes those with fewer rows than folds are held out in some of them.
     rarest = int(sizes.min() if len(sizes) == 2 or together is not None else sizes.max())

@@ -80,7 +80,7 @@ class TablePlan(ShownInOneLine):
                     "cost_width": f"a cost per 1,000 rows within ±{size / 2:g}",
                 }[goal]
                 power = "" if goal == "cost_width" else f" with a power of {self.power:g}"
-                why = none
+                why = "since it is too narrow" if goal == "cost_width" else none
                 if goal == "drift" and label is not None:
                     error = f"since the model's own error is {self.uncertainty[label]:.2g} log-odds"
                     why = f"{error}; more training rows are needed"

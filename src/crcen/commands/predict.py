@@ -257,7 +257,7 @@ def predict_table(
         Counts and notes, and the rows or their place: ``probability`` of the positive class (for more classes
         ``probability_LABEL`` of each) and ``decision``.
     """
-    check_whole_number(chunk_rows, "chunk_rows", 1)
+    chunk_rows = check_whole_number(chunk_rows, "chunk_rows", 1)
     if out is not None and not is_database(out):
         check_writable(out, model, data)
     model = model_of(model)

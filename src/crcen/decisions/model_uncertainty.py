@@ -69,8 +69,7 @@ def training_error(
     classes = np.asarray(getattr(model, "classes_", ()))
     if classes.ndim != 1 or len(classes) < 2:
         raise InvalidInput(f"model must be a fitted classifier of two classes or more, got {type(model).__name__}")
-    for name, number, least in (("n_fits", n_fits, 3), ("max_rows", max_rows, 10)):
-        check_whole_number(number, name, least)
+    n_fits, max_rows = check_whole_number(n_fits, "n_fits", 3), check_whole_number(max_rows, "max_rows", 10)
     labels = np.asarray(as_numpy(y))
     if labels.ndim != 1 or not np.isin(labels, classes).all():
         raise InvalidInput(f"y must hold the model's labels {classes.tolist()}, one for each training row")

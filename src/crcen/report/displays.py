@@ -18,6 +18,7 @@ from crcen.report.measurements import ReliabilityGroup, reliability_groups
 from crcen.theory.checks import check_binary_target, check_probabilities, check_row_weights, class_totals
 from crcen.theory.curves import DecisionCurves
 from crcen.theory.key_equation import KeyEquation, key_equation, means_by_law
+from crcen.theory.labels import Labels
 from crcen.theory.price import CostRatio, WeightingLike, resolve
 from crcen.theory.rows import Array, Axes, Estimator, Rows
 
@@ -213,8 +214,10 @@ class DecisionCurveDisplay(_Display):
         ax: Axes = None,
     ) -> DecisionCurveDisplay:
         """Draw a fitted classifier with ``predict_proba`` on rows that it did not see."""
-        evidence = gather(model, X, y)
-        return cls.from_predictions(evidence.target, evidence.p, kind=kind, sample_weight=sample_weight, ax=ax)
+        labels = np.asarray(y)
+        own = Labels.of_model(model, labels)
+        p = np.asarray(model.predict_proba(X))[:, own.column]  # of X of any kind, such as texts for a pipeline
+        return cls.from_predictions(own.target(labels), p, kind=kind, sample_weight=sample_weight, ax=ax)
 
     def _draw(self, ax: Axes) -> str:
         title, reference, settings = _KINDS[self.kind]

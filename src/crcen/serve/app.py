@@ -13,6 +13,7 @@ import threading
 import webbrowser
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -55,7 +56,7 @@ _NUMBER_PRICES: dict[str, tuple[str, float, Callable[[float], object], str]] = {
     "budget": ("the price of a miss", 1.0, Budget, ""),
     "recall": ("the recall", 0.01, RecallAtLeast, ""),
     "precision": ("the precision", 0.01, PrecisionAtLeast, ""),
-    "capacity": ("the number of alarms", 1.0, lambda alarms: Capacity(int(alarms), per=1000), "/1000"),
+    "capacity": ("the number of alarms", 1.0, partial(Capacity, per=1000), "/1000"),
 }
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ Entry = dict[str, Any]  # one line of the log
 _FIRST, _SECOND = '{"id": "', '", "time": "'
 _AUDIT = "audit_probability"
 _NO_COLUMNS = "columns were not compared with training: the log has no inputs"
+_SECONDS_BETWEEN = 0.001  # attempts to lock the log; filelock waits 50 ms
 # Rows of a period that are compared with training.
 _MOST_ROWS = 100_000
 
@@ -38,7 +40,7 @@ class DecisionLog:
 
     def __init__(self, path: Path, most_bytes: int) -> None:
         self.path, self.most_bytes = path, most_bytes
-        self._lock = FileLock(f"{path}.lock", mode=0o600)
+        self._lock, self._threads = FileLock(f"{path}.lock", mode=0o600), threading.Lock()
         try:
             with self._lock, self._open() as file:
                 file.truncate(_end_of_lines(file))
@@ -57,7 +59,7 @@ class DecisionLog:
             for one, entry in zip(ids, entries, strict=True)
         ]
         data = ("\n".join(lines) + "\n").encode()
-        with self._lock:
+        with self._threads, self._lock.acquire(poll_interval=_SECONDS_BETWEEN):
             size = self.path.stat().st_size if self.path.exists() else 0
             if size and size + len(data) > self.most_bytes:
                 stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")

@@ -3,6 +3,7 @@
 A child leads a session of its own. If the application ends in any way, the child and its own children end at once.
 """
 
+import atexit
 import multiprocessing
 import os
 import shutil
@@ -54,6 +55,7 @@ class Job:
         self._pipe, there = context.Pipe(duplex=False)
         self._child = context.Process(target=_work, args=(step, options, folder / "scratch", there))
         self._child.start()
+        atexit.register(self._kill)  # before multiprocessing, which would wait for the child
         there.close()
         why = f"the step was ended after {limit or 0:g} seconds: choose a longer time limit or fewer rows."
         self._timer = threading.Timer(limit or threading.TIMEOUT_MAX, self.cancel, ("failed", why))
@@ -95,6 +97,7 @@ class Job:
                 else:
                     result = value
         self._kill()  # children of the child
+        atexit.unregister(self._kill)
         self._pipe.close()
         self._timer.cancel()
         shutil.rmtree(self._folder / "scratch", ignore_errors=True)

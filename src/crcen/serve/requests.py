@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -265,8 +266,10 @@ def whole_number(value: object, name: str) -> int:
 
 
 def number(value: object, name: str) -> float:
-    """A number, also as text with a decimal point or comma."""
-    text = value.replace(",", ".") if isinstance(value, str) and value.count(",") == 1 and "." not in value else value
+    """A number, also as text with a decimal point or comma; 1,000 may be either and is rejected."""
+    text = value
+    if isinstance(value, str) and value.count(",") == 1 and not re.search(r"[1-9]\d*,\d{3}$|\.", value.strip()):
+        text = value.replace(",", ".")
     try:
         if isinstance(text, str | int | float) and not isinstance(text, bool):
             return float(text)

@@ -62,8 +62,9 @@ def _note() -> str:
 
 def nice_step(spread: Array, parts: int) -> Array:
     """Steps of 1, 2 or 5 times a power of ten that divide spreads into at most this number of parts; 0 for none."""
-    is_finite = (spread > 0.0) & (spread < math.inf)
-    parted = np.where(is_finite, spread, parts) / parts
+    parted = spread / parts
+    is_finite = (parted > 0.0) & (parted < math.inf)
+    parted = np.where(is_finite, parted, 1.0)
     size = _POWERS[np.floor(np.log10(parted)).astype(np.int64) - _LEAST_POWER]
     steps = [factor * size for factor in (1.0, 2.0, 5.0)]
     step = np.select([one * parts >= spread for one in steps], steps, 10.0 * size)

@@ -93,8 +93,11 @@ def labels_for_recall_bound(
     return math.ceil(math.exp(brentq(surplus, low, high, xtol=1e-4)))
 
 
-def labels_for_cost_width(p: Array, actions: Index, costs: Array, width: float, *, level: float = LEVEL) -> int:
-    """Labelled rows with which the cost interval of decisions like these is expected to have this width."""
+def labels_for_cost_width(p: Array, actions: Index, costs: Array, width: float, *, level: float = LEVEL) -> float:
+    """Labelled rows with which the cost interval of decisions like these is expected to have this width.
+
+    Infinite beyond 10¹⁵ rows.
+    """
     if not (math.isfinite(width) and width > 0.0):
         raise InvalidParameter(f"the width of the interval must be above 0, got {width:g}")
 
@@ -102,7 +105,7 @@ def labels_for_cost_width(p: Array, actions: Index, costs: Array, width: float, 
         found = expected_cost_interval(p, actions, costs, math.exp(log_rows), level=level)
         return found.high - found.low - width
 
-    return int(smallest_size(excess, 1e15))
+    return smallest_size(excess, 1e15)
 
 
 def smallest_size(excess: Callable[[float], float], most: float) -> float:

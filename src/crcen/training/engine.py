@@ -70,7 +70,6 @@ class Trainer:
     def __call__(self, jobs: Sequence[TrainingJob], *, progress: Progress | None = None) -> list[TrainingResult]:
         """Train every job."""
         data = self.data
-
         for job in {(id(job.rows), id(job.watched)): job for job in jobs}.values():  # many jobs have the same rows
             own = job.trained(data.n_rows)
             if not np.bincount(data.y[own], data.sample_weight[own], data.n_classes).all():
