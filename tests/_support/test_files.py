@@ -209,8 +209,11 @@ print("last")
 
 
 @posix
-@pytest.mark.parametrize("name", ["/dev/fd/1", "/proc/self/fd/1"])
+@pytest.mark.parametrize("name", ["/dev/fd/1", "/proc/self/fd/1", "link"])
 def test_standard_output_is_written_in_order(tmp_path, name):
+    if name == "link":
+        name = str(tmp_path / "link")
+        os.symlink("/dev/stdout", name)
     with open(tmp_path / "out", "w") as file:
         out = subprocess.PIPE if name == "/dev/fd/1" else file
         done = subprocess.run([sys.executable, "-c", TO_STDOUT, name], stdout=out, text=True, check=True)

@@ -106,7 +106,7 @@ def is_device(path: str | Path) -> bool:
 
 def is_standard_output(path: str | Path) -> bool:
     """Whether this is a name of standard output, such as ``/dev/stdout``; nothing else may be printed there then."""
-    return _descriptor(Path(path)) == 1
+    return _descriptor(_resolved(path)) == 1
 
 
 def write_atomic(path: str | Path, content: str | bytes) -> None:
@@ -171,9 +171,16 @@ def _descriptor(place: Path) -> int | None:
 
 
 def _resolved(path: str | Path) -> Path:
-    """The target of a symbolic link, except of names of open descriptors."""
+    """The target of a symbolic link; a link to the name of an open descriptor ends there."""
+    place = Path(path)
     try:
-        return Path(path) if _descriptor(Path(path)) is not None else Path(os.path.realpath(path))
+        for _ in range(40):
+            if _descriptor(place) is not None:
+                return place
+            if not os.path.islink(place):
+                break
+            place = place.parent / os.readlink(place)
+        return Path(os.path.realpath(path))
     except (OSError, ValueError) as error:  # the current folder was removed, or the name holds a NUL
         raise _refusal(path, getattr(error, "strerror", None) or str(error)) from error
 
