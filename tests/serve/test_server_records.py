@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from serve_tables import ROW, binary_table, both_models, class_table, client_of, records, until
 
+from crcen.exceptions import DataUnavailable
 from crcen.serve.decision_log import DecisionLog
 
 
@@ -76,6 +77,10 @@ def test_many_threads_write_complete_lines(tmp_path):
         list(pool.map(lambda own: [log.write([one], [{"x": "y" * 30}]) for one in own], ids))
     found = [one["id"] for file in tmp_path.glob("log*.jsonl") for one in lines(file)]
     assert sorted(found) == sorted(one for own in ids for one in own)
+    assert not list(tmp_path.glob("*.lock"))
+    with pytest.raises(DataUnavailable, match="cannot be written: No such file"):
+        DecisionLog(tmp_path / "missing" / "log.jsonl", 20_000)
+    assert not (tmp_path / "missing").exists()
 
 
 @both_models

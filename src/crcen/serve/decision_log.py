@@ -5,6 +5,7 @@ import os
 import threading
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from html import escape
 from io import FileIO
@@ -42,7 +43,8 @@ class DecisionLog:
         self.path, self.most_bytes = path, most_bytes
         self._lock, self._threads = FileLock(f"{path}.lock", mode=0o600), threading.Lock()
         try:
-            with self._lock, self._open() as file:
+            self._open().close()  # refuses a missing folder, which filelock would create
+            with self._alone(), self._open() as file:
                 file.truncate(_end_of_lines(file))
         except OSError as error:
             raise DataUnavailable(f"{path} cannot be written: {error.strerror}.") from error
@@ -50,6 +52,16 @@ class DecisionLog:
     def _open(self) -> FileIO:
         """The file for writing at its end; nobody else may read it."""
         return FileIO(self.path, "a+", opener=lambda path, flags: os.open(path, flags, 0o600))
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other threads and processes from writing; the lock leaves no file."""
+        with self._threads, self._lock.acquire(poll_interval=_SECONDS_BETWEEN):
+            try:
+                yield
+            finally:
+                with suppress(OSError):  # before the release: filelock does not accept a lock on a removed file
+                    os.unlink(self._lock.lock_file)
 
     def write(self, ids: Iterable[str], entries: Iterable[Entry]) -> None:
         """Append a line for each entry."""
@@ -59,7 +71,7 @@ class DecisionLog:
             for one, entry in zip(ids, entries, strict=True)
         ]
         data = ("\n".join(lines) + "\n").encode()
-        with self._threads, self._lock.acquire(poll_interval=_SECONDS_BETWEEN):
+        with self._alone():
             size = self.path.stat().st_size if self.path.exists() else 0
             if size and size + len(data) > self.most_bytes:
                 stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
