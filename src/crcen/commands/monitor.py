@@ -35,7 +35,7 @@ from crcen.theory.limits import FALSE_ALARM_RATE, WATCHED_COLUMNS_PART
 from crcen.theory.metrics import ExpectedShares, expected_shares
 from crcen.theory.rows import Array, Index, Shown
 
-_FORMAT, _VERSION = "crcen watch", 4
+_FORMAT, _VERSION = "crcen watch", 5
 # Calls whose results are kept, and labelled rows whose hashes are; the evidence itself needs only sums.
 _MOST_CALLS, _MOST_HASHES = 400, 1_000_000
 # Rows with an earlier twin are replays if fewer twins than this share are expected by chance.

@@ -42,7 +42,9 @@ def read_json(path: str | Path, form: str, version: int | None, what: str) -> Va
     if not isinstance(content, dict) or content.get("format") != form:
         raise InvalidInput(f"{path} is not {what}: name another file.")
     if content.get("version") != version:
-        raise InvalidInput(f"{path} is not {what} of version {version}: it has {content.get('version')!r}.")
+        raise InvalidInput(
+            f"{path} is not {what} of version {version}, which this crcen reads: it has {content.get('version')!r}."
+        )
     return content
 
 
