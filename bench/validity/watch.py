@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from crcen import TableClassifier
-from crcen.tables.profile import profile_of
+from crcen.tables.profile import NewRows, TrainingProfile, profile_of
 
 RATE, CALLS = 0.05, 20
 INPUT_SHARE = 0.5
@@ -56,9 +56,9 @@ FAULTS = {
 }
 
 
-def differences(reader: TableClassifier, profile: object, rows: pd.DataFrame, call: int) -> list:
+def differences(reader: TableClassifier, profile: TrainingProfile, rows: pd.DataFrame, call: int) -> list:
     """What a call says."""
-    new = profile.new_rows(reader.columns_)  # type: ignore[attr-defined]
+    new = NewRows(profile, reader.columns_)
     new.add(reader.encode(rows))
     return new.differences(error_rate=INPUT_SHARE * RATE / (call * (call + 1)))
 

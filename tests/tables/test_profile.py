@@ -10,7 +10,7 @@ from scipy.stats import hypergeom
 import crcen
 from crcen import Budget, CRCENClassifier, TableClassifier
 from crcen.tables.fingerprint import chance_of_more
-from crcen.tables.profile import beyond_extreme, kolmogorov_smirnov
+from crcen.tables.profile import NewRows, kolmogorov_smirnov
 
 LINEAR = CRCENClassifier(Budget(3), hidden=(), max_epochs=5, random_state=0)
 
@@ -38,7 +38,7 @@ def model():
 
 
 def unlike(model, frame, n_chunks=1):
-    rows = model.profile_.new_rows(model.columns_)
+    rows = NewRows(model.profile_, model.columns_)
     for part in np.array_split(np.arange(len(frame)), n_chunks):
         rows.add(model.encode(frame.iloc[part]))
     return rows.differences()
@@ -53,8 +53,8 @@ class TestProbabilities:
 
     def test_beyond_the_largest(self):
         """The three largest of 10 + 40 values are all among the 10."""
-        assert beyond_extreme(3, 10, 40) == pytest.approx(math.comb(10, 3) / math.comb(50, 3))
-        assert beyond_extreme(0, 10, 40) == 1.0
+        assert chance_of_more(3, 10, 0, 40) == pytest.approx(math.comb(10, 3) / math.comb(50, 3))
+        assert chance_of_more(0, 10, 0, 40) == 1.0
 
     def test_the_bound_holds_in_draws(self):
         rng, beyond = np.random.default_rng(0), 0

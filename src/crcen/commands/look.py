@@ -19,7 +19,7 @@ from crcen._support.text import listed, plural
 from crcen._support.values import attributes, json_value
 from crcen.commands import inputs
 from crcen.commands.inputs import MOST_CLASSES, Data, Label, Source, require
-from crcen.tables.cells import ColumnCells, TableCells, is_text
+from crcen.tables.cells import ColumnCells, TableCells
 from crcen.tables.columns import Column, NumberColumn, blocks_of, encode_table
 from crcen.tables.leaks import Cells, Signs, cells_of, find_signs, separations
 from crcen.tables.notation import placeholder_words, sentinels
@@ -80,7 +80,7 @@ class TableLook(ShownInOneLine):
     # number of their cells.
     sentinels: Mapping[str, Mapping[float, int]] = field(default_factory=dict)
     placeholders: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    signs: Signs = field(default_factory=Signs.none)  # with a target
+    signs: Signs = field(default_factory=Signs)  # with a target
     shares: Mapping[Label, Interval] = field(default_factory=dict)  # of labels among all rows, by audit probabilities
 
     def to_dict(self) -> dict[str, object]:
@@ -183,7 +183,7 @@ def look_at_table(
         except InvalidInput:  # a table without any usable column is a result here
             if not getattr(reader, "dropped_", []):
                 raise
-        areas, signs = _areas(reader, every, rows, random_state), Signs.none()
+        areas, signs = _areas(reader, every, rows, random_state), Signs()
         columns = _columns(reader, table, every, areas)
         if rows.numbers is not None:
             signs = find_signs(reader.columns_, every, rows.numbers, list(rows.counts), reader.dropped_)
@@ -221,7 +221,7 @@ def _placeholders(
         read.setdefault(name, {})[word] = n
     for name in map(str, table.frame.columns):
         cells = table[name]
-        if name in read or (cells.plain is None and is_text(cells.series)):
+        if name in read or (cells.plain is None and cells.is_text):
             with suppress(TypeError):  # lists or records
                 words[name] = placeholder_words(cells.counts, read.get(name, {}))
     return {name: one for name, one in odd.items() if one}, {name: one for name, one in words.items() if one}

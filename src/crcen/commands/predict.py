@@ -24,6 +24,7 @@ from crcen.commands.rules import ClassShares, Prevalence, ReviewPrices, RowRule,
 from crcen.commands.scoring import CHUNK_ROWS, Judging, RowWatch, model_rows, scored_chunks, unlike_lines
 from crcen.decisions.choose import ChosenWeighting
 from crcen.tables.databases import is_database
+from crcen.tables.frames import native_like
 from crcen.tables.options import ReadOptions
 from crcen.tables.profile import Difference
 from crcen.tables.writing import TableWriter, written_to
@@ -344,7 +345,7 @@ def predict_table(
         price=None if cost_column is not None else price,
         notes=(*source.notes, *watch.notes, *chosen_notes, *_cluster_notes(clusters, shares, chosen)),
         unlike=watch.unlike(n_alarms if is_one_price else None, rule.price),
-        frame=None if frame is None or out is not None else source.like_input(frame),
+        frame=None if frame is None or out is not None else native_like(frame, source.native),
         path=written_to(out),
         goal=met,
         chosen=chosen,

@@ -29,7 +29,7 @@ from crcen.tables.columns import EncodedTable
 from crcen.tables.fingerprint import Recognition, RowDigest, row_hashes
 from crcen.tables.identifiers import why_repeating
 from crcen.tables.options import ReadOptions
-from crcen.tables.profile import Difference
+from crcen.tables.profile import Difference, NewRows
 from crcen.theory.price import Price
 from crcen.theory.rows import Array, Bools, Estimator, Index
 
@@ -83,7 +83,7 @@ class RowWatch:
         # Columns whose rare and new values share an input: a new value there is no oddity by itself.
         profile, columns = getattr(model, "profile_", None), getattr(model, "columns_", ())
         self._pooled = {one.name for one in columns if getattr(one, "has_other", False)}
-        self._rows = None if profile is None else profile.new_rows(columns)
+        self._rows = None if profile is None else NewRows(profile, columns)
         self._fingerprint = getattr(model, "fingerprint_", None) if recognises else None
         self._compared: list[tuple[Bools, NDArray[np.generic]]] = []
         self._cells: dict[str, dict[str, int]] = {kind: {} for kind in _KINDS}

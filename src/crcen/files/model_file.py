@@ -366,13 +366,15 @@ def _columns(model: Estimator) -> tuple[list[dict[str, object]], list[dict[str, 
 
 def _check_answers(model: Any) -> None:
     """Raise an error unless a model gives probabilities and decisions for artificial rows."""
+    from crcen.tables.profile import NewRows
+
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         rows = _artificial_rows(model)
         probabilities = np.asarray(model.predict_proba(rows), dtype=np.float64)
         decisions = np.asarray(model.predict(rows))
         if hasattr(model, "profile_"):
-            new = model.profile_.new_rows(model.columns_)
+            new = NewRows(model.profile_, model.columns_)
             new.add(model.encode(rows))
             new.differences(n_alarms=1)
         if hasattr(model, "fingerprint_"):

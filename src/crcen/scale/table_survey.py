@@ -10,7 +10,7 @@ import numpy as np
 
 from crcen.exceptions import InvalidInput
 from crcen.scale.sources import row_shares
-from crcen.tables.cells import ColumnCells, as_numbers
+from crcen.tables.cells import ColumnCells
 from crcen.tables.column_kinds import DroppedColumn, category_column, learn_column
 from crcen.tables.columns import CategoryColumn, Column, NumberColumn, clip_limits
 from crcen.tables.notation import as_text
@@ -54,12 +54,12 @@ class ColumnFacts:
             if len(self.counts) > MOST_VALUES:
                 self.counts = None
         if is_number:
-            self.n_missing += len(series) - self._take_numbers(as_numbers(series))
+            self.n_missing += len(series) - self._take_numbers(ColumnCells(series).numbers)
             return
         n_present = int(text.notna().sum())
         self.n_missing += len(text) - n_present
         if self.looks_numeric and n_present:
-            n_numbers = self._take_numbers(as_numbers(text))
+            n_numbers = self._take_numbers(ColumnCells(text).numbers)
             self.n_others += n_present - n_numbers
             self.looks_numeric = 2 * n_numbers >= n_present
 

@@ -7,18 +7,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from crcen.tables import notation
 from crcen.tables.frames import as_frame
-from crcen.tables.notation import (
-    MIXED,
-    PLAIN,
-    Notation,
-    NumberReading,
-    as_text,
-    date_format,
-    mixed_dates,
-    parse_mixed,
-    read_numbers,
-)
+from crcen.tables.notation import MIXED, NumberReading, as_text, finite, parse_mixed
 from crcen.tables.typing import Array, ArrowArray, Bools, DataFrame, Series, TableLike
 
 _DAY = 86_400.0
@@ -32,39 +23,6 @@ _DATE_WORD = re.compile(
 # Cells of text that are converted to numbers at a time, and cells of an array of several columns.
 _TOGETHER, _MOST_STACKED = 2**16, 2**22
 _GLANCE = 100
-
-
-def is_text(series: Series) -> bool:
-    """Whether numbers in a column would be written out."""
-    import pandas as pd
-
-    dtype = series.dtype
-    return not (pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_timedelta64_dtype(dtype))
-
-
-def as_numbers(series: Series) -> Array:
-    """Cells as float64; NaN where they are missing, infinite or no plain number."""
-    import pandas as pd
-
-    if pd.api.types.is_timedelta64_dtype(series.dtype):
-        series = series.dt.total_seconds()
-    elif is_text(series):
-        return _parsed(as_text(series))
-    values = series.to_numpy(dtype=np.float64, na_value=np.nan)
-    return np.where(np.isfinite(values), values, np.nan)
-
-
-def _parsed(text: Series) -> Array:
-    """Stripped strings as numbers, NaN where one is missing, infinite or no number."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    cells = as_arrow(text)
-    try:
-        values = _cast(cells)
-    except pa.ArrowInvalid:
-        values = _cast(pc.if_else(pc.match_substring_regex(cells, _NUMBER), cells, None))
-    return np.where(np.isfinite(values), values, np.nan)
 
 
 def as_arrow(text: Series) -> ArrowArray:
@@ -128,6 +86,14 @@ class ColumnCells:
         """Strings of the cells that are not missing."""
         return self.text.dropna() if self.text.hasnans else self.text
 
+    @cached_property
+    def is_text(self) -> bool:
+        """Whether numbers would be written out."""
+        import pandas as pd
+
+        dtype = self.series.dtype
+        return not (pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_timedelta64_dtype(dtype))
+
     @property
     def has_missing(self) -> bool:
         """Whether any cell is missing or blank."""
@@ -164,14 +130,22 @@ class ColumnCells:
 
     @cached_property
     def numbers(self) -> Array:
-        """Plain numbers; NaN where a cell is missing, infinite or no plain number."""
+        """Cells as float64; NaN where they are missing, infinite or no plain number."""
+        import pandas as pd
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         if self.plain is not None:
             return self.plain
-        return _parsed(self.text) if is_text(self.series) else as_numbers(self.series)
-
-    def numbers_in(self, notation: Notation) -> Array:
-        """Numbers in this notation, where cells are strings."""
-        return self.numbers if notation == PLAIN or not is_text(self.series) else notation.numbers(self.text)
+        if not self.is_text:
+            is_duration = pd.api.types.is_timedelta64_dtype(self.series.dtype)
+            numbers = self.series.dt.total_seconds() if is_duration else self.series
+            return finite(numbers.to_numpy(dtype=np.float64, na_value=np.nan))
+        cells = as_arrow(self.text)
+        try:
+            return finite(_cast(cells))
+        except pa.ArrowInvalid:
+            return finite(_cast(pc.if_else(pc.match_substring_regex(cells, _NUMBER), cells, None)))
 
     @cached_property
     def n_finite(self) -> int:
@@ -188,24 +162,34 @@ class ColumnCells:
     @cached_property
     def reading(self) -> NumberReading | None:
         """Strings read as numbers if they are not plain ones: money, percent, groups of digits, odd cells."""
-        is_plain = self.is_category or not is_text(self.series) or self.n_finite == len(self.present)
-        return None if is_plain else read_numbers(self.text)
+        is_plain = self.is_category or not self.is_text or self.n_finite == len(self.present)
+        return None if is_plain else notation.read_numbers(self.text)
 
     @cached_property
     def date_format(self) -> str | None:
         """The format in which all values are dates."""
         has_digits = _may_be_date(str(self.present.iloc[0])) and self.present.str.contains(r"\d", regex=True).all()
-        return date_format(self.present) if has_digits else None
+        return notation.date_format(self.present) if has_digits else None
 
     @cached_property
     def mixed_dates(self) -> tuple[str | None, str] | None:
         """Dates in several formats, see `notation.mixed_dates`."""
-        return mixed_dates(self.present)
+        return notation.mixed_dates(self.present)
 
     def date_parts(self, form: str | None) -> Mapping[str, Array]:
         """Days since 1970, month, day, weekday and hour, NaN where a cell is no date of this format."""
+        import pandas as pd
+
         if form not in self._parts:
-            self._parts[form] = _date_parts(as_dates(self.series, form))
+            dates = as_dates(self.series, form)
+            found = {
+                "days": (dates - pd.Timestamp("1970-01-01", tz="UTC")).dt.total_seconds() / _DAY,
+                "month": dates.dt.month,
+                "day": dates.dt.day,
+                "weekday": dates.dt.day_of_week,
+                "hour": dates.dt.hour + dates.dt.minute / 60.0,
+            }
+            self._parts[form] = {name: part.to_numpy(dtype=np.float64, na_value=np.nan) for name, part in found.items()}
         return self._parts[form]
 
     def at(self, position: int | None) -> str:
@@ -214,19 +198,6 @@ class ColumnCells:
         index = self.series.index
         place = f"{index.name} {index[position]}" if index.name in ("line", "row") else f"row {position + 1}"
         return f"{place}: {str(self.series.iloc[position])[:40]!r}"
-
-
-def _date_parts(dates: Series) -> Mapping[str, Array]:
-    import pandas as pd
-
-    found = {
-        "days": (dates - pd.Timestamp("1970-01-01", tz="UTC")).dt.total_seconds() / _DAY,
-        "month": dates.dt.month,
-        "day": dates.dt.day,
-        "weekday": dates.dt.day_of_week,
-        "hour": dates.dt.hour + dates.dt.minute / 60.0,
-    }
-    return {name: part.to_numpy(dtype=np.float64, na_value=np.nan) for name, part in found.items()}
 
 
 def _may_be_date(cell: str) -> bool:

@@ -18,7 +18,7 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.fitted import FittedEnsemble, transactional_fit
 from crcen.models.reasons.reasons import Reasons, explain_rows, shortened, spelled
 from crcen.models.search.classifier_cv import CRCENClassifierCV
-from crcen.tables.cells import TableCells, as_cells, is_text
+from crcen.tables.cells import TableCells, as_cells
 from crcen.tables.column_kinds import DroppedColumn, learn_columns
 from crcen.tables.columns import Column, EncodedTable, NumberColumn, blocks_of, encode_table
 from crcen.tables.fingerprint import Recognition, fingerprint_of, row_hashes
@@ -125,41 +125,29 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with transactional_fit(self):
             table = as_cells(X)
             self.learn_columns(table)
-            self._fit(table, self.encode(table), y, sample_weight, groups)
-        return self
+            return self.fit_encoded(table, self.encode(table), y, sample_weight, groups)
 
     def fit_encoded(
-        self,
-        X: TableLike,
-        encoded: EncodedTable,
-        y: ArrayLike,
-        sample_weight: PerRow = None,
-        groups: PerRow = None,
+        self, X: TableLike, encoded: EncodedTable, y: ArrayLike, sample_weight: PerRow = None, groups: PerRow = None
     ) -> TableClassifier:
         """Fit the estimator on rows that `learn_columns` has seen and `encode` has encoded."""
-        with transactional_fit(self):
-            self._fit(as_cells(X), encoded, y, sample_weight, groups)
-        return self
-
-    def _fit(
-        self, table: TableCells, encoded: EncodedTable, y: ArrayLike, sample_weight: PerRow, groups: PerRow
-    ) -> None:
-        options = {"sample_weight": sample_weight} if sample_weight is not None else {}
-        estimator = self._unfitted()
+        table, estimator, X = as_cells(X), self._unfitted(), encoded.X
+        options = {} if sample_weight is None else {"sample_weight": sample_weight}
         if groups is not None:
-            if "groups" not in signature(estimator.fit).parameters:
-                raise InvalidParameter(
-                    f"{type(self.estimator).__name__} does not cross-validate, so it has no use for groups."
-                )
             options["groups"] = groups
-        self._take(estimator.fit(encoded.X, y, **options), getattr(y, "name", None))
-        self.held_out_sums_ = held_out_sums(self.estimator_, y, sample_weight)
-        self.background_ = typical_table(self.columns_, encoded.X)
-        self.profile_ = profile_of(self.columns_, table, encoded, training_scores(self.estimator_, encoded.X))
-        self.__dict__.pop("fingerprint_", None)
-        if self.fingerprint:
-            numbers = np.searchsorted(self.classes_, np.asarray(y))
-            self.fingerprint_ = fingerprint_of(self.columns_, table, encoded.X, numbers, len(self.classes_))
+            if "groups" not in signature(estimator.fit).parameters:
+                name = type(self.estimator).__name__
+                raise InvalidParameter(f"{name} does not cross-validate, so it has no use for groups.")
+        with transactional_fit(self):
+            self._take(estimator.fit(X, y, **options), getattr(y, "name", None))
+            self.held_out_sums_ = held_out_sums(self.estimator_, y, sample_weight)
+            self.background_ = typical_table(self.columns_, X)
+            self.profile_ = profile_of(self.columns_, table, encoded, training_scores(self.estimator_, X))
+            self.__dict__.pop("fingerprint_", None)
+            if self.fingerprint:
+                numbers = np.searchsorted(self.classes_, np.asarray(y))
+                self.fingerprint_ = fingerprint_of(self.columns_, table, X, numbers, len(self.classes_))
+        return self
 
     def learn_columns(self, X: TableLike) -> TableClassifier:
         """Learn what each column holds (``columns_``, ``dropped_``) without a fit, so that `encode` works."""
@@ -324,7 +312,7 @@ def cell_texts(columns: list[Column], table: TableCells) -> NDArray[np.object_]:
     for column in columns:
         cells = table[column.name]
         written = np.array([shortened(str(cell)) for cell in cells.text.fillna("missing")], dtype=object)
-        if isinstance(column, NumberColumn) and not (column.affix and is_text(cells.series)):
+        if isinstance(column, NumberColumn) and not (column.affix and cells.is_text):
             numbers = spelled(column.read(cells))
             written = np.where(numbers == "missing", written, numbers)
         found.append(written)

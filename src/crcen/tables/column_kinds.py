@@ -9,7 +9,6 @@ import numpy as np
 from crcen.tables.cells import ColumnCells, TableCells, stacked
 from crcen.tables.columns import (
     BOOLEAN_WORDS,
-    DATE_PARTS,
     BooleanColumn,
     CategoryColumn,
     Column,
@@ -17,7 +16,8 @@ from crcen.tables.columns import (
     NumberColumn,
     TextColumn,
     clip_limits,
-    typical_value,
+    nice_step,
+    rounded,
 )
 from crcen.tables.identifiers import is_nameless_index, why_codes, why_numbering
 from crcen.tables.notation import PLAIN, NumberReading
@@ -30,6 +30,8 @@ FEWEST_ROWS = 5
 TEXT_COMPONENTS = 30
 # With fewer rows, it cannot be tested whether a column numbers them.
 _FEWEST_FOR_IDS = 20
+# Steps of the middle half of numbers to which medians are rounded.
+_FILL_PARTS = 50
 _INDEX = "the index of a data frame, which pandas wrote without a name"
 # What stands for a missing number, and the limits to which numbers are clipped.
 Limits: TypeAlias = Sequence[float]
@@ -92,7 +94,8 @@ def learn_column(
 
 def _limits(known: Array) -> Array:
     """What stands for a missing number, and the limits to which numbers are clipped: (3,) or, of columns, (3, m)."""
-    fill = typical_value(*np.quantile(known, [0.25, 0.5, 0.75], axis=-1))
+    lower, middle, upper = np.quantile(known, [0.25, 0.5, 0.75], axis=-1)
+    fill = rounded(middle, nice_step(upper - lower, _FILL_PARTS))
     return np.stack([fill, *clip_limits(known.min(axis=-1), known.max(axis=-1))])
 
 
@@ -202,7 +205,7 @@ def _date(cells: ColumnCells, form: str | None, note: str = "") -> Column | Drop
         return DroppedColumn(cells.name, "no date of the years 1 to 9999")
     known = {part: values[is_known] for part, values in found.items()}
     # A part that never varies, such as the hour of plain dates, says nothing.
-    parts = tuple(part for part in DATE_PARTS if known[part].min() < known[part].max())
+    parts = tuple(part for part, values in known.items() if values.min() < values.max())
     if not parts:
         return DroppedColumn(cells.name, "constant: every value is one date")
     fill = np.array([_limits(known[part])[0] for part in parts])

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.tables.cells import ColumnCells, TableCells, as_arrow, is_text, stacked
+from crcen.tables.cells import ColumnCells, TableCells, as_arrow, stacked
 from crcen.tables.notation import PLAIN, Notation, is_missing_mark
 from crcen.tables.typing import Array, Bools, Index, Series
 
@@ -21,9 +21,8 @@ BOOLEAN_WORDS = {
     **dict.fromkeys(("true", "yes", "t", "y", "1", "1.0"), 1.0),
     **dict.fromkeys(("false", "no", "f", "n", "0", "0.0"), 0.0),
 }
-DATE_PARTS = ("days", "month", "day", "weekday", "hour")
-# Steps of the training range to which its limits are rounded, and of the middle half to which medians are.
-_RANGE_PARTS, _FILL_PARTS = 20, 50
+# Steps of the training range to which its limits are rounded.
+RANGE_PARTS = 20
 _NGRAMS = (3, 4)
 _LEAST_POWER = -330
 _POWERS = np.array([float(f"1e{power}") for power in range(_LEAST_POWER, 309)])
@@ -85,13 +84,8 @@ def clip_limits(low: Array, high: Array) -> tuple[Array, Array]:
     spread = high - low
     is_finite = (spread > 0.0) & (spread < math.inf)
     margin = np.where(is_finite, spread / 2, np.maximum(np.maximum(np.abs(low), np.abs(high)), 1.0))
-    step = nice_step(2.0 * margin, _RANGE_PARTS)
+    step = nice_step(2.0 * margin, RANGE_PARTS)
     return rounded(low - margin, step, "down"), rounded(high + margin, step, "up")
-
-
-def typical_value(lower: Array, middle: Array, upper: Array) -> Array:
-    """Medians of numbers, between their quartiles, rounded unless many rows share them."""
-    return rounded(middle, nice_step(upper - lower, _FILL_PARTS))
 
 
 class Column(ABC):
@@ -156,17 +150,17 @@ class NumberColumn(Column):
 
     def read(self, cells: ColumnCells) -> Array:
         """The numbers, NaN where they are missing."""
-        return cells.numbers_in(self.notation)
+        return cells.numbers if self.reads_plain(cells) else self.notation.numbers(cells.text)
 
     def reads_plain(self, cells: ColumnCells) -> bool:
         """Whether cells that are plain numbers are read as such."""
-        return self.notation == PLAIN or not is_text(cells.series)
+        return self.notation == PLAIN or not cells.is_text
 
     def encode(self, cells: ColumnCells) -> Encoded:
         """The numbers with missing ones filled, and the indicator."""
         values, was_there = self.read(cells), cells.is_there.copy()
         unknown = np.flatnonzero(np.isnan(values) & was_there)
-        if len(unknown) and is_text(cells.series):
+        if len(unknown) and cells.is_text:
             was_there[unknown] = ~cells.text.iloc[unknown].fillna("-").map(is_missing_mark).to_numpy(dtype=bool)
         clipped = np.clip(values, self.low, self.high)
         return self._filled(clipped[:, None], self.fill, was_there, np.nan_to_num(values - clipped))

@@ -136,14 +136,9 @@ class Duplicates:
 class Signs:
     """What labelled rows say about leaks; ``notes`` are sentences for a person."""
 
-    leaks: tuple[Leak, ...]
-    duplicates: Duplicates
-    identifiers: Mapping[str, str]
-
-    @classmethod
-    def none(cls) -> Signs:
-        """No sign, of no rows."""
-        return cls((), Duplicates(0, 0), {})
+    leaks: tuple[Leak, ...] = ()
+    duplicates: Duplicates = Duplicates(0, 0)
+    identifiers: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""

@@ -135,10 +135,11 @@ class Notation:
         import pandas as pd
 
         codes, distinct = pd.factorize(text)
-        return _finite(self.values([_cell(one) for one in distinct])[codes])
+        return finite(self.values([_cell(one) for one in distinct])[codes])
 
 
-def _finite(values: Array) -> Array:
+def finite(values: Array) -> Array:
+    """Values with NaN in place of infinite ones."""
     return np.where(np.isfinite(values), values, np.nan)
 
 
@@ -196,7 +197,7 @@ def read_numbers(text: Series) -> NumberReading | None:
     n_odd, n_numbers = int(is_odd.sum()), int(counts[fits].sum())
     return NumberReading(
         notation=notation,
-        values=_finite(values[codes]),
+        values=finite(values[codes]),
         share=n_numbers / max(1, n_odd + n_numbers),
         first_odd=int(is_odd.argmax()) if n_odd else None,
         n_odd=n_odd,

@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike
 
 from crcen.models.options import Calibration
 from crcen.models.reasons.reasons import typical_rows
-from crcen.tables.cells import ColumnCells, TableCells, as_cells, stacked
+from crcen.tables.cells import TableCells, as_cells, stacked
 from crcen.tables.column_kinds import FEWEST_ROWS
-from crcen.tables.columns import Column, EncodedTable, blocks_of, nice_step, rounded
+from crcen.tables.columns import RANGE_PARTS, Column, EncodedTable, blocks_of, nice_step, rounded
 from crcen.tables.fingerprint import chance_of_more
 from crcen.tables.typing import Array, Bools, DataFrame, Index
 from crcen.theory.checks import check_row_weights
@@ -27,7 +27,7 @@ from crcen.theory.price import Price
 from crcen.theory.rows import Estimator
 from crcen.theory.sequential import StreamSums, stream_sums
 
-_EDGES, _SCORES, _RANGE_PARTS = 33, 2049, 20
+_EDGES, _SCORES = 33, 2049
 # So many training ranges outside, a single value is reported: a unit, or a placeholder such as 999999999.
 _EXTREME = 1000.0
 
@@ -75,14 +75,6 @@ class TrainingProfile:
     columns: tuple[ColumnProfile, ...]
     scores: list[Array]
 
-    def alarm_shares(self, logit_threshold: float) -> list[float]:
-        """Shares of alarms among training rows at a price: by the model itself, and out of fold."""
-        return [float((one > logit_threshold).mean()) for one in self.scores]
-
-    def new_rows(self, columns: list[Column]) -> "NewRows":
-        """New rows to be counted; ``columns`` are those of the model."""
-        return NewRows(self, columns)
-
 
 def profile_of(
     columns: list[Column], frame: DataFrame | TableCells, encoded: EncodedTable, scores: list[Array]
@@ -94,10 +86,11 @@ def profile_of(
     for column, block in zip(columns, blocks, strict=True):
         edges = all_edges.get(column.name, np.empty(0))
         own = _Tally.of(column, block, encoded, edges)
-        n_other = _n_other(table[column.name]) if column.kind == "category" else 0
+        sizes = table[column.name].counts.to_numpy() if column.kind == "category" else np.empty(0)
+        n_other = int(sizes[sizes <= FEWEST_ROWS].sum())
         mean = own.total / own.n_values if own.n_values else math.nan
-        sizes = own.n_missing, own.n_unreadable, own.n_known
-        found.append(ColumnProfile(column.name, column.kind, *sizes, mean, edges, own.at_most, own.counts, n_other))
+        cells = own.n_missing, own.n_unreadable, own.n_known
+        found.append(ColumnProfile(column.name, column.kind, *cells, mean, edges, own.at_most, own.counts, n_other))
     kept = [np.quantile(one, np.linspace(0, 1, _SCORES)) if len(one) > _SCORES else np.sort(one) for one in scores]
     return TrainingProfile(len(encoded.X), tuple(found), kept)
 
@@ -119,14 +112,9 @@ def _edges(columns: Mapping[str, Array], n_rows: int) -> dict[str, Array]:
 def _rounded_edges(edges: Array) -> Array:
     """Different edges of columns, (m, edges), rounded: the first and last ones outwards."""
     first, last = edges[:, :1], edges[:, -1:]
-    step = nice_step(last - first, _RANGE_PARTS)
+    step = nice_step(last - first, RANGE_PARTS)
     inner = rounded(edges[:, 1:-1], nice_step(edges[:, 2:] - edges[:, :-2], 8))
     return np.hstack([rounded(first, step, "down"), inner, rounded(last, step, "up")])
-
-
-def _n_other(cells: ColumnCells) -> int:
-    counts = cells.counts.to_numpy()
-    return int(counts[counts <= FEWEST_ROWS].sum())
 
 
 def training_scores(estimator: Estimator, X: Array) -> list[Array]:
@@ -241,7 +229,8 @@ class NewRows:
         """How these rows differ from training rows beyond chance, at one error rate for all comparisons."""
         if not self.n_rows:
             return []
-        level = error_rate / (1 + sum(_n_comparisons(one) for one in self.profile.columns))
+        n_comparisons = sum(5 if len(one.edges) else 3 + len(one.counts) for one in self.profile.columns)
+        level = error_rate / (1 + n_comparisons)
         found, labels = [], {column.name: _labels(column) for column in self.columns}
         for before, tally in zip(self.profile.columns, self._tallies, strict=True):
             found += [one for one in _compared(before, tally, labels[before.name], level) if one is not None]
@@ -250,7 +239,8 @@ class NewRows:
         return found
 
     def _alarms(self, n_alarms: int, logit_threshold: float, level: float) -> list[Difference]:
-        shares, n, here = self.profile.alarm_shares(logit_threshold), self.profile.n_rows, n_alarms / self.n_rows
+        shares = [float((one > logit_threshold).mean()) for one in self.profile.scores]
+        n, here = self.profile.n_rows, n_alarms / self.n_rows
         if not shares:
             return []
         # The model on rows it has learnt from and networks on rows they have not: new rows may be like either.
@@ -283,7 +273,7 @@ def _clipped(before: ColumnProfile, tally: _Tally, level: float) -> Difference |
     if not tally.n_clipped or not len(before.edges):
         return None
     is_extreme = abs(tally.excess) > _EXTREME * tally.n_clipped * float(before.edges[-1] - before.edges[0])
-    if not is_extreme and beyond_extreme(tally.n_clipped, tally.n_values, int(before.below[-1])) > level:
+    if not is_extreme and chance_of_more(tally.n_clipped, tally.n_values, 0, int(before.below[-1])) > level:
         return None
     low, high = (_shown(edge, before.kind) for edge in (before.edges[0], before.edges[-1]))
     share = tally.n_clipped / tally.n_values
@@ -298,7 +288,7 @@ def _numbers(before: ColumnProfile, tally: _Tally, level: float) -> Difference |
         return None
     outside = (tally.n_below + tally.n_above) / n
     is_outside = outside >= UNLIKE_SHARE and any(
-        beyond_extreme(count, n, n_before) < level for count in (tally.n_below, tally.n_above)
+        chance_of_more(count, n, 0, n_before) < level for count in (tally.n_below, tally.n_above)
     )
     distance = float(np.abs(tally.at_most / n - before.below / n_before).max())
     is_far = distance >= UNLIKE_DISTANCE and kolmogorov_smirnov(distance, n, n_before) < level
@@ -374,10 +364,6 @@ def _scale(mean: float, mean_before: float) -> float | None:
     return ratio if ratio >= UNLIKE_SCALE or 0.0 < ratio <= 1.0 / UNLIKE_SCALE else None
 
 
-def _n_comparisons(before: ColumnProfile) -> int:
-    return 2 + (3 if len(before.edges) else 1 + len(before.counts))
-
-
 def _values(column: Column, part: Array) -> tuple[Array, Bools]:
     """Numbers of a column that are not missing (none where it holds no numbers), and which cells are missing."""
     is_missing = part[:, -1] > 0 if column.has_missing else np.zeros(len(part), dtype=bool)
@@ -410,11 +396,6 @@ def _shown(value: float, kind: str) -> str:
     if kind != "date":
         return f"{value:.6g}"
     return str(np.datetime64("1970-01-01") + np.timedelta64(int(value), "D"))
-
-
-def beyond_extreme(count: int, n: int, n_before: int) -> float:
-    """Probability that the ``count`` largest of ``n`` new and ``n_before`` earlier values are all new ones."""
-    return chance_of_more(count, n, 0, n_before)
 
 
 def kolmogorov_smirnov(distance: float, n: int, n_before: int) -> float:

@@ -11,7 +11,7 @@ from crcen._support.text import listed
 from crcen.exceptions import DataUnavailable, InvalidInput
 from crcen.tables.databases import is_database, open_database
 from crcen.tables.excel import SheetPart
-from crcen.tables.frames import FramePart, as_pandas, native_like, spooled, without_blanks
+from crcen.tables.frames import FramePart, as_pandas, spooled, without_blanks
 from crcen.tables.locations import DataFile, files_of, is_url, masked, reading
 from crcen.tables.options import ReadOptions
 from crcen.tables.parquet import parquet_parts
@@ -133,10 +133,6 @@ class Table:
                 f"{part.name} gave {n_read:,} rows at first and {n_rows:,} now: it was changed while it was in "
                 f"use; start again."
             )
-
-    def like_input(self, frame: DataFrame) -> TableLike:
-        """A data frame of the library that the table came from: pandas, polars, pyarrow."""
-        return native_like(frame, self.native)
 
 
 def _sized(batches: Iterator[RecordBatch], n_rows: int) -> Iterator[DataFrame]:
