@@ -163,7 +163,7 @@ def test_what_is_rare_in_all_rows_is_seen_though_no_sample_has_it(tmp_path):
     ],
 )
 def test_money_is_read_and_other_cells_are_missing_and_named(tmp_path, monkeypatch, n_files, sample_rows, form, note):
-    monkeypatch.setattr("crcen.commands.fit_files.SAMPLE_ROWS", sample_rows)
+    monkeypatch.setattr("crcen.scale.table_survey.SAMPLE_ROWS", sample_rows)
     cells = [form.format(1000.25 + k * 0.5) for k in range(200)]
     cells[137] = "see below"
     table = pd.DataFrame({"amount": cells, "label": np.arange(200) % 2})

@@ -6,7 +6,7 @@ conservative p-value; one error rate holds for all of them, and a difference mus
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 
 import numpy as np
@@ -211,7 +211,7 @@ class _Tally:
 class NewRows:
     """New rows, counted chunk by chunk against a profile."""
 
-    def __init__(self, profile: TrainingProfile, columns: list[Column]) -> None:
+    def __init__(self, profile: TrainingProfile, columns: Sequence[Column]) -> None:
         self.profile, self.columns = profile, columns
         self.n_rows = 0
         self._tallies: list[_Tally] = []
