@@ -202,7 +202,7 @@ class TestAlarmsOfTheSavedModel:
         shares = AlarmShares.of(by_folds, np.zeros(5000, dtype=bool), np.ones(5000, dtype=bool))
         assert shares.differ
         assert "raises 0 alarms per 1,000 held-out rows" in shares.notes[0]
-        assert "raised 125" in shares.notes[0]
+        assert "the models of the folds 125" in shares.notes[0]
         for n, n_more in ((60, 9), (100_000, 300)):  # neither few rows nor a small share
             by_folds, by_model = (np.arange(n) < 0.1 * n + more for more in (0, n_more))
             assert not AlarmShares.of(by_folds, by_model, np.ones(n, dtype=bool)).notes
