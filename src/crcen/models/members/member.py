@@ -129,6 +129,7 @@ def affordable_trees(
     """The number of trees that there is time for in some rounds of fits, by the time of a few trees."""
     if not task.clock.is_limited:
         return most
+    fit(1)  # imports a library and prepares the rows, which is not part of the time of a tree
     start = time.perf_counter()
     fit(trial)
     found = int(_PRUDENCE * task.clock.left / ((time.perf_counter() - start) / trial * rounds))

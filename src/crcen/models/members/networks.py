@@ -134,8 +134,10 @@ def _plans(task: MemberTask) -> list[_Plan]:
 def _affordable(task: MemberTask, plans: list[_Plan], train: TimedTraining, run: SearchRun) -> list[_Plan]:
     """The plans that there is time for, by the time of a few networks on some of the rows."""
     rows = np.random.default_rng(task.seed).permutation(len(task.X))[:_TRIAL_ROWS]
-    trial = train.on(np.sort(rows))
-    trial([run.job(plan.grid[0], None, 0).replace(stop_epoch=1) for plan in plans])
+    jobs = [run.job(plan.grid[0], None, 0).replace(stop_epoch=1) for plan in plans]
+    for _ in range(2):  # the first time loads and compiles
+        trial = train.on(np.sort(rows))
+        trial(jobs)
     train.learn_from(trial)
     possible = [plan for plan in plans if train.seconds(plan.work(task)) <= _PRUDENCE * task.clock.left]
     if not possible and not task.is_needed:
