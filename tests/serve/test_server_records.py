@@ -140,6 +140,7 @@ def test_labels_feed_the_monitor(models, tmp_path, name, table, target):
     assert [found[one] for one in ("labels", "unknown", "repeated")] == [300, 1, 0]
     assert found["monitor"]["labelled"] == 300
     assert not found["monitor"]["is_alarm"]
+    assert not [*tmp_path.glob("*.lock"), *tmp_path.glob(".*")]
     again = client.post("/labels", json={one: labels[one] for one in ids[250:]}).json()
     assert (again["labels"], again["repeated"]) == (100, 50)
     assert again["monitor"]["call"] == 2

@@ -20,7 +20,6 @@ from crcen.tables.options import ReadOptions
 from crcen.theory import planning
 from crcen.theory.intervals import LEVEL
 from crcen.theory.metrics import expected_shares
-from crcen.theory.price import positive_number
 from crcen.theory.residual_test import TrainingError
 from crcen.theory.rows import Array, Index, ShownInOneLine
 from crcen.theory.selective import audit_scores
@@ -138,12 +137,13 @@ def plan_table(
     """
     allowed = f"audit_rule must be neyman or uniform: got {audit_rule!r}."
     require(audit_rule in AUDIT_RULES, allowed, "audit_rule")
-    for name, value in (("power", power), ("level", level), ("confidence", confidence), ("recall_bound", recall_bound)):
-        require(value is None or 0.0 < value < 1.0, f"{name} must lie between 0 and 1: got {value}.", name)
-    judging = Judging.of(model, data, read, weighting, costs, needs_price=True)
-    fitted, rule = judging.model, judging.rule
     asked = {"drift": drift, "recall_bound": recall_bound, "cost_width": cost_width}
     goals = {name: float(value) for name, value in asked.items() if value is not None} or {"drift": 0.3}
+    for name, value in {**goals, "power": power, "level": level, "confidence": confidence}.items():
+        most, allowed = (math.inf, "be above 0") if name in ("drift", "cost_width") else (1.0, "lie between 0 and 1")
+        require(0.0 < value < most, f"{name} must {allowed}: got {value:g}.", name)
+    judging = Judging.of(model, data, read, weighting, costs, needs_price=True)
+    fitted, rule = judging.model, judging.rule
     p = judging.score(verbose, reads_labels=False).p
     shares = ClassShares.of(prevalence, fitted, p)
     p = p if shares is None else shares.moved(p)
@@ -171,7 +171,7 @@ def plan_table(
                 chance, quiet, scores, bound, **chances, seed=random_state
             )
     if "cost_width" in goals:
-        width = positive_number(goals["cost_width"], "cost_width") / 1000.0
+        width = goals["cost_width"] / 1000.0
         enough = planning.labels_for_cost_width(p, actions, rule.costs.costs, width, level=confidence)
         labels["cost_width"] = {None: enough}
     return TablePlan(

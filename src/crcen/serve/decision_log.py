@@ -16,7 +16,7 @@ import numpy as np
 from filelock import FileLock
 
 from crcen import InvalidInput, KeyEquationMonitor, monitor_table
-from crcen._support.files import write_atomic
+from crcen._support.files import exclusive_lock, write_atomic
 from crcen._support.values import json_value, label_key
 from crcen.exceptions import DataUnavailable
 from crcen.report.checks import selection_of
@@ -155,7 +155,7 @@ class LabelledRows:
                     f"labels must be of {', '.join(map(str, known.values()))}: got {str(label)[:60]!r} for id "
                     f"{one[:60]!r}."
                 )
-        with FileLock(f"{self._log.path}.labels.lock", timeout=20):
+        with exclusive_lock(f"{self._log.path}.labels", instead="send the labels again", seconds=20.0):
             decisions, labelled = self._log.find(pairs)
             usable = {
                 one: entry

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from crcen.exceptions import DataUnavailable, InvalidInput
+from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.locations import DataFile
 from crcen.tables.options import ReadOptions
 from crcen.tables.typing import ArrowArray, RecordBatch
@@ -101,6 +101,10 @@ class TextPart:
             title = " ".join(cell.strip() for cell in rows[0][1] if cell.strip())[:40]
             self.notes.append(f"the first {rows[at - 1][0]} lines of {short} were skipped as titles ({title!r})")
         self._n_skipped, header = rows[at]
+        stated = options.separator or ""
+        if len(stated) > 1 and stated != FIXED and stated not in text:
+            message = f"separator must occur in {short}: got {stated!r}; state another one, or leave it out."
+            raise InvalidParameter(message, parameter="separator")
         self.columns = columns = filled_names(header, name, options)
         below = [row for _, row in rows[at + 1 :]]
         self._has_rows = bool(below) or not is_whole
