@@ -293,10 +293,10 @@ def test_the_original_file_is_accepted_by_its_blob_id(tmp_path, abalone_arrays, 
     path = write_npz(tmp_path, "x26data.npz", data=np.asfortranarray(data), label=label)
     blob_id = hashlib.sha1(b"blob %d\0" % path.stat().st_size + path.read_bytes()).hexdigest()
     entry = dataclasses.replace(find("abalone"), arrays_sha256=None, verified="unknown", original_blob_id=blob_id)
-    arrays = read_verified(path, entry, "try nothing")
-    assert arrays.original
-    np.testing.assert_array_equal(arrays.data, data, strict=True)
-    np.testing.assert_array_equal(arrays.label, label, strict=True)
+    found = read_verified(path, entry, "try nothing")
+    assert found.source == entry.source  # without a remark that it is another file
+    np.testing.assert_array_equal(found.X, data, strict=True)
+    np.testing.assert_array_equal(found.y, label == 1)
     with pytest.raises(DataUnavailable, match="checksum"):
         read_verified(path, dataclasses.replace(entry, original_blob_id="0" * 40), "try nothing")
 

@@ -4,7 +4,6 @@ The catalogue is ``benchmark.csv`` beside this file. Files are checked against i
 """
 
 import csv
-import difflib
 import functools
 import hashlib
 import io
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 
 from crcen._support.extras import need
 from crcen._support.progress import busy
+from crcen._support.text import closest
 from crcen.datasets.dataset import Dataset
 from crcen.exceptions import DataUnavailable, InvalidParameter
 
@@ -89,14 +89,13 @@ def find(name: str) -> CatalogEntry:
     """The benchmark set of that name, imbalanced-learn's ("us_crime") or the paper's ("UScrime"), in any case."""
     known = {entry.name.casefold(): entry for entry in catalog()}
     known |= {entry.paper_name.casefold(): entry for entry in catalog() if entry.paper_name is not None}
-    wanted = name.strip().casefold() if isinstance(name, str) else ""
+    wanted = str(name).strip().casefold()
     if wanted in known:
         return known[wanted]
-    close = difflib.get_close_matches(wanted, known, n=3, cutoff=0.5)
-    names = dict.fromkeys(known[key].name for key in close)
+    close = closest(wanted, known)
     raise InvalidParameter(
         f"Got data set {name!r}, but only the {len(catalog())} names of imbalanced-learn's benchmark and the paper's "
-        f"six are allowed; try {' or '.join(repr(key) for key in names) or 'crcen.datasets.list_datasets()'}."
+        f"six are allowed; try {repr(known[close].name) if close else 'crcen.datasets.list_datasets()'}."
     )
 
 
@@ -137,9 +136,7 @@ def load_dataset(name: str, data_home: str | os.PathLike[str] | None = None) -> 
     if place is None:
         place = places[-1]  # the user's cache
         _download(entry, place.folder, ", ".join(p.label for p in places))
-    arrays = read_verified(place.folder / entry.filename, entry, place.advice)
-    source = entry.source if arrays.original else f"{entry.source} ({entry.verified})"
-    return Dataset(entry.name, arrays.data, (arrays.label == 1).astype(np.int64), entry.feature_names, source)
+    return read_verified(place.folder / entry.filename, entry, place.advice)
 
 
 def list_datasets(data_home: str | os.PathLike[str] | None = None) -> tuple[DatasetListing, ...]:
@@ -225,14 +222,6 @@ def _fetch(imblearn: Any, place: str, name: str) -> None:
 # -- verification ------------------------------------------------------------------------------------------------------
 
 
-class VerifiedArrays(NamedTuple):
-    """Arrays of a verified file: features, labels −1 and +1, and whether they are shown to be the original's."""
-
-    data: NDArray[np.float64]
-    label: NDArray[np.int64]
-    original: bool
-
-
 class _Refused(Exception):
     """What is wrong with a file, as a clause."""
 
@@ -246,8 +235,8 @@ def arrays_sha256(data: NDArray[np.float64], label: NDArray[np.int64]) -> str:
     return digest.hexdigest()
 
 
-def read_verified(path: Path, entry: CatalogEntry, advice: str) -> VerifiedArrays:
-    """Read a benchmark file, without unpickling, and check it against the catalogue; ``advice`` ends a refusal.
+def read_verified(path: Path, entry: CatalogEntry, advice: str) -> Dataset:
+    """Read a benchmark file, without unpickling, and check it against the catalogue; ``advice`` ends the error.
 
     Its arrays must have the catalogue's digest, or the file must be, byte for byte, the original.
     """
@@ -265,30 +254,30 @@ def read_verified(path: Path, entry: CatalogEntry, advice: str) -> VerifiedArray
     )
 
 
-def _read(path: Path, entry: CatalogEntry) -> VerifiedArrays:
+def _read(path: Path, entry: CatalogEntry) -> Dataset:
+    shapes = {"data": (entry.n_samples, entry.n_features), "label": (entry.n_samples,)}
     n_bytes = 8 * entry.n_samples * (entry.n_features + 1)
     most = n_bytes + n_bytes // 100 + _ZIP_BYTES
     with path.open("rb") as file:
         raw = file.read(most + 1)
-    too_large = len(raw) > most
-    if not too_large:
+    is_too_large = len(raw) > most
+    if not is_too_large:
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
-            too_large = sum(member.file_size for member in archive.infolist()) > most
-    if too_large:
+            is_too_large = sum(member.file_size for member in archive.infolist()) > most
+    if is_too_large:
         raise _Refused(f"it is larger than its {entry.n_samples} × {entry.n_features} values can need")
     with np.load(io.BytesIO(raw), allow_pickle=False) as stored:
-        if sorted(stored.files) != ["data", "label"]:
+        if sorted(stored.files) != list(shapes):
             raise _Refused(f"it holds {', '.join(stored.files[:5]) or 'nothing'} instead of data and label")
-        data, label = stored["data"], stored["label"]
-    shapes = (entry.n_samples, entry.n_features), (entry.n_samples,)
-    for name, array, shape, dtype in zip(("data", "label"), (data, label), shapes, ("<f8", "<i8"), strict=True):
-        if array.dtype != dtype or array.shape != shape:
-            found = f"type {array.dtype} and shape {array.shape} instead of {np.dtype(dtype)} and {shape}"
+        arrays = {name: stored[name] for name in shapes}
+    for (name, array), dtype in zip(arrays.items(), (np.dtype("<f8"), np.dtype("<i8")), strict=True):
+        if array.dtype != dtype or array.shape != shapes[name]:
+            found = f"type {array.dtype} and shape {array.shape} instead of {dtype} and {shapes[name]}"
             raise _Refused(f"its array {name} has {found}")
-    data = np.ascontiguousarray(data)
-    if arrays_sha256(data, label) == entry.arrays_sha256:
-        return VerifiedArrays(data, label, original=entry.verified == "exact")
-    header = f"blob {len(raw)}\0".encode("ascii")
-    if hashlib.sha1(header + raw, usedforsecurity=False).hexdigest() == entry.original_blob_id:
-        return VerifiedArrays(data, label, original=True)
-    raise _Refused("its values differ from the benchmark's (the checksum does not match)")
+    if arrays_sha256(**arrays) == entry.arrays_sha256:
+        source = entry.source if entry.verified == "exact" else f"{entry.source} ({entry.verified})"
+    elif hashlib.sha1(b"blob %d\0" % len(raw) + raw, usedforsecurity=False).hexdigest() == entry.original_blob_id:
+        source = entry.source
+    else:
+        raise _Refused("its values differ from the benchmark's (the checksum does not match)")
+    return Dataset(entry.name, arrays["data"], arrays["label"] == 1, entry.feature_names, source)

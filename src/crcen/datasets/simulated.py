@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
+from scipy.special import entr, expit, log_ndtr, rel_entr
 
 from crcen._support.files import atomic_file
 from crcen.datasets.dataset import Dataset
@@ -30,7 +32,6 @@ Floats = NDArray[np.float64]
 _SIM1_MEAN = 1.5  # of the negatives' normal part; the positives' is its negative
 _SIM1_WIDTH = 0.5  # of both uniform parts, each towards the other class
 _SIM2_SD_POS = 1.2  # a standard deviation: Table 1 agrees with this reading
-_NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(32)
 
 CHUNK_ROWS = 65_536
 _STRENGTH = 1.5
@@ -73,45 +74,26 @@ def _shuffled(name: str, pos: Floats, neg: Floats, rng: np.random.Generator, sou
     return Dataset(name, X, y, tuple(f"x{j}" for j in range(X.shape[1])), source)
 
 
-def sim1_log_ratio(X: ArrayLike) -> Floats:
-    """Log density ratio of Sim1, log f(x | y = 1) − log f(x | y = 0), of rows of shape (n_samples, 1)."""
-    x = _rows(X, 1, "Sim1")[:, 0]
-    near_pos, near_neg = _nearer_end(x + _SIM1_MEAN - _SIM1_WIDTH), _nearer_end(x - _SIM1_MEAN)
-    # Outside ±1.25 both ends are on one side of zero and their distance is known; a subtraction would lose it.
-    distance = 2.0 * _SIM1_MEAN - _SIM1_WIDTH
-    apart = np.where(np.abs(x) < 0.5 * distance, near_neg - near_pos, -np.sign(x) * distance)
-    log_density_ratio_at_ends = apart * (0.5 * near_neg + 0.5 * near_pos)
-    return log_density_ratio_at_ends + _log_relative_mass(near_pos) - _log_relative_mass(near_neg)
-
-
-def _nearer_end(low: Floats) -> Floats:
-    """Reflect the interval [low, low + width] to the right of zero (or across it) and return its lower end."""
-    return np.where(low + 0.5 * _SIM1_WIDTH < 0.0, -(low + _SIM1_WIDTH), low)
-
-
-def _log_relative_mass(end: Floats) -> Floats:
-    """log ∫₀ʷ exp(−end·t − t²/2) dt; the range stops at 40/end, which leaves out less than e⁻⁴⁰ of the whole."""
-    width = np.minimum(_SIM1_WIDTH, 40.0 / np.maximum(end, 1.0))[:, None]
-    t = 0.5 * width * (_NODES + 1.0)
-    return np.log(0.5 * width[:, 0] * (np.exp(-end[:, None] * t - 0.5 * t * t) @ _NODE_WEIGHTS))
-
-
-def sim2_log_ratio(X: ArrayLike) -> Floats:
-    """Log density ratio of Sim2, log f(x | y = 1) − log f(x | y = 0), of rows of shape (n_samples, 3)."""
-    rows = _rows(X, 3, "Sim2")
-    with np.errstate(over="ignore"):  # beyond 1e154 the ratio is infinite, as it should be
-        terms = rows * ((0.5 - 0.5 / _SIM2_SD_POS**2) * rows - 1.0) + (0.5 - math.log(_SIM2_SD_POS))
-        return np.asarray(np.sum(terms, axis=1))
-
-
 def sim1_posterior(X: ArrayLike, imbalance_ratio: float) -> Floats:
     """True probability P(y = 1 | x) of Sim1, for rows of shape (n_samples, 1) and negatives per positive."""
-    return _sigmoid(sim1_log_ratio(X) - math.log(_ratio(imbalance_ratio)))
+    x = np.clip(_rows(X, 1, "Sim1")[:, 0], -1e3, 1e3)  # 0 or 1 beyond
+    log_ratio = _log_mass(x + _SIM1_MEAN - _SIM1_WIDTH) - _log_mass(x - _SIM1_MEAN)
+    return np.asarray(expit(log_ratio - math.log(_ratio(imbalance_ratio))))
+
+
+def _log_mass(low: Floats) -> Floats:
+    """log(Φ(low + width) − Φ(low)), with the interval reflected to the left of zero, where log Φ is exact."""
+    low = np.minimum(low, -low - _SIM1_WIDTH)
+    log_high = log_ndtr(low + _SIM1_WIDTH)
+    return np.asarray(log_high + np.log1p(-np.exp(log_ndtr(low) - log_high)))
 
 
 def sim2_posterior(X: ArrayLike, imbalance_ratio: float) -> Floats:
     """True probability P(y = 1 | x) of Sim2, for rows of shape (n_samples, 3); parameters as in `sim1_posterior`."""
-    return _sigmoid(sim2_log_ratio(X) - math.log(_ratio(imbalance_ratio)))
+    rows = _rows(X, 3, "Sim2")
+    with np.errstate(over="ignore"):  # beyond 1e154 the ratio is infinite, as it should be
+        terms = rows * ((0.5 - 0.5 / _SIM2_SD_POS**2) * rows - 1.0) + (0.5 - math.log(_SIM2_SD_POS))
+        return np.asarray(expit(terms.sum(axis=1) - math.log(_ratio(imbalance_ratio))))
 
 
 @dataclass(eq=False)
@@ -154,28 +136,22 @@ class RareEvents:
 
     def posterior(self, X: ArrayLike) -> Floats:
         """P(y = 1 | x) of rows (n, n_features)."""
-        return _sigmoid(self.logit(X))
+        return np.asarray(expit(self.logit(X)))
 
     def bayes_log_loss(self, X: ArrayLike) -> float:
         """Expected log loss of the true posterior on rows, over their labels: no model can be better."""
-        logit = self.logit(X)
-        p = _sigmoid(logit)
-        return float(np.mean(p * np.logaddexp(0.0, -logit) + (1.0 - p) * np.logaddexp(0.0, logit)))
+        p = self.posterior(X)
+        return float(np.mean(entr(p) + entr(1.0 - p)))
 
     def excess_log_loss(self, X: ArrayLike, p: ArrayLike) -> float:
         """Expected log loss of probabilities ``p`` on rows, less that of the true ones."""
-        given = np.asarray(p, dtype=np.float64)
-        logit = self.logit(X)
-        if given.shape != logit.shape or not ((given >= 0) & (given <= 1)).all():
+        given, truth = np.asarray(p, dtype=np.float64), self.posterior(X)
+        if given.shape != truth.shape or not ((given >= 0) & (given <= 1)).all():
             raise InvalidInput(
-                f"p must hold a probability for each of the {len(logit)} rows, got shape {given.shape} or values "
+                f"p must hold a probability for each of the {len(truth)} rows, got shape {given.shape} or values "
                 f"outside [0, 1]; try predict_proba(X)[:, 1]."
             )
-        truth = _sigmoid(logit)
-        with np.errstate(divide="ignore"):
-            pos = truth * (-np.logaddexp(0.0, -logit) - np.log(given))
-            neg = (1.0 - truth) * (-np.logaddexp(0.0, logit) - np.log1p(-given))
-        return float(np.mean(pos + neg))
+        return float(np.mean(rel_entr(truth, given) + rel_entr(1.0 - truth, 1.0 - given)))
 
     def sample(self, n: int, seed: int = 0) -> tuple[Floats, NDArray[np.int64]]:
         """Draw rows and labels that are not among those of the set; other seeds give other rows."""
@@ -281,13 +257,9 @@ def _columns(rng: np.random.Generator, n: int, n_features: int) -> Floats:
 
 
 def _intercept(scores: Floats, share: float) -> float:
-    """The intercept at which the mean posterior is ``share``, by bisection."""
-    low, high = -800.0 - float(scores.max()), 800.0 - float(scores.min())
-    for _ in range(100):
-        middle = 0.5 * (low + high)
-        is_low = float(_sigmoid(scores + middle).mean()) < share
-        low, high = (middle, high) if is_low else (low, middle)
-    return 0.5 * (low + high)
+    """The intercept at which the mean posterior is ``share``."""
+    ends = -800.0 - float(scores.max()), 800.0 - float(scores.min())
+    return float(brentq(lambda intercept: expit(scores + intercept).mean() - share, *ends, xtol=1e-15))
 
 
 def _smooth(rng: np.random.Generator, n_features: int) -> Callable[[Floats], Floats]:
@@ -314,11 +286,6 @@ def _tree(rng: np.random.Generator, n_features: int) -> Callable[[Floats], Float
 
 
 _FAMILIES = {"smooth": _smooth, "tree": _tree}
-
-
-def _sigmoid(logit: Floats) -> Floats:
-    small = np.exp(-np.abs(logit))
-    return np.where(logit >= 0, 1.0, small) / (1.0 + small)
 
 
 def _rows(X: ArrayLike, n_features: int, name: str) -> Floats:
