@@ -190,6 +190,8 @@ def test_modules_that_answer_something_else():
         fast(linear(3)).fit(X, y)
     with pytest.raises(InvalidInput, match="contains NaN or infinity"):
         fast(lambda: Images(1)).fit(np.full((300, 1, 6, 6), np.nan), y)
+    with pytest.raises(InvalidInput, match="so impute or drop them first"):  # there is no encoding to suggest
+        fast(linear()).fit(np.where(X > 2.0, np.nan, X), y)
     assert not hasattr(fast(linear()), "partial_fit")
 
 

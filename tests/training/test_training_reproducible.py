@@ -14,7 +14,7 @@ from crcen.training import engine, solvers
 from crcen.training.engine import train
 from crcen.training.recipe import Recipe
 from crcen.training.stream import Batch, StreamShape, StreamTrainer
-from crcen.training.threads import _container_cores, reproducible_arithmetic, usable_cores
+from crcen.training.threads import reproducible_arithmetic
 
 # Fits whose sums could be shared out: by torch, by BLAS (dot products from 10,000 rows on), or by cutting stacks.
 FITS = """
@@ -74,7 +74,7 @@ def test_pieces_that_run_side_by_side_are_those_that_run_in_turn(monkeypatch):
     ran = []
     original = engine._run_in_parallel
     monkeypatch.setattr(engine, "_run_in_parallel", lambda work, *rest: ran.append(len(work)) or original(work, *rest))
-    monkeypatch.setattr(engine, "usable_cores", lambda: 8)
+    monkeypatch.setattr(engine, "cpu_count", lambda: 8)
     found = []
     for threads in (1, 2, 5):
         monkeypatch.setattr(engine.THREADS, "get", lambda threads=threads: threads)
@@ -96,7 +96,7 @@ def test_encodings_fitted_side_by_side_are_those_fitted_in_turn(monkeypatch):
         for encoding in ("standard", "steps", "piecewise")
         for pool in pools
     ]
-    monkeypatch.setattr(engine, "usable_cores", lambda: 8)
+    monkeypatch.setattr(engine, "cpu_count", lambda: 8)
     found = []
     for threads in (1, 6):
         monkeypatch.setattr(engine.THREADS, "get", lambda threads=threads: threads)
@@ -171,27 +171,3 @@ def test_the_callers_setting_is_put_back(flushes):
         assert is_flushed() == flushes
     finally:
         torch.set_flush_denormal(False)
-
-
-OLD_QUOTA, OLD_PERIOD = "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"
-
-
-@pytest.mark.parametrize(
-    ("files", "expected"),
-    [
-        ({"cpu.max": "150000 100000"}, 2),
-        ({"cpu.max": "100000 100000"}, 1),
-        ({"cpu.max": "20000 100000"}, 1),
-        ({"cpu.max": "max 100000"}, None),
-        ({OLD_QUOTA: "250000\n", OLD_PERIOD: "100000\n"}, 3),
-        ({OLD_QUOTA: "-1\n", OLD_PERIOD: "100000\n"}, None),
-        ({}, None),
-    ],
-)
-def test_the_cores_of_a_container(tmp_path, files, expected):
-    (tmp_path / "cpu").mkdir()
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    found = _container_cores(tmp_path)
-    assert found == expected if expected else found > 10**6
-    assert 1 <= usable_cores() <= len(os.sched_getaffinity(0))

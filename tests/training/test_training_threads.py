@@ -55,7 +55,7 @@ class TestCallers:
             return results
 
         monkeypatch.setattr(crcen.training.engine, "_train_or_split", spy)
-        monkeypatch.setattr(crcen.training.engine, "usable_cores", lambda: 2)
+        monkeypatch.setattr(crcen.training.engine, "cpu_count", lambda: 2)
         rng = np.random.default_rng(0)
         X, y = rng.normal(size=(300, 20)), rng.random(300) < 0.3
         jobs = [binary_job(0.5, hidden=(200,), max_epochs=1, seed=seed) for seed in range(16)]

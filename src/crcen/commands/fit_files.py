@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import joblib
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -57,7 +58,6 @@ from crcen.tables.reading import Table, open_table
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.rows import Estimator
 from crcen.training.planner import free_memory
-from crcen.training.threads import usable_cores
 
 ENGINES, LEARNERS = ("stream", "ray"), ("committee", "networks")
 _FEWEST_TO_STACK = 10  # held-out rows of each class
@@ -245,7 +245,7 @@ def fit_files(
                 n_rows = survey.n_rows - held_out.n_rows
                 memory = free_memory(torch.device("cpu")) // 2 if memory is None else memory
                 own = network.ensemble_.labels
-                threads = cpus if engine == "ray" else usable_cores()
+                threads = cpus if engine == "ray" else joblib.cpu_count()
                 plan = plan_trees(encoded_sample, own, n_rows, memory, seed=seed, threads=threads)
                 used = f"{round(plan.share * n_rows):,} of {n_rows:,} training rows x {len(plan.limits)} columns"
                 notes.append(f"trees use {used} in {plan.n_bytes / 1e6:,.0f} MB of memory")

@@ -21,6 +21,7 @@ from crcen.files.registry import PLAIN_TYPES, InvalidState, check_state, create,
 _DEPTH = 40
 _DIMENSIONS = 8
 _KINDS = "biufU"
+_RANDOM_KEYS = 624  # of the Mersenne Twister
 _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 # Keys other than strings: few, and without equal hashes. Python hashes integers modulo this prime, without a seed.
 _MOST_KEYS, _HASH_PRIME = 1000, 2**61 - 1
@@ -89,26 +90,19 @@ class _Packer:
             return {"scalar": value.dtype.str}
         if kind is np.random.RandomState:
             name, keys, *rest = value.get_state()
-            return {"random_state": [name, self._array(keys, where, depth), *map(float, rest)]}
+            return {"random_state": [name, keys.tolist(), *map(float, rest)]}
         if id(value) in self._seen:
             return {"again": self._seen[id(value)]}
-        found = self._noted_node(value, where, depth)
-        self._seen[id(value)] = len(self._kept)
+        if kind is np.ndarray:
+            found = self._array(value, where, depth)
+        elif is_known(kind):
+            state = {name: self.node(one, f"its {name}", depth + 1) for name, one in state_of(value).items()}
+            found = {"is": kind.__name__, "state": state}
+        else:
+            raise NotStorable(f"{kind.__module__}.{kind.__qualname__}", where)
+        self._seen[id(value)] = len(self._kept)  # later nodes may refer to it
         self._kept.append(value)
         return found
-
-    def _noted_node(self, value: Any, where: str, depth: int) -> object:
-        """The node of an array or object, to which later nodes may refer."""
-        kind = type(value)
-        if kind is np.ndarray:
-            return self._array(value, where, depth)
-        if kind is np.ma.MaskedArray:
-            parts = (np.asarray(value.data), np.ma.getmaskarray(value))
-            return {"masked": [self._array(part, where, depth) for part in parts]}
-        if is_known(kind):
-            state = {name: self.node(one, f"its {name}", depth + 1) for name, one in state_of(value).items()}
-            return {"is": kind.__name__, "state": state}
-        raise NotStorable(f"{kind.__module__}.{kind.__qualname__}", where)
 
     def _nodes(self, items: Any, where: str, depth: int) -> list[object]:
         return [self.node(item, where, depth + 1) for item in items]
@@ -136,8 +130,7 @@ class _Unpacker:
             "dict": self._dict,
             "array": lambda content, depth: self._noted(self._numbers(*content)),
             "scalar": lambda content, depth: self._numbers(content, [])[()],
-            "objects": lambda content, depth: self._noted(self._objects(content, depth)),
-            "masked": self._masked,
+            "objects": self._objects,
             "random_state": self._random_state,
             "slice": self._slice,
             "dtype": lambda content, depth: np.dtype(object) if content == "|O" else self._dtype(content),
@@ -224,7 +217,7 @@ class _Unpacker:
             raise InvalidState("an array that is longer than the file")
         return math.prod(shape)
 
-    def _objects(self, content: Any, depth: int) -> Array:
+    def _objects(self, content: Any, depth: int) -> object:
         shape, items = content
         found = self._items(items, depth)
         if self._count(shape) != len(found):
@@ -232,26 +225,14 @@ class _Unpacker:
         array = np.empty(len(found), dtype=object)
         for i, one in enumerate(found):
             array[i] = one
-        return array.reshape(shape)
-
-    def _masked(self, content: Any, depth: int) -> object:
-        values, mask = (self._inner_array(part, depth) for part in content)
-        if values.shape != mask.shape or mask.dtype != bool:
-            raise InvalidState("a mask with another shape than its values")
-        return self._noted(np.ma.MaskedArray(values, mask=mask))
-
-    def _inner_array(self, node: object, depth: int) -> Array:
-        """An array that is part of another node, and has no number of its own."""
-        if isinstance(node, dict) and set(node) == {"array"}:
-            return self._numbers(*node["array"])
-        if isinstance(node, dict) and set(node) == {"objects"}:
-            return self._objects(node["objects"], depth)
-        raise InvalidState("something other than an array in the place of one")
+        return self._noted(array.reshape(shape))
 
     def _random_state(self, content: Any, depth: int) -> object:
         name, keys, position, has_gauss, gauss = content
+        if not 0 <= position <= len(keys) == _RANDOM_KEYS:  # NumPy would read memory outside the keys
+            raise InvalidState("a random state with another number of keys")
         found = np.random.RandomState()
-        found.set_state((name, self._inner_array(keys, depth), int(position), int(has_gauss), float(gauss)))
+        found.set_state((name, keys, int(position), int(has_gauss), float(gauss)))
         return found
 
     def _slice(self, content: Any, depth: int) -> object:
@@ -261,8 +242,7 @@ class _Unpacker:
         return slice(start, stop, step)
 
     def _type(self, content: object, depth: int) -> object:
-        found = PLAIN_TYPES.get(content) if isinstance(content, str) else None
-        found = find_type(content) if found is None else found
+        found = PLAIN_TYPES.get(str(content)) or find_type(content)
         if found is None:
             raise InvalidState(f"the type {str(content)[:80]}, which no model of crcen needs")
         return found

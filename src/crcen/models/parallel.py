@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+import joblib
 from sklearn.exceptions import ConvergenceWarning
 
 from crcen.models.classifier import CRCENClassifier
@@ -35,6 +36,6 @@ def _threads_of(model: Estimator) -> int:
     if not isinstance(model, CRCENClassifier) or isinstance(model, ModuleClassifier):
         return 1
     from crcen.training.device import find_device  # torch, which the refits load
-    from crcen.training.threads import THREADS, usable_cores
+    from crcen.training.threads import THREADS
 
-    return min(THREADS.get(), usable_cores()) if find_device(model.device).type == "cpu" else 1
+    return min(THREADS.get(), joblib.cpu_count()) if find_device(model.device).type == "cpu" else 1

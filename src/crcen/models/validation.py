@@ -102,8 +102,7 @@ def check_rows(estimator: Estimator, X: Rows, y: ArrayLike = "no_validation", *,
         estimator.row_shape_, estimator.has_whole_rows_ = rows.shape[1:], False
     members = () if reset else getattr(getattr(estimator, "ensemble_", None), "members", ())
     encodings = [member.encoding for member in members if hasattr(member, "encoding")]
-    takes_missing = getattr(estimator, "takes_missing", None)
-    takes_nan = bool(takes_missing)
+    takes_nan = bool(getattr(estimator, "takes_missing", False))
     if encodings and len(encodings) == len(members):
         takes_nan = all(encoding.indicators is not None for encoding in encodings)
     is_bad = np.isinf(rows) if takes_nan else ~np.isfinite(rows)
@@ -114,7 +113,8 @@ def check_rows(estimator: Estimator, X: Rows, y: ArrayLike = "no_validation", *,
         bad = [str(names[i]) for i in np.flatnonzero(is_bad.any(axis=0))]
         cure = "replace or drop them first"
         if "NaN" in kinds:
-            told = "fit with encoding=Inputs(missing='indicator'), or " if takes_missing is not None else ""
+            has_encoding = "encoding" in estimator.get_params(deep=False)
+            told = "fit with encoding=Inputs(missing='indicator'), or " if has_encoding else ""
             cure = f"{told}impute or drop them first, for example with sklearn.impute.SimpleImputer"
         raise InvalidInput(
             f"Input X contains {' and '.join(kinds)} in column {listed(bad, 5)}; {type(estimator).__name__} needs "

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 import crcen
 from crcen._support.extras import need
@@ -73,34 +74,22 @@ def _counts(
 def expenses(rows: Rows) -> list[Values]:
     """Per (set, curve, step): expense of the counts summed over splits, that of each split, and the bracket."""
     entries = []
-    weights = list(dict.fromkeys(row["weight"] for row in rows))
-    for name in dict.fromkeys(row["dataset"] for row in rows):
-        for curve in CURVES:
-            own = [row for row in rows if row["dataset"] == name and row["curve"] == curve]
-            per_split = [
-                _table([next(r for r in own if (r["split"], r["weight"]) == (split, w)) for w in weights])
-                for split in sorted({row["split"] for row in own})
-            ]
-            summed = []
-            for w in weights:
-                part = [row for row in own if row["weight"] == w]
-                ratio = float(np.mean([row["cost_ratio"] for row in part]))
-                summed.append({"cost_ratio": ratio} | {f: sum(row[f] for row in part) for f in ("fn", "fp")})
-            for i, step in enumerate(_table(summed)):
-                entries.append(
-                    {"dataset": name, "curve": curve, "from": weights[i], "to": weights[i + 1]}
-                    | {"expense": step.expense, "reason": step.reason, "verdict": step.verdict}
-                    | {"low": step.bracket_low, "high": step.bracket_high}
-                    | {"per_split": np.array([table.steps[i].expense for table in per_split])}
-                    | {"pairs": [(step.fn_start, step.fp_start), (step.fn_end, step.fp_end)]}
-                )
+    for (name, curve), own in pd.DataFrame(list(rows)).groupby(["dataset", "curve"], sort=False):
+        per_split = [_table(part).steps for _, part in own.groupby("split", sort=False)]
+        summed = own.groupby("weight", sort=False).agg({"cost_ratio": "mean", "fn": "sum", "fp": "sum"})
+        for i, step in enumerate(_table(summed).steps):
+            entries.append(
+                {"dataset": name, "curve": curve, "from": summed.index[i], "to": summed.index[i + 1]}
+                | {"expense": step.expense, "reason": step.reason, "verdict": step.verdict}
+                | {"low": step.bracket_low, "high": step.bracket_high}
+                | {"per_split": np.array([steps[i].expense for steps in per_split])}
+                | {"pairs": [(step.fn_start, step.fp_start), (step.fn_end, step.fp_end)]}
+            )
     return entries
 
 
-def _table(points: Rows) -> ExpenseTable:
-    return crcen.expense_table(
-        [crcen.CostRatio(p["cost_ratio"]) for p in points], [p["fn"] for p in points], [p["fp"] for p in points]
-    )
+def _table(points: pd.DataFrame) -> ExpenseTable:
+    return crcen.expense_table([crcen.CostRatio(c) for c in points["cost_ratio"]], points["fn"], points["fp"])
 
 
 def figure1_tables(rows: Rows, settings: Settings) -> dict[str, Table]:

@@ -18,18 +18,34 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.torch.loss import logit_columns
 
 
-def _class_numbers(target: Tensor, logits: Tensor) -> Tensor:
-    """Checked class numbers of the rows, (B,) int64."""
-    flat = target[:, 0] if target.ndim == 2 and target.shape[1] == 1 else target
-    n_rows, n_classes = logits.shape
-    if flat.shape != (n_rows,):
-        raise InvalidInput(
-            f"target must hold a class number for each of {n_rows} rows: got the shape {tuple(target.shape)}."
-        )
-    numbers = flat.long()
-    if not bool(((numbers == flat) & (numbers >= 0) & (numbers < n_classes)).all()):
-        raise InvalidInput(f"target must hold class numbers from 0 to {n_classes - 1}.")
-    return numbers
+class _ClassLoss(nn.Module):
+    """A loss of logits (B,), (B, 1) or (B, K) and class numbers (B,) or (B, 1)."""
+
+    n_classes: int | None = None  # None for any number
+    weights: Tensor | None  # of the classes, where a loss has them
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Mean over the rows of a batch; weights do not change the divisor."""
+        columns = logit_columns(logits, self.n_classes)
+        flat = target[:, 0] if target.ndim == 2 and target.shape[1] == 1 else target
+        numbers = flat.long()
+        if flat.shape != columns.shape[:1] or not bool(((numbers == flat) & (numbers >= 0)).all()):
+            shape = tuple(target.shape)
+            raise InvalidInput(f"target must hold a class number for each of {len(columns)} rows: got {shape}.")
+        if bool((numbers >= columns.shape[1]).any()):
+            raise InvalidInput(f"target must hold class numbers from 0 to {columns.shape[1] - 1}.")
+        return self._mean(columns, numbers)
+
+    def _mean(self, columns: Tensor, numbers: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def _keep(self, name: str, values: ArrayLike | Tensor | None) -> None:
+        """Register a buffer of torch's default type."""
+        dtype = torch.get_default_dtype()
+        self.register_buffer(name, None if values is None else torch.as_tensor(values).to(dtype))
+
+    def _unweighted(self, logits: Tensor) -> Tensor:
+        return logits if self.weights is None else logits - torch.log(self.weights.to(logits.dtype))
 
 
 def _checked_counts(counts: ArrayLike) -> Tensor:
@@ -39,15 +55,7 @@ def _checked_counts(counts: ArrayLike) -> Tensor:
     return found
 
 
-def _class_weights(weights: ArrayLike | None) -> Tensor | None:
-    return None if weights is None else torch.as_tensor(weights, dtype=torch.get_default_dtype())
-
-
-def _unweighted(logits: Tensor, weights: Tensor | None) -> Tensor:
-    return logits if weights is None else logits - torch.log(weights.to(logits.dtype))
-
-
-class LogitAdjustedLoss(nn.Module):
+class LogitAdjustedLoss(_ClassLoss):
     """Cross entropy of z_k + τ log π_k, with ``counts`` the training rows of each class.
 
     z + τ log π are natural logits (`natural_logits`, exact). z alone are logits of p_k / π_k^τ, so the largest z is the
@@ -61,20 +69,18 @@ class LogitAdjustedLoss(nn.Module):
     def __init__(self, counts: ArrayLike, tau: float = 1.0) -> None:
         super().__init__()
         shares = _checked_counts(counts)
-        self.tau = float(tau)
-        self.register_buffer("offsets", (self.tau * torch.log(shares / shares.sum())).to(torch.get_default_dtype()))
+        self.n_classes, self.tau = len(shares), float(tau)
+        self._keep("offsets", self.tau * torch.log(shares / shares.sum()))
 
     def natural_logits(self, logits: Tensor) -> Tensor:
         """Logits of the natural posterior, (B, K)."""
-        return logit_columns(logits, len(self.offsets)) + self.offsets.to(logits.dtype)
+        return logit_columns(logits, self.n_classes) + self.offsets.to(logits.dtype)
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Mean over the rows of a batch."""
-        natural = self.natural_logits(logits)
-        return cross_entropy(natural, _class_numbers(target, natural))
+    def _mean(self, columns: Tensor, numbers: Tensor) -> Tensor:
+        return cross_entropy(self.natural_logits(columns), numbers)
 
 
-class LDAMLoss(nn.Module):
+class LDAMLoss(_ClassLoss):
     """Label-distribution-aware margins: cross entropy of s(z − Δ_y e_y) with Δ_k = C / n_k^¼.
 
     The rarest class gets the largest margin. The authors normalise features and weights of the last layer, so that z
@@ -91,7 +97,6 @@ class LDAMLoss(nn.Module):
     """
 
     margins: Tensor
-    weights: Tensor | None
 
     def __init__(
         self, counts: ArrayLike, *, max_margin: float = 0.5, scale: float = 1.0, weights: ArrayLike | None = None
@@ -100,24 +105,21 @@ class LDAMLoss(nn.Module):
         if not max_margin >= 0 or not scale > 0:
             raise InvalidParameter(f"max_margin must be at least 0 and scale above 0: got {max_margin!r}, {scale!r}.")
         inverse = _checked_counts(counts) ** -0.25
-        self.scale = float(scale)
-        self.register_buffer("margins", (inverse * (max_margin / inverse.max())).to(torch.get_default_dtype()))
-        self.register_buffer("weights", _class_weights(weights))
+        self.n_classes, self.scale = len(inverse), float(scale)
+        self._keep("margins", inverse * (max_margin / inverse.max()))
+        self._keep("weights", weights)
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Mean over the rows of a batch; with weights the weighted sum divided by the number of rows."""
-        columns = logit_columns(logits, len(self.margins))
-        numbers = _class_numbers(target, columns)
-        own, weights = one_hot(numbers, len(self.margins)).to(columns.dtype), self.weights
+    def _mean(self, columns: Tensor, numbers: Tensor) -> Tensor:
+        own, weights = one_hot(numbers, self.n_classes or -1).to(columns.dtype), self.weights
         moved = self.scale * (columns - own * self.margins.to(columns.dtype))
         weights = None if weights is None else weights.to(columns.dtype)
         return cross_entropy(moved, numbers, weight=weights, reduction="sum") / max(len(numbers), 1)
 
     def natural_logits(self, logits: Tensor) -> Tensor:
         """Logits of the posterior for which these outputs minimise the expected loss, (B, K)."""
-        columns = logit_columns(logits, len(self.margins))
+        columns = logit_columns(logits, self.n_classes)
         moved = self.scale * (columns[:, None, :] - torch.diag(self.margins.to(columns.dtype)))
-        return _unweighted(_log_stationary(log_softmax(moved, dim=2)), self.weights)
+        return self._unweighted(_log_stationary(log_softmax(moved, dim=2)))
 
 
 def _log_stationary(log_chain: Tensor) -> Tensor:
@@ -137,7 +139,7 @@ def _log_stationary(log_chain: Tensor) -> Tensor:
     return found
 
 
-class FocalLoss(nn.Module):
+class FocalLoss(_ClassLoss):
     """−a_y (1 − q_y)^γ log q_y: rows that are already right count less. γ = 0 is cross entropy.
 
     q is not the posterior but a monotone map of it: p_k ∝ q_k / (a_k h(q_k)) with
@@ -149,19 +151,15 @@ class FocalLoss(nn.Module):
     Lin, Goyal, Girshick, He, Dollár, "Focal loss for dense object detection", ICCV 2017.
     """
 
-    weights: Tensor | None
-
     def __init__(self, gamma: float = 2.0, *, weights: ArrayLike | None = None) -> None:
         super().__init__()
         if not gamma >= 0:
             raise InvalidParameter(f"gamma must be at least 0: got {gamma!r}.")
         self.gamma = float(gamma)
-        self.register_buffer("weights", _class_weights(weights))
+        self._keep("weights", weights)
+        self.n_classes = None if self.weights is None else len(self.weights)
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Mean over the rows of a batch."""
-        columns = logit_columns(logits, None if self.weights is None else len(self.weights))
-        numbers = _class_numbers(target, columns)
+    def _mean(self, columns: Tensor, numbers: Tensor) -> Tensor:
         log_q = log_softmax(columns, dim=1)
         own = log_q.gather(1, numbers[:, None])[:, 0]
         # 1 − q_y as the sum of the others: exact near q_y = 1, and its power has a gradient there.
@@ -173,7 +171,7 @@ class FocalLoss(nn.Module):
 
     def natural_logits(self, logits: Tensor) -> Tensor:
         """Logits of the posterior for which these outputs minimise the expected loss, (B, K)."""
-        columns = logit_columns(logits, None if self.weights is None else len(self.weights))
+        columns = logit_columns(logits, self.n_classes)
         log_q = log_softmax(columns, dim=1)
         is_own = torch.eye(columns.shape[1], dtype=torch.bool, device=columns.device)
         log_rest = torch.logsumexp(log_q[:, None, :].masked_fill(is_own, -torch.inf), dim=2)  # log(1 − q)
@@ -182,7 +180,7 @@ class FocalLoss(nn.Module):
         ratio = torch.where(rest > 0, minus_log_q / rest.clamp(min=torch.finfo(rest.dtype).tiny), 1.0)
         # log h = γ log(1 − q) + log(1 + γ q r) with r = −log q / (1 − q), which is 1 at q = 1.
         log_h = self.gamma * log_rest + torch.log1p(self.gamma * torch.exp(log_q) * ratio)
-        return _unweighted(log_q - log_h, self.weights)
+        return self._unweighted(log_q - log_h)
 
 
 def effective_number_weights(counts: ArrayLike, beta: float = 0.9999) -> NDArray[np.float64]:
@@ -232,7 +230,7 @@ class OneSidedRegressionLoss(nn.Module):
         return softplus(sign * (predicted - costs)).sum(dim=1).mean()
 
 
-class LearnedCostLoss(nn.Module):
+class LearnedCostLoss(_ClassLoss):
     """CoSen: cross entropy of ξ_yk e^{z_k} / Σ_j ξ_yj e^{z_j} with a row of costs ξ per true class y.
 
     The costs act in training only. They start at 1 (plain cross entropy) and `move_costs` moves them towards
@@ -249,16 +247,12 @@ class LearnedCostLoss(nn.Module):
 
     def __init__(self, n_classes: int, costs: ArrayLike | Tensor | None = None) -> None:
         super().__init__()
-        values = torch.ones(n_classes, n_classes) if costs is None else torch.as_tensor(costs)
-        values = values.to(torch.get_default_dtype())
-        if values.shape != (n_classes, n_classes) or not bool((values > 0).all()):
+        self.n_classes = n_classes
+        self._keep("costs", torch.ones(n_classes, n_classes) if costs is None else costs)
+        if self.costs.shape != (n_classes, n_classes) or not bool((self.costs > 0).all()):
             raise InvalidParameter(f"costs must be a {n_classes} × {n_classes} matrix of numbers above 0.")
-        self.register_buffer("costs", values)
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Mean over the rows of a batch."""
-        columns = logit_columns(logits, len(self.costs))
-        numbers = _class_numbers(target, columns)
+    def _mean(self, columns: Tensor, numbers: Tensor) -> Tensor:
         return cross_entropy(columns + torch.log(self.costs.to(columns.dtype))[numbers], numbers)
 
     def move_costs(self, target: Tensor, rate: float) -> None:
@@ -299,7 +293,7 @@ def class_separability(features: Tensor, target: Tensor, n_classes: int) -> Tens
     return found
 
 
-class ClassRectificationLoss(nn.Module):
+class ClassRectificationLoss(_ClassLoss):
     """CRL: (1 − a)·cross entropy + a·hard triplets of the classes that are rare in the batch.
 
     For a rare class k: hard positives are the κ rows of k with the lowest q_k, hard negatives the κ other rows with the
@@ -323,10 +317,8 @@ class ClassRectificationLoss(nn.Module):
         self.n_classes, self.margin, self.hardest = len(sizes), float(margin), int(hardest)
         self.share = float((1.0 / len(sizes) - sizes / sizes.sum()).clamp(min=0).sum())
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Loss of a batch; cross entropy alone if it has no triplet."""
-        columns = logit_columns(logits, self.n_classes)
-        numbers = _class_numbers(target, columns)
+    def _mean(self, columns: Tensor, numbers: Tensor) -> Tensor:
+        """Cross entropy alone if the batch has no triplet."""
         plain = cross_entropy(columns, numbers)
         triplets = self.triplets(columns.softmax(dim=1), numbers)
         return (1.0 - self.share) * plain + self.share * triplets.mean() if len(triplets) else plain
@@ -334,7 +326,11 @@ class ClassRectificationLoss(nn.Module):
     def triplets(self, probabilities: Tensor, numbers: Tensor) -> Tensor:
         """Cost of every triplet of the batch."""
         costs = [probabilities[:0, 0]]
-        for k in self._rare_classes(numbers):
+        sizes, n_rows = torch.bincount(numbers, minlength=probabilities.shape[1]).tolist(), 0
+        for k in sorted(range(len(sizes)), key=lambda k: sizes[k]):
+            n_rows += sizes[k]
+            if 2 * n_rows > len(numbers):  # the other classes are not rare
+                break
             q = probabilities[:, k]
             own, others = q[numbers == k], q[numbers != k]
             lowest = torch.argsort(own)[: self.hardest]
@@ -345,17 +341,6 @@ class ClassRectificationLoss(nn.Module):
             is_other = torch.arange(len(own), device=q.device)[:, None] != lowest[None, :]
             costs.append(cost[is_other].flatten())
         return torch.cat(costs)
-
-    def _rare_classes(self, numbers: Tensor) -> list[int]:
-        sizes = torch.bincount(numbers, minlength=self.n_classes).tolist()
-        rare, rows = [], 0
-        for k in sorted(range(self.n_classes), key=lambda k: sizes[k]):
-            rows += sizes[k]
-            if 2 * rows > len(numbers):
-                break
-            if sizes[k] > 0:
-                rare.append(k)
-        return rare
 
 
 class QuintupletLoss(nn.Module):
@@ -385,11 +370,15 @@ class QuintupletLoss(nn.Module):
         in_cluster = in_class & (cluster[:, None] == cluster[None, :])
         is_own, is_other = in_cluster & ~is_self, in_class & ~in_cluster
         has_own, has_other, has_rival = (mask.any(dim=1) for mask in (is_own, is_other, ~in_class))
-        # Largest and smallest distances of every row; 0 where there is none.
-        far_in_cluster = torch.where(has_own, distances.where(is_own, -torch.inf).max(dim=1).values, 0.0)
-        near_in_class = torch.where(has_other, distances.where(is_other, torch.inf).min(dim=1).values, 0.0)
-        far_in_class = torch.where(has_other, distances.where(is_other, -torch.inf).max(dim=1).values, 0.0)
-        other_class = torch.where(has_rival, distances.where(~in_class, torch.inf).min(dim=1).values, 0.0)
+
+        def extreme(mask: Tensor, fill: float) -> Tensor:
+            """The least (fill ∞) or largest (fill −∞) distance of every row in a mask; 0 where there is none."""
+            values = distances.where(mask, fill)
+            found = (values.min(dim=1) if fill > 0 else values.max(dim=1)).values
+            return torch.where(mask.any(dim=1), found, 0.0)
+
+        far_in_cluster, other_class = extreme(is_own, -torch.inf), extreme(~in_class, torch.inf)
+        near_in_class, far_in_class = extreme(is_other, torch.inf), extreme(is_other, -torch.inf)
         first, second, third = self.margins
         last = torch.where(has_other, far_in_class, far_in_cluster)
         hinges = (

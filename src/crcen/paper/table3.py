@@ -2,10 +2,13 @@
 
 import time
 import warnings
+from collections.abc import Iterable
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from scipy.stats import rankdata
 from sklearn.metrics import average_precision_score, log_loss
 
@@ -20,6 +23,7 @@ from crcen.paper.run_folder import RunFolder
 from crcen.paper.tables import Table, published
 
 METRICS = {"f1": "F1", "g_mean": "Gm"}
+Cell = tuple[str, str, str]  # method, set, metric
 
 
 def _scikit_learn_mlp(sampler: str | None = None, random_state: Seed = None) -> Classifier:
@@ -59,13 +63,8 @@ def run_table3(
 ) -> RunFolder:
     """Fit and score what is missing; write rows and tables."""
     run = RunFolder(folder, {**settings, "methods": list(methods)}, key=("dataset", "split", "method"))
-    todo = [
-        (name, number, method)
-        for name in settings["sets"]
-        for number in range(settings["splits"])
-        for method in methods
-        if not run.has(dataset=name, split=number, method=method)
-    ]
+    every = product(settings["sets"], range(settings["splits"]), methods)
+    todo = [one for one in every if not run.has(**dict(zip(run.key, one, strict=True)))]
     for data, split, method in each_split("table 3", todo, settings, home):
         run.add([_evaluate(data, split, method, settings, selected, engine)])
     run.write_tables({"table3": table3(run.rows, settings), "table3_ranks": table3_ranks(run.rows)})
@@ -128,17 +127,17 @@ def _scores(model: Classifier, X: Array, y: Index) -> Values:
     return scores
 
 
-def cells(rows: Rows) -> dict[tuple[str, str, str], tuple[float, float, int]]:
+def cells(rows: Rows) -> dict[Cell, tuple[float, float, int]]:
     """(method, set, metric) → mean, standard deviation and number of splits; failed methods are absent."""
-    grouped: dict[tuple[str, str, str], list[float]] = {}
-    for row in rows:
-        for metric in METRICS:
-            if metric in row:
-                grouped.setdefault((row["method"], row["dataset"], metric), []).append(row[metric])
-    return {
-        key: (float(np.mean(v)), float(np.std(v, ddof=1)) if len(v) > 1 else float("nan"), len(v))
-        for key, v in grouped.items()
-    }
+    frame = pd.DataFrame(list(rows), columns=["method", "dataset", *METRICS]).melt(["method", "dataset"]).dropna()
+    found = frame.groupby(["method", "dataset", "variable"], sort=False)["value"].agg(["mean", "std", "count"])
+    return dict(zip(found.index, found.itertuples(index=False, name=None), strict=True))
+
+
+def published_cells(methods: Iterable[str], columns: Iterable[tuple[str, str]]) -> dict[Cell, float]:
+    """The published means of Table 3 by (method, set, metric)."""
+    every = product(methods, columns)
+    return {(name, *column): cell[0] for name, column in every if (cell := published("table3", name, *column))}
 
 
 def table3(rows: Rows, settings: Settings) -> Table:
@@ -146,7 +145,7 @@ def table3(rows: Rows, settings: Settings) -> Table:
     ours = cells(rows)
     methods = list(dict.fromkeys(row["method"] for row in rows))
     columns = [(d, m) for d in dict.fromkeys(row["dataset"] for row in rows) for m in METRICS]
-    paper = {(k, *c): cell[0] for k in methods for c in columns if (cell := published("table3", k, *c))}
+    paper = published_cells(methods, columns)
     best = {c: max((value[0] for key, value in ours.items() if key[1:] == c), default=np.nan) for c in columns}
     best_paper = {c: max((value for key, value in paper.items() if key[1:] == c), default=np.nan) for c in columns}
 
@@ -181,7 +180,7 @@ def table3_ranks(rows: Rows) -> Table:
     ours = {key: value[0] for key, value in cells(rows).items()}
     methods = list(dict.fromkeys(row["method"] for row in rows))
     columns = sorted({key[1:] for key in ours})
-    paper = {(k, *c): cell[0] for k in methods for c in columns if (cell := published("table3", k, *c))}
+    paper = published_cells(methods, columns)
     groups = (
         ("ours", ours, methods),
         ("ours, the paper's methods only", ours, [method for method in methods if crcen.METHODS[method].in_paper]),

@@ -2,12 +2,13 @@
 
 import csv
 import html
-import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+
+import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -18,41 +19,26 @@ class Table:
     rows: Sequence[Mapping[str, str]]
     note: str = ""
 
-    @property
-    def columns(self) -> list[str]:
-        """Column names, in order of first use."""
-        return list(dict.fromkeys(name for row in self.rows for name in row))
+    def _frame(self) -> pd.DataFrame:
+        return pd.DataFrame(list(self.rows), dtype=object).fillna("")
 
     def markdown(self) -> str:
         """Title, note and a pipe table."""
-        lines = [f"## {self.title}", ""]
-        if self.note:
-            lines += [self.note, ""]
-        lines += ["| " + " | ".join(self.columns) + " |", "|" + "---|" * len(self.columns)]
-        lines += ["| " + " | ".join(row.get(name, "") for name in self.columns) + " |" for row in self.rows]
-        return "\n".join(lines) + "\n"
+        frame = self._frame()
+        head, *lines = [f"| {' | '.join(cells)} |" for cells in [frame.columns, *frame.to_numpy()]]
+        note = [self.note, ""] if self.note else []
+        return "\n".join([f"## {self.title}", "", *note, head, "|" + "---|" * frame.shape[1], *lines]) + "\n"
 
     def csv(self) -> str:
         """Comma-separated values without mark-up."""
-        buffer = io.StringIO()
-        writer = csv.DictWriter(buffer, self.columns, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({name: text.replace("**", "") for name, text in row.items()} for row in self.rows)
-        return buffer.getvalue()
+        return str(self._frame().replace(r"\*\*", "", regex=True).to_csv(index=False, lineterminator="\n"))
 
     def html(self) -> str:
         """A section with heading, note and table."""
-
-        def cell(text: str, tag: str) -> str:
-            return f"<{tag}>" + re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", html.escape(text)) + f"</{tag}>"
-
-        head = "".join(cell(name, "th") for name in self.columns)
-        body = "\n".join("<tr>" + "".join(cell(r.get(n, ""), "td") for n in self.columns) + "</tr>" for r in self.rows)
+        with pd.option_context("display.max_colwidth", None):
+            table = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", self._frame().to_html(index=False, border=0))
         note = f"<p>{html.escape(self.note)}</p>" if self.note else ""
-        return (
-            f"<section><h2>{html.escape(self.title)}</h2>{note}<div class='wide'><table><thead><tr>{head}</tr></thead>"
-            f"<tbody>\n{body}\n</tbody></table></div></section>"
-        )
+        return f"<section><h2>{html.escape(self.title)}</h2>{note}<div class='wide'>{table}</div></section>"
 
 
 @cache

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from joblib import cpu_count
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
@@ -24,7 +25,7 @@ from crcen.training.planner import Groups, free_memory, halves, n_parameters, pi
 from crcen.training.rows import TrainingData, float_type
 from crcen.training.solvers import adam_epoch, compiled
 from crcen.training.stack_run import Report, StackRun
-from crcen.training.threads import THREADS, reproducible_arithmetic, usable_cores
+from crcen.training.threads import THREADS, reproducible_arithmetic
 
 Progress = Callable[[float], None]
 
@@ -129,7 +130,7 @@ class Trainer:
         data = self.data
         if data.device.type != "cpu":
             return 1
-        most = min(len(work), THREADS.get(), usable_cores())
+        most = min(len(work), THREADS.get(), cpu_count())
         sizes = sorted((stack_bytes(groups, jobs, data.n_rows, data.n_inputs) for groups in work), reverse=True)
         free = self.bound - shared_bytes(data.n_rows, data.X.shape[1])
         return max([count for count in range(1, most + 1) if sum(sizes[:count]) <= free], default=1)

@@ -4,12 +4,9 @@ Everything that trains or solves runs on one torch thread, because a sum shared 
 Threads that train flush denormals to zero, on which Intel processors are many times slower.
 """
 
-import math
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from threading import Lock, local
 
 import torch
@@ -66,23 +63,3 @@ def reproducible_arithmetic() -> Iterator[None]:
             yield
         finally:
             torch.set_flush_denormal(flushed_before)
-
-
-def usable_cores() -> int:
-    """Cores that this process may use: its affinity and the CPU limit of a container."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, _container_cores()))
-
-
-def _container_cores(folder: Path = Path("/sys/fs/cgroup")) -> int:
-    """CPU limit of a container, rounded up; a large number without one."""
-    try:
-        quota, period = (folder / "cpu.max").read_text().split()
-        return math.ceil(int(quota) / int(period))
-    except (OSError, ValueError):  # no file, or "max"
-        pass
-    try:
-        quota, period = ((folder / "cpu" / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
-        return math.ceil(int(quota) / int(period)) if int(quota) > 0 else sys.maxsize
-    except (OSError, ValueError):
-        return sys.maxsize
