@@ -128,6 +128,7 @@ def test_another_object_of_known_types_is_no_model(whole, tmp_path):
         ("CRCENClassifier", "n_features_in_", 10**12),
         ("CRCENClassifier", "n_features_in_", 3_000_000),
         ("CRCENClassifier", "coefs_", [None]),
+        ("CRCENClassifier", "random_state", {"random_state": ["MT19937", [1] * 624, 10**6, 0, 0.0]}),
         ("CRCENClassifier", "unknown_", 1),
         ("TableClassifier", "fingerprints", 1),
         ("Labels", "unknown", 1),

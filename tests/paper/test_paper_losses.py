@@ -36,7 +36,7 @@ def softmax(row):
 
 
 def test_crcen_torch_exports_the_losses_on_first_use():
-    for name in crcen.torch._LOSS_NAMES:
+    for name in crcen.torch._LOSSES:
         assert getattr(crcen.torch, name) is getattr(module, name)
         assert name in dir(crcen.torch)
     with pytest.raises(AttributeError, match="no attribute 'Focal'"):

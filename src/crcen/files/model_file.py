@@ -137,12 +137,9 @@ def save(model: Estimator, path: str | Path) -> Path:
     try:
         tree, data = pack(model)
         unpack(tree, data)
-    except NotStorable as error:
-        raise InvalidParameter(
-            f"this {name} holds {error}, which a model file may not; use {_advice(error)}."
-        ) from error
-    except InvalidState as error:
-        raise InvalidParameter(f"this {name} holds {error}, which a model file may not.") from error
+    except (NotStorable, InvalidState) as error:
+        advice = f"; use {_advice(error)}" if isinstance(error, NotStorable) else ""
+        raise InvalidParameter(f"this {name} holds {error}, which a model file may not{advice}.") from error
     body = json.dumps(_manifest(model)).encode() + b"\n" + _compress(tree, data)
     title = f"{_TITLE}{FORMAT}\n".encode()
     write_atomic(path, title + hashlib.sha256(title + body).hexdigest().encode() + b"\n" + body)
@@ -348,13 +345,11 @@ def _manifest(model: Estimator) -> dict[str, object]:
 
 def _columns(model: Estimator) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
     """Input columns, and those that are not used."""
-    if hasattr(model, "columns_"):
+    table = _table_of(model)
+    if table is not None:
         # Without notes, which may quote cells.
-        found = [{k: v for k, v in column.describe().items() if k != "note"} for column in model.columns_]
-        return found, [asdict(one) for one in model.dropped_]
-    inner = getattr(model, "estimator_", None)
-    if hasattr(inner, "columns_"):
-        return _columns(inner)
+        found = [{k: v for k, v in column.describe().items() if k != "note"} for column in table.columns_]
+        return found, [asdict(one) for one in table.dropped_]
     names = getattr(model, "feature_names_in_", None)
     names = range(int(model.n_features_in_)) if names is None else names
     members = getattr(getattr(model, "ensemble_", None), "members", ())
@@ -362,6 +357,11 @@ def _columns(model: Estimator) -> tuple[list[dict[str, object]], list[dict[str, 
     missing = {int(number) for numbers in indicators if numbers is not None for number in numbers}
     kind = "number" if hasattr(model, "ensemble_") else "any"
     return [{"name": str(name), "kind": kind, "has_missing": i in missing} for i, name in enumerate(names)], []
+
+
+def _table_of(model: Estimator) -> Estimator | None:
+    """The `TableClassifier` that a model is or corrects."""
+    return next((one for one in (model, getattr(model, "estimator_", None)) if hasattr(one, "columns_")), None)
 
 
 def _check_answers(model: Any) -> None:
@@ -397,28 +397,21 @@ def _check_answers(model: Any) -> None:
 
 def _artificial_rows(model: Any) -> Any:
     """Rows like those of training, as far as the state of the model describes them."""
-    if hasattr(model, "columns_"):
-        import pandas as pd
-
-        return pd.DataFrame({one.name: [None, *_artificial_cells(one)] for one in model.columns_}, dtype=object)
-    inside = getattr(model, "estimator_", None)
-    if type(model).__name__ == "PosteriorCorrection" and hasattr(inside, "columns_"):
-        return _artificial_rows(inside)
     if hasattr(model, "row_shape_"):
         return np.zeros((_TRIAL_ROWS, *model.row_shape_), dtype=np.int64 if model.has_whole_rows_ else np.float64)
-    rows = np.zeros((_TRIAL_ROWS, model.n_features_in_))
-    names = getattr(model, "feature_names_in_", None)
-    labels = dict(_known_categories(model, names if names is not None else range(model.n_features_in_)))
-    if names is None:
-        if not labels:
-            return rows
-        cells = rows.astype(object)
-        for name, label in labels.items():
-            cells[:, name] = label
-        return cells
-    import pandas as pd
+    table, names = _table_of(model), getattr(model, "feature_names_in_", None)
+    columns = range(model.n_features_in_) if names is None else names
+    labels = {} if table is not None else dict(_known_categories(model, columns))
+    if table is None and names is None and not labels:
+        return np.zeros((_TRIAL_ROWS, len(columns)))
+    import pandas as pd  # only here: networks need no frames
 
-    return pd.DataFrame(rows, columns=names).assign(**{str(name): label for name, label in labels.items()})
+    if table is not None:
+        return pd.DataFrame({one.name: [None, *_artificial_cells(one)] for one in table.columns_}, dtype=object)
+    frame = pd.DataFrame(0.0, range(_TRIAL_ROWS), columns, dtype=object if names is None else None)
+    for name, label in labels.items():
+        frame[name] = label
+    return frame.to_numpy() if names is None else frame
 
 
 def _known_categories(part: Any, columns: Iterable[Any]) -> Iterator[tuple[Any, object]]:

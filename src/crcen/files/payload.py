@@ -95,6 +95,9 @@ class _Packer:
             return {"again": self._seen[id(value)]}
         if kind is np.ndarray:
             found = self._array(value, where, depth)
+        elif kind is np.ma.MaskedArray:
+            parts = (np.asarray(value.data), np.ma.getmaskarray(value))
+            found = {"masked": [self._array(part, where, depth) for part in parts]}
         elif is_known(kind):
             state = {name: self.node(one, f"its {name}", depth + 1) for name, one in state_of(value).items()}
             found = {"is": kind.__name__, "state": state}
@@ -130,7 +133,8 @@ class _Unpacker:
             "dict": self._dict,
             "array": lambda content, depth: self._noted(self._numbers(*content)),
             "scalar": lambda content, depth: self._numbers(content, [])[()],
-            "objects": self._objects,
+            "objects": lambda content, depth: self._noted(self._objects(content, depth)),
+            "masked": self._masked,
             "random_state": self._random_state,
             "slice": self._slice,
             "dtype": lambda content, depth: np.dtype(object) if content == "|O" else self._dtype(content),
@@ -217,7 +221,7 @@ class _Unpacker:
             raise InvalidState("an array that is longer than the file")
         return math.prod(shape)
 
-    def _objects(self, content: Any, depth: int) -> object:
+    def _objects(self, content: Any, depth: int) -> Array:
         shape, items = content
         found = self._items(items, depth)
         if self._count(shape) != len(found):
@@ -225,7 +229,16 @@ class _Unpacker:
         array = np.empty(len(found), dtype=object)
         for i, one in enumerate(found):
             array[i] = one
-        return self._noted(array.reshape(shape))
+        return array.reshape(shape)
+
+    def _masked(self, content: Any, depth: int) -> object:
+        values, mask = (  # which have no number of their own
+            self._numbers(*node["array"]) if "array" in node else self._objects(node["objects"], depth)
+            for node in content
+        )
+        if values.shape != mask.shape or mask.dtype != bool:
+            raise InvalidState("a mask with another shape than its values")
+        return self._noted(np.ma.MaskedArray(values, mask=mask))
 
     def _random_state(self, content: Any, depth: int) -> object:
         name, keys, position, has_gauss, gauss = content

@@ -150,40 +150,34 @@ def _categories_match(state: State) -> bool:
 
 def _are_trees(state: State) -> bool:
     """Whether arrays are trees: each node is a leaf or has two later nodes of its own. Other arrays could loop."""
-    nodes = ("feature", "left", "right", "threshold", "missing_left")
-    value, baseline, output = state["value"], state["baseline"], state["output"]
-    n, n_features, depth = len(state["left"]), state["n_features"], state["depth"]
-    kinds = (np.int32, np.int32, np.int32, np.float64, np.bool_)
-    if any(state[name].dtype != kind or state[name].shape != (n,) for name, kind in zip(nodes, kinds, strict=True)):
+    left, right, feature, roots, output = (state[name] for name in ("left", "right", "feature", "roots", "output"))
+    value, baseline, n_features, depth = (state[name] for name in ("value", "baseline", "n_features", "depth"))
+    n, kinds = len(left), dict.fromkeys(("feature", "left", "right"), np.int32)
+    kinds |= {"threshold": np.float64, "missing_left": np.bool_}
+    if not n or any(state[name].dtype != kind or state[name].shape != (n,) for name, kind in kinds.items()):
         return False
     if value.dtype != np.float64 or value.ndim != 2 or len(value) != n or baseline.ndim != 1:
         return False
-    left, right, feature, own = state["left"], state["right"], state["feature"], np.arange(n)
-    roots, is_leaf = state["roots"], left == own
-    is_root = np.zeros(n, dtype=bool)
-    if roots.dtype != np.int32 or roots.ndim != 1 or not n or not len(roots) or roots[0] != 0 or roots[-1] >= n:
+    if any(one.dtype != np.int32 or one.ndim != 1 for one in (roots, output)) or not 0 < len(roots) == len(output):
         return False
-    is_root[roots] = True
-    inner = ~is_leaf
-    children = np.concatenate([left[inner], right[inner]])
+    own = np.arange(n)
+    inner = left != own
     is_valid = (
-        bool((np.diff(roots) > 0).all())
-        and bool((is_leaf == (right == own)).all() and (left >= own).all() and (right >= own).all())
-        and np.array_equal(np.sort(children), own[~is_root])
+        roots[0] == 0
+        and bool((np.diff(roots) > 0).all())
+        and bool((inner == (right != own)).all() and (left >= own).all() and (right >= own).all())
+        and np.array_equal(np.sort(np.concatenate([roots, left[inner], right[inner]])), own)
         and _integer(1, _WIDTH_LIMIT)(n_features)
         and bool((feature >= 0).all() and (feature < n_features).all())
-        and bool(np.isfinite(value).all() and not np.isnan(state["threshold"]).any())
-        and bool(np.isfinite(baseline).all() and output.dtype == np.int32 and output.shape == roots.shape)
+        and bool(np.isfinite(value).all() and np.isfinite(baseline).all() and not np.isnan(state["threshold"]).any())
         and bool((output >= 0).all() and (output + value.shape[1] <= len(baseline)).all())
         and _integer(0, _DEPTH_LIMIT)(depth)
         and (state["has_shares"] is False or bool((value >= 0.0).all() and (baseline > 0.0).all()))
     )
-    if not is_valid:
-        return False
-    for _ in range(depth):  # visits every node once
+    for _ in range(depth if is_valid else 0):  # visits every node once
         roots = roots[inner[roots]]
         roots = np.concatenate([left[roots], right[roots]])
-    return not inner[roots].any()
+    return is_valid and not inner[roots].any()
 
 
 _FLOAT_TYPE = _one_of(np.float32, np.float64)
@@ -309,16 +303,13 @@ def fits(value: object, hint: object) -> bool:
         return any(fits(value, one) for one in arguments)
     if hint is None or hint is type(None):
         return value is None
-    if hint is float:
-        return isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if hint in (float, int):
+        whole = int | np.integer
+        return isinstance(value, whole if hint is int else whole | float | np.floating) and not isinstance(value, bool)
     if hint is bool:
         return isinstance(value, bool | np.bool_)
-    if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
-        return isinstance(value, tuple) and all(fits(one, arguments[0]) for one in value)
-    if origin is list:
-        return isinstance(value, list) and all(fits(one, arguments[0]) for one in value)
+    if origin is list or (origin is tuple and arguments[1:] == (Ellipsis,)):
+        return isinstance(value, origin) and all(fits(one, arguments[0]) for one in value)
     if origin is dict:
         return isinstance(value, dict) and all(
             fits(key, arguments[0]) and fits(one, arguments[1]) for key, one in value.items()

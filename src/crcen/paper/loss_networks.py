@@ -16,6 +16,7 @@ from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
@@ -24,7 +25,7 @@ from torch.nn.functional import normalize, one_hot
 from crcen.exceptions import InvalidParameter
 from crcen.models.fitted import transactional_fit
 from crcen.models.validation import check_classes, check_rows
-from crcen.paper import Array, Index, LabelArray, Seed, Values, losses
+from crcen.paper import Array, Index, LabelArray, Seed, losses
 from crcen.paper.boosting import check_least
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.labels import Labels
@@ -100,8 +101,7 @@ class LossNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.classes_ = check_classes(labels)
             classes = np.searchsorted(self.classes_, labels).astype(np.int64)
             self.counts_ = np.bincount(classes).astype(np.float64)
-            self.mean_, spread = rows.mean(axis=0), rows.std(axis=0)
-            self.scale_ = np.where(spread > 0, spread, 1.0)
+            self._scaler = StandardScaler().fit(rows)
             self._rng = check_random_state(self.random_state)
             self._seed = int(self._rng.randint(2**31 - 1))
             inputs = self._inputs(rows)
@@ -121,9 +121,7 @@ class LossNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         schedule = group("schedule", self.schedule, Schedule, "learning_rate=0.02").in_batches()
         own = {"l2": self.l2, "max_epochs": self.max_epochs, "encoding": "standard"}
         recipe = Recipe.of(schedule, Inputs(standardize=False), hidden=(), balance=False, **own).settled(len(X))
-        how: Values = {"max_epochs": int(recipe.max_epochs or 0), "batch_size": recipe.batch_rows, "l2": recipe.l2}
-        how |= {"learning_rate": recipe.learning_rate, "seed": self._seed, "shuffle_seed": self._seed}
-        job = TrainingJob((1.0, 1.0), **how)
+        job = TrainingJob.by(recipe, (1.0, 1.0), seed=self._seed, shuffle_seed=self._seed)
         device = find_device(self.device)
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             torch.manual_seed(self._seed)
@@ -137,7 +135,7 @@ class LossNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.module_, self.loss_ = net.cpu().eval(), loss.cpu()
 
     def _inputs(self, X: Array) -> Inputs32:
-        return np.asarray((X - self.mean_) / self.scale_, dtype=np.float32)
+        return np.asarray(self._scaler.transform(X), dtype=np.float32)
 
     @torch.no_grad()
     def _outputs(self, X: ArrayLike) -> Array:

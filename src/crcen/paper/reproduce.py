@@ -1,12 +1,13 @@
 """`crcen reproduce`: settings in; a run folder with tables, figure and one HTML page out."""
 
-import html
 import os
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+
+import jinja2
 
 import crcen
 from crcen._support.files import exclusive_lock, write_atomic
@@ -25,16 +26,6 @@ from crcen.training.engines import find_engine
 ARTEFACTS = ("table1", "table2", "table3", "figure1")
 _CHOICES = {"selection": ("first_split", "per_split"), "scoring": ("f1", "g_mean", "weighted_log_loss", OWN_METRIC)}
 _ARTEFACTS_OF = {"today": (*ARTEFACTS, "all"), "2019": ("table3", "figure1"), "scikit-learn": ("table3",)}
-
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: 13px; }
-th, td { border-bottom: 1px solid #8884; padding: .25rem .6rem; text-align: left; white-space: nowrap; }
-thead th { border-bottom: 2px solid #888; }
-img, svg { max-width: 100%; height: auto; background: #fff; }
-@media (prefers-color-scheme: dark) { body { background: #16181c; color: #e6e6e6; } }
-"""
 
 
 @dataclass(frozen=True)
@@ -100,11 +91,9 @@ def reproduce(
     plain and resampled networks are `MLPClassifier` with its defaults on the columns as they are, CRCEN and CSMLP see
     the same columns, ensembles as in "2019".
     """
-    if artefact not in (*ARTEFACTS, "all"):
-        raise crcen.InvalidParameter(f"there is no artefact {artefact!r}: choose one of {', '.join(ARTEFACTS)}, all.")
     find_engine(engine)
-    if reading not in READINGS:
-        raise crcen.InvalidParameter(f"reading must be one of {', '.join(READINGS)}: got {reading!r}.")
+    _check_choice("artefact", artefact, (*ARTEFACTS, "all"))
+    _check_choice("reading", reading, READINGS)
     if artefact not in _ARTEFACTS_OF[reading]:
         allowed = " and ".join(_ARTEFACTS_OF[reading])
         raise crcen.InvalidParameter(f"the reading {reading} is of {allowed}: got {artefact}.")
@@ -112,8 +101,7 @@ def reproduce(
     protocol = settings["protocol"]
     for name, given in (("selection", selection), ("scoring", scoring)):
         protocol |= {name: given} if given is not None else {}
-        if name in protocol and protocol[name] not in _CHOICES[name]:
-            raise crcen.InvalidParameter(f"{name} must be one of {', '.join(_CHOICES[name])}: got {protocol[name]!r}.")
+        _check_choice(name, protocol[name], _CHOICES[name])
     if methods is not None:
         own = settings["table3"]["methods"]
         settings["table3"]["methods"] = method_names(methods, own if reading == "scikit-learn" else crcen.METHODS)
@@ -128,6 +116,11 @@ def reproduce(
     home = Path(data_home) if data_home is not None else None
     with exclusive_lock(folder, instead="give another --out"):
         return _rebuild(artefact, settings, folder, home, engine)
+
+
+def _check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
+    if value not in allowed:
+        raise crcen.InvalidParameter(f"{name} must be one of {', '.join(allowed)}: got {value!r}.")
 
 
 def method_names(text: str, allowed: Iterable[str] | None = None) -> list[str]:
@@ -174,16 +167,9 @@ def _rebuild(artefact: str, settings: Values, folder: Path, home: Path | None, e
 
 def _page(tables: list[Table], figure: str) -> str:
     """One self-contained page."""
-    parts = [table.html() for table in tables]
+    template = resources.files("crcen.paper").joinpath("report.html.j2").read_text(encoding="utf-8")
+    sections = [table.html() for table in tables]
     if figure:
         at = next(i for i, table in enumerate(tables) if table.title.startswith("Figure 1"))
-        parts.insert(at, f"<section><h2>Figure 1</h2>{figure[figure.index('<svg') :]}</section>")
-    title = html.escape("CRCEN: the paper's tables and figure, rebuilt")
-    return (
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
-        "<meta name='viewport' content='width=device-width'>"
-        f"<title>{title}</title><style>{_STYLE}</style></head><body><h1>{title}</h1>"
-        f"<p>crcen {crcen.__version__}. Every number is derived from the rows beside this page.</p>"
-        + "\n".join(parts)
-        + "</body></html>\n"
-    )
+        sections.insert(at, f"<section><h2>Figure 1</h2>{figure[figure.index('<svg') :]}</section>")
+    return jinja2.Template(template, keep_trailing_newline=True).render(sections=sections, version=crcen.__version__)

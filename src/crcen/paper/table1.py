@@ -69,10 +69,11 @@ def _simulate(name: str, runs: Sequence[int], settings: Settings, engine: str) -
 
 def _job(name: str, lam: float, pool: Index, run: int, settings: Settings) -> TrainingJob:
     if name == "sim1":  # logistic regression, to its optimum
-        return TrainingJob((1 - lam, lam), rows=pool, hidden=(), l2=0.0, solver="lbfgs", max_epochs=200, tol=1e-8)
-    network: Values = {"hidden": tuple(settings["hidden"]), "activation": "sigmoid", "l2": 0.0}
-    steps = {"max_epochs": settings["epochs"], "learning_rate": settings["learning_rate"]}
-    return TrainingJob((1.0 - lam, lam), rows=pool, **network, **steps, seed=run, shuffle_seed=run)
+        how: Values = {"hidden": (), "solver": "lbfgs", "max_epochs": 200, "tol": 1e-8}
+    else:
+        how = {"hidden": tuple(settings["hidden"]), "activation": "sigmoid", "seed": run, "shuffle_seed": run}
+        how |= {"max_epochs": settings["epochs"], "learning_rate": settings["learning_rate"]}
+    return TrainingJob((1.0 - lam, lam), rows=pool, l2=0.0, **how)
 
 
 def table1(rows: Rows) -> Table:

@@ -9,26 +9,19 @@ from crcen.torch.balance import balance_
 from crcen.torch.loss import ClassWeightedLoss, NaturalLogits
 from crcen.torch.stationarity import Cause, Stationarity, stationarity
 
-_LOSSES = "crcen.paper.losses"
-_LOSS_NAMES = (
-    "ClassRectificationLoss",
-    "FocalLoss",
-    "LDAMLoss",
-    "LearnedCostLoss",
-    "LogitAdjustedLoss",
-    "OneSidedRegressionLoss",
-    "QuintupletLoss",
-    "effective_number_weights",
+_LOSSES = (
+    *("ClassRectificationLoss", "FocalLoss", "LDAMLoss", "LearnedCostLoss", "LogitAdjustedLoss"),
+    *("OneSidedRegressionLoss", "QuintupletLoss", "effective_number_weights"),
 )
 
 __all__ = ["Cause", "ClassWeightedLoss", "NaturalLogits", "Stationarity", "balance_", "stationarity"]
 
 
 def __getattr__(name: str) -> object:
-    if name not in _LOSS_NAMES:
+    if name not in _LOSSES:
         raise AttributeError(f"module 'crcen.torch' has no attribute {name!r}")
-    return getattr(import_module(_LOSSES), name)
+    return getattr(import_module("crcen.paper.losses"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_LOSS_NAMES])
+    return sorted([*__all__, *_LOSSES])

@@ -1,14 +1,14 @@
 """skorch: balance the output bias when training ends, and natural probabilities of a net."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-import torch
 from skorch.callbacks import Callback
 from torch import Tensor, nn
 
 from crcen.torch.balance import balance_
-from crcen.torch.loss import Counts, NaturalLogits, Weighting, weighting_of
+from crcen.torch.loss import Counts, NaturalLogits, Weighting, logit_columns, weighting_of
 
 Net = Any  # of skorch, which no type checker sees, with the rows that it takes
 
@@ -38,18 +38,10 @@ class BalanceCallback(Callback):  # type: ignore[misc]
 
 def natural_probabilities(weighting: Weighting, counts: Counts = None) -> Callable[[Tensor], Tensor]:
     """For ``predict_nonlinearity``: natural probabilities from logits as of `crcen.torch.ClassWeightedLoss`."""
-    return _Natural(NaturalLogits(nn.Identity(), weighting, counts))
+    return partial(
+        _probabilities, NaturalLogits(nn.Identity(), weighting, counts)
+    )  # nets are pickled, closures are not
 
 
-class _Natural:
-    """A class instead of a closure, because nets are pickled."""
-
-    def __init__(self, natural: NaturalLogits) -> None:
-        self.natural = natural
-
-    def __call__(self, logits: Tensor) -> Tensor:
-        found = self.natural.to(logits.device)(logits)
-        if found.ndim == 1 or found.shape[1] == 1:
-            positive = torch.sigmoid(found.reshape(-1))
-            return torch.stack([1.0 - positive, positive], 1)
-        return torch.softmax(found, 1)
+def _probabilities(natural: NaturalLogits, logits: Tensor) -> Tensor:
+    return logit_columns(natural.to(logits.device)(logits)).softmax(1)
