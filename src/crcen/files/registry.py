@@ -152,8 +152,7 @@ def _are_trees(state: State) -> bool:
     """Whether arrays are trees: each node is a leaf or has two later nodes of its own. Other arrays could loop."""
     left, right, feature, roots, output = (state[name] for name in ("left", "right", "feature", "roots", "output"))
     value, baseline, n_features, depth = (state[name] for name in ("value", "baseline", "n_features", "depth"))
-    n, kinds = len(left), dict.fromkeys(("feature", "left", "right"), np.int32)
-    kinds |= {"threshold": np.float64, "missing_left": np.bool_}
+    n, kinds = len(left), {"left": "i4", "right": "i4", "feature": "i4", "threshold": "f8", "missing_left": "?"}
     if not n or any(state[name].dtype != kind or state[name].shape != (n,) for name, kind in kinds.items()):
         return False
     if value.dtype != np.float64 or value.ndim != 2 or len(value) != n or baseline.ndim != 1:

@@ -27,8 +27,8 @@ def claims(table1: Rows, table3: Rows, figure1: Rows, settings: Settings) -> Tab
 
 def _simulation_claim(rows: Rows) -> Claim:
     within = []
-    for key, lhs in pd.DataFrame(list(rows)).groupby(["simulation", "weighting"])["lhs"]:
-        paper = published("table1", *key, "lhs")
+    for (simulation, label), lhs in pd.DataFrame(list(rows)).groupby(["simulation", "weighting"])["lhs"]:
+        paper = published("table1", simulation, label, "lhs")
         if paper and len(lhs) > 1:
             within.append(abs(paper[0] - lhs.mean()) <= 2 * lhs.std())
     number = f"{sum(within)} of {len(within)} published means within 2 of our sd"
