@@ -11,10 +11,10 @@ import math
 from itertools import product
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import log_ndtr, logsumexp
 
 from bench.harness import Replicates, head, line, options, rate, sigmoid
-from crcen.decisions.monitor.drift_tests import DriftTest, Tally, log_evidence
+from crcen.decisions.monitor.drift_tests import DriftTest, Tally
 from crcen.theory.sequential import GRID
 
 RATE, SCALE = 0.05, 0.3
@@ -28,6 +28,13 @@ def probabilities(rng: np.random.Generator, share: float, n: int) -> np.ndarray:
         middle = (low + high) / 2
         low, high = (low, middle) if sigmoid(logits + middle).mean() > share else (middle, high)
     return logits + low
+
+
+def log_evidence(difference: np.ndarray, clock: np.ndarray) -> np.ndarray:
+    """Log of Robbins' mixture for a drift, by the estimated drift and its clock, 1 / variance."""
+    spread = 1.0 + SCALE**2 * clock
+    z = SCALE * clock * difference / np.sqrt(spread)
+    return np.logaddexp(log_ndtr(z), log_ndtr(-z)) + 0.5 * z**2 - 0.5 * np.log(spread)
 
 
 def before(information: float, step: float, scores: np.ndarray) -> int:
@@ -44,7 +51,7 @@ def before(information: float, step: float, scores: np.ndarray) -> int:
         clock = (information + info) * since / (information + info + since)
         difference = (total - at) / since - at / (information + info)
         k = np.arange(1, len(starts) + 1)
-        evidence = log_evidence(difference, clock, np.zeros(len(k)), SCALE) - np.log(k * (k + 1.0))
+        evidence = log_evidence(difference, clock) - np.log(k * (k + 1.0))
         if logsumexp(np.append(evidence, -math.log(len(k) + 1.0))) >= -math.log(RATE):
             return look
     return -1
@@ -52,8 +59,7 @@ def before(information: float, step: float, scores: np.ndarray) -> int:
 
 def tally(score: float, information: float, likelihood: np.ndarray) -> Tally:
     """Of two classes, by the numbers of the positive one."""
-    one, sides = np.array([information]), np.ones(2)
-    return Tally(np.array([score]), one[None], one, np.repeat(one, 2), sides, sides, likelihood[None])
+    return Tally(np.array([-score, score]), np.full(2, information), np.ones(2), np.ones(2), likelihood[None])
 
 
 def after(information: float, step: float, counts: np.ndarray, p: np.ndarray) -> tuple[int, DriftTest]:

@@ -44,8 +44,6 @@ DOMINANT_SHARE, DOMINANT_SKILL = 0.8, 0.6
 # False alarm rate of a monitor over the whole stream, the drift in log-odds that it is tuned for, and the part of the
 # rate that checks of columns use.
 FALSE_ALARM_RATE, DRIFT_SCALE, WATCHED_COLUMNS_PART = 0.05, 0.3, 0.5
-# Information, about as many expected positives, from which it compares: with less a score is not nearly normal.
-LEAST_INFORMATION = 10.0
 # Labels arrive in an order that depends on them if pieces of the stream are off by this many standard deviations, in
 # alternating directions this many times: a real change turns once.
 ARRIVAL_Z, ARRIVAL_TURNS = 3.0, 3

@@ -25,7 +25,7 @@ from crcen.theory.price import WeightingLike, positive_number
 from crcen.theory.rows import Array, Axes, Bools, Estimator, Rows, ShownInOneLine, as_numpy
 from crcen.theory.sequential import StreamSums, typical_weight
 
-_FORMAT, _VERSION = "crcen monitor", 6
+_FORMAT, _VERSION = "crcen monitor", 7
 _SETTINGS = ("false_alarm_rate", "tolerance", "segments")
 
 

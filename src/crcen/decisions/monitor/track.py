@@ -7,7 +7,7 @@ import numpy as np
 
 from crcen._support.extras import need
 from crcen._support.values import Values, attributes, json_value
-from crcen.decisions.monitor.drift_tests import DriftTest, Tally
+from crcen.decisions.monitor.drift_tests import DriftTest, Start, Tally
 from crcen.theory.limits import DRIFT_SCALE
 from crcen.theory.rows import Array, Axes, Shown
 from crcen.theory.sequential import StreamSums
@@ -118,17 +118,13 @@ class Track:
         # Within the tolerance the variance of a label may be larger by this factor, p(1−p) at other log-odds.
         self.dispersion = dispersion * math.exp(tolerance)
         self.test = DriftTest(Tally.of(reference, self.dispersion), DRIFT_SCALE, tolerance)
-        self.sums = self.pending = StreamSums.none(len(classes))
+        self.sums = StreamSums.none(len(classes))
         self.history: list[MonitorReading] = []
 
     def add(self, sums: StreamSums, batch: int) -> MonitorReading:
         """Take the rows of a batch and return the reading."""
         self.sums = self.sums + sums
-        # Rows whose q are all 0 or 1 have no variance under the model; they wait for rows that have.
-        self.pending = self.pending + sums
-        if np.diag(self.pending.variance).any():
-            self.test.add(Tally.of(self.pending, self.dispersion), batch)
-            self.pending = StreamSums.none(len(self.classes))
+        self.test.add(Tally.of(sums, self.dispersion), batch)
         self.history.append(self._reading(batch))
         if len(self.history) > MAX_READINGS:
             self.history = thinned(self.history)
@@ -155,7 +151,7 @@ class Track:
     def _reading(self, batch: int) -> MonitorReading:
         own, stream, before = np.diag(self.sums.variance), self.test.total, self.test.reference
         z = np.divide(self.sums.residuals, np.sqrt(own), out=np.full(len(own), np.nan), where=own > 0.0)
-        drift = stream.drift - np.nan_to_num(before.drift)
+        drift = stream.drift - before.drift
         error = np.hypot(stream.error, before.error)
         z_reference = np.where(np.isfinite(error), drift / error, np.nan)
         own_z, other_z, drifts = (tuple(one[self.tested].tolist()) for one in (z, z_reference, drift))
@@ -164,26 +160,20 @@ class Track:
 
     def state(self) -> Values:
         """Everything that changes, as JSON can hold it; the settings are the monitor's."""
-        starts = zip(self.test.start_batches, self.test.start_numbers, self.test.starts, strict=True)
         return {
             "segment": self.segment,
             "reference": self.reference.to_list(),
             "sums": self.sums.to_list(),
-            "pending": self.pending.to_list(),
             "total": self.test.total.to_list(),
-            "starts": [{"batch": b, "number": number, "total": one.to_list()} for b, number, one in starts],
+            "starts": [[one.batch, one.number, *one.before.to_list()] for one in self.test.starts],
             "history": [json_value(reading) for reading in self.history],
         }
 
     def restore(self, state: Values) -> None:
         """Take what `state` returned; the reference is given to the constructor."""
         none, tally = StreamSums.none(len(self.classes)), Tally.none(len(self.classes))
-        self.sums, self.pending = (none.from_list(state[key]) for key in ("sums", "pending"))
-        self.test.total = tally.from_list(state["total"])
-        self.test.starts = [tally.from_list(start["total"]) for start in state["starts"]]
-        self.test.start_batches, self.test.start_numbers = (
-            [start[key] for start in state["starts"]] for key in ("batch", "number")
-        )
+        self.sums, self.test.total = none.from_list(state["sums"]), tally.from_list(state["total"])
+        self.test.starts = [Start(b, number, tally.from_list(rest)) for b, number, *rest in state["starts"]]
         self.history = [MonitorReading.from_plain(reading) for reading in state["history"]]
 
 
