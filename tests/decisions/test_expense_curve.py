@@ -20,6 +20,7 @@ from grouped_settings import grouped
 from papers_training import CRCENClassifier, CRCENClassifierCV
 
 PATH = [CostRatio(c) for c in (2.0, 5.0, 10.0, 20.0)]
+HELD_OUT = [(np.arange(400), np.arange(400, 600))]
 LINEAR = {"hidden": (), "solver": "lbfgs", "tol": 1e-8, "random_state": 3}
 
 
@@ -146,7 +147,7 @@ def test_splits_may_be_masks(rows):
 def test_early_stopping_in_the_stack_is_that_of_single_fits(rows):
     X, y = rows
     model = CRCENClassifier(hidden=(4,), max_epochs=4, schedule=Schedule(early_stopping=True), random_state=1)
-    path = path_logits(model, X[:400], y[:400], [Budget(4)], X_test=X[400:], y_test=y[400:])
+    path = path_logits(model, X, y, [Budget(4)], HELD_OUT)
     alone = clone(model).set_params(weighting=Budget(4)).fit(X[:400], y[:400])
     np.testing.assert_allclose(path.logits[0], alone.decision_function(X[400:]), atol=1e-4)
 
@@ -155,7 +156,7 @@ def test_from_estimator_on_test_rows_counts_the_decisions_of_refits(rows):
     X, y = rows
     prices = [CostRatio(1), CostRatio(3), CostRatio(9)]
     model = CRCENClassifier(**LINEAR)
-    curve = ExpenseCurve.from_estimator(model, X[:400], y[:400], prices, X_test=X[400:], y_test=y[400:])
+    curve = ExpenseCurve.from_estimator(model, X, y, prices, cv=HELD_OUT)
     assert curve.kind == "retrained"
     assert "test rows" in str(curve)
     for i, price in enumerate(prices):
@@ -186,7 +187,7 @@ def test_other_estimators_are_refitted_by_their_class_weight(rows):
     X, y = rows
     prices = [CostRatio(1), CostRatio(5)]
     model = LogisticRegression()
-    curve = ExpenseCurve.from_estimator(model, X[:400], y[:400], prices, X_test=X[400:], y_test=y[400:])
+    curve = ExpenseCurve.from_estimator(model, X, y, prices, cv=HELD_OUT)
     for i, price in enumerate(prices):
         refit = LogisticRegression(class_weight={0: 1.0, 1: price.value}).fit(X[:400], y[:400])
         counts = crcen.confusion_counts(y[400:], refit.predict(X[400:]))
@@ -196,7 +197,7 @@ def test_other_estimators_are_refitted_by_their_class_weight(rows):
 def test_other_classifiers_of_ours_keep_their_own_way(rows):
     X, y = rows
     moved = MovedThresholdClassifier(**grouped(l2=1e-2, **LINEAR))
-    curve = ExpenseCurve.from_estimator(moved, X[:400], y[:400], PATH, X_test=X[400:], y_test=y[400:])
+    curve = ExpenseCurve.from_estimator(moved, X, y, PATH, cv=HELD_OUT)
     p = CRCENClassifier(None, **LINEAR).fit(X[:400], y[:400]).predict_proba(X[400:])[:, 1]
     assert curve.counts == ExpenseCurve.from_predictions(y[400:], p, PATH).counts
 
@@ -268,12 +269,9 @@ def test_bad_estimators_are_refused(rows, search):
     for call, error, sentence in (
         (lambda: curve(DecisionStump(), X, y), InvalidParameter, "has neither; give its out-of-fold predict_proba"),
         (lambda: curve(model, X[:20], np.arange(20) == 3), InvalidInput, "cannot split"),
-        (lambda: curve(model, X, np.zeros(len(X)), X_test=X, y_test=y), InvalidInput, "two classes"),
-        (lambda: curve(model, X, y, X_test=X, y_test=y + 1), InvalidInput, "labels of y"),
-        (lambda: curve(model, X, y, X_test=X, y_test=y[:-1]), InvalidInput, "one label for each of the 600 rows"),
+        (lambda: curve(model, X, np.zeros(len(X)), cv=HELD_OUT), InvalidInput, "two classes"),
         (lambda: curve(CRCENClassifier(pos_label=7), X, y), InvalidParameter, "one of the classes 0, 1: got 7"),
         (lambda: curve(model, np.where(X > 2, np.nan, X), y), InvalidInput, "contains NaN"),
-        (lambda: curve(model, X, y, X_test=X), InvalidParameter, "X_test and y_test"),
         (lambda: ExpenseCurve.from_cv(model, y), InvalidParameter, other),
         (lambda: ExpenseCurve.from_cv(search, y[:10]), InvalidInput, "600 labels the model was fitted on"),
         (lambda: ExpenseCurve.from_cv(search, y + 1), InvalidInput, r"labels \[0, 1\] only: got 2"),

@@ -8,7 +8,7 @@ import pytest
 from known_models import KnownPosterior, draw
 
 import crcen
-from crcen.report.measurements import operating_points, price_grid, price_ladder, rounded
+from crcen.report.measurements import OperatingPoints, price_grid, price_ladder, rounded
 
 
 @pytest.fixture(params=["plain", "weighted", "ties", "weighted ties"])
@@ -25,7 +25,7 @@ def rows(request):
 @pytest.mark.parametrize("price", [0.01, 0.5, 1.0, 4.0, 9.0, 37.3, 1e4])
 def test_counts_are_those_of_decisions_at_the_price(rows, price):
     target, p, weights = rows
-    counts = operating_points(target, p, weights).counts(price)
+    counts = OperatingPoints(target, p, weights).counts(price)
     wanted = crcen.confusion_counts(target, crcen.decide(p, crcen.Budget(price)), weights)
     for cell in ("tp", "fp", "fn", "tn"):
         assert getattr(counts, cell) == pytest.approx(getattr(wanted, cell), abs=1e-9)
@@ -35,11 +35,11 @@ def test_noise_is_zero_inside_and_counts_standard_deviations_outside():
     # 100 rows flip between the prices 3 and 9 (thresholds 1/4 and 1/10).
     p = np.full(100, 0.2)
     for positives, wanted in ((15, 0.0), (40, (40 - 25) / math.sqrt(100 * 0.25 * 0.75)), (4, (4 - 10) / 3.0)):
-        points = operating_points(np.arange(100) < positives, p, np.ones(100))
+        points = OperatingPoints(np.arange(100) < positives, p, np.ones(100))
         step = points.path([3.0, 9.0]).steps[0]
         assert points.judge(step).z == pytest.approx(wanted)
     assert math.isnan(points.judge(points.path([0.1, 0.2]).steps[0]).z)  # nothing flips
-    few = operating_points(np.arange(20) < 9, np.full(20, 0.2), np.ones(20))
+    few = OperatingPoints(np.arange(20) < 9, np.full(20, 0.2), np.ones(20))
     assert math.isnan(few.judge(few.path([3.0, 9.0]).steps[0]).z)  # a variance of 20 · ¼ · ¾ is too little to tell
 
 
@@ -48,7 +48,7 @@ def test_noise_of_right_probabilities_is_rarely_large():
     beyond, looked = 0, 0
     for seed in range(40):
         X, y = draw(model, 600, seed=seed)
-        points = operating_points(y == 1, model.predict_proba(X)[:, 1], np.ones(y.size))
+        points = OperatingPoints(y == 1, model.predict_proba(X)[:, 1], np.ones(y.size))
         noise = [points.judge(step).z for step in points.path(price_ladder(5.0, 8.0))]
         noise = [z for z in noise if not math.isnan(z)]
         beyond, looked = beyond + sum(abs(z) > 3 for z in noise), looked + len(noise)
@@ -60,7 +60,7 @@ def test_weights_of_one_size_leave_the_noise_alone():
     rng = np.random.default_rng(1)
     p = rng.uniform(0.1, 0.25, 300)
     target = rng.random(300) < 0.5
-    one, seven = (operating_points(target, p, np.full(300, size)) for size in (1.0, 7.0))
+    one, seven = (OperatingPoints(target, p, np.full(300, size)) for size in (1.0, 7.0))
     steps = [points.path([3.0, 9.0]).steps[0] for points in (one, seven)]
     assert one.judge(steps[0]).z == pytest.approx(seven.judge(steps[1]).z)
     assert one.judge(steps[0]).z > 3
@@ -70,16 +70,16 @@ def test_thinned_points_are_exact_at_the_prices_asked_for():
     rng = np.random.default_rng(2)
     p = rng.beta(0.5, 5.0, 20_000)
     target = rng.random(p.size) < p
-    points = operating_points(target, p, np.ones(p.size))
+    points = OperatingPoints(target, p, np.ones(p.size))
     grid = price_grid(5.0, 10.0)
     kept = points.thinned(grid, 2000)
     assert kept.size <= 2000 < points.score.size
     scores = points.score[kept]
     for price in grid:
         k = int((scores > 1 / (1 + price)).sum())
-        fp = points.fp[kept][k - 1] if k else 0.0
+        fp = points.fp[kept + 1][k - 1] if k else 0.0
         assert fp == (~target & (p > 1 / (1 + price))).sum()
-    few = operating_points(target[:50], p[:50], np.ones(50))
+    few = OperatingPoints(target[:50], p[:50], np.ones(50))
     assert np.array_equal(few.thinned(grid, 2000), np.arange(few.score.size))
 
 

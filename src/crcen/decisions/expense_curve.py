@@ -130,7 +130,7 @@ class ExpenseCurve(ShownInOneLine):
         totals = class_totals(target, rows.weights)
         path = tuple(resolve(weighting, *totals) for weighting in _path(weightings))
         alarms = np.array([weighting.decide(chance) for weighting in path])
-        found = _counts_and_intervals(path, alarms, rows, level, n_resamples, random_state)
+        found = _counts_and_intervals(path, alarms, target, rows.weights, level, n_resamples, random_state)
         equations = tuple(key_equation(target, weighted_probability(chance, w), w, rows.weights) for w in path)
         return cls("threshold", path, *found, level, equations, rows, "the rows given")
 
@@ -142,8 +142,6 @@ class ExpenseCurve(ShownInOneLine):
         y: ArrayLike,
         weightings: Sequence[WeightingLike] | None = None,
         *,
-        X_test: Rows = None,
-        y_test: ArrayLike | None = None,
         cv: Splitter = 4,
         sample_weight: ArrayLike | None = None,
         level: float = 0.95,
@@ -157,25 +155,21 @@ class ExpenseCurve(ShownInOneLine):
         estimator : CRCENClassifier, or any classifier with ``weighting`` or ``class_weight``
             Not changed. Others than networks of this package are fitted in a loop.
         X, y, sample_weight
-            Rows to train on.
-        X_test, y_test : optional
-            Rows to judge on, at the natural class ratio; by default every row is judged by the folds without it.
-        cv : int or splitter, default=4
-            Those folds, stratified and shuffled by ``random_state`` if an int.
+            Rows at the natural class ratio; each is judged by copies that were trained without it.
+        cv : int, splitter or list of (train, test), default=4
+            The folds, stratified and shuffled by ``random_state`` if an int; one pair judges the test rows alone.
         weightings, level, n_resamples, random_state
             See `from_predictions`; α is resolved on y.
         """
-        splits = stratified_splits(cv, X, y, random_state) if X_test is None and y_test is None else None
-        path = path_logits(
-            estimator, X, y, _path(weightings), splits, X_test=X_test, y_test=y_test, sample_weight=sample_weight
-        )
+        splits = stratified_splits(cv, X, y, random_state)
+        path = path_logits(estimator, X, y, _path(weightings), splits, sample_weight)
         equations = tuple(
             key_equation_of_logits(path.target, logits, weighting, path.weights)
             for logits, weighting in zip(path.logits, path.weightings, strict=True)
         )
-        rows = CurveRows(path.target, path.logits, path.weights)
-        found = _counts_and_intervals(path.weightings, path.logits > 0, rows, level, n_resamples, random_state)
-        source = "test rows" if splits is None else f"out-of-fold rows, {len(splits)} folds"
+        rows = (path.target, path.weights)
+        found = _counts_and_intervals(path.weightings, path.logits > 0, *rows, level, n_resamples, random_state)
+        source = f"out-of-fold rows, {len(splits)} folds" if len(splits) > 1 else "test rows"
         return cls("retrained", path.weightings, *found, level, equations, None, source)
 
     @classmethod
@@ -266,15 +260,20 @@ def _path(weightings: Sequence[WeightingLike] | None) -> Sequence[WeightingLike]
 
 
 def _counts_and_intervals(
-    path: Sequence[Price], alarms: Bools, rows: CurveRows, level: float, n_resamples: int, random_state: int
+    path: Sequence[Price],
+    alarms: Bools,
+    target: Bools,
+    weights: Array,
+    level: float,
+    n_resamples: int,
+    random_state: int,
 ) -> tuple[ConfusionCounts, Array]:
     """Counts, and bootstrap intervals of the expense of each step (steps, 2), from decisions (weightings, n)."""
-    counts = confusion_counts(rows.target, alarms, rows.weights)
+    counts = confusion_counts(target, alarms, weights)
     expense_table(path, counts.fn, counts.fp)  # refuses a path that does not rise
-    tp = np.where(alarms & rows.target, rows.weights, 0.0)
-    fp = np.where(alarms & ~rows.target, rows.weights, 0.0)
-    sums = bootstrap_sums(np.vstack([tp, fp]).T, n_resamples, np.random.default_rng(random_state))
-    catches, added = np.diff(sums[:, : len(tp)]), np.diff(sums[:, len(tp) :])
+    each = np.vstack([np.where(alarms & among, weights, 0.0) for among in (target, ~target)])
+    sums = bootstrap_sums(each.T, n_resamples, np.random.default_rng(random_state))
+    catches, added = (np.diff(own) for own in np.split(sums, 2, axis=1))
     # No catch for more alarms is an unbounded price; neither more catches nor more alarms is no evidence.
     prices = np.where(added > 0.0, np.inf, np.nan)
     np.divide(added, catches, out=prices, where=catches > 0.0)
@@ -327,8 +326,6 @@ def equivalence_report(
     y: ArrayLike,
     weighting: WeightingLike = "balanced",
     *,
-    X_test: Rows = None,
-    y_test: ArrayLike | None = None,
     cv: Splitter = 4,
     sample_weight: ArrayLike | None = None,
     level: float = 0.95,
@@ -342,14 +339,13 @@ def equivalence_report(
 
     Parameters
     ----------
-    estimator, X, y, sample_weight, X_test, y_test, cv, level, n_resamples, random_state
+    estimator, X, y, sample_weight, cv, level, n_resamples, random_state
         See `ExpenseCurve.from_estimator`.
     weighting : Lam, Alpha, CostRatio, Budget, float or "balanced", default="balanced"
         The price; λ = ½ is the plain network itself and is refused.
     """
-    splits = stratified_splits(cv, X, y, random_state) if X_test is None and y_test is None else None
-    rest = {"X_test": X_test, "y_test": y_test, "sample_weight": sample_weight}
-    path = path_logits(estimator, X, y, [None, weighting], splits, **rest)
+    splits = stratified_splits(cv, X, y, random_state)
+    path = path_logits(estimator, X, y, [None, weighting], splits, sample_weight)
     plain, price = path.weightings
     if np.isclose(price.lam, plain.lam, rtol=0.0, atol=1e-12):
         raise InvalidParameter("at λ = ½ training with the weight is plain training: give another weighting")
@@ -364,7 +360,7 @@ def equivalence_report(
     by_seed = np.nan
     if "random_state" in estimator.get_params(deep=False):
         seed = int(check_random_state(estimator.random_state).randint(2**31 - 1))
-        other = path_logits(clone(estimator).set_params(random_state=seed), X, y, [None], splits, **rest)
+        other = path_logits(clone(estimator).set_params(random_state=seed), X, y, [None], splits, sample_weight)
         by_seed = float(weights @ ((other.logits[0] + price.logit_shift > 0.0) != cut)) / total
     return EquivalenceReport(
         weighting=price,

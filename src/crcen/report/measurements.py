@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from crcen._support.values import Values, json_value
 from crcen.report.evidence import Evidence, chosen_rows, class_probabilities, kept_by, log_odds
 from crcen.report.quality import RowMetrics, share_log_loss
-from crcen.theory.curves import DecisionCurves, ThresholdCurve
+from crcen.theory.curves import DecisionCurves
 from crcen.theory.decision import weighted_probability
 from crcen.theory.expense import ExpenseStep, ExpenseTable, StepTest, expense_table, judge_step
 from crcen.theory.intervals import share_interval
@@ -64,76 +64,44 @@ def price_ladder(price: float, imbalance_ratio: float) -> list[float]:
     return [one for one in prices if low <= one <= high]
 
 
-@dataclass(frozen=True)
-class OperatingPoints:
-    """Weighted counts of the rows at or above each distinct probability, highest first."""
+class OperatingPoints(DecisionCurves):
+    """Weighted counts of the rows above every price."""
 
-    score: Array  # distinct probabilities, falling
-    tp: Array  # positive rows with at least this probability
-    fp: Array
-    square: Array  # sum of the squared weights of these rows: their number where there are no weights
-    n_pos: float
-    n_neg: float
-    n_rows: int  # whatever they weigh
+    def __init__(self, target: Bools, p: Array, weights: Array) -> None:
+        super().__init__(target, p, weights)
+        # Sum of the squared weights of these rows: their number where there are no weights.
+        self.square = np.append(0.0, np.sum(self._curve.totals(weights**2), axis=0))
+        # Weight that the narrowest window is to catch.
+        self.wanted_catches = WANTED_CATCHES * self.n_rows / len(target)
 
-    def above(self, price: float) -> int:
-        """How many of the points are alarms at a price: those above the threshold."""
-        return int(np.searchsorted(-self.score, -1.0 / (1.0 + price), side="left"))
-
-    def _sums(self, price: float) -> tuple[float, float, float]:
-        k = self.above(price)
-        return (float(self.tp[k - 1]), float(self.fp[k - 1]), float(self.square[k - 1])) if k else (0.0, 0.0, 0.0)
-
-    def counts(self, price: float) -> ConfusionCounts:
-        """The confusion counts of deciding at a price."""
-        tp, fp, _ = self._sums(price)
-        return ConfusionCounts(tp=tp, fp=fp, fn=max(self.n_pos - tp, 0.0), tn=max(self.n_neg - fp, 0.0))
+    def counts(self, price: ArrayLike) -> ConfusionCounts:
+        """The confusion counts of deciding at prices."""
+        tp, fp = self.counts_above(1.0 / (1.0 + np.asarray(price)))
+        return ConfusionCounts(tp=tp, fp=fp, fn=np.maximum(self.n_pos - tp, 0.0), tn=np.maximum(self.n_neg - fp, 0.0))
 
     def path(self, prices: Sequence[float]) -> ExpenseTable:
         """The expense between neighbouring prices."""
-        counts = [self.counts(price) for price in prices]
-        misses, alarms = (np.array([getattr(one, cell) for one in counts]) for cell in ("fn", "fp"))
-        return expense_table([CostRatio(price) for price in prices], misses, alarms)
+        counts = self.counts(prices)
+        return expense_table([CostRatio(price) for price in prices], counts.fn, counts.fp)
 
     def judge(self, step: ExpenseStep, noise: float = 1.0) -> StepTest:
         """Whether the expense of a step of `path` is chance; ``noise`` as `fitted_model_noise` gives it."""
-        start, end = (self._sums(price) for price in (step.bracket_low, step.bracket_high))
-        return judge_step(step, noise, end[2] - start[2])
-
-    @property
-    def wanted_catches(self) -> float:
-        """How much a window is to catch, in units of the weights."""
-        return WANTED_CATCHES * (self.n_pos + self.n_neg) / self.n_rows
+        ends = 1.0 / (1.0 + np.array([step.bracket_low, step.bracket_high]))
+        return judge_step(step, noise, float(np.diff(self.square[self.cuts_above(ends)])[0]))
 
     def thinned(self, prices: Sequence[float], limit: int) -> Index:
-        """Positions of at most `limit` points: all, or those that are exact at the prices and others spread evenly."""
+        """Positions of at most `limit` scores: all, or those that are exact at the prices and others spread evenly."""
         k = self.score.size
         if k <= limit:
             return np.arange(k)
-        needed = np.unique([max(self.above(price) - 1, 0) for price in prices])
+        needed = np.unique(np.maximum(self.cuts_above(1.0 / (1.0 + np.asarray(prices))) - 1, 0))
         spread = np.linspace(0, k - 1, max(limit - needed.size, 2)).round().astype(np.int64)
         return np.unique(np.concatenate([needed, spread]))
 
 
-def operating_points(target: Bools, p: Array, weights: Array) -> OperatingPoints:
-    """Count rows at every distinct probability of the positive class."""
-    curve = ThresholdCurve(target, p)
-    tp, fp = curve.totals(weights)
-    caught, alarmed = curve.totals(weights**2)
-    return OperatingPoints(
-        score=curve.score,
-        tp=tp,
-        fp=fp,
-        square=caught + alarmed,
-        n_pos=float(weights[target].sum()),
-        n_neg=float(weights[~target].sum()),
-        n_rows=int(target.size),
-    )
-
-
 def points_of(evidence: Evidence) -> OperatingPoints:
     """Counts at every price of the positive class."""
-    return operating_points(evidence.target, evidence.p, evidence.weights)
+    return OperatingPoints(evidence.target, evidence.p, evidence.weights)
 
 
 # -- reliability --------------------------------------------------------------------------------------------------
@@ -209,9 +177,8 @@ _POINTS = 121
 _MOST_CUTS = 240
 
 
-def decision_numbers(evidence: Evidence, price: float) -> dict[str, dict[str, Array]]:
+def decision_numbers(curves: DecisionCurves, price: float) -> dict[str, dict[str, Array]]:
     """Net benefit, cost curve, Brier curve and gains, at prices around that of the model."""
-    curves = DecisionCurves(evidence.target, evidence.p, evidence.weights)
     ends = price_grid(price, curves.n_neg / curves.n_pos)
     benefit = curves.net_benefit(np.geomspace(ends[0], ends[-1], _POINTS))
     cost, brier, gains = curves.cost_curve(_POINTS), curves.brier_curve(_POINTS), curves.gains()
@@ -258,7 +225,7 @@ def measure(evidence: Evidence, models: Sequence[Values] = (), most_points: int 
                 for name, one in key_equations(evidence).items()
             },
             "path": _weight_path(evidence, points, price),
-            "decisions": decision_numbers(evidence, price),
+            "decisions": decision_numbers(points, price),
             "models": list(models),
         },
         shorten=True,
@@ -404,10 +371,10 @@ def _explorer(evidence: Evidence, points: OperatingPoints, price: float, most_po
         "n_pos": points.n_pos,
         "n_neg": points.n_neg,
         "score": points.score[kept],
-        "tp": points.tp[kept],
-        "fp": points.fp[kept],
+        "tp": points.tp[kept + 1],
+        "fp": points.fp[kept + 1],
         # What only some pages need: the sum of squared weights, and where points were left out the next score below.
-        "square": points.square[kept] if evidence.is_weighted else None,
+        "square": points.square[kept + 1] if evidence.is_weighted else None,
         "below": None if is_exact else below[kept],
         "noise_factor": evidence.noise,
     }
@@ -426,7 +393,7 @@ def _ladder(evidence: Evidence, points: OperatingPoints, price: float) -> list[V
                 "fp": counts.fp,
                 "recall": counts.recall,
                 "precision": counts.precision if counts.tp + counts.fp else math.nan,
-                "alarms_per_1000": 1000.0 * (counts.tp + counts.fp) / (points.n_pos + points.n_neg),
+                "alarms_per_1000": 1000.0 * (counts.tp + counts.fp) / points.n_rows,
                 "low": step.bracket_low if step else math.nan,
                 "expense": step.expense if step else math.nan,
                 "verdict": step.verdict if step else "",

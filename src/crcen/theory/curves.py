@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidParameter
 from crcen.theory.checks import check_binary_rows, check_row_weights, class_totals
-from crcen.theory.rows import Array
+from crcen.theory.rows import Array, Index
 
 
 class ThresholdCurve:
@@ -69,9 +69,10 @@ class DecisionCurves:
         target, chance = check_binary_rows(y, p, "p")
         weights = check_row_weights(sample_weight, target.size)
         self.n_pos, self.n_neg = class_totals(target, weights)
-        curve = ThresholdCurve(target, chance)
-        tp, fp = curve.totals(weights)
-        self._score, self._tp, self._fp = curve.score, np.append(0.0, tp), np.append(0.0, fp)
+        self._curve = ThresholdCurve(target, chance)
+        self.score = self._curve.score
+        # Catches and false alarms without an alarm, and then at every distinct score, falling.
+        self.tp, self.fp = (np.append(0.0, one) for one in self._curve.totals(weights))
 
     @property
     def n_rows(self) -> float:
@@ -80,8 +81,12 @@ class DecisionCurves:
 
     def counts_above(self, threshold: Array) -> tuple[Array, Array]:
         """Catches and false alarms with an alarm where p > threshold."""
-        cuts = np.searchsorted(-self._score, -threshold, side="left")
-        return self._tp[cuts], self._fp[cuts]
+        cuts = self.cuts_above(threshold)
+        return self.tp[cuts], self.fp[cuts]
+
+    def cuts_above(self, threshold: ArrayLike) -> Index:
+        """Number of distinct scores above a threshold."""
+        return np.asarray(np.searchsorted(-self.score, -np.asarray(threshold), side="left"))
 
     def net_benefit(self, price: ArrayLike) -> Curve:
         """Net benefit (Vickers and Elkin, 2006) at prices above 0: catches a row, less false alarms at their worth."""
@@ -94,7 +99,7 @@ class DecisionCurves:
     def cost_curve(self, n_points: int = 201) -> Curve:
         """Cost curve (Drummond and Holte, 2006): cost of the best threshold over that of always being wrong."""
         share = np.linspace(0.0, 1.0, n_points)
-        missed, false = 1.0 - self._tp / self.n_pos, self._fp / self.n_neg
+        missed, false = 1.0 - self.tp / self.n_pos, self.fp / self.n_neg
         lowest = np.array([np.min(missed * x + false * (1.0 - x)) for x in share])
         return Curve(share, lowest, np.minimum(share, 1.0 - share))
 
@@ -104,10 +109,10 @@ class DecisionCurves:
         tp, fp = self.counts_above(share)
         loss = share * fp + (1.0 - share) * (self.n_pos - tp)
         if is_best:
-            loss = np.array([np.min(c * self._fp + (1.0 - c) * (self.n_pos - self._tp)) for c in share])
+            loss = np.array([np.min(c * self.fp + (1.0 - c) * (self.n_pos - self.tp)) for c in share])
         trivial = np.minimum(share * self.n_neg, (1.0 - share) * self.n_pos)
         return Curve(share, 2.0 * loss / self.n_rows, 2.0 * trivial / self.n_rows)
 
     def gains(self) -> Gains:
         """Shares of rows and of positives at every cut."""
-        return Gains((self._tp + self._fp) / self.n_rows, self._tp / self.n_pos)
+        return Gains((self.tp + self.fp) / self.n_rows, self.tp / self.n_pos)

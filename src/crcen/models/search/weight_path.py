@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.exceptions import InvalidParameter
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitting import FitRows, assemble, base_seed, member_jobs, usable
 from crcen.models.options import AT_PRICE, Calibration
@@ -39,19 +39,14 @@ def path_logits(
     X: Rows,
     y: ArrayLike,
     weightings: Sequence[WeightingLike],
-    splits: Sequence[Fold] | None = None,
-    *,
-    X_test: Rows = None,
-    y_test: ArrayLike | None = None,
+    splits: Sequence[Fold],
     sample_weight: ArrayLike | None = None,
 ) -> WeightPath:
-    """Train a copy of an estimator for every weighting, and ask it about other rows.
+    """Train a copy of an estimator for every weighting, and ask it about the rows that a split holds out.
 
     Networks of `CRCENClassifier` are trained together, weightings × folds × members in one stack, from the same
     initial weights and batches. Any other estimator with a ``weighting`` or a ``class_weight`` is fitted in a loop.
     """
-    if (splits is None) == (X_test is None) or (X_test is None) != (y_test is None):
-        raise InvalidParameter("a path of weights is judged on other rows: pass either splits, or X_test and y_test.")
     kind = type(estimator)
     is_stack = isinstance(estimator, CRCENClassifier) and all(
         getattr(kind, step) is getattr(CRCENClassifier, step)
@@ -60,39 +55,21 @@ def path_logits(
     if is_stack:
         probe = CRCENClassifier(encoding=estimator.encoding)  # records the columns instead of the estimator
         X, y = check_rows(probe, X, y, reset=True)
-        X_test = None if X_test is None else check_rows(probe, X_test, reset=False)
     y = np.asarray(y)
     weights = check_weights(sample_weight, np.empty((len(y), 1)))
     labels = Labels.from_rows(check_labels(y), y, weights, getattr(estimator, "pos_label", None))
     target = labels.target(y)
     path = tuple(resolve(weighting, *class_totals(target, weights)) for weighting in weightings)
-    if splits is None:
-        parts = [(np.arange(len(y)), X_test)]
-        asked = _asked(X_test, y_test, y) == labels.positive
-    else:
-        splits = [(row_numbers(rows), row_numbers(held_out)) for rows, held_out in splits]
-        parts = [(rows, take_rows(X, held_out)) for rows, held_out in splits]
+    splits = [(row_numbers(rows), row_numbers(held_out)) for rows, held_out in splits]
+    parts = [(rows, take_rows(X, held_out)) for rows, held_out in splits]
     rows = FitRows(X, y, weights, labels)
     answers = (_stacked if is_stack else _looped)(_seeded(estimator, labels.positive), rows, path, parts)
-    if splits is None:
-        return WeightPath(path, asked, np.ones(len(asked)), np.array([own[0] for own in answers]))
     logits = np.full((len(path), len(y)), np.nan)
     for i, own in enumerate(answers):
         for (_, held_out), values in zip(splits, own, strict=True):
             logits[i, held_out] = values
     seen = np.isfinite(logits).all(axis=0)
     return WeightPath(path, target[seen], weights[seen], logits[:, seen])
-
-
-def _asked(X_test: Rows, y_test: ArrayLike | None, y: NDArray[np.generic]) -> NDArray[np.generic]:
-    """Labels to judge by, before anything is trained."""
-    labels = np.asarray(y_test)
-    if labels.shape != (len(X_test),):
-        raise InvalidInput(f"y_test must have one label for each of the {len(X_test)} rows: got shape {labels.shape}.")
-    unknown = set(np.unique(labels).tolist()) - set(np.unique(y).tolist())
-    if unknown:
-        raise InvalidInput(f"y_test must hold the labels of y: got {sorted(unknown)!r} besides.")
-    return labels
 
 
 def _seeded(estimator: Estimator, pos_label: object) -> Estimator:
