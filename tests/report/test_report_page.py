@@ -196,7 +196,7 @@ def test_any_classifier_will_do(tmp_path, rare_rows, model):
     ("change", "error", "sentence"),
     [
         ({"y": np.zeros(60, int)}, crcen.InvalidInput, "y holds only 0"),
-        ({"y": np.arange(60)}, crcen.InvalidInput, "labels the model knows"),
+        ({"y": np.arange(60)}, crcen.InvalidInput, "y must hold the labels"),
         ({"y": np.zeros(59, int)}, crcen.InvalidInput, "one label for each of the 60 rows"),
         ({"X": np.zeros(60)}, crcen.InvalidInput, "a table of rows and columns"),
         ({"sample_weight": np.full(60, -1.0)}, crcen.InvalidInput, "finite and not negative"),

@@ -36,14 +36,6 @@ def test_the_share_is_that_of_two_proportions():
     assert not few.has_moved
 
 
-def test_limits_of_what_is_too_good():
-    assert limits.is_nearly_separated(1.0)
-    assert not limits.is_nearly_separated(0.9989)
-    assert limits.is_dominated(0.9, 0.05, 0.2)
-    assert not limits.is_dominated(0.9, 0.11, 0.2)  # strong and honest: half of the log loss is left
-    assert not limits.is_dominated(0.5, 0.01, 0.2)
-
-
 @pytest.mark.parametrize(("n", "p"), [(2000, 0.0005), (2000, 0.01), (2000, 0.3), (50, 0.03)])
 def test_the_chance_of_a_count_is_never_understated_by_much(n, p):
     """Against the exact binomial tail: a bound from above, and no more than a hundred times it far out."""

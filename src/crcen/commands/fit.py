@@ -37,7 +37,6 @@ from crcen.tables.options import ReadOptions
 from crcen.theory.checks import check_whole_number
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.intervals import Interval
-from crcen.theory.limits import is_nearly_separated
 from crcen.theory.metrics import ConfusionCounts, Quality, measure_quality
 from crcen.theory.residual_test import TrainingError
 from crcen.theory.rows import Array, Bools, Index, LabelArray, ShownInOneLine, effective_rows
@@ -698,7 +697,7 @@ def _class_notes(model: TableClassifier, quality: Quality) -> list[str]:
             f"by balanced weights one row of {ratio}; if mistakes do not cost that, state costs or class weights"
         )
     known = [one.value for one in quality.areas if np.isfinite(one.value)]
-    notes += too_good(min(known)) if known and is_nearly_separated(min(known)) else []
+    notes += too_good(min(known)) if known else []
     useless = f"{quality.habit} for every row costs less than these decisions: the columns have too little information"
     return [*notes, *([useless] if quality.saved.value < 0.0 else [])]
 

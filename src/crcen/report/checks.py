@@ -375,7 +375,7 @@ def separable(evidence: Evidence) -> Outcome:
     area = areas[worst]
     whose = "" if evidence.has_positive else f" of {evidence.names[worst]}, the class with the most errors,"
     errors = "" if area < 1.0 else ": every pair of rows is in order"
-    return limits.is_nearly_separated(area), f"the area under the ROC curve{whose} is {area:.5g}{errors}"
+    return area >= limits.NEAR_PERFECT_AREA, f"the area under the ROC curve{whose} is {area:.5g}{errors}"
 
 
 @check(
@@ -520,9 +520,9 @@ def dominated(evidence: Evidence) -> Outcome | None:
     shares, loss, base = found.shares, found.log_loss, found.base_log_loss
     skill = 1.0 - loss / base
     where = f"{100 * skill:.0f} % below" if skill >= 0.0 else "above"
-    n_few = 1
-    is_binary = evidence.labels.n_classes == 2
-    warns = limits.is_dominated(float(shares[0]), loss, base) and (is_binary or float(shares[0]) >= _SEVERAL_SHARE)
+    n_few, is_binary = 1, evidence.labels.n_classes == 2
+    most = limits.DOMINANT_SHARE if is_binary else _SEVERAL_SHARE
+    warns = bool(shares[0] >= most and loss <= (1.0 - limits.DOMINANT_SKILL) * base)
     if not warns and skill >= _FEW_SKILL:
         enough = int(np.searchsorted(np.cumsum(shares), _FEW_SHARE - 1e-12)) + 1
         # Several classes are often easy to separate by a few of a few columns.
@@ -596,15 +596,14 @@ def selected_labels(evidence: Evidence) -> Outcome | None:
     return depends, f"{said}; {shares}"
 
 
-def selection_of(model: Estimator, labelled: Bools, proba: Array, default: int | None = None) -> LabelSelection:
-    """Compare rows with and without a label; ``default`` is the decision that is no alarm, without a positive class."""
+def selection_of(model: Estimator, labelled: Bools, proba: Array) -> LabelSelection:
+    """Compare rows with and without a label; without a positive class all but the commonest class are alarms."""
     price: Price = model.weighting_
     if price.positive is not None:
         p = proba[:, price.positive]
         return label_selection(labelled, p, price.decide(p))
-    quiet = int(np.argmax(price.counts)) if default is None else default
-    costs = price.cost_matrix
-    return label_selection(labelled, 1.0 - proba[:, quiet], costs.choose(proba) != quiet)
+    quiet = int(np.argmax(price.counts))
+    return label_selection(labelled, 1.0 - proba[:, quiet], price.cost_matrix.choose(proba) != quiet)
 
 
 def _share(value: float) -> str:

@@ -302,21 +302,12 @@ def gather(
         more["costs"] = costs.for_classes(classes.tolist())
     more |= {"X": X, "columns": columns, "encoded": encoded, "is_out_of_fold": out_of_fold is not None}
     evidence = evidence_of(model, numbers, proba, weights, **more)
-    compared = group_arrays(groups, len(numbers))
-    return replace(evidence, groups=compared_groups(evidence, compared)) if compared else evidence
-
-
-def group_arrays(groups: object, n_rows: int) -> dict[str, NDArray[np.object_]]:
-    """The group of every row, by column; empty if no groups were named."""
     if not groups:
-        return {}
+        return evidence
     if not isinstance(groups, Mapping):
         raise InvalidParameter(f"groups must be a dict of names and arrays: got {type(groups).__name__}.")
-    columns = {str(name): np.asarray(values, dtype=object) for name, values in groups.items()}
-    for name, values in columns.items():
-        if values.shape != (n_rows,):
-            raise InvalidInput(f"groups of {name} must have one value for each of the {n_rows} rows.")
-    return columns
+    compared = {str(name): values for name, values in groups.items()}
+    return replace(evidence, groups=compared_groups(evidence, compared))
 
 
 def compared_groups(
@@ -360,17 +351,9 @@ def _rows(X: Rows, model: Estimator) -> tuple[Rows, tuple[str, ...]]:
 
 
 def _numbers(y: ArrayLike, n: int, classes: Labelled) -> Index:
-    labels = np.asarray(as_numpy(y))
-    if labels.shape != (n,):
-        raise InvalidInput(f"y must have one label for each of the {n} rows, got shape {labels.shape}")
-    unknown = ~np.isin(labels, classes)
-    if unknown.any():
-        raise InvalidInput(
-            f"y must hold the labels the model knows, {classes.tolist()}, got {labels[unknown].tolist()[0]!r} "
-            f"in {int(unknown.sum())} of {n} rows"
-        )
-    place = {label: k for k, label in enumerate(classes.tolist())}
-    numbers = np.array([place[label] for label in labels.tolist()], dtype=np.int64)
+    numbers = Labels(classes).encode(y)
+    if numbers.shape != (n,):
+        raise InvalidInput(f"y must have one label for each of the {n} rows, got shape {numbers.shape}")
     if len(np.unique(numbers)) < 2:
-        raise InvalidInput(f"a report needs rows of several classes: y holds only {labels.tolist()[0]!r}")
+        raise InvalidInput(f"a report needs rows of several classes: y holds only {classes.tolist()[numbers[0]]!r}")
     return numbers

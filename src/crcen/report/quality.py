@@ -14,7 +14,7 @@ from scipy.special import entr
 from crcen._support.text import plural
 from crcen.theory.curves import ThresholdCurve, average_precision, roc_area
 from crcen.theory.intervals import LEVEL, UNKNOWN, Interval, auc_interval, cost_interval, share_interval
-from crcen.theory.limits import is_nearly_separated
+from crcen.theory.limits import NEAR_PERFECT_AREA
 from crcen.theory.metrics import ConfusionCounts, DecisionCounts, log_losses, percentile_interval, row_draws
 from crcen.theory.price import Price
 from crcen.theory.rows import Array, Bools, Clusters, Index
@@ -231,7 +231,7 @@ def count_sentence(counts: ConfusionCounts) -> str:
 
 def too_good(roc_auc: float) -> list[str]:
     """A note if classes are separated so well that a leak is likely, as CRC005 has it."""
-    if not is_nearly_separated(roc_auc):
+    if not roc_auc >= NEAR_PERFECT_AREA:
         return []
     return [
         f"the classes are separated almost without an error (ROC AUC {roc_auc:.5g}): look for a column that is filled "

@@ -54,7 +54,7 @@ def _distance(hits: NDArray[np.integer], sizes: Index, total: int, n: int) -> Ar
     return np.asarray(((hits - expected) ** 2 / (expected * (1.0 - total / n))).sum(axis=-1))
 
 
-def sign_flip_p_value(cells: Array, level: float, noise: float = 1.0, seed: int = 0) -> float:
+def sign_flip_p_value(cells: Array, level: float, noise: float = 1.0) -> float:
     """P-value of mean zero of a sum of ``cells`` (clusters, d): its length among those with random signs.
 
     Valid for any dependence in clusters (Hemerik, Goeman and Finos 2020). ``noise`` multiplies the clusters' variance.
@@ -63,7 +63,7 @@ def sign_flip_p_value(cells: Array, level: float, noise: float = 1.0, seed: int 
     if not cells.size:
         return math.nan
     fitted = max(1.0 - cells.shape[1] / len(cells), 0.0)  # residuals about shares that were estimated vary less
-    observed, rng = fitted * (1.0 - 1e-9) * float((cells.sum(axis=0) ** 2).sum()) / noise, np.random.default_rng(seed)
+    observed, rng = fitted * (1.0 - 1e-9) * float((cells.sum(axis=0) ** 2).sum()) / noise, np.random.default_rng(0)
     beyond, drawn, most = 0, 0, max(math.ceil(_DRAWS_PER_LEVEL / level), 9_999)
     while drawn < most and beyond < _EXCEEDANCES:
         size = min(max(2_000_000 // len(cells), 1), most - drawn)

@@ -22,7 +22,7 @@ PricedWeighting: TypeAlias = Price | Lam | CostRatio | Budget
 
 _ROUNDING = 1e-9
 # Factors of the weight of a class from step to step; the other weights stay.
-FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
+_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True)
@@ -213,14 +213,9 @@ class ClassStep:
 
 
 def judge_class_steps(
-    y: NDArray[np.int64],
-    p: Array,
-    price: Price,
-    sample_weight: Array,
-    noise: float = 1.0,
-    factors: Sequence[float] = FACTORS,
+    y: NDArray[np.int64], p: Array, price: Price, sample_weight: Array, noise: float = 1.0
 ) -> tuple[ClassStep, ...]:
-    """Raise the weight of every class by rising ``factors``, and price each step in which enough rows moved to tell.
+    """Raise the weight of every class by rising factors, and price each step in which enough rows moved to tell.
 
     Over rows that move to class k, Σ w_a 1{y=a} − c 1{y=k} is at least 0 in the mean at the weight c before, and at
     most 0 at the one after.
@@ -231,7 +226,7 @@ def judge_class_steps(
         rest[:, k] = -math.inf
         rival = rest.argmax(axis=1)
         dearest, chance = w[rival], p[rows, rival]
-        for first, second in pairwise(factors):
+        for first, second in pairwise(_FACTORS):
             low, high = (float(one * w[k]) for one in (first, second))
             moved = (dearest * chance >= low * p[:, k]) & (dearest * chance < high * p[:, k]) & (sample_weight > 0.0)
             size, own, other, worth = sample_weight[moved], p[moved, k], chance[moved], dearest[moved]

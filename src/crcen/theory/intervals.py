@@ -15,6 +15,7 @@ from crcen.theory.rows import Array, Bools, Clusters, Index, effective_rows, pla
 
 LEVEL = 0.95
 _MOST_STEPS = 2_000  # of EM
+_CHI_SQUARE = float(chi2.ppf(LEVEL, 1))
 
 
 class Interval(NamedTuple):
@@ -275,12 +276,7 @@ def shifted_probabilities(p: Array, trained: Array, shares: Array) -> Array:
 
 
 def estimate_shares(
-    p: Array,
-    trained: Array,
-    *,
-    level: float = LEVEL,
-    uncertainty: Array | None = None,
-    clusters: Clusters | None = None,
+    p: Array, trained: Array, *, uncertainty: Array | None = None, clusters: Clusters | None = None
 ) -> tuple[Interval, ...]:
     """Maximum-likelihood class shares of rows without labels under label shift, with likelihood-ratio intervals.
 
@@ -290,11 +286,12 @@ def estimate_shares(
     """
     if p.ndim != 2 or len(p) < 1 or trained.shape != (p.shape[1],) or not (trained > 0.0).all():
         raise InvalidInput(f"shares need probabilities (n, K) and K shares above 0, got {p.shape} and {trained.shape}")
-    ratio, n_classes = p / (trained / trained.sum()), p.shape[1]
-    shares, top = _maximise(ratio, trained / trained.sum())
-    posterior, found = shifted_probabilities(p, trained / trained.sum(), np.maximum(shares, 1e-12)), []
-    for k in range(n_classes):
-        drop = float(chi2.ppf(level, 1)) / 2.0 * design_effect(posterior[:, k], np.ones(len(p)), clusters)
+    before = trained / trained.sum()
+    ratio = p / before
+    shares, top = _maximise(ratio, before)
+    posterior, found = shifted_probabilities(p, before, np.maximum(shares, 1e-12)), []
+    for k in range(p.shape[1]):
+        drop = _CHI_SQUARE / 2.0 * design_effect(posterior[:, k], np.ones(len(p)), clusters)
         ends = []
         for outer in (0.0, 1.0):
             if abs(shares[k] - outer) < 1e-9:
@@ -308,7 +305,7 @@ def estimate_shares(
             ends.append(outer if surplus(edge) >= 0.0 else float(brentq(surplus, edge, shares[k], xtol=1e-9)))
         low, high = ends
         if uncertainty is not None and uncertainty[k] > 0.0:
-            low, high = (_wider(float(shares[k]), end, float(uncertainty[k]), level) for end in (low, high))
+            low, high = (_wider(float(shares[k]), end, float(uncertainty[k])) for end in (low, high))
         found.append(Interval(float(shares[k]), low, high))
     return tuple(found)
 
@@ -344,10 +341,10 @@ def _profile(ratio: Array, best: Array, k: int, value: float) -> float:
     return _maximise(ratio, start, (k, value))[1]
 
 
-def _wider(value: float, end: float, uncertainty: float, level: float) -> float:
+def _wider(value: float, end: float, uncertainty: float) -> float:
     """A limit moved out by the model's own error: both distances in log-odds add in squares."""
     if not (0.0 < value < 1.0 and 0.0 < end < 1.0):
         return end
     middle, distance = math.log(value / (1.0 - value)), math.log(end / (1.0 - end))
-    reach = math.hypot(distance - middle, math.sqrt(float(chi2.ppf(level, 1))) * uncertainty)
+    reach = math.hypot(distance - middle, math.sqrt(_CHI_SQUARE) * uncertainty)
     return 1.0 / (1.0 + math.exp(-middle - math.copysign(reach, distance - middle)))

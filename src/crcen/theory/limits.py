@@ -118,13 +118,3 @@ def judge_class_shares(y: Index, weights: Array, trained: Array, clusters: Clust
         share = float(weights[y == k].sum() / weights.sum())
         found.append(judge_class_share(size * share, size, before / effect, n_train))
     return found
-
-
-def is_nearly_separated(roc_auc: float) -> bool:
-    """Whether the area on unseen rows is so large (`NEAR_PERFECT_AREA`) that a leak is likely."""
-    return roc_auc >= NEAR_PERFECT_AREA
-
-
-def is_dominated(share: float, log_loss: float, base_log_loss: float) -> bool:
-    """Whether one column with this share of the importance nearly alone predicts the outcome well."""
-    return share >= DOMINANT_SHARE and log_loss <= (1.0 - DOMINANT_SKILL) * base_log_loss

@@ -10,7 +10,7 @@ from scipy.special import chdtri, logsumexp
 from scipy.stats import mannwhitneyu
 
 from crcen.exceptions import InvalidParameter
-from crcen.theory.intervals import LEVEL, Interval, clopper_pearson
+from crcen.theory.intervals import LEVEL, UNKNOWN, Interval, clopper_pearson
 from crcen.theory.rows import Array, Bools, Index, effective_rows
 
 Keys = NDArray[np.uint64]
@@ -135,22 +135,20 @@ def recall_bounds(
     return recalls, missed
 
 
-def audited_cost(
-    y: Index, actions: Index, p: Array, costs: Array, e: Array, default: int, *, level: float = LEVEL
-) -> Interval:
+def audited_cost(y: Index, actions: Index, p: Array, costs: Array, e: Array, default: int) -> Interval:
     """Doubly robust mean cost (1/n) Σ[m + A/e·(ℓ − m)], m = Σ_k p_k·cost (Robins, Rotnitzky and Zhao 1994).
 
     MOVER over exact limits of the cells among alarms and gamma limits of the quiet ones (Fay and Feuer 1997).
     """
-    n, labelled, quiet = len(y), y >= 0, actions == default
+    labelled, quiet = y >= 0, actions == default
     counts_now = labelled | quiet  # alarms without a label are left out
     n = int(counts_now.sum())
     if not n:
-        return Interval(math.nan, math.nan, math.nan)
+        return UNKNOWN
     expected = np.einsum("nk,nk->n", p, costs[:, actions].T)
     paid = costs[np.maximum(y, 0), actions]
     value = float((expected + np.where(labelled, (paid - expected) / e, 0.0))[counts_now].sum()) / n
-    alpha, below, above = 1.0 - level, 0.0, 0.0
+    below = above = 0.0
     usual = float(costs[default, default]) if default < len(costs) else float(costs[:, default].min())
     largest = 1.0 / float(e[quiet].min()) if quiet.any() else 1.0
     for k in range(len(costs)):
@@ -161,32 +159,33 @@ def audited_cost(
             hit = labelled & (y == k) & (actions == action)
             if action == default:
                 w = 1.0 / e[hit]
-                reach = _gamma_reach(w, largest, alpha)
+                reach = _gamma_reach(w, largest)
             else:
                 count = float(hit.sum())
-                low, high = clopper_pearson(count, n, level)
+                low, high = clopper_pearson(count, n)
                 reach = count - n * float(low), n * float(high) - count
             down, up = reach if coefficient > 0.0 else reach[::-1]
             below, above = below + (coefficient * down) ** 2, above + (coefficient * up) ** 2
     return Interval(value, max(value - math.sqrt(below) / n, float(costs.min())), value + math.sqrt(above) / n)
 
 
-def _gamma_reach(weights: Array, largest: float, alpha: float) -> tuple[float, float]:
+def _gamma_reach(weights: Array, largest: float) -> tuple[float, float]:
     """Distances from a sum of weights of a Poisson number of rows to its limits (Fay and Feuer 1997)."""
     total, squares = float(weights.sum()), float((weights**2).sum())
-    low = squares / (2.0 * total) * float(chdtri(2.0 * total**2 / squares, 1.0 - alpha / 2.0)) if total else 0.0
+    low = squares / (2.0 * total) * float(chdtri(2.0 * total**2 / squares, (1.0 + LEVEL) / 2.0)) if total else 0.0
     top, variance = total + largest, squares + largest**2
-    high = variance / (2.0 * top) * float(chdtri(2.0 * top**2 / variance, alpha / 2.0))
+    high = variance / (2.0 * top) * float(chdtri(2.0 * top**2 / variance, (1.0 - LEVEL) / 2.0))
     return total - low, high - total
 
 
-def clipped_weights(weights: Array, least: float = 0.5) -> tuple[Array, float]:
-    """Weights cut so that the effective sample size is at least this share of the rows; and the cut, maybe infinite."""
-    if effective_rows(weights) >= least * len(weights):
+def clipped_weights(weights: Array) -> tuple[Array, float]:
+    """Weights cut so that the effective sample size is at least half of the rows; and the cut, maybe infinite."""
+    least = 0.5 * len(weights)
+    if effective_rows(weights) >= least:
         return weights, math.inf
 
     def surplus(cut: float) -> float:
-        return effective_rows(np.minimum(weights, cut)) - least * len(weights)
+        return effective_rows(np.minimum(weights, cut)) - least
 
     low = float(weights[weights > 0.0].min())
     if surplus(low) <= 0.0:

@@ -37,7 +37,7 @@ class Tally(AddsUp):
     @classmethod
     def none(cls, n_classes: int) -> "Tally":
         """Of no rows."""
-        return cls(*np.zeros((4, n_classes)), np.zeros((n_tests(n_classes), GRID_SIZE)))
+        return cls(*map(np.zeros, [(n_classes,)] * 4 + [(n_tests(n_classes), GRID_SIZE)]))
 
     @classmethod
     def of(cls, sums: StreamSums, dispersion: float = 1.0) -> "Tally":
