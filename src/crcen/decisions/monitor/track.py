@@ -189,28 +189,21 @@ Tracks = dict[str | None, Track]
 
 
 def table_of_readings(tracks: Tracks) -> list[str]:
-    """One line for each test, below a line of heads; for more than two classes one for each class."""
-    lines = []
-    if len(tracks[None].classes) == 2:
-        heads = (("rows", 10), ("positive", 10), ("Z", 8), ("Z (ref.)", 10), ("drift", 8), ("evidence", 12), ("bar", 9))
-        lines = [f"  {'rows of':<16}" + "".join(f"{head:>{width}}" for head, width in heads)]
+    """One line for each test and class that it tests, below a line of heads."""
+    heads = (("rows", 10), ("of class", 10), ("Z", 8), ("Z (ref.)", 10), ("drift", 8), ("evidence", 12), ("bar", 9))
+    lines = [f"  {'rows of':<16}{'class':<12}" + "".join(f"{head:>{width}}" for head, width in heads)]
     for name, track in tracks.items():
         label = "all" if name is None else name
         if not track.history:
-            lines.append(f"  {label:<16}{'no rows yet':>10}")
+            lines.append(f"  {label:<16}no rows yet")
             continue
-        last, bar = track.history[-1], 1.0 / track.level
-        evidence = math.exp(min(last.log_evidence, 700.0))
-        if len(track.classes) == 2:
-            lines.append(
-                f"  {label:<16}{last.n_rows:>10,}{last.n_pos:>10,}{last.z:>8.2f}{last.z_reference:>10.2f}"
-                f"{last.drift:>+8.2f}{evidence:>12.3g}{bar:>9.4g}"
-            )
-            continue
-        lines.append(f"  rows of {label}: {last.n_rows:,}, evidence {evidence:.3g} (bar {bar:.4g})")
-        lines.append(f"    {'class':<16}{'rows':>10}{'Z':>8}{'drift':>8}")
-        for one, count, z, drift in zip(track.classes, last.counts, last.z_by_class, last.drift_by_class, strict=True):
-            lines.append(f"    {one!s:<16}{count:>10,}{z:>8.2f}{drift:>+8.2f}")
+        last, tested = track.history[-1], track.tested
+        figures = (last.counts[tested], last.z_by_class, last.z_reference_by_class, last.drift_by_class)
+        test = f"{math.exp(min(last.log_evidence, 700.0)):>12.3g}{1.0 / track.level:>9.4g}"
+        lines += [
+            f"  {label:<16}{one!s:<12}{last.n_rows:>10,}{count:>10,}{z:>8.2f}{z_reference:>10.2f}{drift:>+8.2f}{test}"
+            for one, count, z, z_reference, drift in zip(track.classes[tested], *figures, strict=True)
+        ]
     return lines
 
 
