@@ -16,7 +16,7 @@ from crcen.theory.balance import balance_shift, class_shifts
 from crcen.theory.key_equation import KeyEquation, key_equation_of_logits, without_test
 from crcen.theory.price import Price
 from crcen.theory.rows import Array, Index
-from crcen.torch.loss import Inputs, NaturalLogits, Outputs, Weighting, price_of, soft_labels
+from crcen.torch.loss import Inputs, NaturalLogits, Weighting, price_of, soft_labels
 
 Batch = Any  # what a loader yields: a pair, or a dict with labels
 Loader: TypeAlias = Iterable[Batch]
@@ -26,11 +26,6 @@ Target = TypeVar("Target")
 
 _SOLVED = "these rows were solved for; test on rows that the network has not seen"
 _NO_ROWS = "there is no batch to read: got an empty loader; is the generator exhausted?"
-_LAYERS = (
-    *(nn.Linear, nn.Bilinear, nn.Conv1d, nn.Conv2d, nn.Conv3d),
-    *(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
-)
-_INSTEAD = "name it with bias=, or wrap the module in crcen.torch.NaturalLogits, which has a shift of its own."
 
 
 def balance_(
@@ -54,8 +49,8 @@ def balance_(
         The weighting of the training: as in `ClassWeightedLoss`, or that loss itself. ``"balanced"`` and α are resolved
         on these rows.
     bias : str, optional
-        Name of the parameter that is the output bias. Default: that of the last linear or convolutional layer in a
-        forward pass. Either is tested: a value added to it must appear in the logits.
+        Name of the parameter that is the output bias. Default: the last parameter with one number per logit that
+        passes the test, which a named one must pass, too: a value added to it must be added to the logits.
     distributed : bool, default=True
         With several processes of ``torch.distributed``, each calls this function with its own share of the rows; the
         shares are combined, and all solve for the same bias. ``False`` for one process that has all rows.
@@ -238,63 +233,30 @@ def every_row(batches: Loader) -> Loader:
 
 
 def output_bias(module: nn.Module, inputs: Inputs, name: str | None) -> tuple[Tensor, Tensor]:
-    """Logits of a batch, and the output bias: by name, or that of the last layer. It is tested."""
-    logits, last = _last_layer(module, inputs)
+    """Logits of a batch, and the output bias: a value added to it is added to the logits, and nothing else happens."""
+    logits = logits_of(module, inputs)
     columns = logits.shape[1]
-    name, bias = _bias_of(module, last, columns) if name is None else (name, _named_bias(module, name, columns))
-    if bool(logits.isfinite().all()):  # otherwise `collect` raises
-        _check_moves_logits(name, bias, logits, lambda: logits_of(module, inputs))
-    return logits, bias
-
-
-def _last_layer(module: nn.Module, inputs: Inputs) -> tuple[Tensor, nn.Module | None]:
-    """Logits of a batch, and the layer that was called last."""
-    reached: list[nn.Module] = []
-
-    def note(layer: nn.Module, inputs: Inputs, output: Outputs) -> None:
-        reached[:] = [layer]
-
-    hooks = [part.register_forward_hook(note) for part in module.modules() if isinstance(part, _LAYERS)]
-    try:
-        return logits_of(module, inputs), reached[0] if reached else None
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def _bias_of(module: nn.Module, layer: nn.Module | None, columns: int) -> tuple[str, Tensor]:
-    """Name and bias of the last layer, if it can be the output layer."""
-    name = next((name for name, part in module.named_modules() if part is layer), "")
-    bias, shown = getattr(layer, "bias", None), repr(name or type(layer).__name__)
-    if layer is None:
-        reason = "no linear or convolutional layer was called, so there is no output bias"
-    elif not isinstance(bias, Tensor):
-        reason = f"the last layer, {shown}, has no bias"
-    elif bias.numel() == columns:
-        return f"{name}.bias" if name else "bias", bias
-    else:
-        reason = (
-            f"the last layer, {shown}, has {bias.numel()} biases and the module returns {columns} logits per row, so "
-            f"its bias is not the output bias"
+    possible = {key: value for key, value in module.named_parameters() if value.numel() == columns}
+    if name is not None and name not in possible:
+        sizes = {key: f"{value.numel()} numbers" for key, value in module.named_parameters()}
+        raise InvalidParameter(
+            f"bias={name!r} must name a parameter with {columns} number{'s' if columns > 1 else ''}, one per logit: "
+            f"got {sizes.get(name, 'no parameter of that name')}; possible are {', '.join(possible) or 'none'}."
         )
-    raise InvalidParameter(f"{reason}: {_INSTEAD}")
-
-
-def _named_bias(module: nn.Module, name: str, columns: int) -> Tensor:
-    """The parameter of that name, with one number per logit."""
-    parameters = dict(module.named_parameters())
-    if name in parameters and parameters[name].numel() == columns:
-        return parameters[name]
-    fitting = [key for key, value in parameters.items() if value.ndim < 2 and value.numel() == columns]
-    got = f"{parameters[name].numel()} numbers" if name in parameters else "no parameter of that name"
+    tried = list(reversed(possible)) if name is None else [name]
+    for key in tried:
+        # `collect` raises an error if logits are not finite.
+        if not bool(logits.isfinite().all()) or _moves_logits(possible[key], logits, lambda: logits_of(module, inputs)):
+            return logits, possible[key]
+    what = f"a value added to {' or '.join(tried)} is not added to the logits"
     raise InvalidParameter(
-        f"bias={name!r} must name a parameter with {columns} number{'s' if columns > 1 else ''}, one per logit: "
-        f"got {got}; possible are {', '.join(fitting) or 'none'}."
+        f"{what if tried else 'no parameter has one number per logit'}, so it is no output bias: name another with "
+        f"bias=, or wrap the module in crcen.torch.NaturalLogits, which has a shift of its own."
     )
 
 
-def _check_moves_logits(name: str, bias: Tensor, logits: Tensor, call: Callable[[], Tensor]) -> None:
-    """Test a bias: a value added to it must be added to the logits, and nothing else."""
+def _moves_logits(bias: Tensor, logits: Tensor, call: Callable[[], Tensor]) -> bool:
+    """Whether a value added to a parameter is added to the logits."""
     before = bias.detach().clone()
     steps = torch.linspace(1.0, 2.0, bias.numel(), dtype=torch.float64)
     try:
@@ -304,10 +266,7 @@ def _check_moves_logits(name: str, bias: Tensor, logits: Tensor, call: Callable[
     finally:
         bias.copy_(before)
     slack = 64 * torch.finfo(logits.dtype).eps * (2.0 + float(logits.detach().abs().max()))
-    if not bool(((moved - added.to(moved.device)).abs() <= slack).all()):
-        raise InvalidParameter(
-            f"a value added to {name!r} is not added to the logits, so it is not the output bias: {_INSTEAD}"
-        )
+    return bool(((moved - added.to(moved.device)).abs() <= slack).all())
 
 
 def _n_processes() -> int:
