@@ -51,7 +51,7 @@ RULES = {
     "files": rule(
         "_support _version exceptions theory models tables decisions files", "numpy sklearn", "jinja2 pandas skrub"
     ),
-    "datasets": rule("_support exceptions datasets", "numpy scipy", "imblearn pyarrow"),
+    "datasets": rule("_support exceptions theory datasets", "numpy scipy", "imblearn pyarrow"),
     "report": rule(
         "_support _version exceptions theory tables report", "numpy scipy", "matplotlib jinja2 markupsafe pandas"
     ),

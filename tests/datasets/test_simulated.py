@@ -173,7 +173,7 @@ def test_files_hold_the_same_rows(tmp_path):
 )
 @pytest.mark.parametrize("make", MAKERS)
 def test_counts_and_seeds_without_meaning_are_refused(make, given):
-    with pytest.raises(InvalidParameter, match=f"Got {next(iter(given))}="):
+    with pytest.raises(InvalidParameter, match=f"{next(iter(given))} must be a whole number"):
         make(**given)
 
 

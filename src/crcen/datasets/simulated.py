@@ -11,7 +11,6 @@ half the columns and eight ridges tanh(u·x + t), or ``"tree"``, twenty trees, e
 from __future__ import annotations
 
 import math
-import operator
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -26,6 +25,8 @@ from scipy.special import entr, expit, log_ndtr, rel_entr
 from crcen._support.files import atomic_file
 from crcen.datasets.dataset import Dataset
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.checks import check_whole_number
+from crcen.theory.price import positive_number
 
 Floats = NDArray[np.float64]
 
@@ -50,7 +51,7 @@ def make_sim1(n_pos: int = 1000, n_neg: int = 10000, seed: int | np.random.SeedS
     >>> make_sim1(seed=1).imbalance_ratio
     10.0
     """
-    rng, n_pos, n_neg = _rng(seed), _integer("n_pos", n_pos, 1), _integer("n_neg", n_neg, 1)
+    rng, n_pos, n_neg = _rng(seed), check_whole_number(n_pos, "n_pos", 1), check_whole_number(n_neg, "n_neg", 1)
     pos = rng.normal(-_SIM1_MEAN, 1.0, (n_pos, 1)) + rng.uniform(0.0, _SIM1_WIDTH, (n_pos, 1))
     neg = rng.normal(_SIM1_MEAN, 1.0, (n_neg, 1)) + rng.uniform(-_SIM1_WIDTH, 0.0, (n_neg, 1))
     return _shuffled("sim1", pos, neg, rng, "simulated: N(-1.5, 1) + U(0, 0.5) against N(1.5, 1) + U(-0.5, 0)")
@@ -58,13 +59,13 @@ def make_sim1(n_pos: int = 1000, n_neg: int = 10000, seed: int | np.random.SeedS
 
 def make_sim2(n_pos: int = 1000, n_neg: int = 10000, seed: int | np.random.SeedSequence = 0) -> Dataset:
     """Draw rows of the paper's Sim2 (three features), in random order; parameters as in `make_sim1`."""
-    rng, n_pos, n_neg = _rng(seed), _integer("n_pos", n_pos, 1), _integer("n_neg", n_neg, 1)
+    rng, n_pos, n_neg = _rng(seed), check_whole_number(n_pos, "n_pos", 1), check_whole_number(n_neg, "n_neg", 1)
     pos, neg = rng.normal(0.0, _SIM2_SD_POS, (n_pos, 3)), rng.normal(1.0, 1.0, (n_neg, 3))
     return _shuffled("sim2", pos, neg, rng, "simulated: N((0, 0, 0), 1.2² I) against N((1, 1, 1), I)")
 
 
 def _rng(seed: int | np.random.SeedSequence) -> np.random.Generator:
-    key = seed if isinstance(seed, np.random.SeedSequence) else _integer("seed", seed, 0)
+    key = seed if isinstance(seed, np.random.SeedSequence) else check_whole_number(seed, "seed", 0)
     return np.random.Generator(np.random.PCG64(key))
 
 
@@ -78,7 +79,7 @@ def sim1_posterior(X: ArrayLike, imbalance_ratio: float) -> Floats:
     """True probability P(y = 1 | x) of Sim1, for rows of shape (n_samples, 1) and negatives per positive."""
     x = np.clip(_rows(X, 1, "Sim1")[:, 0], -1e3, 1e3)  # 0 or 1 beyond
     log_ratio = _log_mass(x + _SIM1_MEAN - _SIM1_WIDTH) - _log_mass(x - _SIM1_MEAN)
-    return np.asarray(expit(log_ratio - math.log(_ratio(imbalance_ratio))))
+    return np.asarray(expit(log_ratio - math.log(positive_number(imbalance_ratio, "imbalance_ratio"))))
 
 
 def _log_mass(low: Floats) -> Floats:
@@ -93,7 +94,7 @@ def sim2_posterior(X: ArrayLike, imbalance_ratio: float) -> Floats:
     rows = _rows(X, 3, "Sim2")
     with np.errstate(over="ignore"):  # beyond 1e154 the ratio is infinite, as it should be
         terms = rows * ((0.5 - 0.5 / _SIM2_SD_POS**2) * rows - 1.0) + (0.5 - math.log(_SIM2_SD_POS))
-        return np.asarray(expit(terms.sum(axis=1) - math.log(_ratio(imbalance_ratio))))
+        return np.asarray(expit(terms.sum(axis=1) - math.log(positive_number(imbalance_ratio, "imbalance_ratio"))))
 
 
 @dataclass(eq=False)
@@ -155,8 +156,8 @@ class RareEvents:
 
     def sample(self, n: int, seed: int = 0) -> tuple[Floats, NDArray[np.int64]]:
         """Draw rows and labels that are not among those of the set; other seeds give other rows."""
-        rng = _stream(self.seed, _SAMPLES, _integer("seed", seed, 0))
-        X = _columns(rng, _integer("n", n, 1), self.n_features)
+        rng = _stream(self.seed, _SAMPLES, check_whole_number(seed, "seed", 0))
+        X = _columns(rng, check_whole_number(n, "n", 1), self.n_features)
         return X, self._labels(rng, X)
 
     def __iter__(self) -> Iterator[tuple[Floats, NDArray[np.int64]]]:
@@ -215,9 +216,11 @@ def make_rare_events(
     """
     if family not in _FAMILIES:
         raise InvalidParameter(f"Got family={family!r}, but only {', '.join(map(repr, _FAMILIES))} are allowed.")
-    size = _integer("rows_per_file", rows_per_file, 1)
-    counts = _integer("n", n, 1), _integer("n_features", n_features, 1)
-    events = RareEvents(*counts, _ratio(imbalance_ratio), _integer("seed", seed, 0), family)
+    size = check_whole_number(rows_per_file, "rows_per_file", 1)
+    counts = check_whole_number(n, "n", 1), check_whole_number(n_features, "n_features", 1)
+    events = RareEvents(
+        *counts, positive_number(imbalance_ratio, "imbalance_ratio"), check_whole_number(seed, "seed", 0), family
+    )
     if path is not None:
         events.files = tuple(_write(events, Path(path), size))
     return events
@@ -297,23 +300,3 @@ def _rows(X: ArrayLike, n_features: int, name: str) -> Floats:
             f"try X.reshape(-1, {n_features})."
         )
     return rows
-
-
-def _integer(name: str, value: int, least: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if number < least or isinstance(value, bool):
-        raise InvalidParameter(
-            f"Got {name}={value!r}, but only a whole number of at least {least} is allowed; try {name}={least}."
-        )
-    return number
-
-
-def _ratio(value: float) -> float:
-    if not (value > 0 and math.isfinite(value)):
-        raise InvalidParameter(
-            f"Got imbalance_ratio={value!r}, but only a finite number above 0 is allowed; try n_neg / n_pos."
-        )
-    return float(value)

@@ -1,8 +1,8 @@
 """Checks of what callers pass as rows: targets, weights and probabilities."""
 
-import math
 import numbers
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -147,9 +147,9 @@ def check_clusters(clusters: ArrayLike | None, n: int) -> Clusters | None:
     return found
 
 
-def check_whole_number(value: object, name: str, least: int) -> int:
+def check_whole_number(value: Any, name: str, least: int) -> int:
     """A whole number, not below a limit."""
-    number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
-    if not number.is_integer() or number < least:
+    is_whole = isinstance(value, numbers.Integral) or (isinstance(value, numbers.Real) and float(value).is_integer())
+    if isinstance(value, bool) or not is_whole or value < least:
         raise InvalidParameter(f"{name} must be a whole number of at least {least}, got {value!r}", parameter=name)
-    return int(number)
+    return int(value)  # a float would be inexact above 2**53

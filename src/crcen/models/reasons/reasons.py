@@ -17,6 +17,7 @@ from crcen._support.values import label_key
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.reasons.shapley import shapley_of_ensemble, shapley_of_function
 from crcen.models.validation import Seed
+from crcen.theory.checks import check_whole_number
 from crcen.theory.decision import sigmoid
 from crcen.theory.labels import Labels
 from crcen.theory.rows import Array, DataFrame, Estimator, Index
@@ -81,9 +82,7 @@ class Reasons:
         number : int, default=3
             How many; fewer where there are fewer columns.
         """
-        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            raise InvalidParameter(f"number must be a whole number of at least 1: got {number!r}.")
-        return self._sentences(len(self), number)
+        return self._sentences(len(self), check_whole_number(number, "number", 1))
 
     def _sentences(self, n_rows: int, number: int = 3) -> list[list[str]]:
         """`sentences` of the first rows."""
@@ -234,17 +233,13 @@ def explain_rows(
     has_several = len(model.classes_) > 2 or getattr(getattr(model, "weighting_", None), "positive", 1) is None
     if classes is not None and not has_several:
         raise InvalidParameter("classes must be left out: reasons of two classes are for the positive one.")
-    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state < 0:
-        raise InvalidParameter(
-            f"random_state must be a whole number from 0: got {random_state!r}.", parameter="random_state"
-        )
+    seed = check_whole_number(random_state, "random_state", 0)
     if background is None or not len(background):
         raise InvalidParameter(
             "reasons compare rows with others, and this model keeps none: give some as background=, such as those of "
             "training.",
             parameter="background",
         )
-    seed = int(random_state)
     if not is_made_up and len(background) > _MOST_ROWS:
         rows = np.random.default_rng(seed).choice(len(background), _MOST_ROWS, replace=False)
         background = background[np.sort(rows)]
