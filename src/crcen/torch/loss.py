@@ -141,11 +141,11 @@ class ClassWeightedLoss(nn.Module):
     @classmethod
     def from_torch(cls, loss: nn.Module) -> "ClassWeightedLoss":
         """The weights of ``nn.BCEWithLogitsLoss`` or ``nn.CrossEntropyLoss`` (with a mean), divided by rows."""
-        if not isinstance(loss, nn.BCEWithLogitsLoss | nn.CrossEntropyLoss):
-            kind = type(loss).__name__
-            raise InvalidParameter(f"from_torch takes nn.BCEWithLogitsLoss or nn.CrossEntropyLoss: got {kind}.")
-        if loss.reduction != "mean":
-            raise InvalidParameter(f'from_torch takes a loss with reduction="mean": got {loss.reduction!r}.')
+        if not isinstance(loss, nn.BCEWithLogitsLoss | nn.CrossEntropyLoss) or loss.reduction != "mean":
+            raise InvalidParameter(
+                f'from_torch takes nn.BCEWithLogitsLoss or nn.CrossEntropyLoss with reduction="mean": got {loss}, '
+                f"reduction={getattr(loss, 'reduction', None)!r}."
+            )
         if isinstance(loss, nn.CrossEntropyLoss):
             if loss.label_smoothing:
                 raise InvalidParameter(
@@ -155,11 +155,11 @@ class ClassWeightedLoss(nn.Module):
             if loss.weight is None:
                 raise InvalidParameter("the loss has no weight: use ClassWeightedLoss(None, counts).")
             return cls(loss.weight, ignore_index=loss.ignore_index)
-        if loss.weight is not None:
-            raise InvalidParameter("from_torch takes pos_weight, not a weight for each row of a batch.")
         pos_weight = torch.ones(1) if loss.pos_weight is None else loss.pos_weight
-        if pos_weight.numel() != 1:
-            raise InvalidParameter(f"from_torch takes one pos_weight: got {pos_weight.numel()}, one for each label.")
+        if loss.weight is not None or pos_weight.numel() != 1:
+            raise InvalidParameter(
+                f"from_torch takes one pos_weight, not a weight for each row or label: got {pos_weight.numel()}."
+            )
         return cls([1.0, float(pos_weight)])
 
     def forward(self, logits: Outputs, target: Tensor, num_items_in_batch: Tensor | float | None = None) -> Tensor:

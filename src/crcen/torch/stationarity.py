@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -164,16 +163,16 @@ class _Trial:
         self.batches = None if isinstance(batches, Iterator) else batches  # to be read again
         source, own_sampler, order = row_by_row(batches)
         self.sampler = own_sampler if sampler is None else sampler  # "none" for a plain loader, None if not known
-        pairs: dict[str, list[tuple[Tensor, Tensor]]] = {"": []}
-        pairs |= {mode: [] for mode, kind in _MODES.items() if _parts(module, kind)}
         self.bias: Tensor | None = None
         with torch.random.fork_rng(devices=[]), evaluating(module):
             torch.manual_seed(0)
+            modules = {"": module} | {mode: _in_training(module, kind) for mode, kind in _MODES.items()}
+            modules = {mode: own for mode, own in modules.items() if own is not None}
+            pairs: dict[str, list[tuple[Tensor, Tensor]]] = {mode: [] for mode in modules}
             for number, batch in enumerate(source):
                 inputs, target = split_batch(batch)
-                for mode, own in pairs.items():
-                    with _training(module, _MODES.get(mode)):
-                        own.append((logits_of(module, inputs), target))
+                for mode, own in modules.items():
+                    pairs[mode].append((logits_of(own, inputs), target))
                 if number == 0:
                     self.bias, self.no_bias = _bias(module, inputs, name)
         self.rows = collect(pairs[""])
@@ -231,24 +230,11 @@ def _bias(module: nn.Module, inputs: Inputs, name: str | None) -> tuple[Tensor |
         return None, str(error).split(":")[0]
 
 
-def _parts(module: nn.Module, kind: type | None) -> list[nn.Module]:
-    return [] if kind is None else [part for part in module.modules() if isinstance(part, kind)]
-
-
-@contextmanager
-def _training(module: nn.Module, kind: type | None) -> Iterator[None]:
-    """Parts of this kind as in training; their running statistics are restored."""
-    parts = _parts(module, kind)
-    kept = [{name: value.clone() for name, value in part.named_buffers()} for part in parts]
-    for part in parts:
-        part.train()
-    try:
-        yield
-    finally:
-        for part, buffers in zip(parts, kept, strict=True):
-            part.eval()
-            for name, value in part.named_buffers():
-                value.copy_(buffers[name])
+def _in_training(module: nn.Module, kind: type) -> nn.Module | None:
+    """A copy of a module whose parts of this kind behave as in training; None if it has none."""
+    own = copy.deepcopy(module)
+    parts = [part.train() for part in own.modules() if isinstance(part, kind)]
+    return own if parts else None
 
 
 def _called(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:

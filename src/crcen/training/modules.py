@@ -87,7 +87,7 @@ class FittedModule:
         return replace(self, module=own.cpu().eval())
 
     def logits(self, X: NDArray[np.generic]) -> Array:
-        """Weighted logits of rows, float64 (n,), or (n, C) for C classes, on one torch thread."""
+        """Weighted logits of rows, float64 (n, C), with one column for two classes, on one torch thread."""
         module, inputs = self.module, as_tensor(X)
         if module is None:
             raise InvalidParameter(
@@ -96,8 +96,7 @@ class FittedModule:
             )
         with torch.no_grad(), THREADS.set(1):  # a forked process would wait forever for a thread pool
             parts = [logits_of(module, part, self.n_outputs).double().numpy() for part in torch.split(inputs, _ROWS)]
-        found = np.concatenate(parts) + self.shift
-        return found[:, 0] if self.n_outputs == 1 else found
+        return np.asarray(np.concatenate(parts) + self.shift)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,8 +110,7 @@ class ModuleGroup:
 
     def logits(self, X: NDArray[np.generic]) -> Array:
         """Mean logits, (n, 1) or (n, C)."""
-        mean = np.mean([module.logits(X) for module in self.modules], axis=0)
-        return np.asarray(mean[:, None] if mean.ndim == 1 else mean)
+        return np.asarray(np.mean([module.logits(X) for module in self.modules], axis=0))
 
     def arrays(self) -> dict[str, Any]:
         """The state of every module."""
@@ -284,7 +282,7 @@ def _balanced(
     own = job.balanced(len(y))
     logits = fitted.logits(X[own])
     if job.n_outputs == 1:
-        shift = np.array([solve_shift(y[own] == 1, logits, weights[own])])
+        shift = np.array([solve_shift(y[own] == 1, logits[:, 0], weights[own])])
     else:
         shift = class_shifts(y[own], logits, np.array(job.class_weights), sizes[own])
     return replace(result, network=replace(fitted, shift=fitted.shift + shift), shift=shift)
