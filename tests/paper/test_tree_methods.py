@@ -12,14 +12,18 @@ from sklearn.utils import check_random_state
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import crcen
-from crcen.paper.boosting import (
+from crcen.paper.classical import (
     AdaCClassifier,
     BalanceCascadeClassifier,
     CalibratedBoostingClassifier,
+    EUSBoostClassifier,
+    GranularSVMClassifier,
     RealRUSBoostClassifier,
     boosting_step,
+    evolve,
+    overlap,
+    selection_fitness,
 )
-from crcen.paper.undersampling import EUSBoostClassifier, GranularSVMClassifier, evolve, overlap, selection_fitness
 
 VARIANTS = ("adac1", "adac2", "adac3")
 EUS = {"n_estimators": 3, "population": 6, "evaluations": 20}

@@ -86,7 +86,7 @@ def _resampled(name: str) -> Method:
 
 
 def _adac(number: int, where: str) -> Method:
-    path, summary = "boosting.AdaCClassifier", f"boosting with costs {where} the exponent of its row weights"
+    path, summary = "classical.AdaCClassifier", f"boosting with costs {where} the exponent of its row weights"
     label, source, how = f"AdaC{number}", "Sun and others 2007", {"variant": f"adac{number}"}
     return _own_method(label, summary, source, path, "loss vote", "calibrate", tuning=_COST, defaults=how)
 
@@ -128,7 +128,7 @@ METHODS: dict[str, Method] = {
         factory("sklearn.ensemble.AdaBoostClassifier"), "loss vote", "calibrate", in_paper=False, in_table3=False),
     "adaboost_threshold": _own_method(
         "AdaBoost, threshold", "plain AdaBoost, calibrated out of fold, decided at 1−λ: the control of adac1 to adac3",
-        "Nikolaou and others 2016", "boosting.CalibratedBoostingClassifier", "threshold"),
+        "Nikolaou and others 2016", "classical.CalibratedBoostingClassifier", "threshold"),
     "balanced_bagging": _library_method(
         "BBag", "trees on balanced draws of the rows, averaged", "BalancedBaggingClassifier", "factor", False),
     "adac1": _adac(1, "inside"),
@@ -136,13 +136,13 @@ METHODS: dict[str, Method] = {
     "adac3": _adac(3, "inside and outside"),
     "balance_cascade": _own_method(
         "Cascade", "boosters on balanced draws, each dropping the negatives it is sure of",
-        "Liu, Wu and Zhou 2009", "boosting.BalanceCascadeClassifier", "rows threshold vote", "calibrate"),
+        "Liu, Wu and Zhou 2009", "classical.BalanceCascadeClassifier", "rows threshold vote", "calibrate"),
     "gsvm_ru": _own_method(
         "GSVM-RU", "support vector machine on positives and granules of negative support vectors",
-        "Tang and others 2009", "undersampling.GranularSVMClassifier", "rows", "calibrate"),
+        "Tang and others 2009", "classical.GranularSVMClassifier", "rows", "calibrate"),
     "eusboost": _own_method(
         "EUSBoost", "boosting on negatives that evolution picks in each round",
-        "Galar and others 2013", "undersampling.EUSBoostClassifier", "rows vote", "calibrate",
+        "Galar and others 2013", "classical.EUSBoostClassifier", "rows vote", "calibrate",
         budget="1,000 rows, 300 choices tried a round"),
     "mfe": _own_method(
         "MFE", "network with the mean squared errors of both classes added, which is CSMLP at balanced weights",

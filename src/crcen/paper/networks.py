@@ -17,7 +17,7 @@ from crcen.models.classifier import CRCENClassifier
 from crcen.models.options import Calibration, GroupedParameters, estimator
 from crcen.models.validation import check_choice, check_rows
 from crcen.paper import Array, Bools, Index, LabelArray, Seed, Values
-from crcen.paper.boosting import SignedScoreClassifier, check_least
+from crcen.paper.classical import SignedScoreClassifier, check_least
 from crcen.theory.labels import Labels
 from crcen.theory.price import CostRatio, Price
 from crcen.training.recipe import Inputs, Schedule

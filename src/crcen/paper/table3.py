@@ -39,7 +39,7 @@ def _scikit_learn_mlp(sampler: str | None = None, random_state: Seed = None) -> 
 
 # RUSBoost by SAMME.R, and the balanced random forest with the defaults of imbalanced-learn 0.5.
 _LIBRARIES_2019: dict[str, Make] = {
-    "rusboost": factory("crcen.paper.boosting.RealRUSBoostClassifier"),
+    "rusboost": factory("crcen.paper.classical.RealRUSBoostClassifier"),
     "balanced_rf": factory(
         "imblearn.ensemble.BalancedRandomForestClassifier",
         n_estimators=100, sampling_strategy="auto", replacement=False, bootstrap=True, max_features="sqrt",
