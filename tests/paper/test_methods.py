@@ -16,6 +16,13 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import crcen
 from crcen import METHODS, InvalidInput, PosteriorCorrection, Schedule
 from crcen.exceptions import MissingExtra
+from crcen.paper.classical import (
+    AdaCClassifier,
+    BalanceCascadeClassifier,
+    CalibratedBoostingClassifier,
+    EUSBoostClassifier,
+    GranularSVMClassifier,
+)
 from crcen.paper.methods import make_method
 from crcen.paper.networks import CSMLPClassifier, MovedThresholdClassifier, PairedClassifier, ResampledClassifier
 from crcen.theory.decision import weighted_probability
@@ -167,10 +174,14 @@ _EXPECTED = {
 }
 
 
-@parametrize_with_checks(
-    [MovedThresholdClassifier(**_SCHEDULE), ResampledClassifier(**_SCHEDULE)],
-    expected_failed_checks=lambda estimator: _EXPECTED[type(estimator)],
-)
+_CHECKED = [
+    *(MovedThresholdClassifier(**_SCHEDULE), ResampledClassifier(**_SCHEDULE), AdaCClassifier(n_estimators=3)),
+    *(CalibratedBoostingClassifier(n_estimators=3, max_depth=1), BalanceCascadeClassifier(2, n_estimators=3)),
+    *(EUSBoostClassifier(3, population=6, evaluations=20), GranularSVMClassifier(max_granules=2)),
+]
+
+
+@parametrize_with_checks(_CHECKED, expected_failed_checks=lambda estimator: _EXPECTED.get(type(estimator), {}))
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 

@@ -9,7 +9,6 @@ from scipy.optimize import minimize_scalar
 from sklearn.ensemble import AdaBoostClassifier
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import check_random_state
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import crcen
 from crcen.paper.classical import (
@@ -35,19 +34,6 @@ def drawn(n_pos, n, gap, columns=3, seed=0):
     X = rng.normal(size=(n, columns))
     X[:, 0] += gap * y
     return X, y
-
-
-@parametrize_with_checks(
-    [
-        AdaCClassifier(n_estimators=3),
-        CalibratedBoostingClassifier(n_estimators=3, max_depth=1),
-        EUSBoostClassifier(**EUS),
-        BalanceCascadeClassifier(2, n_estimators=3),
-        GranularSVMClassifier(max_granules=2),
-    ]
-)
-def test_scikit_learn_contract_of_tree_methods(estimator, check):
-    check(estimator)
 
 
 @pytest.fixture(scope="module")

@@ -100,8 +100,10 @@ def reproduce(
     settings = read_settings(quick, config, reading)
     protocol = settings["protocol"]
     for name, given in (("selection", selection), ("scoring", scoring)):
-        protocol |= {name: given} if given is not None else {}
-        _check_choice(name, protocol[name], _CHOICES[name])
+        if given is not None:
+            protocol[name] = given
+        if name in protocol:
+            _check_choice(name, protocol[name], _CHOICES[name])
     if methods is not None:
         own = settings["table3"]["methods"]
         settings["table3"]["methods"] = method_names(methods, own if reading == "scikit-learn" else crcen.METHODS)

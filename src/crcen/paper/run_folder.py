@@ -96,18 +96,15 @@ class RunFolder:
         if not lines:
             return
         path = self.folder / "rows.jsonl"
+        before = path.stat().st_size if path.exists() else 0
         try:
-            with open(path, "ab", buffering=0) as file:
-                before = file.tell()
-                try:
-                    rest = memoryview("".join(lines.values()).encode())
-                    while rest:  # a nearly full disk takes a part
-                        rest = rest[file.write(rest) :]
-                    os.fsync(file.fileno())
-                except OSError:
-                    file.truncate(before)
-                    raise
+            with open(path, "ab") as file:
+                file.write("".join(lines.values()).encode())
+                file.flush()
+                os.fsync(file.fileno())
         except OSError as error:
+            with suppress(OSError):
+                os.truncate(path, before)  # a nearly full disk takes a part
             raise DataUnavailable(f"{path} was not written: {error.strerror}; earlier rows are kept.") from error
         self._by_key |= {key: json.loads(line) for key, line in lines.items()}
 

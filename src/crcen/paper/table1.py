@@ -7,6 +7,7 @@ import numpy as np
 
 import crcen
 from crcen._support.progress import steps
+from crcen._support.values import attributes
 from crcen.exceptions import TrainingFailed
 from crcen.paper import Index, Rows, Settings, Values
 from crcen.paper.run_folder import RunFolder
@@ -58,12 +59,9 @@ def _simulate(name: str, runs: Sequence[int], settings: Settings, engine: str) -
             raise TrainingFailed(f"table 1, {name}, run {run}: {result.status.value}.")
         test = tests[run]
         equation = crcen.key_equation(test.y, sigmoid(result.network.logits(test.X)), resolved)
-        measured = {field: getattr(equation, field) for field in ("lhs", "rhs", "mean_pos", "mean_neg")}
-        rows.append(
-            {"simulation": name, "run": run, "weighting": label, "lam": resolved.lam}
-            | measured
-            | {"train_residual": result.residual, "n_iter": result.n_iter}
-        )
+        row = {"simulation": name, "run": run, "weighting": label, "lam": resolved.lam}
+        row |= attributes(equation, "lhs rhs mean_pos mean_neg") | attributes(result, "train_residual=residual n_iter")
+        rows.append(row)
     return rows
 
 

@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import crcen
+from crcen._support.values import attributes
 from crcen.paper import Rows, Settings
 from crcen.paper.run_folder import RunFolder
 from crcen.paper.tables import Table, published
-
-_FIELDS = ("n_samples", "n_features", "n_pos", "imbalance_ratio", "source")
 
 
 def run_table2(settings: Settings, folder: Path, data_home: Path | None) -> RunFolder:
@@ -16,7 +15,7 @@ def run_table2(settings: Settings, folder: Path, data_home: Path | None) -> RunF
     for name in settings["sets"]:
         if not run.has(dataset=name):
             data = crcen.load_dataset(name, data_home)
-            run.add([{"dataset": name} | {field: getattr(data, field) for field in _FIELDS}])
+            run.add([{"dataset": name} | attributes(data, "n_samples n_features n_pos imbalance_ratio source")])
     run.write_tables({"table2": table2(run.rows)})
     return run
 

@@ -14,6 +14,7 @@ from sklearn.metrics import average_precision_score, log_loss
 
 import crcen
 from crcen._support.extras import need
+from crcen._support.values import attributes
 from crcen.datasets.dataset import Dataset
 from crcen.exceptions import TrainingFailed
 from crcen.paper import Array, Classifier, Index, Make, Rows, Seed, Settings, Values
@@ -114,11 +115,8 @@ def _evaluate(data: Dataset, split: Split, method: str, settings: Settings, sele
 def _scores(model: Classifier, X: Array, y: Index) -> Values:
     counts = crcen.confusion_counts(y, model.predict(X))
     p = model.predict_proba(X)[:, 1]
-    scores: Values = {name: int(getattr(counts, name)) for name in ("tp", "fp", "fn", "tn")}
-    for name in ("recall", "specificity", "precision", "f1", "g_mean"):
-        scores[name] = float(getattr(counts, name))
-    scores["average_precision"] = float(average_precision_score(y, p))
-    scores["log_loss"] = float(log_loss(y, p, labels=[0, 1]))
+    scores = attributes(counts, "tp fp fn tn recall specificity precision f1 g_mean")
+    scores |= {"average_precision": float(average_precision_score(y, p)), "log_loss": log_loss(y, p, labels=[0, 1])}
     if hasattr(model, "estimators_"):
         scores["estimators"] = len(model.estimators_)
     if isinstance(model, crcen.CRCENClassifier):

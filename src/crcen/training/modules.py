@@ -217,10 +217,16 @@ def train_modules(
                 progress((done + share) / len(jobs))
 
         weights = np.array(job.class_weights)[numbers] * sample_weight
+
+        def on_device(own: Index, weights: Array = weights) -> ModuleRows:
+            shares = torch.from_numpy(weights[own] / weights[own].sum()).to(where, torch.float32)
+            return ModuleRows(as_tensor(X[own]).to(where), torch.from_numpy(numbers[own]).to(where), shares)
+
         with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []):
             torch.manual_seed(job.seed & (2**63 - 1))
             net = built(module).to(where)
-            result = _trained(X, numbers, weights, job, net, optimizer, where, report)
+            watched = None if job.watched is None else on_device(job.watched)
+            result = _trained(on_device(job.trained(len(y))), watched, job, net, optimizer, report)
             if result.network is not None and job.balance:
                 result = _balanced(result, X, numbers, weights, sample_weight, job)
         results.append(result)
@@ -228,24 +234,11 @@ def train_modules(
 
 
 def _trained(
-    X: NDArray[np.generic],
-    y: Index,
-    weights: Array,
-    job: TrainingJob,
-    net: nn.Module,
-    optimizer: object,
-    device: torch.device,
-    report: Progress,
+    rows: ModuleRows, watched: ModuleRows | None, job: TrainingJob, net: nn.Module, optimizer: object, report: Progress
 ) -> TrainingResult:
-    def on_device(own: Index) -> ModuleRows:
-        shares = torch.from_numpy(weights[own] / weights[own].sum()).to(device, torch.float32)
-        return ModuleRows(as_tensor(X[own]).to(device), torch.from_numpy(y[own]).to(device), shares)
-
-    rows = on_device(job.trained(len(y)))
     if any(isinstance(p, nn.parameter.UninitializedParameter) for p in net.parameters()):
         with torch.no_grad():
             net.eval()(rows.inputs[:2])  # lazy layers take their shapes from rows
-    watched = None if job.watched is None else on_device(job.watched)
     losses: list[float] = []
     val_losses: list[float] = []
     best, best_epoch = copy.deepcopy(net.state_dict()), 0

@@ -117,11 +117,9 @@ class StreamTrainer:
             self._loss += losses
             stack.grad.div_(rows)
             take_step(self._adam, self.shape.rate(self.rows_seen, rows), self.n_steps)
-            self._loss_rows, self.rows_seen, self.n_steps = (
-                self._loss_rows + rows,
-                self.rows_seen + rows,
-                self.n_steps + 1,
-            )
+            self._loss_rows += rows
+            self.rows_seen += rows
+            self.n_steps += 1
             if self.n_steps % STEPS_TO_FLUSH == 0:
                 flush_denormals(self._adam)
         return rows
