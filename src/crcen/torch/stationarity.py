@@ -166,8 +166,8 @@ class _Trial:
         self.bias: Tensor | None = None
         with torch.random.fork_rng(devices=[]), evaluating(module):
             torch.manual_seed(0)
-            modules = {"": module} | {mode: _in_training(module, kind) for mode, kind in _MODES.items()}
-            modules = {mode: own for mode, own in modules.items() if own is not None}
+            modes = {mode: kind for mode, kind in _MODES.items() if _parts(module, kind)}
+            modules = {"": module} | {mode: _in_training(module, kind) for mode, kind in modes.items()}
             pairs: dict[str, list[tuple[Tensor, Tensor]]] = {mode: [] for mode in modules}
             for number, batch in enumerate(source):
                 inputs, target = split_batch(batch)
@@ -230,11 +230,16 @@ def _bias(module: nn.Module, inputs: Inputs, name: str | None) -> tuple[Tensor |
         return None, str(error).split(":")[0]
 
 
-def _in_training(module: nn.Module, kind: type) -> nn.Module | None:
-    """A copy of a module whose parts of this kind behave as in training; None if it has none."""
+def _parts(module: nn.Module, kind: type) -> list[nn.Module]:
+    return [part for part in module.modules() if isinstance(part, kind)]
+
+
+def _in_training(module: nn.Module, kind: type) -> nn.Module:
+    """A copy of a module whose parts of this kind behave as in training."""
     own = copy.deepcopy(module)
-    parts = [part.train() for part in own.modules() if isinstance(part, kind)]
-    return own if parts else None
+    for part in _parts(own, kind):
+        part.train()
+    return own
 
 
 def _called(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
