@@ -290,11 +290,11 @@ def _columns(
     spreads = np.quantile(filled, [0, 0.5, 1], axis=0).T
     shown = {
         column.name: tuple(f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}" for value in spread)
-        for column, spread in zip(numbers, spreads, strict=True)
+        for column, spread in zip(numbers, spreads.tolist(), strict=True)
     }
-    found = []
+    found, n_rows = [], len(every)
     for name in map(str, table.frame.columns):
-        n_missing = len(every) - int(np.count_nonzero(every[name].is_there))
+        n_missing = n_rows - int(np.count_nonzero(every[name].is_there))
         n_values, commonest = table[name].examples(0 if name in shown else _EXAMPLES)
         examples = shown.get(name, tuple(_short(one, _LONGEST) for one in commonest))
         if name in reasons:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from crcen.tables import notation
 from crcen.tables.frames import as_frame
 from crcen.tables.notation import MIXED, NumberReading, as_text, finite, parse_mixed
-from crcen.tables.typing import Array, ArrowArray, Bools, DataFrame, Series, TableLike
+from crcen.tables.typing import Array, ArrowArray, Bools, DataFrame, Index, Series, TableLike
 
 _DAY = 86_400.0
 _NUMBER = r"^[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?$"
@@ -100,14 +100,26 @@ class ColumnCells:
         return len(self.present) < len(self.series)
 
     @cached_property
+    def codes(self) -> tuple[Index, Series]:
+        """The place of each cell's string among the different strings, -1 if it is missing; and these strings."""
+        import pandas as pd
+
+        codes, distinct = pd.factorize(self.text)
+        return codes, distinct
+
+    @cached_property
     def counts(self) -> Series:
         """How often each string occurs, the commonest first."""
-        return self.present.value_counts()
+        import pandas as pd
+
+        codes, distinct = self.codes
+        counts = pd.Series(np.bincount(codes[codes >= 0], minlength=len(distinct)), index=distinct)
+        return counts.sort_values(ascending=False, kind="stable")
 
     @property
     def n_values(self) -> int:
         """The number of different strings."""
-        return len(self.counts)
+        return len(self.codes[1])
 
     def examples(self, n: int) -> tuple[int, list[str]]:
         """The number of different values as they are written, and the ``n`` commonest; none of lists or records."""

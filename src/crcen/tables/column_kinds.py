@@ -163,7 +163,7 @@ def _written_number(cells: ColumnCells, reading: NumberReading) -> Column:
     """Numbers in a notation of their own, or with odd cells among them, and a note about it."""
     notation, message = reading.notation, []
     if notation != PLAIN:
-        value = notation.numbers(cells.text[cells.text == reading.example])[0]
+        value = notation.numbers(np.zeros(1, dtype=np.int64), [reading.example])[0]
         message.append(f'was read as numbers ("{reading.example}" is {value:.10g})')
     if reading.n_odd:
         is_one = reading.n_odd == 1

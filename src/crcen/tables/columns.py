@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.tables.cells import ColumnCells, TableCells, as_arrow, stacked
-from crcen.tables.notation import PLAIN, Notation, is_missing_mark
+from crcen.tables.notation import Notation, is_missing_mark
 from crcen.tables.typing import Array, Bools, Index, Series
 
 BOOLEAN_WORDS = {
@@ -150,11 +150,11 @@ class NumberColumn(Column):
 
     def read(self, cells: ColumnCells) -> Array:
         """The numbers, NaN where they are missing."""
-        return cells.numbers if self.reads_plain(cells) else self.notation.numbers(cells.text)
+        return cells.numbers if self.reads_plain(cells) else self.notation.numbers(*cells.codes)
 
     def reads_plain(self, cells: ColumnCells) -> bool:
         """Whether cells that are plain numbers are read as such."""
-        return self.notation == PLAIN or not cells.is_text
+        return (self.decimal, self.thousands, self.affix) == (".", "", "") or not cells.is_text
 
     def encode(self, cells: ColumnCells) -> Encoded:
         """The numbers with missing ones filled, and the indicator."""
@@ -178,8 +178,8 @@ class BooleanColumn(Column):
 
     def read(self, cells: ColumnCells) -> Array:
         """The truth values, NaN where they are missing."""
-        found: Array = cells.text.str.lower().map(BOOLEAN_WORDS).to_numpy(dtype=np.float64, na_value=np.nan)
-        return found
+        codes, distinct = cells.codes
+        return np.array([*(BOOLEAN_WORDS.get(word.lower(), np.nan) for word in distinct), np.nan])[codes]
 
     def encode(self, cells: ColumnCells) -> Encoded:
         """The truth values with missing ones filled, and the indicator."""
@@ -240,9 +240,9 @@ class CategoryColumn(Column):
         """Zeros and ones; a value without a column of its own is another one, or all zeros if training had none."""
         import pandas as pd
 
-        text = cells.text
-        codes = pd.Index(self.categories).get_indexer(text)
-        is_missing = text.isna().to_numpy()
+        codes, distinct = cells.codes
+        known = np.append(pd.Index(self.categories).get_indexer(distinct), -1)
+        codes, is_missing = known[codes], codes < 0
         is_unseen = (codes < 0) & ~is_missing
         places = np.where(is_unseen & self.has_other, len(self.categories), codes)
         values = np.asarray(places[:, None] == np.arange(len(self._names)), dtype=np.float64)
@@ -277,26 +277,17 @@ class TextColumn(Column):
     @classmethod
     def learn(cls, name: str, present: Series, has_missing: bool, n_parts: int, n_rows: int, seed: int) -> TextColumn:
         """The column of these texts, with n-grams of at least this number of rows; a ValueError if there are none."""
-        from sklearn.preprocessing import normalize
-        from sklearn.utils.extmath import randomized_svd, svd_flip
-
-        found, ngrams = _ngram_counts(present)
-        n_with = np.bincount(found.indices, minlength=len(ngrams))
+        texts, words, ngrams = _ngram_counts(present)
+        n_with = np.bincount((texts @ words).indices, minlength=len(ngrams))
         is_common = n_with >= n_rows
         if not is_common.any():
             raise ValueError("no n-gram occurs in enough rows")
-        found, ngrams = found[:, is_common], ngrams[is_common]
         idf = np.log((1 + len(present)) / (1 + n_with[is_common])) + 1.0
-        found.data *= idf[found.indices]
-        found, components = normalize(found, copy=False), np.eye(len(ngrams))
-        if len(ngrams) > n_parts:
-            u, sizes, parts = randomized_svd(found, n_parts, n_iter=5, random_state=seed, flip_sign=False)
-            parts = svd_flip(u, parts, u_based_decision=False)[1]
-            # Few different words have fewer components: the rest would be rounding errors.
-            components = np.ascontiguousarray(parts[sizes > 1e-9 * sizes[0]].T)
-        parts = np.asarray(found @ components)
+        texts, words = _tf_idf(texts, words[:, is_common], idf)
+        components = np.eye(len(idf)) if len(idf) <= n_parts else _main_directions(texts, words, n_parts, seed)
+        parts = texts @ (words @ components)
         scale = float(np.sqrt(parts.var(axis=0).sum())) or 1.0
-        return cls(name, tuple(map(str, ngrams)), idf, components / scale, has_missing)
+        return cls(name, tuple(map(str, ngrams[is_common])), idf, components / scale, has_missing)
 
     @property
     def _names(self) -> list[str]:
@@ -304,19 +295,17 @@ class TextColumn(Column):
 
     def encode(self, cells: ColumnCells) -> Encoded:
         """The components; those of an empty string where the text is missing."""
-        from sklearn.preprocessing import normalize
-
         is_missing = cells.text.isna().to_numpy()
-        counts, _ = _ngram_counts(cells.text.fillna(""), self.ngrams)
-        counts.data *= self.idf[counts.indices]
-        values = np.asarray(normalize(counts, copy=False) @ self.components)
-        return self._with_indicator(values, is_missing, int(is_missing.sum()))
+        counts = _ngram_counts(cells.text.fillna(""), self.ngrams)[:2]
+        texts, words = _tf_idf(*counts, self.idf)
+        return self._with_indicator(texts @ (words @ self.components), is_missing, int(is_missing.sum()))
 
 
-def _ngram_counts(texts: Series, known: Sequence[str] = ()) -> tuple[Any, NDArray[np.object_]]:
-    """How often each n-gram occurs inside the words of each text, (n, n-grams), and the n-grams, by default all.
+def _ngram_counts(texts: Series, known: Sequence[str] = ()) -> tuple[Any, Any, NDArray[np.object_]]:
+    """How often each word occurs in each text and each n-gram in each word, (n, words) and (words, n-grams); n-grams.
 
-    Each different word is taken apart once; a space stands at both ends of it.
+    A space stands at both ends of a word. Products with the two matrices in turn are much cheaper than with their
+    product, since a text has far fewer words than n-grams.
     """
     import pyarrow.compute as pc
     from scipy.sparse import csr_matrix
@@ -329,14 +318,47 @@ def _ngram_counts(texts: Series, known: Sequence[str] = ()) -> tuple[Any, NDArra
     place = {ngram: i for i, ngram in enumerate(names)}
     at = [[place[ngram] for ngram in own if ngram in place] for own in parts]
     lengths = split.value_lengths().to_numpy(zero_copy_only=False), np.array([len(own) for own in at])
-    columns = words.indices.to_numpy(), np.fromiter(itertools.chain.from_iterable(at), np.int64)
+    columns = np.array(words.indices), np.fromiter(itertools.chain.from_iterable(at), np.int64)
     in_texts, in_words = (
         csr_matrix((np.ones(len(own)), own, np.append(0, np.cumsum(n))), shape=(len(n), width))
         for own, n, width in zip(columns, lengths, (len(parts), len(names)), strict=True)
     )
-    found = in_texts @ in_words
-    found.sort_indices()
-    return found, np.array(names, dtype=object)
+    in_texts.sum_duplicates()  # and sorted, so that texts of the same words have equal components
+    return in_texts, in_words, np.array(names, dtype=object)
+
+
+def _tf_idf(texts: Any, words: Any, idf: Array) -> tuple[Any, Any]:
+    """Counts of `_ngram_counts` as two factors of a matrix of tf-idf with rows of length 1, or 0 without n-grams."""
+    from sklearn.utils.extmath import row_norms
+
+    words = words.multiply(idf).tocsr()
+    length = row_norms(texts @ words)
+    return texts.multiply(1.0 / np.where(length > 0.0, length, 1.0)[:, None]).tocsr(), words
+
+
+def _main_directions(texts: Any, words: Any, n_parts: int, seed: int) -> Array:
+    """The first right singular vectors of ``texts @ words``, (n-grams, parts), as `randomized_svd` of scikit-learn.
+
+    Unlike that, it factorises no matrix with a row for each text, which would take most of the time.
+    """
+    from scipy.linalg import lu
+    from threadpoolctl import threadpool_limits
+
+    is_wide = texts.shape[0] < words.shape[1]
+    left, right = (words.T, texts.T) if is_wide else (texts, words)
+    found = np.random.RandomState(seed).normal(size=(right.shape[1], n_parts + 10))
+    with threadpool_limits(1, user_api="blas"):  # several threads would mostly wait
+        for _ in range(5):
+            found = lu(right.T @ (left.T @ (left @ (right @ found))), permute_l=True)[0]
+        tall = left @ (right @ found)
+        squares, axes = np.linalg.eigh(tall.T @ tall)
+        is_known = squares > 1e-14 * squares[-1]
+        basis = tall @ (axes[:, is_known] / np.sqrt(squares[is_known]))
+        u, sizes, v = np.linalg.svd((right.T @ (left.T @ basis)).T, full_matrices=False)
+        parts = (basis @ u if is_wide else v.T)[:, :n_parts]
+    # Few different words have fewer components: the rest would be rounding errors.
+    parts = parts[:, sizes[:n_parts] > 1e-9 * sizes[0]]
+    return np.ascontiguousarray(parts * np.sign(parts[np.abs(parts).argmax(axis=0), range(parts.shape[1])]))
 
 
 def blocks_of(columns: Sequence[Column]) -> list[Index]:

@@ -94,21 +94,18 @@ class Duplicates:
         is_coarse: bool = False,
     ) -> Duplicates:
         """Count copies among rows with these codes and class numbers (by place in ``labels``)."""
-        both, at, counts = np.unique(
-            np.column_stack([codes.astype(np.uint64), numbers.astype(np.uint64)]),
-            axis=0, return_inverse=True, return_counts=True,
-        )  # fmt: skip
-        at = at.ravel()
-        rows = np.bincount(numbers, minlength=len(labels))
+        at = np.unique(codes, return_inverse=True)[1] * len(labels) + numbers
+        counts, rows = np.bincount(at), np.bincount(numbers, minlength=len(labels))
+        n_distinct = int((counts > 0).sum())
         twins = np.bincount(numbers, counts[at] > 1, minlength=len(labels)).astype(np.int64)
-        own = duplicated_class(rows, twins, len(both))
+        own = duplicated_class(rows, twins, n_distinct)
         shares = {label: float(m / n) for label, m, n in zip(labels, twins, rows, strict=True) if n}
         crossing = 0
         if is_test is not None:
-            in_train = np.bincount(at, ~is_test, minlength=len(both)) > 0
+            in_train = np.bincount(at, ~is_test) > 0
             crossing = int((in_train[at] & is_test).sum())
         label = None if own is None else labels[own]
-        return cls(len(codes), len(codes) - len(both), shares, label, crossing, is_coarse)
+        return cls(len(codes), len(codes) - n_distinct, shares, label, crossing, is_coarse)
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
@@ -166,6 +163,8 @@ def find_signs(
     dropped: Sequence[DroppedColumn] = (),
 ) -> Signs:
     """Look for leaks, copies and repeating identifiers; ``numbers`` are classes by place in ``labels``."""
+    import pandas as pd
+
     table = as_cells(frame)
     kinds = {column.name: column.kind for column in columns}
     kinds |= {one.name: "category" for one in dropped if one.reason.startswith("an identifier")}
@@ -175,7 +174,7 @@ def find_signs(
     leaks = _separating(cells, numbers, labels)
     named = {one.columns for one in leaks}
     leaks += [one for one in find_leaks(cells, numbers, labels) if one.columns not in named]
-    is_coarse = not any(len(np.unique(one.values)) >= FINE_SHARE * len(numbers) for one in cells.values())
+    is_coarse = not any(len(pd.unique(one.values)) >= FINE_SHARE * len(numbers) for one in cells.values())
     duplicates = Duplicates.of(_row_codes(cells, len(numbers)), numbers, labels, is_coarse=is_coarse)
     return Signs(tuple(leaks), duplicates, {name: reason for name, reason in reasons.items() if reason})
 
@@ -191,12 +190,10 @@ def _row_codes(cells: Mapping[str, Cells], n_rows: int) -> Hashes:
 
 def cells_of(column: Column, cells: ColumnCells) -> Cells:
     """A column as these tests need it: numbers are not clipped, rare categories are not pooled."""
-    import pandas as pd
-
     if isinstance(column, NumberColumn | BooleanColumn | DateColumn):
         return Cells("date" if column.kind == "date" else "number", column.read(cells))
-    codes, names = pd.factorize(cells.text)
-    return Cells(column.kind, np.where(codes < 0, np.nan, codes), [str(name) for name in names])
+    codes, names = cells.codes
+    return Cells(column.kind, np.where(codes < 0, np.nan, codes), names)
 
 
 def find_leaks(cells: Mapping[str, Cells], numbers: Index, labels: Sequence[object]) -> list[Leak]:

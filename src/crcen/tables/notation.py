@@ -1,10 +1,11 @@
 """How cells are written as text: numbers with currencies, units and groups of digits; dates; missing values."""
 
+import itertools
 import math
 import re
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -130,11 +131,8 @@ class Notation:
         size = float(cell.body.replace(self.thousands, "").replace(self.decimal, "."))
         return -size if cell.is_negative else size
 
-    def numbers(self, text: Series) -> Array:
+    def numbers(self, codes: Index, distinct: Iterable[str]) -> Array:
         """The numbers of a column of strings; NaN where one is missing, infinite or not written so."""
-        import pandas as pd
-
-        codes, distinct = pd.factorize(text)
         return finite(self.values([_cell(one) for one in distinct])[codes])
 
 
@@ -303,12 +301,13 @@ def date_format(present: Series) -> str | None:
 
     distinct = pd.Series(present.unique()).astype(object)
     sample = distinct.iloc[:: max(1, len(distinct) // _DATE_SAMPLE)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        guesses = [guess_datetime_format(str(cell), day_first) for day_first in (False, True) for cell in sample]
-    for guess in dict.fromkeys(one for one in guesses if isinstance(one, str)):
-        if pd.to_datetime(distinct, format=guess, errors="coerce", utc=True).notna().all():
-            return guess
+    tried: set[str | None] = {None}
+    for day_first, cell in itertools.product((False, True), sample):
+        with warnings.catch_warnings(action="ignore", category=UserWarning):
+            guess = guess_datetime_format(str(cell), day_first)
+        if guess not in tried and pd.to_datetime(distinct, format=guess, errors="coerce", utc=True).notna().all():
+            return str(guess)
+        tried.add(guess)
     return None
 
 
