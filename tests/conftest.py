@@ -11,8 +11,9 @@ from pathlib import Path
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import numpy as np
 import pytest
+
+import example_rows
 
 if importlib.util.find_spec("hypothesis"):
     from hypothesis import settings
@@ -33,15 +34,7 @@ def data_home():
 @pytest.fixture(scope="session")
 def rare_rows():
     """A function that draws overlapping classes, 1 = rare, in columns of different place and size."""
-
-    def draw(n=150, n_features=3, seed=0, shift=1.2):
-        rng = np.random.default_rng(seed)
-        z = rng.normal(size=(n, n_features))
-        y = (z @ np.linspace(1.0, -0.5, n_features) + rng.normal(size=n) > shift).astype(int)
-        y[:2] = 0, 1
-        return z * np.linspace(0.5, 3.0, n_features) + np.linspace(-2.0, 5.0, n_features), y
-
-    return draw
+    return example_rows.rare_rows
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """One writer of fitted attributes: every way to fit leaves the same ones, readable and saved."""
 
 import numpy as np
-import pytest
 
 from crcen import Budget, CRCENClassifier, CRCENClassifierCV, CSMLPClassifier, fit_stream, load, make_sim2, save
 from crcen.models.fitted import FittedNetworks
@@ -11,10 +10,6 @@ from grouped_settings import grouped
 DATA = make_sim2(60, 300, seed=0)
 QUICK = {"hidden": (4,), "max_epochs": 3, "random_state": 0}
 READABLE = {name for name, value in vars(FittedNetworks).items() if isinstance(value, property)}
-
-
-def batches():
-    return [(DATA.X[i::3], DATA.y[i::3]) for i in range(3)]
 
 
 WAYS = {
@@ -27,7 +22,9 @@ WAYS = {
     "partial_fit after fit": lambda: (
         CRCENClassifier(Budget(5), **QUICK).fit(DATA.X, DATA.y).partial_fit(DATA.X, DATA.y)
     ),
-    "fit_stream": lambda: fit_stream(batches(), weighting=Budget(5), epochs=2, random_state=0),
+    "fit_stream": lambda: fit_stream(
+        [(DATA.X[i::3], DATA.y[i::3]) for i in range(3)], weighting=Budget(5), epochs=2, random_state=0
+    ),
 }
 # What a search keeps besides, and what partial_fit says it has not: it solves for no key equation.
 OF_A_SEARCH = ("best_", "cv_", "oof_", "n_splits_", "scorer_", "search_time_", "search_notes_")
@@ -38,26 +35,17 @@ def written(model):
     return {name for name in vars(model) if name.endswith("_") and not name.startswith(("_", *OF_A_SEARCH))}
 
 
-def test_every_way_leaves_the_same_attributes():
-    found = {way: written(make()) for way, make in WAYS.items()}
-    for way, names in found.items():
+def test_every_way_leaves_the_same_attributes_readable_and_saved(tmp_path):
+    models = {way: make() for way, make in WAYS.items()}
+    for way, model in models.items():
         without = {"key_equation_"} if way.startswith("partial_fit") else set()
-        assert names | without == found["fit"], way
-        assert "key_equation_" in names or without
-
-
-@pytest.mark.parametrize("make", WAYS.values(), ids=WAYS)
-def test_every_attribute_is_readable_and_survives_a_file(make, tmp_path):
-    model = make()
-    back = load(save(model, tmp_path / "model.crcen"))
-    for name in READABLE:
-        assert repr(getattr(model, name)) == repr(getattr(back, name)), name
-    assert np.array_equal(model.predict_proba(DATA.X), back.predict_proba(DATA.X))
-    assert vars(model.recipe_) == vars(back.recipe_)
-    assert None not in (model.recipe_.max_epochs, model.recipe_.solver)
-    assert "auto" not in model.recipe_.settings().values()
-
-
-def test_an_unfitted_model_has_none_of_them():
-    for name in READABLE:
-        assert not hasattr(CRCENClassifier(), name)
+        assert written(model) | without == written(models["fit"]), way
+        assert "key_equation_" in written(model) or without
+        back = load(save(model, tmp_path / "model.crcen"))
+        for name in READABLE:
+            assert repr(getattr(model, name)) == repr(getattr(back, name)), (way, name)
+        assert np.array_equal(model.predict_proba(DATA.X), back.predict_proba(DATA.X))
+        assert vars(model.recipe_) == vars(back.recipe_)
+        assert None not in (model.recipe_.max_epochs, model.recipe_.solver)
+        assert "auto" not in model.recipe_.settings().values()
+    assert not any(hasattr(CRCENClassifier(), name) for name in READABLE)

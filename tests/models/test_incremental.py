@@ -15,24 +15,26 @@ from papers_training import CRCENClassifier, CRCENClassifierCV
 EVENTS = make_rare_events(1000, n_features=4, imbalance_ratio=9)
 X, Y = EVENTS.sample(6000)
 QUICK = {"hidden": (8,), "batch_size": 64, "l2": 1e-4, "n_members": 1, "random_state": 0, "encoding": "standard"}
+PRICE = Budget(5)
+PARTS = [(X[i : i + 500], Y[i : i + 500]) for i in range(0, len(X), 500)]
 
 
-def parts(n=500):
-    return [(X[i : i + n], Y[i : i + n]) for i in range(0, len(X), n)]
+def quick(weighting=PRICE, **how):
+    return CRCENClassifier(weighting, **QUICK | how)
 
 
 def taught(model, **first):
-    for i, (rows, labels) in enumerate(parts()):
+    for i, (rows, labels) in enumerate(PARTS):
         model.partial_fit(rows, labels, **(first if i == 0 else {}))
     return model
 
 
 @pytest.mark.parametrize("weighting", ["balanced", Lam(0.7), {0: 1, 1: 4}])
 def test_three_passes_learn_what_three_epochs_learn(weighting):
-    model = CRCENClassifier(weighting, **QUICK)
+    model = quick(weighting)
     for _ in range(3):
         taught(model)
-    fitted = CRCENClassifier(weighting, solver="adam", max_epochs=3, **QUICK).fit(X, Y)
+    fitted = quick(weighting, solver="adam", max_epochs=3).fit(X, Y)
     new, _ = EVENTS.sample(20_000, seed=1)
     ours, theirs = (EVENTS.excess_log_loss(new, one.predict_proba(new)[:, 1]) for one in (model, fitted))
     assert ours < 1.1 * theirs
@@ -40,7 +42,7 @@ def test_three_passes_learn_what_three_epochs_learn(weighting):
 
 
 def test_the_key_equation_is_not_claimed_but_can_be_had():
-    model = taught(CRCENClassifier(Budget(5), **QUICK))
+    model = taught(quick())
     assert model.status_ == "incremental_unbalanced"
     assert not hasattr(model, "key_equation_")
     assert key_equation(Y, model.weighted_proba(X)[:, 1], model.weighting_).residual > 1e-6
@@ -49,44 +51,41 @@ def test_the_key_equation_is_not_claimed_but_can_be_had():
 
 
 def test_counts_run_along_and_given_counts_stay():
-    model = CRCENClassifier("balanced", **QUICK)
-    seen = np.zeros(2)
-    for rows, labels in parts():
+    model, seen = quick("balanced"), np.zeros(2)
+    for rows, labels in PARTS:
         model.partial_fit(rows, labels)
         seen += [np.sum(labels == 0), np.sum(labels == 1)]
         assert (model.weighting_.n_neg, model.weighting_.n_pos) == tuple(seen)
         assert model.weighting_.alpha == pytest.approx(1.0)
-    given = taught(CRCENClassifier("balanced", **QUICK), class_counts={0: 900, 1: 100})
+    given = taught(quick("balanced"), class_counts={0: 900, 1: 100})
     assert given.weighting_.cost_ratio == pytest.approx(9.0)
 
 
 def test_a_first_call_without_positives():
     rows, labels = X[Y == 0][:300], np.zeros(300, dtype=int)
-    model = CRCENClassifier(Budget(5), **QUICK).partial_fit(rows, labels, classes=[0, 1])
+    model = quick().partial_fit(rows, labels, classes=[0, 1])
     assert model.pos_label_ == 1  # what is absent is the rarer
     assert model.weighting_.cost_ratio == pytest.approx(5.0)
     assert model.predict(X).tolist() == [0] * len(X)
-    model.partial_fit(X, Y)
-    assert model.weighting_.n_pos == Y.sum()
+    assert model.partial_fit(X, Y).weighting_.n_pos == Y.sum()
     with pytest.raises(InvalidInput, match=r"no row of class 1 came yet: pass class_counts"):
-        CRCENClassifier("balanced", **QUICK).partial_fit(rows, labels, classes=[0, 1])
-    counted = CRCENClassifier("balanced", **QUICK)
-    counted.partial_fit(rows, labels, classes=[0, 1], class_counts={0: 9, 1: 1})
+        quick("balanced").partial_fit(rows, labels, classes=[0, 1])
+    counted = quick("balanced").partial_fit(rows, labels, classes=[0, 1], class_counts={0: 9, 1: 1})
     assert counted.weighting_.cost_ratio == pytest.approx(9.0)
     with pytest.raises(InvalidInput, match="one class only"):
-        CRCENClassifier(Budget(5), **QUICK).partial_fit(rows, labels)
+        quick().partial_fit(rows, labels)
 
 
 def test_labels_of_text_and_the_positive_class():
     words = np.where(Y == 1, "fraud", "ok")
-    model = CRCENClassifier(Budget(5), **QUICK).partial_fit(X, words, classes=["ok", "fraud"])
+    model = quick().partial_fit(X, words, classes=["ok", "fraud"])
     assert model.classes_.tolist() == ["fraud", "ok"]
     assert model.pos_label_ == "fraud"
-    assert CRCENClassifier(Budget(5), pos_label="ok", **QUICK).partial_fit(X, words).pos_label_ == "ok"
+    assert quick(pos_label="ok").partial_fit(X, words).pos_label_ == "ok"
 
 
 def test_a_copy_goes_on_as_the_original_does_and_a_clone_starts_anew():
-    model = CRCENClassifier(Budget(5), **QUICK | {"n_members": 2}).partial_fit(X[:500], Y[:500])
+    model = quick(n_members=2).partial_fit(X[:500], Y[:500])
     copy = pickle.loads(pickle.dumps(model))
     for one in (model, copy):
         one.partial_fit(X[500:], Y[500:])
@@ -96,26 +95,22 @@ def test_a_copy_goes_on_as_the_original_does_and_a_clone_starts_anew():
 
 
 def test_weight_zero_teaches_nothing():
+    # The order of batches looks at all labels, so compare what was learnt, not bits.
     weights = np.where(X[:, 0] > 0, 1.0, 0.0)
     garbage = np.where(X[:, 0] > 0, Y, 1 - Y)
-    one, other = CRCENClassifier(Budget(5), **QUICK), CRCENClassifier(Budget(5), **QUICK)
-    # The order of batches looks at all labels, so compare what was learnt, not bits.
-    one.partial_fit(X, Y, sample_weight=weights)
-    other.partial_fit(X, garbage, sample_weight=weights)
+    one, other = (quick().partial_fit(X, labels, sample_weight=weights) for labels in (Y, garbage))
     assert one.weighting_ == other.weighting_
-    apart = np.abs(one.decision_function(X) - other.decision_function(X)).mean()
-    assert apart < 0.3
+    assert np.abs(one.decision_function(X) - other.decision_function(X)).mean() < 0.3
 
 
 def test_it_goes_on_from_a_fit_and_a_fit_starts_anew():
-    fitted = CRCENClassifier(Budget(5), max_epochs=3, **QUICK | {"n_members": 2}).fit(X, Y)
+    fitted = quick(max_epochs=3, n_members=2).fit(X, Y)
     before = fitted.decision_function(X)
     fitted.set_params(schedule=Schedule(learning_rate=1e-12)).partial_fit(X[:100], Y[:100])
     np.testing.assert_allclose(fitted.decision_function(X), before, atol=1e-4)  # float32 from here on
     assert fitted.weighting_.n_pos == Y.sum() + Y[:100].sum()
     assert fitted.status_ == "incremental_unbalanced"
-    again = CRCENClassifier(Budget(5), max_epochs=3, **QUICK).partial_fit(X, Y).fit(X, Y)
-    plain = CRCENClassifier(Budget(5), max_epochs=3, **QUICK).fit(X, Y)
+    again, plain = quick(max_epochs=3).partial_fit(X, Y).fit(X, Y), quick(max_epochs=3).fit(X, Y)
     np.testing.assert_array_equal(again.decision_function(X), plain.decision_function(X))
     assert again.status_ == "completed"
     assert again.key_equation_.residual < 1e-12
@@ -131,7 +126,7 @@ def test_csmlp_learns_in_parts_too_and_others_do_not():
 
 @pytest.mark.parametrize("encoding", ["auto", "robust", "quantile", "piecewise", "tree"])
 def test_every_encoding_is_fixed_by_the_first_call(encoding):
-    model = CRCENClassifier(Budget(5), **QUICK | {"encoding": encoding}).partial_fit(X[:500], Y[:500])
+    model = quick(encoding=encoding).partial_fit(X[:500], Y[:500])
     before = model.input_encoding_
     if encoding == "auto":
         np.testing.assert_allclose(before["mean"], X[:500].mean(0), rtol=1e-10)
@@ -154,22 +149,25 @@ def test_every_encoding_is_fixed_by_the_first_call(encoding):
     ],
 )
 def test_what_cannot_be_is_refused_and_leaves_nothing_behind(settings, arguments, error, sentence):
-    model = CRCENClassifier(Budget(5), **QUICK | settings)
+    model = quick(**settings)
     before = dict(vars(model))
     with pytest.raises(error, match=sentence):
         model.partial_fit(X, Y, **arguments)
     assert vars(model) == before
 
 
-def test_later_calls_must_fit_the_first():
-    model = CRCENClassifier(**QUICK).partial_fit(X, Y)
-    before = model.decision_function(X)
-    for rows, labels, classes, words in (
+@pytest.mark.parametrize(
+    ("rows", "labels", "classes", "words"),
+    [
         (X, Y + 1, None, "only: got 2"),
         (X, Y, [1, 2], "classes must stay"),
         (X[:, :3], Y, None, "features"),
         (np.full_like(X, np.nan), Y, None, "NaN"),
-    ):
-        with pytest.raises(InvalidInput, match=words):
-            model.partial_fit(rows, labels, classes)
+    ],
+)
+def test_later_calls_must_fit_the_first(rows, labels, classes, words):
+    model = quick("balanced").partial_fit(X, Y)
+    before = model.decision_function(X)
+    with pytest.raises(InvalidInput, match=words):
+        model.partial_fit(rows, labels, classes)
     np.testing.assert_array_equal(model.decision_function(X), before)

@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone
 from sklearn.impute import SimpleImputer
 from sklearn.metrics import log_loss
 from sklearn.pipeline import make_pipeline
@@ -47,32 +46,33 @@ def by_hand(X, fitted_on, weights):
     return np.column_stack(parts)
 
 
-class TestFitsAgreeWith:
-    @pytest.mark.parametrize("weighting", [None, Budget(4)], ids=repr)
-    def test_a_table_prepared_by_hand(self, gappy, weighting):
-        X, y, new = gappy
-        s = np.random.default_rng(5).uniform(0.2, 3.0, len(y))
-        how = {"hidden": (), "l2": 1e-2, **EXACT}
-        ours = CRCENClassifier(weighting, missing="indicator", **how).fit(X, y, s)
-        theirs = CRCENClassifier(weighting, standardize=False, **how).fit(by_hand(X, X, s), y, s)
-        np.testing.assert_allclose(ours.predict_proba(new), theirs.predict_proba(by_hand(new, X, s)), atol=1e-8)
+@pytest.mark.parametrize("weighting", [None, Budget(4)], ids=repr)
+def test_fits_agree_with_a_table_prepared_by_hand(gappy, weighting):
+    X, y, new = gappy
+    s = np.random.default_rng(5).uniform(0.2, 3.0, len(y))
+    how = {"hidden": (), "l2": 1e-2, **EXACT}
+    ours = CRCENClassifier(weighting, missing="indicator", **how).fit(X, y, s)
+    theirs = CRCENClassifier(weighting, standardize=False, **how).fit(by_hand(X, X, s), y, s)
+    np.testing.assert_allclose(ours.predict_proba(new), theirs.predict_proba(by_hand(new, X, s)), atol=1e-8)
 
-    @pytest.mark.parametrize("kind", [CRCENClassifier, CRCENClassifierCV])
-    def test_fits_without_the_setting_where_nothing_is_missing(self, rare_rows, kind):
-        X, y = rare_rows()
-        how = {**QUICK, "encoding": "steps", "l2": 1e-2}
-        given, absent = (kind(**grouped(missing=missing, **how)).fit(X, y) for missing in ("indicator", "error"))
-        np.testing.assert_allclose(given.predict_proba(X), absent.predict_proba(X), atol=1e-12)
-        assert np.isfinite(given.predict_proba(np.full((1, 3), np.nan))).all()
 
-    @pytest.mark.parametrize("encoding", ENCODINGS)
-    def test_copies_of_rows_instead_of_weights(self, gappy, encoding):
-        X, y, new = gappy
-        k = np.random.default_rng(3).integers(0, 4, len(y))
-        how = {"hidden": (), "l2": 1e-2, "encoding": encoding, "missing": "indicator", **EXACT}
-        weighted = CRCENClassifier(**grouped(**how)).fit(X, y, k.astype(float))
-        copied = CRCENClassifier(**grouped(**how)).fit(np.repeat(X, k, axis=0), np.repeat(y, k))
-        np.testing.assert_allclose(weighted.predict_proba(new), copied.predict_proba(new), atol=1e-7)
+@pytest.mark.parametrize("kind", [CRCENClassifier, CRCENClassifierCV])
+def test_fits_agree_with_those_without_the_setting_where_nothing_is_missing(rare_rows, kind):
+    X, y = rare_rows()
+    how = {**QUICK, "encoding": "steps", "l2": 1e-2}
+    given, absent = (kind(**grouped(missing=missing, **how)).fit(X, y) for missing in ("indicator", "error"))
+    np.testing.assert_allclose(given.predict_proba(X), absent.predict_proba(X), atol=1e-12)
+    assert np.isfinite(given.predict_proba(np.full((1, 3), np.nan))).all()
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_weights_agree_with_copies_of_rows(gappy, encoding):
+    X, y, new = gappy
+    k = np.random.default_rng(3).integers(0, 4, len(y))
+    how = {"hidden": (), "l2": 1e-2, "encoding": encoding, "missing": "indicator", **EXACT}
+    weighted = CRCENClassifier(**how).fit(X, y, k.astype(float))
+    copied = CRCENClassifier(**how).fit(np.repeat(X, k, axis=0), np.repeat(y, k))
+    np.testing.assert_allclose(weighted.predict_proba(new), copied.predict_proba(new), atol=1e-7)
 
 
 def rows_whose_gaps_speak(n, seed):
@@ -137,23 +137,19 @@ def test_new_rows_may_lack_what_the_fitted_networks_take_whatever_the_parameter_
 
 def test_frames_with_gaps_of_any_kind(gappy):
     X, y, new = gappy
-    frame = pd.DataFrame(X, columns=list("abc"))
-    nullable = frame.convert_dtypes()
+    frame, asked = (pd.DataFrame(rows, columns=list("abc")) for rows in (X, new))
     model = CRCENClassifier(missing="indicator", **QUICK)
-    expected = clone(model).fit(X, y).predict_proba(new)
-    asked = pd.DataFrame(new, columns=list("abc"))
-    np.testing.assert_array_equal(clone(model).fit(frame, y).predict_proba(asked), expected)
-    np.testing.assert_array_equal(clone(model).fit(nullable, y).predict_proba(asked.convert_dtypes()), expected)
+    expected = model.fit(X, y).predict_proba(new)
+    for fitted_on, asked_for in ((frame, asked), (frame.convert_dtypes(), asked.convert_dtypes())):
+        np.testing.assert_array_equal(model.fit(fitted_on, y).predict_proba(asked_for), expected)
 
 
 def test_learning_in_parts(gappy):
     X, y, new = gappy
     model = CRCENClassifier(Budget(3), missing="indicator", encoding="standard", **QUICK)
     model.partial_fit(X[:150], y[:150], classes=[0, 1])
-    np.testing.assert_allclose(
-        model.ensemble_.members[0].encoding(new), by_hand(new, X[:150], np.ones(150)), atol=1e-12
-    )
-    before = model.predict_proba(new)
+    encoding, before = model.ensemble_.members[0].encoding, model.predict_proba(new)
+    np.testing.assert_allclose(encoding(new), by_hand(new, X[:150], np.ones(150)), atol=1e-12)
     model.partial_fit(new, y[:100])  # whose last column lacks cells, too
     assert np.isfinite(model.predict_proba(new)).all()
     assert (model.predict_proba(new) != before).all()
@@ -169,13 +165,10 @@ def test_what_reads_a_model_takes_its_gaps(gappy, tmp_path):
     assert [one["has_missing"] for one in told.columns] == [True, True, False]
     assert str(told).count("number, with missing cells") == 2
     assert np.isfinite(stationarity(model, X, y).largest_weight)
-    monitor = crcen.KeyEquationMonitor(model)
-    monitor.update(new, y[:100])
+    crcen.KeyEquationMonitor(model).update(new, y[:100])
     crcen.write_report(model, X, y, tmp_path / "report.html")
-    plain = CRCENClassifier(missing="indicator", **QUICK)
-    path = [CostRatio(2), CostRatio(5)]
-    curve = crcen.ExpenseCurve.from_estimator(plain, X, y, path, cv=2, n_resamples=10)
-    assert len(curve.weightings) == 2
+    plain, path = CRCENClassifier(missing="indicator", **QUICK), [CostRatio(2), CostRatio(5)]
+    assert len(crcen.ExpenseCurve.from_estimator(plain, X, y, path, cv=2, n_resamples=10).weightings) == 2
 
 
 def test_the_column_whose_gaps_tell_the_class_is_the_important_one():

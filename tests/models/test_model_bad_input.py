@@ -7,14 +7,13 @@ import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from crcen import Budget, Calibration, CrcenError, CSMLPClassifier, Inputs, InvalidInput, InvalidParameter, Schedule
+from crcen import Calibration, CrcenError, CSMLPClassifier, Inputs, InvalidInput, InvalidParameter, Schedule
 from crcen.exceptions import DeviceMissing, TrainingFailed
 from crcen.training.recipe import Recipe
 from grouped_settings import grouped
 from papers_training import CRCENClassifier
 
 QUICK = {"hidden": (3,), "max_epochs": 5, "random_state": 0}
-ONE_A_ROW = "sample_weight must hold one finite number a row"
 
 
 def refused(words, X, y, sample_weight=None, error=InvalidInput, **changed):
@@ -48,58 +47,51 @@ def test_values_that_are_not_finite_name_their_columns(rare_rows, values, words)
             method(X)
 
 
-@pytest.mark.parametrize(
-    ("make_y", "words"),
-    [
-        (lambda y: np.zeros_like(y), "two classes: got one class only, 0"),
-        (lambda y: y[:-1], r"X and y must have the same number of rows.*\[150, 149\]"),
-        (lambda y: np.column_stack([y, y]), "y should be a 1d array"),
-        (lambda y: y + 0.5 * np.random.default_rng(0).random(len(y)), "continuous"),
-        (lambda y: np.where(y, np.nan, 0.0), "y contains NaN"),
-        (lambda y: np.where(y, None, "ok"), "y must hold labels of classes, all of one kind"),
-        (lambda y: None, "requires y"),
-        (lambda y: [], r"X and y must have the same number of rows|0 sample"),
-    ],
-    ids=["one class", "short", "2-D", "continuous", "NaN", "None among text", "absent", "empty"],
-)
-def test_labels_that_cannot_be_used(rare_rows, make_y, words):
-    X, y = rare_rows()
-    refused(words, X, make_y(y))
+def labels(make, words):
+    return lambda X, y: (X, make(y)), words
 
 
-@pytest.mark.parametrize(
-    ("make_weight", "words"),
-    [
-        (lambda y: np.where(np.arange(len(y)) == 3, -1.0, 1.0), "sample_weight must not be negative: got -1"),
-        (lambda y: np.full(len(y), 1e308), "sample_weight must have a finite sum"),
-        *((lambda y, k=k: (y != k).astype(float), f"every row of class {k} has sample_weight 0") for k in (0, 1)),
-        *((lambda y, w=w: w, ONE_A_ROW) for w in (np.zeros(150), np.ones(149))),
-        *((lambda y, w=w: w, ONE_A_ROW) for w in (np.ones((150, 2)), ["heavy"] * 150)),
-        *((lambda y, w=w: np.full(len(y), w), ONE_A_ROW) for w in (np.nan, np.inf)),
-    ],
-    ids=["negative", "huge", "no neg", "no pos", "all zero", "short", "2-D", "text", "NaN", "inf"],
-)
-def test_sample_weights_that_cannot_be_used(rare_rows, make_weight, words):
-    X, y = rare_rows()
-    refused(words, X, y, make_weight(y))
+def weights(make, words="sample_weight must hold one finite number a row"):
+    return lambda X, y: (X, y, make(y)), words
 
 
-@pytest.mark.parametrize(
-    ("X", "y", "words"),
-    [
-        (np.empty((0, 3)), np.empty(0), "0 sample"),
-        (np.empty((10, 0)), np.arange(10) % 2, "0 feature"),
-        (np.ones((1, 3)), np.ones(1), "1 sample"),
-        (np.ones(10), np.arange(10) % 2, "Expected 2D array"),
-        (np.ones((10, 2, 2)), np.arange(10) % 2, "dim 3|expected <= 2"),
-        (np.ones((10, 2)) + 1j, np.arange(10) % 2, "Complex data not supported"),
-        ([["a", "b"]] * 10, np.arange(10) % 2, "column 0, 1 does not; encode it first"),
-        (np.full((20, 9), np.nan), np.arange(20) % 2, "column 0, 1, 2, 3, 4 and 4 more;"),
-    ],
-    ids=["no rows", "no columns", "one row", "1-D", "3-D", "complex", "text", "many bad columns"],
-)
-def test_shapes_and_kinds_that_cannot_be_used(X, y, words):
-    refused(words, X, y)
+def rows(given, words):
+    return lambda X, y: (given, np.arange(len(given)) % 2), words
+
+
+REFUSED = {
+    "one class": labels(np.zeros_like, "two classes: got one class only, 0"),
+    "short y": labels(lambda y: y[:-1], r"X and y must have the same number of rows.*\[150, 149\]"),
+    "2-D y": labels(lambda y: np.column_stack([y, y]), "y should be a 1d array"),
+    "continuous y": labels(lambda y: y + 0.5 * np.random.default_rng(0).random(len(y)), "continuous"),
+    "NaN in y": labels(lambda y: np.where(y, np.nan, 0.0), "y contains NaN"),
+    "None among text": labels(lambda y: np.where(y, None, "ok"), "y must hold labels of classes, all of one kind"),
+    "no y": labels(lambda y: None, "requires y"),
+    "empty y": labels(lambda y: [], r"X and y must have the same number of rows|0 sample"),
+    "negative weight": weights(lambda y: 1.0 - 2.0 * (np.arange(150) == 3), "must not be negative: got -1"),
+    "huge weights": weights(lambda y: np.full(150, 1e308), "sample_weight must have a finite sum"),
+    "no weight for 0": weights(lambda y: y.astype(float), "every row of class 0 has sample_weight 0"),
+    "no weight for 1": weights(lambda y: 1.0 - y, "every row of class 1 has sample_weight 0"),
+    "no weight": weights(lambda y: np.zeros(150)),
+    "short weights": weights(lambda y: np.ones(149)),
+    "2-D weights": weights(lambda y: np.ones((150, 2))),
+    "weights of text": weights(lambda y: ["heavy"] * 150),
+    "NaN weights": weights(lambda y: np.full(150, np.nan)),
+    "infinite weights": weights(lambda y: np.full(150, np.inf)),
+    "no rows": rows(np.empty((0, 3)), "0 sample"),
+    "no columns": rows(np.empty((10, 0)), "0 feature"),
+    "one row": rows(np.ones((1, 3)), "1 sample"),
+    "1-D": rows(np.ones(10), "Expected 2D array"),
+    "3-D": rows(np.ones((10, 2, 2)), "dim 3|expected <= 2"),
+    "complex": rows(np.ones((10, 2)) + 1j, "Complex data not supported"),
+    "text": rows([["a", "b"]] * 10, "column 0, 1 does not; encode it first"),
+    "many bad columns": rows(np.full((20, 9), np.nan), "column 0, 1, 2, 3, 4 and 4 more;"),
+}
+
+
+@pytest.mark.parametrize(("make", "words"), REFUSED.values(), ids=REFUSED)
+def test_rows_labels_and_weights_that_cannot_be_used(rare_rows, make, words):
+    refused(words, *make(*rare_rows()))
 
 
 @pytest.mark.parametrize("method", ["predict", "predict_proba", "weighted_proba", "decision_function"])
@@ -118,14 +110,6 @@ def test_new_rows_of_another_width_or_none_and_a_model_without_fit(rare_rows, me
 # -- odd rows that work ---------------------------------------------------------------------------------------------
 
 
-def holds(model, X, y):
-    """Finite everywhere, and the key equation as promised."""
-    for method in (model.predict_proba, model.weighted_proba, model.decision_function):
-        assert np.isfinite(method(X)).all()
-    q, w = model.weighted_proba(X)[:, 1], model.weighting_.row_weights(y)
-    return abs(np.sum(w * (y - q))) / np.sum(w) <= 1e-12
-
-
 def last_column(value):
     return lambda X, y: (np.column_stack([X, np.full(len(y), value)]), y)
 
@@ -142,20 +126,29 @@ def first_cell(value):
         *(first_cell(value) for value in (1e30, 1.7e308)),
         *(lambda X, y, size=size: (X / np.abs(X).max() * size, y) for size in (1e-30, 1e300)),
         lambda X, y: (np.arange(4.0).reshape(2, 2), np.array([1, 0])),
+        lambda X, y: (np.ones((len(y), 2)), y),
     ],
-    ids=["zeros", "constant", "tiny constant", "1e30", "1.7e308", "tiny columns", "huge columns", "two rows"],
+    ids=[
+        "zeros",
+        "constant",
+        "tiny constant",
+        "1e30",
+        "1.7e308",
+        "tiny columns",
+        "huge columns",
+        "two rows",
+        "constants",
+    ],
 )
 def test_odd_rows_are_fitted_exactly(rare_rows, odd, solver):
     X, y = odd(*rare_rows())
-    assert holds(CRCENClassifier(solver=solver, n_members=2, pos_label=1, **QUICK).fit(X, y), X, y)
-
-
-def test_nothing_but_constant_columns(rare_rows):
-    _, y = rare_rows()
-    X = np.ones((len(y), 2))
-    model = CRCENClassifier(Budget(3), hidden=(), random_state=0).fit(X, y)
-    assert holds(model, X, y)
-    np.testing.assert_allclose(model.predict_proba(X)[:, 1], y.mean(), rtol=1e-9)
+    model = CRCENClassifier(solver=solver, n_members=2, pos_label=1, **QUICK).fit(X, y)
+    for method in (model.predict_proba, model.weighted_proba, model.decision_function):
+        assert np.isfinite(method(X)).all()
+    q, w = model.weighted_proba(X)[:, 1], model.weighting_.row_weights(y)
+    assert abs(np.sum(w * (y - q))) / np.sum(w) <= 1e-12
+    if not np.ptp(X):  # nothing but constant columns
+        np.testing.assert_allclose(model.predict_proba(X)[:, 1], y.mean(), rtol=1e-9)
 
 
 @pytest.mark.parametrize("solver", ["adam", "lbfgs"])
@@ -254,8 +247,8 @@ def test_a_bad_parameter_is_refused_by_name(rare_rows, name, value):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
 def test_a_device_that_is_not_there(rare_rows):
-    refused("torch sees no CUDA device", *rare_rows(), error=DeviceMissing, device="cuda")
-    refused("torch sees no CUDA device", *rare_rows(), error=DeviceMissing, device="cuda:1")
+    for device in ("cuda", "cuda:1"):
+        refused("torch sees no CUDA device", *rare_rows(), error=DeviceMissing, device=device)
 
 
 def test_an_absurd_learning_rate_is_a_failed_training(rare_rows):

@@ -1,20 +1,35 @@
-"""The models against independent truth: logistic regression, copied rows, absent rows."""
+"""The models against independent truth: logistic regression, copied rows, absent rows, other units, and a seed."""
+
+import random
 
 import numpy as np
 import pytest
+import torch
 from sklearn.linear_model import LogisticRegression
 
-from crcen import Alpha, CostRatio, CSMLPClassifier, Lam, Schedule
+import crcen
+from crcen import (
+    Alpha,
+    Calibration,
+    CommitteeClassifier,
+    CostRatio,
+    CRCENClassifierCV,
+    CSMLPClassifier,
+    Lam,
+    fit_stream,
+)
+from example_rows import interaction_rows
 from grouped_settings import grouped
 from papers_training import CRCENClassifier
 
 EXACT = {"solver": "lbfgs", "tol": 1e-10, "max_epochs": 2000, "random_state": 0}
-
-
-def logistic(X, y, row_weights, l2):
-    """scikit-learn's own optimum of Σ w ℓ / Σ w + ½ l2 ‖W‖²."""
-    reference = LogisticRegression(C=1 / (l2 * row_weights.sum()), tol=1e-12, solver="newton-cholesky", max_iter=500)
-    return reference.fit(X, y, sample_weight=row_weights)
+SETTINGS = {
+    "adam": {"solver": "adam", "max_epochs": 4, "batch_size": 32},
+    "lbfgs": {"solver": "lbfgs", "max_epochs": 8},
+    "early stopping": {"solver": "adam", "max_epochs": 4, "batch_size": 32, "early_stopping": True},
+    "full batch, early stopping": {"solver": "lbfgs", "max_epochs": 8, "early_stopping": True},
+}
+each_setting = pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 
 
 @pytest.mark.parametrize("weighting", [None, "balanced", Lam(0.95), CostRatio(0.2), Alpha(3)], ids=repr)
@@ -23,7 +38,9 @@ def test_no_hidden_layer_is_weighted_logistic_regression(rare_rows, weighting, l
     X, y = rare_rows(n=300)
     s = np.random.default_rng(5).uniform(0.2, 3.0, len(y))
     model = CRCENClassifier(weighting, hidden=(), l2=l2, standardize=False, **EXACT).fit(X, y, s)
-    reference = logistic(X, y, model.weighting_.row_weights(y, s), l2)
+    weights = model.weighting_.row_weights(y, s)  # the objective is Σ w ℓ / Σ w + ½ l2 ‖W‖²
+    reference = LogisticRegression(C=1 / (l2 * weights.sum()), tol=1e-12, solver="newton-cholesky", max_iter=500)
+    reference.fit(X, y, sample_weight=weights)
     np.testing.assert_allclose(model.coefs_[0][0, :, 0], reference.coef_[0], rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(model.weighted_proba(X), reference.predict_proba(X), atol=1e-7)
     assert model.status_ == "converged"
@@ -57,42 +74,128 @@ def test_weight_k_is_k_copies(rare_rows, kind, hidden, weighting):
     weighted = kind(weighting, **grouped(**settings)).fit(X, y, k)
     repeated = kind(weighting, **grouped(**settings)).fit(*copied(X, y, k))
     assert weighted.weighting_ == repeated.weighting_
-    np.testing.assert_allclose(weighted.input_encoding_["mean"], repeated.input_encoding_["mean"], rtol=1e-12)
-    np.testing.assert_allclose(weighted.input_encoding_["scale"], repeated.input_encoding_["scale"], rtol=1e-12)
+    for name in ("mean", "scale"):
+        np.testing.assert_allclose(weighted.input_encoding_[name], repeated.input_encoding_[name], rtol=1e-12)
     np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-7)
-
-
-@pytest.mark.parametrize("solver", ["lbfgs", "adam"])
-@pytest.mark.parametrize("early_stopping", [False, True])
-def test_weights_of_one_are_no_weights(rare_rows, solver, early_stopping):
-    X, y = rare_rows()
-    settings = {"hidden": (3,), "solver": solver, "max_epochs": 8, "batch_size": 32, "early_stopping": early_stopping}
-    ones = CRCENClassifier(random_state=0, **settings).fit(X, y, np.ones(len(y)))
-    none = CRCENClassifier(random_state=0, **settings).fit(X, y)
-    np.testing.assert_array_equal(ones.decision_function(X), none.decision_function(X))
 
 
 def test_units_of_a_column_do_not_matter(rare_rows):
     X, y = rare_rows()
     scale, place = np.array([1e-6, 1.0, 1e5]), np.array([0.0, -7.0, 1e5])
     settings = {"hidden": (3,), "activation": "tanh", "l2": 1e-2, **EXACT, "max_epochs": 30}
-    one = CRCENClassifier(**settings).fit(X, y).predict_proba(X)
-    other = CRCENClassifier(**settings).fit(X * scale + place, y).predict_proba(X * scale + place)
+    one, other = (CRCENClassifier(**settings).fit(rows, y).predict_proba(rows) for rows in (X, X * scale + place))
     np.testing.assert_allclose(one, other, atol=1e-6)
 
 
-def test_auto_is_lbfgs_without_hidden_layer_and_adam_with_one(rare_rows):
-    X, y = rare_rows(n=300)
+@pytest.mark.parametrize(("hidden", "rows", "solver"), [((), 300, "lbfgs"), ((3,), 100, "adam"), ((3,), 300, "adam")])
+def test_auto_is_lbfgs_without_hidden_layer_and_adam_with_one(rare_rows, hidden, rows, solver):
+    X, y = rare_rows(rows)
+    how = {"hidden": hidden, "batch_size": 64, "random_state": 0, "max_epochs": 3}
+    auto, named = (CRCENClassifier(solver=name, **how).fit(X, y) for name in ("auto", solver))
+    np.testing.assert_array_equal(auto.decision_function(X), named.decision_function(X))
 
-    def same(hidden, rows, solver):
-        chosen = [
-            CRCENClassifier(
-                hidden=hidden, schedule=Schedule(solver=s, batch_size=64), random_state=0, max_epochs=3
-            ).fit(X[:rows], y[:rows])
-            for s in ("auto", solver)
-        ]
-        return np.array_equal(*(model.decision_function(X) for model in chosen))
 
-    assert same((), 300, "lbfgs")
-    assert same((3,), 100, "adam")
-    assert same((3,), 300, "adam")
+# -- the scale of weights ----------------------------------------------------------------------------------------------
+
+X, _ = interaction_rows(400)
+LABELS = {n_classes: interaction_rows(400, n_classes=n_classes)[1] for n_classes in (2, 3)}  # of the same rows
+WEIGHT = np.random.default_rng(0).uniform(0.5, 2.0, len(X))
+
+
+def committee(member):
+    return lambda y, w: CommitteeClassifier(members=(member,), effort="quick", cv=2, random_state=0).fit(X, y, w)
+
+
+def network(**how):
+    return lambda y, w: crcen.CRCENClassifier(**{"hidden": (4,), "max_epochs": 5, "random_state": 0} | how).fit(X, y, w)
+
+
+def stream(y, w):
+    parts = [slice(i, i + 100) for i in range(0, len(X), 100)]
+    return fit_stream([(X[i], y[i], w[i]) for i in parts], epochs=2, hidden=(4,), random_state=0)
+
+
+def search(y, w):
+    return CRCENClassifierCV(hidden=[(4,)], l2=[1e-3, 0.1], max_epochs=5, cv=2, random_state=0).fit(X, y, w)
+
+
+def in_parts(y, w):
+    return crcen.CRCENClassifier(hidden=(4,), random_state=0).partial_fit(X, y, np.unique(y), sample_weight=w)
+
+
+LEARNERS = {
+    "network": network(),
+    "isotonic": network(calibration=Calibration(probability="isotonic")),
+    "logistic": network(hidden=(), max_epochs=None),
+    "search": search,
+    "trees": committee("trees"),
+    "catboost": committee("catboost"),
+    "forest": committee("forest"),
+    "stream": stream,
+    "partial_fit": in_parts,
+}
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_weights_count_by_their_ratios(learner, n_classes):
+    if learner in ("trees", "catboost"):
+        pytest.importorskip("lightgbm" if learner == "trees" else "catboost")
+    if (learner, n_classes) == ("isotonic", 3):
+        pytest.skip("for two classes")
+    y, fit = LABELS[n_classes], LEARNERS[learner]
+    expected = fit(y, WEIGHT).predict_proba(X)
+    assert np.ptp(expected[:, 1]) > 0.1
+    for scale in (1e-12, 1e12):
+        np.testing.assert_allclose(fit(y, scale * WEIGHT).predict_proba(X), expected, rtol=0, atol=1e-6)
+    if learner in ("trees", "forest"):
+        equal, none = (fit(y, w).predict_proba(X) for w in (np.full(len(X), 1e12), None))
+        np.testing.assert_allclose(equal, none, atol=1e-9)
+
+
+# -- a seed decides everything -----------------------------------------------------------------------------------------
+
+
+@each_setting
+def test_one_seed_one_result_and_nothing_elses_seed_is_touched(rare_rows, settings):
+    X, y = rare_rows()
+
+    def states():
+        name, keys, *rest = np.random.get_state()  # noqa: NPY002
+        return random.getstate(), name, keys.tolist(), rest, torch.get_rng_state().tolist()
+
+    before = states()
+    one, two, other, unit_weights = (
+        crcen.CRCENClassifier(**grouped(hidden=(4,), n_members=2, random_state=seed, **settings)).fit(X, y, weights)
+        for seed, weights in ((5, None), (5, None), (6, None), (5, np.ones(len(y))))
+    )
+    logits = one.decision_function(X)
+    assert np.abs(logits - other.decision_function(X)).max() > 1e-6
+    np.testing.assert_array_equal(unit_weights.decision_function(X), logits)
+    np.testing.assert_array_equal(two.decision_function(X), logits)
+    for a, b in zip(one.coefs_ + one.intercepts_, two.coefs_ + two.intercepts_, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert one.shift_ == two.shift_
+    np.testing.assert_array_equal(one.loss_curve_, two.loss_curve_)
+    assert states() == before
+
+
+def test_a_random_state_instance_moves_on(rare_rows):
+    X, y = rare_rows()
+
+    def two(shared):
+        how = grouped(hidden=(4,), random_state=shared, **SETTINGS["adam"])
+        return np.array([crcen.CRCENClassifier(**how).fit(X, y).decision_function(X) for _ in range(2)])
+
+    first, again = two(np.random.RandomState(3)), two(np.random.RandomState(3))
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first[0] - first[1]).max() > 1e-6
+
+
+def test_members_differ_and_the_first_do_not_depend_on_how_many_follow(rare_rows):
+    X, y = rare_rows()
+    how = {"hidden": (4,), "encoding": "standard", "random_state": 0, **SETTINGS["lbfgs"]}
+    few, many = (crcen.CRCENClassifier(**grouped(n_members=n, **how)).fit(X, y) for n in (2, 4))
+    np.testing.assert_allclose(few.coefs_[0], many.coefs_[0][:2], rtol=1e-6, atol=1e-8)
+    assert len({layer.tobytes() for layer in many.coefs_[0]}) == 4
+    assert (many.coefs_[0].shape, many.intercepts_[1].shape) == ((4, 3, 4), (4, 1))

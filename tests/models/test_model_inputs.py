@@ -1,9 +1,11 @@
-"""What estimators take and are called by: sparse rows, names of other libraries, logarithms of probabilities."""
+"""What estimators take: frames, sparse rows, parameters in groups, and names of other libraries."""
 
 import inspect
 from dataclasses import fields
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from scipy import sparse
 from sklearn.base import clone
@@ -26,10 +28,94 @@ from crcen import (
 from crcen.models import validation
 from crcen.models.options import HINTS
 from crcen.theory.decision import log_softmax
-from grouped_settings import grouped
 
-QUICK = {"hidden": (4,), "max_epochs": 3, "random_state": 0}
 KINDS = (CRCENClassifier, CRCENClassifierCV, CSMLPClassifier)
+NAMES = ["age", "income", "visits"]
+
+
+def quick(weighting="balanced", **how):
+    return CRCENClassifier(weighting, **{"hidden": (4,), "max_epochs": 3, "random_state": 0} | how)
+
+
+# -- data frames -------------------------------------------------------------------------------------------------------
+
+
+def as_pandas(X, names):
+    return pd.DataFrame(X, columns=names)
+
+
+def as_polars(X, names):
+    return pl.DataFrame(X, schema=names)
+
+
+@pytest.fixture(params=[as_pandas, as_polars], ids=["pandas", "polars"])
+def as_frame(request):
+    return request.param
+
+
+def test_a_frame_gives_the_model_of_its_array(as_frame, rare_rows):
+    X, y = rare_rows()
+    model, frame = quick(), as_frame(X, NAMES)
+    from_array = model.fit(X, y).predict_proba(X)
+    assert not hasattr(model, "feature_names_in_")
+    for labels in (y, (pd.Series if as_frame is as_pandas else pl.Series)(y)):
+        np.testing.assert_array_equal(model.fit(frame, labels).predict_proba(frame), from_array)
+    for other in (as_pandas, as_polars):  # frames of another library are compared by name
+        np.testing.assert_array_equal(model.predict_proba(other(X, NAMES)), from_array)
+    with pytest.warns(UserWarning, match="valid feature names"):
+        model.predict(X)
+    assert model.feature_names_in_.tolist() == NAMES
+    assert model.n_features_in_ == 3
+
+
+def test_other_columns_and_cells_that_are_not_finite_are_refused_by_name(as_frame, rare_rows):
+    X, y = rare_rows()
+    model = quick().fit(as_frame(X, NAMES), y)
+    for names, words in (
+        (NAMES[::-1], "same order"),
+        (NAMES[:2], r"now missing:\n- visits"),
+        (["age", "income", "height"], r"unseen at fit time:\n- height"),
+    ):
+        with pytest.raises(InvalidInput, match=words):
+            model.predict(as_frame(X[:, : len(names)], names))
+    for value, word in ((np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "infinity")):
+        X[3, 1] = X[4, 2] = value
+        for refused in (lambda: model.predict(as_frame(X, NAMES)), lambda: quick().fit(as_frame(X, NAMES), y)):
+            with pytest.raises(InvalidInput, match=f"{word} in column income, visits"):
+                refused()
+
+
+CITIES = ["Oslo", "Rome"] * 10
+NO_NUMBERS = r"column city does not; encode it first.*OneHotEncoder"
+
+
+@pytest.mark.parametrize(
+    ("kind", "cells", "words"),
+    [
+        (pl.DataFrame, {"a": [1.0, None] * 10}, "NaN in column a;"),
+        (pd.DataFrame, {"a": pd.array([1, pd.NA] * 10, dtype="Int64")}, "NaN in column a;"),
+        (pd.DataFrame, {"a": np.array([1, None] * 10, dtype=object)}, "NaN in column a;"),
+        (pd.DataFrame, {"city": CITIES}, NO_NUMBERS),
+        (pd.DataFrame, {"city": pd.Categorical(CITIES)}, NO_NUMBERS),
+        (pd.DataFrame, {"city": pd.date_range("2024-01-01", periods=20)}, NO_NUMBERS),
+        (pd.DataFrame, {"city": [{}] * 20}, NO_NUMBERS),
+        (pl.DataFrame, {"city": CITIES}, NO_NUMBERS),
+    ],
+    ids=["polars null", "pandas NA", "None", "text", "category", "date", "dict", "polars text"],
+)
+def test_missing_values_and_columns_without_numbers_of_any_kind_are_refused(kind, cells, words):
+    with pytest.raises(InvalidInput, match=words):
+        quick().fit(kind({"b": range(20), **cells}), [0, 1] * 10)
+
+
+def test_truth_values_are_numbers(rare_rows):
+    X, y = rare_rows()
+    frame = pd.DataFrame({"a": X[:, 0], "flag": X[:, 1] > X[:, 1].mean()})
+    as_numbers = quick().fit(frame.astype(float), y).predict_proba(frame.astype(float))
+    np.testing.assert_array_equal(quick().fit(frame, y).predict_proba(frame), as_numbers)
+
+
+# -- sparse rows -------------------------------------------------------------------------------------------------------
 
 
 def categories(n=300):
@@ -40,10 +126,10 @@ def categories(n=300):
 
 def test_a_default_one_hot_encoder():
     X, y = categories()
-    pipeline = make_pipeline(OneHotEncoder(), CRCENClassifier(Budget(3), **grouped(**QUICK))).fit(X, y)
+    pipeline = make_pipeline(OneHotEncoder(), quick(Budget(3))).fit(X, y)
     coded = OneHotEncoder().fit_transform(X)
     assert sparse.issparse(coded)
-    plain = CRCENClassifier(Budget(3), **grouped(**QUICK)).fit(coded.toarray(), y)
+    plain = quick(Budget(3)).fit(coded.toarray(), y)
     np.testing.assert_array_equal(pipeline.predict_proba(X), plain.predict_proba(coded.toarray()))
     for form in (coded.tocsc(), coded.tocoo(), sparse.csr_array(coded)):
         np.testing.assert_array_equal(plain.predict(form), pipeline.predict(X))
@@ -55,14 +141,17 @@ def test_sparse_rows_with_holes_or_too_large_are_refused(monkeypatch):
     hole = coded.copy()
     hole.data[5] = np.nan
     with pytest.raises(InvalidInput, match="Input X contains NaN in column"):
-        CRCENClassifier(**grouped(**QUICK)).fit(hole, y)
+        quick().fit(hole, y)
     monkeypatch.setattr(validation, "DENSE_BYTES", 8 * coded.shape[0] * coded.shape[1] - 1)
     with pytest.raises(InvalidInput, match=r"300 rows × 12 columns: dense it takes .* GiB, more than"):
-        CRCENClassifier(**grouped(**QUICK)).fit(coded, y)
-    model = CRCENClassifier(**grouped(**QUICK)).fit(coded.toarray(), y)
+        quick().fit(coded, y)
+    model = quick().fit(coded.toarray(), y)
     with pytest.raises(InvalidInput, match="fewer rows at a time"):
         model.predict(coded)
     assert len(model.predict(coded[:100])) == 100
+
+
+# -- parameters --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -117,7 +206,7 @@ def test_grid_search_over_parameters():
     X, y = categories()
     coded = OneHotEncoder().fit_transform(X)
     schedules = [Schedule(batch_size=size) for size in (32, 64)]
-    plain = CRCENClassifier(Budget(3), **grouped(**QUICK))
+    plain = quick(Budget(3))
     search = GridSearchCV(plain, {"l2": [1e-3, 1e-1], "schedule": schedules}, cv=2)
     assert np.isfinite(search.fit(coded, y).cv_results_["mean_test_score"]).all()
     nested = GridSearchCV(plain, {"l2": [1e-3, 1e-1], "schedule__batch_size": [32, 64]}, cv=2).fit(coded, y)
@@ -144,10 +233,7 @@ def test_calibration_by_name_is_the_calibration_it_stands_for(labels):
     """``"paper"`` is exact on the training rows; ``None`` leaves the network as it was trained at the price."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(120, 3)), np.array(labels)[np.arange(120) % len(labels)]
-    fits = {
-        name: CRCENClassifier(hidden=(4,), max_epochs=3, n_members=2, random_state=0, calibration=name).fit(X, y)
-        for name in ("paper", None, "out_of_fold")
-    }
+    fits = {name: quick(n_members=2, calibration=name).fit(X, y) for name in ("paper", None, "out_of_fold")}
     assert fits["paper"].key_equation_.residual < 1e-12 < fits[None].key_equation_.residual
     assert fits["paper"].key_equation_.rows == "the training rows"
     assert fits["out_of_fold"].key_equation_.rows == "out-of-fold rows"
@@ -162,7 +248,7 @@ def test_calibration_by_name_is_the_calibration_it_stands_for(labels):
 def test_logarithms_of_probabilities(labels):
     X, y = categories()
     coded = OneHotEncoder(sparse_output=False).fit_transform(X)
-    model = CRCENClassifier(Budget(3), **grouped(**QUICK)).fit(coded, np.where(y, labels[1], labels[0]))
+    model = quick(Budget(3)).fit(coded, np.where(y, labels[1], labels[0]))
     np.testing.assert_allclose(np.exp(model.predict_log_proba(coded)), model.predict_proba(coded), rtol=1e-12)
     labels = model.ensemble_.labels
     far, column = log_softmax(labels.columns([-2000.0, 800.0])), labels.column

@@ -1,10 +1,15 @@
-"""The key equation on the rows given to fit, recomputed by anyone from weighted_proba."""
+"""The key equation on the rows given to fit, and the paper's stationarity condition in every parameter.
+
+Both are recomputed here: from `weighted_proba` and λ alone, and by finite differences of an objective in NumPy.
+"""
 
 import numpy as np
 import pytest
 from scipy.special import expit
+from sklearn.exceptions import NotFittedError
 
-from crcen import Alpha, Budget, CSMLPClassifier, Lam, key_equation
+from crcen import Alpha, Budget, CSMLPClassifier, InvalidInput, Lam, key_equation, stationarity
+from crcen.training.encoding import ENCODINGS
 from grouped_settings import grouped
 from papers_training import CRCENClassifier
 
@@ -13,6 +18,11 @@ SOLVERS = {
     "adam": {"solver": "adam", "max_epochs": 3, "batch_size": 32},
     "lbfgs": {"solver": "lbfgs", "max_epochs": 15},
 }
+EXACT = {
+    "solver": "lbfgs", "activation": "tanh", "tol": 1e-9, "max_epochs": 4000, "l2": 1e-2, "random_state": 0,
+    "encoding": "standard", "n_members": 1,
+}  # fmt: skip
+HIDDEN = [(), (4,), (4, 3), (4, 3, 3), (4, 3, 3, 2)]
 
 
 def residual_of(model, X, y, sample_weight=None):
@@ -36,9 +46,21 @@ def test_it_holds_for_every_weight(rare_rows, solver, n_members, early_stopping,
     how = {"hidden": (4,), "n_members": n_members, "early_stopping": early_stopping, "random_state": 0}
     model = CRCENClassifier(weighting, **how, **SOLVERS[solver]).fit(X, y, weight)
     assert residual_of(model, X, y, weight) <= 1e-12
-    assert model.key_equation_.residual <= 1e-12
+    own, again = model.key_equation_, key_equation(y, model.weighted_proba(X)[:, 1], model.weighting_, weight)
+    assert own.weighting == again.weighting == model.weighting_
+    for field in ("lhs", "rhs", "mean_pos", "mean_neg", "var_pos", "var_neg", "discrimination"):
+        assert getattr(own, field) == pytest.approx(getattr(again, field), rel=1e-10), field
+    assert own.residual == pytest.approx(again.residual, abs=1e-14)
+    assert own.lhs == pytest.approx(own.rhs, rel=1e-10)
+    assert np.isnan(own.z)
+    assert "balanced" in own.z_reason
+    assert own.mean_pos == pytest.approx(own.predicted_mean_pos, rel=1e-10)
+    # On other weights and on other rows it does not hold.
     if weight is not None:
         assert residual_of(model, X, y) > 1e-4
+    X_new, y_new = rare_rows(seed=1)
+    assert residual_of(model, X_new, y_new) > 1e-5
+    assert np.isfinite(key_equation(y_new, model.weighted_proba(X_new)[:, 1], model.weighting_).z)
 
 
 @pytest.mark.parametrize("hidden", [(), (3,), (4, 3), (3, 3, 3, 3)], ids=len)
@@ -53,9 +75,8 @@ def test_it_holds_at_every_depth(rare_rows, hidden, activation):
 @pytest.mark.parametrize("n_members", [1, 4])
 @pytest.mark.parametrize("lam", LAMS)
 def test_it_holds_on_separable_rows(solver, n_members, lam):
-    rng = np.random.default_rng(0)
     y = (np.arange(80) % 8 == 0).astype(int)
-    X = rng.normal(size=(80, 2)) + 20.0 * y[:, None]
+    X = np.random.default_rng(0).normal(size=(80, 2)) + 20.0 * y[:, None]
     settings = {**SOLVERS[solver], "max_epochs": 60, "learning_rate": 0.3, "l2": 0.0}
     model = CRCENClassifier(lam, hidden=(4,), n_members=n_members, random_state=0, **settings).fit(X, y)
     assert residual_of(model, X, y) <= 1e-12
@@ -68,49 +89,140 @@ def test_it_holds_on_separable_rows(solver, n_members, lam):
     assert model.key_equation_.imbalance <= 1e-9
 
 
-@pytest.mark.parametrize("n_members", [1, 3])
-def test_the_attribute_is_the_public_function_on_the_same_rows(rare_rows, n_members):
-    X, y = rare_rows()
-    weight = np.random.default_rng(3).uniform(0.5, 2.0, len(y))
-    model = CRCENClassifier(Alpha(2), hidden=(4,), n_members=n_members, random_state=0, **SOLVERS["adam"])
-    model.fit(X, y, weight)
-    own, again = model.key_equation_, key_equation(y, model.weighted_proba(X)[:, 1], model.weighting_, weight)
-    assert own.weighting == again.weighting == model.weighting_
-    for field in ("lhs", "rhs", "mean_pos", "mean_neg", "var_pos", "var_neg", "discrimination"):
-        assert getattr(own, field) == pytest.approx(getattr(again, field), rel=1e-12), field
-    assert own.residual == pytest.approx(again.residual, abs=1e-14)
-    assert own.lhs == pytest.approx(0.5, rel=1e-12)
-    assert own.rhs == pytest.approx(0.5, rel=1e-12)
-    assert np.isnan(own.z)
-    assert "balanced" in own.z_reason
-    assert own.mean_pos == pytest.approx(own.predicted_mean_pos, rel=1e-12)
-
-
-def test_it_is_about_the_rows_given_to_fit_only(rare_rows):
-    X, y = rare_rows()
-    model = CRCENClassifier(hidden=(4,), random_state=0, **SOLVERS["lbfgs"]).fit(X, y)
-    X_new, y_new = rare_rows(seed=1)
-    assert residual_of(model, X_new, y_new) > 1e-4
-    assert np.isfinite(key_equation(y_new, model.weighted_proba(X_new)[:, 1], model.weighting_).z)
-
-
 @pytest.mark.parametrize("model", [CRCENClassifier(balance=False), CSMLPClassifier()], ids=["unbalanced", "csmlp"])
-def test_a_short_run_does_not_hold_it_without_the_solve_and_does_with_it(rare_rows, model):
+def test_the_solve_makes_a_short_run_hold_it_and_moves_the_output_bias_alone(rare_rows, model):
     X, y = rare_rows(n=300)
-    model.set_params(hidden=(4,), random_state=0, weighting=Budget(20), **grouped(**SOLVERS["adam"])).fit(X, y)
-    assert residual_of(model, X, y) > 1e-4
-    assert model.key_equation_.residual == pytest.approx(residual_of(model, X, y), rel=1e-9)
-    assert residual_of(model.set_params(calibration__balance=True, n_members=2).fit(X, y), X, y) <= 1e-12
-
-
-def test_the_solve_moves_the_output_bias_and_nothing_else(rare_rows):
-    X, y = rare_rows(n=300)
-    settings = {"hidden": (4,), "random_state": 0, **SOLVERS["adam"]}
-    free = CRCENClassifier(balance=False, **settings).fit(X, y)
-    solved = CRCENClassifier(balance=True, **settings).fit(X, y)
-    for one, other in zip(free.coefs_, solved.coefs_, strict=True):
+    free = model.set_params(hidden=(4,), random_state=0, weighting=Budget(20), **grouped(**SOLVERS["adam"])).fit(X, y)
+    assert residual_of(free, X, y) > 1e-4
+    assert free.key_equation_.residual == pytest.approx(residual_of(free, X, y), rel=1e-9)
+    before, coefs, intercepts = free.decision_function(X), free.coefs_, free.intercepts_
+    solved = model.set_params(calibration__balance=True).fit(X, y)
+    assert residual_of(solved, X, y) <= 1e-12
+    for one, other in zip([*coefs, intercepts[0]], [*solved.coefs_, solved.intercepts_[0]], strict=True):
         np.testing.assert_array_equal(one, other)
-    np.testing.assert_array_equal(free.intercepts_[0], solved.intercepts_[0])
-    moved = solved.decision_function(X) - free.decision_function(X)
+    moved = solved.decision_function(X) - before
     assert np.ptp(moved) < 1e-12
     assert abs(moved[0]) > 1e-6
+
+
+# -- stationarity ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hidden", HIDDEN, ids=len)
+@pytest.mark.parametrize("weighting", ["balanced", Lam(0.95)], ids=repr)
+def test_a_converged_network_is_stationary_in_every_parameter(rare_rows, hidden, weighting):
+    X, y = rare_rows()
+    model = CRCENClassifier(weighting, hidden=hidden, balance=False, **EXACT).fit(X, y)
+    found = stationarity(model, X, y)
+    assert found.output_bias <= found.largest_bias <= 1e-6
+    assert found.largest_weight <= 1e-6
+    assert model.key_equation_.residual <= 1e-6
+
+
+@pytest.mark.parametrize("hidden", HIDDEN, ids=len)
+@pytest.mark.parametrize("solver", ["lbfgs", "adam"])
+def test_the_balance_solve_makes_the_output_bias_stationary(rare_rows, hidden, solver):
+    X, y = rare_rows()
+    s = np.random.default_rng(1).uniform(0.5, 2.0, len(y))
+    settings = {"activation": "tanh", "solver": solver, "max_epochs": 4, "random_state": 0}
+    model = CRCENClassifier(Budget(5), hidden=hidden, **settings).fit(X, y, s)
+    found = stationarity(model, X, y, s)
+    assert found.output_bias <= 1e-12
+    assert found.output_bias == pytest.approx(model.key_equation_.residual, abs=1e-14)
+    assert found.largest_weight > 1e-4
+
+
+def objective(model, X, y, s, parameters, loss):
+    """Σ w ℓ / Σ w + ½ l2 ‖W‖² of one network, in plain NumPy."""
+    depth = len(parameters) // 2
+    weights, biases = parameters[:depth], parameters[depth:]
+    h = (X - model.input_encoding_["mean"]) / model.input_encoding_["scale"]
+    for W, b in zip(weights[:-1], biases[:-1], strict=True):
+        h = np.tanh(h @ W + b)
+    o = (h @ weights[-1] + biases[-1])[:, 0]
+    w = s * np.where(y == 1, model.weighting_.lam, 1 - model.weighting_.lam)
+    if loss == "cross entropy":
+        rows = -np.where(y == 1, np.log(expit(o)), np.log(expit(-o)))
+    else:
+        rows = (np.tanh(o / 2) - np.where(y == 1, 1.0, -1.0)) ** 2
+    return np.sum(w * rows) / np.sum(w) + 0.5 * model.l2 * sum(np.sum(W**2) for W in weights)
+
+
+def finite_differences(model, X, y, s, member, loss, step=1e-6):
+    parameters = [layer[member].copy() for layer in (*model.coefs_, *model.intercepts_)]
+    gradients = [np.zeros_like(part) for part in parameters]
+    for part, gradient in zip(parameters, gradients, strict=True):
+        for at in np.ndindex(part.shape):
+            kept = part[at]
+            for sign in (1, -1):
+                part[at] = kept + sign * step
+                gradient[at] += sign * objective(model, X, y, s, parameters, loss) / (2 * step)
+            part[at] = kept
+    return gradients
+
+
+@pytest.mark.parametrize(
+    ("kind", "loss"), [(CRCENClassifier, "cross entropy"), (CSMLPClassifier, "squared error")], ids=["crcen", "csmlp"]
+)
+@pytest.mark.parametrize("hidden", [(), (3,), (3, 2)], ids=len)
+def test_it_is_the_gradient_of_the_stated_objective(rare_rows, kind, loss, hidden):
+    X, y = rare_rows(n=60)
+    s = np.random.default_rng(1).uniform(0.5, 2.0, len(y))
+    how = {"solver": "adam", "activation": "tanh", "max_epochs": 2, "l2": 0.05, "n_members": 2, "encoding": "standard"}
+    model = kind(Budget(4), **grouped(hidden=hidden, random_state=0, **how))
+    model.set_params(calibration__balance=False).fit(X, y, s)
+    found = stationarity(model, X, y, s)
+    for member in range(2):
+        expected = finite_differences(model, X, y, s, member, loss)
+        own = [layer[member] for layer in (*found.weights, *found.biases)]
+        for mine, theirs in zip(own, expected, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-8)
+    assert found.largest_weight > 1e-3
+
+
+def test_csmlp_has_a_condition_of_its_own(rare_rows):
+    """Stationary means Σ w (y − q) q (1 − q) = 0 there, so the key equation does not hold."""
+    X, y = rare_rows()
+    model = CSMLPClassifier(Budget(5), **grouped(hidden=(4,), **EXACT)).fit(X, y)
+    found = stationarity(model, X, y)
+    assert max(found.largest_bias, found.largest_weight) <= 1e-6
+    q, w = model.weighted_proba(X)[:, 1], model.weighting_.row_weights(y)
+    assert abs(np.sum(w * (y - q) * q * (1 - q))) / np.sum(w) <= 1e-6
+    assert model.key_equation_.residual > 1e-4
+
+
+def test_without_penalty_output_weights_obey_the_papers_equation(rare_rows):
+    """−λ Σ_pos (1 − q) h + (1 − λ) Σ_neg q h = 0 for every unit h of the last hidden layer."""
+    X, y = rare_rows()
+    model = CRCENClassifier(Lam(0.8), hidden=(), **{**EXACT, "l2": 0.0}).fit(X, y)
+    q = model.weighted_proba(X)[:, 1]
+    h = np.column_stack([np.ones(len(y)), (X - model.input_encoding_["mean"]) / model.input_encoding_["scale"]])
+    sums = -0.8 * (1 - q[y == 1]) @ h[y == 1] + 0.2 * q[y == 0] @ h[y == 0]
+    np.testing.assert_allclose(sums, 0.0, atol=1e-6)
+    assert stationarity(model, X, y).largest_weight <= 1e-8
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_it_reads_inputs_through_the_networks_own_encoding_and_labels_of_any_kind(rare_rows, encoding):
+    X, y = rare_rows()
+    how = EXACT | {"encoding": encoding, "l2": 0.1, "hidden": (4,)}
+    found, named = (
+        stationarity(CRCENClassifier("balanced", **how).fit(X, labels), X, labels)
+        for labels in (y, np.where(y == 1, "fraud", "ok"))
+    )
+    assert found.largest_weight < 1e-6
+    for one, other in zip(found.weights + found.biases, named.weights + named.biases, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "bad", [[0, 1], np.full(150, 2), np.full(150, "ok"), np.zeros((150, 1))], ids=["short", 2, "ok", "2-D"]
+)
+def test_labels_the_model_does_not_know_are_refused(rare_rows, bad):
+    X, y = rare_rows()
+    with pytest.raises(NotFittedError):
+        stationarity(CRCENClassifier(), X, y)
+    model = CRCENClassifier(hidden=()).fit(X, y)
+    with pytest.raises(InvalidInput, match="y must hold one label of 0, 1 for each of the 150 rows"):
+        stationarity(model, X, bad)
+    assert all(word in str(stationarity(model, X, y)) for word in ("output bias", "any bias", "any weight"))

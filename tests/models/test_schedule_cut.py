@@ -10,7 +10,7 @@ from sklearn.datasets import make_classification
 from crcen import CRCENClassifier
 from crcen.models.fitting import base_seed, member_seed
 from crcen.models.probability import probability_folds
-from crcen.training.engine import Trainer, train
+from crcen.training.engine import train
 from crcen.training.jobs import TrainingJob
 from grouped_settings import grouped
 
@@ -84,19 +84,6 @@ def test_steps_on_all_rows_grow_as_rows_do_unless_they_are_few(n, schedule):
     assert off[schedule] < 1e-3 < 0.01 < off[25]
 
 
-@pytest.fixture
-def trained(monkeypatch):
-    """The lists of jobs that are trained, one after another."""
-    lists, original = [], Trainer.__call__
-
-    def watched(self, jobs, **how):
-        lists.append(jobs)
-        return original(self, jobs, **how)
-
-    monkeypatch.setattr(Trainer, "__call__", watched)
-    return lists
-
-
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_folds_are_trained_once_where_the_whole_schedule_is_best(n_classes, trained, monkeypatch):
     X, y = make_classification(
@@ -104,12 +91,12 @@ def test_folds_are_trained_once_where_the_whole_schedule_is_best(n_classes, trai
     )
     own = SMALL | {"l2": 1e-2}
     once = CRCENClassifier(None, **own).fit(X, y)
-    counts = [len(jobs) for jobs in trained]
-    assert [jobs[0].last_epoch for jobs in trained] == [10, 15, 20, 25, 30, 30]
+    counts = [len(call.jobs) for call in trained]
+    assert [call.jobs[0].last_epoch for call in trained] == [10, 15, 20, 25, 30, 30]
     monkeypatch.setattr("crcen.models.schedule_cut._are_ready", lambda *_: False)
     twice = CRCENClassifier(None, **own).fit(X, y)
     assert counts == [8] * 5 + [2]
-    assert [len(jobs) for jobs in trained[6:]] == [8] * 5 + [8 + 2]
+    assert [len(call.jobs) for call in trained[6:]] == [8] * 5 + [8 + 2]
     np.testing.assert_allclose(once.predict_proba(X), twice.predict_proba(X), rtol=1e-6)
 
 
@@ -118,8 +105,8 @@ def test_parts_of_the_schedule_give_what_the_whole_of_it_gives(n_classes, traine
     X, y = noisy_rows(n_classes)
     monkeypatch.setattr("crcen.models.schedule_cut._STOPS", ((0.1, 0.0), (0.2, 0.0), (0.5, 0.0)))
     in_parts = CRCENClassifier(None, **SMALL).fit(X, y)
-    starts = {job.start.epoch if job.start else 0 for job in trained[-1]}
-    best = trained[-1][-1].last_epoch
+    starts = {job.start.epoch if job.start else 0 for job in trained[-1].jobs}
+    best = trained[-1].jobs[-1].last_epoch
     before_best = max(epoch for epoch in (0, 3, 6, 15) if epoch < best)
     assert starts == {0, before_best}  # on all rows from the start, on folds from the stop before
     monkeypatch.setattr("crcen.models.schedule_cut._STOPS", ())
@@ -138,4 +125,4 @@ def test_folds_end_where_held_out_rows_gained_nothing_for_long(curve, epochs, tr
         "crcen.models.schedule_cut._curve", lambda found, *_: at[np.array(found[0].recorded_epochs) - 1]
     )
     CRCENClassifier(None, **SMALL).fit(X, y)
-    assert trained[-2][0].last_epoch == epochs
+    assert trained[-2].jobs[0].last_epoch == epochs

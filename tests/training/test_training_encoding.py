@@ -96,6 +96,14 @@ def test_tree_edges_are_those_of_a_small_decision_tree():
     assert np.abs(found[:, None] - splits[None]).min(axis=0)[np.abs(splits - 1.5).argmin()] < 0.05
 
 
+def test_steps_are_placed_where_classes_change():
+    """Three classes on one line: the tree splits at both borders and nowhere else, whatever the counts are."""
+    x = np.concatenate([np.linspace(0, 0.9, 60), np.linspace(1, 1.9, 20), np.linspace(2, 2.9, 30)])[:, None]
+    encoding = fitted("steps", x, np.repeat([2, 0, 1], [60, 20, 30]), bins=3)
+    inside = encoding(np.array([[0.5], [1.5], [2.5]]))[:, 1:]
+    assert np.allclose(np.abs(np.diff(inside, axis=0)).sum(axis=1), 1.0)
+
+
 def test_a_fold_without_some_values_has_empty_bins_and_trains():
     X, y = mixed_columns()
     X[:150, 2] = 0.0

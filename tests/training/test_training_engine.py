@@ -10,15 +10,15 @@ from training_reference import (
     plain_logits,
     plain_loss,
     plain_residual,
-    problem,
     row_weights,
 )
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.training.engine import train
-from crcen.training.jobs import Status
+from crcen.training.jobs import Status, TrainingJob
+from example_rows import rare_rows
 
-X, Y = problem(n=80)
+X, Y = rare_rows(80, shift=1.0)
 FAST = {"max_epochs": 4, "hidden": (4,), "batch_size": 20}
 
 
@@ -26,22 +26,19 @@ FAST = {"max_epochs": 4, "hidden": (4,), "batch_size": 20}
 
 
 @pytest.mark.parametrize("solver", ["adam", "lbfgs"])
-@pytest.mark.parametrize(
-    "rows",
-    [np.flatnonzero(Y == 1), np.flatnonzero(Y == 0), np.empty(0, dtype=np.int64)],
-    ids=["positive rows", "negative rows", "no rows"],
-)
-def test_a_job_with_rows_of_one_class_is_refused(rows, solver):
-    with pytest.raises(InvalidInput, match="every class"):
-        train(X, Y, [binary_job(0.5, solver=solver, rows=rows)], device="cpu")
-
-
-@pytest.mark.parametrize("rows", [None, np.arange(40)], ids=["all rows", "a fold"])
-@pytest.mark.parametrize("label", [0, 1])
-def test_a_class_without_weight_in_a_jobs_rows_is_refused(label, rows):
-    s = np.where((np.arange(80) < (80 if rows is None else 40)) & (label == Y), 0.0, 1.0)
-    with pytest.raises(InvalidInput, match="every class"):
-        train(X, Y, [binary_job(0.5, rows=rows)], sample_weight=s, device="cpu")
+def test_a_job_without_rows_or_weight_of_a_class_is_refused(solver):
+    jobs = [binary_job(0.5, solver=solver, rows=rows) for rows in (Y.nonzero()[0], (1 - Y).nonzero()[0], Y[:0])]
+    jobs.append(TrainingJob((1.0, 1.0, 1.0), solver=solver))  # for three classes
+    cases = [(job, None) for job in jobs]
+    for rows in (None, np.arange(40)):
+        for label in (0, 1):
+            no_weight = (np.arange(80) < (80 if rows is None else 40)) & (label == Y)
+            cases.append((binary_job(0.5, solver=solver, rows=rows), 1.0 - no_weight))
+    for job, s in cases:
+        with pytest.raises(InvalidInput, match="every class"):
+            train(X, Y, [job], sample_weight=s, device="cpu")
+    with pytest.raises(InvalidParameter, match="positive numbers"):
+        TrainingJob((1.0, 0.0))
 
 
 # -- status ------------------------------------------------------------------------------------------------------------

@@ -1,28 +1,29 @@
-"""A stacked fit is the same jobs run alone; a weighted fit is the fit of the rows that the weights stand for."""
+"""Stacked jobs against jobs alone, solvers against those of others, weights against rows, for two and K classes."""
 
 import itertools
 
 import numpy as np
 import pytest
 import torch
+from scipy.special import log_softmax, softmax
 from sklearn.linear_model import LogisticRegression
-from training_reference import (
-    adam_by_torch,
-    assert_same_result,
-    binary_job,
-    flat,
-    little_memory,
-    plain_logits,
-    problem,
-    row_weights,
-)
+from training_reference import adam_by_torch, assert_same_result, binary_job, flat, little_memory, row_weights
 
 from crcen.theory.price import resolve
 from crcen.training.engine import train
-from crcen.training.jobs import Status
+from crcen.training.jobs import Status, TrainingJob
+from crcen.training.stack import gradient_of
+from example_rows import WEIGHTS, gaussian_classes, rare_rows
 
-X, Y = problem(n=96, n_features=3)
+X, Y = rare_rows(96, shift=1.0)
+ROWS, CLASSES, _ = gaussian_classes(400, 0)
+S = np.random.default_rng(0).uniform(0.5, 2.0, 400)
 EXACT = {"solver": "lbfgs", "tol": 1e-10, "max_epochs": 2000}
+
+
+def fit_classes(**settings):
+    """The result of one job on rows of four classes with sample weights."""
+    return train(ROWS, CLASSES, [TrainingJob(WEIGHTS, **settings)], sample_weight=S)[0]
 
 
 def folds(n, k=4):
@@ -44,6 +45,8 @@ AXES = {
             [(0.1, 1e-3, (3,)), (0.8, 1e-2, (5,))], list(enumerate(folds(96)))[:2]
         )
     ],
+    "classes": [{"hidden": (4,), "l2": l2, "rows": rows} for l2 in (1e-3, 0.1) for rows in (None, np.arange(70))],
+    "one against all": [{"hidden": h, "loss": "one_against_all"} for h in ((4,), (3,))],
 }
 SOLVERS = {
     "adam": ({"solver": "adam", "max_epochs": 6, "batch_size": 24}, {"rtol": 2e-4, "atol": 2e-5}),
@@ -56,13 +59,16 @@ SOLVERS = {
 @pytest.mark.parametrize("axis", AXES)
 def test_stacked_equals_alone_in_any_order(axis, solver, weighted):
     common, tolerance = SOLVERS[solver]
-    jobs = [binary_job(**({"lam": 0.7, "hidden": (4,)} | common | settings)) for settings in AXES[axis]]
-    s = np.random.default_rng(0).exponential(size=len(Y)) if weighted else None
-    alone = [train(X, Y, [job], sample_weight=s, device="cpu")[0] for job in jobs]
+    rows, y = (ROWS[:96], CLASSES[:96]) if axis in ("classes", "one against all") else (X, Y)
+    make = binary_job if y is Y else TrainingJob
+    own = {"lam": 0.7} if y is Y else {"class_weights": WEIGHTS}
+    jobs = [make(**(own | {"hidden": (4,)} | common | settings)) for settings in AXES[axis]]
+    s = np.random.default_rng(0).exponential(size=len(y)) if weighted else None
+    alone = [train(rows, y, [job], sample_weight=s, device="cpu")[0] for job in jobs]
     shuffled = np.random.default_rng(1).permutation(len(jobs))
-    tight, roomy = (little_memory(X, Y, jobs, networks) for networks in (1, 3))
+    tight, roomy = (little_memory(rows, y, jobs, networks) for networks in (1, 3))
     for order, memory in ((range(len(jobs)), None), (shuffled, None), (shuffled, tight), (range(len(jobs)), roomy)):
-        together = train(X, Y, [jobs[i] for i in order], sample_weight=s, device="cpu", memory_bytes=memory)
+        together = train(rows, y, [jobs[i] for i in order], sample_weight=s, device="cpu", memory_bytes=memory)
         for i, result in zip(order, together, strict=True):
             assert_same_result(result, alone[i], **tolerance)
     if not (solver == "lbfgs" and axis == "shuffle_seed"):  # L-BFGS has no batches; elsewhere the axis must matter
@@ -111,49 +117,92 @@ def test_adam_on_one_batch_is_torchs_adam_with_the_one_cycle_rate(hidden, activa
     assert result.n_iter == epochs
 
 
-def assert_is_logistic_regression(network, model, rtol=1e-6):
-    np.testing.assert_allclose(network.weights[0][:, 0], model.coef_[0], rtol=rtol, atol=rtol)
-    np.testing.assert_allclose(network.biases[0], model.intercept_, rtol=rtol, atol=rtol)
-
-
 def test_castro_inverse_frequency_cross_entropy_is_alpha_one():
     # Each class weighted by its inverse frequency is class_weight="balanced"; those weights sum to n.
     lam = resolve("balanced", float(Y.sum()), float((1 - Y).sum())).lam
-    result = train(X, Y, [binary_job(lam, l2=0.02, hidden=(), standardize=False, **EXACT)], device="cpu")[0]
-    model = LogisticRegression(
-        C=1.0 / (0.02 * len(Y)), class_weight="balanced", solver="newton-cholesky", tol=1e-12
-    ).fit(X, Y)
-    assert_is_logistic_regression(result.network, model)
+    network = train(X, Y, [binary_job(lam, l2=0.02, hidden=(), standardize=False, **EXACT)], device="cpu")[0].network
+    how = {"C": 1.0 / (0.02 * len(Y)), "class_weight": "balanced", "solver": "newton-cholesky", "tol": 1e-12}
+    model = LogisticRegression(**how).fit(X, Y)
+    np.testing.assert_allclose(network.weights[0][:, 0], model.coef_[0], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(network.biases[0], model.intercept_, rtol=1e-6, atol=1e-6)
     # And so it satisfies the key equation of α = 1: class means of 1 − q and q are equal.
-    q = 1 / (1 + np.exp(-plain_logits(result.network, X)))
+    q = 1 / (1 + np.exp(-network.logits(X)))
     assert (1 - q[Y == 1]).mean() == pytest.approx(q[Y == 0].mean(), rel=1e-10)
+
+
+def test_without_hidden_layer_several_outputs_are_multinomial_logistic_regression():
+    result = fit_classes(hidden=(), l2=0.02, standardize=False, balance=False, **EXACT)
+    weights = S * WEIGHTS[CLASSES]
+    peer = LogisticRegression(C=1.0 / (0.02 * weights.sum()), tol=1e-10, max_iter=5000)
+    assert result.status is Status.CONVERGED
+    expected = peer.fit(ROWS, CLASSES, sample_weight=weights).predict_proba(ROWS)
+    np.testing.assert_allclose(softmax(result.network.logits(ROWS), axis=1), expected, atol=1e-6)
+
+
+def test_two_outputs_at_twice_the_penalty_are_one_logit():
+    """Softmax penalises both rows of weights, each half of the one: ½·2l2·2·(w/2)² = ½·l2·w²."""
+    jobs = [binary_job(0.8, hidden=(), **own, **EXACT) for own in ({"l2": 0.01}, {"l2": 0.02, "outputs": 2})]
+    one, two = (train(ROWS, (CLASSES > 0).astype(int), [job], sample_weight=S)[0] for job in jobs)
+    logits = two.network.logits(ROWS)
+    np.testing.assert_allclose(logits[:, 1] - logits[:, 0], one.network.logits(ROWS), atol=1e-7)
+
+
+def test_one_against_all_is_a_binary_network_for_each_class():
+    """Without hidden units the outputs share nothing: each is the weighted logistic regression of its class."""
+    # Row weights would have part in the columns' scales.
+    settings = {"hidden": (), "l2": 1e-2, "standardize": False, **EXACT}
+    found = fit_classes(loss="one_against_all", **settings)
+    for k in range(4):
+        (alone,) = train(ROWS, k == CLASSES, [binary_job(0.5, **settings)], sample_weight=WEIGHTS[CLASSES] * S)
+        np.testing.assert_allclose(found.network.outputs(ROWS)[:, k], alone.network.logits(ROWS), atol=2e-5)
+
+
+def test_the_objective_of_several_outputs_is_stationary_where_lbfgs_ends_and_the_solve_moves_biases_alone():
+    settings = {"hidden": (4,), "activation": "tanh", "solver": "lbfgs", "l2": 0.05, "tol": 1e-7, "max_epochs": 1500}
+    plain, solved = (fit_classes(balance=balance, **settings) for balance in (False, True))
+    gradients = gradient_of(plain.network, ROWS, CLASSES, S * WEIGHTS[CLASSES], "cross_entropy", 0.05)
+    assert plain.status is Status.CONVERGED
+    assert max(np.abs(part).max() for layer in gradients for part in layer) <= 1e-6
+    assert np.isnan(plain.residual)
+    assert not plain.shift.any()
+    assert solved.shift.any()
+    np.testing.assert_allclose(plain.network.logits(ROWS) + solved.shift, solved.network.logits(ROWS), atol=1e-12)
+
+
+def test_best_epoch_of_the_watched_rows_of_several_classes_is_kept():
+    own, watched = np.arange(0, 400, 2), np.arange(1, 400, 2)
+    assert set(CLASSES[watched]) == set(range(4))
+    settings = {"hidden": (32,), "max_epochs": 40, "l2": 0.0, "learning_rate": 0.05, "balance": False}
+    result = fit_classes(rows=own, watched=watched, **settings)
+    weights = (S * WEIGHTS[CLASSES])[watched]
+    loss = -log_softmax(result.network.logits(ROWS[watched]), axis=1)[np.arange(len(watched)), CLASSES[watched]]
+    assert result.val_loss_curve.argmin() < len(result.val_loss_curve) - 1  # it did overfit
+    assert float(weights @ loss / weights.sum()) == pytest.approx(result.val_loss_curve.min(), rel=1e-4)
+
+
+def test_parts_of_a_schedule_of_several_classes_are_the_whole():
+    settings = {"hidden": (6,), "max_epochs": 6, "rows": np.arange(300), "watched": np.arange(300, 400)}
+    settings |= {"record_every": 1, "balance": False}
+    whole, begun = fit_classes(**settings), fit_classes(stop_epoch=2, leaves_state=True, **settings)
+    ended = fit_classes(start=begun.state, **settings)
+    assert whole.val_logits.shape == (6, 100, 4)
+    np.testing.assert_array_equal(np.concatenate([begun.val_logits, ended.val_logits]), whole.val_logits)
+    np.testing.assert_allclose(whole.val_logits[-1], whole.network.logits(ROWS[300:]), atol=1e-4)
 
 
 # -- weights are copies ------------------------------------------------------------------------------------------------
 
-NETWORKS = [((), "relu"), ((4,), "tanh"), ((3, 2), "tanh")]
-
-
-def fit(rows, labels, job, s=None):
-    result = train(rows, labels, [job], sample_weight=s, device="cpu")[0]
-    assert result.status is Status.CONVERGED
-    return result.network
-
-
-def assert_same_function(one, other, rtol=1e-5):
-    np.testing.assert_allclose(one.logits(X), other.logits(X), rtol=rtol, atol=rtol)
-
 
 @pytest.mark.parametrize("wild", [1.0, 1e30])
-@pytest.mark.parametrize(("hidden", "activation"), NETWORKS)
+@pytest.mark.parametrize(("hidden", "activation"), [((), "relu"), ((4,), "tanh"), ((3, 2), "tanh")])
 def test_zero_weight_is_absence_whatever_the_row_holds(hidden, activation, wild):
     keep = np.arange(len(Y)) % 3 > 0
     rows = np.where(keep[:, None], X, X * wild)
     job = binary_job(0.8, hidden=hidden, activation=activation, l2=0.01, **EXACT)
-    assert_same_function(fit(rows, Y, job, keep.astype(float)), fit(X[keep], Y[keep], job))
-
-
-# -- held-out rows -----------------------------------------------------------------------------------------------------
+    (weighted,) = train(rows, Y, [job], sample_weight=keep.astype(float), device="cpu")
+    (absent,) = train(X[keep], Y[keep], [job], device="cpu")
+    assert weighted.status is absent.status is Status.CONVERGED
+    np.testing.assert_allclose(weighted.network.logits(X), absent.network.logits(X), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("value", [20.0, 1e30, 1e200])

@@ -4,11 +4,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from training_reference import assert_same_result, binary_job, problem
+from training_reference import assert_same_result, binary_job
 
 from crcen.training import engine
 from crcen.training.engine import train
 from crcen.training.planner import plan
+from example_rows import rare_rows
 
 N, F = 400, 6
 
@@ -110,7 +111,7 @@ def test_what_a_stack_has_in_common_separates_stacks(other):
 
 # -- falling back to smaller stacks ------------------------------------------------------------------------------------
 
-X, Y = problem(n=80)
+X, Y = rare_rows(80, shift=1.0)
 SMALL = [
     binary_job(lam, hidden=hidden, rows=rows, max_epochs=3, batch_size=20)
     for lam in (0.2, 0.8)

@@ -5,12 +5,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from training_reference import binary_job, flat, plain_logits, problem
+from training_reference import binary_job, flat, plain_logits
 
 from crcen.training.engine import train
 from crcen.training.jobs import Status
+from example_rows import rare_rows
 
-X, Y = problem(n=140, n_features=4)
+X, Y = rare_rows(140, 4, shift=1.0)
 ROWS, VAL = np.arange(0, 90), np.arange(90, 140)
 EPOCHS = 7
 JOB = binary_job(0.7, rows=ROWS, hidden=(6,), l2=1e-3, max_epochs=EPOCHS, batch_size=32, learning_rate=0.05)

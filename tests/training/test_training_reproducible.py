@@ -1,20 +1,25 @@
-"""The same seed gives the same model, bit for bit, on any number of threads; and none of its numbers is denormal."""
+"""The same seed gives the same bits on any number of threads, no number is denormal, and threads are put back."""
 
 import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event, get_ident
 
 import numpy as np
 import pytest
 import torch
 from training_reference import binary_job, flat
 
+from crcen import CRCENClassifierCV
 from crcen.training import engine, solvers
 from crcen.training.engine import train
 from crcen.training.recipe import Recipe
 from crcen.training.stream import Batch, StreamShape, StreamTrainer
-from crcen.training.threads import reproducible_arithmetic
+from crcen.training.threads import THREADS, reproducible_arithmetic
+from example_rows import rare_rows
+from grouped_settings import grouped
 
 # Fits whose sums could be shared out: by torch, by BLAS (dot products from 10,000 rows on), or by cutting stacks.
 FITS = """
@@ -42,10 +47,10 @@ fits = {
                                             search=crcen.Search(scoring="f1"), calibration="paper").fit(*rows(300, 4)),
     "wide": crcen.CRCENClassifier(max_epochs=2, random_state=0, encoding="standard").fit(*rows(400, 1200)),
     "large": crcen.CRCENClassifier(hidden=(700,), n_members=1, max_epochs=1, random_state=0).fit(*rows(400, 60)),
-    "linear": crcen.CRCENClassifier(hidden=(), random_state=0).fit(*rows(21000, 12)),
+    "linear": crcen.CRCENClassifier(hidden=(), random_state=0).fit(*rows(14000, 12)),
     "map": crcen.CRCENClassifier(hidden=(4,), n_members=2, encoding="standard", max_epochs=1, random_state=0,
-                                 calibration=crcen.Calibration(probability="temperature")).fit(*rows(21000, 3)),
-    "streamed": crcen.fit_stream([rows(11000, 6), rows(11000, 6, 1)], epochs=1, encoding="steps", hidden=(500,),
+                                 calibration=crcen.Calibration(probability="temperature")).fit(*rows(14000, 3)),
+    "streamed": crcen.fit_stream([rows(6000, 6), rows(6000, 6, 1)], epochs=1, encoding="steps", hidden=(500,),
                                  random_state=0),
     "in parts": crcen.CRCENClassifier(random_state=0).partial_fit(*rows(3000, 6)),
 }
@@ -67,54 +72,41 @@ def test_the_number_of_threads_changes_no_bit():
     assert fitted("3", "8") == alone  # torch is told to have more threads than there are cores
 
 
-def test_pieces_that_run_side_by_side_are_those_that_run_in_turn(monkeypatch):
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(300, 40)), rng.random(300) < 0.3
-    jobs = [binary_job(0.5, hidden=(300,), max_epochs=1, seed=seed) for seed in range(24)]
-    ran = []
-    original = engine._run_in_parallel
-    monkeypatch.setattr(engine, "_run_in_parallel", lambda work, *rest: ran.append(len(work)) or original(work, *rest))
+def trained_on(threads, X, y, jobs, monkeypatch):
+    """Results on so many threads of so many cores."""
     monkeypatch.setattr(engine, "cpu_count", lambda: 8)
-    found = []
-    for threads in (1, 2, 5):
-        monkeypatch.setattr(engine.THREADS, "get", lambda threads=threads: threads)
-        found.append(train(X, y, jobs, device="cpu"))
+    monkeypatch.setattr(engine.THREADS, "get", lambda: threads)
+    return train(X, y, jobs, device="cpu")
+
+
+def test_pieces_that_run_side_by_side_are_those_that_run_in_turn(monkeypatch):
+    X, y = rare_rows(300, 40)
+    jobs = [binary_job(0.5, hidden=(300,), max_epochs=1, seed=seed) for seed in range(24)]
+    ran, original = [], engine._run_in_parallel
+    monkeypatch.setattr(engine, "_run_in_parallel", lambda work, *rest: ran.append(len(work)) or original(work, *rest))
+    in_turn, *others = (trained_on(threads, X, y, jobs, monkeypatch) for threads in (1, 2, 5))
     assert len(ran) == 2
     assert ran[0] == ran[1] > 1
-    for other in found[1:]:
-        for a, b in zip(found[0], other, strict=True):
+    for other in others:
+        for a, b in zip(in_turn, other, strict=True):
             np.testing.assert_array_equal(flat(a.network), flat(b.network))
 
 
 def test_encodings_fitted_side_by_side_are_those_fitted_in_turn(monkeypatch):
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(120, 4)), rng.random(120) < 0.4
+    X, y = rare_rows(120, 4)
     X[:, 1] *= 1e-310  # denormal, which is zero in threads that train
-    pools = [np.arange(120) % 3 != fold for fold in range(3)]
     jobs = [
-        binary_job(0.5, hidden=(3,), encoding=encoding, max_epochs=2, rows=np.flatnonzero(pool))
+        binary_job(0.5, hidden=(3,), encoding=encoding, max_epochs=2, rows=np.flatnonzero(np.arange(120) % 3 != fold))
         for encoding in ("standard", "steps", "piecewise")
-        for pool in pools
+        for fold in range(3)
     ]
-    monkeypatch.setattr(engine, "cpu_count", lambda: 8)
-    found = []
-    for threads in (1, 6):
-        monkeypatch.setattr(engine.THREADS, "get", lambda threads=threads: threads)
-        found.append(train(X, y, jobs, device="cpu"))
-    for a, b in zip(*found, strict=True):
+    for a, b in zip(*(trained_on(threads, X, y, jobs, monkeypatch) for threads in (1, 6)), strict=True):
         np.testing.assert_array_equal(a.network.logits(X), b.network.logits(X))
 
 
 def n_denormal(values):
     values = np.asarray(values)
     return int(((values != 0) & (np.abs(values) < np.finfo(values.dtype).tiny)).sum())
-
-
-def many_steps():
-    """Rows on which the penalty drives most weights to zero, in enough steps: 3,000 in 30 epochs of batches of 4."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(400, 4))
-    return X, X[:, 0] + rng.normal(size=400) > 1.5
 
 
 @pytest.fixture(params=["flushed by the processor", "never there"])
@@ -129,7 +121,10 @@ def test_no_parameter_or_moment_is_denormal_after_30_epochs(jit, threads, monkey
     if not jit:
         monkeypatch.setattr(solvers, "compiled", lambda function: function)
     monkeypatch.setattr(engine.THREADS, "get", lambda: threads)
-    X, y = many_steps()
+    # The penalty drives most weights to zero, in enough steps: 3,000 in 30 epochs of batches of 4.
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 4))
+    y = X[:, 0] + rng.normal(size=400) > 1.5
     network = {"hidden": (16, 8), "l2": 1e-2, "encoding": "steps", "batch_size": 4}
     parts = {"max_epochs": 31, "stop_epoch": 30, "leaves_state": True}
     jobs = [binary_job(0.5, seed=seed, **network, **parts) for seed in range(2)]
@@ -171,3 +166,77 @@ def test_the_callers_setting_is_put_back(flushes):
         assert is_flushed() == flushes
     finally:
         torch.set_flush_denormal(False)
+
+
+# -- the number of threads ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def three():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("three")
+def test_the_last_of_two_at_a_time_puts_back():
+    first_is_in, second_is_out = Event(), Event()
+
+    def first():
+        with THREADS.set(1):
+            first_is_in.set()
+            assert second_is_out.wait(10)
+            return torch.get_num_threads()
+
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(first)
+        assert first_is_in.wait(10)
+        with THREADS.set(1):
+            assert torch.get_num_threads() == 1
+            assert THREADS.get() == 3  # what others may have afterwards
+        second_is_out.set()
+        assert found.result() == 1  # the other's end did not disturb it
+    assert torch.get_num_threads() == THREADS.get() == 3
+
+
+@pytest.mark.usefixtures("three")
+def test_workers_keep_to_one_thread(monkeypatch):
+    # Two pieces side by side, and a balance solve in each: afterwards the worker still has one thread.
+    found = []
+    original = engine._train_or_split
+
+    def spy(*args):
+        results = original(*args)
+        found.append((get_ident(), torch.get_num_threads()))
+        return results
+
+    monkeypatch.setattr(engine, "_train_or_split", spy)
+    monkeypatch.setattr(engine, "cpu_count", lambda: 2)
+    X, y = rare_rows(300, 20)
+    jobs = [binary_job(0.5, hidden=(200,), max_epochs=1, seed=seed) for seed in range(16)]
+    train(X, y, jobs, device="cpu")
+    assert len(found) == 2
+    assert get_ident() not in {thread for thread, _ in found}
+    assert [count for _, count in found] == [1, 1]
+    assert torch.get_num_threads() == 3
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.usefixtures("three")
+def test_a_search_and_its_predictions_put_threads_back(fails):
+    X, y = rare_rows()
+
+    def scoring(estimator, X, y):
+        if fails:
+            raise KeyboardInterrupt
+        return 0.0
+
+    how = {"hidden": [(2,), (3,)], "l2": 1e-2, "cv": 2, "max_epochs": 6, "scoring": scoring, "solver": "adam"}
+    clf = CRCENClassifierCV(**grouped(random_state=0, **how))
+    if fails:
+        with pytest.raises(KeyboardInterrupt):
+            clf.fit(X, y)
+    else:
+        clf.fit(X, y).predict_proba(X)
+    assert torch.get_num_threads() == 3

@@ -4,15 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from training_reference import binary_job, flat, initial_parameters, problem
+from training_reference import binary_job, flat, initial_parameters
 
 from crcen.exceptions import InvalidParameter
 from crcen.training.encoding import ENCODINGS
 from crcen.training.engine import Trainer, train
 from crcen.training.jobs import Status, TrainingState
 from crcen.training.solvers import BETAS
+from example_rows import rare_rows
 
-X, Y = problem(n=130, n_features=3)
+X, Y = rare_rows(130, shift=1.0)
 EPOCHS = 9
 JOB = binary_job(0.7, hidden=(5,), l2=1e-3, max_epochs=EPOCHS, batch_size=32, learning_rate=0.05)
 # Folds of 86 and 87 rows, which both fill three batches.

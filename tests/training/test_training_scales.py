@@ -6,15 +6,16 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
-from training_reference import binary_job, problem
+from training_reference import binary_job
 
 import crcen
 from crcen import Inputs
 from crcen.training.engine import train
 from crcen.training.stack import gradient_of
+from example_rows import rare_rows
 from grouped_settings import grouped
 
-X, Y = problem(n=130, n_features=3)
+X, Y = rare_rows(130, shift=1.0)
 
 
 def lasso_problem():

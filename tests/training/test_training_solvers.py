@@ -10,14 +10,15 @@ from threading import Barrier
 import numpy as np
 import pytest
 import torch
-from training_reference import ACTIVATION_NAMES, flat, problem
+from training_reference import ACTIVATION_NAMES, flat
 
 from crcen.training import solvers
 from crcen.training.engine import train
 from crcen.training.jobs import Status, TrainingJob
 from crcen.training.solvers import AdamState, CapturedGraph, adam_epoch, adam_factors, take_captured_step, take_step
+from example_rows import rare_rows
 
-X, Y = problem(n=130, n_features=3)
+X, Y = rare_rows(130, shift=1.0)
 SHAPES = ((4,), (6,), (3, 2), ())
 
 

@@ -80,15 +80,6 @@ def torch_logits(x, weights, biases, activation):
     return (x @ weights[-1] + biases[-1])[:, 0]
 
 
-def problem(n=120, n_features=3, seed=0, shift=1.0):
-    """Overlapping classes, about a fourth of them positive; columns of different place and size."""
-    rng = np.random.default_rng(seed)
-    z = rng.normal(size=(n, n_features))
-    y = (z @ np.linspace(1.0, -0.5, n_features) + rng.normal(size=n) > shift).astype(np.int64)
-    y[:2] = 0, 1
-    return z * np.linspace(0.5, 3.0, n_features) + np.linspace(-2.0, 5.0, n_features), y
-
-
 def row_weights(y, lam, sample_weight=None):
     s = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
     return s * np.where(np.asarray(y) == 1, lam, 1.0 - lam)

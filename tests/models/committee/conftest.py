@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from rows_of_a_committee import draw
 
 import crcen
 from crcen import Budget, CommitteeClassifier
 from crcen.models.members.lightgbm_trees import TreeSetting
+from example_rows import interaction_rows
 
 
 def _shrink(patch):
@@ -30,13 +30,13 @@ def small_searches(monkeypatch):
 
 @pytest.fixture(scope="session")
 def rows():
-    return draw()
+    return interaction_rows()
 
 
 @pytest.fixture(scope="session")
 def with_gaps():
     """A committee fitted on rows with missing values."""
-    X, y = draw()
+    X, y = interaction_rows()
     X[::3, 0] = np.nan
     with pytest.MonkeyPatch.context() as patch:
         _shrink(patch)

@@ -9,14 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from rows_of_a_committee import draw
-from sklearn.linear_model import LogisticRegression
 
-from crcen import Budget, CommitteeClassifier, InvalidParameter, TableClassifier, load, model_info, save
+from crcen import Budget, CommitteeClassifier, TableClassifier, load, model_info, save
 from crcen.files.registry import InvalidState, check_state, state_of
 from crcen.models.members.tree_arrays import TreeEnsemble
+from example_rows import interaction_rows
 
-NEW = draw(200, seed=3)[0]
+NEW = interaction_rows(200, seed=3)[0]
 NEW[::5, 0] = np.nan
 
 
@@ -76,13 +75,6 @@ print(json.dumps({"p": p[:, 1].tolist(), "forked": np.frombuffer(forked).tolist(
     assert said["forked"] == said["p"]
     assert said["loaded"] == []
     assert said["more"] == 0
-
-
-def test_a_member_of_another_library_is_refused_by_name(rows, tmp_path):
-    committee = CommitteeClassifier(members=("trees", LogisticRegression()), cv=3, random_state=0).fit(*rows)
-    with pytest.raises(InvalidParameter, match="a committee with a LogisticRegression cannot be saved"):
-        save(committee, tmp_path / "m.crcen")
-    assert not (tmp_path / "m.crcen").exists()
 
 
 # Two trees: a root with two leaves, and a root whose right child has two leaves.

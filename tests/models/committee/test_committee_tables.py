@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from rows_of_a_committee import draw
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.model_selection import StratifiedKFold
@@ -28,10 +27,11 @@ from crcen import (
 )
 from crcen.cli.app import app
 from crcen.commands.fit import unfitted_learner
+from example_rows import interaction_rows
 
 
 def table(n=900, seed=0):
-    X, y = draw(n, seed)
+    X, y = interaction_rows(n, seed)
     frame = pd.DataFrame(X, columns=list("abcde")).assign(side=np.where(X[:, 3] > 0, "left", "right"))
     frame.loc[::4, "b"] = np.nan
     return frame.assign(bad=np.where(y == 1, "yes", "no"))
@@ -104,7 +104,7 @@ def test_onnx_of_other_members_is_refused_before_the_fit(file, tmp_path, monkeyp
 
 
 def test_held_out_rows_of_a_committee_are_evidence(with_gaps):
-    _, y = draw()
+    _, y = interaction_rows()
     curve = ExpenseCurve.from_cv(with_gaps, y, [Budget(4), Budget(8), Budget(16)])
     alarms = with_gaps.oof_decision_function_ > 0
     assert curve.counts.tp[1] == (alarms & (y == 1)).sum()

@@ -16,6 +16,7 @@ from crcen.models.members.external import External
 from crcen.models.members.lightgbm_trees import TreeSetting
 from crcen.models.members.member import MemberTask, best_prefix, log_loss
 from crcen.models.members.registry import MEMBERS
+from example_rows import interaction_rows
 
 TREE_KINDS = ["trees", "random_trees", "catboost", "forest"]
 
@@ -27,11 +28,8 @@ def light(monkeypatch):
     monkeypatch.setattr(catboost_trees, "_TREES", 40)
 
 
-def task_of(n=500, n_classes=2, n_folds=3, seed=0, **how):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, 5))
-    score = X[:, 0] * X[:, 1] + X[:, 2] + rng.normal(size=n)
-    target = np.digitize(score, np.quantile(score, [0.8] if n_classes == 2 else [0.5, 0.8]))
+def task_of(n=500, n_classes=2, n_folds=3, **how):
+    X, target = interaction_rows(n, n_classes=n_classes)
     folds = list(StratifiedKFold(n_folds, shuffle=True, random_state=0).split(X, target))
     how = {"weights": np.ones(n), "seed": 5} | how
     return MemberTask(X=X, target=target, n_classes=n_classes, folds=folds, y=target, classes=range(n_classes), **how)
@@ -47,35 +45,29 @@ def test_out_of_fold_logits_do_not_depend_on_the_rows_own_labels(name, n_classes
         np.tile(np.log(np.bincount(task.target) / 500), (500, 1)), task.target, task.weights
     )
     # A model of another fold that never saw these labels: turn them, and the answers of this fold stay.
-    kind = MEMBERS[name]
-    held_out = task.folds[0][1]
+    rows, held_out = task.folds[0]
     turned = task.target.copy()
     turned[held_out] = (turned[held_out] + 1) % n_classes
-    again = kind.search(MemberTask(**{**vars(task), "target": turned, "folds": task.folds[:1]}))
-    alone = kind.search(MemberTask(**{**vars(task), "folds": task.folds[:1]}))
-    assert np.isnan(alone.logits[task.folds[0][0]]).all()
+    alone, again = (
+        MEMBERS[name].search(MemberTask(**{**vars(task), "target": target, "folds": task.folds[:1]}))
+        for target in (task.target, turned)
+    )
+    assert np.isnan(alone.logits[rows]).all()
     if again.chosen == alone.chosen:  # the number of trees is chosen by held-out labels
         np.testing.assert_array_equal(again.logits, alone.logits)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("name", TREE_KINDS)
-def test_results_do_not_depend_on_threads_or_the_scale_of_weights(name, n_classes):
+def test_results_do_not_depend_on_threads_and_a_refit_on_the_same_rows_is_the_same_model(name, n_classes):
     weights = np.random.default_rng(1).uniform(0.5, 2.0, 500)
-    one, several = (MEMBERS[name].search(task_of(n_classes=n_classes, weights=weights, threads=n)) for n in (1, 3))
+    tasks = [task_of(n_classes=n_classes, weights=weights, threads=n) for n in (1, 3)]
+    one, several = (MEMBERS[name].search(task) for task in tasks)
     np.testing.assert_array_equal(one.logits, several.logits)
-    for first, second in zip(one.parts, several.parts, strict=True):
-        arrays = first.arrays(), second.arrays()
-        assert all(np.array_equal(arrays[0][key], arrays[1][key]) for key in arrays[0])
-
-
-@pytest.mark.parametrize("name", TREE_KINDS)
-def test_refit_on_the_same_rows_gives_the_same_model(name):
-    task = task_of()
-    found = MEMBERS[name].search(task)
-    again = MEMBERS[name].refit(task, found.chosen)
-    for first, second in zip(found.parts, again, strict=True):
-        np.testing.assert_array_equal(first.logits(task.X), second.logits(task.X))
+    for parts in (several.parts, MEMBERS[name].refit(tasks[0], one.chosen)):
+        for first, second in zip(one.parts, parts, strict=True):
+            arrays = first.arrays(), second.arrays()
+            assert all(np.array_equal(arrays[0][key], arrays[1][key]) for key in arrays[0])
 
 
 def test_a_missing_value_and_a_column_without_values_are_learned_from():
@@ -131,18 +123,15 @@ def test_registry_entries_have_unique_names_and_unknown_ones_are_refused(monkeyp
     monkeypatch.setattr(catboost_trees.CatBoostTrees, "package", "no_such_package")
     with pytest.raises(MissingExtra, match=r"crcen\[boosting\]"):
         registry.member_kind("catboost")
-    kinds, notes = registry.default_members(100, "standard")
-    assert [kind.name for kind in kinds] == ["networks", "trees", "forest"]
-    assert [kind.name for kind in registry.default_members(100, "best")[0]] == [
-        "networks",
-        "trees",
-        "random_trees",
-        "forest",
-    ]
-    assert [kind.name for kind in registry.default_members(100, "quick")[0]] == ["networks"]
-    assert len(notes) == 1
-    assert "catboost is not installed" in notes[0]
-    assert [kind.name for kind in registry.default_members(10**6, "standard")[0]] == ["networks", "trees"]
+    for n_rows, effort, names in (
+        (100, "standard", ["networks", "trees", "forest"]),
+        (100, "best", ["networks", "trees", "random_trees", "forest"]),
+        (100, "quick", ["networks"]),
+        (10**6, "standard", ["networks", "trees"]),
+    ):
+        assert [kind.name for kind in registry.default_members(n_rows, effort)[0]] == names
+    (note,) = registry.default_members(100, "standard")[1]
+    assert "catboost is not installed" in note
 
 
 @pytest.mark.parametrize("labels", [(0, 1), ("b", "a")])
@@ -151,8 +140,7 @@ def test_external_classifiers_give_logits_in_the_order_of_the_classes(labels):
     y = np.array(labels)[task.target]
     found = External(LogisticRegression()).search(MemberTask(**{**vars(task), "y": y, "classes": list(labels)}))
     reference = LogisticRegression().fit(task.X, task.target)
-    (part,) = found.parts
-    logits = part.logits(task.X)
+    logits = found.parts[0].logits(task.X)
     np.testing.assert_allclose(logits[:, 1] - logits[:, 0], reference.decision_function(task.X), atol=1e-6)
 
 
@@ -173,11 +161,9 @@ def test_a_failing_member_is_left_out_with_a_message():
 
 def test_the_mean_of_the_best_settings_is_never_worse_than_the_first_alone():
     rng = np.random.default_rng(0)
-    target = rng.integers(0, 3, 400)
-    right = 3.0 * np.eye(3)[target]
-    good, noise = right + rng.normal(0, 1, (400, 3)), rng.normal(0, 5, (400, 3))
-    again = right + rng.normal(0, 1, (400, 3))
-    weights = np.ones(400)
+    target, weights = rng.integers(0, 3, 400), np.ones(400)
+    good, again = (3.0 * np.eye(3)[target] + rng.normal(0, 1, (400, 3)) for _ in range(2))
+    noise = rng.normal(0, 5, (400, 3))
     assert best_prefix(np.array([good, noise]), target, weights) == 1
     assert best_prefix(np.array([good, again, noise]), target, weights) == 2
     good[:50] = np.nan  # rows in no fold

@@ -10,18 +10,17 @@ from crcen.models.members import catboost_trees, forest, lightgbm_trees
 from crcen.models.members.lightgbm_trees import TreeSetting
 from crcen.models.members.member import MemberTask
 from crcen.models.members.tree_arrays import TreeEnsemble, TreeWalk, float32_threshold
+from example_rows import interaction_rows
 
 RNG = np.random.default_rng(0)
 
 
 def draw(n_classes, n=700, gaps=0.1):
     """Rows with missing values everywhere except in the last column, and class numbers."""
-    X = RNG.normal(size=(n, 6))
-    X[:, 3] = np.round(X[:, 3])
-    score = X[:, 0] * X[:, 1] + X[:, 3] + RNG.normal(size=n)
-    target = np.digitize(score, np.quantile(score, [0.85] if n_classes == 2 else [0.5, 0.85]))
+    X, target = interaction_rows(n, n_classes=n_classes)
+    X = np.column_stack([X, np.round(X[:, 0])])
     X[:, :5][RNG.random((n, 5)) < gaps] = np.nan
-    return X, target.astype(np.int64)
+    return X, target
 
 
 def task_of(X, target, weights=None):
@@ -89,25 +88,17 @@ def test_lightgbm_trees_that_never_split_are_a_constant():
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_few_rows_many_rows_and_single_outputs_agree(n_classes):
-    _, trees = lightgbm_model(task_of(*draw(n_classes)))
-    X = new_rows(trees)
-    logits = trees.logits(X)
-    few = np.concatenate([trees.logits(X[start : start + 100]) for start in range(0, len(X), 100)])
-    np.testing.assert_array_equal(logits, few)
-    np.testing.assert_array_equal(trees.logits(X[:1]), logits[:1])
-    for k in range(n_classes):
-        np.testing.assert_array_equal(trees.column(k).logits(X)[:, 0], logits[:, k])
-
-
-@pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("n", [1, 7, 1500])
 def test_walk_of_several_ensembles_equals_each_of_them(n_classes, n):
     task = task_of(*draw(n_classes))
     ensembles = [lightgbm_model(task)[1], forest._forest(task, np.arange(len(task.X)), 8, 3)]
     X = new_rows(ensembles[0])
     for found, one in zip(TreeWalk(ensembles).logits(X[:n]), ensembles, strict=True):
-        np.testing.assert_array_equal(found, one.logits(X)[:n])
+        logits = one.logits(X)  # those of many rows are those of few, and of single outputs
+        np.testing.assert_array_equal(one.logits(X[:n]), logits[:n])
+        np.testing.assert_array_equal(found, logits[:n])
+        for k in () if one.has_shares else range(n_classes):
+            np.testing.assert_array_equal(one.column(k).logits(X)[:, 0], logits[:, k])
         reached = leaves_by_hand(one, X[:n])
         outputs = [one.value[reached[:, one.output == k]].sum(axis=1) for k in np.unique(one.output)]
         total = one.baseline[-1] + outputs[-1][:, -1]
@@ -162,16 +153,12 @@ def test_forest_tells_values_apart_that_single_precision_does_not():
     assert p[target == 1].min() > 2 > -2 > p[target == 0].max()
 
 
-def test_used_trees_are_freed():
+def test_used_trees_are_freed_and_rows_of_another_width_are_refused():
     _, trees = lightgbm_model(task_of(*draw(2)))
     assert trees.logits(np.zeros((0, 6))).shape == (0, 2)
+    with pytest.raises(ValueError, match="grown on 6"):
+        trees.logits(np.zeros((1, 5)))
     found = weakref.ref(trees)
     del trees
     gc.collect()
     assert found() is None
-
-
-def test_rows_of_another_width_are_refused():
-    _, trees = lightgbm_model(task_of(*draw(2)))
-    with pytest.raises(ValueError, match="grown on 6"):
-        trees.logits(np.zeros((1, 5)))

@@ -1,8 +1,8 @@
-"""Every number of a search, recomputed from fold networks trained one by one with `train`."""
+"""Every number of a search of two classes by fold networks trained one by one, and the search of K classes."""
 
 import numpy as np
 import pytest
-from scipy.special import expit
+from scipy.special import expit, log_softmax, softmax
 from sklearn.metrics import (
     average_precision_score,
     balanced_accuracy_score,
@@ -16,9 +16,14 @@ from sklearn.metrics import (
 )
 from sklearn.model_selection import ShuffleSplit, StratifiedKFold
 
-from crcen import Budget, confusion_counts, key_equation, resolve
+import crcen
+from crcen import Budget, CostMatrix, InvalidInput, InvalidParameter, TimeSplit, confusion_counts, key_equation, resolve
+from crcen.models.search.grid import SCORES, log_losses
+from crcen.theory.labels import Labels
 from crcen.training.engine import train
 from crcen.training.jobs import TrainingJob
+from example_rows import LABELS, WEIGHTS, gaussian_classes, rare_rows
+from grouped_settings import grouped
 from papers_training import CRCENClassifierCV
 
 EPOCHS = 14
@@ -31,25 +36,21 @@ QUICK = {
 FIXED = {"hidden": (8,), "l2": 1e-3, "cv": 3}
 
 
-@pytest.fixture(scope="module")
-def data():
-    rng = np.random.default_rng(5)
-    X = rng.normal(size=(140, 4))
-    y = (X[:, 0] - 0.5 * X[:, 1] + 1.2 * rng.normal(size=140) > 1.2).astype(int)
-    return X, y
+X, Y = rare_rows(140, 4)
+
+
+def search(weighting="balanced", **settings):
+    return CRCENClassifierCV(weighting, **FIXED | QUICK | settings)
 
 
 class ByHand:
     """Networks of one setting, trained fold by fold and epoch by epoch."""
 
-    def __init__(self, X, y, weighting, hidden, l2, weights=None, folds=None):
-        self.X, self.target = X, np.asarray(y) == 1
+    def __init__(self, weighting="balanced", hidden=(8,), l2=1e-3, weights=None, folds=None):
+        self.target, self.hidden, self.l2 = Y == 1, hidden, l2
         self.weights = np.ones(len(X)) if weights is None else weights
-        self.hidden, self.l2 = hidden, l2
-        if folds is None:
-            folds = list(StratifiedKFold(3, shuffle=True, random_state=BASE).split(X, y))
-        self.folds = folds
-        self.weightings = [self.resolved(weighting, rows) for rows, _ in folds]
+        self.folds = folds or list(StratifiedKFold(3, shuffle=True, random_state=BASE).split(X, Y))
+        self.weightings = [self.resolved(weighting, rows) for rows, _ in self.folds]
 
     def resolved(self, weighting, rows):
         target, weights = self.target[rows], self.weights[rows]
@@ -64,13 +65,13 @@ class ByHand:
             how |= {"max_epochs": EPOCHS if solver == "adam" else 500, "tol": 1e-5, "stop_epoch": epochs}
             how |= {"rows": np.sort(rows), "balance": balance, "seed": seed, "shuffle_seed": BASE}
             job = TrainingJob((1 - weighting.lam, weighting.lam), **how)
-            found.append(train(self.X, self.target, [job], sample_weight=self.weights, device="cpu")[0].network)
+            found.append(train(X, self.target, [job], sample_weight=self.weights, device="cpu")[0].network)
         return found
 
     def logits(self, epochs, **kwargs):
         """Held-out logits, one array a fold."""
         networks = self.networks(epochs, balance=False, **kwargs)
-        return [network.logits(self.X[test]) for network, (_, test) in zip(networks, self.folds, strict=True)]
+        return [network.logits(X[test]) for network, (_, test) in zip(networks, self.folds, strict=True)]
 
     def losses(self, logits, *, natural):
         """Log loss of each fold."""
@@ -112,156 +113,261 @@ SCORINGS = {
 }
 
 
-class TestScores:
-    @pytest.mark.parametrize("weighting", ["balanced", Budget(3)], ids=str)
-    @pytest.mark.parametrize("is_weighted", [False, True])
-    @pytest.mark.parametrize("scoring", ["neg_weighted_log_loss", "neg_log_loss"])
-    def test_log_losses_and_the_epoch_they_choose(self, data, scoring, is_weighted, weighting):
-        X, y = data
-        weights = np.random.default_rng(0).exponential(size=len(y)) if is_weighted else None
-        clf = CRCENClassifierCV(weighting, scoring=scoring, **FIXED, **QUICK).fit(X, y, sample_weight=weights)
-        hand = ByHand(X, y, weighting, (8,), 1e-3, weights)
-        natural = scoring == "neg_log_loss"
-        by_epoch = np.array([hand.losses(hand.logits(e), natural=natural) for e in range(1, EPOCHS + 1)])
-        means = by_epoch.mean(axis=1)
-        assert means[clf.best_epochs_ - 1] == pytest.approx(means.min(), abs=1e-4)
-        assert np.ptp(means) > 1e-2
-        np.testing.assert_allclose(fold_scores(clf), -by_epoch[clf.best_epochs_ - 1], rtol=1e-3)
-        assert clf.best_score_ == pytest.approx(-means.min(), rel=1e-3)
-        assert clf.cv_results_["std_test_score"][0] == pytest.approx(by_epoch[clf.best_epochs_ - 1].std(), rel=1e-2)
-
-    @pytest.mark.parametrize("name", SCORINGS)
-    def test_other_scores(self, data, name):
-        X, y = data
-        weights = np.random.default_rng(1).integers(1, 4, len(y)).astype(float)
-        scoring, metric = SCORINGS[name]
-        clf = CRCENClassifierCV(Budget(2), scoring=scoring, **FIXED, **QUICK).fit(X, y, sample_weight=weights)
-        hand = ByHand(X, y, Budget(2), (8,), 1e-3, weights)
-        expected = [
-            metric(hand.target[test], own, expit(own - np.log(2.0)), hand.weights[test])
-            for own, (_, test) in zip(hand.logits(clf.best_epochs_), hand.folds, strict=True)
-        ]
-        np.testing.assert_allclose(fold_scores(clf), expected, rtol=1e-3)
-        # The epoch is still that of the least weighted log loss.
-        default = CRCENClassifierCV(Budget(2), **FIXED, **QUICK).fit(X, y, sample_weight=weights)
-        assert clf.best_epochs_ == default.best_epochs_
-
-    def test_a_full_batch_search_has_no_epochs(self, data):
-        X, y = data
-        clf = CRCENClassifierCV(hidden=(), l2=[1e-2, 1.0], encoding="standard", cv=3, random_state=SEED).fit(X, y)
-        assert clf.best_epochs_ is None
-        for setting, l2 in enumerate((1e-2, 1.0)):
-            hand = ByHand(X, y, "balanced", (), l2)
-            losses = hand.losses(hand.logits(None, solver="lbfgs"), natural=False)
-            np.testing.assert_allclose(fold_scores(clf, setting), -losses, rtol=1e-6)
-
-    @pytest.mark.parametrize("name", ["roc_auc", "balanced_accuracy", "neg_brier_score"])
-    def test_scorers_see_the_labels_that_were_given(self, data, name):
-        X, y = data
-        scoring, _ = SCORINGS[name]
-        plain = CRCENClassifierCV(scoring=scoring, **FIXED, **QUICK).fit(X, y)
-        flipped = CRCENClassifierCV(scoring=scoring, **FIXED, **QUICK).fit(X, np.where(y == 1, 0, 1))
-        assert flipped.pos_label_ == 0
-        np.testing.assert_allclose(fold_scores(flipped), fold_scores(plain), rtol=1e-6)
-        named = np.where(y == 1, "a rare one", "the usual")
-        if name != "neg_brier_score":  # scikit-learn wants a pos_label there
-            of_strings = CRCENClassifierCV(scoring=scoring, **FIXED, **QUICK).fit(X, named)
-            np.testing.assert_allclose(fold_scores(of_strings), fold_scores(plain), rtol=1e-6)
+@pytest.mark.parametrize("weighting", ["balanced", Budget(3)], ids=str)
+@pytest.mark.parametrize("is_weighted", [False, True])
+@pytest.mark.parametrize("scoring", ["neg_weighted_log_loss", "neg_log_loss"])
+def test_log_losses_and_the_epoch_they_choose(scoring, is_weighted, weighting):
+    weights = np.random.default_rng(0).exponential(size=len(Y)) if is_weighted else None
+    clf = search(weighting, scoring=scoring).fit(X, Y, sample_weight=weights)
+    hand = ByHand(weighting, weights=weights)
+    natural = scoring == "neg_log_loss"
+    by_epoch = np.array([hand.losses(hand.logits(e), natural=natural) for e in range(1, EPOCHS + 1)])
+    means, best = by_epoch.mean(axis=1), by_epoch[clf.best_epochs_ - 1]
+    assert best.mean() == pytest.approx(means.min(), abs=1e-4)
+    assert np.ptp(means) > 1e-2
+    np.testing.assert_allclose(fold_scores(clf), -best, rtol=1e-3)
+    assert clf.best_score_ == pytest.approx(-means.min(), rel=1e-3)
+    assert clf.cv_results_["std_test_score"][0] == pytest.approx(best.std(), rel=1e-2)
 
 
-class TestOutOfFold:
-    @pytest.mark.parametrize("n_members", [1, 2])
-    @pytest.mark.parametrize("balance", [True, False])
-    @pytest.mark.parametrize("labels", [("no", "yes"), ("yes", "no")], ids=["rare last", "rare first"])
-    def test_logits_of_fold_networks(self, data, labels, balance, n_members):
-        X, y = data
-        # Sorted: "no" < "yes"; the rare class is classes_[1] or classes_[0].
-        named = np.where(y == 1, labels[1], labels[0])
-        clf = CRCENClassifierCV(balance=balance, **FIXED, **(QUICK | {"n_members": n_members})).fit(X, named)
-        assert clf.pos_label_ == labels[1]
-        hand = ByHand(X, y, "balanced", (8,), 1e-3)
-        members = [hand.networks(clf.best_epochs_, balance=balance, member=m) for m in range(n_members)]
-        expected = np.full(len(X), np.nan)
-        for fold, (_, test) in enumerate(hand.folds):
-            expected[test] = np.mean([networks[fold].logits(X[test]) for networks in members], axis=0)
-        sign = 1.0 if labels[1] == "yes" else -1.0
-        np.testing.assert_allclose(clf.oof_decision_function_, sign * expected, rtol=1e-3, atol=1e-3)
-        # Oriented as decision_function is.
-        assert np.corrcoef(clf.oof_decision_function_, clf.decision_function(X))[0, 1] > 0.5
-        assert clf.oof_decision_function_.dtype == np.float64
+@pytest.mark.parametrize("name", SCORINGS)
+def test_other_scores(name):
+    weights = np.random.default_rng(1).integers(1, 4, len(Y)).astype(float)
+    scoring, metric = SCORINGS[name]
+    clf = search(Budget(2), scoring=scoring).fit(X, Y, sample_weight=weights)
+    hand = ByHand(Budget(2), weights=weights)
+    expected = [
+        metric(hand.target[test], own, expit(own - np.log(2.0)), hand.weights[test])
+        for own, (_, test) in zip(hand.logits(clf.best_epochs_), hand.folds, strict=True)
+    ]
+    np.testing.assert_allclose(fold_scores(clf), expected, rtol=1e-3)
+    # The epoch is still that of the least weighted log loss.
+    assert clf.best_epochs_ == search(Budget(2)).fit(X, Y, sample_weight=weights).best_epochs_
 
-    def test_key_equation_of_out_of_fold_rows(self, data):
-        X, y = data
-        weights = np.random.default_rng(2).exponential(size=len(y))
-        clf = CRCENClassifierCV(Budget(3), balance=True, **FIXED, **QUICK).fit(X, y, sample_weight=weights)
-        expected = key_equation(y, expit(clf.oof_decision_function_), clf.weighting_, weights)
-        for name in ("lhs", "rhs", "residual", "imbalance", "mean_pos", "mean_neg"):
-            assert getattr(clf.oof_key_equation_, name) == pytest.approx(getattr(expected, name), rel=1e-9)
-        # Folds share their rows, so that Z has no law there.
-        assert np.isnan([clf.oof_key_equation_.z, clf.oof_key_equation_.p_value]).all()
-        assert "no fold has seen" in clf.oof_key_equation_.z_reason
-        assert clf.oof_key_equation_.residual > 1e-6
 
-    def test_rows_in_no_test_fold_are_nan(self, data):
-        X, y = data
-        cv = ShuffleSplit(2, test_size=0.3, random_state=0)
-        clf = CRCENClassifierCV(balance=True, **(FIXED | {"cv": cv}), **QUICK).fit(X, y)
-        folds = list(cv.split(X, y))
-        seen = np.zeros(len(X), dtype=bool)
-        for _, test in folds:
-            seen[test] = True
-        assert 0 < seen.sum() < len(X)
-        np.testing.assert_array_equal(np.isfinite(clf.oof_decision_function_), seen)
-        expected = key_equation(y[seen], expit(clf.oof_decision_function_[seen]), clf.weighting_)
-        assert clf.oof_key_equation_.residual == pytest.approx(expected.residual, rel=1e-9)
-        counts = clf.oof_counts_[0]
-        assert counts.tp + counts.fp + counts.fn + counts.tn == seen.sum()
-        hand = ByHand(X, y, "balanced", (8,), 1e-3, folds=folds)
-        last = hand.networks(clf.best_epochs_, balance=True)[-1]
-        test = folds[-1][1]
-        np.testing.assert_allclose(clf.oof_decision_function_[test], last.logits(X[test]), rtol=1e-3, atol=1e-3)
+def test_a_full_batch_search_has_no_epochs():
+    clf = CRCENClassifierCV(hidden=(), l2=[1e-2, 1.0], encoding="standard", cv=3, random_state=SEED).fit(X, Y)
+    assert clf.best_epochs_ is None
+    for setting, l2 in enumerate((1e-2, 1.0)):
+        hand = ByHand(hidden=(), l2=l2)
+        losses = hand.losses(hand.logits(None, solver="lbfgs"), natural=False)
+        np.testing.assert_allclose(fold_scores(clf, setting), -losses, rtol=1e-6)
 
-    @pytest.mark.parametrize("n_members", [1, 2])
-    @pytest.mark.parametrize("is_flipped", [False, True])
-    def test_balance_on_out_of_fold_rows(self, data, is_flipped, n_members):
-        X, y = data
-        y = 1 - y if is_flipped else y
-        weights = np.random.default_rng(3).exponential(size=len(y))
-        how = {**FIXED, **QUICK, "n_members": n_members}
-        solved, plain = (
-            CRCENClassifierCV(Budget(3), balance=balance, **how).fit(X, y, sample_weight=weights)
-            for balance in ("oof", False)
-        )
-        positive, sign = y == solved.pos_label_, -1.0 if is_flipped else 1.0
-        q = expit(sign * solved.oof_decision_function_)
-        w = weights * np.where(positive, 0.75, 0.25)
-        assert abs(np.sum(w * (positive - q))) / w.sum() <= 1e-12
-        # The evidence is that before the solve, and the shift says how far off it was.
-        assert solved.oof_key_equation_.residual == pytest.approx(plain.oof_key_equation_.residual, rel=1e-6)
-        assert solved.oof_shift_ == pytest.approx(solved.probability_map_[1])
-        assert plain.oof_shift_ == 0.0
-        shifts = solved.oof_decision_function_ - plain.oof_decision_function_
-        assert abs(shifts[0]) > 1e-6
-        for moved in (shifts, solved.decision_function(X) - plain.decision_function(X)):
-            np.testing.assert_allclose(moved, shifts[0], rtol=0, atol=1e-10)
-        assert solved.probability_map_[1] == pytest.approx(sign * shifts[0])
-        # It is exact on these rows, not on the training rows.
-        assert solved.key_equation_.residual < 1e-12
-        own = key_equation(positive, expit(sign * solved.decision_function(X)), solved.weighting_, weights)
-        assert own.residual > 1e-6
 
-    def test_counts_of_every_weighting_at_its_own_best_setting(self, data):
-        X, y = data
-        weightings, penalties = [Budget(1), Budget(8), "balanced"], [1e-3, 3.0]
-        weights = np.random.default_rng(4).integers(1, 4, len(y)).astype(float)
-        clf = CRCENClassifierCV(weightings, hidden=(8,), l2=penalties, cv=3, **QUICK).fit(X, y, sample_weight=weights)
-        table = clf.cv_results_
-        for i, (weighting, counts) in enumerate(zip(weightings, clf.oof_counts_, strict=True)):
-            own = [k for k, params in enumerate(table["params"]) if params["weighting"] == weighting]
-            assert own == [2 * i, 2 * i + 1]
-            best = max(own, key=lambda k: table["mean_test_score"][k])
-            hand = ByHand(X, y, weighting, (8,), table["params"][best]["l2"], weights)
-            logits = np.empty(len(X))
-            for part, (_, test) in zip(hand.logits(int(table["epochs"][best])), hand.folds, strict=True):
-                logits[test] = part
-            assert counts == confusion_counts(y, logits > 0, weights)
+@pytest.mark.parametrize("name", ["roc_auc", "balanced_accuracy", "neg_brier_score"])
+def test_scorers_see_the_labels_that_were_given(name):
+    plain = search(scoring=name).fit(X, Y)
+    for labels in ((1, 0), ("the usual", "a rare one")):
+        if name != "neg_brier_score" or labels == (1, 0):  # scikit-learn wants a pos_label there
+            named = search(scoring=name).fit(X, np.array(labels)[Y])
+            assert named.pos_label_ == labels[1]
+            np.testing.assert_allclose(fold_scores(named), fold_scores(plain), rtol=1e-6)
+
+
+# -- out-of-fold rows --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_members", [1, 2])
+@pytest.mark.parametrize("balance", [True, False])
+@pytest.mark.parametrize("labels", [("no", "yes"), ("yes", "no")], ids=["rare last", "rare first"])
+def test_logits_of_fold_networks(labels, balance, n_members):
+    clf = search(balance=balance, n_members=n_members).fit(X, np.array(labels)[Y])
+    assert clf.pos_label_ == labels[1]
+    hand = ByHand()
+    members = [hand.networks(clf.best_epochs_, balance=balance, member=m) for m in range(n_members)]
+    expected = np.full(len(X), np.nan)
+    for fold, (_, test) in enumerate(hand.folds):
+        expected[test] = np.mean([networks[fold].logits(X[test]) for networks in members], axis=0)
+    sign = 1.0 if labels[1] == "yes" else -1.0
+    np.testing.assert_allclose(clf.oof_decision_function_, sign * expected, rtol=1e-3, atol=1e-3)
+    # Oriented as decision_function is.
+    assert np.corrcoef(clf.oof_decision_function_, clf.decision_function(X))[0, 1] > 0.5
+    assert clf.oof_decision_function_.dtype == np.float64
+
+
+def test_key_equation_of_out_of_fold_rows():
+    weights = np.random.default_rng(2).exponential(size=len(Y))
+    clf = search(Budget(3), balance=True).fit(X, Y, sample_weight=weights)
+    expected = key_equation(Y, expit(clf.oof_decision_function_), clf.weighting_, weights)
+    for name in ("lhs", "rhs", "residual", "imbalance", "mean_pos", "mean_neg"):
+        assert getattr(clf.oof_key_equation_, name) == pytest.approx(getattr(expected, name), rel=1e-9)
+    # Folds share their rows, so that Z has no law there.
+    assert np.isnan([clf.oof_key_equation_.z, clf.oof_key_equation_.p_value]).all()
+    assert "no fold has seen" in clf.oof_key_equation_.z_reason
+    assert clf.oof_key_equation_.residual > 1e-6
+
+
+def test_rows_in_no_test_fold_are_nan():
+    cv = ShuffleSplit(2, test_size=0.3, random_state=0)
+    clf, folds = search(balance=True, cv=cv).fit(X, Y), list(cv.split(X, Y))
+    seen = np.isin(np.arange(len(X)), np.concatenate([test for _, test in folds]))
+    assert 0 < seen.sum() < len(X)
+    np.testing.assert_array_equal(np.isfinite(clf.oof_decision_function_), seen)
+    expected = key_equation(Y[seen], expit(clf.oof_decision_function_[seen]), clf.weighting_)
+    assert clf.oof_key_equation_.residual == pytest.approx(expected.residual, rel=1e-9)
+    counts = clf.oof_counts_[0]
+    assert counts.tp + counts.fp + counts.fn + counts.tn == seen.sum()
+    last, test = ByHand(folds=folds).networks(clf.best_epochs_, balance=True)[-1], folds[-1][1]
+    np.testing.assert_allclose(clf.oof_decision_function_[test], last.logits(X[test]), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("n_members", [1, 2])
+@pytest.mark.parametrize("is_flipped", [False, True])
+def test_balance_on_out_of_fold_rows(is_flipped, n_members):
+    y = 1 - Y if is_flipped else Y
+    weights = np.random.default_rng(3).exponential(size=len(y))
+    solved, plain = (
+        search(Budget(3), balance=balance, n_members=n_members).fit(X, y, sample_weight=weights)
+        for balance in ("oof", False)
+    )
+    positive, sign = y == solved.pos_label_, -1.0 if is_flipped else 1.0
+    q = expit(sign * solved.oof_decision_function_)
+    w = weights * np.where(positive, 0.75, 0.25)
+    assert abs(np.sum(w * (positive - q))) / w.sum() <= 1e-12
+    # The evidence is that before the solve, and the shift says how far off it was.
+    assert solved.oof_key_equation_.residual == pytest.approx(plain.oof_key_equation_.residual, rel=1e-6)
+    assert solved.oof_shift_ == pytest.approx(solved.probability_map_[1])
+    assert plain.oof_shift_ == 0.0
+    shifts = solved.oof_decision_function_ - plain.oof_decision_function_
+    assert abs(shifts[0]) > 1e-6
+    for moved in (shifts, solved.decision_function(X) - plain.decision_function(X)):
+        np.testing.assert_allclose(moved, shifts[0], rtol=0, atol=1e-10)
+    assert solved.probability_map_[1] == pytest.approx(sign * shifts[0])
+    # It is exact on these rows, not on the training rows.
+    assert solved.key_equation_.residual < 1e-12
+    own = key_equation(positive, expit(sign * solved.decision_function(X)), solved.weighting_, weights)
+    assert own.residual > 1e-6
+
+
+def test_counts_of_every_weighting_at_its_own_best_setting():
+    weightings, penalties = [Budget(1), Budget(8), "balanced"], [1e-3, 3.0]
+    weights = np.random.default_rng(4).integers(1, 4, len(Y)).astype(float)
+    clf = search(weightings, l2=penalties).fit(X, Y, sample_weight=weights)
+    table = clf.cv_results_
+    for i, (weighting, counts) in enumerate(zip(weightings, clf.oof_counts_, strict=True)):
+        own = [k for k, params in enumerate(table["params"]) if params["weighting"] == weighting]
+        assert own == [2 * i, 2 * i + 1]
+        best = max(own, key=lambda k: table["mean_test_score"][k])
+        hand = ByHand(weighting, l2=table["params"][best]["l2"], weights=weights)
+        logits = np.empty(len(X))
+        for part, (_, test) in zip(hand.logits(int(table["epochs"][best])), hand.folds, strict=True):
+            logits[test] = part
+        assert counts == confusion_counts(Y, logits > 0, weights)
+
+
+# -- K classes ---------------------------------------------------------------------------------------------------------
+
+ROWS, NUMBERS, _ = gaussian_classes(300, 0, each=6)
+ORDER = np.random.default_rng(0).permutation(300)
+ROWS, NUMBERS = ROWS[ORDER], NUMBERS[ORDER]
+NAMES = LABELS[NUMBERS]
+HALVES = [(np.arange(150), np.arange(150, 300)), (np.arange(150, 300), np.arange(150))]
+
+
+def of_classes(weighting=WEIGHTS, **settings):
+    light = {"hidden": (), "l2": 1e-2, "encoding": "standard", "n_members": 2, "max_epochs": 6, "cv": 3}
+    return crcen.CRCENClassifierCV(weighting, **grouped(random_state=0, **light | settings))
+
+
+def residual(q):
+    """Largest flow between classes, as a share of all weight."""
+    return np.abs(WEIGHTS[NUMBERS] @ (np.eye(4)[NUMBERS] - q)).max() / WEIGHTS[NUMBERS].sum()
+
+
+def test_classes_are_balanced_out_of_fold_and_the_refit_answers():
+    how = {"training_weighting": "price", "balance": "oof", "probability": "shift"}
+    fitted = of_classes(hidden=[(), (4,)], l2=[1e-3, 1e-1], **how).fit(ROWS, NAMES)
+    assert fitted.key_equation_.residual <= 1e-12
+    assert "out-of-fold" in fitted.key_equation_.rows
+    assert fitted.oof_key_equation_.residual > 1e-6
+    assert "errors cancel" in fitted.oof_key_equation_.equations.reason
+    assert residual(softmax(fitted.oof_decision_function_, axis=1)) <= 1e-12
+    assert fitted.oof_shift_.shape == (4,)
+    p = fitted.predict_proba(ROWS)
+    np.testing.assert_array_equal(fitted.predict(ROWS), LABELS[(WEIGHTS * p).argmax(axis=1)])
+    assert log_loss(NAMES, p) < 0.6
+    assert fitted.best_params_["hidden"] in [(), (4,)]
+    assert len(fitted.cv_results_["params"]) == 4
+    (counts,) = fitted.oof_counts_  # every row once
+    np.testing.assert_array_equal(counts.sum(axis=1), np.bincount(NUMBERS))
+    assert fitted.oof_expense_ is None
+
+
+def test_scores_of_classes_are_scikit_learns_and_losses_those_of_the_posterior():
+    rng = np.random.default_rng(1)
+    target, logits = rng.integers(0, 4, 200), rng.normal(size=(2, 200, 4))
+    weights, chosen, labels = rng.uniform(0.5, 2.0, 200), logits[0].argmax(axis=1), Labels(np.arange(4))
+    f1 = f1_score(target, chosen, average="macro", sample_weight=weights)
+    recalls = recall_score(target, chosen, average=None, sample_weight=weights)
+    assert SCORES["f1"](logits[0], target, weights, labels) == pytest.approx(f1)
+    assert SCORES["g_mean"](logits[0], target, weights, labels) == pytest.approx(np.prod(recalls) ** 0.25)
+    price = labels.resolve(WEIGHTS, np.bincount(target))
+    for natural, by_class, own in ((True, WEIGHTS, weights), (False, np.ones(4), weights * WEIGHTS[target])):
+        found = log_losses(logits, target, weights, price, natural=natural)
+        log_p = log_softmax(logits - np.log(by_class), axis=2)[:, np.arange(200), target]
+        np.testing.assert_allclose(found, -(log_p * own).sum(axis=1) / own.sum())
+
+
+@pytest.mark.parametrize("scoring", ["g_mean", "f1", "average_precision", "balanced_accuracy", "neg_log_loss"])
+def test_any_scoring_chooses(scoring):
+    model = of_classes(scoring=scoring, l2=[1e-3, 10.0], n_members=1).fit(ROWS, NAMES)
+    assert model.best_score_ == model.cv_results_["mean_test_score"].max()
+
+
+def test_a_temperature_and_a_training_weight_of_its_own():
+    how = {"training_weighting": None, "balance": "oof", "probability": "temperature"}
+    model = of_classes(hidden=(4,), l2=[1e-3, 1e-1], **how).fit(ROWS, NAMES)
+    assert model.scorer_ == "neg_log_loss"
+    assert model.probability_map_[0] != 1.0
+    assert model.key_equation_.residual <= 1e-12
+    np.testing.assert_allclose(model.ensemble_.training_weighting.weights, 1.0)
+
+
+def test_weightings_and_costs_with_actions_are_searched():
+    model = of_classes(["balanced", None], training_weighting="price").fit(ROWS, NAMES)
+    assert len(model.oof_counts_) == 2
+    assert model.oof_counts_[0][3, 3] >= model.oof_counts_[1][3, 3]  # balanced weights find more of the rarest class
+    costs = CostMatrix(np.column_stack([10.0 * (1 - np.eye(4)), np.ones(4)]), actions=["review"])
+    model = of_classes(costs).fit(ROWS, NAMES)
+    cheapest = (model.predict_proba(ROWS) @ costs.costs).argmin(axis=1)
+    np.testing.assert_array_equal(model.predict(ROWS), np.append(LABELS.astype(object), "review")[cheapest])
+    assert model.oof_counts_[0].shape == (4, 5)
+    expected = -model.costs_.expected(model.oof_proba_)
+    np.testing.assert_allclose(model.oof_decision_function_, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_folds_over_time_leave_the_first_rows_out():
+    model = of_classes(cv=TimeSplit(2)).fit(ROWS, NAMES, groups=np.arange(300))
+    unseen = np.isnan(model.oof_decision_function_).all(axis=1)
+    assert 0 < unseen.sum() < 250
+    assert not np.isnan(model.oof_decision_function_[~unseen]).any()
+    assert "as far as folds agree" in model.key_equation_.rows
+
+
+def test_what_cannot_be_searched_is_refused():
+    with pytest.raises(InvalidParameter, match="pos_label"):
+        of_classes(pos_label="oak").fit(ROWS, NAMES)
+    with pytest.raises(InvalidParameter, match="price for two classes"):
+        of_classes([0.5, 0.9], training_weighting="price").fit(ROWS, NAMES)
+    alone = np.where((NAMES == "oak") & (np.cumsum(NAMES == "oak") > 1), "ash", NAMES)
+    with pytest.raises(InvalidInput, match=r"rows? of the rarest class|cannot split"):
+        of_classes(cv=HALVES).fit(ROWS, alone)
+
+
+def test_a_class_with_one_row_is_trained_on_in_every_fold():
+    rows, names = np.vstack([ROWS, [[5.0, 5.0, 5.0]]]), np.append(NAMES, "yew")
+    with pytest.warns(UserWarning, match="too few rows to be trained on and held out for 1 label:"):
+        model = of_classes("balanced").fit(rows, names)
+    assert model.classes_.tolist() == [*LABELS, "yew"]
+    assert np.isfinite(model.oof_proba_).all()
+    assert model.key_equation_.residual <= 1e-12
+    # Folds of a person's own stay as they are.
+    own = [(HALVES[0][0], np.arange(150, 301)), (np.arange(150, 301), HALVES[1][1])]
+    with pytest.raises(InvalidInput, match="holds no row of a class"):
+        of_classes("balanced", cv=own).fit(rows, names)
+
+
+def test_classes_are_balanced_on_the_training_rows():
+    model = of_classes(balance=True, probability="shift").fit(ROWS, NAMES)
+    assert residual(model.weighted_proba(ROWS)) <= 1e-12
+    assert log_loss(NAMES, model.predict_proba(ROWS)) < 0.6

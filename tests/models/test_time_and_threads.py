@@ -1,7 +1,9 @@
-"""Parallel fits: at the same time, each on one thread, with the bits of one after another."""
+"""Time and threads: training that cannot finish in time is not begun, parallel fits have the bits of serial ones."""
 
+import time
 import warnings
 from threading import Barrier
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +13,9 @@ from sklearn.exceptions import ConvergenceWarning
 import crcen
 from crcen import CRCENClassifier, CRCENClassifierCV
 from crcen.models import parallel as module
+from crcen.models.clock import Clock, OutOfTime, TimedTraining
 from crcen.models.parallel import parallel_fits
+from crcen.training.jobs import TrainingJob
 from crcen.training.threads import THREADS
 
 
@@ -46,3 +50,44 @@ def test_the_models_own_error_has_the_same_bits(search, monkeypatch):
         found.append(crcen.training_error(model, X, y, n_fits=3).log_odds)
     assert found[0] == found[1] > 0
     assert np.isfinite(found).all()
+
+
+class Engine:
+    def __init__(self, seconds):
+        self.seconds, self.calls = seconds, 0
+
+    def __call__(self, jobs, progress=None):
+        self.calls += 1
+        time.sleep(self.seconds)
+        return [SimpleNamespace() for _ in jobs]
+
+    def on(self, rows, factors=1.0):
+        return self
+
+
+def job(n_rows, epochs):
+    return TrainingJob((0.5, 0.5), rows=np.arange(n_rows), max_epochs=epochs)
+
+
+def test_a_clock_counts_down_and_is_shared():
+    clock = Clock(10.0)
+    assert 9.0 < clock.left <= 10.0
+    assert clock.share(0.25).left <= 2.5
+    assert Clock(None).left == np.inf
+    assert not Clock(None).share(0.5).is_limited
+
+
+def test_training_that_would_exceed_the_limit_is_not_begun():
+    engine = Engine(0.02)
+    train = TimedTraining(engine, 1000, Clock(1.0))
+    train([job(100, 10)])  # 20 ms for 1,000 row epochs
+    with pytest.raises(OutOfTime):
+        train([job(1000, 100)])  # 2 s
+    assert engine.calls == 1
+    train([job(100, 10)])
+    train.reserve = 100_000.0
+    with pytest.raises(OutOfTime):
+        train([job(100, 10)])
+    part = train.on(np.arange(10))
+    assert part.seconds(1000) == pytest.approx(train.seconds(1000))
+    TimedTraining(engine, 1000, Clock(None))([job(1000, 1000)])

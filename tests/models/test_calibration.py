@@ -1,0 +1,425 @@
+"""Calibration: the maps to natural probabilities, and answers that keep the price on rows that were held out."""
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.model_selection import StratifiedKFold
+
+import papers_training
+from crcen import (
+    Alpha,
+    Budget,
+    CostRatio,
+    CRCENClassifier,
+    CRCENClassifierCV,
+    CSMLPClassifier,
+    InvalidInput,
+    InvalidParameter,
+    Lam,
+    Schedule,
+    TimeSplit,
+    balance_shift,
+    fit_stream,
+    key_equation,
+    make_sim2,
+)
+from crcen.datasets.simulated import sim2_posterior
+from crcen.models.probability import PROBABILITIES, apply_map, fit_map, probability_folds
+from crcen.paper.networks import MovedThresholdClassifier
+from crcen.theory.decision import sigmoid
+from grouped_settings import grouped
+from papers_training import PAPER
+
+FITTED = PROBABILITIES[1:]
+
+# -- the maps, each against an independent solution --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """True natural logits of a rare event, and overconfident, biased ones of a network."""
+    rng = np.random.default_rng(0)
+    truth = rng.normal(-3.0, 1.5, 20000)
+    target = rng.random(20000) < sigmoid(truth)
+    return target, 2.0 * truth + 1.0, np.ones(20000), truth
+
+
+def test_shift_is_the_identity_and_balance_the_intercept_that_makes_the_mean_right(rows):
+    target, logits, weights, _ = rows
+    assert np.array_equal(apply_map(fit_map("shift", target, logits, weights), logits), logits)
+    slope, intercept = fit_map("balance", target, logits, weights)
+    assert slope == 1.0
+    root = brentq(lambda d: np.sum(target - sigmoid(logits + d)), -20, 20, xtol=1e-12)
+    assert intercept == pytest.approx(root, abs=1e-9)
+
+
+def test_temperature_is_logistic_regression_on_the_logit_and_turns_no_ranking_round(rows):
+    target, logits, weights, truth = rows
+    state = fit_map("temperature", target, logits, weights)
+    free = LogisticRegression(C=np.inf, tol=1e-10).fit(logits[:, None], target)
+    assert state[0] == pytest.approx(free.coef_[0, 0], rel=1e-3)  # the prior weighs one row in 20,000
+    assert state[1] == pytest.approx(free.intercept_[0], rel=1e-2)
+    assert abs(np.sum(target - sigmoid(apply_map(state, logits)))) < 1e-8
+    assert np.abs(apply_map(state, logits) - truth).mean() < 0.1
+    against = np.random.default_rng(1).random(len(logits)) < sigmoid(-3.0 * logits)
+    assert 0.0 < fit_map("temperature", against, logits, weights)[0] < 0.05
+
+
+def test_isotonic_is_scikit_learns_without_certainty(rows):
+    target, logits, weights, _ = rows
+    new = apply_map(fit_map("isotonic", target, logits, weights), logits)
+    theirs = IsotonicRegression(out_of_bounds="clip").fit(logits, target).predict(logits)
+    low, high = 0.5 / (np.sum(theirs == 0) + 1), 1 - 0.5 / (np.sum(theirs == 1) + 1)
+    assert (theirs == 0).any()
+    inside = (theirs > low) & (theirs < high)
+    np.testing.assert_allclose(sigmoid(new[inside]), theirs[inside], rtol=1e-9)
+    np.testing.assert_allclose(sigmoid(new[theirs == 0]), low, rtol=1e-9)
+    # Two rows below without a positive, three above without a negative: ½/3 and 1 − ½/4.
+    state = fit_map("isotonic", np.arange(5) > 1, np.arange(5.0), np.ones(5))
+    np.testing.assert_allclose(sigmoid(apply_map(state, np.array([-9.0, 0.0, 1.0]))), 1 / 6)
+    np.testing.assert_allclose(sigmoid(apply_map(state, np.array([2.0, 4.0, 99.0]))), 7 / 8)
+
+
+@pytest.mark.parametrize("kind", FITTED)
+def test_every_map(rows, kind):
+    """Finite and rising on separable rows; weights by their ratios, weight 0 is absence; both classes are needed."""
+    separable = fit_map(kind, np.arange(40) >= 30, np.linspace(-30.0, 30.0, 40), np.ones(40))
+    new = apply_map(separable, np.linspace(-100, 100, 50))
+    assert np.isfinite(new).all()
+    assert (np.diff(new) >= 0).all()
+    target, logits = rows[0][:600], rows[1][:600]
+    weights = np.random.default_rng(2).integers(0, 4, 600).astype(float)
+    grid, used = np.linspace(logits.min(), logits.max(), 50), weights > 0
+    expected = apply_map(fit_map(kind, target, logits, weights), grid)
+    for found in (
+        fit_map(kind, target[used], logits[used], weights[used]),
+        fit_map(kind, target, logits, 1e-12 * weights),
+        fit_map(kind, target, logits, 1e12 * weights),
+    ):
+        np.testing.assert_allclose(apply_map(found, grid), expected, rtol=1e-9, atol=1e-9)
+    for one_class, weights in ((np.ones(5, dtype=bool), np.ones(5)), (np.arange(5) > 2, (np.arange(5) > 2) * 1.0)):
+        with pytest.raises(InvalidInput, match="both classes"):
+            fit_map(kind, one_class, np.arange(5.0), weights)
+
+
+@pytest.mark.parametrize("kind", ["temperature", "isotonic"])
+def test_a_calibrating_map_lowers_the_loss_on_new_rows(rows, kind):
+    target, logits, weights, truth = rows
+    half = np.arange(len(target)) % 2 == 0
+    new = apply_map(fit_map(kind, target[half], logits[half], weights[half]), logits[~half])
+    loss, before, best = (log_loss(target[~half], sigmoid(x)) for x in (new, logits[~half], truth[~half]))
+    assert loss < best + 0.1 * (before - best)
+
+
+def test_folds_hold_each_row_with_weight_out_once_and_are_fewer_for_few_positives():
+    target, weights = np.arange(100) < 11, (np.arange(100) % 7 > 0).astype(float)
+    folds = probability_folds(target, weights, seed=0)
+    held_out = np.concatenate([h for _, h in folds])
+    assert np.array_equal(np.sort(held_out), np.flatnonzero(weights))
+    for rows, own in folds:
+        assert np.intersect1d(rows, own).size == 0
+        assert np.array_equal(np.union1d(rows, own), np.flatnonzero(weights))
+        assert target[rows].any()
+        assert target[own].any()
+    for n_pos in (2, 3):
+        assert len(probability_folds(np.arange(50) < n_pos, np.ones(50), seed=0)) == n_pos
+    with pytest.raises(InvalidInput, match="folds need 2 rows of each class"):
+        probability_folds(np.arange(50) < 1, np.ones(50), seed=0)
+
+
+# -- estimators: one number decides under every map, which has seen out-of-fold logits alone ---------------------------
+
+QUICK = {"hidden": (4,), "solver": "lbfgs", "max_epochs": 40, "random_state": 0}
+SEARCH = {"l2": [1e-3, 1e-1], "cv": 3, **QUICK}
+MODELS = {
+    "members": papers_training.CRCENClassifier(Budget(3), n_members=2, **QUICK),
+    "csmlp": CSMLPClassifier("balanced", **grouped(**QUICK)),
+    "threshold": MovedThresholdClassifier(Budget(3), **grouped(**QUICK)),
+    "search": papers_training.CRCENClassifierCV(Budget(3), balance=False, **SEARCH),
+}
+
+
+def natural(model, X):
+    """Natural logit of the positive class, as decided."""
+    weighted = model.decision_function(X) * (1 if model.classes_[1] == model.pos_label_ else -1)
+    return weighted - model.weighting_.logit_shift
+
+
+def without_map(model, X):
+    """Natural logit of the positive class before the map, from the model's plain state."""
+    plain = pickle.loads(pickle.dumps(model))
+    plain.ensemble_ = plain.ensemble_.mapped(np.array([1.0, 0.0]))
+    return natural(plain, X)
+
+
+@pytest.mark.parametrize("kind", FITTED)
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_every_answer_is_the_mapped_logit(rare_rows, model, kind):
+    """The networks are those of the plain shift; p is the map of their natural logit, and q is p at the price."""
+    X, y = rare_rows(120)
+    plain = model.set_params(calibration__probability="shift").fit(X, y)
+    before, p_before = natural(plain, X), plain.predict_proba(X)
+    mapped = model.set_params(calibration__probability=kind).fit(X, y)
+    np.testing.assert_allclose(without_map(mapped, X), before, rtol=1e-4, atol=1e-4)
+    p, q, c = mapped.predict_proba(X), mapped.weighted_proba(X), mapped.weighting_.cost_ratio
+    assert not np.allclose(p, p_before, rtol=1e-3)
+    np.testing.assert_allclose(p[:, 1], sigmoid(apply_map(mapped.probability_map_, without_map(mapped, X))), rtol=1e-12)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(q[:, 1], c * p[:, 1] / (c * p[:, 1] + p[:, 0]), rtol=1e-9)
+    np.testing.assert_allclose(mapped.decision_function(X), np.log(q[:, 1] / q[:, 0]), rtol=1e-9, atol=1e-9)
+    if type(mapped) is not MovedThresholdClassifier:  # its key equation is that of the plain network
+        here = key_equation(y, q[:, 1], mapped.weighting_)
+        assert mapped.key_equation_.lhs == pytest.approx(here.lhs, rel=1e-9)
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_the_map_is_fitted_out_of_fold(rare_rows, members):
+    """Each fold by hand, from the public classifier on its rows alone."""
+    X, y = rare_rows(200)
+    settings = {"hidden": (3,), "solver": "lbfgs", "max_epochs": 15, "n_members": members, "random_state": 7}
+    model = papers_training.CRCENClassifier(Lam(0.8), probability="balance", **settings).fit(X, y)
+    seed = np.random.RandomState(7).randint(2**31 - 1)
+    oof = np.full(len(y), np.nan)
+    for rows, held_out in StratifiedKFold(4, shuffle=True, random_state=seed).split(X, y):
+        fold = papers_training.CRCENClassifier(Lam(0.8), **settings).fit(X[rows], y[rows])
+        oof[held_out] = natural(fold, X[held_out])
+    root = brentq(lambda d: np.sum(y - sigmoid(oof + d)), -20, 20, xtol=1e-12)
+    np.testing.assert_allclose(model.probability_map_, [1.0, root], atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", FITTED)
+def test_a_search_maps_its_own_out_of_fold_logits_and_then_solves_for_the_bias(rare_rows, kind):
+    """The slope or corners of the map stay; what it adds is the root of the key equation at the price, by hand."""
+    X, y = rare_rows(150)
+    plain, mapped, solved = (
+        papers_training.CRCENClassifierCV(Budget(3), **calibration, **SEARCH).fit(X, y)
+        for calibration in (
+            {"balance": False},
+            {"balance": False, "probability": kind},
+            {"balance": "oof", "probability": kind},
+        )
+    )
+    logits = plain.oof_decision_function_ - plain.weighting_.logit_shift
+    np.testing.assert_allclose(mapped.probability_map_, fit_map(kind, y == 1, logits, np.ones(len(y))))
+    oof = apply_map(mapped.probability_map_, logits) + mapped.weighting_.logit_shift
+    np.testing.assert_allclose(mapped.oof_decision_function_, oof, atol=1e-9)
+    weights = np.where(y == 1, 3.0, 1.0)
+    root = brentq(lambda d: np.sum(weights * (y - sigmoid(oof + d))), -20, 20, xtol=1e-12)
+    assert solved.oof_shift_ == pytest.approx(root, abs=1e-7)
+    np.testing.assert_allclose(solved.oof_decision_function_, oof + root, atol=1e-7)
+    assert key_equation(y, sigmoid(solved.oof_decision_function_), solved.weighting_).residual < 1e-10
+    moved = np.array(mapped.probability_map_)
+    moved[1] += root
+    np.testing.assert_allclose(solved.probability_map_, moved, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["temperature", "isotonic"])
+def test_an_overfitted_network_gets_better_probabilities(kind):
+    """Columns of noise to learn by heart."""
+    train, new = make_sim2(60, 600, seed=3), make_sim2(300, 3000, seed=4)
+    noise = np.random.default_rng(0)
+    X, X_new = (np.column_stack([d.X, noise.normal(size=(len(d.y), 20))]) for d in (train, new))
+    settings = {"hidden": (16,), "l2": 0.0, "max_epochs": 60, "random_state": 0}
+    plain, mapped = (
+        papers_training.CRCENClassifier(probability=p, **settings).fit(X, train.y) for p in ("shift", kind)
+    )
+    assert log_loss(new.y, mapped.predict_proba(X_new)) < 0.9 * log_loss(new.y, plain.predict_proba(X_new))
+
+
+def test_the_price_of_a_moved_threshold_counts(rare_rows):
+    """Trained at λ = ½, decided at the price on the mapped probability."""
+    X, y = rare_rows(300)
+    plain = CRCENClassifier(None, **grouped(**PAPER | {"probability": "balance"}, **QUICK)).fit(X, y)
+    moved = MovedThresholdClassifier(Budget(9), **grouped(probability="balance", **QUICK)).fit(X, y)
+    np.testing.assert_allclose(moved.probability_map_, plain.probability_map_)
+    np.testing.assert_allclose(moved.predict_proba(X), plain.predict_proba(X))
+    assert np.array_equal(moved.predict(X) == 1, moved.predict_proba(X)[:, 1] > 1 / 10)
+    assert (moved.predict(X) != plain.predict(X)).any()
+
+
+@pytest.mark.parametrize("kind", FITTED)
+def test_rows_of_weight_0_have_no_say(rare_rows, kind):
+    X, y = rare_rows(150)
+    extra = np.concatenate([X, X[:40] + 1.0]), np.concatenate([y, 1 - y[:40]])
+    weights = np.concatenate([np.ones(150), np.zeros(40)])
+    model = papers_training.CRCENClassifier(Lam(0.7), probability=kind, **QUICK)
+    alone = model.fit(X, y).predict_proba(X)
+    np.testing.assert_allclose(model.fit(*extra, weights).predict_proba(X), alone, rtol=1e-5, atol=1e-7)
+
+
+# -- against a posterior that is known ---------------------------------------------------------------------------------
+
+SETTINGS = {"hidden": (8,), "activation": "tanh", "max_epochs": 30, "l2": 1e-3, "random_state": 0,
+            "encoding": "standard", "n_members": 1}  # fmt: skip
+
+
+def test_weighted_training_gives_natural_probabilities():
+    train, new = make_sim2(400, 4000, seed=1), make_sim2(400, 4000, seed=2)
+    truth = sim2_posterior(new.X, 10.0)
+    plain = papers_training.CRCENClassifier(None, **SETTINGS).fit(train.X, train.y)
+    best, unweighted = log_loss(new.y, truth), log_loss(new.y, plain.predict_proba(new.X))
+    for alpha in (0.5, 1, 2):
+        model = papers_training.CRCENClassifier(Alpha(alpha), **SETTINGS).fit(train.X, train.y)
+        assert log_loss(new.y, model.predict_proba(new.X)) < 1.04 * min(best, unweighted)
+        assert log_loss(new.y, model.weighted_proba(new.X)) > 1.3 * best
+        p = model.predict_proba(new.X)[:, 1]
+        assert abs(p.mean() - new.y.mean()) < 0.01
+        assert np.mean(np.abs(p - truth)) < 0.03
+        assert np.mean(model.predict(new.X) == (truth > model.weighting_.threshold)) > 0.95
+    # Squared error is a proper score as well: its q is the weighted posterior at the optimum.
+    csmlp = CSMLPClassifier(Alpha(1), **grouped(**SETTINGS)).fit(train.X, train.y)
+    assert log_loss(new.y, csmlp.predict_proba(new.X)) < 1.08 * best
+
+
+# -- the price on rows that were held out ------------------------------------------------------------------------------
+
+KEPT = {"training_weighting": None, "balance": "auto", "probability": "auto"}
+OUT_OF_FOLD = {"training_weighting": None, "balance": "oof", "probability": "temperature"}
+SMALL = {"hidden": (8,), "encoding": "standard", "max_epochs": 10, "n_members": 2, "random_state": 0}
+
+
+def draw(n=600, seed=0):
+    """Rows with a known posterior, one in eight positive."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 4))
+    return X, (rng.random(n) < sigmoid(X @ [1.2, -0.8, 0.5, 0.0] - 2.4)).astype(int)
+
+
+def small(kind=CRCENClassifier, **how):
+    extra = {"cv": 3, "l2": 1e-2} if kind is CRCENClassifierCV else {}
+    return kind(Budget(10), **grouped(**SMALL, **extra, **how))
+
+
+@pytest.mark.parametrize("kind", [CRCENClassifier, CRCENClassifierCV])
+def test_the_default_is_out_of_fold_and_by_temperature_and_the_papers_exact_on_training_rows(kind):
+    assert {name: kind().get_params()[f"calibration__{name}"] for name in KEPT} == KEPT
+    X, y = draw()
+    auto, told = (small(kind, **how).fit(X, y) for how in (KEPT, OUT_OF_FOLD))
+    assert np.array_equal(auto.decision_function(X), told.decision_function(X))
+    assert auto.probability_map_[0] != 1.0
+    assert auto.key_equation_.rows == "out-of-fold rows"
+    assert auto.key_equation_.residual < 1e-12
+    assert "on out-of-fold rows" in str(auto.key_equation_)
+    assert "on out-of-fold rows" in repr(auto.key_equation_)
+    # It is at the price, and not exact where it was not solved.
+    assert auto.key_equation_.weighting.cost_ratio == auto.weighting_.cost_ratio == pytest.approx(10.0)
+    assert key_equation(y, auto.weighted_proba(X)[:, 1], auto.weighting_).residual > 1e-6
+    paper = small(kind, **PAPER).fit(X, y)
+    assert paper.key_equation_.rows == "the training rows"
+    assert key_equation(y, paper.weighted_proba(X)[:, 1], paper.weighting_).residual < 1e-12
+    # Where the bias is solved for on training rows, no map is fitted that would end this.
+    same = small(kind, **PAPER | {"probability": "auto"}).fit(X, y)
+    assert np.array_equal(same.decision_function(X), paper.decision_function(X))
+
+
+@pytest.mark.parametrize("n_pos", [1, 2])
+def test_too_few_rows_of_a_class_for_folds_are_said(n_pos):
+    X, y = draw()
+    few = np.flatnonzero(y)[n_pos:]
+    X, y = np.delete(X, few, axis=0), np.delete(y, few)
+    model = small(**KEPT).fit(X, y)
+    assert model.key_equation_.rows.startswith("the training rows, not out of fold: folds need 3 rows of each class")
+    assert f"got {n_pos} of one class" in model.key_equation_.rows
+    assert key_equation(y, model.weighted_proba(X)[:, 1], model.weighting_).residual < 1e-12
+    assert model.probability_map_[0] == 1.0
+    if n_pos == 1:
+        with pytest.raises(InvalidInput, match="folds need 2 rows of each class with weight, got 1"):
+            small(balance="oof").fit(X, y)
+
+
+def test_early_stopping_and_weights_have_folds_as_well():
+    X, y = draw()
+    weights = np.where(y == 1, 2.0, 1.0)
+    weights[::7] = 0.0
+    model = small(**KEPT, early_stopping=True).fit(X, y, sample_weight=weights)
+    assert model.key_equation_.rows == "out-of-fold rows"
+    assert model.key_equation_.residual < 1e-12
+    y[np.flatnonzero(y)[3:]] = 0
+    said = small(**KEPT, early_stopping=True, validation_fraction=0.2).fit(X, y).key_equation_.rows
+    assert "not out of fold: early_stopping needs" in said
+
+
+def test_folds_over_time_have_no_map_unless_asked_for():
+    X, y = draw()
+    model, told = (
+        small(CRCENClassifierCV, **how).set_params(cv=TimeSplit(3)).fit(X, y, groups=np.arange(len(y)))
+        for how in (KEPT, KEPT | {"probability": "temperature"})
+    )
+    assert model.probability_map_[0] == 1.0
+    assert model.key_equation_.rows == "out-of-fold rows, as far as folds agree"
+    assert np.isnan(model.key_equation_.z)
+    assert told.probability_map_[0] != 1.0
+
+
+def test_partial_fit_goes_on_from_the_mapped_networks():
+    """Slope, intercept and price are in the output layer: without a step the answers stay."""
+    X, y = draw()
+    model = small(**KEPT).fit(X, y)
+    before = model.predict_proba(X)
+    model.set_params(schedule=Schedule(learning_rate=1e-12), l2=0.0)
+    model.partial_fit(X, y)
+    assert model.status_ == "incremental_unbalanced"
+    assert not hasattr(model, "key_equation_")
+    assert np.allclose(model.predict_proba(X), before, rtol=1e-4, atol=1e-7)
+    assert model.weighting_.cost_ratio == pytest.approx(10.0)
+    assert np.array_equal(model.predict(X), model.predict_proba(X)[:, 1] > 1 / 11)
+
+
+def test_partial_fit_and_streams_train_at_the_training_weight_and_decide_at_the_price():
+    """Plain cross entropy with a small network: its probabilities do not depend on the price."""
+    X, y = draw(2000)
+    plain, priced = (
+        CRCENClassifier(price, **grouped(**SMALL, training_weighting=None, probability="auto")).partial_fit(X, y)
+        for price in (None, Budget(10))
+    )
+    assert np.allclose(plain.predict_proba(X), priced.predict_proba(X), atol=1e-6)
+    assert priced.predict(X).sum() > plain.predict(X).sum()
+    how = {"epochs": 4, "hidden": (8,), "random_state": 0, "batch_size": 64}
+    kept = fit_stream([(X, y)], **grouped(weighting=Budget(10), **how, **KEPT))
+    plain = fit_stream([(X, y)], **grouped(weighting=None, **how, **PAPER))
+    assert kept.key_equation_.rows == "all rows of the stream"
+    assert key_equation(y, kept.weighted_proba(X)[:, 1], Budget(10)).residual < 1e-10
+    # The same networks but for the output bias.
+    assert all(np.array_equal(a, b) for a, b in zip(kept.coefs_, plain.coefs_, strict=True))
+    assert np.array_equal(kept.predict(X), kept.predict_proba(X)[:, 1] > 1 / 11)
+    with pytest.raises(InvalidParameter, match=r"balance must be True here, got 'oof': a stream has no folds"):
+        fit_stream([(X, y)], **grouped(balance="oof", **how))
+
+
+@pytest.mark.parametrize("trained", [None, CostRatio(3.0), "balanced"])
+def test_the_networks_are_those_of_the_training_weight(trained):
+    """Same seed, same weight: the same network, whatever the price, up to its output bias."""
+    X, y = draw()
+    how = {"hidden": (16,), "max_epochs": 20, "random_state": 0, "n_members": 1}
+    apart, same = (
+        papers_training.CRCENClassifier(price, training_weighting=weight, **how).fit(X, y)
+        for price, weight in ((Budget(10), trained), (trained, "price"))
+    )
+    assert all(np.array_equal(a, b) for a, b in zip(apart.coefs_, same.coefs_, strict=True))
+    assert apart.weighting_.cost_ratio == pytest.approx(10.0)
+    assert apart.key_equation_.residual < 1e-12  # solved on the training rows at the price
+    assert key_equation(y, apart.weighted_proba(X)[:, 1], CostRatio(10.0)).residual < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("kind", "how", "low", "high"),
+    [
+        (papers_training.CRCENClassifier, OUT_OF_FOLD, -0.2, 0.2),
+        (papers_training.CRCENClassifier, PAPER, 0.6, np.inf),
+        (papers_training.CRCENClassifierCV, OUT_OF_FOLD, -0.2, 0.2),
+    ],
+)
+def test_new_rows_keep_the_price_where_training_at_it_does_not(kind, how, low, high):
+    """The mean drift, in log-odds, of networks that memorise is near 0 out of fold and far from it on training rows."""
+    drifts = []
+    for seed in range(6):
+        model = kind(Budget(10), hidden=(32,), l2=1e-4, max_epochs=30, random_state=seed, n_members=2, **how)
+        model.fit(*draw(400, seed))
+        X, y = draw(20_000, seed + 100)
+        drifts.append(balance_shift(y, model.decision_function(X), model.weighting_))
+    assert low < np.mean(drifts) < high
