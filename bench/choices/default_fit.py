@@ -7,19 +7,15 @@ habit. The last column is the mean rank over the four costs. Seconds are of one 
 """
 
 import argparse
-import json
 import time
-import warnings
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 from scipy.stats import rankdata
 from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
-from threadpoolctl import threadpool_limits
 
+from bench.harness import rows_of
 from bench.rivals.evaluation import costs
 from crcen import Calibration, CRCENClassifier, CRCENClassifierCV, Inputs, Search
 from crcen.datasets.benchmark import load_dataset
@@ -90,15 +86,6 @@ VARIANTS = {
 }
 
 
-def one_thread():
-    """Let processes, not threads, share the cores."""
-    import torch
-
-    torch.set_num_threads(1)
-    threadpool_limits(1)
-    warnings.simplefilter("ignore")
-
-
 def run(task):
     """One variant on one split of one set."""
     name, split, variant = task
@@ -142,15 +129,8 @@ def main():
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--rows", type=Path, default=Path("default_fit.jsonl"), help="a line a fit, added to")
     options = parser.parse_args()
-    lines = options.rows.read_text().splitlines() if options.rows.exists() else []
-    rows = [json.loads(line) for line in lines]
-    done = {(row["set"], row["split"], row["variant"]) for row in rows}
     tasks = [(name, split, variant) for split in range(options.splits) for name in options.sets for variant in VARIANTS]
-    with ProcessPoolExecutor(options.processes, get_context("spawn"), initializer=one_thread) as pool:
-        for future in as_completed([pool.submit(run, task) for task in tasks if task not in done]):
-            rows.append(future.result())
-            with options.rows.open("a") as file:
-                file.write(json.dumps(rows[-1]) + "\n")
+    rows = rows_of(run, tasks, lambda row: (row["set"], row["split"], row["variant"]), options.rows, options.processes)
     print("\n".join(table(rows)))
 
 

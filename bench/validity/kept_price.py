@@ -15,22 +15,18 @@ A run that was cut goes on from its rows. --simulate has true posteriors, and no
 """
 
 import argparse
-import json
 import math
 import time
-import warnings
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
 from sklearn.model_selection import StratifiedShuffleSplit
-from threadpoolctl import threadpool_limits
 
 import crcen
+from bench.harness import rows_of
 from bench.rivals.datasets import all_sets
 from crcen.theory.balance import balance_shift
 from crcen.theory.decision import sigmoid
@@ -54,18 +50,9 @@ def common(seed: int) -> dict[str, Any]:
     return {"pos_label": 1, "device": "cpu", "random_state": seed}
 
 
-def one_thread() -> None:
-    """Let processes, not threads, share the cores."""
-    import torch
-
-    torch.set_num_threads(1)
-    threadpool_limits(1)
-
-
 def run(task: tuple[str, int, str]) -> list[dict[str, Any]]:
     """One model on one split of one set, at every price."""
     name, split, label = task
-    warnings.simplefilter("ignore")
     data = crcen.load_dataset(name)
     train, test = next(StratifiedShuffleSplit(1, test_size=0.25, random_state=1000 + split).split(data.X, data.y))
     X, y, X_new, y_new = data.X[train], data.y[train], data.X[test], data.y[test]
@@ -208,21 +195,11 @@ def main() -> None:
         return
     sets = options.sets or [one for one in all_sets()[options.half] if one not in ("isolet", "webpage")]
     size = {name: crcen.load_dataset(name).X.size for name in sets}
-    rows = [json.loads(line) for line in options.rows.read_text().splitlines()] if options.rows.exists() else []
-    done = {(row["set"], row["split"], row["model"]) for row in rows}
     labels = list(MODELS)[: options.models]
     tasks = [(name, split, label) for split in range(options.splits) for name in sets for label in labels]
     # Split after split, so that a cut run has whole ones; the large sets of each first.
-    tasks = sorted((task for task in tasks if task not in done), key=lambda task: (task[1], -size[task[0]]))
-    with (
-        ProcessPoolExecutor(options.processes, get_context("spawn"), initializer=one_thread) as pool,
-        options.rows.open("a") as out,
-    ):
-        for future in as_completed([pool.submit(run, task) for task in tasks]):
-            found = future.result()
-            rows += found
-            out.writelines(json.dumps(row) + "\n" for row in found)
-            out.flush()
+    tasks.sort(key=lambda task: (task[1], -size[task[0]]))
+    rows = rows_of(run, tasks, lambda row: (row["set"], row["split"], row["model"]), options.rows, options.processes)
     rows = [row for row in rows if row["set"] in sets and row["split"] < options.splits]
     print(table(rows, len(sets), options.splits))
 

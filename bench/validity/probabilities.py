@@ -2,12 +2,17 @@
 
     python -m bench.validity.probabilities [--data-home DIR] [--splits 2] [--sets abalone us_crime]
         [--processes 2]
+    python -m bench.validity.probabilities --simulate 4 [--runs 20] [--out FILE]
 
 Every benchmark set at hand, stratified 75/25 splits (of more than 4,000 training rows, 4,000 at random), and Sim1 and
 Sim2 with fresh rows, at λ = ½ and at α = ½, 1, 2: `CRCENClassifier` and `CRCENClassifierCV` with their defaults, on the
 first split alone, and a single network of 16 units with a weak penalty, which overfits. Scores on the test rows of q as
 it comes and of the natural probability by each ``probability=``, as a ratio to the same estimator at λ = ½ with the
 plain shift (geometric mean over set-splits). All maps of a model are fitted on the same out-of-fold logits.
+
+--simulate K: the first K of four normal classes of one covariance, whose posterior is known, with shares .75, .15, .07
+and .03 and weights 1, 5, 12 and 40; 3,000 rows to fit on and 20,000 new ones a run. Probabilities, decisions and the
+key equations. Softmax regression is the right model here, a network of 32 units is not told so.
 """
 
 from copy import copy
@@ -15,13 +20,16 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from scipy.special import softmax
 from sklearn.metrics import brier_score_loss, log_loss
 from sklearn.model_selection import train_test_split
 
 import crcen
-from bench.harness import done, in_processes, options
+from bench.harness import Printer, done, in_processes, options
 from crcen.datasets.simulated import sim1_posterior, sim2_posterior
 from crcen.models.probability import PROBABILITIES, fit_map
+from crcen.theory.key_equation import judge_equations
+from crcen.theory.price import Price
 
 WEIGHTS = {"λ = ½": None, "α = ½": crcen.Alpha(0.5), "α = 1": crcen.Alpha(1), "α = 2": crcen.Alpha(2)}
 SIMULATED = {"Sim1": (crcen.make_sim1, sim1_posterior), "Sim2": (crcen.make_sim2, sim2_posterior)}
@@ -121,6 +129,67 @@ def print_shares(title: str, found: list[Shares]) -> None:
         print(f"| {name} | " + " | ".join(f"{share:.2f}" for share in means) + " |")
 
 
+# -- K classes with a known posterior ----------------------------------------------------------------------------------
+
+CLASS_SHARES = np.array([0.75, 0.15, 0.07, 0.03])
+CLASS_WEIGHTS = np.array([1.0, 5.0, 12.0, 40.0])
+CENTRES = np.random.default_rng(99).normal(0.0, 1.2, (4, 4))
+N_FIT, N_NEW = 3_000, 20_000
+FACTOR = 1.0 + N_NEW / N_FIT  # by which the error of a fitted model raises the variance on new rows
+
+
+def rows_of_classes(rng: np.random.Generator, n: int, n_classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Features, class numbers and true posterior."""
+    shares, centres = CLASS_SHARES[:n_classes] / CLASS_SHARES[:n_classes].sum(), CENTRES[:n_classes]
+    y = rng.choice(n_classes, n, p=shares)
+    X = centres[y] + rng.standard_normal((n, 4))
+    return X, y, softmax(-0.5 * ((X[:, None] - centres) ** 2).sum(2) + np.log(shares), axis=1)
+
+
+def judged(p: np.ndarray, y: np.ndarray, truth: np.ndarray, factor: float) -> list[float]:
+    """Log loss, cost a row of decisions at the weights, and the p-value of the key equations together."""
+    weights = CLASS_WEIGHTS[: p.shape[1]]
+    chosen = (weights * p).argmax(1)
+    cost = (truth * weights).sum(1) - (truth * weights)[np.arange(len(y)), chosen]
+    test = judge_equations(y, p, Price(weights, np.bincount(y)), noise=factor)
+    return [-np.log(p[np.arange(len(y)), y]).mean(), cost.mean(), test.p_value]
+
+
+def simulate(n_classes: int, runs: int, say: Printer) -> None:
+    """Fit and judge models of so many classes, and print."""
+    weights = CLASS_WEIGHTS[:n_classes]
+    ways = (
+        ("unweighted", None, "paper"),
+        ("weighted, weights taken out", weights, "paper"),
+        ("unweighted, solved at the weights out of fold", weights, "out_of_fold"),
+    )
+    found: dict[tuple[str, str], list[list[float]]] = {}
+    for run in range(runs):
+        rng = np.random.default_rng(run)
+        X, y, _ = rows_of_classes(rng, N_FIT, n_classes)
+        new, label, truth = rows_of_classes(rng, N_NEW, n_classes)
+        found.setdefault(("", "true posterior"), []).append(judged(truth, label, truth, 1.0))
+        for model, hidden in (("softmax regression", ()), ("network, 32 units", (32,))):
+            for way, weighting, calibration in ways:
+                how = {"hidden": hidden, "l2": 1e-3, "n_members": 2, "encoding": "standard", "random_state": run}
+                fitted = crcen.CRCENClassifier(weighting, calibration=calibration, **how).fit(X, y)
+                found.setdefault((model, way), []).append(judged(fitted.predict_proba(new), label, truth, FACTOR))
+    listed = ", ".join(f"{weight:g}" for weight in weights)
+    say(
+        f"Mean of {runs} runs, {N_FIT:,} rows to fit on, {N_NEW:,} new ones; weights {listed}.",
+        "Log loss beside that of unweighted training; cost a row of decisions at the weights, by the true posterior;",
+        "share of runs in which the key equations at the weights are rejected on new rows at .05.",
+        "",
+        f"{'':66s} log loss   ratio    cost  rejected",
+    )
+    for (model, way), values in found.items():
+        loss, cost, _ = np.mean(values, axis=0)
+        plain = np.mean(found.get((model, "unweighted"), values), axis=0)[0]
+        rejected = np.mean(np.array(values)[:, 2] < 0.05)
+        name = f"{model:20s}{way}"
+        say(f"{name:66s} {loss:8.4f}  {loss / plain:6.4f}  {cost:6.4f}  {rejected:8.2f}")
+
+
 def named(task: tuple[str, str, str | None, int]) -> tuple[tuple[str, str, str | None, int], Any]:
     """A task with its result."""
     return task, evaluate_split(task)
@@ -128,7 +197,10 @@ def named(task: tuple[str, str, str | None, int]) -> tuple[tuple[str, str, str |
 
 def main() -> None:
     """Run and print."""
-    args = options(__doc__, data_home=True, splits=2, sets=[""], processes=2).parse_args()
+    args = options(__doc__, data_home=True, splits=2, sets=[""], processes=2, simulate=0, runs=20).parse_args()
+    if args.simulate:
+        simulate(args.simulate, args.runs, Printer(args.out))
+        return
     known = [row.name for row in crcen.list_datasets(args.data_home) if row.available != "download"]
     names = known if args.sets == [""] else args.sets
     # The longest first.

@@ -1,28 +1,42 @@
-"""The frozen input layer against plain definitions, scikit-learn, and copies of rows."""
+"""The frozen input layer: plain definitions, scikit-learn, copies of rows, missing cells, and rows on a device."""
 
 import numpy as np
 import pytest
+import torch
 from sklearn.preprocessing import QuantileTransformer, RobustScaler
 from sklearn.tree import DecisionTreeClassifier
-from training_reference import binary_job
+from training_reference import assert_same_result, binary_job
 
-from crcen.training.encoding import column_layout, fit_encoding
+from crcen.training.device import _encoded, encoded_on
+from crcen.training.encoding import ENCODINGS, column_layout, fit_encoding, incomplete_columns
 from crcen.training.engine import train
 
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+N = 300
+each_encoding = pytest.mark.parametrize("kind", ENCODINGS)
 
-def mixed_columns(n=300, seed=0):
-    """Normal, skewed, three-valued, binary and constant columns, with labels that depend on the second by a step."""
-    rng = np.random.default_rng(seed)
+
+def mixed_columns(n=N, has_gaps=False):
+    """Normal, skewed, three-valued, binary and further columns; labels depend on the second by a step.
+
+    With gaps, a quarter of the first four is missing and the last is normal; without, the last is constant.
+    """
+    rng = np.random.default_rng(0)
+    last = rng.normal(size=n) if has_gaps else np.full(n, 7.0)
     X = np.column_stack(
-        [rng.normal(5, 2, n), rng.exponential(1, n), rng.integers(0, 3, n), rng.integers(0, 2, n), np.full(n, 7.0)]
+        [rng.normal(5, 2, n), rng.exponential(1, n), rng.integers(0, 3, n), rng.integers(0, 2, n), last]
     )
     y = (X[:, 1] > 1.5) & (rng.random(n) < 0.8)
+    if has_gaps:
+        X[:, :4][rng.random((n, 4)) < 0.25] = np.nan
     return X, y
 
 
-def fitted(kind, X, y, weights=None, bins=4):
+def fitted(kind, X, y, weights=None, bins=4, columns=None, **options):
+    """The encoding of rows whose layout is that of all."""
     weights = np.ones(len(X)) if weights is None else weights
-    return fit_encoding(kind, column_layout(X, kind, bins), X, y, weights)
+    columns = column_layout(X, kind, bins) if columns is None else columns
+    return fit_encoding(kind, columns, X, y, weights, **{"indicators": incomplete_columns(X), **options})
 
 
 def test_layout_gives_bins_to_columns_that_can_fill_them():
@@ -129,3 +143,174 @@ def test_a_row_of_weight_k_splits_as_k_rows_do_where_splits_are_as_good_as_each_
         for other in (copied, scaled):
             for name in ("mean", "scale", "low", "high"):
                 np.testing.assert_allclose(getattr(other, name), getattr(weighted, name), rtol=1e-9, atol=1e-9)
+
+
+# -- missing cells: statistics of what is there, 0 for what is not, indicators beside it -------------------------------
+
+X, Y = mixed_columns(has_gaps=True)
+
+
+def column_of(encoding):
+    """Which column each encoded one is made of, indicators left out."""
+    return np.arange(5) if encoding.columns is None else encoding.columns[:-4]
+
+
+@each_encoding
+def test_cells_that_are_there_are_encoded_as_if_there_were_no_others(kind):
+    columns, z = column_layout(X, kind, 4), fitted(kind, X, Y)(X)
+    for column in range(5):
+        there = ~np.isnan(X[:, column])
+        rows = np.zeros((there.sum(), 5))
+        rows[:, column] = X[there, column]
+        alone = fit_encoding(kind, columns, rows, Y[there], np.ones(len(rows)))
+        own = np.flatnonzero(column_of(fitted(kind, X, Y)) == column)
+        np.testing.assert_allclose(z[np.ix_(there, own)], alone(rows)[:, own], rtol=1e-12, atol=1e-12)
+
+
+@each_encoding
+def test_a_missing_cell_is_zero_which_is_the_mean_or_the_middle_of_the_others(kind):
+    encoding = fitted(kind, X, Y)
+    z, columns = encoding(X), column_of(encoding)
+    for place, column in enumerate(columns):
+        is_missing = np.isnan(X[:, column])
+        assert (z[is_missing, place] == 0).all()
+        present = z[~is_missing, place]
+        if kind == "robust":
+            assert max((present < 0).mean(), (present > 0).mean()) <= 0.5  # the median
+        elif kind == "quantile":
+            assert abs(present.mean()) < 0.1
+        else:
+            assert abs(present.mean()) < 1e-12
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ENCODINGS if kind != "robust"])
+def test_indicators_are_standard_scores_of_being_missing(kind):
+    weights = np.random.default_rng(1).random(N)
+    is_missing = np.isnan(X[:, :4]).astype(float)
+    mean = np.average(is_missing, axis=0, weights=weights)
+    expected = (is_missing - mean) / np.sqrt(mean * (1 - mean))
+    encoding = fitted(kind, X, Y, weights)
+    np.testing.assert_allclose(encoding(X)[:, -4:], expected, rtol=1e-12)
+    np.testing.assert_array_equal(encoding.indicators, range(4))
+
+
+@each_encoding
+def test_a_column_that_lacks_all_cells_here_or_those_of_one_class(kind):
+    empty = X.copy()
+    empty[:, 0] = np.nan
+    empty[Y, 1] = np.nan
+    encoding = fitted(kind, empty, Y, columns=column_layout(X, kind, 4))
+    z, columns = encoding(X), column_of(encoding)
+    np.testing.assert_allclose(z[:, :-4][:, columns == 0], 0, atol=1e-15)
+    assert (z[:, -4] == 0).all()  # it says nothing here
+    assert np.isfinite(z).all()
+    assert np.ptp(z[:, 1]) > 1
+
+
+@each_encoding
+def test_cells_that_only_new_rows_lack_are_zero_without_an_indicator(kind):
+    full = np.where(np.isnan(X), 1.0, X)
+    encoding = fitted(kind, full, Y)
+    plain = fit_encoding(kind, column_layout(full, kind, 4), full, Y, np.ones(N))
+    assert encoding.size == plain.size
+    np.testing.assert_array_equal(encoding(full), plain(full))
+    gone = full[:1].copy()
+    gone[0, 1] = np.nan
+    changed = encoding(gone) != encoding(full[:1])
+    made_of_it = np.arange(5) == 1 if plain.columns is None else plain.columns == 1
+    assert (encoding(gone)[0, made_of_it] == 0).all()
+    assert not changed[0, ~made_of_it].any()
+
+
+def test_inputs_as_they_are_have_zeros_and_plain_indicators():
+    z = fitted("steps", X, Y, standardize=False)(X)
+    np.testing.assert_array_equal(z, np.column_stack([np.nan_to_num(X), np.isnan(X[:, :4])]))
+
+
+@each_encoding
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+def test_a_stack_of_folds_encodes_each_by_its_own_rows_and_equals_them_alone(kind, solver):
+    folds = [np.flatnonzero(np.arange(N) % 3 != fold) for fold in range(3)]
+    how = {"encoding": kind, "bins": 4, "missing": "indicator", "solver": solver, "max_epochs": 3}
+    jobs = [binary_job(0.8, hidden=(5,), seed=3, rows=rows, **how) for rows in folds]
+    for job, result in zip(jobs, train(X, Y, jobs, device="cpu"), strict=True):
+        assert_same_result(train(X, Y, [job], device="cpu")[0], result, rtol=1e-4, atol=1e-5)
+        rows, columns, indicators = job.rows, column_layout(X, kind, 4), incomplete_columns(X)
+        expected = fitted(kind, X[rows], Y[rows], columns=columns, indicators=indicators)
+        np.testing.assert_array_equal(result.network.encoding(X), expected(X))
+        assert result.residual < 1e-14
+
+
+@each_encoding
+def test_values_and_labels_of_other_rows_do_not_reach_a_fold(kind):
+    how = {"encoding": kind, "missing": "indicator", "max_epochs": 2}
+    job = binary_job(0.5, hidden=(4,), rows=np.arange(200), **how)
+    before = train(X, Y, [job], device="cpu")[0].network
+    other, labels = X.copy(), Y.copy()
+    other[200:, [1, 4]] *= -3.0  # as many different values, and no other column lacks cells
+    other[200:, 0] = np.nan
+    labels[200:] = ~labels[200:]
+    after = train(other, labels, [job], device="cpu")[0].network
+    np.testing.assert_array_equal(before.encoding(X), after.encoding(X))
+    np.testing.assert_array_equal(before.logits(X), after.logits(X))
+
+
+def test_jobs_that_take_missing_cells_and_jobs_that_do_not():
+    how = {"hidden": (3,), "max_epochs": 2}
+    jobs = [binary_job(0.5, missing=missing, **how) for missing in ("error", "indicator")]
+    for result in train(np.nan_to_num(X), Y, jobs, device="cpu"):
+        assert result.residual < 1e-14
+
+
+def test_a_missing_cell_in_a_row_without_weight_changes_nothing():
+    weights = np.ones(N)
+    weights[7] = 0.0
+    rows, gap = np.nan_to_num(X), np.nan_to_num(X)
+    gap[7, 4] = np.nan
+    job = binary_job(0.5, hidden=(3,), missing="indicator", max_epochs=2)
+    one, other = (train(Z, Y, [job], sample_weight=weights, device="cpu")[0].network for Z in (rows, gap))
+    np.testing.assert_array_equal(one.logits(rows), other.logits(rows))
+
+
+# -- on a device (a GPU if there is one) -------------------------------------------------------------------------------
+
+
+def table(n):
+    """Columns of many values, few, two, one, ties, wide tails and large numbers."""
+    rng = np.random.default_rng(0)
+    z, few, many = rng.normal(size=(n, 5)).T, rng.integers(0, 2, n), rng.integers(0, 400, n)
+    return np.column_stack([z[0], np.round(3 * z[1]), few, np.full(n, 1e30), np.exp(4 * z[2]), many, 1e8 + z[3], z[4]])
+
+
+@pytest.mark.parametrize("has_gaps", [False, True])
+@each_encoding
+def test_encoded_rows_equal_those_of_the_host(kind, has_gaps):
+    X = table(400)
+    y = X[:, 0] > 1
+    if has_gaps:
+        X[np.random.default_rng(0).random(X.shape) < 0.1] = np.nan
+    how = {"columns": column_layout(X, kind, 4), "indicators": incomplete_columns(X) if has_gaps else None}
+    encoding = fitted(kind, X[:200], y[:200], **how)
+    np.testing.assert_array_equal(encoded_on(torch.device("cpu"), encoding, X), encoding(X))
+    if encoding.knots is None:  # only the host interpolates
+        np.testing.assert_allclose(_encoded(DEVICE, encoding, X).cpu(), encoding(X), rtol=1e-14)
+
+
+@pytest.mark.skipif(DEVICE.type == "cpu", reason="needs CUDA")
+@pytest.mark.parametrize("weights", [None, "uneven"])
+def test_networks_on_a_gpu_equal_those_on_a_cpu(weights):
+    X = table(1000)[:, [0, 1, 4, 5]]
+    y = X[:, 0] > 0
+    rows = None if weights is None else np.random.default_rng(2).uniform(1, 2, len(X))
+    jobs = [
+        binary_job(0.5, hidden=(8, 4), encoding=kind, column_scales=True, max_epochs=3)
+        for kind in ("standard", "steps")
+    ]
+    for here, there in zip(
+        *(train(X, y, jobs, sample_weight=rows, device=device) for device in ("cpu", "cuda")), strict=True
+    ):
+        for name in ("mean", "scale", "low", "high"):
+            parts = [getattr(one.network.encoding, name) for one in (here, there)]
+            np.testing.assert_allclose(*parts, rtol=1e-12)
+        np.testing.assert_equal(there.network.encoding.columns, here.network.encoding.columns)
+        np.testing.assert_allclose(there.network.logits(X), here.network.logits(X), atol=1e-4)

@@ -1,4 +1,4 @@
-"""Solvers: their properties, Adam's step against the paper, compiled epochs and captured graphs against plain steps."""
+"""Adam's step against the paper; compiled epochs, captured graphs and ramps that are looked up against plain steps."""
 
 import gc
 import sys
@@ -13,13 +13,17 @@ import torch
 from training_reference import ACTIVATION_NAMES, flat
 
 from crcen.training import solvers
+from crcen.training.encoding import ENCODINGS, column_layout, fit_encoding
 from crcen.training.engine import train
 from crcen.training.jobs import Status, TrainingJob
+from crcen.training.ramp_lookup import NO_RAMPS, RampTables, has_ramps
+from crcen.training.rows import RowFeed, TrainingData
 from crcen.training.solvers import AdamState, CapturedGraph, adam_epoch, adam_factors, take_captured_step, take_step
 from example_rows import rare_rows
 
 X, Y = rare_rows(130, shift=1.0)
 SHAPES = ((4,), (6,), (3, 2), ())
+RAMPS = ("steps", "tree", "piecewise")
 
 
 def captured(state, rate, step):
@@ -48,29 +52,32 @@ def test_adams_step_is_that_of_the_paper(form):
 # -- compiled epochs and captured graphs ------------------------------------------------------------------------------
 
 
-def results(n_classes=2, watched=None, **settings):
-    """Networks of all shapes on two folds."""
-    folds = [np.arange(130) % 3 != fold for fold in range(2)]
+def results(n_classes=2, has_gaps=False, **settings):
+    """Networks of all shapes on two folds; the second column has few values."""
+    rows = np.column_stack([X[:, 0], np.round(X[:, 1]), X[:, 2]])
+    if has_gaps:
+        rows[np.random.default_rng(0).random(rows.shape) < 0.1] = np.nan
     y = Y if n_classes == 2 else np.arange(130) // 3 % n_classes
     common = {"l2": 0.01, "max_epochs": 5, "batch_size": 32, **settings}
     jobs = [
-        TrainingJob(
-            np.linspace(0.3, 0.7, n_classes), hidden=hidden, rows=np.flatnonzero(fold), watched=watched, **common
-        )
+        TrainingJob(np.linspace(0.3, 0.7, n_classes), hidden=hidden, rows=fold, **common)
         for hidden in SHAPES
-        for fold in folds
+        for fold in (np.flatnonzero(np.arange(130) % 3 != k) for k in range(2))
     ]
-    return train(X, y, jobs, sample_weight=np.linspace(0.5, 2.0, len(Y)), device="cpu")
+    return train(rows, y, jobs, sample_weight=np.linspace(0.5, 2.0, len(Y)), device="cpu")
 
 
+WATCHED = np.arange(0, 130, 3)  # rows between the knots of an encoding, too
 VARIANTS = [
     *({"activation": name} for name in ACTIVATION_NAMES),
     {"loss": "squared_error"},
     {"n_classes": 3},
     {"n_classes": 3, "loss": "one_against_all"},
-    *({"encoding": "steps", "column_scales": scales} for scales in (False, True)),
+    *({"encoding": kind, "column_scales": kind == "steps"} for kind in RAMPS),
+    *({"encoding": kind, "watched": WATCHED} for kind in RAMPS),
+    *({"encoding": kind, "has_gaps": True, "missing": "indicator"} for kind in RAMPS),
     {"standardize": False},
-    {"shuffle_seed": 3, "watched": np.arange(0, 130, 3)},
+    {"shuffle_seed": 3, "watched": WATCHED},
     {"stop_epoch": 3, "leaves_state": True},
 ]
 
@@ -187,3 +194,36 @@ def test_without_torchscript_the_functions_run_uncompiled(monkeypatch, not_compi
     solvers._compiled.cache_clear()
     monkeypatch.setattr(sys, "version_info", (3, 14, 0))
     assert solvers.compiled(adam_epoch) is adam_epoch
+
+
+# -- ramps that are looked up ------------------------------------------------------------------------------------------
+
+
+def encoded(kind, X, y):
+    return fit_encoding(kind, column_layout(X, kind, 4), X, y, np.ones(len(X)))
+
+
+def test_rows_that_steps_were_fitted_on_are_at_a_knot():
+    encoding = encoded("steps", X[:, ::2], Y)
+    coded = RampTables(encoding).code(X[:, ::2])
+    assert coded.shares is None
+    steps = encoding(X[:, ::2])[:, 2:].reshape(len(X), 2, -1)
+    np.testing.assert_array_equal(coded.knots, (steps > 0).sum(axis=2))  # less its mean, a passed step is above 0
+
+
+def test_values_far_outside_and_next_to_each_other():
+    """Knots of numbers near the end of float64, and of numbers that share most of their digits."""
+    x = np.array([-1e308, -1.0, 1.0, 1.0 + 1e-9, 1e308] * 20)[:, None]
+    encoding = encoded("steps", x, np.arange(100) % 3 == 0)
+    tables = RampTables(encoding)
+    np.testing.assert_allclose(tables.values()[0, tables.code(x).knots[:, 0]], encoding(x)[:, 1:], atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ENCODINGS)
+def test_other_encodings_are_products(kind):
+    encoding = encoded(kind, X, Y)
+    feed = RowFeed(
+        TrainingData(X, Y, np.ones(130), 2, torch.device("cpu")), [np.arange(130)], [encoding], torch.float32
+    )
+    assert has_ramps(encoding) == (kind in RAMPS)
+    assert (feed.ramps(feed.epoch_index([0], 0, 64)) is NO_RAMPS) == (kind not in RAMPS)
