@@ -6,7 +6,7 @@
 
 Five normal features, true log-odds linear in them; 3 or 10 % positives, or three or four classes of which the rarest
 has 5 or 4 % of rows. Every fitted model is tested on 50 draws of new rows (20 of several classes), ⅓, 1 and 5 times as
-many as it was trained on: the residual test of two classes, the K − 1 key equations together and all pairs of classes
+many as it was trained on: the key equation of two classes, the K − 1 key equations together and all pairs of classes
 of more. What varies is how the model's own error is allowed for: not at all; by 1 + n_new/n_train; by
 1 + 2 · n_new/n_train, which an evaluation takes for models that were not measured; and as `crcen.training_error`
 measures it with 6 refits, as `crcen fit` keeps it in the file. A draw with fewer than 20 positives is answered "too
@@ -29,16 +29,16 @@ from scipy.special import softmax
 import crcen
 from bench.harness import columns, draw_classes, logistic_rows, options, rows_of
 from crcen.theory.key_equation import judge_equations
-from crcen.theory.price import Price, resolve
-from crcen.theory.residual_test import FEWEST_TO_TEST, ResidualSums, TrainingError, joint_residual_sums, two_sided
+from crcen.theory.price import Price
+from crcen.theory.residual_test import joint_residual_sums
 
 RATIOS, LEVELS, SHARES = (1 / 3, 1.0, 5.0), (0.05, 0.01, 0.001), (0.10, 0.03)
 # Intercepts for shares of about .80 .15 .05 and .70 .17 .09 .04.
 COEF = np.random.default_rng(7).normal(0.0, 0.6, (5, 4))
 BIAS = {3: np.array([2.9, 1.0, -0.3]), 4: np.array([2.9, 1.3, 0.6, -0.5])}
 WAYS = ("no allowance", "1 + new/train", "1 + 2 new/train", "measured")
-WAYS_OF_CLASSES = (WAYS[0], *WAYS[2:])
-DRAWS, DRAWS_OF_CLASSES = 50, 20
+SHOWN_OF_CLASSES = [0, 2, 3]  # ways
+DRAWS = {True: 50, False: 20}  # of two classes, and of more
 # A fit of how many is of this size, or of this model.
 EVERY = {1000: 1, 3000: 2, 10000: 6, "LightGBM": 1, "trees": 1, "networks": 1, "committee": 3}
 JUDGED_ON = 20_000  # rows on which the true error of a model is found
@@ -62,102 +62,65 @@ def made(name: str, seed: int) -> Any:
         return HistGradientBoostingClassifier(max_iter=60, max_leaf_nodes=7, random_state=seed)
 
 
-# -- two classes -------------------------------------------------------------------------------------------------------
-
-
-def residual_sums(y: np.ndarray, q: np.ndarray, weighting: object) -> ResidualSums:
-    """Sums of the residual test of the positive class."""
-    return joint_residual_sums(y.astype(np.int64), columns(q), resolve(weighting, 1, 1)).of_class(1)
-
-
-def fit_of_two(name: str, n: int, share: float, seed: int) -> dict[str, Any]:
-    """One fitted model: its true error, what refits say of it, and Z, slope and positives of every draw of new rows."""
-    rng = np.random.default_rng([seed, n, round(100 * share)])
-    X, y, _ = logistic_rows(rng, n, share)
-    model = made(name, seed).fit(X, y)
-    weighting = crcen.CostRatio(model.weighting_.cost_ratio) if hasattr(model, "weighting_") else None
-    answer = model.weighted_proba if hasattr(model, "weighted_proba") else model.predict_proba
-    error = crcen.training_error(model, X, y, n_fits=6, random_state=seed)
-    X_new, _, p_new = logistic_rows(rng, JUDGED_ON, share)
-    q = answer(X_new)[:, 1]
-    lam = 0.5 if weighting is None else resolve(weighting, 1, 1).lam
-    slope = residual_sums(np.ones(JUDGED_ON), q, weighting).slope
-    true = float(np.sum(lam * p_new * (1 - q) - (1 - lam) * (1 - p_new) * q)) / slope
-    draws: list[list[list[float]]] = [[] for _ in RATIOS]
-    for (place, ratio), _ in product(enumerate(RATIOS), range(DRAWS)):
-        X_new, y_new, _ = logistic_rows(rng, round(ratio * n), share)
-        sums = residual_sums(y_new, answer(X_new)[:, 1], weighting)
-        draws[place].append([round(sums.z, 4), round(sums.slope / math.sqrt(sums.variance), 4), sums.n_pos])
-    found = {"log_odds": error.log_odds, "degrees": error.degrees, "least": error.least}
-    return {"model": name, "n": n, "share": share, "seed": seed, "true": true, "error": found, "draws": draws}
-
-
-def rejected_of_two(row: dict[str, Any], place: int) -> tuple[list[list[float]], float]:
-    """Shares of all draws rejected, [way][level], and of draws with enough positives: too few is no rejection."""
-    error, ratio = TrainingError(**row["error"]), RATIOS[place]
-    p_values = [
-        [
-            *(two_sided(z / math.sqrt(1 + kappa * ratio)) for kappa in (0, 1, 2)),
-            error.test(max(z, 0.0), max(-z, 0.0), 1.0, slope, n_pos)[1],
-        ]
-        for z, slope, n_pos in row["draws"][place]
-        if n_pos >= FEWEST_TO_TEST
-    ]
-    ways = np.array(p_values).reshape(-1, len(WAYS))
-    return [[float((way < level).sum()) / DRAWS for level in LEVELS] for way in ways.T], len(ways) / DRAWS
-
-
-# -- more classes ------------------------------------------------------------------------------------------------------
-
-
-def draw(rng: np.random.Generator, n: int, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and labels; every class is there three times at least."""
+def draw(rng: np.random.Generator, n: int, kind: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows, labels and true probabilities; of several classes every one is there three times at least."""
+    if kind in SHARES:
+        return logistic_rows(rng, n, kind)
     while True:
         X = rng.standard_normal((n, 5))
-        y = draw_classes(rng, softmax(BIAS[n_classes] + X @ COEF[:, :n_classes], axis=1))
-        if np.bincount(y, minlength=n_classes).min() >= 3:
-            return X, y
+        p = softmax(BIAS[int(kind)] + X @ COEF[:, : int(kind)], axis=1)
+        y = draw_classes(rng, p)
+        if np.bincount(y, minlength=int(kind)).min() >= 3:
+            return X, y, p
 
 
-def fit_of_classes(name: str, n: int, n_classes: int, seed: int) -> dict[str, Any]:
-    """One fitted model: rejections [ratio][way][equations, pairs] of all draws."""
-    rng = np.random.default_rng([seed, n, n_classes])
-    X, y = draw(rng, n, n_classes)
+def true_error(rng: np.random.Generator, model: Any, trained: Price, share: float) -> float:
+    """A model's error in mean log-odds, at the price that it was trained at, by true probabilities of new rows."""
+    X, _, p = draw(rng, JUDGED_ON, share)
+    q, lam = trained.weighted(model.predict_proba(X)[:, 1]), trained.lam
+    slope = joint_residual_sums(np.ones(JUDGED_ON, np.int64), columns(q), trained).of_class(1).slope
+    return float(np.sum(lam * p * (1 - q) - (1 - lam) * (1 - p) * q)) / slope
+
+
+def one_fit(task: tuple[str, int, float, int]) -> dict[str, Any]:
+    """One fitted model of a kind (a share of positives, or a number of classes), and shares of draws rejected.
+
+    These are [ratio][way][level] for two classes and [ratio][way][equations, pairs] for more.
+    """
+    name, n, kind, seed = task
+    is_binary, n_draws = kind in SHARES, DRAWS[kind in SHARES]
+    rng = np.random.default_rng([seed, n, round(100 * kind) if is_binary else int(kind)])
+    X, y, _ = draw(rng, n, kind)
     model = made(name, seed).fit(X, y)
     error = crcen.training_error(model, X, y, n_fits=6, random_state=seed)
-    counts = np.bincount(y, minlength=n_classes).astype(float)
-    trained = getattr(model, "weighting_", None) or Price(np.ones(n_classes), counts)
-    found = np.zeros((len(RATIOS), len(WAYS_OF_CLASSES), 2))
-    for (place, ratio), _ in product(enumerate(RATIOS), range(DRAWS_OF_CLASSES)):
-        X_new, y_new = draw(rng, round(ratio * n), n_classes)
+    counts = np.bincount(y).astype(float)
+    equal = Price.binary(0.5, counts[1], counts[0]) if is_binary else Price(np.ones(len(counts)), counts)
+    trained = getattr(model, "weighting_", None) or equal
+    row = {"model": name, "n": n, "kind": kind, "seed": seed}
+    if is_binary:
+        row |= {"true": true_error(rng, model, trained, kind), "measured": error.size}
+    rejected = np.zeros((len(RATIOS), len(WAYS), 3 if is_binary else 2))
+    tested = np.zeros(len(RATIOS))
+    for (place, ratio), _ in product(enumerate(RATIOS), range(n_draws)):
+        X_new, y_new, _ = draw(rng, round(ratio * n), kind)
         p = model.predict_proba(X_new)
-        for way, how in enumerate(({"noise": 1.0}, {}, {"error": error})):
-            judged = judge_equations(y_new, p, trained, range(n_classes), **how)
-            found[place, way] += [value < LEVELS[0] for value in (judged.equations.p_value, judged.pairs.p_value)]
-    rejected = (found / DRAWS_OF_CLASSES).tolist()
-    return {"model": name, "n": n, "classes": n_classes, "seed": seed, "rejected": rejected}
+        for way, how in enumerate(({"noise": 1.0}, {"noise": 1.0 + ratio}, {}, {"error": error})):
+            judged = judge_equations(y_new, p[:, 1] if is_binary else p, trained, **how)
+            p_value = judged.equations.p_value
+            below = [p_value < level for level in LEVELS]
+            rejected[place, way] += below if is_binary else (below[0], judged.pairs.p_value < LEVELS[0])
+        tested[place] += not np.isnan(p_value)
+    return row | {"rejected": (rejected / n_draws).tolist(), "tested": (tested / n_draws).tolist()}
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-def one_fit(task: tuple[str, int, float, int]) -> dict[str, Any]:
-    """One fitted model of two classes with a share of positives, or of a number of classes."""
-    return fit_of_two(*task) if task[2] < 1 else fit_of_classes(*task)
-
-
 def cells(means: np.ndarray, errors: np.ndarray, is_binary: bool) -> str:
     """Shares rejected at the first level, each with its error; of two classes those of the last way at other levels."""
-    shown = (means[:, 0], errors[:, 0]) if is_binary else (means.T.ravel(), errors.T.ravel())
+    shown = (part[:, 0] if is_binary else part[SHOWN_OF_CLASSES].T.ravel() for part in (means, errors))
     text = "".join(f"{f'{mean:.3f} ± {error:.3f}':>17}" for mean, error in zip(*shown, strict=True))
     return text + (f"{means[-1, 1]:>7.3f}{means[-1, 2]:>7.3f}" if is_binary else "")
-
-
-def true_errors(own: list[dict[str, Any]]) -> str:
-    """The last columns for two classes."""
-    true = np.array([row["true"] for row in own])
-    measured = np.array([TrainingError(**row["error"]).size for row in own])
-    return f"{true.mean():>+8.3f}{true.std(ddof=1):>7.3f}{math.sqrt(np.mean(measured**2)):>7.3f}"
 
 
 def table(rows: list[dict[str, Any]], kinds: tuple[float, ...], sizes: tuple[int, ...]) -> str:
@@ -172,22 +135,22 @@ def table(rows: list[dict[str, Any]], kinds: tuple[float, ...], sizes: tuple[int
         ways = "".join(f"{way:>17}" for way in WAYS) + f"{'.01':>7}{'.001':>7}{'mean':>8}{'sd':>7}{'meas.':>7}"
     else:
         lines.append(f"{'':<10}{'':>7}{'':>8}{'':>10}{'':>5}{'key equations':^51}{'pairs of classes':^51}")
-        ways = "".join(f"{way:>17}" for way in WAYS_OF_CLASSES * 2)
+        ways = "".join(f"{WAYS[way]:>17}" for way in SHOWN_OF_CLASSES * 2)
     name, width = ("pos", 5) if is_binary else ("classes", 8)
     lines.append(f"{'model':<10}{'rows':>7}{name:>{width}}{'new/train':>10}{'fits':>5}{ways}")
     for name in dict.fromkeys(row["model"] for row in rows):
         pooled: list[np.ndarray] = []
         for n, kind in product(sizes, kinds):
-            key = (name, n, kind)
-            own = [row for row in rows if (row["model"], row["n"], row.get("share", row.get("classes"))) == key]
+            own = [row for row in rows if (row["model"], row["n"], row["kind"]) == (name, n, kind)]
+            true, measured = (np.array([row.get(field, 0.0) for row in own]) for field in ("true", "measured"))
             for place, ratio in enumerate(RATIOS):
-                found = [rejected_of_two(row, place) if is_binary else (row["rejected"][place], 1.0) for row in own]
-                if len(own) < 2 or np.mean([tested for _, tested in found]) < 0.5:
+                if len(own) < 2 or np.mean([row["tested"][place] for row in own]) < 0.5:
                     continue
-                known = np.array([shares for shares, _ in found])
+                known = np.array([row["rejected"][place] for row in own])
                 pooled.append(known)
                 shown = cells(known.mean(axis=0), known.std(axis=0, ddof=1) / math.sqrt(len(known)), is_binary)
-                shown += true_errors(own) if is_binary else ""
+                if is_binary:
+                    shown += f"{true.mean():>+8.3f}{true.std(ddof=1):>7.3f}{math.sqrt(np.mean(measured**2)):>7.3f}"
                 kind_shown = f"{kind:>5.0%}" if is_binary else f"{kind:>8}"
                 lines.append(f"{name:<10}{n:>7,}{kind_shown}{ratio:>10.2f}{len(known):>5}{shown}")
         if pooled:
@@ -216,10 +179,9 @@ def main() -> None:
     )
     in_turn = sorted(tasks, key=lambda task: (task[3] * EVERY[task[0]] * EVERY[task[1]], task))
 
-    def task_of(row: dict[str, Any]) -> tuple[Any, ...]:
-        return row["model"], row["n"], row.get("share", row.get("classes")), row["seed"]
-
-    rows = rows_of(one_fit, in_turn, task_of, Path(args.rows), args.processes, args.seconds)
+    key = ("model", "n", "kind", "seed")
+    work = (one_fit, in_turn, lambda row: tuple(row[name] for name in key), Path(args.rows))
+    rows = rows_of(*work, args.processes, args.seconds)
     text = table(rows, kinds, sizes)
     print(text)
     if args.out:

@@ -69,16 +69,34 @@ def test_fit_says_what_each_member_brings_and_other_commands_take_the_model(file
     assert export_onnx(place, tmp_path / "m.onnx").largest_difference <= 1e-9
 
 
-def test_the_command_takes_a_learner_and_a_time(file, tmp_path):
+def test_the_command_takes_a_learner_a_time_and_an_effort_and_quick_is_one_network(file, tmp_path):
     how = ["fit", str(file), "--target", "bad", "--out", str(tmp_path / "m.crcen"), "--json"]
-    done = CliRunner().invoke(app, [*how, "--learner", "trees", "--time-limit", "0.01"])
-    assert done.exit_code == 0, done.output
-    said = json.loads(done.stdout)
-    assert said["learner"] == "trees"
-    assert said["network"] is None
-    assert said["training_error"] is None  # refits would take longer than the limit
-    for wrong in (["--effort", "quick"], ["--engine", "stream"]):
-        assert CliRunner().invoke(app, [*how, *wrong, "--learner", "trees"]).exit_code == 1
+
+    def said(*options):
+        done = CliRunner().invoke(app, [*how, *options])
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    trees = said("--learner", "trees", "--time-limit", "0.01")
+    assert (trees["learner"], trees["network"]) == ("trees", None)
+    assert trees["training_error"] is None  # refits would take longer than the limit
+    quick, same = said("--quick"), said("--effort", "quick")
+    assert quick["learner"] == "networks"
+    assert quick["network"] == same["network"]
+    assert quick["out_of_fold"] == same["out_of_fold"]
+    trees, huge = ["--learner", "trees"], ["--effort", "huge"]
+    for wrong in (["--effort", "quick", *trees], ["--engine", "stream", *trees], ["--quick", "--effort", "best"], huge):
+        assert CliRunner().invoke(app, [*how, *wrong]).exit_code != 0
+    assert CliRunner().invoke(app, [*how, "--effort", "best", "--learner", "networks"]).exit_code != 0
+
+
+def test_learners_by_name_time_and_effort():
+    assert unfitted_learner(None, None, 5.0, 100, "quick").time_limit == 5.0
+    assert unfitted_learner(None, None, None, 100, "best").effort == "best"
+    assert unfitted_learner(None, None, None, 100).members is None
+    assert unfitted_learner("committee", None, 5.0, 100).time_limit == 5.0
+    assert tuple(unfitted_learner("trees", None, None, 100).members) == ("trees",)
+    assert isinstance(unfitted_learner("networks", None, None, 100), CRCENClassifierCV)
 
 
 @pytest.mark.parametrize(
@@ -120,26 +138,6 @@ def test_a_committee_out_of_time_still_answers(rows):
     settings = [one.settings for one in committee.leaderboard_[:-1]]
     assert [len(one) for one in settings] == [1]  # one setting of one member is needed
     assert np.isfinite(committee.decision_function(rows[0])).all()
-
-
-def test_effort_is_an_option_and_quick_is_one_network(file, tmp_path):
-    how = ["fit", str(file), "--target", "bad", "--out", str(tmp_path / "m.crcen"), "--json"]
-    quick, same = (CliRunner().invoke(app, [*how, *one]) for one in (["--quick"], ["--effort", "quick"]))
-    assert quick.exit_code == same.exit_code == 0
-    said = [json.loads(one.stdout) for one in (quick, same)]
-    assert said[0]["learner"] == "networks"
-    assert said[0]["network"] == said[1]["network"]
-    assert said[0]["out_of_fold"] == said[1]["out_of_fold"]
-    best = CliRunner().invoke(app, [*how, "--effort", "best", "--learner", "trees", "--time-limit", "3"])
-    assert best.exit_code == 0, best.output
-    for wrong in (["--quick", "--effort", "best"], ["--effort", "huge"], ["--effort", "best", "--learner", "networks"]):
-        assert CliRunner().invoke(app, [*how, *wrong]).exit_code != 0
-    assert unfitted_learner(None, None, 5.0, 100, "quick").time_limit == 5.0
-    assert unfitted_learner(None, None, None, 100, "best").effort == "best"
-    assert unfitted_learner(None, None, None, 100).members is None
-    assert unfitted_learner("committee", None, 5.0, 100).time_limit == 5.0
-    assert tuple(unfitted_learner("trees", None, None, 100).members) == ("trees",)
-    assert isinstance(unfitted_learner("networks", None, None, 100), CRCENClassifierCV)
 
 
 def test_best_effort_averages_several_seeds(rows):
