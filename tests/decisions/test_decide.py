@@ -117,11 +117,6 @@ def test_summary_of_costs_by_row():
     assert np.isnan(nothing.marginal_price).all()
 
 
-def test_labels_that_are_not_binary_are_refused():
-    with pytest.raises(InvalidInput, match="got the labels 0, 1, 2"):
-        crcen.decision_summary([0.1, 0.2, 0.3], Budget(2), [0, 1, 2])
-
-
 def test_class_weights_decide_as_their_costs():
     p, w = three_classes.P, three_classes.WEIGHTS
     np.testing.assert_array_equal(decide(p, Price(w, np.ones(3))), (p * w).argmax(axis=1))

@@ -56,16 +56,11 @@ def test_costs_give_the_price_of_their_ratio(positive):
         assert price.costs.costs[positive, 1 - positive] == costs.costs[1, 0]  # a miss
 
 
-def test_costs_add_up_to_the_confusion_matrix():
-    rng = np.random.default_rng(3)
+def test_costs_are_sums_over_the_confusion_matrix_and_expected_ones_their_mean():
+    costs, rng = CostMatrix.binary(tp=2, fp=3, fn=50, tn=-1), np.random.default_rng(3)
     y, alarms = rng.uniform(size=300) < 0.3, rng.uniform(size=300) < 0.4
-    total = CostMatrix.binary(tp=2, fp=3, fn=50, tn=-1).realised(y, alarms).sum()
     by_hand = 2 * (y & alarms).sum() + 3 * (~y & alarms).sum() + 50 * (y & ~alarms).sum() - (~y & ~alarms).sum()
-    assert total == pytest.approx(by_hand)
-
-
-def test_expected_cost_is_the_mean_of_realised_cost():
-    costs = CostMatrix.binary(tp=2, fp=3, fn=50, tn=-1)
+    assert costs.realised(y, alarms).sum() == pytest.approx(by_hand)
     for alarm in (0, 1):
         for p in (0.0, 0.2, 1.0):
             mean = p * costs.realised([1], [alarm])[0] + (1 - p) * costs.realised([0], [alarm])[0]
@@ -90,17 +85,6 @@ def test_expected_cost_is_the_mean_of_realised_cost():
 def test_matrices_without_a_meaning_are_refused(entries, sentence):
     with pytest.raises(InvalidParameter, match=sentence):
         CostMatrix.binary(**entries)
-
-
-def test_costs_by_row_are_no_price_of_a_fit():
-    with pytest.raises(InvalidParameter, match="differ by row"):
-        Labels(np.array([0, 1]), 1).resolve(CostMatrix.binary(fn=np.array([2.0, 3.0])), [1, 1])
-
-
-@pytest.mark.parametrize("call", [lambda c: decide([0.1, 0.2], c), lambda c: c.realised([0, 1], [0, 1])])
-def test_costs_for_other_rows_are_refused(call):
-    with pytest.raises(InvalidInput, match="these costs are for 3 rows: got 2"):
-        call(CostMatrix.binary(fn=np.array([2.0, 3.0, 4.0])))
 
 
 @given(st.integers(0, 10**6))
@@ -141,8 +125,11 @@ def test_costs_by_row_and_what_they_came_to():
     matrix = CostMatrix(costs)
     assert matrix.choose([[0.6, 0.4], [0.6, 0.4]]).tolist() == [1, 0]
     assert matrix.realised([1, 1], [1, 0]).tolist() == [0.0, 0.1]
-    with pytest.raises(InvalidInput, match="these costs are for 2 rows"):
-        matrix.choose([[0.6, 0.4]])
+    for call in (lambda: matrix.choose([[0.6, 0.4]]), lambda: matrix.realised([0], [0])):
+        with pytest.raises(InvalidInput, match="these costs are for 2 rows: got 1"):
+            call()
+    with pytest.raises(InvalidParameter, match="differ by row"):
+        Labels(np.array([0, 1]), 1).resolve(matrix, [1, 1])
 
 
 @pytest.mark.parametrize(
