@@ -19,7 +19,7 @@ from crcen.theory.checks import check_clusters, check_whole_number
 from crcen.theory.labels import Labels
 from crcen.theory.price import CostRatio, Price, WeightingLike
 from crcen.theory.residual_test import TrainingError, pair_sums, quadratic_form, sums_of_columns
-from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, as_numpy
+from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, as_numpy, divided
 
 # Networks of a refit: averaging more of them changes little compared with the variation of rows.
 _MOST_MEMBERS = 2
@@ -121,7 +121,7 @@ def _error_of_refits(
             raised.append(_pair_noise(target[own], middle, change / (middle @ w)[:, None], sizes[own], price))
     found = of_all * 0.5 * np.mean(np.square(moved), axis=0)
     least = np.diag(whole_variance)
-    ratios = np.divide(found, least, out=np.zeros(n_classes), where=least > 0.0)
+    ratios = divided(found, least, 0.0)
     root = np.sqrt(0.5 * (ratios + ratios.mean()))
     degrees = 4.0 * (n_fits - 1) / (1.0 + 3.0 / (n_classes - 1))  # of half a ratio and half the mean of K − 1
     stretched = root[:, None] * whole_variance * root

@@ -14,7 +14,7 @@ from crcen.tables.cells import ColumnCells
 from crcen.tables.leaks import Cells, Leak, Separation, cells_of, find_leaks, separations
 from crcen.tables.notation import as_text
 from crcen.theory.metrics import log_losses
-from crcen.theory.rows import Array, Index, Rows
+from crcen.theory.rows import Array, Index, Rows, short
 
 _ALL = slice(None)
 
@@ -146,7 +146,7 @@ def _shuffled(evidence: Evidence, columns: Sequence[int], budget: int) -> Import
 MOST_COLUMNS, MOST_VALUES, _EFFECT_ROWS = 12, 9, 150
 _FEWEST_CELLS = 5  # rows with a category, so that the page does not name that of a single person
 _EDGE = 1e-9
-_LONGEST = 22
+_LONGEST = 22  # characters of a value
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,9 @@ def _quantiles(evidence: Evidence, values: Array, number: int, is_date: bool = F
     _, first = np.unique(values[order[ranks.round().astype(int)]], return_index=True)
     rows = order[ranks.round().astype(int)][first]
     if is_date:
-        labels = [_short(str(cell)[:10]) for cell in np.asarray(_column(evidence.X, number), dtype=object)[rows]]
+        labels = [
+            short(str(cell)[:10], _LONGEST) for cell in np.asarray(_column(evidence.X, number), dtype=object)[rows]
+        ]
     else:
         labels = [f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}" for value in values[rows]]
     return _Values(rows, labels, values[rows], True)
@@ -244,7 +246,7 @@ def _commonest(evidence: Evidence, number: int) -> _Values | None:
     names, first, counts = np.unique(texts.astype(str), return_index=True, return_counts=True)
     order = np.argsort(-counts, kind="stable")[:MOST_VALUES]
     order = order[counts[order] >= _FEWEST_CELLS]
-    return _Values(first[order], [_short(str(name)) for name in names[order]], np.arange(float(len(order))), False)
+    return _Values(first[order], [short(name, _LONGEST) for name in names[order]], np.arange(float(len(order))), False)
 
 
 def _shape(points: list[EffectPoint], is_ordered: bool) -> str:
@@ -267,8 +269,3 @@ def _shape(points: list[EffectPoint], is_ordered: bool) -> str:
             last = value
     words = ["rises" if turn > 0 else "falls" for turn in turns or [effects[-1] - effects[0]]]
     return " and ".join(words) if len(words) <= 3 else "goes up and down"
-
-
-def _short(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

@@ -7,13 +7,13 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from typing import Any, TypeAlias
 
-Jinja: TypeAlias = Any  # no type checker sees jinja2
+from crcen.theory.rows import short
 
-_LONGEST_NAME = 80
+Jinja: TypeAlias = Any  # no type checker sees jinja2
 
 
 def asset(name: str) -> str:
@@ -33,7 +33,7 @@ def _environment() -> Jinja:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(count=count, digits=digits, logit=_logit, percent=percent, shortened=_shortened)
+    made.filters.update(count=count, digits=digits, logit=_logit, percent=percent, shortened=partial(short, most=80))
     made.globals.update(scale=scale, round_ticks=round_ticks)
     return made
 
@@ -127,8 +127,3 @@ def _logit(p: float, low: float = -math.inf, high: float = math.inf) -> float:
 
 def _last_part(name: object) -> str | None:
     return re.split(r"[\\/]", str(name).rstrip("\\/"))[-1] if name else None
-
-
-def _shortened(name: object) -> str:
-    text = str(name)
-    return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 1] + "…"

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidParameter
 from crcen.theory.checks import check_binary_rows, check_row_weights, class_totals
-from crcen.theory.rows import Array, Index
+from crcen.theory.rows import Array, Index, divided
 
 
 class ThresholdCurve:
@@ -38,8 +38,7 @@ def roc_area(tp: Array, fp: Array) -> float:
 def average_precision(tp: Array, fp: Array) -> float:
     """Precision averaged over the catches, from `ThresholdCurve.totals`; NaN if there is no positive row."""
     alarms, n_pos = tp + fp, float(tp[-1])
-    precision = np.divide(tp, alarms, out=np.zeros_like(alarms), where=alarms > 0.0)
-    return float(np.sum(np.diff(tp, prepend=0.0) * precision)) / n_pos if n_pos else np.nan
+    return float(np.sum(np.diff(tp, prepend=0.0) * divided(tp, alarms, 0.0))) / n_pos if n_pos else np.nan
 
 
 class Curve(NamedTuple):
@@ -59,7 +58,7 @@ class Gains(NamedTuple):
     @property
     def lift(self) -> Array:
         """How many times more positives there are among those rows than among all; NaN at no row."""
-        return np.divide(self.found, self.rows, out=np.full_like(self.rows, np.nan), where=self.rows > 0.0)
+        return divided(self.found, self.rows)
 
 
 class DecisionCurves:

@@ -18,7 +18,7 @@ from crcen.theory.curves import ThresholdCurve
 from crcen.theory.exact_tests import fewest_rows, one_per_cluster, precision_cut
 from crcen.theory.metrics import row_draws
 from crcen.theory.price import Goal, positive_number
-from crcen.theory.rows import Array, Bools, Index, ShownInOneLine
+from crcen.theory.rows import Array, Bools, Index, ShownInOneLine, divided
 
 Totals = tuple[Array, Array]
 
@@ -225,7 +225,7 @@ class _AlarmShare(ThresholdGoal):
 
     def cuts(self, totals: Totals) -> Index:
         tp, fp = totals
-        return _last(_quotient(tp + fp, tp[..., -1:] + fp[..., -1:]) <= self.share * (1.0 + 1e-12))
+        return _last(divided(tp + fp, tp[..., -1:] + fp[..., -1:]) <= self.share * (1.0 + 1e-12))
 
     def _check_cut(self, cut: int, rows: RowsByProbability) -> None:
         if cut < 0:
@@ -341,7 +341,7 @@ class PrecisionAtLeast(_ShareGoal):
 
     def cuts(self, totals: Totals) -> Index:
         """The last cut with the precision."""
-        return _last(_quotient(totals[0], totals[0] + totals[1]) >= self.share)
+        return _last(divided(totals[0], totals[0] + totals[1]) >= self.share)
 
     def _guaranteed(self, rows: RowsByProbability, confidence: float) -> float:
         own = rows.independent(np.ones(len(rows.p), dtype=np.bool_))
@@ -359,7 +359,7 @@ class PrecisionAtLeast(_ShareGoal):
     def _check_cut(self, cut: int, rows: RowsByProbability) -> None:
         tp, fp = rows.totals
         if cut < 0:
-            best = np.nanmax(_quotient(tp, tp + fp))
+            best = np.nanmax(divided(tp, tp + fp))
             raise InvalidParameter(f"no threshold has {self}: the best on these rows is {best:.4g}")
         if cut == len(rows.scores) - 1:
             raise InvalidParameter(
@@ -560,11 +560,6 @@ def _last(met: Bools) -> Index:
     """The last cut that meets a condition, −1 if none does."""
     last = met.shape[-1] - 1 - np.argmax(met[..., ::-1], axis=-1)
     return np.asarray(np.where(met.any(axis=-1), last, -1))
-
-
-def _quotient(above: Array, below: Array) -> Array:
-    with np.errstate(invalid="ignore"):
-        return np.asarray(above / below)
 
 
 def _periods(times: ArrayLike | None, per: str, n_rows: int) -> Index:

@@ -26,6 +26,7 @@ from crcen.theory.rows import (
     Index,
     ShownInOneLine,
     as_numpy,
+    divided,
     effective_rows,
     p_text,
     scalar,
@@ -70,8 +71,7 @@ class KeyEquation(ShownInOneLine):
     @property
     def confusion(self) -> Array:
         """Soft confusion matrix M: rows of class j have the mean output M_jk for class k; NaN for an absent class."""
-        with np.errstate(invalid="ignore"):
-            return np.asarray(self.flows / self.flows.sum(axis=1, keepdims=True))
+        return divided(self.flows, self.flows.sum(axis=1, keepdims=True))
 
     @property
     def shares(self) -> Array:
@@ -390,7 +390,7 @@ class KeySums:
 
     def __add__(self, other: KeySums) -> KeySums:
         masses = self.masses + other.masses
-        share = np.divide(other.masses, masses, out=np.zeros(len(masses)), where=masses > 0.0)
+        share = divided(other.masses, masses, 0.0)
         gap = other.means - self.means
         return KeySums(
             self.sums + other.sums,
@@ -417,8 +417,7 @@ class KeySums:
         """
         if price.n_classes == 2 and price.positive is None:
             price = resolved(price, price.counts, 1)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            variances = self.squares / self.masses
+        variances = divided(self.squares, self.masses)
         sums, total, flows = self.sums, float(self.sums.between.sum()), scale * self.sums.flows
         own = np.arange(price.n_classes) if tested is None else tested
         chosen = own[1:] if len(own) == price.n_classes else own  # all residuals sum to zero
@@ -450,8 +449,7 @@ def key_sums(y: Index, q: Array, sizes: Array, price: Price) -> KeySums:
     column = 1 if price.positive is None else price.positive
     values = q[:, column] if n_classes == 2 else q[np.arange(len(y)), y]
     masses = np.bincount(y, sizes, n_classes).astype(np.float64)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means = np.nan_to_num(np.bincount(y, sizes * values, n_classes) / masses)
+    means = divided(np.bincount(y, sizes * values, n_classes), masses, 0.0)
     squares = np.bincount(y, sizes * (values - means[y]) ** 2, n_classes).astype(np.float64)
     sums = residual_test.sums_of_columns(y, q, sizes, w)
     return KeySums(sums, residual_test.pair_sums(y, q, sizes, w) if n_classes > 2 else None, masses, means, squares)
@@ -686,8 +684,7 @@ def _cantelli(distance: Array, variance: ArrayLike, name: str) -> FloatOrArray:
     """Lower bound of the share of values within `distance` of their mean on one side: d² / (v + d²) for d > 0."""
     spread = checks.check_not_negative(variance, name)
     squared = np.maximum(distance, 0.0) ** 2
-    total = np.asarray(squared + spread)
-    return scalar(np.divide(squared, total, out=np.zeros(total.shape), where=total > 0.0))
+    return scalar(divided(squared, squared + spread, 0.0))
 
 
 def recall_bound(mean_pos: ArrayLike, var_pos: ArrayLike, threshold: ArrayLike = 0.5) -> FloatOrArray:

@@ -16,7 +16,18 @@ from crcen.theory import checks
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.curves import ThresholdCurve, average_precision
 from crcen.theory.intervals import UNKNOWN, Interval, auc_interval, cost_interval, normal_interval, share_interval
-from crcen.theory.rows import Array, Bools, EqualByArrays, FloatOrArray, Index, decision_table, plain, scalar, short
+from crcen.theory.rows import (
+    Array,
+    Bools,
+    EqualByArrays,
+    FloatOrArray,
+    Index,
+    decision_table,
+    divided,
+    plain,
+    scalar,
+    short,
+)
 
 # A probability of exactly 0 would make the log loss infinite.
 _SMALLEST = 1e-15
@@ -25,12 +36,6 @@ _CHUNK_BYTES = 2**25
 _NONE = 1e-9
 # Characters of a line of the table of counts from which its columns are numbered.
 _WIDEST = 110
-
-
-def _ratio(part: FloatOrArray, rest: FloatOrArray, empty: float) -> FloatOrArray:
-    """part / (part + rest), `empty` if both are 0."""
-    top, bottom = np.asarray(part), np.asarray(part) + np.asarray(rest)
-    return scalar(np.divide(top, bottom, out=np.full(bottom.shape, empty), where=bottom > 0.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,22 +59,22 @@ class ConfusionCounts(EqualByArrays):
     @property
     def recall(self) -> FloatOrArray:
         """Share of the positives that are found; NaN if there is no positive."""
-        return _ratio(self.tp, self.fn, np.nan)
+        return scalar(divided(self.tp, self.tp + self.fn))
 
     @property
     def specificity(self) -> FloatOrArray:
         """Share of the negatives without an alarm; NaN if there is no negative."""
-        return _ratio(self.tn, self.fp, np.nan)
+        return scalar(divided(self.tn, self.tn + self.fp))
 
     @property
     def precision(self) -> FloatOrArray:
         """Share of the alarms that are right; 0 if there is no alarm."""
-        return _ratio(self.tp, self.fp, 0.0)
+        return scalar(divided(self.tp, self.tp + self.fp, 0.0))
 
     @property
     def f1(self) -> FloatOrArray:
         """Harmonic mean of precision and recall, 2·tp / (2·tp + fp + fn); 0 if that is 0/0."""
-        return _ratio(2.0 * self.tp, self.fp + self.fn, 0.0)
+        return scalar(divided(2.0 * self.tp, 2.0 * self.tp + (self.fp + self.fn), 0.0))
 
     @property
     def g_mean(self) -> FloatOrArray:
@@ -114,7 +119,7 @@ class DecisionCounts:
     @property
     def recalls(self) -> Array:
         """Share of each class's rows that were given to it; NaN for a class without rows."""
-        return _shares(np.diag(self.table), self.table.sum(axis=1))
+        return divided(np.diag(self.table), self.table.sum(axis=1))
 
     @property
     def accuracy(self) -> float:
@@ -136,7 +141,7 @@ class DecisionCounts:
     def macro_f1(self) -> float:
         """Mean F1 of the classes that occur, in truth or as a decision."""
         sizes = self.table.sum(axis=1) + self.table[:, : self.n_classes].sum(axis=0)
-        return _known_mean(_shares(2.0 * np.diag(self.table), sizes))
+        return _known_mean(divided(2.0 * np.diag(self.table), sizes))
 
     def table_of(self, names: Sequence[object]) -> str:
         """A readable table; ``names`` are those of the columns, the classes first."""
@@ -149,10 +154,6 @@ class DecisionCounts:
 def _known_mean(values: Array) -> float:
     known = values[np.isfinite(values)]
     return float(known.mean()) if known.size else math.nan
-
-
-def _shares(above: Array, below: Array) -> Array:
-    return np.divide(above, below, out=np.full(len(below), np.nan), where=below > 0.0)
 
 
 def decision_counts(

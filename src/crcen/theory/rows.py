@@ -5,7 +5,7 @@ from html import escape
 from typing import Any, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Array: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -19,8 +19,6 @@ DataFrame: TypeAlias = Any
 Axes: TypeAlias = Any
 FloatOrArray: TypeAlias = float | Array
 LabelArray: TypeAlias = NDArray[Any]  # labels of rows or classes, of any type
-
-_LONGEST_LINE, _LONGEST_NAME = 160, 20
 
 
 def as_numpy(values: Any) -> Any:
@@ -69,9 +67,8 @@ class Shown:
 
 def in_one_line(result: object) -> str:
     """The type of a result and its first line: ``__repr__`` of results that hold arrays or models."""
-    first = next((line.strip() for line in str(result).splitlines() if line.strip()), "")
-    first = first if len(first) <= _LONGEST_LINE else f"{first[: _LONGEST_LINE - 1]}…"
-    return f"<{type(result).__name__}: {first}>"
+    first = next((line for line in str(result).splitlines() if line.strip()), "").strip()
+    return f"<{type(result).__name__}: {first if len(first) <= 160 else f'{first[:159]}…'}>"
 
 
 class ShownInOneLine(Shown):
@@ -109,10 +106,16 @@ def decision_table(names: Sequence[object], table: Array, shares: Array | None =
     return "\n".join(["true ↓ decided →", head, *rows])
 
 
-def short(name: object) -> str:
-    """A label for a column of a table, cut after 20 characters."""
+def short(name: object, most: int = 20) -> str:
+    """A name or value in one line of at most this number of characters."""
     text = " ".join(str(name).split())
-    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def divided(above: ArrayLike, below: ArrayLike, empty: float = np.nan) -> Array:
+    """Quotients, elementwise; ``empty`` where the divisor is not above 0."""
+    top, bottom = np.broadcast_arrays(np.asarray(above, np.float64), np.asarray(below, np.float64))
+    return np.divide(top, bottom, out=np.full(bottom.shape, empty), where=bottom > 0.0)
 
 
 def effective_rows(weights: Array) -> float:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
-from crcen.theory.rows import AddsUp, Array
+from crcen.theory.rows import AddsUp, Array, divided
 from crcen.theory.sequential import GRID_SIZE, DriftProcess, StreamSums, n_tests, peak
 
 # Share of the evidence for a change that begins with the stream; the validity does not depend on it.
@@ -43,16 +43,16 @@ class Tally(AddsUp):
     def of(cls, sums: StreamSums, dispersion: float = 1.0) -> "Tally":
         """Tally rows whose residuals have `dispersion` times the variance that the model gives them."""
         variance, slope, between = dispersion * np.diag(sums.variance), np.diag(sums.slope), sums.between
-        weights = np.divide(slope, variance, out=np.zeros(len(slope)), where=variance > 0.0)
+        weights = divided(slope, variance, 0.0)
         sides = between.sum(axis=1), between.sum(axis=0)
         return cls(weights * sums.residuals, weights * slope, *sides, sums.likelihood / dispersion)
 
     @property
     def drift(self) -> Array:
         """Error of each class's log-odds against all others, log(out / into), (K,); linear if a side is 0."""
-        both, known = (self.out > 0.0) & (self.into > 0.0), self.information > 0.0
-        linear = np.divide(self.score, self.information, out=np.zeros(len(known)), where=known)
-        return np.where(both, np.log(np.divide(self.out, self.into, out=np.ones(len(both)), where=both)), linear)
+        both = (self.out > 0.0) & (self.into > 0.0)
+        linear = divided(self.score, self.information, 0.0)
+        return np.where(both, np.log(divided(self.out, np.where(both, self.into, 0.0), 1.0)), linear)
 
     @property
     def error(self) -> Array:

@@ -22,7 +22,7 @@ from crcen.models.validation import take_rows
 from crcen.theory.checks import check_whole_number, in_units
 from crcen.theory.limits import FALSE_ALARM_RATE
 from crcen.theory.price import WeightingLike, positive_number
-from crcen.theory.rows import Array, Axes, Bools, Estimator, Rows, ShownInOneLine, as_numpy
+from crcen.theory.rows import Array, Axes, Bools, Estimator, Rows, ShownInOneLine, as_numpy, short
 from crcen.theory.sequential import StreamSums, typical_weight
 
 _FORMAT, _VERSION = "crcen monitor", 7
@@ -386,8 +386,9 @@ class KeyEquationMonitor(ShownInOneLine):
         own = made._watched
         if list(own.classes) != classes or not np.array_equal(own.price.weights, weights):
             raise InvalidInput(
-                f"the state belongs to a model with the classes {_short(classes)} and the weights {_short(weights)}, "
-                f"got one with {_short(list(own.classes))} and {_short(own.price.weights.tolist())}"
+                f"the state belongs to a model with the classes {short(classes, 60)} and the weights "
+                f"{short(weights, 60)}, got one with {short(list(own.classes), 60)} and "
+                f"{short(own.price.weights.tolist(), 60)}"
             )
         none, tracks = StreamSums.none(n_classes), {track["segment"]: track for track in stored["tracks"]}
         made._tracks = made._make_tracks({name: none.from_list(track["reference"]) for name, track in tracks.items()})
@@ -413,7 +414,7 @@ def _opened(state: object) -> Values:
     if not isinstance(state, dict) or (state.get("format"), state.get("version")) != (_FORMAT, _VERSION):
         found = {name: state.get(name) for name in ("format", "version")} if isinstance(state, dict) else state
         raise InvalidInput(
-            f"the state must be of the format {_FORMAT!r}, version {_VERSION}, got {_short(found)}: begin a new one"
+            f"the state must be of the format {_FORMAT!r}, version {_VERSION}, got {short(found, 60)}: begin a new one"
         )
     digest = _digest({name: value for name, value in state.items() if name != "digest"})
     if not digest or state.get("digest") != digest:
@@ -428,9 +429,3 @@ def _digest(state: Values) -> str:
     except (TypeError, ValueError, RecursionError):  # no JSON
         return ""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
-
-
-def _short(value: object) -> str:
-    """A value for an error message, shortened."""
-    shown = repr(value)
-    return shown if len(shown) <= 60 else f"{shown[:57]}..."

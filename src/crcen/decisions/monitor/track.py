@@ -9,7 +9,7 @@ from crcen._support.extras import need
 from crcen._support.values import Values, attributes, json_value
 from crcen.decisions.monitor.drift_tests import DriftTest, Start, Tally
 from crcen.theory.limits import DRIFT_SCALE
-from crcen.theory.rows import Array, Axes, Shown
+from crcen.theory.rows import Array, Axes, Shown, divided
 from crcen.theory.sequential import StreamSums
 
 # Readings kept: the latest, and a quarter of all spread evenly over the time before them.
@@ -150,7 +150,7 @@ class Track:
 
     def _reading(self, batch: int) -> MonitorReading:
         own, stream, before = np.diag(self.sums.variance), self.test.total, self.test.reference
-        z = np.divide(self.sums.residuals, np.sqrt(own), out=np.full(len(own), np.nan), where=own > 0.0)
+        z = divided(self.sums.residuals, np.sqrt(own))
         drift = stream.drift - before.drift
         error = np.hypot(stream.error, before.error)
         z_reference = np.where(np.isfinite(error), drift / error, np.nan)
