@@ -104,15 +104,17 @@ def test_what_means_nothing_is_refused(make, sentence):
         make()
 
 
-def test_times_must_be_dates_of_all_rows():
-    with pytest.raises(crcen.InvalidInput, match="one value for each of 2 rows"):
-        crcen.decide([0.1, 0.5], crcen.Capacity(1, per="day"), times=["2024-01-01"])
-    with pytest.raises(crcen.InvalidInput, match="times must be dates"):
-        crcen.decide([0.1, 0.5], crcen.Capacity(1, per="day"), times=["2024-01-01", "soon"])
-    with pytest.raises(crcen.InvalidInput, match="1 are missing"):
-        crcen.decide(
-            [0.1, 0.5], crcen.Capacity(1, per="day"), times=np.array(["2024-01-01", "NaT"], dtype="datetime64[D]")
-        )
+@pytest.mark.parametrize(
+    ("times", "sentence"),
+    [
+        (["2024-01-01"], "one value for each of 2 rows"),
+        (["2024-01-01", "soon"], "times must be dates"),
+        (np.array(["2024-01-01", "NaT"], dtype="datetime64[D]"), "1 are missing"),
+    ],
+)
+def test_times_must_be_dates_of_all_rows(times, sentence):
+    with pytest.raises(crcen.InvalidInput, match=sentence):
+        crcen.decide([0.1, 0.5], crcen.Capacity(1, per="day"), times=times)
 
 
 # -- guarantees --------------------------------------------------------------------------------------------------------
