@@ -14,7 +14,6 @@ from sklearn.linear_model import LogisticRegression
 import crcen
 from crcen import CostMatrix, CRCENClassifier, CRCENClassifierCV, InvalidInput, InvalidParameter, KeyEquationMonitor
 from crcen.decisions.monitor.track import DriftAlarm
-from crcen.exceptions import MissingExtra
 from crcen.theory.decision import sigmoid
 
 
@@ -215,18 +214,6 @@ def test_resuming_equals_going_on_to_the_last_bit(tmp_path, n_classes, params):
     assert [path.name for path in tmp_path.iterdir()] == ["monitor.json"]
 
 
-def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
-    monitor = monitor_of()
-    monitor.to_json(tmp_path / "monitor.json")
-    before = (tmp_path / "monitor.json").read_text()
-    feed(monitor, *stream(200, 1), 1)
-    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises((crcen.CrcenError, OSError)):
-        monitor.to_json(tmp_path / "monitor.json")
-    assert (tmp_path / "monitor.json").read_text() == before
-    assert [path.name for path in tmp_path.iterdir()] == ["monitor.json"]
-
-
 def test_rows_without_variance_wait_for_others():
     """q of 0 and 1 exactly, a row at a time: the same rows count in the end."""
     monitor, together = monitor_of(), monitor_of()
@@ -321,12 +308,6 @@ def test_the_plot_draws_the_readings():
     assert (drawn["all rows"] >= 0).argmax() + 1 == monitor.alarms[0].batch
     assert {"all rows", "a"} <= set(drawn)
     pyplot.close(figure)
-
-
-def test_the_plot_names_its_extra(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib.pyplot", None)
-    with pytest.raises(MissingExtra, match=r"crcen\[plots\]"):
-        monitor_of().plot()
 
 
 # -- audits ------------------------------------------------------------------------------------------------------
