@@ -1,6 +1,9 @@
 """fit_files with held-out rows: a committee, and evidence on rows that were used for nothing else."""
 
 import json
+import re
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -112,7 +115,7 @@ def test_every_row_has_one_use_and_clusters_and_copies_stay_together(tmp_path, m
 def test_a_command_reports_evidence_first_and_networks_alone_remain(fit_command, tmp_path):
     rows().to_csv(tmp_path / "rows.csv", index=False)
     options = ("--epochs", "2", "--budget", "5")
-    printed, _ = fit_command(tmp_path / "rows.csv", "y", *options, "--hold-out", "20%", "--memory", "1GB")
+    printed, _ = fit_command(tmp_path / "rows.csv", "y", *options, "--hold-out", "20%", "--memory", "9GB")
     assert printed.index("found ") < printed.index("Columns ")
     assert "trees      weight" in printed
     printed, _ = fit_command(tmp_path / "rows.csv", "y", *options, "--learner", "networks", "--json")
@@ -132,22 +135,46 @@ def test_a_small_table_says_why_it_has_no_committee_or_evidence(tmp_path):
     assert "No evidence from held-out rows" in str(fit)
 
 
-def test_memory_bounds_the_rows_of_the_trees(tmp_path):
-    rows().to_csv(tmp_path / "rows.csv", index=False)
-    fit = crcen.fit_files(tmp_path / "rows.csv", target="y", epochs=1, hidden=(2,), hold_out=0.3, memory=60_000)
-    (note,) = [note for note in fit.notes if note.startswith("trees use")]
-    assert note.endswith("0 MB of memory")
-    used = int(note.split()[2].replace(",", ""))
-    assert used * (6 + 24 + 16) <= 60_000 < N * (6 + 24 + 16) * 0.6
-    with pytest.raises(crcen.InvalidParameter, match="memory must have room for 40 rows of 46 bytes"):
-        crcen.fit_files(tmp_path / "rows.csv", target="y", epochs=1, hidden=(2,), hold_out=0.3, memory=600)
+def test_trees_take_a_share_of_the_rows_that_fits_in_memory():
+    X, labels = rows(kind=False)[["a", "b", "c"]].to_numpy(), Labels(np.arange(2), 1)
+    whole = plan_trees([X], labels, 10**6, 10**9)
+    half = plan_trees([X[:, :2], X[:, 2:]], labels, 10**6, whole.n_bytes // 2)
+    assert whole.share == 1.0
+    assert 0.3 < half.share < 0.5
+    assert half.n_bytes == pytest.approx(whole.n_bytes / 2, rel=0.01)
+    np.testing.assert_array_equal(half.sample, whole.sample)
+    with pytest.raises(crcen.InvalidParameter, match="memory must have room for 40 rows of 75 bytes and 24,000 bytes"):
+        plan_trees([X], labels, 10**6, 600)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak from /proc")
+def test_the_peak_of_memory_is_within_the_smallest_bound_and_as_announced(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(60_000, 3)).round(3), columns=["a", "b", "c"])
+    for name, n in (("here", 100), ("there", 20)):
+        frame[name] = rng.integers(0, n, len(frame)).astype(str) + "-" + name
+    frame["y"] = (frame["a"] + (frame["there"] < "15") + rng.normal(size=len(frame)) > 2).astype(int)
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    fit = [sys.executable, "-m", "crcen", "fit", tmp_path / "rows.csv", "--target", "y", "--engine", "stream"]
+    fit += ["--epochs", "1", "--out", tmp_path / "m.crcen", "--memory"]
+    code = "import runpy, sys; sys.argv = sys.argv[1:]\ntry: runpy.run_module('crcen', run_name='__main__')\n"
+    code += "finally: print(open('/proc/self/status').read())"
+    rejected = subprocess.run([*fit, "1MB"], capture_output=True, text=True, check=False)
+    assert rejected.returncode == 1
+    (smallest,) = re.findall(r"--memory must be at least (\d+) MB for this table", rejected.stderr)
+    child = [fit[0], "-c", code, *fit[2:], f"{smallest}MB"]
+    printed = subprocess.run(child, capture_output=True, text=True, check=True).stdout
+    peak = 1024 * int(re.findall(r"VmHWM:\s+(\d+) kB", printed)[0])
+    (announced,) = re.findall(r"planned to use about (\d+) MB of at most", printed)
+    assert peak <= int(smallest) * 1e6
+    assert peak == pytest.approx(int(announced) * 1e6, rel=0.1)
 
 
 def coded(n_classes, folder):
     frame = rows(n_classes, kind=False)
     X, y = frame[["a", "b", "c"]].to_numpy(), frame["y"].to_numpy()
     labels = Labels(np.arange(n_classes), 1 if n_classes == 2 else None)
-    plan = plan_trees(X[:1000], labels, 3000, 10**9, seed=3)
+    plan = plan_trees([X[:1000]], labels, 3000, 10**9, seed=3)
     chunks = [Chunk(X[i : i + 700], y[i : i + 700], np.ones(len(X[i : i + 700])), "rows") for i in (0, 700, 1400, 2100)]
     return plan, BinnedRows(plan, [chunks], folder), X, y, (plan.codes(X[2800:]), labels.target(y[2800:]))
 

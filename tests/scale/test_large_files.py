@@ -63,7 +63,7 @@ def test_options_reach_ray(crcen_command, folder, tmp_path, monkeypatch):
         ("--memory much", "must be a size such as 4GB"),
         ("--learner trees", "--learner must be one of committee, networks for files: got 'trees'"),
         ("--learner committee --hold-out 0", "a committee is combined on held-out rows"),
-        ("--learner networks --memory 1GB", "--memory must go with the trees of a committee"),
+        ("--engine ray --learner networks --memory 1GB", "--memory is for the trees of a committee"),
         ("--epochs 0", "max_epochs"),
     ],
 )

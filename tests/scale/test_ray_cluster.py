@@ -166,7 +166,7 @@ def test_trees_of_two_workers_of_which_one_is_killed_are_as_good_as_those_of_one
     (tmp_path / "rows").mkdir()
     pq.write_table(pa.table({**columns, "kind": names[:16_000]}), tmp_path / "rows" / "0.parquet", row_group_size=700)
     labels = Labels(np.unique(names), "event" if n_classes == 2 else None)
-    plan = plan_trees(X[:5000], labels, 16_000, 10**9)
+    plan = plan_trees([X[:5000]], labels, 16_000, 10**9)
     held_out = plan.codes(X[16_000:]), labels.target(names[16_000:])
     source = KilledTrees(tmp_path / "rows", "kind")
     source.storage = tmp_path

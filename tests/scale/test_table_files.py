@@ -255,15 +255,13 @@ def test_values_beyond_the_bound_are_not_counted(tmp_path, monkeypatch):
 def test_encoded_rows_are_cut_into_groups_and_files_and_come_back(rows, tmp_path, monkeypatch):
     import pyarrow.parquet as pq
 
-    monkeypatch.setattr(encoded_rows, "_GROUP_ROWS", 128)
     monkeypatch.setattr(encoded_rows, "_FILE_GROUPS", 2)
-    monkeypatch.setattr("crcen.scale.table_survey.FRAME_ROWS", 100)
     rows.drop(columns=["note", "when"]).to_csv(tmp_path / "rows.csv", index=False)
     files = open_table(tmp_path / "rows.csv")
     columns = learn_columns(surveyed(tmp_path / "rows.csv")).used
     folder = tmp_path / "out"
     folder.mkdir()
-    encoded_rows.write_encoded(files, columns, "label", {"ok": 0, "fraud": 1}, folder)
+    encoded_rows.write_encoded(files, columns, "label", {"ok": 0, "fraud": 1}, folder, frame_rows=100, group_rows=128)
     written = sorted(folder.iterdir())
     assert len(written) > 1
     assert all(pq.ParquetFile(file).num_row_groups <= 2 for file in written)
@@ -281,7 +279,9 @@ def test_an_error_of_the_table_is_not_one_of_the_scratch_folder(rows, tmp_path):
     (tmp_path / "rows.csv").unlink()
     (tmp_path / "out").mkdir()
     with pytest.raises(crcen.exceptions.DataUnavailable, match=r"^\S*rows.csv (is not there|was changed)"):
-        encoded_rows.write_encoded(files, columns, "label", {"ok": 0, "fraud": 1}, tmp_path / "out")
+        encoded_rows.write_encoded(
+            files, columns, "label", {"ok": 0, "fraud": 1}, tmp_path / "out", frame_rows=9, group_rows=9
+        )
 
 
 def test_training_rows_are_known_again_and_rows_unlike_them_are_said(data, rows, tmp_path, crcen_command, fit_command):
@@ -310,7 +310,7 @@ def test_the_fingerprint_of_rows_in_passing_is_that_of_all_rows(rows, monkeypatc
     memory = crcen.TableClassifier(estimator=crcen.CRCENClassifier(hidden=(), random_state=0), random_state=0)
     memory.learn_columns(table)
     X = memory.encode(table).X
-    found = encoded_rows.FingerprintOfAll(memory.columns_, table[:100], X[:100])
+    found = encoded_rows.FingerprintOfAll(memory.columns_, [(table[:100], X[:100])])
     for start in range(0, len(table), 170):
         found.add(table[start : start + 170], X[start : start + 170])
     fingerprint = found.fingerprint()

@@ -96,7 +96,9 @@ add_command(
         "workers": _large(int, "Workers of --engine ray; default 2."),
         "epochs": _large(int, "Passes over the rows, with --engine stream or ray; default 5."),
         "hold_out": _large(str, "Share of rows held out of training, such as 5%; default 5%.", parser=share),
-        "memory": _large(str, "Memory for the rows of the trees, such as 4GB.", parser=_bytes),
+        "memory": _large(
+            str, "Most memory of the process, such as 4GB; with ray, for the rows of the trees.", parser=_bytes
+        ),
         "storage": _large(str, "Folder for checkpoints and scratch files."),
     },
     "data random_state columns price goal weighting weight audit_probability read",

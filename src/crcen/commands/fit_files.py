@@ -17,7 +17,6 @@ import joblib
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
 
@@ -37,11 +36,13 @@ from crcen.models.committee.stacking import MemberScore
 from crcen.scale import table_survey
 from crcen.scale.checkpoint import lock_storage
 from crcen.scale.committee import stack_members
-from crcen.scale.encoded_rows import EncodedRows, FingerprintOfAll, write_encoded
+from crcen.scale.encoded_rows import EncodedRows, FingerprintOfAll, encoded_blocks, stored_widths, write_encoded
+from crcen.scale.memory import MemoryBound
+from crcen.scale.plan import BUFFER_BYTES
 from crcen.scale.ray.cluster import connected
 from crcen.scale.ray.fit import fit_ray
 from crcen.scale.ray.trees import grow_trees_on_ray
-from crcen.scale.sources import ArrowSource
+from crcen.scale.sources import OPEN_BYTES, ArrowSource
 from crcen.scale.stream import check_counts, fit_stream
 from crcen.scale.table_survey import FrameSample, HeldOutRows, LearnedColumns, TableSurvey, frames_of
 from crcen.scale.trees import BinnedRows, GrownTrees, TreePlan, grow_trees, plan_trees
@@ -55,14 +56,16 @@ from crcen.tables.options import ReadOptions
 from crcen.tables.parquet import dataset_of, index_columns, kind_of
 from crcen.tables.profile import held_out_sums, profile_of, training_scores, typical_table
 from crcen.tables.reading import Table, open_table
+from crcen.tables.text import BLOCK_BYTES, BLOCKS_AHEAD, TextPart
 from crcen.theory.goals import ThresholdGoal
+from crcen.theory.labels import Labels
 from crcen.theory.rows import Estimator
-from crcen.training.planner import free_memory
 
 ENGINES, LEARNERS = ("stream", "ray"), ("committee", "networks")
 _FEWEST_TO_STACK = 10  # held-out rows of each class
 _NO_EVIDENCE = "No evidence from held-out rows: use crcen evaluate on other rows."
-_FINGERPRINT_ROWS = 65_536
+_FINGERPRINT_ROWS, _FIRST_ROWS = 65_536, 1000
+_FIRST_BYTES, _SMALLEST_BLOCK = 2**24, 2**18
 _WORKER_SETTINGS = ("workers", "cpus_per_worker", "storage", "max_failures", "worker_timeout", "verbose")
 
 
@@ -160,8 +163,10 @@ def fit_files(
     learner : {"committee", "networks"}, optional
         A network and LightGBM's trees, or the network alone; by default the committee if rows are held out.
     memory : int, optional
-        Bytes for the rows of the trees, one byte per cell and some for each row, of all workers together; default half
-        of the free memory. With more rows a random share of them that fits is used.
+        Bytes that this process may have in memory, libraries included; a bound that is too small for the table is
+        rejected, and the message states the smallest. With a small bound fewer rows are sampled, shuffled together and
+        held out, and the trees use a random share of the rows. By default half of the free memory may be added. With
+        Ray: bytes for the rows of the trees of all workers together.
     epochs, workers : int
         Passes of the network over the rows; with Ray, how many workers train.
     storage : str or Path, optional
@@ -177,10 +182,11 @@ def fit_files(
     goal = isinstance(weighting, ThresholdGoal)
     require(engine in ENGINES, f"engine must be one of {', '.join(ENGINES)}: got {engine!r}.", "engine")
     require(not goal, f"{weighting!r} is for tables in memory, not for engine={engine}: state a price.", "engine")
-    learner = _checked_learner(learner, hold_out, memory)
+    learner = _checked_learner(learner, hold_out, memory, engine)
     if out is not None:
         check_writable(out, data)
     start = time.perf_counter()
+    bound = MemoryBound(memory if engine == "stream" else None)
     table = open_table(data, read)
     inputs.check_column(target, table.columns, "the target", table.name)
     inputs.role_columns(table, target, {"clusters": clusters})
@@ -199,9 +205,14 @@ def fit_files(
     dropped.pop(target, None)
     names = tuple(name for name in table.columns if name != target and name not in dropped)
     require(names, f"{table.name} holds no column but {target} to learn from.", error=InvalidInput)
-    survey = TableSurvey(names, target, frozenset(categorical), seed, table_survey.SAMPLE_ROWS)
+    _read_ahead(table, _FIRST_BYTES)
+    raw_bytes = _row_bytes(table, [*names, target])
+    sizes = bound.rows(frame=5 * raw_bytes, sample=4 * raw_bytes)
+    bound.expected["read"] = _read_ahead(table, bound.share("read"))
+    sample_rows = min(table_survey.SAMPLE_ROWS, sizes["sample"])
+    survey = TableSurvey(names, target, frozenset(categorical), seed, sample_rows)
     with progress_bar("reading the table", visible=bool(verbose)) as show:
-        table_survey.survey_table(table, survey, show)
+        table_survey.survey_table(table, survey, show, sizes["frame"])
     labels, positive, found = inputs.class_labels(survey.labels, target, positive, table.name)
     price = stated_weighting(weighting, costs, sorted(set(labels.values())), target)
     declared = _columns_of_type(table, pa.types.is_dictionary)
@@ -213,17 +224,39 @@ def fit_files(
     settings: Options = {"epochs": epochs, "pos_label": positive, "random_state": random_state, "verbose": verbose}
     settings |= parameters
     sample = survey.sample.frame
-    encoded_sample = _encoded(learned.used, sample)
-    hashes = FingerprintOfAll(learned.used, sample, encoded_sample)
-    held_out = HeldOutRows(hold_out, hold_out / 2 if learner == "committee" else 0.0, clusters, seed)
+    survey.sample = FrameSample(1, 0)
+    n_columns = sum(len(column.encoded_names) for column in learned.used)
     cpus = parameters.get("cpus_per_worker", 1)
     check_counts(workers=workers, cpus_per_worker=cpus)
+    n_training = round((1.0 - hold_out) * survey.n_rows)
+    sizes |= bound.rows(survey.n_rows - n_training, held_out=3 * raw_bytes)
+    sizes |= bound.rows(len(sample), profile=24 * n_columns)
+    encoded_bytes = {"encoded": 5 * raw_bytes + 24 * n_columns, "group": 24 * len(stored_widths(learned.used))}
+    sizes |= bound.rows(n_training, **encoded_bytes)
+    n_together = min(n_training, BUFFER_BYTES // (4 * (n_columns + 1)))
+    n_together = min(n_together, bound.rows(n_together, buffer=28 * (n_columns + 1))["buffer"])
+    hashes = FingerprintOfAll(learned.used, encoded_blocks(learned.used, sample))
+    sample = sample[:: -(-len(sample) // sizes["profile"])]
+    bound.expected["kept"] = 2 * raw_bytes * len(sample)
+    if learner == "committee":
+        room = memory if engine == "ray" and memory is not None else bound.share("trees")
+        own = _labels(survey, labels, positive, price)
+        threads = cpus if engine == "ray" else joblib.cpu_count()
+        plan = plan_trees(_column_blocks(learned.used, sample), own, n_training, room, seed=seed, threads=threads)
+        bound.expected["trees"] = plan.n_bytes
+    if engine == "stream":
+        bound.expected["open"] = min(8 * sizes["group"] * encoded_bytes["group"] / 3, bound.share("open"), OPEN_BYTES)
+        settings = {"buffer_rows": None if memory is None else max(1, n_together)} | settings
+        notes.append(f"the fit was planned to use {bound}, libraries included")
+    held_out = HeldOutRows(hold_out, hold_out / 2 if learner == "committee" else 0.0, clusters, seed, sizes["held_out"])
+    bound.release()
     cluster = connected(workers * cpus) if engine == "ray" else nullcontext()
     with (
         lock_storage(storage),
         cluster,
-        _rows(table, learned, survey, labels, storage, verbose, hashes, held_out) as source,
+        _rows(table, learned, survey, labels, storage, verbose, hashes, held_out, bound, sizes) as source,
     ):
+        bound.release()
         if engine == "ray":
             settings |= {"workers": workers, "storage": storage}
             network = fit_ray(source, target, price, **settings)
@@ -231,6 +264,7 @@ def fit_files(
             checkpoint = None if storage is None else Path(storage) / "stream.checkpoint"
             network = fit_stream(source, target, price, checkpoint=checkpoint, **settings)
         estimator: Estimator = network
+        bound.release()
         if learner == "committee":
             stacking = held_out.stacking.frame if held_out.stacking.n_seen else sample.assign(**{target: None})[:0]
             y = np.array([labels[cell] for cell in stacking[target]])
@@ -241,21 +275,19 @@ def fit_files(
                 held_out.evidence.merge(held_out.stacking)
                 held_out.stacking = FrameSample(1, 0)
             else:
-                X = _encoded(learned.used, stacking)
+                plan = replace(plan, labels=network.ensemble_.labels)
                 n_rows = survey.n_rows - held_out.n_rows
-                memory = free_memory(torch.device("cpu")) // 2 if memory is None else memory
-                own = network.ensemble_.labels
-                threads = cpus if engine == "ray" else joblib.cpu_count()
-                plan = plan_trees(encoded_sample, own, n_rows, memory, seed=seed, threads=threads)
                 used = f"{round(plan.share * n_rows):,} of {n_rows:,} training rows x {len(plan.limits)} columns"
                 notes.append(f"trees use {used} in {plan.n_bytes / 1e6:,.0f} MB of memory")
-                judged = plan.codes(X), own.target(y)
+                codes = [plan.codes(X) for _, X in encoded_blocks(learned.used, stacking)]
+                judged = np.concatenate(codes), plan.labels.target(y)
                 if engine == "ray":
                     how = {name: settings[name] for name in _WORKER_SETTINGS if name in settings}
                     grown = grow_trees_on_ray(plan, source, judged, **how)
                 else:
                     grown = _grown_trees(plan, source, judged, storage, verbose)
-                estimator = stack_members(network, grown.ensemble(plan), grown, X, y, seed)
+                blocks = (X for _, X in encoded_blocks(learned.used, stacking))
+                estimator = stack_members(network, grown.ensemble(plan), grown, blocks, y, seed)
     model = TableClassifier(estimator=clone(estimator), fingerprint=fingerprint, random_state=random_state, **named)
     if hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_  # it sees encoded columns, which come as an array
@@ -264,6 +296,7 @@ def fit_files(
     model.columns_ = learned.used
     model.dropped_ = [*(DroppedColumn(name, reason) for name, reason in dropped.items()), *learned.dropped]
     model._take(estimator, target)
+    bound.release()
     encoded = model.encode(sample)
     model.background_ = typical_table(model.columns_, encoded.X)
     model.profile_ = profile_of(model.columns_, sample, encoded, training_scores(estimator, encoded.X))
@@ -285,7 +318,7 @@ def fit_files(
     )
 
 
-def _checked_learner(learner: str | None, hold_out: float, memory: int | None) -> str:
+def _checked_learner(learner: str | None, hold_out: float, memory: int | None, engine: str) -> str:
     """The learner; shares and sizes that are not possible are rejected."""
     is_share = isinstance(hold_out, int | float) and not isinstance(hold_out, bool) and 0.0 <= hold_out <= 0.5
     is_size = memory is None or (isinstance(memory, int) and not isinstance(memory, bool) and memory >= 1)
@@ -295,8 +328,8 @@ def _checked_learner(learner: str | None, hold_out: float, memory: int | None) -
     allowed = f"learner must be one of {', '.join(LEARNERS)} for files"
     require(found in LEARNERS, f"{allowed}: got {learner!r}.", "learner")
     require(hold_out or not is_committee, "a committee is combined on held-out rows: got hold_out=0.", "hold_out")
-    together = "memory must go with the trees of a committee: got learner='networks'."
-    require(memory is None or is_committee, together, "memory", "learner")
+    together = "memory is for the trees of a committee with engine='ray': got learner='networks'."
+    require(memory is None or is_committee or engine == "stream", together, "memory", "learner")
     require(is_size, f"memory must be a number of bytes above 0: got {memory!r}.", "memory")
     return found
 
@@ -315,7 +348,8 @@ def _evidence(
         return None
     if model.weighting_.positive is not None:
         own = {name: getattr(model, name) for name in ("classes_", "pos_label_", "weighting_")}
-        answers = SimpleNamespace(**own, oof_decision_function_=model.decision_function(frame))
+        margins = [model.decision_function(part) for part, _ in encoded_blocks(model.columns_, frame)]
+        answers = SimpleNamespace(**own, oof_decision_function_=np.concatenate(margins))
         model.held_out_sums_ = held_out_sums(answers, y, None)
     frame, clusters = frame.assign(**{target: y}), held_out.clusters
     if clusters is not None:
@@ -361,6 +395,8 @@ def _rows(
     verbose: int,
     hashes: FingerprintOfAll,
     held_out: HeldOutRows,
+    bound: MemoryBound,
+    sizes: Mapping[str, int],
 ) -> Iterator[ArrowSource]:
     """Training rows: the files themselves where all is numbers, or the encoded rows in a scratch folder."""
     names = [column.name for column in learned.used]
@@ -372,9 +408,9 @@ def _rows(
         and not (survey.n_unlabelled or table.options.to_remember or held_out.clusters)
     )
     if is_plain:
-        source = ArrowSource(dataset_of(table.parts), survey.target, features=names)
+        source = ArrowSource(dataset_of(table.parts), survey.target, features=names, open_bytes=bound.share("open"))
         if held_out.share:
-            for number, _, frame in frames_of(table, [*names, survey.target]):
+            for number, _, frame in frames_of(table, [*names, survey.target], n_rows=sizes["encoded"]):
                 held_out.split(frame, frame[names].to_numpy(dtype=np.float64), number, table.parts[number].name)
             source = source.without_held_out(held_out.share, held_out.seed)
         for block in source.blocks(_FINGERPRINT_ROWS):
@@ -393,11 +429,12 @@ def _rows(
 
     also = [] if held_out.clusters is None else [held_out.clusters]
     with scratch_folder(_folder(storage), "rows") as folder:
-        with progress_bar("encoding the rows", visible=bool(verbose)) as show:
-            unreadable = write_encoded(table, learned.used, survey.target, labels, folder, use, show, also)
+        with progress_bar(f"encoding the rows ({bound})", visible=bool(verbose)) as show:
+            how = {"frame_rows": sizes["encoded"], "group_rows": sizes["group"]}
+            unreadable = write_encoded(table, learned.used, survey.target, labels, folder, use, show, also, **how)
         for name, number in unreadable.items():
             learned.notes.append(f"cells of {name} that are not of its kind were taken as missing: {number:,}")
-        yield EncodedRows(folder, learned.used)
+        yield EncodedRows(folder, learned.used, bound.share("open"))
 
 
 @contextmanager
@@ -412,5 +449,29 @@ def scratch_folder(storage: Path | None, name: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _encoded(columns: Sequence[Column], frame: pd.DataFrame) -> NDArray[np.float64]:
-    return encode_table(columns, TableCells(frame)).X
+def _row_bytes(table: Table, columns: Sequence[str]) -> float:
+    """Memory of a row of these columns, from the first rows."""
+    frame = next(table.chunks(_FIRST_ROWS, columns))
+    return max(8.0 * len(columns), frame.memory_usage(deep=True).sum() / max(1, len(frame)))
+
+
+def _read_ahead(table: Table, most_bytes: int) -> int:
+    """Let the parts of a text table read at most these bytes ahead; return how many they do."""
+    texts = [part for part in table.parts if isinstance(part, TextPart)]
+    for part in texts:
+        part.block_bytes = min(BLOCK_BYTES, max(_SMALLEST_BLOCK, most_bytes // BLOCKS_AHEAD))
+    return BLOCKS_AHEAD * max((part.block_bytes for part in texts), default=0)
+
+
+def _column_blocks(columns: Sequence[Column], sample: pd.DataFrame) -> Iterator[NDArray[np.float64]]:
+    """Encoded rows of a sample, column by column."""
+    cells = TableCells(sample)
+    for column in columns:
+        yield encode_table([column], cells).X
+
+
+def _labels(survey: TableSurvey, labels: Mapping[object, Label], positive: Label | None, price: Weighting) -> Labels:
+    """The classes, and the positive one, by the counts of all rows."""
+    classes = sorted(set(labels.values()))
+    counts = [sum(survey.labels[cell] for cell, label in labels.items() if label == one) for one in classes]
+    return Labels.from_totals(np.array(classes), counts, counts, positive, price)

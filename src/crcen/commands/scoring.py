@@ -35,7 +35,7 @@ from crcen.theory.rows import Array, Bools, Estimator, Index
 
 Hashes = NDArray[np.uint32]
 
-CHUNK_ROWS = 50_000
+CHUNK_ROWS, _CHUNK_BYTES = 50_000, 2**24  # at a time, and as many as take this memory once encoded
 _KINDS = {
     "unseen": "categories that training did not have were ignored",
     "unreadable": "cells of another kind than in training were taken as missing",
@@ -170,6 +170,9 @@ def scored_chunks(
 ) -> Iterator[tuple[pd.DataFrame, Array]]:
     """Yield each chunk of a source with the probability of every class, (n, K); a source without rows is rejected."""
     is_empty = True
+    if isinstance(model, TableClassifier):
+        n_columns = sum(len(column.encoded_names) for column in model.columns_)
+        chunk_rows = min(chunk_rows, max(1000, _CHUNK_BYTES // (8 * n_columns)))
     for chunk in source.chunks(chunk_rows):
         if not len(chunk):
             continue

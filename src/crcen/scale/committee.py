@@ -1,6 +1,7 @@
 """A committee of streamed members: a network and boosted trees, stacked on held-out rows."""
 
 import time
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -21,9 +22,14 @@ STACKING_ROWS = "held-out rows that the members were combined on"
 
 
 def stack_members(
-    network: CRCENClassifier, trees: TreeEnsemble, grown: GrownTrees, X: Array, y: LabelArray, seed: int = 0
+    network: CRCENClassifier,
+    trees: TreeEnsemble,
+    grown: GrownTrees,
+    blocks: Iterable[Array],
+    y: LabelArray,
+    seed: int = 0,
 ) -> CommitteeClassifier:
-    """Combine a streamed network and trees by weights from encoded rows X that neither was trained on.
+    """Combine a streamed network and trees by weights from encoded rows that neither was trained on.
 
     Trees have a logit for each class or, for a positive class, in the second column. The seed is that of the folds that
     choose the shrinkage of the weights.
@@ -34,12 +40,16 @@ def stack_members(
     has_positive = labels.positive is not None
     target = labels.encode(y)
     member = trees.column(1) if has_positive else trees
-    of_trees = labels.columns(member.logits(X)[:, 0]) if has_positive else member.logits(X)
-    logits = np.stack([fitted.logits(X)[0], of_trees], axis=1)
+
+    def logits_of(X: Array) -> Array:
+        found = member.logits(X)
+        return np.stack([fitted.logits(X)[0], labels.columns(found[:, 0]) if has_positive else found], axis=1)
+
+    logits = np.concatenate([logits_of(X) for X in blocks])
     # The class ratio of the training rows is known better than that of the held-out ones.
     sizes = (price.counts / np.bincount(target, minlength=labels.n_classes))[target]
     sizes /= sizes.mean()
-    folds = np.array_split(np.random.default_rng(seed).permutation(len(X)), 4)
+    folds = np.array_split(np.random.default_rng(seed).permutation(len(y)), 4)
     ridge = choose_ridge(logits, target, sizes, folds, seed)
     stacking = fit_stacking(logits, target, sizes, ridge)
     crossed = cross_fitted_logits(logits, target, sizes, folds, ridge)
@@ -70,5 +80,5 @@ def stack_members(
     found = [FittedMember(name, (), logits[:, i], (text,), 1) for i, (name, text) in enumerate(settings.items())]
     positive = [labels.column] if has_positive else None
     made.leaderboard_ = leaderboard(found, stacking.weights, crossed, target, sizes, positive)
-    made.n_features_in_, made.notes_, made.fit_time_ = X.shape[1], [], time.perf_counter() - start
+    made.n_features_in_, made.notes_, made.fit_time_ = network.n_features_in_, [], time.perf_counter() - start
     return made

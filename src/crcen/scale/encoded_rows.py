@@ -2,14 +2,14 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
 
 from crcen.scale.checkpoint import kept_in
-from crcen.scale.sources import ArrowSource, Chunk, labels_of, numbers_of
+from crcen.scale.sources import OPEN_BYTES, ArrowSource, Chunk, labels_of, numbers_of
 from crcen.scale.table_survey import frames_of
 from crcen.tables.cells import TableCells
 from crcen.tables.columns import CategoryColumn, Column, blocks_of, encode_table
@@ -20,11 +20,15 @@ from crcen.theory.rows import LabelArray
 
 
 class FingerprintOfAll:
-    """The `Fingerprint` of streamed rows: the smallest of their hashes with their counts; a sample gives the salt."""
+    """The `Fingerprint` of streamed rows: the smallest of their hashes with their counts.
 
-    def __init__(self, columns: list[Column], sample: DataFrame, X: Array) -> None:
+    A sample of frames and their encoded rows gives the salt.
+    """
+
+    def __init__(self, columns: list[Column], sample: Iterable[tuple[DataFrame, Array]]) -> None:
         self._columns = columns
-        content = np.sort(row_hashes(columns, sample, X, 0)).tobytes()
+        hashes = [row_hashes(columns, frame, X, 0) for frame, X in sample]
+        content = np.sort(np.concatenate(hashes)).tobytes()
         self._salt = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big") or 1
         self._hashes, self._counts = np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64)
         self._limit = 2**64 - 1
@@ -46,21 +50,23 @@ class FingerprintOfAll:
 
 
 _TARGET = "target"
-# Rows of a row group, at most, and row groups of a file: several files give the readers of a cluster work.
-_GROUP_ROWS, _FILE_GROUPS = 65_536, 16
-_BATCH_BYTES = 2**21  # decoded at a time
+_FILE_GROUPS = 16  # row groups of a file: several files give the readers of a cluster work
+_BATCH_BYTES, _BLOCK_BYTES = 2**21, 2**23  # decoded and encoded at a time
+
+
+def stored_widths(columns: Sequence[Column]) -> list[int]:
+    """Encoded columns of each stored column: categories are stored as codes."""
+    widths = [(len(column.encoded_names), isinstance(column, CategoryColumn)) for column in columns]
+    return [width for n, is_category in widths for width in ([n] if is_category else [1] * n)]
 
 
 class EncodedRows(ArrowSource):
     """The rows that `write_encoded` wrote to a folder, as the network sees them."""
 
-    def __init__(self, folder: Path, columns: Sequence[Column]) -> None:
-        self._widths: list[int] = []  # encoded columns of each stored column: categories are stored as codes
-        for column in columns:
-            width = len(column.encoded_names)
-            self._widths += [width] if isinstance(column, CategoryColumn) else [1] * width
+    def __init__(self, folder: Path, columns: Sequence[Column], open_bytes: float = OPEN_BYTES) -> None:
+        self._widths = stored_widths(columns)
         self._batch_rows = max(256, min(type(self)._batch_rows, _BATCH_BYTES // (8 * sum(self._widths))))
-        super().__init__(folder, _TARGET, features=[str(j) for j in range(len(self._widths))])
+        super().__init__(folder, _TARGET, features=[str(j) for j in range(len(self._widths))], open_bytes=open_bytes)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -81,6 +87,14 @@ class EncodedRows(ArrowSource):
         return Chunk(X, labels_of(batch.column(_TARGET), _TARGET, name), np.ones(batch.num_rows), name)
 
 
+def encoded_blocks(columns: Sequence[Column], frame: DataFrame) -> Iterator[tuple[DataFrame, Array]]:
+    """Rows of a frame and their encoded values, a few megabytes at a time."""
+    n_rows = max(256, _BLOCK_BYTES // (8 * sum(len(column.encoded_names) for column in columns)))
+    for start in range(0, len(frame), n_rows):
+        part = frame.iloc[start : start + n_rows]
+        yield part, encode_table(columns, TableCells(part)).X
+
+
 def write_encoded(
     table: Table,
     columns: Sequence[Column],
@@ -90,11 +104,15 @@ def write_encoded(
     use: Callable[[DataFrame, Array, int], Bools | None] = lambda frame, X, file: None,
     show: Callable[[float], None] = lambda share: None,
     also: Sequence[str] = (),
+    *,
+    frame_rows: int,
+    group_rows: int,
 ) -> dict[str, int]:
     """Write all rows with a label to an empty folder, as Parquet files of numbers and the label.
 
     ``labels`` maps cells of the target to labels. ``use`` takes the rows with a label, the same encoded and the number
-    of their file; it returns which ones to write, or None for all. ``also`` names further columns for ``use``.
+    of their file; it returns which ones to write, or None for all. ``also`` names further columns for ``use``. At
+    most ``frame_rows`` rows are encoded at a time; a row group has about ``group_rows``.
 
     Returns cells by column that are not of its kind, and were taken as missing.
     """
@@ -104,7 +122,7 @@ def write_encoded(
     names = [*(column.name for column in columns), target, *also]
 
     def tables() -> Iterator[ArrowTable]:
-        for number, _, frame in frames_of(table, names, show):
+        for number, _, frame in frames_of(table, names, show, frame_rows):
             frame = frame[frame[target].notna()].reset_index(drop=True)
             if not len(frame):
                 continue
@@ -118,7 +136,7 @@ def write_encoded(
                 yield pa.table({**{str(j): part[rows] for j, part in enumerate(stored)}, _TARGET: y})
 
     with kept_in(folder, "the encoded rows", "use a larger disk (TMPDIR, or storage)"):
-        _write(tables(), folder)
+        _write(tables(), folder, group_rows)
     return dict(+unreadable)
 
 
@@ -130,7 +148,7 @@ def _stored(column: Column, values: Array) -> list[LabelArray]:
     return [np.where(values.any(axis=1), values.argmax(axis=1), -1).astype(np.int32)]
 
 
-def _write(tables: Iterator[ArrowTable], folder: Path) -> None:
+def _write(tables: Iterator[ArrowTable], folder: Path, group_rows: int) -> None:
     """Write tables of any length as row groups of a few files."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -139,7 +157,7 @@ def _write(tables: Iterator[ArrowTable], folder: Path) -> None:
         waiting: list[ArrowTable] = []
         for table in tables:
             waiting.append(table)
-            if sum(map(len, waiting)) >= _GROUP_ROWS:
+            if sum(map(len, waiting)) >= group_rows:
                 yield pa.concat_tables(waiting)
                 waiting = []
         if waiting:

@@ -137,7 +137,7 @@ def plan_blocks(sizes: Sequence[int], order: Sequence[int], block_rows: int, way
 
 # Pieces that are open at a time: at most so many, and not more than fit. An open one holds about two pages a column, of
 # a megabyte each unless the piece is small.
-_WAYS, _OPEN_BYTES, _COLUMN_BYTES = 8, 2e8, 2.2e6
+_WAYS, OPEN_BYTES, _COLUMN_BYTES = 8, 2e8, 2.2e6
 
 
 @dataclass(frozen=True)
@@ -177,8 +177,10 @@ class ArrowSource:
         features: Sequence[str] | None = None,
         *,
         skip_bad_files: bool = False,
+        open_bytes: float = OPEN_BYTES,
     ) -> None:
         self._target, self._weight, self._skips = target, weight, skip_bad_files
+        self._open_bytes = min(OPEN_BYTES, open_bytes)  # of row groups that are open at a time
         self._schema: Schema = None
         self._left_out: tuple[float, int] = (0.0, 0)  # share and seed of held-out rows
         files = self._listed(source)
@@ -350,7 +352,7 @@ class ArrowSource:
         if seed is not None:  # row groups are mixed with each other
             largest = max((piece.n_bytes for piece in self._pieces), default=0)
             held = min(largest, _COLUMN_BYTES * (len(self._features) + 1))
-            ways = max(2, min(_WAYS, int(_OPEN_BYTES / held))) if held else _WAYS
+            ways = max(2, min(_WAYS, int(self._open_bytes / held))) if held else _WAYS
         plan = plan_blocks(sizes, reading_order(len(sizes), seed, epoch), block_rows, ways)
         readers: dict[int, _Reader] = {}
         for block in plan[start:]:

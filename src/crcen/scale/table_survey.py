@@ -225,25 +225,30 @@ class LearnedColumns:
 
 
 def frames_of(
-    table: Table, columns: Sequence[str], show: Callable[[float], None] = lambda share: None
+    table: Table, columns: Sequence[str], show: Callable[[float], None] = lambda share: None, n_rows: int = FRAME_ROWS
 ) -> Iterator[tuple[int, int, DataFrame]]:
     """All rows of a table in order, categories decoded: number of the file, first row there, and a frame."""
     import pandas as pd
 
-    n_rows = 0
+    n_read = 0
     for number in range(len(table.parts)):
         start = 0
-        for frame in table.chunks(FRAME_ROWS, columns, number):
+        for frame in table.chunks(n_rows, columns, number):
             kinds = {name: frame[name].dtype for name in columns}
             coded = {name: one.categories.dtype for name, one in kinds.items() if isinstance(one, pd.CategoricalDtype)}
             yield number, start, frame.astype(coded) if coded else frame
-            start, n_rows = start + len(frame), n_rows + len(frame)
-            show(min(n_rows / table.n_rows, 1.0) if table.n_rows else 0.0)
+            start, n_read = start + len(frame), n_read + len(frame)
+            show(min(n_read / table.n_rows, 1.0) if table.n_rows else 0.0)
 
 
-def survey_table(table: Table, survey: TableSurvey, show: Callable[[float], None] = lambda share: None) -> TableSurvey:
-    """Read every file once; ``survey`` is empty before."""
-    for number, start, frame in frames_of(table, [*survey.columns, survey.target], show):
+def survey_table(
+    table: Table,
+    survey: TableSurvey,
+    show: Callable[[float], None] = lambda share: None,
+    n_rows: int = FRAME_ROWS,
+) -> TableSurvey:
+    """Read every file once, some rows at a time; ``survey`` is empty before."""
+    for number, start, frame in frames_of(table, [*survey.columns, survey.target], show, n_rows):
         survey.add(frame, number, table.parts[number].name, start)
     return survey
 

@@ -8,7 +8,7 @@ import hashlib
 import json
 import mmap
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -35,7 +35,11 @@ _MOST_BINS = 250  # of 256: LightGBM keeps some for itself
 _MOST_TREES = 500
 # Trees between two checkpoints, and the share of trees without a lower loss at which growing ends.
 _TREES_PER_CHECKPOINT, _WITHOUT_GAIN, _FEWEST_TREES = 50, 0.3, 30
-_OUTPUT_BYTES, _ROW_BYTES = 24, 16  # beside the cells: score, gradient and curvature per output; label and order
+# Measured bytes beside the bins: per output and row (score, gradient, curvature), per row (label, order, buffers), and
+# per bin of a leaf's histogram.
+_OUTPUT_BYTES, _ROW_BYTES, _BIN_BYTES = 18, 48, 16
+_CELLS_AT_ONCE = 2**20  # converted for LightGBM at a time
+_MANY_CELLS = 2_000_000  # with fewer, several threads cost more than they save
 _SEED = 7  # of the sample of rows, apart from that of the held-out rows
 
 
@@ -44,10 +48,11 @@ class TreePlan:
     """Everything about the trees except the rows; workers share it."""
 
     limits: tuple[Array, ...]  # upper limits of all bins of a column but the last
-    sample: Array  # some rows, with every bin among them
+    sample: Codes  # bin numbers of some rows, with every bin among them
     labels: Labels  # classes; two classes with a positive one have one output
-    share: float  # share of the training rows that memory has room for
-    n_bytes: int  # memory that the rows will take
+    share: float = 1.0  # share of the training rows that memory has room for
+    n_bytes: int = 0  # memory that the rows and histograms will take
+    pool_bytes: int = 0  # of it, for histograms
     # The result does not depend on the number of threads
     seed: int = 0
     threads: int = 1
@@ -59,10 +64,7 @@ class TreePlan:
 
     def codes(self, X: Array) -> Codes:
         """Bin numbers of encoded rows."""
-        found = np.empty(X.shape, dtype=np.uint8)
-        for j, upper in enumerate(self.limits):
-            found[:, j] = np.searchsorted(upper, X[:, j])
-        return found
+        return _codes(X, self.limits)
 
     def fingerprint(self, source: str) -> str:
         """A text that differs for other settings, or for rows of another fingerprint ``source``."""
@@ -81,6 +83,7 @@ class TreePlan:
             "min_data_in_bin": 1,
             "feature_pre_filter": False,
             "num_threads": self.threads,
+            "histogram_pool_size": self.pool_bytes / 2**20,
             "deterministic": True,
             "force_col_wise": True,
             "verbosity": -1,
@@ -91,20 +94,47 @@ class TreePlan:
 
 
 def plan_trees(
-    sample: Array, labels: Labels, n_rows: int, memory_bytes: int, *, seed: int = 0, threads: int = 1
+    sample: Iterable[Array], labels: Labels, n_rows: int, memory_bytes: int, *, seed: int = 0, threads: int = 1
 ) -> TreePlan:
-    """Bin limits from a sample of encoded rows, and the share of ``n_rows`` rows that fits in memory."""
-    limits = tuple(_limits(column) for column in sample.T)
-    plan = TreePlan(limits, sample, labels, 1.0, 0, seed, threads)
-    n_bytes = n_rows * (sample.shape[1] + _OUTPUT_BYTES * plan.n_outputs + _ROW_BYTES)
-    share = min(1.0, memory_bytes / max(1, n_bytes))
+    """Bin limits from a sample of encoded rows, and the share of ``n_rows`` rows that fits in memory.
+
+    ``sample`` are blocks of columns of the same rows.
+    """
+    limits: list[Array] = []
+    codes = []
+    for block in sample:
+        own = [_limits(column) for column in block.T]
+        codes.append(_codes(block, own))
+        limits += own
+    threads = threads if n_rows * len(limits) >= _MANY_CELLS else 1
+    plan = TreePlan(tuple(limits), np.hstack(codes), labels, seed=seed, threads=threads)
+    histogram = _BIN_BYTES * sum(len(one) + 1 for one in limits)
+    pool = min(SETTING.leaves * histogram, max(2 * histogram, memory_bytes // 3))
+    row_bytes = _bin_bytes(plan) + _OUTPUT_BYTES * plan.n_outputs + _ROW_BYTES
+    share = max(0.0, min(1.0, (memory_bytes - pool) / max(1, n_rows * row_bytes)))
     if share * n_rows < 2 * SETTING.leaf_rows:
         raise InvalidParameter(
-            f"memory must have room for {2 * SETTING.leaf_rows} rows of {n_bytes // max(1, n_rows)} bytes: got "
-            f"{memory_bytes:,} bytes; give more, or use learner='networks'.",
+            f"memory must have room for {2 * SETTING.leaf_rows} rows of {row_bytes:.0f} bytes and {pool:,} bytes of "
+            f"histograms: got {memory_bytes:,} bytes; give more, or use learner='networks'.",
             parameter=("memory", "learner"),
         )
-    return replace(plan, share=share, n_bytes=int(share * n_bytes))
+    return replace(plan, share=share, n_bytes=int(share * n_rows * row_bytes + pool), pool_bytes=pool)
+
+
+def _bin_bytes(plan: TreePlan) -> float:
+    """Bytes per row of LightGBM's bins: fewer than columns, since it bundles those of a category."""
+    with tempfile.TemporaryDirectory(prefix="crcen-bins-") as folder:
+        path = Path(folder) / "sample.bin"
+        _dataset(plan.sample, None, plan.params()).save_binary(path)
+        return path.stat().st_size / len(plan.sample)
+
+
+def _codes(X: Array, limits: Sequence[Array]) -> Codes:
+    """Bin numbers of encoded rows."""
+    found = np.empty(X.shape, dtype=np.uint8)
+    for j, upper in enumerate(limits):
+        found[:, j] = np.searchsorted(upper, X[:, j])
+    return found
 
 
 def _limits(column: Array) -> Array:
@@ -148,16 +178,17 @@ def _dataset(
     target: LabelArray | None,
     params: Mapping[str, object],
     reference: Dataset = None,
-    release: Callable[[], None] = lambda: None,
+    release: Callable[[], None] | None = None,
 ) -> Dataset:
-    """LightGBM's data set of binned rows, read in parts; ``release`` is called after each."""
+    """LightGBM's data set of binned rows; with ``release`` they are read in parts, and it is called after each."""
     import lightgbm
 
     class Rows(lightgbm.Sequence):
-        batch_size = max(256, 2**22 // max(1, codes.shape[1]))
+        batch_size = _rows_at_once(codes)
 
         def __getitem__(self, at: int | slice | list[int]) -> Array:
             found = np.asarray(codes[at], dtype=np.float64)
+            assert release is not None
             release()
             return found
 
@@ -165,7 +196,12 @@ def _dataset(
             return len(codes)
 
     label = None if target is None else target.astype(np.float32)
-    return lightgbm.Dataset(Rows(), label=label, reference=reference, params=dict(params)).construct()
+    data = codes if release is None else Rows()
+    return lightgbm.Dataset(data, label=label, reference=reference, params=dict(params)).construct()
+
+
+def _rows_at_once(codes: Codes) -> int:
+    return max(256, _CELLS_AT_ONCE // max(1, codes.shape[1]))
 
 
 @dataclass
@@ -234,7 +270,7 @@ def grow_trees(
     if grown.is_done or len(grown.losses) >= _MOST_TREES:
         return grown
     params = {**plan.params(), "seed": (plan.seed + len(grown.losses)) % 2**31}
-    reference = _dataset(plan.codes(plan.sample), None, params)  # the same bins and bundles for all workers
+    reference = _dataset(plan.sample, None, params)  # the same bins and bundles for all workers
     train = _dataset(rows.codes, rows.target, params, reference, rows.release)
     judged = _dataset(*held_out, params, reference)
     if grown.models:
@@ -260,7 +296,7 @@ def _scores(models: list[str], codes: Codes) -> Array:
 
     boosters = [lightgbm.Booster(model_str=text) for text in models]
     predict = [partial(one.predict, raw_score=True) for one in boosters]
-    at_once = max(256, 2**24 // max(1, codes.shape[1]))
+    at_once = _rows_at_once(codes)
     parts = [
         np.sum([one(np.asarray(codes[i : i + at_once], dtype=np.float64)) for one in predict], axis=0)
         for i in range(0, len(codes), at_once)

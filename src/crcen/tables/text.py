@@ -29,7 +29,8 @@ MISSING_MARKS = (
     *("NULL", "NaN", "None", "n/a", "nan", "null", "?"),
 )
 _SAMPLE_BYTES, _SAMPLE_LINES, _SAMPLE_ROWS = 2**18, 3, 200
-_SCAN_BYTES, _BLOCK_BYTES, _LONGEST = 2**20, 2**22, 2**30
+_SCAN_BYTES, _LONGEST = 2**20, 2**30
+BLOCK_BYTES, BLOCKS_AHEAD = 2**22, 32  # PyArrow reads so many blocks ahead
 _TAIL_BYTES = 2**16
 _ROWS = 20_000
 _NOT_ASCII = re.compile(rb"[\x80-\xff]+")
@@ -68,7 +69,7 @@ class TextPart:
         self.name, self.file, self._options = file.name, file, options
         self.marks: Counter[tuple[str, str]] = Counter()
         self.notes: list[str] = []
-        self._block, self._n_lines = _BLOCK_BYTES, 0
+        self.block_bytes, self._n_lines = BLOCK_BYTES, 0
         with file.opened() as opened:
             start, is_whole = _first_lines(opened, file.name)
         self._encoding = options.encoding or _by_first_bytes(start[:_SAMPLE_BYTES]) or "utf-8"
@@ -173,10 +174,10 @@ class TextPart:
                     self._change_encoding(error, n_given)
                 elif "straddling" not in str(error):
                     self._refuse_row(error)
-                elif self._block > _LONGEST:
+                elif self.block_bytes > _LONGEST:
                     raise InvalidInput(f"a value of {self.name} never ends: a closing quote is missing.") from error
                 else:
-                    self._block *= 4
+                    self.block_bytes *= 4
 
     def _change_encoding(self, error: Exception, n_given: int) -> None:
         """Go on in Windows-1252, or Latin-1 for its undefined bytes, if rows given so far read the same."""
@@ -202,7 +203,7 @@ class TextPart:
         last = None
         with self.file.opened() as opened:
             file = _LineCounter(opened)
-            how = {"block_size": self._block, "encoding": self._encoding, "skip_rows": self._n_skipped}
+            how = {"block_size": self.block_bytes, "encoding": self._encoding, "skip_rows": self._n_skipped}
             quotes = {"quote_char": self._quote or False, "newlines_in_values": bool(self._quote)}
             parse = arrow_csv.ParseOptions(delimiter=self._separator, **quotes)
             parse.invalid_row_handler = lambda row: "error" if row.text.strip() else "skip"

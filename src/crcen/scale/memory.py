@@ -1,0 +1,114 @@
+"""The memory bound of a streamed fit: rows of each step that fit in it, and the memory that the fit will need."""
+
+import ctypes
+import os
+from contextlib import suppress
+from math import ceil, inf
+from typing import NamedTuple
+
+import torch
+
+from crcen.exceptions import InvalidParameter
+from crcen.training.planner import free_memory
+
+_LIBRARIES = 105_000_000  # code of LightGBM and readers, and their buffers: loaded by the steps that need them
+_SMALLEST_ROOM = 50_000_000
+_UNKNOWN_BASE = 400_000_000
+# Arguments of glibc's mallopt. By default it keeps freed arrays of up to 32 MB for itself.
+_MMAP_THRESHOLD, _ARENA_MAX, _LARGE_ARRAY = -3, -8, 2**16
+# Parts that are in memory together.
+_STEPS = (
+    ("frame", "sample", "read"),
+    ("kept", "held_out", "encoded", "group", "read"),
+    ("kept", "held_out", "buffer", "open"),
+    ("kept", "held_out", "trees"),
+    ("kept", "held_out", "profile"),
+)
+# Shares of the room for bytes that are read ahead, row groups that are open and the rows of the trees.
+_SHARES = {"read": 0.1, "open": 0.2, "trees": 0.6}
+
+
+class _Part(NamedTuple):
+    share: float  # of the room
+    fewest: int  # rows
+    most: int
+
+
+_PARTS = {
+    "frame": _Part(0.4, 500, 20_000),  # rows that are read at a time
+    "sample": _Part(0.3, 2048, 32_768),  # rows that kinds of columns are learned from
+    "held_out": _Part(0.15, 1000, 100_000),
+    "encoded": _Part(0.3, 250, 20_000),  # rows that are encoded at a time
+    "group": _Part(0.2, 1024, 65_536),  # rows of a row group of encoded rows
+    "buffer": _Part(0.3, 1024, 65_536),  # rows that are shuffled together
+    "profile": _Part(0.5, 1000, 32_768),
+}
+
+
+class MemoryBound:
+    """Bytes that this process may have in memory, libraries included; by default half of the free memory for the trees.
+
+    ``expected`` holds the bytes that each part of the work is expected to take.
+    """
+
+    def __init__(self, n_bytes: int | None = None) -> None:
+        self._stated = n_bytes
+        if n_bytes is not None:
+            _return_freed_memory()
+        self._base = _resident_bytes() + _LIBRARIES
+        self._room = 2**62 if n_bytes is None else n_bytes - self._base
+        self.expected: dict[str, float] = {}
+
+    def rows(self, n_rows: float = inf, **row_bytes: float) -> dict[str, int]:
+        """Rows of parts of the work, at most ``n_rows``, from the bytes of a row; a bound that is too small raises."""
+        needed = max(_PARTS[name].fewest * size / _PARTS[name].share for name, size in row_bytes.items())
+        needed = max(needed, _SMALLEST_ROOM)
+        if self._stated is not None and self._room < needed:
+            raise InvalidParameter(
+                f"memory must be at least {ceil((self._base + needed) / 1e6):,} MB for this table, libraries included: "
+                f"got {self._stated / 1e6:,.0f} MB.",
+                parameter="memory",
+            )
+        found = {name: self._rows(_PARTS[name], size) for name, size in row_bytes.items()}
+        self.expected |= {name: min(found[name], n_rows) * size for name, size in row_bytes.items()}
+        return found
+
+    def _rows(self, part: _Part, row_bytes: float) -> int:
+        return min(part.most, int(part.share * self._room / row_bytes))
+
+    def share(self, name: str) -> int:
+        """Bytes for a part of the work that is not counted in rows."""
+        if name == "trees" and self._stated is None:
+            return free_memory(torch.device("cpu")) // 2
+        return int(_SHARES[name] * self._room)
+
+    def release(self) -> None:
+        """Return freed memory to the system; called between steps."""
+        if self._stated is not None:
+            with suppress(OSError, AttributeError, TypeError):  # another C library than glibc
+                ctypes.CDLL(None).malloc_trim(0)
+
+    def __str__(self) -> str:
+        peak = self._base + max(sum(self.expected.get(name, 0.0) for name in step) for step in _STEPS)
+        stated = "" if self._stated is None else f" of at most {self._stated / 1e6:,.0f} MB"
+        return f"about {peak / 1e6:,.0f} MB{stated} of memory"
+
+
+def _resident_bytes() -> int:
+    """Memory of this process."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, AttributeError):
+        return _UNKNOWN_BASE
+
+
+def _return_freed_memory() -> None:
+    """Return large arrays to the system when they are freed, and those of Arrow."""
+    import pyarrow as pa
+
+    with suppress(OSError, AttributeError, TypeError):  # another C library than glibc
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_MMAP_THRESHOLD, _LARGE_ARRAY)
+        libc.mallopt(_ARENA_MAX, 2)
+    pa.set_memory_pool(pa.system_memory_pool())
