@@ -24,33 +24,26 @@ Pairs = tuple[Index, Index]
 
 # Standard error that is asked for, in log-odds, and the rounds that are made at most.
 STANDARD_ERROR, MOST_ROUNDS = 0.05, 64
-# Walks, each with its reverse, after which an error is believed.
-_FIRST_WALKS = 64
-# Columns up to which all orders are gone through: no error then.
+# Orders, each with its reverse, before a standard error is estimated.
+_FIRST_ORDERS = 64
+# Columns up to which all orders are used: there is no error then.
 _FEW_COLUMNS = 4
-# Rows at a time: of walks, whose numbers should stay in the cache, and of trees.
+# Rows at a time: of paths, whose numbers should stay in the cache, and of trees.
 _ROWS_AT_ONCE, _NUMBERS_AT_ONCE, _TREE_ROWS = 256, 2**20, 5_000
 
 
-# -- logits along walks, in which columns change over one after another -----------------------------------------------
+class Paths:
+    """Logits along paths from a background row to rows of a table, whose columns are replaced one after another."""
 
+    def __init__(self, logits: Logits, blocks: Sequence[Index], weight: float, background: Array) -> None:
+        self._logits_of, self._blocks, self._weight, self._Z = logits, blocks, weight, background
 
-class Walks:
-    """Logits along walks that begin at a background row and end at rows of a table, of anything that gives logits."""
-
-    def __init__(self, logits: Logits, blocks: Sequence[Index], weight: float) -> None:
-        self._logits_of, self._blocks, self._weight = logits, blocks, weight
-
-    def arrive_at(self, X: Array) -> None:
-        """Take the rows at which walks end."""
+    def set_rows(self, X: Array) -> None:
+        """Set the rows at which paths end."""
         self._X = X
 
-    def leave_from(self, Z: Array) -> None:
-        """Take the rows at which they begin."""
-        self._Z = Z
-
-    def along(self, start: int, order: Index, out: Array) -> None:
-        """Add logits (steps + 1, n) of the walk from row ``start``, its columns changed over in this order."""
+    def add_logits(self, start: int, order: Index, out: Array) -> None:
+        """Add logits (steps + 1, n) of the path from a background row, whose columns are replaced in this order."""
         n, n_features = self._X.shape
         rows = np.empty((len(order) + 1, n, n_features))
         rows[0] = self._Z[start]
@@ -60,13 +53,13 @@ class Walks:
         out += self._weight * self._logits_of(rows.reshape(-1, n_features)).reshape(len(order) + 1, n)
 
 
-class NetworkWalks(Walks):
-    """Walks of networks: a column enters their first layer as a sum, so that a step is an addition there.
+class NetworkPaths(Paths):
+    """Paths of networks: a column enters their first layer as a sum, so that a step is an addition there.
 
     Single precision is enough for differences that are known to hundredths, and half the work.
     """
 
-    def __init__(self, group: NetworkGroup, blocks: Sequence[Index], weight: float) -> None:
+    def __init__(self, group: NetworkGroup, blocks: Sequence[Index], weight: float, background: Array) -> None:
         self._group, n = group, len(group)
         weights, biases = group.weights, group.biases
         self._first = weights[0]
@@ -77,23 +70,20 @@ class NetworkWalks(Walks):
         self._last_bias = float(biases[-1].sum() * weight / n)
         self._share = weight / n
         self._inputs = [np.flatnonzero(np.isin(_sources_of(group.encoding), block)) for block in blocks]
+        self._starts = self._parts(background)
 
-    def arrive_at(self, X: Array) -> None:
-        """As in `Walks`, for what columns add to the first layer."""
+    def set_rows(self, X: Array) -> None:
+        """As in `Paths`, for what columns add to the first layer."""
         self._ends = self._parts(X)
         self._units = np.empty_like(self._ends[0])
-
-    def leave_from(self, Z: Array) -> None:
-        """As in `Walks`."""
-        self._starts = self._parts(Z)
 
     def _parts(self, X: Array) -> list[Floats]:
         """What each block adds to the first layer, (networks, n, units)."""
         encoded = self._group.encoding(X)
         return [(encoded[:, own] @ self._first[:, own]).astype(np.float32) for own in self._inputs]
 
-    def along(self, start: int, order: Index, out: Array) -> None:
-        """As in `Walks`."""
+    def add_logits(self, start: int, order: Index, out: Array) -> None:
+        """As in `Paths`."""
         here = self._bias + sum(part[:, start : start + 1] for part in self._starts)
         out[0] += self._logits(here.copy())
         # What rows add so far; what the background still adds is the same for all of them.
@@ -124,9 +114,6 @@ def _sources_of(encoding: InputEncoding) -> Index:
     return np.where(columns < n_features, columns, encoding.indicators[np.maximum(columns - n_features, 0)])
 
 
-# -- Shapley values ----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class ShapleyValues:
     """What each column adds to the log-odds of a class against another."""
@@ -148,7 +135,7 @@ def shapley_of_ensemble(
     is_affine = state.ndim == 1
     scaled = [*zip(ensemble.members, (weights * (state[0] if is_affine else 1.0)).tolist(), strict=True)]
     trees = [(one, weight) for one, weight in scaled if is_affine and _is_sum_of_trees(one)]
-    walked = [(one, weight) for one, weight in scaled if not (is_affine and _is_sum_of_trees(one))]
+    sampled = [(one, weight) for one, weight in scaled if not (is_affine and _is_sum_of_trees(one))]
     outer = None
     if not is_affine:  # a map of binary log-odds that is no line
         shift = labels.margin(ensemble.shift - ensemble.weighting.log_weights)
@@ -156,8 +143,10 @@ def shapley_of_ensemble(
     values, errors = np.zeros((2, len(X), len(blocks)))
     for pair, rows in _by_pair(pairs):
         own = pair if labels.positive is None else None
-        makers = [_walks_of(member, own, blocks, weight) for member, weight in walked]
-        values[rows], errors[rows] = _sampled_values(makers, X[rows], background, len(blocks), seed, threads, outer)
+        makers = [_paths_of(member, own, blocks, weight, background) for member, weight in sampled]
+        values[rows], errors[rows] = _sampled_values(
+            makers, X[rows], len(background), len(blocks), seed, threads, outer
+        )
     # The trees of a class once for all rows that it has a part in; binary members have the logit of the positive class.
     for k in range(labels.n_classes) if labels.positive is None else (labels.column,):
         exact = [(one.column(k) if labels.positive is None else one, weight) for one, weight in trees]
@@ -171,11 +160,11 @@ def shapley_of_ensemble(
 def shapley_of_function(
     logits: Logits, X: Array, background: Array, blocks: Sequence[Index], pairs: Pairs, seed: int
 ) -> ShapleyValues:
-    """The same for any function that returns logits (n, K); slow, because it evaluates every step of every walk."""
+    """The same for any function that returns logits (n, K); slow, because it evaluates every step of every path."""
     values, errors = np.zeros((2, len(X), len(blocks)))
     for pair, rows in _by_pair(pairs):
-        walks = partial(Walks, _margin(logits, pair), blocks, 1.0)
-        values[rows], errors[rows] = _sampled_values([walks], X[rows], background, len(blocks), seed, 1, None)
+        paths = partial(Paths, _margin(logits, pair), blocks, 1.0, background)
+        values[rows], errors[rows] = _sampled_values([paths], X[rows], len(background), len(blocks), seed, 1, None)
     return _adding_up(values, errors, logits(X), logits(background), pairs)
 
 
@@ -206,18 +195,18 @@ def _by_pair(pairs: Pairs) -> list[tuple[tuple[int, int], Index]]:
     return [((int(k), int(r)), np.flatnonzero((both == (k, r)).all(axis=1))) for k, r in np.unique(both, axis=0)]
 
 
-def _walks_of(
-    member: Member, pair: tuple[int, int] | None, blocks: Sequence[Index], weight: float
-) -> Callable[[], Walks]:
-    """What makes the walks of a member: of the difference of two logits, or of its only one."""
+def _paths_of(
+    member: Member, pair: tuple[int, int] | None, blocks: Sequence[Index], weight: float, background: Array
+) -> Callable[[], Paths]:
+    """A factory of the paths of a member: of the difference of two logits, or of its only one."""
     if isinstance(member, NetworkGroup) and not member.is_one_against_all:  # whose logits are its output units
         if pair is not None:
             last, bias, (first, second) = member.weights[-1], member.biases[-1], pair
             weights = (*member.weights[:-1], last[:, :, [first]] - last[:, :, [second]])
             biases = (*member.biases[:-1], bias[:, [first]] - bias[:, [second]])
             member = replace(member, weights=weights, biases=biases)
-        return partial(NetworkWalks, member, blocks, weight)
-    return partial(Walks, _margin(member.logits, pair), blocks, weight)
+        return partial(NetworkPaths, member, blocks, weight, background)
+    return partial(Paths, _margin(member.logits, pair), blocks, weight, background)
 
 
 def _margin(logits: Logits, pair: tuple[int, int] | None) -> Logits:
@@ -239,33 +228,27 @@ def _adding_up(values: Array, errors: Array, logits: Array, of_background: Array
     return ShapleyValues(values, errors, log_odds, base)
 
 
-# -- walks ---------------------------------------------------------------------------------------------------------
-
-
 def _sampled_values(
-    makers: Sequence[Callable[[], Walks]],
+    makers: Sequence[Callable[[], Paths]],
     X: Array,
-    background: Array,
+    n_starts: int,
     n_blocks: int,
     seed: int,
     threads: int,
     outer: Logits | None,
 ) -> tuple[Array, Array]:
-    """Values and errors by walks, (n, blocks) each; the orders of a round are the same for all rows."""
+    """Values and errors by random orders, (n, blocks) each; the orders of a round are the same for all rows."""
     values, errors = np.zeros((2, len(X), n_blocks))
     if not makers:
         return values, errors
     from threadpoolctl import threadpool_limits
 
-    orders = _orders(n_blocks, len(background), seed)
-    at_once = max(8, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // (len(background) * n_blocks)))
+    orders = _orders(n_blocks, n_starts, seed)
+    at_once = max(8, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // (n_starts * n_blocks)))
 
     def explain(start: int) -> None:
         rows = slice(start, start + at_once)
-        walks = [make() for make in makers]
-        for walk in walks:
-            walk.leave_from(background)
-        values[rows], errors[rows] = _walked(walks, X[rows], orders, outer)
+        values[rows], errors[rows] = _values_of_rows([make() for make in makers], X[rows], orders, outer)
 
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
         list(pool.map(explain, range(0, len(X), at_once)))
@@ -281,20 +264,20 @@ def _orders(n_blocks: int, n_starts: int, seed: int) -> Index:
     return np.array([[rng.permutation(n_blocks) for _ in range(n_starts)] for _ in range(MOST_ROUNDS)])
 
 
-def _walked(walks: Sequence[Walks], X: Array, orders: Index, outer: Logits | None) -> tuple[Array, Array]:
+def _values_of_rows(paths: Sequence[Paths], X: Array, orders: Index, outer: Logits | None) -> tuple[Array, Array]:
     """Values and errors of a few rows: two rounds, then more for those that need them."""
     n, (n_rounds, n_starts, n_blocks) = len(X), orders.shape
     values, errors = np.empty((2, n, n_blocks))
     is_exact = n_blocks <= _FEW_COLUMNS
-    wanted = n_rounds if is_exact else min(max(2, -(-_FIRST_WALKS // n_starts)), n_rounds)
+    wanted = n_rounds if is_exact else min(max(2, -(-_FIRST_ORDERS // n_starts)), n_rounds)
     left, done = np.arange(n), 0
     # By column, background row and row: sums over rounds.
     first, second = np.zeros((2, n_blocks, n_starts, n))
     while len(left):
-        for walk in walks:
-            walk.arrive_at(X[left])
-        for ways in orders[done:wanted]:
-            steps = _steps(walks, ways, len(left), outer)
+        for path in paths:
+            path.set_rows(X[left])
+        for order_of in orders[done:wanted]:
+            steps = _steps(paths, order_of, len(left), outer)
             first += steps
             second += steps**2
         done = wanted
@@ -314,13 +297,13 @@ def _walked(walks: Sequence[Walks], X: Array, orders: Index, outer: Logits | Non
     return values, errors
 
 
-def _steps(walks: Sequence[Walks], ways: Index, n: int, outer: Logits | None) -> Array:
-    """What each column adds along the walks of a round, both ways: by column, background row and row."""
-    found = np.zeros((ways.shape[1], len(ways), n))
-    for start, order in enumerate(ways):
-        for way in (order, order[::-1]):
-            out = np.zeros((len(way) + 1, n))
-            for walk in walks:
-                walk.along(start, way, out)
-            found[way, start] += 0.5 * np.diff(out if outer is None else outer(out), axis=0)
+def _steps(paths: Sequence[Paths], order_of: Index, n: int, outer: Logits | None) -> Array:
+    """Differences along the paths of a round, in each order and its reverse: by column, background row and row."""
+    found = np.zeros((order_of.shape[1], len(order_of), n))
+    for start, forward in enumerate(order_of):
+        for order in (forward, forward[::-1]):
+            out = np.zeros((len(order) + 1, n))
+            for path in paths:
+                path.add_logits(start, order, out)
+            found[order, start] += 0.5 * np.diff(out if outer is None else outer(out), axis=0)
     return found
