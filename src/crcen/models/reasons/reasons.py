@@ -64,7 +64,7 @@ class Reasons:
 
     @property
     def standard_error(self) -> float:
-        """The largest one."""
+        """The largest standard error of a value."""
         return float(self.errors.max(initial=0.0))
 
     @property
@@ -74,18 +74,17 @@ class Reasons:
             return []
         return [f"{one} rather than {other}" for one, other in zip(self.classes, self.rivals, strict=True)]
 
-    def sentences(self, number: int = 3) -> list[list[str]]:
+    def sentences(self, number: int = 3, n_rows: int | None = None) -> list[list[str]]:
         """For every row its strongest reasons in words, such as "balance 2,310: +1.4 log-odds".
 
         Parameters
         ----------
         number : int, default=3
             How many; fewer where there are fewer columns.
+        n_rows : int, optional
+            Only of the first rows.
         """
-        return self._sentences(len(self), check_whole_number(number, "number", 1))
-
-    def _sentences(self, n_rows: int, number: int = 3) -> list[list[str]]:
-        """`sentences` of the first rows."""
+        check_whole_number(number, "number", 1)
         order = np.argsort(-np.abs(self.values[:n_rows]), axis=1, kind="stable")[:, :number]
         return [
             [f"{self.columns[j]} {self.cells[i, j]}: {_signed(self.values[i, j])} log-odds" for j in own]
@@ -130,14 +129,16 @@ class Reasons:
 
     def __str__(self) -> str:
         lines, compared = [f"Reasons of {len(self):,} rows {self.about}"], self.comparisons
-        for i, reasons in enumerate(self._sentences(_SHOWN_ROWS)):
+        for i, reasons in enumerate(self.sentences(n_rows=_SHOWN_ROWS)):
             lines.append(": ".join([f"  {i + 1}", *compared[i : i + 1], "; ".join(reasons)]))
         return "\n".join([*lines, *(["  …"] if len(self) > _SHOWN_ROWS else [])])
 
     def _repr_html_(self) -> str:
         rows = "".join(
             f"<tr><td>{i + 1}</td><td>{log_odds:.2f}</td>{''.join(f'<td>{escape(one)}</td>' for one in reasons)}</tr>"
-            for i, (log_odds, reasons) in enumerate(zip(self.log_odds, self._sentences(_SHOWN_ROWS), strict=False))
+            for i, (log_odds, reasons) in enumerate(
+                zip(self.log_odds, self.sentences(n_rows=_SHOWN_ROWS), strict=False)
+            )
         )
         head = "<tr><th>row</th><th>log-odds</th><th>reasons, the strongest first</th></tr>"
         return f"<table>{head}{rows}</table><p>{escape(f'{len(self):,} rows, {self.about}')}</p>"
@@ -176,9 +177,6 @@ def shortened(text: str) -> str:
     return text if len(text) <= _LONGEST_CELL else text[: _LONGEST_CELL - 1] + "…"
 
 
-# -- background rows ---------------------------------------------------------------------------------------------------
-
-
 # Typical rows kept, and rows used of a background that the caller gives.
 _N_TYPICAL, _MOST_ROWS = 32, 64
 # Training rows that are looked at, and orders that are tried for a column.
@@ -208,9 +206,6 @@ def typical_rows(X: Array, blocks: Sequence[Index], averaged: Sequence[bool] = (
         gram += np.outer(centred, centred)
         found[:, block] = cells[place]
     return found
-
-
-# -- reasons of a fitted model -----------------------------------------------------------------------------------------
 
 
 # Probabilities are at least this in the log-odds of classifiers without logits.
