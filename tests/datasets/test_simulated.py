@@ -1,6 +1,7 @@
 """Simulated rows: densities against SciPy, labels against the stated posterior, the same rows everywhere."""
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,27 +18,18 @@ MAKERS = [make_sim1, make_sim2]
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_defaults_are_the_papers_training_data(make):
+def test_seed_decides_the_rows_and_defaults_are_the_papers_training_data(make):
     data = make()
     assert (data.n_pos, data.n_neg, data.imbalance_ratio) == (1000, 10000, 10.0)
     assert data.n_features == {"sim1": 1, "sim2": 3}[data.name]
-
-
-@pytest.mark.parametrize("make", MAKERS)
-def test_seed_decides_the_rows_and_the_global_generator_is_left_alone(make):
     state = np.random.get_state()[1].copy()  # noqa: NPY002
-    one, same, other = make(50, 70, seed=4), make(50, 70, seed=4), make(50, 70, seed=5)
+    one, same, other = make(50, 70, seed=4), make(50, 70, seed=np.random.SeedSequence(4)), make(50, 70, seed=5)
     np.testing.assert_array_equal(one.X, same.X)
     np.testing.assert_array_equal(one.y, same.y)
+    np.testing.assert_array_equal(one.X, make(50, 70, seed=4).X)
     assert not np.array_equal(one.X, other.X)
-    sequence = make(50, 70, seed=np.random.SeedSequence(4))
-    np.testing.assert_array_equal(one.X, sequence.X)
     np.testing.assert_array_equal(np.random.get_state()[1], state)  # noqa: NPY002
-
-
-@pytest.mark.parametrize("make", MAKERS)
-def test_rows_are_in_random_order(make):
-    y = make(500, 500).y
+    y = make(500, 500).y  # in random order
     assert stats.binomtest(int(y[:500].sum()), 500).pvalue > 1e-4
 
 
@@ -168,44 +160,38 @@ def test_files_hold_the_same_rows(tmp_path):
         make_rare_events(10, path=tmp_path / "data")
 
 
-@pytest.mark.parametrize(
-    "given", [{"n_pos": 0}, {"n_neg": -1}, {"n_pos": 1.5}, {"n_pos": True}, {"seed": -1}, {"seed": None}]
-)
-@pytest.mark.parametrize("make", MAKERS)
-def test_counts_and_seeds_without_meaning_are_refused(make, given):
-    with pytest.raises(InvalidParameter, match=f"{next(iter(given))} must be a whole number"):
-        make(**given)
-
-
-@pytest.mark.parametrize("name", ["n", "n_features", "imbalance_ratio", "seed", "family", "rows_per_file"])
-def test_what_has_no_meaning_is_refused_by_name(name):
-    for value in {"imbalance_ratio": (0, np.inf), "family": ("forest",)}.get(name, (-1, 2.5)):
-        with pytest.raises(InvalidParameter, match=name):
-            make_rare_events(**{"n": 10, name: value})
-
-
 EVENTS = make_rare_events(10, n_features=3)
+# What is given by name, and the values without meaning.
+COUNTS = {"n_pos": (0, 1.5, True), "n_neg": (-1,), "seed": (-1, None)}
+OPTIONS = dict.fromkeys(("n", "n_features", "seed", "rows_per_file"), (-1, 2.5))
+OPTIONS |= {"imbalance_ratio": (0, np.inf), "family": ("forest",)}
+INVALID = [
+    *(
+        (partial(make, **{k: v}), InvalidParameter, f"^{k} must be a whole number")
+        for make in MAKERS
+        for k, values in COUNTS.items()
+        for v in values
+    ),
+    *(
+        (partial(make_rare_events, **{"n": 10, k: v}), InvalidParameter, k)
+        for k, values in OPTIONS.items()
+        for v in values
+    ),
+    *((partial(sim1_posterior, [[0.0]], r), InvalidParameter, "imbalance_ratio") for r in (0, -1, np.nan, np.inf)),
+    *(
+        (partial(sim1_posterior, X, 10), InvalidInput, r"Sim1 got X with .*\(n_samples, 1\)")
+        for X in ([0.0], [[0.0, 1.0]], [[np.nan]], 3.0)
+    ),
+    (partial(EVENTS.posterior, np.zeros((2, 4))), InvalidInput, "shape"),
+    (partial(EVENTS.posterior, np.full((2, 3), np.nan)), InvalidInput, "NaN"),
+    *(
+        (partial(EVENTS.excess_log_loss, np.zeros((2, 3)), np.array(p)), InvalidInput, "for each of the 2 rows")
+        for p in ([0.0] * 3, [0.5, 1.5], [0.5, np.nan])
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "match"),
-    [
-        *(
-            (lambda r=r: sim1_posterior([[0.0]], r), InvalidParameter, "imbalance_ratio")
-            for r in (0, -1, np.nan, np.inf)
-        ),
-        *(
-            (lambda X=X: sim1_posterior(X, 10), InvalidInput, r"Sim1 got X with .*\(n_samples, 1\)")
-            for X in ([0.0], [[0.0, 1.0]], [[np.nan]], 3.0)
-        ),
-        (lambda: EVENTS.posterior(np.zeros((2, 4))), InvalidInput, "shape"),
-        (lambda: EVENTS.posterior(np.full((2, 3), np.nan)), InvalidInput, "NaN"),
-        *(
-            (lambda p=p: EVENTS.excess_log_loss(np.zeros((2, 3)), np.array(p)), InvalidInput, "for each of the 2 rows")
-            for p in ([0.0] * 3, [0.5, 1.5], [0.5, np.nan])
-        ),
-    ],
-)
-def test_rows_and_numbers_of_another_form_are_refused(call, error, match):
+@pytest.mark.parametrize(("call", "error", "match"), INVALID)
+def test_rows_and_numbers_without_meaning_are_rejected(call, error, match):
     with pytest.raises(error, match=match):
         call()
