@@ -1,10 +1,8 @@
-"""A run folder: rows survive interruptions, nothing is half written, and a killed run resumes to the same tables."""
+"""A run folder: rows survive interruptions, nothing is half written, and a stopped run resumes to the same tables."""
 
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -12,7 +10,11 @@ import crcen
 from crcen._support.files import write_atomic
 from crcen.exceptions import DataUnavailable
 from crcen.paper import run_folder
+from crcen.paper.figure1 import run_figure1
+from crcen.paper.reproduce import read_settings
 from crcen.paper.run_folder import RunFolder, settings_hash
+from crcen.paper.table1 import run_table1
+from crcen.paper.table3 import run_table3
 
 KEY = ("dataset", "split")
 ROWS = [{"dataset": "a", "split": s, "x": 0.1 * s, "nothing": None, "far": float("-inf")} for s in range(3)]
@@ -120,21 +122,45 @@ def test_full_disk_keeps_whole_rows_with_an_error(full_disk):
 TABLES = {"table1": ("table1",), "table3": ("table3", "table3_ranks"), "figure1": ("figure1", "figure1_pairs")}
 
 
+QUICK = read_settings(quick=True)
+PROTOCOL = QUICK["protocol"] | {"folds": 2, "hidden": [2], "l2": [1e-3, 1e-1], "epochs": 1, "members": 2}
+PROTOCOL |= {"selection": "per_split", "scoring": "g_mean"}
+TABLE1 = QUICK["table1"] | {"runs": 3, "runs_at_once": 1, "n_pos": 50, "n_neg": 500, "n_test": 50, "hidden": [3]}
+
+
+def run_all(folder):
+    run_table1(TABLE1 | {"epochs": 2}, folder / "table1")
+    selection = RunFolder(folder / "selection", PROTOCOL, key=("dataset", "split", "method"))
+    run_table3(PROTOCOL, ["crcen", "smote"], folder / "table3", selection, None)
+    run_figure1(PROTOCOL, [0.5, 1.0], folder / "figure1", selection, None)
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """The folder of an undisturbed run, and that of a run killed in each of its parts."""
-    if not hasattr(os, "fork"):
-        pytest.skip("this system does not fork")
-    calm, killed = tmp_path_factory.mktemp("calm"), tmp_path_factory.mktemp("killed")
-    command = [sys.executable, str(Path(__file__).with_name("experiments_driver.py")), str(calm), str(killed)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
-    assert done.returncode == 0, done.stderr
-    return calm, killed
+    """The folder of an undisturbed run, and that of a run stopped in each of its parts, which left half a line."""
+    calm, stopped = tmp_path_factory.mktemp("calm"), tmp_path_factory.mktemp("stopped")
+    run_all(calm)
+    add = RunFolder.add
+    # Between the chunks of table 1, after a choice and a row of table 3, and after a split of figure 1.
+    for part, n in (("table1", 3), ("table3", 3), ("figure1", 6)):
+        path = stopped / part / "rows.jsonl"
+
+        def add_and_stop(self, rows, path=path, n=n):
+            add(self, rows)
+            if path.exists() and path.read_bytes().count(b"\n") >= n:
+                raise KeyboardInterrupt
+
+        with mock.patch.object(RunFolder, "add", add_and_stop), pytest.raises(KeyboardInterrupt):
+            run_all(stopped)
+        assert not (stopped / part / "DONE").exists()
+        assert not (stopped / part / f"{part}.md").exists()
+        path.write_bytes(path.read_bytes() + b'{"dataset": "abalone", "sp')
+    run_all(stopped)
+    return calm, stopped
 
 
 @pytest.mark.parametrize("part", [*TABLES, "selection"])
-def test_killed_run_ends_with_the_same_rows_tables_and_figure(folders, part):
+def test_stopped_run_ends_with_the_same_rows_tables_and_figure(folders, part):
     def rows_of(folder):
         lines = (folder / part / "rows.jsonl").read_text().splitlines()
         return [{k: v for k, v in json.loads(line).items() if not k.endswith("seconds")} for line in lines]
