@@ -92,40 +92,18 @@ def test_notes_quote_cells_but_files_do_not(tmp_path):
     assert load(path).notes_ == []
 
 
-@pytest.fixture(scope="module")
-def trained():
+def test_a_guessed_age_matches_as_often_as_chance_says():
+    """Someone knows all of a person's row but the age: every fourth wrong age matches too."""
     frame, y = _planted()
-    estimator = CRCENClassifierCV(Budget(5), encoding="standard", **NETWORK)
-    return frame, TableClassifier(estimator=estimator).fit(frame, y)
-
-
-class TestFingerprint:
-    def test_a_guessed_age_matches_as_often_as_chance_says(self, trained):
-        """Someone knows all of a person's row but the age: every fourth wrong age matches too."""
-        frame, model = trained
-        rates = []
-        for row in range(60):
-            guesses = pd.concat([frame.iloc[[row]].assign(age=age) for age in range(18, 95)], ignore_index=True)
-            _, matches = model.fingerprint_.compare(model.row_hashes(guesses, model.encode(guesses)))
-            assert matches[frame["age"].iloc[row] - 18]  # the right one always does
-            rates.append((matches.sum() - 1) / (len(matches) - 1))
-        assert np.mean(rates) == pytest.approx(FALSE_MATCH_RATE, abs=0.03)
-        assert min(rates) > 0.05
-
-    def test_a_file_of_training_rows_is_recognised(self, trained):
-        frame, model = trained
-        assert model.recognise(frame.iloc[:40]).status == "seen"
-        assert model.recognise(_table(seed=5)).status == "new"
-        assert model.recognise(frame.iloc[:1]).status == "unknown"
-
-    def test_it_can_be_left_out(self, trained, tmp_path, crcen_command):
-        frame, _ = trained
-        frame.assign(target=_planted()[1]).to_csv(tmp_path / "a.csv", index=False)
-        options = ["--target", "target", "--quick", "--out", tmp_path / "m.crcen", "--no-fingerprint"]
-        assert crcen_command("fit", tmp_path / "a.csv", *options)[0] == 0
-        model = load(tmp_path / "m.crcen")
-        assert not hasattr(model, "fingerprint_")
-        assert model.recognise(frame) is None
+    model = TableClassifier(estimator=CRCENClassifierCV(Budget(5), encoding="standard", **NETWORK)).fit(frame, y)
+    rates = []
+    for row in range(60):
+        guesses = pd.concat([frame.iloc[[row]].assign(age=age) for age in range(18, 95)], ignore_index=True)
+        _, matches = model.fingerprint_.compare(model.row_hashes(guesses, model.encode(guesses)))
+        assert matches[frame["age"].iloc[row] - 18]  # the right one always does
+        rates.append((matches.sum() - 1) / (len(matches) - 1))
+    assert np.mean(rates) == pytest.approx(FALSE_MATCH_RATE, abs=0.03)
+    assert min(rates) > 0.05
 
 
 def test_planted_secrets_are_neither_on_the_page_nor_in_the_monitor_state(crcen_command, tmp_path):
@@ -133,7 +111,9 @@ def test_planted_secrets_are_neither_on_the_page_nor_in_the_monitor_state(crcen_
     frame.assign(target=y).to_csv(tmp_path / "rows.csv", index=False)
     model, page, state = tmp_path / "m.crcen", tmp_path / "page.html", tmp_path / "watch.json"
     fit = ("fit", tmp_path / "rows.csv", "--target", "target", "--budget", 5, "--quick", "--drop", "age")
-    assert crcen_command(*fit, "--out", model)[0] == 0
+    assert crcen_command(*fit, "--out", model, "--no-fingerprint")[0] == 0
+    assert not hasattr(load(model), "fingerprint_")
+    assert load(model).recognise(frame) is None
     assert crcen_command("report", model, tmp_path / "rows.csv", "--out", page)[0] in (0, 3)
     assert crcen_command("monitor", model, tmp_path / "rows.csv", "--state", state)[0] in (0, 3)
     for path in (page, state):
