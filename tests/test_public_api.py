@@ -91,7 +91,7 @@ WITH_SCIPY = {"crcen", "numpy", "scipy"}  # which brings modules of its own
         ("import crcen; crcen.InvalidInput", {"crcen"}),
         ("import crcen; crcen.Lam(.5)", {"crcen", "numpy"}),
         ("import crcen; crcen.key_equation([0, 1], [.2, .8], None); crcen.g_mean([0, 1], [0, 1])", WITH_SCIPY),
-        ("import crcen; crcen.make_sim1(10, 20)", {"crcen", "numpy"}),
+        ("import crcen; crcen.make_sim1(10, 20)", WITH_SCIPY),
     ],
 )
 def test_a_name_costs_only_what_it_needs(code, loaded):

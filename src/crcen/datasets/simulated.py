@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy  # which loads its parts on first use
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq
-from scipy.special import entr, expit, log_ndtr, rel_entr
 
 from crcen._support.files import atomic_file
 from crcen.datasets.dataset import Dataset
@@ -79,14 +78,14 @@ def sim1_posterior(X: ArrayLike, imbalance_ratio: float) -> Floats:
     """True probability P(y = 1 | x) of Sim1, for rows of shape (n_samples, 1) and negatives per positive."""
     x = np.clip(_rows(X, 1, "Sim1")[:, 0], -1e3, 1e3)  # 0 or 1 beyond
     log_ratio = _log_mass(x + _SIM1_MEAN - _SIM1_WIDTH) - _log_mass(x - _SIM1_MEAN)
-    return np.asarray(expit(log_ratio - math.log(positive_number(imbalance_ratio, "imbalance_ratio"))))
+    return np.asarray(scipy.special.expit(log_ratio - math.log(positive_number(imbalance_ratio, "imbalance_ratio"))))
 
 
 def _log_mass(low: Floats) -> Floats:
     """log(Φ(low + width) − Φ(low)), with the interval reflected to the left of zero, where log Φ is exact."""
     low = np.minimum(low, -low - _SIM1_WIDTH)
-    log_high = log_ndtr(low + _SIM1_WIDTH)
-    return np.asarray(log_high + np.log1p(-np.exp(log_ndtr(low) - log_high)))
+    log_high = scipy.special.log_ndtr(low + _SIM1_WIDTH)
+    return np.asarray(log_high + np.log1p(-np.exp(scipy.special.log_ndtr(low) - log_high)))
 
 
 def sim2_posterior(X: ArrayLike, imbalance_ratio: float) -> Floats:
@@ -94,7 +93,9 @@ def sim2_posterior(X: ArrayLike, imbalance_ratio: float) -> Floats:
     rows = _rows(X, 3, "Sim2")
     with np.errstate(over="ignore"):  # beyond 1e154 the ratio is infinite, as it should be
         terms = rows * ((0.5 - 0.5 / _SIM2_SD_POS**2) * rows - 1.0) + (0.5 - math.log(_SIM2_SD_POS))
-        return np.asarray(expit(terms.sum(axis=1) - math.log(positive_number(imbalance_ratio, "imbalance_ratio"))))
+        return np.asarray(
+            scipy.special.expit(terms.sum(axis=1) - math.log(positive_number(imbalance_ratio, "imbalance_ratio")))
+        )
 
 
 @dataclass(eq=False)
@@ -137,12 +138,12 @@ class RareEvents:
 
     def posterior(self, X: ArrayLike) -> Floats:
         """P(y = 1 | x) of rows (n, n_features)."""
-        return np.asarray(expit(self.logit(X)))
+        return np.asarray(scipy.special.expit(self.logit(X)))
 
     def bayes_log_loss(self, X: ArrayLike) -> float:
         """Expected log loss of the true posterior on rows, over their labels: no model can be better."""
         p = self.posterior(X)
-        return float(np.mean(entr(p) + entr(1.0 - p)))
+        return float(np.mean(scipy.special.entr(p) + scipy.special.entr(1.0 - p)))
 
     def excess_log_loss(self, X: ArrayLike, p: ArrayLike) -> float:
         """Expected log loss of probabilities ``p`` on rows, less that of the true ones."""
@@ -152,7 +153,7 @@ class RareEvents:
                 f"p must hold a probability for each of the {len(truth)} rows, got shape {given.shape} or values "
                 f"outside [0, 1]; try predict_proba(X)[:, 1]."
             )
-        return float(np.mean(rel_entr(truth, given) + rel_entr(1.0 - truth, 1.0 - given)))
+        return float(np.mean(scipy.special.rel_entr(truth, given) + scipy.special.rel_entr(1.0 - truth, 1.0 - given)))
 
     def sample(self, n: int, seed: int = 0) -> tuple[Floats, NDArray[np.int64]]:
         """Draw rows and labels that are not among those of the set; other seeds give other rows."""
@@ -262,7 +263,11 @@ def _columns(rng: np.random.Generator, n: int, n_features: int) -> Floats:
 def _intercept(scores: Floats, share: float) -> float:
     """The intercept at which the mean posterior is ``share``."""
     ends = -800.0 - float(scores.max()), 800.0 - float(scores.min())
-    return float(brentq(lambda intercept: expit(scores + intercept).mean() - share, *ends, xtol=1e-15))
+    return float(
+        scipy.optimize.brentq(
+            lambda intercept: scipy.special.expit(scores + intercept).mean() - share, *ends, xtol=1e-15
+        )
+    )
 
 
 def _smooth(rng: np.random.Generator, n_features: int) -> Callable[[Floats], Floats]:
