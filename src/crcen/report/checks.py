@@ -288,8 +288,9 @@ def _score_distances(evidence: Evidence) -> list[tuple[int, float, float]]:
         others = np.arange(len(counts)) != k
         mean = float(price.weights[others] @ counts[others] / counts[others].sum())
         alpha = float(price.weights[k] / mean * counts[k] / counts[others].sum())
-        is_of_class = error is not None and not evidence.has_positive
-        slack = 2.0 * float(error.sizes[k]) if error and is_of_class else limits.score_slack(price, error)
+        slack = limits.SCORE_ERRORS * math.sqrt(limits.UNMEASURED / counts.min())
+        if error is not None:
+            slack = limits.SCORE_ERRORS * (error.size if evidence.has_positive else float(error.sizes[k]))
         # Far beyond price and share no decision changes: two models are sure of the same rows by different log-odds.
         limit = limits.SCORE_RANGE + abs(math.log(alpha))
         # Folds train on fewer rows, and a model has learnt its own: rows that differ from both have changed.

@@ -7,7 +7,7 @@ import numpy as np
 
 from crcen.theory.intervals import design_effect
 from crcen.theory.price import Price
-from crcen.theory.residual_test import TrainingError, two_sided
+from crcen.theory.residual_test import two_sided
 from crcen.theory.rows import Array, Clusters, Index, effective_rows
 
 # Fewer positive rows leave recall uncertain by more than 14 percentage points.
@@ -29,11 +29,11 @@ SCORE_DISTANCE, SCORE_P = 0.1, 0.001
 # Scores further than this in log-odds beyond the price and the share of positives count as equal.
 SCORE_RANGE = 4.0
 # Out-of-fold scores come from other models than the final one; moved by this many times its error they are the same.
-_SCORE_ERRORS = 2.0
+SCORE_ERRORS = 2.0
 # The key equation fails if chance explains the residual with a lower probability.
 EQUATION_P = 0.001
 # Variance of a fitted model's mean log-odds over what its number of labels alone leaves, if it was not measured.
-_UNMEASURED = 2.0
+UNMEASURED = 2.0
 # Area under the ROC curve from which a single column, and the whole model, suggest a leak.
 LEAK_AREA, NEAR_PERFECT_AREA = 0.99, 0.999
 # An upper limit of the area under the ROC curve below this: labels may be swapped.
@@ -55,19 +55,13 @@ UNLIKE_SHARE, UNLIKE_DISTANCE, UNLIKE_RATIO, UNLIKE_SCALE = 0.01, SCORE_DISTANCE
 
 def fitted_noise(n_new: float, n_train: float) -> float:
     """Variance of a residual on new rows over that under the truth, for models without a measured error."""
-    return 1.0 + _UNMEASURED * n_new / n_train
+    return 1.0 + UNMEASURED * n_new / n_train
 
 
 def fitted_model_noise(weights: Array, weighting: Price, profile: object = None) -> float:
     """The same for new rows with these sample weights; a training profile counts training rows without weights."""
     n_train = getattr(profile, "n_rows", 0) or float(weighting.counts.sum())
     return fitted_noise(effective_rows(weights), float(n_train))
-
-
-def score_slack(weighting: Price, error: TrainingError | None) -> float:
-    """Log-odds by which scores of the same rows differ between models of one kind trained on other rows."""
-    own = math.sqrt(_UNMEASURED / min(weighting.counts)) if error is None else error.size
-    return _SCORE_ERRORS * own
 
 
 def count_chance(observed: float, expected: float, variance: float | None = None, noise: float = 1.0) -> float:

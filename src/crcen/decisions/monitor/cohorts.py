@@ -73,23 +73,13 @@ class Cohorts:
 
     def is_closed(self, cohort: Index) -> Bools:
         """Which cohorts have been released, so that their rows come too late."""
-        if self.present is None:
-            return np.zeros(cohort.shape, dtype=bool)
-        return cohort + self.delay < self.present
+        return cohort + self.delay < (-np.inf if self.present is None else self.present)
 
     def hold(self, cohort: int, sums: Sums) -> None:
         """Add sums of rows to a cohort that is open."""
         mine = self.held.setdefault(cohort, {})
         for name, piece in sums.items():
             mine[name] = mine[name] + piece if name in mine else piece
-
-    def leave_out(self, n_rows: int, kinds: str) -> str:
-        """Count rows that came too late; a warning with their classes."""
-        self.n_late += n_rows
-        return (
-            f"{n_rows} rows ({kinds}) came after their cohort was complete and are left out: a delay of {self.delay} "
-            f"is too short for them"
-        )
 
     def release(self, present: int, are_dates: bool) -> list[tuple[str, Sums]]:
         """Move on to a present cohort; the names and sums of those that are now complete, oldest first."""

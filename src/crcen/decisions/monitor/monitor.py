@@ -26,7 +26,7 @@ from crcen.theory.rows import Array, Axes, Bools, Estimator, Rows, ShownInOneLin
 from crcen.theory.sequential import StreamSums, typical_weight
 
 _FORMAT, _VERSION = "crcen monitor", 7
-_SETTINGS = ("false_alarm_rate", "tolerance", "segments")
+_SETTINGS = ("false_alarm_rate", "tolerance", "segments", "delay")
 
 
 class KeyEquationMonitor(ShownInOneLine):
@@ -111,7 +111,8 @@ class KeyEquationMonitor(ShownInOneLine):
         self.n_batches = 0
         self._weight_unit = 0.0  # the weight of a typical row, by the first rows of the stream; 0 before any
         self._tracks = self._make_tracks(references)
-        self._cohorts = None if delay is None else Cohorts(check_whole_number(delay, "delay", 0))
+        self.delay = None if delay is None else check_whole_number(delay, "delay", 0)
+        self._cohorts = None if self.delay is None else Cohorts(self.delay)
         self._arrivals = [ArrivalOrder(f"class {label!r}") for label in self._tested]
 
     def _reference_sums(self, y: ArrayLike | None, given: Mapping[str, ArrayLike | None]) -> Sums:
@@ -240,7 +241,11 @@ class KeyEquationMonitor(ShownInOneLine):
         for one, sums in pieces.items():
             self._cohorts.hold(one, sums)
         if late.any():
-            words.append(self._cohorts.leave_out(int(late.sum()), self._watched.kinds(numbers[late])))
+            self._cohorts.n_late += int(late.sum())
+            words.append(
+                f"{late.sum()} rows ({self._watched.kinds(numbers[late])}) came after their cohort was complete and "
+                f"are left out: a delay of {self._cohorts.delay} is too short for them"
+            )
         return self._take(self._cohorts.release(present, are_dates), words)
 
     def _audited(self, e: Array | None, is_labelled: Bools | None) -> tuple[AuditArrival | None, list[str]]:
@@ -286,11 +291,6 @@ class KeyEquationMonitor(ShownInOneLine):
         return {
             name: Track(classes, name, level, references.get(name, none), *settings) for name, level in levels.items()
         }
-
-    @property
-    def delay(self) -> int | None:
-        """Cohorts that labels are held back for, or None."""
-        return None if self._cohorts is None else self._cohorts.delay
 
     @property
     def n_held(self) -> int:

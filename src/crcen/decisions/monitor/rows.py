@@ -145,18 +145,15 @@ class Batch:
             parts |= {name: chosen & (self.segments == name) for name in sorted(set(self.segments[chosen].tolist()))}
         found: Sums = {}
         for name, mine in parts.items():
-            sizes = None if self.clusters is None else _cluster_sizes(self.clusters[mine])
+            sizes = None
+            if self.clusters is not None:  # rows of the same cluster
+                _, which, counts = np.unique(self.clusters[mine], return_inverse=True, return_counts=True)
+                sizes = counts[which.ravel()].astype(np.float64)
             whole = stream_sums(
                 self.numbers[mine], self.q[mine], price, self.weights[mine], cluster_sizes=sizes, weight_unit=unit
             )
             found[name], unit = whole, whole.weight_unit
         return found
-
-
-def _cluster_sizes(clusters: NDArray[np.generic]) -> Array:
-    """The number of rows in each row's cluster."""
-    _, which, counts = np.unique(clusters, return_inverse=True, return_counts=True)
-    return np.asarray(counts[which.ravel()], dtype=np.float64)
 
 
 def check_audits(y: ArrayLike, audit_probability: ArrayLike) -> tuple[Array, Bools]:
