@@ -52,15 +52,6 @@ def page(rows, tmp_path_factory):
     ).path
 
 
-@pytest.fixture
-def opened(chromium, page):
-    chromium.open(page)
-    yield chromium
-    assert chromium.troubles() == []
-    assert [address for address in chromium.requests() if not address.startswith(("file:", "about:"))] == []
-    assert not chromium.run("'hacked' in window")
-
-
 def shown(browser):
     """Cost, habit, saving, changed rows and the table of counts, as the page has them."""
     return browser.run(

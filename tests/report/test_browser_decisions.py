@@ -24,14 +24,6 @@ def page(rows, tmp_path_factory):
     return crcen.write_report(model, X, y, tmp_path_factory.mktemp("page") / "report.html").path
 
 
-@pytest.fixture
-def opened(chromium, page):
-    chromium.open(page)
-    yield chromium
-    assert chromium.troubles() == []
-    assert [address for address in chromium.requests() if not address.startswith("file:")] == []
-
-
 def goal(browser, kind, value):
     browser.run(
         f"{{ const w = document.querySelector('#goal-{kind}'); w.value = '{value}';"

@@ -28,14 +28,6 @@ def page(rows, tmp_path_factory):
     return crcen.write_report(model, X, y, path, model_path="some where/model.crcen").path
 
 
-@pytest.fixture
-def opened(chromium, page):
-    chromium.open(page)
-    yield chromium
-    assert chromium.troubles() == []
-    assert [address for address in chromium.requests() if not address.startswith("file:")] == []
-
-
 def move_slider(browser, position):
     browser.run(
         f"{{ const s = document.querySelector('#price'); s.value = {position}; s.dispatchEvent(new Event('input')); }}"
