@@ -73,7 +73,7 @@ def test_labels_that_are_numbers(tmp_path):
         ((",worn,", ",wron,"), "a column for every class: none is called worn; did you mean the column wron?"),
         (("worn,5,0,2,1\n", ""), "must have a row for every class: none is called worn; it has fine, broken."),
         (("worn,5", "fine,5"), "costs.csv names the row fine a second time: each row must be its own"),
-        ((",inspect", ",broken"), "costs.csv names the column broken a second time"),
+        ((",inspect", ",broken"), "duplicate column name in {folder}/costs.csv: broken."),
         (("worn,5,0,2,1", ",5,0,2,1"), "costs.csv must name every row and column: row 3 has no name"),
         ((",inspect", ","), "costs.csv must name every row and column: column 5 has no name"),
         (
@@ -86,21 +86,16 @@ def test_what_is_wrong_is_said_with_its_cell(tmp_path, change, sentence):
     (tmp_path / "costs.csv").write_text(text().replace(*change))
     with pytest.raises(InvalidInput) as error:
         costs_from(tmp_path / "costs.csv", CLASSES)
-    assert sentence in str(error.value)
+    assert sentence.format(folder=tmp_path) in str(error.value)
     assert str(error.value).count(". ") == 0
 
 
 def test_files_that_are_no_matrix(tmp_path):
-    with pytest.raises(DataUnavailable, match="cannot be read"):
+    with pytest.raises(DataUnavailable, match="is not there"):
         costs_from(tmp_path / "none.csv", CLASSES)
-    (tmp_path / "a.xlsx").write_bytes(b"no workbook")
-    with pytest.raises(DataUnavailable, match="cannot be read as an Excel workbook"):
-        costs_from(tmp_path / "a.xlsx", CLASSES)
-    (tmp_path / "a.csv").write_text("fine\n")
-    with pytest.raises(InvalidInput, match="must be a table of costs"):
-        costs_from(tmp_path / "a.csv", CLASSES)
-    (tmp_path / "b.csv").write_bytes(b"x" * (2**20 + 1))
-    with pytest.raises(InvalidInput, match="larger than 1 MiB"):
-        costs_from(tmp_path / "b.csv", CLASSES)
+    for name in ("a.xlsx", "a.csv"):
+        (tmp_path / name).write_text("fine\n")
+        with pytest.raises(InvalidInput, match="must be a table of costs"):
+            costs_from(tmp_path / name, CLASSES)
     with pytest.raises(InvalidParameter, match="got int"):
         costs_from(3, CLASSES)

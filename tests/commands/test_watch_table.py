@@ -1,7 +1,6 @@
 """A watch of a model: planted faults are found, quiet rows stay quiet, states belong to their model."""
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,6 +9,7 @@ import pytest
 import crcen
 from crcen import Budget, CostMatrix, CRCENClassifierCV, InvalidInput, TableClassifier, monitor_table, save
 from crcen.commands.monitor import ExpectedFigures
+from crcen.commands.rules import RowRule
 from crcen.theory.metrics import expected_shares
 
 QUICK = {"hidden": (), "max_epochs": 10, "random_state": 0, "l2": 1e-3, "encoding": "standard", "n_members": 1}
@@ -123,7 +123,7 @@ def test_expected_figures_are_right_where_probabilities_are():
     rng = np.random.default_rng(0)
     p = rng.beta(1, 6, 4000)
     alarms = p > 0.2
-    rule = SimpleNamespace(price=SimpleNamespace(positive=1), costs=CostMatrix.binary(fn=4), labels=(0, 1))
+    rule = RowRule((0, 1), crcen.resolve(Budget(4), 10, 60))
     figures = ExpectedFigures.of(rule, np.column_stack([1 - p, p]), alarms.astype(int))
     y = rng.random((3000, len(p))) < p
     caught, missed = (y & alarms).sum(axis=1), (y & ~alarms).sum(axis=1)

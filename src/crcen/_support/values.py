@@ -4,6 +4,7 @@ import math
 import numbers
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, is_dataclass
+from operator import attrgetter
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
@@ -35,7 +36,7 @@ def json_value(value: Any, *, shorten: bool = False) -> Any:
 
 
 def attributes(result: object, names: str) -> dict[str, Any]:
-    """Attributes of a result as plain values, by name; ``key=attribute`` where the key differs.
+    """Attributes of a result as plain values, by name; ``key=attribute`` (also ``a.b``) where the key differs.
 
     Examples
     --------
@@ -53,7 +54,7 @@ def attributes(result: object, names: str) -> dict[str, Any]:
         return str(value) if isinstance(value, PurePath) else json_value(value)
 
     pairs = (one.partition("=") for one in names.split())
-    return {key: plain(getattr(result, name or key)) for key, _, name in pairs}
+    return {key: plain(attrgetter(name or key)(result)) for key, _, name in pairs}
 
 
 def plain_label(cell: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,16 +19,19 @@ from crcen._support.extras import need
 from crcen._support.files import check_writable, exclusive_lock, write_atomic
 from crcen._support.progress import logged
 from crcen._support.text import listed
-from crcen._support.values import Values, attributes, json_value
+from crcen._support.values import Values, json_value
 from crcen.commands import declare
-from crcen.commands.inputs import Data, FittedModel, Source, model_of, require, source_of, target_of
+from crcen.commands.inputs import Data, Source, model_of, require, source_of
 from crcen.commands.prices import own_costs
 from crcen.commands.records import file_digest, json_text, read_json
+from crcen.commands.results import Result, note_lines
+from crcen.commands.scoring import Judging
 from crcen.report.certificate import certificate_page
 from crcen.tables.fingerprint import Recognition, RowDigest
 from crcen.tables.options import ReadOptions
 from crcen.theory.criteria import ScoredClasses, judge_criteria
 from crcen.theory.intervals import wilson
+from crcen.theory.rows import ShownInOneLine
 
 Key: TypeAlias = Any  # objects of cryptography, which is optional
 
@@ -44,8 +46,8 @@ _NOT_SAID = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Certificate:
+@dataclass(frozen=True, eq=False, repr=False)
+class Certificate(ShownInOneLine):
     """The outcome of declared criteria, with the fields of the JSON file and the files written; prints itself."""
 
     content: Values
@@ -65,9 +67,6 @@ class Certificate:
         """Plain values, ready for JSON: the content of the JSON file."""
         return self.content
 
-    def __repr__(self) -> str:
-        return f"<Certificate: {self.verdict}, {len(self.criteria)} criteria, sha256:{self.content['digest'][:12]}>"
-
     def __str__(self) -> str:
         lines = [self.content["summary"]]
         for one in self.criteria:
@@ -76,7 +75,7 @@ class Certificate:
                 lines.append(f"    {part['verdict']:<10} {part['column']} = {part['group']}: {part['statement']}")
         key = self.content["signed_by"]
         signer = "not signed" if key is None else f"signed by the key {key[:16]}…"
-        lines += [*declare.note_lines(self.content["notes"]), f"Digest sha256:{self.content['digest']}, {signer}"]
+        lines += [*note_lines(self.content["notes"]), f"Digest sha256:{self.content['digest']}, {signer}"]
         return "\n".join([*lines, *(f"Written to {path}" for path in self.paths)])
 
 
@@ -123,11 +122,10 @@ def certify(
     both = f"its digest is {digest[:12]}…, declared was {stated['sha256'][:12]}…."
     is_declared = digest == stated["sha256"]
     require(is_declared, f"{model} is not the declared model {stated['file']}: {both}", error=InvalidInput)
-    fitted = model_of(model)
-    source = source_of(data, read, fitted)
-    target = target_of(declared.content["target"], fitted, source)
-    found = declare.score_rows(fitted, source, target, declared.content["groups"])
-    _check_rows(declared, found.digest, source.name)
+    named = {name: declared.content[name] for name in ("target", "groups")}
+    judging = Judging.of(model, data, read, needs_target=True, **named)
+    found = declare.score_rows(judging)
+    _check_rows(declared, found.digest, judging.source.name)
     recognition = declare.new_to_model(found.watch, "a certificate needs rows that are new to the model")
     place = Path(os.path.realpath(declaration))
     record = place.with_name(f"{place.stem}.certifications.json")
@@ -138,7 +136,7 @@ def certify(
         second = f"on {', '.join(same[-1:])}: a second one needs again=, and the certificate states it."
         once = f"{declaration} was certified on these rows {second}"
         require(again or not same, once, "again", error=InvalidInput)
-        content = _content(declared, found, fitted, source, same, len(earlier) - len(same), recognition)
+        content = _content(declared, found, judging, same, len(earlier) - len(same), recognition)
         content = _sealed(content, key)
         made = [(out, certificate_page), (json_out, json_text)]
         texts = [(path, make(content)) for path, make in made if path is not None]
@@ -181,8 +179,7 @@ def _records(path: Path) -> list[dict[str, str]]:
 def _content(
     declared: declare.Declaration,
     found: declare.ScoredRows,
-    model: FittedModel,
-    source: Source,
+    judging: Judging,
     same: list[str],
     n_other: int,
     recognition: Recognition | None,
@@ -191,17 +188,23 @@ def _content(
     stated, scored, price = declared.content, found.scored, found.scored.price
 
     def differences(error_rate: float) -> tuple[str, ...] | None:
-        if getattr(model, "profile_", None) is None:
+        if getattr(judging.model, "profile_", None) is None:
             return None
         n_alarms = None if price.positive is None else int((scored.actions == price.positive).sum())
         return tuple(one.sentence for one in found.watch.unlike(n_alarms, price, error_rate))
 
     outcomes = judge_criteria(declared.criteria, scored, stated["confidence"], differences)
     verdicts = [one.verdict for one in outcomes]
-    actions = [*scored.labels, *own_costs(model).actions]
+    counted = ((verdicts.count(word), word) for word in ("pass", "fail", "undecided"))
+    summary = f"Of {len(verdicts)} declared criteria: {', '.join(f'{n} {word}' for n, word in counted if n)}."
+    if len(verdicts) == 1:
+        summary = f"The declared criterion{' passes' if verdicts == ['pass'] else f': {verdicts[0]}'}."
+    elif {*verdicts} == {"pass"}:
+        summary = f"All {len(verdicts)} declared criteria pass."
+    actions = [*scored.labels, *own_costs(judging.model).actions]
     counts = np.zeros((len(scored.labels), len(actions)), dtype=np.int64)
     np.add.at(counts, (scored.y, scored.actions), 1)
-    notes = [*stated["rows"]["notes"], *source.notes, *found.watch.notes, *found.notes]
+    notes = [*stated["rows"]["notes"], *judging.source.notes, *found.watch.notes, *found.notes]
     if same:
         notes.append(f"repeated: this declaration was certified on these rows before, on {', '.join(same)}")
     if n_other:
@@ -213,7 +216,7 @@ def _content(
         "version": VERSION,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "verdict": next(word for word in ("fail", "undecided", "pass") if word in verdicts),
-        "summary": _summary(verdicts),
+        "summary": summary,
         "criteria": [one.to_dict() for one in outcomes],
         "family_wise_error": {
             "rate": round(1.0 - stated["confidence"], 12),
@@ -234,7 +237,7 @@ def _content(
         "earlier_certifications": {"on_these_rows": same, "on_other_rows": n_other},
         "model": stated["model"],
         "data": {
-            "file": Path(source.name).name,
+            "file": Path(judging.source.name).name,
             "rows": len(scored.y),
             "target": stated["target"],
             "positive": None if price.positive is None else json_value(scored.labels[price.positive]),
@@ -254,14 +257,6 @@ def _content(
         "not_tested": list(_NOT_SAID),
         "versions": declare.versions(),
     }
-
-
-def _summary(verdicts: list[str]) -> str:
-    counts = Counter(verdicts)
-    n, parts = len(verdicts), [f"{counts[word]} {word}" for word in ("pass", "fail", "undecided") if counts[word]]
-    if counts["pass"] == n:
-        return f"All {n} declared criteria pass." if n > 1 else "The declared criterion passes."
-    return f"Of {n} declared criteria: {', '.join(parts)}." if n > 1 else f"The declared criterion: {verdicts[0]}."
 
 
 def _calibration(scored: ScoredClasses) -> list[Values]:
@@ -285,7 +280,7 @@ def _payload(content: Values) -> bytes:
 
 def _sealed(content: Values, key: Key) -> Values:
     """The content with the public key, digest and signature; through JSON, so that it is what a file holds."""
-    content = json.loads(json.dumps({**content, "signed_by": None if key is None else _public_hex(key.public_key())}))
+    content = json.loads(json.dumps({**content, "signed_by": None if key is None else _hex(key)}))
     payload = _payload(content)
     signature = None if key is None else key.sign(payload).hex()
     return {**content, "digest": hashlib.sha256(payload).hexdigest(), "signature": signature}
@@ -298,34 +293,32 @@ def _ed25519() -> tuple[Key, Key]:
     return serialization, ed25519
 
 
-def _public_hex(key: Key) -> str:
-    return str(key.public_bytes_raw().hex())
+def _hex(private: Key) -> str:
+    """The public key of a private one, in hexadecimal digits."""
+    return str(private.public_key().public_bytes_raw().hex())
 
 
 def _private_key(path: str | Path) -> Key:
     serialization, ed25519 = _ed25519()
     try:
         key = serialization.load_pem_private_key(Path(path).read_bytes(), password=None)
+        if isinstance(key, ed25519.Ed25519PrivateKey):
+            return key
     except OSError as error:
         raise InvalidInput(f"the key {path} cannot be read: {error.strerror}.") from error
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"{path} is not an unencrypted private key in PEM: make one with crcen keygen.") from error
-    if not isinstance(key, ed25519.Ed25519PrivateKey):
-        raise InvalidInput(f"{path} must be an Ed25519 private key: make one with crcen keygen.")
-    return key
+    except (TypeError, ValueError):
+        pass
+    raise InvalidInput(f"{path} must be an unencrypted Ed25519 private key in PEM: make one with crcen keygen.")
 
 
-@dataclass(frozen=True)
-class KeyPair:
+@dataclass(frozen=True, repr=False)
+class KeyPair(Result):
     """Files of a new key; prints itself."""
 
+    keys = "private public key"
     private: Path
     public: Path
     key: str
-
-    def to_dict(self) -> Values:
-        """Plain values, ready for JSON."""
-        return attributes(self, "private public key")
 
     def __str__(self) -> str:
         files = f"Private key {self.private} (keep it secret), public key {self.public} (give it to those who verify)"
@@ -353,7 +346,7 @@ def generate_key(out: str | Path) -> KeyPair:
         with suppress(OSError):
             private.unlink()
         raise
-    return KeyPair(private, public, _public_hex(key.public_key()))
+    return KeyPair(private, public, _hex(key))
 
 
 @dataclass(frozen=True)
@@ -462,7 +455,8 @@ def _signature_check(content: Values, public_key: str | Path | None) -> tuple[st
         return "signature", True, f"right for the key {signed_by[:16]}…; state the public key to check whose it is"
     file_digest(public_key)  # an error if it cannot be read
     try:
-        is_known = _public_hex(serialization.load_pem_public_key(Path(public_key).read_bytes())) == signed_by
+        known = serialization.load_pem_public_key(Path(public_key).read_bytes())
+        is_known = known.public_bytes_raw().hex() == signed_by
     except (AttributeError, TypeError, ValueError) as error:
         raise InvalidInput(f"{public_key} must be an Ed25519 public key in PEM.") from error
     whose = "the key" if is_known else "another key than that"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,12 +18,13 @@ from crcen._support.progress import logged
 from crcen._support.text import listed
 from crcen._support.values import Values, json_value, label_key, plain_label, rest_of
 from crcen.commands import inputs
-from crcen.commands.declare import check_confidence, input_columns, new_to_model, note_lines
+from crcen.commands.declare import check_confidence, input_columns, new_to_model
 from crcen.commands.inputs import Data, FittedModel, Source, require
-from crcen.commands.prices import Costs, Weighting, decision_price, own_costs, plain_price
+from crcen.commands.prices import Costs, Weighting, own_costs, plain_price
 from crcen.commands.records import Sequences, json_text, model_digest, read_json, state_lock
-from crcen.commands.rules import Label
-from crcen.commands.scoring import CHUNK_ROWS, score_table
+from crcen.commands.results import note_lines
+from crcen.commands.rules import Label, RowRule
+from crcen.commands.scoring import CHUNK_ROWS, Judging, score_table
 from crcen.tables.fingerprint import RowDigest
 from crcen.tables.options import ReadOptions
 from crcen.tables.writing import TableWriter
@@ -85,7 +86,7 @@ class _Evidence:
     names: tuple[str, ...]
     digests: tuple[str, ...]
     models: tuple[Estimator, Estimator]
-    price: Price
+    rule: RowRule
     confidence: float
     rows: int = 0
     least_audit: float | None = None  # of the first rows
@@ -94,8 +95,8 @@ class _Evidence:
     decided_after: int | None = None
 
     def __post_init__(self) -> None:
-        self.costs = np.asarray(self.price.cost_matrix.costs, dtype=np.float64)
-        self.actions: list[Label] = json_value([*self.models[0].classes_, *self.price.cost_matrix.actions])
+        self.costs = np.asarray(self.rule.costs.costs, dtype=np.float64)
+        self.actions: list[Label] = json_value(list(self.rule.names))
         n_actions = self.costs.shape[1]
         self.totals = np.zeros((2, *self.costs.shape))  # weights of rows by model, class and decision
         self.changes = np.zeros((2, n_actions, n_actions))  # rows and their saving by old and new decision
@@ -132,9 +133,10 @@ class _Evidence:
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidInput(f"{state} is damaged: begin another comparison.") from error
 
-    def groups(self) -> list[tuple[str, ConfidenceSequence]]:
-        """Tests of groups with their keys, in the order in which they were first seen."""
-        return [(name, one) for name, one in self.tests.items() if name.startswith("[")]
+    @property
+    def groups(self) -> dict[str, ConfidenceSequence]:
+        """Tests of groups by their key, in the order in which they were first seen."""
+        return {name: one for name, one in self.tests.items() if name.startswith("[")}
 
     def add(self, rows: _Rows, name: str, audit: str | None) -> None:
         """Add the rows of a table, unless they do not fit or are part of it; without a label their difference is 0."""
@@ -170,7 +172,7 @@ class _Evidence:
                 key = json.dumps([column, value], ensure_ascii=False)
                 self.tests.put(key, difference[values == value], -reach, reach)
         many = "groups must have few values: all calls together have too many."
-        require(len(self.groups()) <= 10 * _MOST_GROUPS, many, "groups", error=InvalidInput)
+        require(len(self.groups) <= 10 * _MOST_GROUPS, many, "groups", error=InvalidInput)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -276,6 +278,7 @@ def compare_models(
     for path in (state, out):
         if path is not None:
             check_writable(path, old, new, data)
+    source: Data = data
     models: tuple[Estimator, Estimator]
     both = "probability_old and probability_new must be named together."
     require((probability_old is None) == (probability_new is None), both, "probability_old", "probability_new")
@@ -292,25 +295,25 @@ def compare_models(
         raise InvalidParameter(needed, parameter=("probability_old", "probability_new"))
     else:
         models = (inputs.model_of(old), inputs.model_of(new))
-        source = inputs.source_of(data, read, models[0])
         named = {"old": old, "new": new}
         shown = tuple(Path(one).name if isinstance(one, str | Path) else side for side, one in named.items())
         digests = tuple(map(model_digest, models))
-    target = inputs.target_of(inputs.target_of(target, models[0], source), models[1], source)
-    price = _common_price(models[0], models[1], weighting, costs)
-    evidence = _Evidence(shown, digests, models, price, confidence)
-    names = inputs.group_columns(groups, source, target)
-    inputs.role_columns(source, None, {"audit_probability": audit_probability})
+    is_stated, roles = weighting is not None or costs is not None, {"audit_probability": audit_probability}
+    named_columns: Values = {"target": target, "needs_target": True, "groups": groups, "roles": roles}
+    judging = Judging.of(models[0], source, read, weighting, costs, needs_price=True, **named_columns)
+    inputs.target_of(judging.target, models[1], judging.source)
+    _check_alike(*models, is_stated=is_stated)
+    evidence = _Evidence(shown, digests, models, judging.rule, confidence)
     with state_lock(state):
         if state is not None and Path(state).exists():
             evidence.take(state)
         if evidence.decided_after is not None:
             note = f"the comparison was decided after {evidence.decided_after:,} rows: these rows were not used"
             return _result(evidence, [note], None)
-        rows = _rows(evidence, source, target, names, audit_probability)
-        evidence.add(rows, source.name, audit_probability)
+        rows = _rows(judging, models[1])
+        evidence.add(rows, judging.source.name, audit_probability)
         if out is not None:
-            _write_changes(out, source, evidence.actions, rows)
+            _write_changes(out, judging.source, evidence.actions, rows)
         if evidence.tests["cost"].decides(1.0 - confidence):
             evidence.decided_after = evidence.rows
         if state is not None:
@@ -318,27 +321,19 @@ def compare_models(
     return _result(evidence, rows.notes, rows)
 
 
-def _common_price(first: FittedModel, second: FittedModel, weighting: Weighting, costs: Costs) -> Price:
-    """The one price at which both decide."""
+def _check_alike(first: FittedModel, second: FittedModel, *, is_stated: bool) -> None:
+    """Reject models of different classes, and of different prices if no price was stated."""
     classes, others = first.classes_.tolist(), second.classes_.tolist()
     is_same = classes == others and first.weighting_.positive == second.weighting_.positive
     each = f"the old one has {listed(classes)}, the new one {listed(others)}."
     require(is_same, f"both models must have the same classes: {each}", error=InvalidInput)
-    if weighting is None and costs is None:
-        units = [one / one.max() for one in (own_costs(model).costs for model in (first, second))]
-        if units[0].shape != units[1].shape or not np.allclose(units[0], units[1], rtol=1e-6):
-            stated = "other costs each"
-            if first.weighting_.positive is not None:
-                ratios = [f"{one.weighting_.cost_ratio:.4g}" for one in (first, second)]
-                stated = f"{' and '.join(ratios)} false alarms for a miss"
-            two = f"the models were fitted at different prices ({stated}): state one price for both."
-            raise InvalidInput(two, parameter=("weighting", "costs"))
-    price = decision_price(weighting, costs, first)
-    if not isinstance(price, Price):
-        raise InvalidParameter(f"{price} is no price: state a price for both.", parameter="weighting")
-    if price.positive is not None:
-        return price
-    return replace(price, costs=price.cost_matrix.for_classes(classes))
+    units = [one / one.max() for one in (own_costs(model).costs for model in (first, second))]
+    is_same = is_stated or (units[0].shape == units[1].shape and np.allclose(*units, rtol=1e-6))
+    found = "other costs each"
+    if first.weighting_.positive is not None:
+        found = " and ".join(f"{one.weighting_.cost_ratio:.4g}" for one in (first, second)) + " false alarms for a miss"
+    two = f"the models were fitted at different prices ({found}): state one price for both."
+    require(is_same, two, "weighting", "costs", error=InvalidInput)
 
 
 def _columns(
@@ -350,9 +345,8 @@ def _columns(
     costs: Costs,
 ) -> tuple[Estimator, Estimator]:
     """Two columns, or sets of columns, of probabilities, with a price that needs no class counts of training."""
-    is_stated = weighting is not None or costs is not None
     needed = "a comparison of probabilities needs a price: state what a miss is worth, or costs=."
-    require(is_stated, needed, "costs")
+    require(weighting is not None or costs is not None, needed, "costs")
     by_counts = isinstance(weighting, Alpha) or (isinstance(weighting, str) and weighting == "balanced")
     needed = f"{weighting} needs the class counts of training: state what a miss is worth, or costs=."
     require(not by_counts or costs is not None, needed, "costs")
@@ -392,22 +386,22 @@ def _positive(source: Source, target: str, positive: Label | None) -> Label:
     raise InvalidParameter(named, parameter="positive")
 
 
-def _rows(evidence: _Evidence, source: Source, target: str, groups: list[str], audit: str | None) -> _Rows:
+def _rows(judging: Judging, new_model: Estimator) -> _Rows:
     """Score all rows of a table with both models."""
-    kept, models, price = [*groups, *([audit] if audit else [])], evidence.models, evidence.price
-    columns = [name for model in models for name in input_columns(model, source, target) if name != audit]
-    digest = RowDigest(list(dict.fromkeys([*columns, target])))
-    found = score_table(models[0], source, target, kept, recognises=True, digest=digest)
-    other = score_table(models[1], source, None, [target, *kept], recognises=True)
+    source, target, price, groups = judging.source, str(judging.target), judging.rule.price, judging.groups
+    models, kept = (judging.model, new_model), [*groups, *judging.roles.values()]
+    columns = [name for one in models for name in input_columns(one, source, target)]
+    digest = RowDigest([name for name in dict.fromkeys([*columns, target]) if name not in judging.roles.values()])
+    found = judging.score(recognises=True, digest=digest)
+    other = score_table(new_model, source, None, [target, *kept], recognises=True)
     for one in (found, other):
         new_to_model(one.watch, "a comparison needs rows that neither model was trained on")
-    y, frame, known = found.y, found.frame, found.is_labelled
-    notes = [*found.watch.notes, *source.notes, *found.dependent_rows]
+    y, frame, known, e = found.y, found.frame, found.is_labelled, found.audit_probabilities
+    notes = [*found.watch.notes, *source.notes, *found.dependent_rows("give one row of each")]
     require(known.any(), f"{source.name} has no row with a value of {target}.", error=InvalidInput)
     old, new = (np.asarray(price.decide(p), dtype=np.int64) for p in (found.p, other.p))
     weights, used, least = np.ones(len(y)), known, 1.0
-    if audit is not None:
-        e = inputs.audit_probabilities(frame, audit, known)
+    if e is not None:
         weights, used = np.where(known, 1.0 / np.where(known, e, 1.0), 0.0), np.ones_like(known)
         least = float(e[(e > 0.0) & (e <= 1.0)].min(initial=1.0))
     elif not known.all():
@@ -419,8 +413,7 @@ def _rows(evidence: _Evidence, source: Source, target: str, groups: list[str], a
             named = "name audit_probability=, the probability that a row was checked."
             raise InvalidInput(f"{biased}; {named}", parameter="audit_probability")
         notes.append(f"{n_missing:,} rows without a value of {target} were left out")
-    texts = {name: frame[name].astype(object).map(str).where(frame[name].notna(), "missing") for name in groups}
-    by_group = {name: cells.to_numpy(dtype=object) for name, cells in texts.items()}
+    by_group = {name: np.where(frame[name].notna(), frame[name].astype(str), "missing") for name in groups}
     return _Rows(y, old, new, weights, used, by_group, least, digest.rows, notes)
 
 
@@ -436,7 +429,7 @@ def _write_changes(out: str | Path, source: Source, actions: list[Label], rows: 
 
 
 def _result(evidence: _Evidence, notes: list[str], rows: _Rows | None) -> ModelComparison:
-    price, actions, costs, cost = evidence.price, evidence.actions, evidence.costs, evidence.tests["cost"]
+    price, actions, costs, cost = evidence.rule.price, evidence.actions, evidence.costs, evidence.tests["cost"]
     alpha = 1.0 - evidence.confidence
     verdict = _VERDICTS[cost.decides(alpha)]
     saving = Interval(cost.mean, *cost.interval(alpha)).scaled(1000.0)
@@ -453,7 +446,7 @@ def _result(evidence: _Evidence, notes: list[str], rows: _Rows | None) -> ModelC
             label = None if rows.y[i] < 0 else actions[rows.y[i]]
             examples.append({"row": i + 1, "old": actions[rows.old[i]], "new": actions[rows.new[i]], "label": label})
     groups = []
-    for number, (key, one) in enumerate(evidence.groups(), 1):
+    for number, (key, one) in enumerate(evidence.groups.items(), 1):
         column, group = json.loads(key)
         level = alpha / (number * (number + 1))  # sums to α over all groups
         values = Interval(one.mean, *one.interval(level)).scaled(1000.0) if one.n_values else UNKNOWN
@@ -478,7 +471,7 @@ def _result(evidence: _Evidence, notes: list[str], rows: _Rows | None) -> ModelC
                 "recall": _class_figures(evidence, "recall", k, alpha),
                 "false_alarm_share": _class_figures(evidence, "false", k, alpha),
             }
-            for k in (range(len(costs)) if price.positive is None else [price.positive])
+            for k in evidence.rule.watched
         ],
         "changed": {"rows": sum(one["rows"] for one in changed), "by_decision": changed, "examples": examples},
         "groups": groups,

@@ -22,17 +22,17 @@ from crcen._support.files import check_writable, write_atomic
 from crcen._support.progress import logged
 from crcen._support.text import closest, listed
 from crcen._support.values import Values, json_value
-from crcen.commands.inputs import Data, FittedModel, check_column, group_columns, group_values, model_of, source_of
+from crcen.commands.inputs import Data, FittedModel, Source, group_values, model_of, source_of
 from crcen.commands.inputs import require as require_that
 from crcen.commands.prices import own_costs
 from crcen.commands.records import Sequences, file_digest
-from crcen.commands.scoring import RowWatch, score_table
+from crcen.commands.results import note_lines
+from crcen.commands.scoring import Judging, RowWatch
 from crcen.tables.fingerprint import Recognition, RowDigest
 from crcen.tables.options import ReadOptions
-from crcen.tables.reading import Table
 from crcen.theory.criteria import TESTS, Criterion, ScoredClasses, labels_needed, parse_criteria
 from crcen.theory.limits import fitted_model_noise
-from crcen.theory.rows import Array, Index, plain
+from crcen.theory.rows import Array, Index, ShownInOneLine, plain
 from crcen.theory.sequential import ConfidenceSequence
 
 FORMAT, VERSION = "crcen declaration", 1
@@ -44,8 +44,8 @@ _ANY_ROWS = "the rows were not stated in advance: any rows are accepted"
 _ALL, _OTHERS, _MOST_GROUPS = "all rows", "all others", 20
 
 
-@dataclass(frozen=True, eq=False)
-class Declaration:
+@dataclass(frozen=True, eq=False, repr=False)
+class Declaration(ShownInOneLine):
     """What was declared; prints itself."""
 
     path: Path
@@ -56,9 +56,6 @@ class Declaration:
     def to_dict(self) -> Values:
         """Plain values, ready for JSON."""
         return {"path": str(self.path), "digest": self.digest, **self.content}
-
-    def __repr__(self) -> str:
-        return f"<Declaration {self.path}: {len(self.criteria)} criteria, sha256:{self.digest[:12]}>"
 
     def __str__(self) -> str:
         rows = self.content["rows"]
@@ -78,11 +75,6 @@ def check_confidence(confidence: float) -> None:
     """Reject a confidence outside [0.5, 1)."""
     is_right = isinstance(confidence, float | int) and 0.5 <= confidence < 1.0
     require_that(is_right, f"confidence must be at least 0.5 and below 1: got {confidence!r}.", "confidence")
-
-
-def note_lines(notes: Sequence[str]) -> list[str]:
-    """Notes as lines of text."""
-    return [f"Note: {note}." for note in notes]
 
 
 def versions() -> dict[str, str]:
@@ -108,27 +100,24 @@ class ScoredRows(NamedTuple):
     notes: list[str]
 
 
-def input_columns(model: FittedModel, source: Table, target: str) -> list[str]:
+def input_columns(model: FittedModel, source: Source, target: str) -> list[str]:
     """The columns that a model decides by."""
     columns = getattr(model, "columns_", None)
     names = getattr(model, "feature_names_in_", None) if columns is None else [column.name for column in columns]
     return [name for name in source.columns if name != target] if names is None else [str(name) for name in names]
 
 
-def score_rows(
-    model: FittedModel, source: Table, target: str, groups: Sequence[str], *, labelled: bool = True
-) -> ScoredRows:
+def score_rows(judging: Judging, *, labelled: bool = True) -> ScoredRows:
     """Score a table; if ``labelled``, every row must have a label, otherwise labels are only counted."""
-    names, columns = group_columns(groups, source, target), input_columns(model, source, target)
-    for name in columns:
-        check_column(name, source.columns, "the input", source.name)
-    digest = RowDigest([*columns, *(name for name in names if name not in columns)], target if labelled else None)
-    kept = [*names, *([target] if not labelled and target in source.columns else [])]
-    found = score_table(model, source, target if labelled else None, kept, recognises=True, digest=digest)
-    known = found.is_labelled if labelled else found.frame[target].notna() if target in kept else np.zeros(0)
+    model, target, groups = judging.model, judging.target, judging.groups
+    columns = input_columns(model, judging.source, str(target))
+    digest = RowDigest(list(dict.fromkeys([*columns, *groups])), target if labelled else None)
+    found = judging.score(reads_labels=labelled, recognises=True, digest=digest)
+    known = found.is_labelled if labelled else found.frame[target].notna() if target else np.zeros(0)
     n_labels, n_rows = int(known.sum()), len(found.y)
-    every = f"a certificate needs the label of every row: {n_rows - n_labels:,} rows of {source.name} have no value of"
-    require_that(not labelled or n_labels == n_rows, f"{every} {target}.", error=InvalidInput)
+    every = f"a certificate needs the label of every row: {n_rows - n_labels:,} rows of {judging.source.name}"
+    is_right = not labelled or n_labels == n_rows
+    require_that(is_right, f"{every} have no value of {target}.", error=InvalidInput)
     costs, price = own_costs(model), model.weighting_
     if price.positive is None:
         price = replace(price, costs=costs)
@@ -140,11 +129,11 @@ def score_rows(
         price=price,
         trained=model.weighting_,
         y=found.y,
-        groups={name: group_values([found.frame[name]]) for name in names},
+        groups={name: group_values([found.frame[name]]) for name in groups},
         error=getattr(model, "training_error_", None),
         noise=fitted_model_noise(np.ones(len(found.p)), price, getattr(model, "profile_", None)),
     )
-    return ScoredRows(scored, found.watch, digest, n_labels, found.dependent_rows)
+    return ScoredRows(scored, found.watch, digest, n_labels, found.dependent_rows("give one row of each"))
 
 
 @logged
@@ -202,7 +191,8 @@ def declare(
     scored, rows_content = None, {"are_declared": False, "sha256": "", "file": "", "number": 0, "notes": [_ANY_ROWS]}
     if rows is not None:
         source = source_of(rows, read, fitted)
-        found = score_rows(fitted, source, target, names, labelled=False)
+        judging = Judging.of(fitted, source, read, target=target if target in source.columns else None, groups=names)
+        found = score_rows(judging, labelled=False)
         new_to_model(found.watch, "rows of a declaration must be new to the model")
         note = f"the file contained {found.n_labels:,} values of {target}, so that labels were available at this time"
         scored = found.scored
@@ -271,13 +261,11 @@ def _description(given: Mapping[str, str] | str | Path | None) -> dict[str, str]
         try:
             text = Path(given).read_text(encoding="utf-8")
             given = json.loads(text) if Path(given).suffix.lower() == ".json" else tomllib.loads(text)
-        except FileNotFoundError as error:
-            raise InvalidInput(f"there is no file {where} with descriptive fields.") from error
-        except (OSError, UnicodeDecodeError, ValueError) as error:
+        except (OSError, ValueError) as error:
             raise InvalidInput(f"{where} must be a TOML or JSON file of text fields: {error}.") from error
-    found = dict.fromkeys(FIELDS, "")
     if given is not None and not isinstance(given, Mapping):
         raise InvalidInput(f"{where} must hold fields, such as {listed(FIELDS)}.")
+    found = dict.fromkeys(FIELDS, "")
     for name, value in (given or {}).items():
         close = closest(str(name), FIELDS)
         meant = f"did you mean {close}?" if close else f"it may have {listed(FIELDS)}."

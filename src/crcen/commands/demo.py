@@ -9,39 +9,31 @@ import pandas as pd
 
 from crcen import Budget, CRCENClassifierCV, load_dataset
 from crcen._support.files import check_writable
-from crcen._support.values import attributes
 from crcen.commands.evaluate import TableEvaluation, evaluate_table
 from crcen.commands.fit import TableFit, fit_table
 from crcen.commands.report import TableReport, report_table
-from crcen.theory.rows import ShownInOneLine
+from crcen.commands.results import Result
 
 _BUDGET = 10
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Demo(ShownInOneLine):
+class Demo(Result):
     """The fit, its evaluation on test rows, and the report about the same rows; prints itself."""
 
+    keys = "fit evaluation report"
     fit: TableFit
     evaluation: TableEvaluation
     report: TableReport
 
-    def to_dict(self) -> dict[str, object]:
-        """Plain values, ready for JSON."""
-        return attributes(self, "fit evaluation report")
-
     def __str__(self) -> str:
         fit = f"crcen fit train.csv --target seven_rings --budget {_BUDGET} --out model.crcen"
-        parts = [
-            "Abalone: find the shells of seven rings among 4,177, where a miss is worth 10 false alarms.",
-            f"1. Fit, as `{fit}` does",
-            str(self.fit),
-            "2. Evaluate on test rows, as `crcen evaluate model.crcen test.csv` does",
-            str(self.evaluation),
-            "3. Report, as `crcen report model.crcen test.csv --out report.html` does",
-            str(self.report),
-        ]
-        return "\n\n".join(parts)
+        return (
+            "Abalone: find the shells of seven rings among 4,177, where a miss is worth 10 false alarms.\n\n"
+            f"1. Fit, as `{fit}` does\n\n{self.fit}\n\n"
+            f"2. Evaluate on test rows, as `crcen evaluate model.crcen test.csv` does\n\n{self.evaluation}\n\n"
+            f"3. Report, as `crcen report model.crcen test.csv --out report.html` does\n\n{self.report}"
+        )
 
 
 def demo(out: str | Path = "report.html", *, estimator: CRCENClassifierCV | None = None, verbose: int = 0) -> Demo:

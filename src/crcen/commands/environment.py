@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from crcen import __version__
 from crcen._support.extras import installed_version
 from crcen._support.text import plural
-from crcen.theory.rows import ShownInOneLine
+from crcen.commands.results import Result
 
 # The extra that installs a package; none for required packages.
 _EXTRAS = {
@@ -24,19 +24,16 @@ _PACKAGES = {package: extra for extra, packages in _EXTRAS.items() for package i
 
 
 @dataclass(frozen=True, repr=False)
-class EnvironmentInfo(ShownInOneLine):
+class EnvironmentInfo(Result):
     """Versions, processor cores and the default training device; None for packages that are not installed."""
 
+    keys = "crcen python system processors device packages"
     crcen: str
     python: str
     system: str
     processors: int
     device: str
     packages: dict[str, str | None]
-
-    def to_dict(self) -> dict[str, object]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
 
     def __str__(self) -> str:
         lines = [
@@ -51,19 +48,12 @@ class EnvironmentInfo(ShownInOneLine):
 
 def environment_info() -> EnvironmentInfo:
     """Installed versions and the default training device: what `crcen info` prints."""
-    return EnvironmentInfo(
-        crcen=__version__,
-        python=platform.python_version(),
-        system=f"{platform.system()} {platform.machine()}",
-        processors=os.cpu_count() or 1,
-        device=_device(),
-        packages={package: installed_version(package) for package in _PACKAGES},
-    )
-
-
-def _device() -> str:
     try:
         import torch
+
+        device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     except ModuleNotFoundError:
-        return "nothing, since torch is not installed; saved models predict without it"
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+        device = "nothing, since torch is not installed; saved models predict without it"
+    packages = {package: installed_version(package) for package in _PACKAGES}
+    system, python = f"{platform.system()} {platform.machine()}", platform.python_version()
+    return EnvironmentInfo(__version__, python, system, os.cpu_count() or 1, device, packages)

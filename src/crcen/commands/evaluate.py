@@ -12,9 +12,10 @@ from crcen import ExpenseCurve
 from crcen._support.progress import counted, logged
 from crcen._support.values import Values, attributes, json_value
 from crcen.commands import inputs, rules
-from crcen.commands.audits import BOUNDS, AuditedRows
+from crcen.commands.audits import AuditedRows, bound_values
 from crcen.commands.inputs import GROUP_CHECK, Data, FittedModel, Label, require
 from crcen.commands.prices import Costs, Weighting, price_values, prices_around, step_lines, step_values
+from crcen.commands.results import note_lines
 from crcen.commands.scoring import Judging, unlike_lines
 from crcen.decisions.choose import ChosenWeighting
 from crcen.report.checks import CHECKS, Finding, examine
@@ -99,59 +100,52 @@ class TableEvaluation(Shown):
 
     def to_dict(self) -> Values:
         """Plain values, ready for JSON."""
-        bounds = {name: None if self.audited is None else getattr(self.audited, name) for name in BOUNDS}
+        table, k = self.quality.counts.table, len(self.labels)
+        if self.price.positive is None:
+            right, actions = float(np.trace(table[:, :k])), float(table[:, k:].sum())
+            decided = {"right": right, "wrong": float(table.sum()) - right - actions, "actions": actions}
+            counts = {name: round(number) for name, number in decided.items()}
+        else:
+            counts = count_values(self.counts)
         return {
             **attributes(self, "data target rows=n_rows labels"),
             "price": price_values(self.price, self.labels),
-            "counts": self._class_counts() if self.price.positive is None else count_values(self.counts),
+            "counts": counts,
             **json_value(self.quality.to_dict()),
             "cost_per_1000": self.metrics["cost_per_1000"].to_dict(),
-            **bounds,
+            **bound_values(self.audited),
             **attributes(self, "audited metrics key_equation=equation"),
             "expense": step_values(self.expense, self.noise, self.labels),
             **attributes(self, "prevalence=shares notes unlike training_rows=recognition findings groups failures"),
             **attributes(self, "chosen review row_costs"),
         }
 
-    def _class_counts(self) -> dict[str, int]:
-        table, k = self.quality.counts.table, len(self.labels)
-        right, actions = float(np.trace(table[:, :k])), float(table[:, k:].sum())
-        return {"right": round(right), "wrong": round(float(table.sum()) - right - actions), "actions": round(actions)}
-
     def __str__(self) -> str:
         metrics = (f"  {METRICS[name].title:<24} {measured_text(one)}" for name, one in self.metrics.items())
-        lines = [
-            *self._head(),
-            *["", "Metrics (95 % interval)", *metrics, "", *self.equation.lines(), ""],
-            *([] if isinstance(self.expense, tuple) else ["Cost per extra catch: observed and expected"]),
-            *([] if isinstance(self.expense, tuple) else step_lines(self.expense, self.noise)),
+        head, positive = f"{self.data}: {self.n_rows:,} rows, ", None
+        if isinstance(self.expense, tuple) or self.price.positive is None:
+            lines, steps = [f"{head}{len(self.labels)} classes of {self.target}", "", *self.quality.lines()], []
+        else:
+            positive, by_weight = self.labels[self.price.positive], ", by weight" if self.is_weighted else ""
+            lines = [
+                f"{head}{self.n_pos:,} with {self.target} = {positive}",
+                f"Price {self.price.cost_ratio:.6g} false alarms per catch: an alarm above probability "
+                f"{self.price.threshold:.6g}",
+                f"At that price{by_weight}: {count_sentence(self.counts)}",
+                *(str(one) for one in (self.chosen, self.review, self.row_costs) if one is not None),
+            ]
+            steps = ["Cost per extra catch: observed and expected", *step_lines(self.expense, self.noise)]
+        lines += [
+            *["", "Metrics (95 % interval)", *metrics, "", *self.equation.lines(), "", *steps],
             *([] if self.audited is None else [str(self.audited)]),
-            *([] if self.shares is None else [self.shares.line(self._positive)]),
+            *([] if self.shares is None else [self.shares.line(positive)]),
             *(f"{one.code}  {one.sentence}" for one in self.warnings if one.code != GROUP_CHECK),
             *inputs.group_lines(self.groups),
-            *(f"Note: {note}." for note in self.notes),
+            *note_lines(self.notes),
             *unlike_lines(self.unlike),
             *(f"Failed: {one}." for one in self.failures),
         ]
         return "\n".join(lines).rstrip()
-
-    @property
-    def _positive(self) -> Label | None:
-        return None if self.price.positive is None else self.labels[self.price.positive]
-
-    def _head(self) -> list[str]:
-        """Rows and decisions."""
-        if self.price.positive is None:
-            head = f"{self.data}: {self.n_rows:,} rows, {len(self.labels)} classes of {self.target}"
-            return [head, "", *self.quality.lines()]
-        by_weight = ", by weight" if self.is_weighted else ""
-        return [
-            f"{self.data}: {self.n_rows:,} rows, {self.n_pos:,} with {self.target} = {self._positive}",
-            f"Price {self.price.cost_ratio:.6g} false alarms per catch: an alarm above probability "
-            f"{self.price.threshold:.6g}",
-            f"At that price{by_weight}: {count_sentence(self.counts)}",
-            *(str(one) for one in (self.chosen, self.review, self.row_costs) if one is not None),
-        ]
 
     def __repr__(self) -> str:
         verdict = f"key equation {self.equation.verdict}"

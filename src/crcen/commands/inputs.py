@@ -65,6 +65,8 @@ def source_of(
     data: Data, read: ReadOptions | None = None, model: FittedModel | None = None, *, is_strict: bool = True
 ) -> Table:
     """The table that a command reads, by default as in training; a second one (not strict) need not fit the options."""
+    if isinstance(data, Table):
+        return data
     options = (ReadOptions() if read is None else read).with_training(model)
     return open_table(data, options, is_strict=is_strict)
 

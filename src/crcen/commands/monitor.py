@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import warnings
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 
@@ -18,10 +18,11 @@ from crcen._support.files import check_writable, write_atomic
 from crcen._support.progress import logged
 from crcen._support.text import listed
 from crcen._support.values import Values, attributes, json_value
-from crcen.commands.declare import DeclaredWatch, declaration_of_model, note_lines
+from crcen.commands.declare import DeclaredWatch, declaration_of_model
 from crcen.commands.inputs import Data, FittedModel, dates_of, group_columns, require, weight_notes
-from crcen.commands.prices import Costs, Weighting, price_values
+from crcen.commands.prices import Costs, Weighting
 from crcen.commands.records import json_text, model_digest, read_json, state_lock
+from crcen.commands.results import note_lines
 from crcen.commands.rules import Label, RowRule, rule_of
 from crcen.commands.scoring import Hashes, Judging, ScoredTable
 from crcen.decisions.monitor.track import DriftAlarm, MonitorReading
@@ -30,7 +31,7 @@ from crcen.report.rendering import asset, rendered
 from crcen.tables.options import ReadOptions
 from crcen.tables.profile import Difference
 from crcen.theory.decision import sigmoid
-from crcen.theory.intervals import Interval, normal_interval
+from crcen.theory.intervals import UNKNOWN, Interval, normal_interval
 from crcen.theory.limits import FALSE_ALARM_RATE, WATCHED_COLUMNS_PART
 from crcen.theory.metrics import ExpectedShares, expected_shares
 from crcen.theory.rows import Array, Index, Shown
@@ -55,14 +56,12 @@ class ExpectedFigures(Shown):
     @classmethod
     def of(cls, rule: RowRule, p: Array, actions: Index) -> ExpectedFigures:
         """Figures of rows with probabilities (n, K) and decisions."""
-        column, costs = rule.price.positive, rule.costs.costs
-        classes = range(p.shape[1]) if column is None else [column]
-        paid = costs[:, actions].T
+        paid = rule.costs.costs[:, actions].T
         mean = (p * paid).sum(axis=1)
         variance = np.maximum((p * paid**2).sum(axis=1) - mean**2, 0.0)
         cost = normal_interval(1000.0 * float(mean.mean()), 1000.0 * math.sqrt(float(variance.sum())) / len(p))
-        counts = tuple(expected_shares(p[:, k], actions == k) for k in classes)
-        return cls(tuple(rule.labels[k] for k in classes), counts, cost)
+        counts = tuple(expected_shares(p[:, k], actions == k) for k in rule.watched)
+        return cls(tuple(rule.labels[k] for k in rule.watched), counts, cost)
 
     def to_dict(self) -> Values:
         """Plain values, ready for JSON; precision and recall are those of the positive class."""
@@ -105,12 +104,10 @@ class TableWatch(Shown):
     def to_dict(self) -> Values:
         """Plain values, ready for JSON."""
         return {
-            **attributes(self, "data call is_alarm rows=n_rows labelled=n_labelled held=n_held"),
-            "price": price_values(self.rule.price, self.rule.labels),
-            "decided": json_value(self.decided),
+            **attributes(self, "data call is_alarm rows=n_rows labelled=n_labelled held=n_held price=rule decided"),
             "alarm_share": self.n_alarms / self.n_rows,
             **attributes(self, "expected expected_in_training=before unlike"),
-            "drift_alarms": [{**json_value(asdict(one)), "sentence": str(one)} for one in self.alarms],
+            "drift_alarms": [{**json_value(one), "sentence": str(one)} for one in self.alarms],
             **attributes(self, "labels=reading false_alarm_rate declared notes state=path page"),
         }
 
@@ -154,18 +151,16 @@ class TableWatch(Shown):
 
     def _expected(self) -> list[str]:
         """Expected figures with the middle 95 % of chance, each beside that of training."""
-        lines = []
-        for i, label in enumerate(self.expected.labels):
+        lines, n_classes = [], len(self.expected.labels)
+        trained = [ExpectedShares(UNKNOWN, UNKNOWN)] * n_classes if self.before is None else self.before.counts
+        for label, own, before in zip(self.expected.labels, self.expected.counts, trained, strict=True):
             words = []
-            for name in ("precision", "recall"):
-                here = getattr(self.expected.counts[i], name)
-                if math.isnan(here.value):
-                    continue
-                there = math.nan if self.before is None else getattr(self.before.counts[i], name).value
-                beside = "" if math.isnan(there) else f", {there:.2f} in training"
-                words.append(f"{name} {here.value:.2f} ({max(here.low, 0):.2f} to {min(here.high, 1):.2f}{beside})")
+            for name, here, there in zip(own._fields, own, before, strict=True):
+                beside = "" if math.isnan(there.value) else f", {there.value:.2f} in training"
+                if not math.isnan(here.value):
+                    words.append(f"{name} {here.value:.2f} ({max(here.low, 0):.2f} to {min(here.high, 1):.2f}{beside})")
             if words:
-                lines.append(("" if len(self.expected.labels) == 1 else f"{label}: ") + ", ".join(words))
+                lines.append(("" if n_classes == 1 else f"{label}: ") + ", ".join(words))
         here = self.expected.cost_per_1000
         beside = "" if self.before is None else f", {self.before.cost_per_1000.value:.3g} in training"
         unit = "" if self.rule.price.positive is None else " false alarms"
@@ -276,7 +271,8 @@ def monitor_table(
     with state_lock(state, _LOCK_SECONDS):
         kept = MonitorState.of(state, fitted, float(rate), delay)
         kept.check_cohorts(delay, cohort, now)
-        rows, notes = _new_rows(kept, scored, source.name)
+        hashes = scored.watch.hashes(scored.y, scored.p)
+        rows, notes = _new_rows(kept, np.flatnonzero(scored.is_labelled), hashes, source.name)
         known = scored.is_labelled
         is_partly_labelled = audit_probability is None and known.any() and not known.all()
         if is_partly_labelled and selection_of(fitted, known, scored.p).is_alarms_only:
@@ -316,7 +312,7 @@ def monitor_table(
             n_held=kept.monitor.n_held,
             declared=declared,
         )
-        kept.add({"when": when or source.name, **watch.to_dict()}, scored.hashes[rows])
+        kept.add({"when": when or source.name, **watch.to_dict()}, hashes[rows])
         if page is not None:
             write_atomic(page, _page(watch, kept))
         if state is not None:
@@ -346,27 +342,26 @@ def _count_labels(
 
 def _before(model: FittedModel, rule: RowRule) -> ExpectedFigures | None:
     """Expected figures of training rows by the quantiles of their scores, out of fold if the model has those."""
-    profile, column = getattr(model, "profile_", None), rule.price.positive
-    if profile is None or not profile.scores or column is None:
+    profile = getattr(model, "profile_", None)
+    if profile is None or not profile.scores or rule.price.positive is None:
         return None
     own = sigmoid(profile.scores[-1])
-    p = np.stack([own, 1.0 - own] if column == 0 else [1.0 - own, own], axis=1)
+    p = rule.price.by_column(own, 1.0 - own)
     return ExpectedFigures.of(rule, p, rule.decide(p)[0])
 
 
 # -- rows that were counted before ---------------------------------------------------------------------------------
 
 
-def _new_rows(kept: MonitorState, scored: ScoredTable, name: str) -> tuple[Index, list[str]]:
-    """Numbers of labelled rows that were not counted before, and notes; a replayed table is an error.
+def _new_rows(kept: MonitorState, rows: Index, hashes: Hashes, name: str) -> tuple[Index, list[str]]:
+    """The labelled rows that were not counted before, and notes; a replayed table is an error.
 
     If hardly any row of this table has a twin in it, a row that matches an earlier one is a replay; otherwise only a
     table whose rows all match those of one earlier call is.
     """
-    rows = np.flatnonzero(scored.is_labelled)
     if not len(rows):
         return rows, []
-    own = scored.hashes[rows]
+    own = hashes[rows]
     values, counts = np.unique(own, return_counts=True)
     twins = float((counts[counts > 1]).sum()) / len(own)
     left_out, calls = np.zeros(len(own), dtype=bool), []
@@ -478,25 +473,21 @@ def _hashes_from(text: str) -> Hashes:
 
 def _check_state(false_alarm_rate: float, n_calls: int, history: list[Values]) -> None:
     """Reject values that later calls and the page cannot use."""
-    if not 0.0 < false_alarm_rate < 1.0 or type(n_calls) is not int or n_calls < len(history):
-        raise ValueError(f"false_alarm_rate is {false_alarm_rate!r}, n_calls is {n_calls!r}")
+    is_right = 0.0 < false_alarm_rate < 1.0 and type(n_calls) is int and n_calls >= len(history)
+    if not is_right or (n_calls and not history):
+        raise ValueError(f"false_alarm_rate is {false_alarm_rate!r}, n_calls is {n_calls!r} of {len(history)} calls")
     for number, call in enumerate(history, n_calls - len(history) + 1):
+        lost = {"when", "unlike", "is_alarm"} - {*call}
         decided = [*call["decided"].values()]
         counts = [*(call[name] for name in ("rows", "labelled", "held")), *decided]
-        if any(type(count) is not int or count < 0 for count in counts):
-            raise ValueError(f"rows, labelled, held and decided of call {number} must be whole numbers from 0")
-        if call["call"] != number or call["labelled"] > call["rows"] or sum(decided) > call["rows"]:
-            raise ValueError(f"the counts of call {number} contradict each other")
-        lost = {"when", "unlike", "alarm_share", "is_alarm"} - {*call}
-        if lost:
-            raise ValueError(f"a call lacks {min(lost)}")
+        are_counts = all(type(count) is int and count >= 0 for count in counts)
+        if lost or not are_counts or call["call"] != number or max(call["labelled"], sum(decided)) > call["rows"]:
+            raise ValueError(f"call {number} lacks values, or its counts contradict each other")
         figures = [call["expected"][name] for name in ("precision", "recall", "cost_per_1000")]
         values = [one[end] for one in figures if one is not None for end in ("value", "low", "high")]
         if not all(value is None or math.isfinite(value) for value in [call["alarm_share"], *values]):
             raise ValueError(f"alarm_share and expected of call {number} must be finite numbers")
         _hashes_from(call["row_hashes"])
-    if not history and n_calls:
-        raise ValueError(f"n_calls is {n_calls!r}, but no call is in history")
 
 
 # -- page ------------------------------------------------------------------------------------------------------------

@@ -10,10 +10,11 @@ import numpy as np
 
 from crcen import InvalidParameter
 from crcen._support.progress import logged
-from crcen._support.values import Values, attributes
+from crcen._support.values import Values
 from crcen.commands.audits import AUDIT_RULES
 from crcen.commands.inputs import Data, FittedModel, require
-from crcen.commands.prices import Costs, Weighting, price_values
+from crcen.commands.prices import Costs, Weighting
+from crcen.commands.results import Result
 from crcen.commands.rules import ClassShares, Label, Prevalence, RowRule
 from crcen.commands.scoring import Judging
 from crcen.tables.options import ReadOptions
@@ -21,7 +22,7 @@ from crcen.theory import planning
 from crcen.theory.intervals import LEVEL
 from crcen.theory.metrics import expected_shares
 from crcen.theory.residual_test import TrainingError
-from crcen.theory.rows import Array, Index, ShownInOneLine
+from crcen.theory.rows import Array, Index
 from crcen.theory.selective import audit_scores
 
 # Variance of an unmeasured model's mean log-odds over what its number of training labels alone leaves.
@@ -29,9 +30,13 @@ _UNMEASURED = 2.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TablePlan(ShownInOneLine):
-    """Numbers of labels and audits that suffice, infinite if no number does; prints itself."""
+class TablePlan(Result):
+    """Numbers of labels and audits that suffice, infinite if no number does; prints itself. None in JSON."""
 
+    keys = (
+        "data rows=n_rows price=rule goals power level confidence labels=n_labels labels_by_goal=labels "
+        "audits=n_audits audits_by_class=audits uncertainty sentences"
+    )
     data: str
     n_rows: int
     rule: RowRule
@@ -53,15 +58,6 @@ class TablePlan(ShownInOneLine):
         """Audits that suffice for all classes, if a bound on recall was asked for; infinite if no number does."""
         return max(self.audits.values()) if self.audits else None
 
-    def to_dict(self) -> Values:
-        """Plain values, ready for JSON; None if no number suffices."""
-        return {
-            **attributes(self, "data rows=n_rows"),
-            "price": price_values(self.rule.price, self.rule.labels),
-            **attributes(self, "goals power level confidence labels=n_labels labels_by_goal=labels audits=n_audits"),
-            **attributes(self, "audits_by_class=audits uncertainty sentences"),
-        }
-
     def __str__(self) -> str:
         head = f"{self.data}: plan for rows like these {self.n_rows:,}"
         return "\n".join([head, *(f"  {sentence}" for sentence in self.sentences)])
@@ -70,12 +66,13 @@ class TablePlan(ShownInOneLine):
     def sentences(self) -> list[str]:
         """The plan in words, by goal and class."""
         found, none = [], "since the expected recall is not above it"
+        whose = {label: "" if self.rule.positive is not None else f" of {label}" for label in self.rule.labels}
         for goal, own in self.labels.items():
             for label, n in own.items():
-                whose, size = self._whose(label), self.goals[goal]
+                of, size = "" if label is None else whose[label], self.goals[goal]
                 what = {
-                    "drift": f"a drift of {size:g} in the log-odds{whose}",
-                    "recall_bound": f"a recall{whose} of at least {size:g}",
+                    "drift": f"a drift of {size:g} in the log-odds{of}",
+                    "recall_bound": f"a recall{of} of at least {size:g}",
                     "cost_width": f"a cost per 1,000 rows within ±{size / 2:g}",
                 }[goal]
                 power = "" if goal == "cost_width" else f" with a power of {self.power:g}"
@@ -88,11 +85,8 @@ class TablePlan(ShownInOneLine):
         for label, n in self.audits.items():
             enough = f"{n:,.0f} audits of rows without an alarm (crcen predict --audit {n:.0f})"
             enough = enough if math.isfinite(n) else f"no number of audits suffices, {none}"
-            found.append(f"a recall{self._whose(label)} of at least {self.goals['recall_bound']:g}: {enough}")
+            found.append(f"a recall{whose[label]} of at least {self.goals['recall_bound']:g}: {enough}")
         return found
-
-    def _whose(self, label: Label | None) -> str:
-        return "" if self.rule.positive is not None or label is None else f" of {label}"
 
 
 @logged
@@ -148,18 +142,17 @@ def plan_table(
     shares = ClassShares.of(prevalence, fitted, p)
     p = p if shares is None else shares.moved(p)
     actions, _ = rule.decide(p)
-    weights, column = fitted.weighting_.weights, rule.price.positive
-    classes = range(p.shape[1]) if column is None else [column]
-    sigma = {k: _uncertainty(fitted, p, k) for k in classes}
+    weights, sigma = fitted.weighting_.weights, {k: _uncertainty(fitted, p, k) for k in rule.watched}
     labels: dict[str, dict[Label | None, float]] = {}
     audits: dict[Label, float] = {}
     if "drift" in goals:
-        for k in classes:
-            own = {"power": power, "level": level, "uncertainty": sigma[k]}
-            n_labels = planning.labels_for_drift(p, weights, k, goals["drift"], **own)
-            labels.setdefault("drift", {})[rule.labels[k]] = n_labels
+        own = {"power": power, "level": level}
+        labels["drift"] = {
+            rule.labels[k]: planning.labels_for_drift(p, weights, k, goals["drift"], uncertainty=error, **own)
+            for k, error in sigma.items()
+        }
     if "recall_bound" in goals:
-        found = [k for k in classes if k != rule.default]
+        found = [k for k in rule.watched if k != rule.default]
         bound, chances = goals["recall_bound"], {"confidence": confidence, "power": power}
         labels["recall_bound"] = {rule.labels[k]: _for_recall(p, actions, k, bound, **chances) for k in found}
         quiet = np.asarray(actions == rule.default)
@@ -184,7 +177,7 @@ def plan_table(
         confidence=confidence,
         labels=labels,
         audits=audits,
-        uncertainty={rule.labels[k]: sigma[k] for k in classes},
+        uncertainty={rule.labels[k]: error for k, error in sigma.items()},
     )
 
 

@@ -20,6 +20,7 @@ from crcen._support.values import Values, attributes
 from crcen.commands.audits import AUDIT_COLUMNS, AUDIT_RULES, Audits, draw_audits, row_keys, with_default
 from crcen.commands.inputs import Data, FittedModel, Label, Source, check_column, model_of, require, source_of
 from crcen.commands.prices import Costs, Weighting, price_values
+from crcen.commands.results import Result, note_lines
 from crcen.commands.rules import ClassShares, Prevalence, ReviewPrices, RowRule, chosen_price, reject_without_positive
 from crcen.commands.scoring import CHUNK_ROWS, Judging, RowWatch, model_rows, scored_chunks, unlike_lines
 from crcen.decisions.choose import ChosenWeighting
@@ -31,19 +32,21 @@ from crcen.tables.writing import TableWriter, written_to
 from crcen.theory.checks import check_whole_number
 from crcen.theory.goals import MetGoal, ReviewedRows, ThresholdGoal
 from crcen.theory.price import Price
-from crcen.theory.rows import Array, DataFrame, Estimator, Index, ShownInOneLine
+from crcen.theory.rows import Array, DataFrame, Estimator, Index
 
-# Characters of a label in the name of its column.
-_LONGEST = 60
-
-
+_LONGEST = 60  # characters of a label in the name of its column
 # Without a positive class: the column that says what reasons are for.
 _REASONS_FOR = "reasons_for"
 _MOST_REASONS, _MOST_BACKGROUND = 100, 100_000
 
 
-class RowReasons:
-    """Reasons of alarms, or of the decision for each row if the model has no positive class; ``number`` of each row."""
+class RowReasons(Result):
+    """Reasons of alarms, or of the decision for each row if the model has no positive class; ``number`` of each row.
+
+    Its plain values are the rows explained, the mean log-odds that they are compared with, and the largest error.
+    """
+
+    keys = "rows=n_rows base_log_odds=base standard_error"
 
     def __init__(self, model: FittedModel, number: int, background: Data | None, read: ReadOptions | None) -> None:
         allowed = f"a whole number from 0 to {_MOST_REASONS}"
@@ -86,10 +89,6 @@ class RowReasons:
             found[name][rows] = texts
         return found
 
-    def to_dict(self) -> dict[str, object]:
-        """Rows explained, the mean log-odds that they are compared with, and the largest standard error."""
-        return attributes(self, "rows=n_rows base_log_odds=base standard_error")
-
     def __str__(self) -> str:
         if not self.n_rows:
             return "No row is an alarm, so there are no reasons"
@@ -101,7 +100,7 @@ class RowReasons:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TablePredictions(ShownInOneLine):
+class TablePredictions(Result):
     """Decisions on the rows of a table; prints itself."""
 
     n_rows: int
@@ -138,7 +137,7 @@ class TablePredictions(ShownInOneLine):
         lines = self._by_class() if self.positive is None else self._by_alarm()
         lines += [] if self.shares is None else [self.shares.line(self.positive)]
         lines += [str(one) for one in (self.audits, self.reasons) if one is not None]
-        lines += [*(f"Note: {note}." for note in self.notes), *unlike_lines(self.unlike)]
+        lines += [*note_lines(self.notes), *unlike_lines(self.unlike)]
         return "\n".join([*lines, *([] if self.path is None else [f"Written to {self.path}"])])
 
     def _by_alarm(self) -> list[str]:
@@ -275,23 +274,23 @@ def predict_table(
     source, rule = judging.source, with_default(judging.rule, default_action)
     shares, why = ClassShares.of(prevalence, model), RowReasons(model, reasons, background, read)
     names, target = answer_columns(rule), str(getattr(model, "target_name_", ""))
-    is_rule = audit_rule in AUDIT_RULES and (audit is not None or audit_rule == "neyman")
+    is_audited = audit is not None
+    is_rule = audit_rule in AUDIT_RULES and (is_audited or audit_rule == "neyman")
     allowed = f"audit_rule must be neyman or uniform, and go with audit=: got {audit_rule!r}."
     require(is_rule, allowed, "audit_rule", "audit")
-    is_alone = default_action is not None and audit is None
-    require(not is_alone, "default_action must go with audit=.", "default_action", "audit")
-    ids = _copied(id, all_columns, source, (*names, *why.names, *(AUDIT_COLUMNS if audit is not None else ())))
+    require(is_audited or default_action is None, "default_action must go with audit=.", "default_action", "audit")
+    ids = _copied(id, all_columns, source, (*names, *why.names, *(AUDIT_COLUMNS if is_audited else ())))
     ignored, watch, pieces = {*ids, target} - {""}, RowWatch(model, clusters=clusters), []
     chunks = scored_chunks(model, source, watch, ignored, chunk_rows)
     met = audits = None
-    if rule.goal is not None or audit is not None or (shares is not None and shares.is_estimated):
+    if rule.goal is not None or is_audited or (shares is not None and shares.is_estimated):
         needed = [name for name in (rule.time, rule.cost_column, clusters) if name is not None]
         with counted("rows", source.n_rows, visible=bool(verbose)) as done:
-            p_all, cells, keys = _all_rows(chunks, needed, target, audit is not None, done)
+            p_all, cells, keys = _all_rows(chunks, needed, target, is_audited, done)
         shares = ClassShares.of(prevalence, model, p_all, None if clusters is None else cells[clusters])
         moved = p_all if shares is None else shares.moved(p_all)
         met = None if rule.goal is None else rule.goal.meet(rule.chance(moved), rule.when(cells))
-        if audit is not None:
+        if is_audited:
             every = rule.decide(moved, cells)[0] if met is None else rule.numbers(met.alarms)
             audits = draw_audits(audit, audit_rule, rule, moved, every, keys, random_state)
         chunks = _again(source, p_all, chunk_rows)
@@ -328,6 +327,12 @@ def predict_table(
             frame = frame.iloc[np.argsort(-np.concatenate(risks), kind="stable")].reset_index(drop=True)
         if writer is not None and frame is not None:
             writer.write(frame)
+    cluster_notes = []
+    if clusters is not None:
+        uses = {f"of each {clusters} at most one row was compared with the training rows": True}
+        uses["the interval of the prevalence allows for dependent rows"] = shares is not None and shares.is_estimated
+        uses["intervals and guarantees on held-out rows allow for dependent rows"] = chosen is not None
+        cluster_notes = [f"clusters change no answer: {'; '.join(use for use, applies in uses.items() if applies)}"]
     is_one_price = met is None and rule.review is None and cost_column is None and shares is None
     price: Price | None = rule.price
     if met is not None:  # at the class counts of training
@@ -343,7 +348,7 @@ def predict_table(
         expected_cost=cost,
         expected_catches=catches,
         price=None if cost_column is not None else price,
-        notes=(*source.notes, *watch.notes, *chosen_notes, *_cluster_notes(clusters, shares, chosen)),
+        notes=(*source.notes, *watch.notes, *chosen_notes, *cluster_notes),
         unlike=watch.unlike(n_alarms if is_one_price else None, rule.price),
         frame=None if frame is None or out is not None else native_like(frame, source.native),
         path=written_to(out),
@@ -389,18 +394,6 @@ def _chosen_on(
     return chosen, [f"held-out rows of {name}: {note}" for note in (recognition.notes if recognition else ())]
 
 
-def _cluster_notes(name: str | None, shares: ClassShares | None, chosen: ChosenWeighting | None) -> list[str]:
-    """What clusters were used for, as they change no answer."""
-    if name is None:
-        return []
-    uses = [f"of each {name} at most one row was compared with the training rows"]
-    if shares is not None and shares.is_estimated:
-        uses.append("the interval of the prevalence allows for dependent rows")
-    if chosen is not None:
-        uses.append("intervals and guarantees on held-out rows allow for dependent rows")
-    return [f"clusters change no answer: {'; '.join(uses)}"]
-
-
 def _copied(id: str | Sequence[str] | None, all_columns: bool, source: Source, taken: tuple[str, ...]) -> list[str]:
     """Columns of the table that are copied beside the answers, whose names are taken."""
     ids = [id] if isinstance(id, str) else list(id or ())
@@ -435,11 +428,9 @@ def _all_rows(
 
 def _again(source: Source, p: Array, chunk_rows: int) -> Iterator[tuple[pd.DataFrame, Array]]:
     """The chunks of a table once more, with the probabilities that they got."""
-    start = 0
-    for chunk in source.chunks(chunk_rows):
-        if len(chunk):
-            yield chunk, p[start : start + len(chunk)]
-            start += len(chunk)
+    for chunk in filter(len, source.chunks(chunk_rows)):
+        yield chunk, p[: len(chunk)]
+        p = p[len(chunk) :]
 
 
 def _answer(

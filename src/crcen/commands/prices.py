@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from crcen import CostMatrix, CostRatio, ExpenseCurve, Lam
-from crcen._support.extras import need
 from crcen._support.text import closest, listed
 from crcen._support.values import Values, json_value, label_key
 from crcen.commands.inputs import FittedModel, require
-from crcen.exceptions import DataUnavailable, InvalidInput
-from crcen.tables.notation import is_missing_mark, read_numbers
+from crcen.exceptions import InvalidInput
+from crcen.tables.notation import read_numbers
+from crcen.tables.reading import open_table
 from crcen.theory.expense import ClassStep, judge_step
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.price import Price, WeightingLike, is_price_of_two
@@ -28,8 +26,6 @@ from crcen.theory.rows import Array, DataFrame
 # How a user states prices and goals, and costs of decisions.
 Weighting: TypeAlias = WeightingLike | ThresholdGoal
 Costs: TypeAlias = "CostMatrix | pd.DataFrame | str | Path | None"
-
-_MOST_BYTES = 2**20  # of a file of costs
 
 
 def plain_price(price: float) -> float:
@@ -179,38 +175,13 @@ def weights_by_label(weighting: Mapping[object, float], classes: Sequence[object
 
 def costs_from(given: DataFrame, classes: Sequence[object]) -> CostMatrix:
     """Costs for some classes from a `CostMatrix`, a data frame with the classes as its index, or a file."""
-    if not isinstance(given, CostMatrix):
-        return _costs_of_cells(*_cells_of(given), classes)
     by_key = {label_key(label): label for label in classes}
-    if given.labels is not None and {label_key(label) for label in given.labels} == set(by_key):
-        spelt = [by_key[label_key(label)] for label in given.labels]  # 1 and "1" are one label
-        given = CostMatrix(given.costs, labels=spelt, actions=given.actions)
-    return given.for_classes(classes)
-
-
-def _cells_of(given: DataFrame) -> tuple[str, pd.DataFrame]:
-    """The name of a table of costs, and its cells as text without empty rows and columns."""
-    name, grid = "the costs", given.to_pandas() if hasattr(given, "to_pandas") else given
-    if isinstance(given, str | Path):
-        name, grid = Path(given).name, _grid(Path(given))
-    else:
-        known = f"costs must be a CostMatrix, a data frame or the path of a file: got {type(given).__name__}."
-        require(hasattr(grid, "iloc"), known, "costs")
-        grid = [["", *grid.columns], *([label, *row] for label, row in zip(grid.index, grid.to_numpy(), strict=True))]
-    cells = pd.DataFrame(grid, dtype=object).map(lambda cell: "" if pd.isna(cell) else str(cell).strip())
-    is_used = cells != ""
-    cells = cells.loc[is_used.any(axis=1), is_used.any(axis=0)]
-    form = "a first line with what can be decided, then a line for each true class, its name first"
-    got = f"got {len(cells)} lines and {cells.shape[1]} columns."
-    is_table = min(cells.shape) > 2
-    require(is_table, f"{name} must be a table of costs: {form}; {got}", error=InvalidInput)
-    return name, cells
-
-
-def _costs_of_cells(name: str, cells: pd.DataFrame, classes: Sequence[object]) -> CostMatrix:
-    """The costs for classes, in their order; columns that are no class are actions; errors name row and column."""
-    by_key = {label_key(label): label for label in classes}
-    sides, heads, grid = cells.iloc[1:, 0].tolist(), cells.iloc[0, 1:].tolist(), cells.iloc[1:, 1:].to_numpy()
+    if isinstance(given, CostMatrix):
+        if given.labels is not None and {label_key(label) for label in given.labels} == {*by_key}:
+            spelt = [by_key[label_key(label)] for label in given.labels]  # 1 and "1" are one label
+            given = CostMatrix(given.costs, labels=spelt, actions=given.actions)
+        return given.for_classes(classes)
+    name, sides, heads, grid = _table_of_costs(given)
     places: list[dict[str, int]] = []
     for what, names in (("row", sides), ("column", heads)):
         found: dict[str, int] = {}
@@ -230,17 +201,15 @@ def _costs_of_cells(name: str, cells: pd.DataFrame, classes: Sequence[object]) -
     only = f"{name} must have rows for the classes {listed(classes)} only: got {listed(unknown)}."
     require(not unknown, only, error=InvalidInput)
     # All cells are read as one column of numbers is: decimal commas, thousands, currencies.
-    texts = [text for text in grid.ravel() if text and not is_missing_mark(text)]
+    texts = [text for text in grid.ravel() if text]
     reading = read_numbers(pd.Series(texts, dtype="str"))
     numbers = {} if reading is None else dict(zip(texts, reading.values.tolist(), strict=True))
 
     def cost(i: int, j: int) -> float:
         cell, where = grid[i, j], f"the cost in {name} of {heads[j]} decided where {sides[i]} is true"
-        if not cell or is_missing_mark(cell):
-            is_right = label_key(heads[j]) == label_key(sides[i])  # people leave the diagonal empty
-            require(is_right, f"{where} is missing: write a number, 0 for none.", error=InvalidInput)
-            return 0.0
-        value = float(numbers.get(cell, math.nan))
+        is_right = label_key(heads[j]) == label_key(sides[i])  # people leave the diagonal empty
+        require(cell or is_right, f"{where} is missing: write a number, 0 for none.", error=InvalidInput)
+        value = float(numbers.get(cell, math.nan)) if cell else 0.0
         require(math.isfinite(value), f"{where} must be a number: got {cell!r}.", error=InvalidInput)
         gain = f"{where} must be 0 or more: got {cell}; write a gain as a smaller cost than the others."
         require(value >= 0.0, gain, error=InvalidInput)
@@ -252,31 +221,25 @@ def _costs_of_cells(name: str, cells: pd.DataFrame, classes: Sequence[object]) -
     return CostMatrix(values, labels=list(classes), actions=[heads[j] for j in actions])
 
 
-def _grid(path: Path) -> Sequence[Sequence[object]]:
-    """The cells of a file: CSV with commas, semicolons, tabulators or bars, or Excel."""
-    openpyxl = need("openpyxl", "excel") if path.suffix.lower() in (".xlsx", ".xlsm") else None
-    try:
-        if openpyxl is not None:
-            with closing(openpyxl.load_workbook(path, read_only=True, data_only=True)) as book:
-                return list(book.worksheets[0].iter_rows(values_only=True, max_row=200, max_col=200))
-        with open(path, "rb") as file:
-            raw = file.read(_MOST_BYTES + 1)
-    except OSError as error:
-        raise DataUnavailable(f"{path} cannot be read: {error.strerror}.") from error
-    except Exception as error:  # openpyxl raises whatever its parsers do
-        reason = " ".join(str(error).split())[:120]
-        raise DataUnavailable(f"{path} cannot be read as an Excel workbook: {reason}; save it as .xlsx.") from error
-    small = f"{path.name} must be a small table of costs: it is larger than 1 MiB."
-    require(len(raw) <= _MOST_BYTES, small, error=InvalidInput)
-    try:
-        text = raw.decode("utf-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig")
-    except UnicodeDecodeError:
-        text = raw.decode("latin-1")
-    require("\0" not in text, f"{path.name} is no text table of costs: save it as .csv or .xlsx.", error=InvalidInput)
-    found = []
-    for mark in ";\t|,":
-        rows = [row for row in csv.reader(io.StringIO(text), delimiter=mark) if any(cell.strip() for cell in row)]
-        width = len(rows[0]) if rows else 0
-        is_even = len({len(row) for row in rows}) == 1 and width > 1
-        found.append(((is_even, width), rows))
-    return max(found, key=lambda one: one[0])[1]
+def _table_of_costs(given: DataFrame) -> tuple[str, list[str], list[str], NDArray[np.object_]]:
+    """The name of a data frame or file of costs, the names of its rows and columns, and its cells as text."""
+    if isinstance(given, str | Path):
+        name = Path(given).name
+        try:
+            frame = open_table(given).read()
+        except InvalidInput as error:  # of duplicate columns, which this table may not have
+            raise InvalidInput(f"{str(error).partition('; rename')[0].rstrip('.')}.") from error
+        heads = ["" if one == f"column_{number}" else one for number, one in enumerate(frame.columns, 1)]
+    else:
+        name, frame = "the costs", given.to_pandas() if hasattr(given, "to_pandas") else given
+        known = f"costs must be a CostMatrix, a data frame or the path of a file: got {type(given).__name__}."
+        require(hasattr(frame, "iloc"), known, "costs")
+        frame = frame.reset_index()
+        heads = ["", *map(str, frame.columns[1:])]
+    cells = frame.set_axis(heads, axis=1).map(lambda cell: "" if pd.isna(cell) else str(cell).strip())
+    cells = cells.loc[(cells != "").any(axis=1), (cells != "").any(axis=0)]
+    form = "a first line with what can be decided, then a line for each true class, its name first"
+    got = f"got {len(cells) + 1} lines and {cells.shape[1]} columns."
+    is_table = len(cells) > 1 and cells.shape[1] > 2
+    require(is_table, f"{name} must be a table of costs: {form}; {got}", error=InvalidInput)
+    return name, cells.iloc[:, 0].tolist(), list(cells.columns[1:]), cells.iloc[:, 1:].to_numpy(dtype=object)

@@ -17,10 +17,11 @@ from crcen._support.progress import busy, logged
 from crcen._support.text import page_in_frame
 from crcen._support.values import Values, attributes
 from crcen.commands import inputs
-from crcen.commands.audits import BOUNDS, AuditedRows
+from crcen.commands.audits import AuditedRows, bound_values
 from crcen.commands.certify import evidence_links
 from crcen.commands.inputs import Data, FittedModel
 from crcen.commands.prices import Costs, Weighting
+from crcen.commands.results import note_lines
 from crcen.commands.rules import ClassShares, JudgedReview, Prevalence, ReviewPrices, judge_review
 from crcen.commands.scoring import Judging, LabelledRows
 from crcen.report.checks import Finding
@@ -51,10 +52,9 @@ class TableReport:
 
     def to_dict(self) -> Values:
         """Plain values, ready for JSON."""
-        bounds = {name: None if self.audited is None else getattr(self.audited, name) for name in BOUNDS}
-        audited = None if self.audited is None else self.audited.to_dict()
         first = attributes(self, "path rows=n_rows") | {"warnings": self.codes("warning")}
-        return {**first, **attributes(self, "findings notes review prevalence=shares"), **bounds, "audited": audited}
+        first |= attributes(self, "findings notes review prevalence=shares")
+        return first | bound_values(self.audited) | attributes(self, "audited")
 
     def __repr__(self) -> str:
         return (
@@ -65,7 +65,7 @@ class TableReport:
         return f"<pre>{escape(str(self))}</pre>{page_in_frame(self.path)}"
 
     def __str__(self) -> str:
-        lines = [f"Note: {note}." for note in self.notes]
+        lines = note_lines(self.notes)
         for finding in self.findings:
             if finding.status == "warning":
                 lines.append(f"{finding.code}  warning  {finding.title}: {finding.measured}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -13,17 +13,18 @@ from numpy.typing import NDArray
 
 from crcen import CostMatrix, InvalidInput, Review
 from crcen._support.text import plural
-from crcen._support.values import attributes, json_value, label_key
+from crcen._support.values import Values, json_value, label_key
 from crcen.commands.inputs import FittedModel, Source, amounts_of, dates_of, require, role_columns
 from crcen.commands.inputs import Label as Label
-from crcen.commands.prices import Costs, Weighting, decision_price
+from crcen.commands.prices import Costs, Weighting, decision_price, price_values
+from crcen.commands.results import Result
 from crcen.decisions.choose import ChosenWeighting, choose_on
 from crcen.tables.fingerprint import Recognition
 from crcen.theory.goals import ANSWERS, ThresholdGoal
 from crcen.theory.intervals import Interval, estimate_shares, shifted_probabilities
 from crcen.theory.price import Price, positive_number
 from crcen.theory.residual_test import TrainingError
-from crcen.theory.rows import Array, Bools, Index, ShownInOneLine
+from crcen.theory.rows import Array, Bools, Index
 
 # How a user states class shares, and two prices for a review.
 Prevalence: TypeAlias = float | str | Mapping[Label, float] | None
@@ -44,7 +45,7 @@ def reject_without_positive(model: FittedModel, options: Mapping[str, object]) -
         instead = _INSTEAD.get(name, "to find one of them, fit with positive=")
         why = f"it is for a model that finds one class, and this one tells {len(model.classes_)} apart"
         is_right = model.weighting_.positive is not None or value is None
-        require(is_right, f"{name} must be left out: {why}; {instead}.", name, "positive")
+        require(is_right, f"{name} must be left out: {why}; {instead}.", name, "positive", "costs")
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +78,11 @@ class RowRule:
         return None if self.price.positive is None else self.labels[self.price.positive]
 
     @property
+    def watched(self) -> Sequence[int]:
+        """The classes that results are about: the positive one, or all."""
+        return range(len(self.labels)) if self.price.positive is None else [self.price.positive]
+
+    @property
     def default(self) -> int:
         """The decision without an alarm: as stated, the negative class, or the most frequent class of training."""
         return self._usual if self.quiet is None else self.quiet
@@ -84,6 +90,10 @@ class RowRule:
     @property
     def _usual(self) -> int:
         return int(np.argmax(self.price.counts)) if self.price.positive is None else 1 - self.price.positive
+
+    def to_dict(self) -> Values | None:
+        """The price as plain values, ready for JSON."""
+        return price_values(self.price, self.labels)
 
     def alarms(self, chosen: Index) -> Bools:
         """Rows with another decision than the default; a review at two prices is no alarm."""
@@ -214,7 +224,15 @@ class ClassShares:
             found = estimate_shares(p, trained, uncertainty=uncertainty, clusters=together)
             return cls(labels, found, trained, True)
         if isinstance(prevalence, Mapping):
-            shares = _shares_by_label(prevalence, labels)
+            by_key = {label_key(label): float(share) for label, share in prevalence.items()}
+            is_right = {*by_key} == {*map(label_key, labels)} and all(0.0 < share < 1.0 for share in by_key.values())
+            each = f"prevalence must have a share between 0 and 1 for each of {', '.join(map(str, labels))}"
+            require(is_right, f"{each}: got {dict(prevalence)}.", "prevalence")
+            shares = np.array([by_key[label_key(label)] for label in labels])
+            total = float(shares.sum())
+            is_whole = abs(total - 1.0) <= 0.01
+            require(is_whole, f"prevalence must have shares that sum to 1: got {total:g}.", "prevalence")
+            shares = shares / total
         else:
             each = f"prevalence must be auto or a share for each of the {len(labels)} classes"
             hint = f"such as {labels[0]}=0.2: got {prevalence!r}."
@@ -227,17 +245,12 @@ class ClassShares:
 
     @property
     def values(self) -> Array:
-        """The shares, (K,)."""
-        return np.array([one.value for one in self.shares])
+        """The shares, (K,), above 0."""
+        return np.maximum([one.value for one in self.shares], 1e-12)
 
     def moved(self, p: Array) -> Array:
         """Probabilities at these shares."""
-        return shifted_probabilities(p, self.trained, np.maximum(self.values, 1e-12))
-
-    def price(self, trained: Price) -> Price:
-        """The same price with class counts in these shares."""
-        counts = np.maximum(self.values, 1e-12) * trained.counts.sum()
-        return Price(trained.weights, counts, trained.costs, trained.positive)
+        return shifted_probabilities(p, self.trained, self.values)
 
     def applied_to(self, model: FittedModel) -> FittedModel:
         """A fitted model whose probabilities and class counts are at these shares."""
@@ -271,31 +284,20 @@ class _Shifted:
         if name in ("profile_", "oof_decision_function_", "oof_proba_"):  # scores at the shares of training
             raise AttributeError(name)
         value = getattr(self._model, name)
-        if name == "estimator_":
-            return _Shifted(value, self._shares)
-        return self._shares.price(value) if name == "weighting_" else value
+        if name == "weighting_":  # the same price with class counts in these shares
+            return replace(value, counts=self._shares.values * value.counts.sum())
+        return _Shifted(value, self._shares) if name == "estimator_" else value
 
     def predict_proba(self, X: object) -> Array:
         """Natural probabilities at the shares."""
         return self._shares.moved(self._model.predict_proba(X))
 
 
-def _shares_by_label(given: Mapping[Label, float], labels: tuple[Label, ...]) -> Array:
-    by_key = {label_key(label): float(share) for label, share in given.items()}
-    keys = [label_key(label) for label in labels]
-    is_right = set(by_key) == set(keys) and all(0.0 < share < 1.0 for share in by_key.values())
-    each = f"prevalence must have a share between 0 and 1 for each of {', '.join(map(str, labels))}"
-    require(is_right, f"{each}: got {dict(given)}.", "prevalence")
-    shares = np.array([by_key[key] for key in keys])
-    total = float(shares.sum())
-    require(abs(total - 1.0) <= 0.01, f"prevalence must have shares that sum to 1: got {total:g}.", "prevalence")
-    return np.asarray(shares / total)
-
-
 @dataclass(frozen=True, repr=False)
-class JudgedReview(ShownInOneLine):
+class JudgedReview(Result):
     """Three answers on labelled rows; prints itself."""
 
+    keys = "low=review.low high=review.high rows positives review_share price saved break_even"
     review: Review
     rows: dict[str, float]  # by answer: "no alarm", "review", "alarm"
     positives: dict[str, float]
@@ -303,11 +305,6 @@ class JudgedReview(ShownInOneLine):
     price: float  # with two answers, for the comparison
     saved: float  # false alarms that two answers at that price cost more than three, before reviews are paid
     break_even: float  # what one review may cost, in false alarms, before it costs more than it saves
-
-    def to_dict(self) -> dict[str, object]:
-        """Plain values, ready for JSON."""
-        prices = attributes(self.review, "low high")
-        return prices | attributes(self, "rows positives review_share price saved break_even")
 
     def __str__(self) -> str:
         rows, found = self.rows, self.positives
@@ -340,9 +337,10 @@ def judge_review(
 
 
 @dataclass(frozen=True, repr=False)
-class RowCosts(ShownInOneLine):
+class RowCosts(Result):
     """Cost of decisions if each row has a cost of its own; prints itself."""
 
+    keys = "alarms=n_alarms cost=by_row cost_at_one_price=by_price cost_of_silence=silence cost_of_alarms=alarms"
     n_alarms: int
     by_row: float
     by_price: float  # at the one price
@@ -358,11 +356,6 @@ class RowCosts(ShownInOneLine):
         by_row = costs.choose(p) == 1
         ways = (by_row, price.decide(p), np.zeros(len(p), dtype=bool), np.ones(len(p), dtype=bool))
         return cls(int(by_row.sum()), *(float(costs.realised(positive, way) @ counted) for way in ways))
-
-    def to_dict(self) -> dict[str, object]:
-        """Plain values, ready for JSON."""
-        keys = "alarms=n_alarms cost=by_row cost_at_one_price=by_price cost_of_silence=silence cost_of_alarms=alarms"
-        return attributes(self, keys)
 
     def __str__(self) -> str:
         return (

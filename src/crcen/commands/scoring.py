@@ -173,9 +173,7 @@ def scored_chunks(
     if isinstance(model, TableClassifier):
         n_columns = sum(len(column.encoded_names) for column in model.columns_)
         chunk_rows = min(chunk_rows, max(1000, _CHUNK_BYTES // (8 * n_columns)))
-    for chunk in source.chunks(chunk_rows):
-        if not len(chunk):
-            continue
+    for chunk in filter(len, source.chunks(chunk_rows)):
         is_empty = False
         if isinstance(model, TableClassifier):
             encoded = model.encode(chunk)
@@ -202,18 +200,10 @@ class ScoredTable:
     roles: Mapping[str, str]
     repeating: str | None  # column that repeats like an identifier, if no clusters were named
 
-    @property
-    def dependent_rows(self) -> list[str]:
-        """A statement if rows may depend on each other, for tests that take no clusters."""
-        if self.repeating is None:
-            return []
-        name = self.repeating
-        return [f"{name} repeats like an identifier, and tests assume independent rows: give one row of each {name}"]
-
-    @cached_property
-    def hashes(self) -> Hashes:
-        """A hash of the inputs and the label of each row."""
-        return self.watch.hashes(self.y, self.p)
+    def dependent_rows(self, instead: str) -> list[str]:
+        """A statement if rows may depend on each other and no clusters were named, with what to do ``instead``."""
+        rows = f"{self.repeating} repeats like an identifier, and tests assume independent rows"
+        return [] if self.repeating is None else [f"{rows}: {instead} {self.repeating}"]
 
     @cached_property
     def is_labelled(self) -> Bools:
@@ -382,7 +372,7 @@ def score_table(
     with counted("rows", source.n_rows, visible=bool(verbose)) as done:
         for chunk, p in scored_chunks(model, source, watch, ignored):
             if not scores and watch.clusters is None:
-                repeating = repeating_column(model, chunk, ignored)
+                repeating = _repeating_column(model, chunk, ignored)
             y = np.full(len(p), -1, dtype=np.int64)
             if target is not None:
                 known = chunk[target].notna().to_numpy()
@@ -393,21 +383,17 @@ def score_table(
             scores.append(p)
             kept.append(chunk if keeps_all else chunk[names])
             done(len(p))
-    notes = [*source.notes, *watch.notes]
-    if repeating is not None:
-        notes.append(
-            f"{repeating} repeats like an identifier, and tests assume independent rows: use --clusters {repeating}"
-        )
     frame = pd.concat(kept, ignore_index=True)
-    return ScoredTable(np.concatenate(numbers), np.concatenate(scores), watch, frame, notes, roles, repeating)
+    found = ScoredTable(np.concatenate(numbers), np.concatenate(scores), watch, frame, [], roles, repeating)
+    found.notes.extend([*source.notes, *watch.notes, *found.dependent_rows("use --clusters")])
+    return found
 
 
-def repeating_column(model: FittedModel, frame: pd.DataFrame, ignored: set[str]) -> str | None:
+def _repeating_column(model: FittedModel, frame: pd.DataFrame, ignored: set[str]) -> str | None:
     """The column by which rows may depend on each other: that of clusters in training, or one like an identifier."""
     name = getattr(model, "clusters_name_", None)
-    if name is None or name not in frame.columns:
-        kinds = {str(one): "number" if frame[one].dtype.kind in "iuf" else "text" for one in frame.columns}
-        cells = {one: ColumnCells(frame[one]) for one in kinds if one not in ignored}
-        names = [one for one, column in cells.items() if why_repeating(column, kinds[one])]
-        name = names[0] if names else None
-    return name
+    if name in frame.columns:
+        return str(name)
+    kinds = {str(one): "number" if frame[one].dtype.kind in "iuf" else "text" for one in frame.columns}
+    others = (one for one in kinds if one not in ignored)
+    return next((one for one in others if why_repeating(ColumnCells(frame[one]), kinds[one])), None)
