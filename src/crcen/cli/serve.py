@@ -1,4 +1,4 @@
-"""`crcen serve`: an inference server for saved models; `crcen app`: the local web application."""
+"""`crcen serve` and `app`: an inference server and a local web application; `export`, `info` and `demo`."""
 
 import os
 from functools import partial
@@ -7,26 +7,15 @@ from typing import Any
 
 import typer
 
-from crcen.cli.options import add_command, argument, option, share
+from crcen.cli.options import Result, add_command, argument, library, option, share
 
 _log, _limit, _access = (partial(option, panel=panel) for panel in ("Decision log", "Limits", "Access"))
 
 
 def _serve(
-    models: list[Path],
-    port: int,
-    workers: int,
-    token: str | None,
-    token_file: Path | None,
-    audit: float | None,
-    log_size: int,
-    max_megabytes: int,
-    **settings: Any,
+    models: list[Path], port: int, workers: int, token: str | None, token_file: Path | None, **settings: Any
 ) -> None:
-    from crcen._support.extras import need
-
-    for package in ("uvicorn", "starlette"):
-        need(package, "serve", "crcen serve")
+    _need_packages("crcen serve")
     from crcen.serve.processes import serve
     from crcen.serve.server import Settings
 
@@ -34,27 +23,34 @@ def _serve(
         raise typer.BadParameter("--token and --token-file both state the token: give one of them.")
     if token_file is not None:
         token = token_file.read_text(encoding="utf-8").strip()
-    settings |= {"audit": audit or 0.0, "token": token or None}
-    settings |= {"log_bytes": log_size * 1_000_000, "max_bytes": max_megabytes * 1_000_000}
+    settings |= {"audit": settings["audit"] or 0.0, "token": token or None}
+    settings |= {"log_bytes": settings.pop("log_size") * 1_000_000}
+    settings |= {"max_bytes": settings.pop("max_megabytes") * 1_000_000}
+    names = ", ".join(path.name.removesuffix(".crcen") for path in models)
 
     def started(address: str) -> None:
-        names = ", ".join(path.name.removesuffix(".crcen") for path in models)
         typer.echo(f"Serving {names} at {address} (description: {address}/openapi.json)")
 
     serve(Settings(tuple(models), **settings), port, workers, started)
 
 
 def _app(port: int, no_browser: bool, folder: Path) -> None:
-    from crcen._support.extras import need
-
-    for package in ("uvicorn", "starlette", "pandas"):
-        need(package, "serve", "crcen app")
+    _need_packages("crcen app")
     from crcen.serve.app import run_app
 
-    def started(address: str) -> None:
-        typer.echo(f"Open {address} in a browser; Ctrl-C ends the application.")
+    said = "Open {} in a browser; Ctrl-C ends the application."
+    run_app(folder, port, lambda address: typer.echo(said.format(address)), browser=not no_browser)
 
-    run_app(folder, port, started, browser=not no_browser)
+
+def _need_packages(command: str) -> None:
+    from crcen._support.extras import need
+
+    for package in ("uvicorn", "starlette"):
+        need(package, "serve", command)
+
+
+def _info(model: Path | None) -> Result:
+    return library("commands.environment.environment_info")() if model is None else library("model_info")(model)
 
 
 add_command(
@@ -97,4 +93,26 @@ add_command(
     },
     examples=("app",),
     has_json=False,
+)
+add_command(
+    "export",
+    "Write a model as one ONNX graph, checked against the model before it is written.",
+    "export_onnx",
+    {"out": option(Path, "The ONNX file to write.", "--onnx", default=...)},
+    "model",
+    examples=("export model.crcen --onnx model.onnx",),
+)
+add_command(
+    "info",
+    "Say what is installed, or what a saved model is; a model is not loaded for that.",
+    _info,
+    {"model": argument(Path, "A saved model; without it, what is installed.", default=None)},
+    examples=("info", "info model.crcen --json"),
+)
+add_command(
+    "demo",
+    "Fit, evaluate and report on a bundled set; writes the report and nothing else.",
+    "commands.demo.demo",
+    {"out": option(Path, "The report to write.", default=Path("report.html"))},
+    examples=("demo --out report.html",),
 )

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from crcen import CrcenError, InvalidInput, TableClassifier, __version__
 from crcen._support.extras import need
 from crcen._support.files import check_writable, write_atomic
-from crcen._support.values import Values, attributes, json_value
+from crcen._support.values import Values, json_value
 from crcen.commands.inputs import model_of, require
 from crcen.commands.prices import price_values
+from crcen.commands.results import Result
 from crcen.tables.columns import Column
-from crcen.theory.rows import Array, Estimator, Rows, ShownInOneLine
+from crcen.theory.rows import Array, Estimator, Rows
 
 _ROWS = 512
 _TOLERANCE = 1e-9
@@ -37,17 +38,14 @@ _CARRIED = ("number", "boolean", "category", "date")
 
 
 @dataclass(frozen=True, repr=False)
-class OnnxExport(ShownInOneLine):
+class OnnxExport(Result):
     """A graph that was written; prints itself."""
 
+    keys = "path inputs checked_rows=n_checked largest_difference"
     path: Path
     inputs: dict[str, str]  # name → "number", "text", or "seconds" since 1970-01-01 UTC for dates
     n_checked: int  # rows on which both were compared
     largest_difference: float  # between the graph's probabilities and `predict_proba`
-
-    def to_dict(self) -> Values:
-        """Plain values, ready for JSON."""
-        return attributes(self, "path inputs checked_rows=n_checked largest_difference")
 
     def __str__(self) -> str:
         return (
@@ -157,12 +155,10 @@ def _trial_rows(model: Estimator, estimator: Estimator) -> tuple[Rows, Values]:
 
 def _trial_texts(categories: tuple[str, ...]) -> list[str | None]:
     """Cells of a column of categories: known ones in several spellings, unseen and missing ones."""
-    spelled = [
-        spelling
-        for one in categories
-        for spelling in (one, f" {one}", f"{one}\t", f"\u00a0{one}\n ", one.swapcase(), one.upper(), one.lower())
-    ]
-    return [*spelled, "an unseen value", " another unseen value ", "", "  ", None]
+    found: list[str | None] = ["an unseen value", " another unseen value ", "", "  ", None]
+    for one in categories:
+        found += [one, f" {one}", f"{one}\t", f"\u00a0{one}\n ", one.swapcase(), one.upper(), one.lower()]
+    return found
 
 
 def _encoded_rows(members: Sequence[Estimator], n_columns: int, n: int, rng: np.random.Generator) -> Array:

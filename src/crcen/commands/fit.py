@@ -29,6 +29,7 @@ from crcen.commands import inputs, prices
 from crcen.commands.export import check_exportable
 from crcen.commands.inputs import Data, FittedModel, Label, Rows, require
 from crcen.commands.prices import Costs, Weighting
+from crcen.commands.results import Result, note_lines
 from crcen.exceptions import TrainingFailed
 from crcen.report.quality import METRICS, RowMetrics, count_sentence, count_values, measured_text, of_no_use, too_good
 from crcen.tables.cells import TableCells
@@ -39,7 +40,7 @@ from crcen.theory.goals import ThresholdGoal
 from crcen.theory.intervals import Interval
 from crcen.theory.metrics import ConfusionCounts, Quality, measure_quality
 from crcen.theory.residual_test import TrainingError
-from crcen.theory.rows import Array, Bools, Index, LabelArray, ShownInOneLine, effective_rows
+from crcen.theory.rows import Array, Bools, Index, LabelArray, effective_rows
 from crcen.theory.selective import clipped_weights, label_selection
 
 Learner: TypeAlias = CRCENClassifierCV | CommitteeClassifier
@@ -158,7 +159,7 @@ class PositiveClass(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class FittedTable(ShownInOneLine):
+class FittedTable(Result):
     """What every fit of a table has: the model, the data, notes and the file it was saved to."""
 
     model: TableClassifier
@@ -272,9 +273,10 @@ class TableFit(FittedTable):
         )
         places = {"saved to": self.path, "ONNX graph": self.onnx, "report on held-out rows": self.report}
         written = "".join(f", {name} {place}" for name, place in places.items() if place is not None)
-        lines += [*(f"Note: {note}." for note in self.notes), f"{self.seconds:.1f} s{written}"]
-        rows = "NEW_ROWS, with labelled rows that are new to the model"
-        lines += [] if self.path is None else [f"Next: crcen evaluate {quote(str(self.path))} {rows}"]
+        lines += [*note_lines(self.notes), f"{self.seconds:.1f} s{written}"]
+        if self.path is not None:
+            rows = "NEW_ROWS, with labelled rows that are new to the model"
+            lines.append(f"Next: crcen evaluate {quote(str(self.path))} {rows}")
         return "\n".join(lines)
 
     def details(self) -> str:
@@ -306,8 +308,14 @@ class TableFit(FittedTable):
         texts[titles["alarms_per_1000"].title] = str(positive.alarms)
         last = f"{self.model.weighting_.cost_ratio:.6g} for the last catch"
         texts[titles["false_alarms_per_catch"].title] = f"{caught}; {last}"
+        balance = crcen.Calibration.of(getattr(estimator, "calibration", "out_of_fold")).balance
+        shifted = f"log-odds then shifted by {estimator.oof_shift_:+.3f} to solve it"
+        if self.goal is not None:
+            shifted = "log-odds not shifted to solve it: the price is where the goal is met"
+        elif estimator.oof_shift_ == 0.0 and balance in ("auto", "oof"):
+            shifted = "log-odds not shifted to solve it: later rows differ in both directions"
         sides = f"left side {equation.lhs:.4g}, right side {equation.rhs:.4g}"
-        texts["key equation"] = f"{sides} ({_shift_line(estimator)})"
+        texts["key equation"] = f"{sides} ({shifted})"
         return [f"{title:<24} {text}" for title, text in texts.items()]
 
     def _class_lines(self) -> list[str]:
@@ -488,6 +496,9 @@ def fit_table(
     p, seen, seen_from_positive = _held_out(model, y, weights, encoded.X)
     held_out = None if weights is None else weights[seen]
     quality = measure_quality(numbers[seen], p, prices.own_costs(model), held_out)
+    sizes, watched = np.bincount(numbers, minlength=len(model.classes_)), model.weighting_.positive
+    some = range(len(sizes)) if watched is None else [watched]
+    rare = [f"{model.classes_[k]} ({sizes[k]})" for k in some if sizes[k] < _FEW]
     notes = [
         *signs.notes,
         *([] if selection is None else selection.notes),
@@ -495,7 +506,7 @@ def fit_table(
         *model.notes_,
         *(str(one.message).rstrip(".") for one in caught),
         *getattr(model.estimator_, "notes_", []),
-        *_rare_notes(model, numbers),
+        *([f"fewer than {_FEW} rows of {listed(rare)}: too few for reliable figures"] if rare else []),
         *getattr(model.estimator_, "search_notes_", []),
         *(_class_notes(model, quality) if seen_from_positive is None else seen_from_positive.notes),
         *(_why_positive(rows, model, weight) if seen_from_positive is not None and positive is None else []),
@@ -591,16 +602,6 @@ def _learner_values(fitted: Learner) -> dict[str, object]:
     return {"learner": "networks", "network": networks[0], "networks": networks, "leaderboard": []}
 
 
-def _shift_line(estimator: Learner) -> str:
-    """The shift of the log-odds that solves the key equation of held-out rows, for two classes."""
-    if isinstance(getattr(estimator, "weighting", None), ThresholdGoal):
-        return "log-odds not shifted to solve it: the price is where the goal is met"
-    balance = crcen.Calibration.of(getattr(estimator, "calibration", "out_of_fold")).balance
-    if balance in ("auto", "oof") and estimator.oof_shift_ == 0.0:
-        return "log-odds not shifted to solve it: later rows differ in both directions"
-    return f"log-odds then shifted by {estimator.oof_shift_:+.3f} to solve it"
-
-
 # -- validation ------------------------------------------------------------------------------------------------------
 
 
@@ -668,22 +669,15 @@ def _held_out(
     seen = np.isfinite(estimator.oof_decision_function_)
     alarms = price.decide(rows.p)
     shares = AlarmShares.of(alarms, np.asarray(estimator.predict(encoded) == model.pos_label_), seen)
-    average = prices.average_price(rows.p[alarms], rows.weights[alarms])
-    both = np.column_stack([1.0 - rows.p, rows.p] if price.positive == 1 else [rows.p, 1.0 - rows.p])
+    p, w = rows.p[alarms], rows.weights[alarms]  # of an average catch: false alarms that are expected
+    average = float((1.0 - p) @ w) / float(p @ w) if (p @ w) > 0.0 else math.nan
+    both = price.by_column(rows.p, 1.0 - rows.p)
     numbers = np.where(rows.target, price.positive, 1 - price.positive)
     scored = RowMetrics(numbers, both, price, rows.weights)
     return both, seen, PositiveClass(scored.confusion, scored.measured(), average, expense, shares)
 
 
 # -- notes -----------------------------------------------------------------------------------------------------------
-
-
-def _rare_notes(model: TableClassifier, numbers: Index) -> list[str]:
-    """A note on classes with too few rows: the positive one, or any of several."""
-    counts, positive = np.bincount(numbers, minlength=len(model.classes_)), model.weighting_.positive
-    some = range(len(counts)) if positive is None else [positive]
-    rare = [f"{model.classes_[k]} ({counts[k]})" for k in some if counts[k] < _FEW]
-    return [f"fewer than {_FEW} rows of {listed(rare)}: too few for reliable figures"] if rare else []
 
 
 def _class_notes(model: TableClassifier, quality: Quality) -> list[str]:

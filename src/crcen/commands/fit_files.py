@@ -29,6 +29,7 @@ from crcen.commands.evaluate import TableEvaluation, evaluate_table
 from crcen.commands.fit import FittedTable, Options
 from crcen.commands.inputs import Data, Label, require
 from crcen.commands.prices import Costs, Weighting, stated_weighting
+from crcen.commands.results import note_lines
 from crcen.exceptions import InvalidInput
 from crcen.files.model_file import save
 from crcen.models.classifier import CRCENClassifier
@@ -111,7 +112,7 @@ class FilesFit(FittedTable):
                 for one in self._members[:-1]
             ),
             f"{equation} on {model.key_equation_.rows}: residual {model.key_equation_.residual:.1e}, by construction.",
-            *(f"Note: {note}." for note in self.notes),
+            *note_lines(self.notes),
         ]
         return "\n".join([*lines, *([] if self.path is None else [f"Saved to {self.path}"])])
 

@@ -204,8 +204,8 @@ def predict_table(
 
     Parameters
     ----------
-    model, costs, read, verbose
-        See `crcen.evaluate_table`.
+    model, costs, review, cost_column, alarm_cost, read, verbose
+        As in `crcen.evaluate_table`; the decision of a row between the two prices of a review is "review".
     data : data frame, str or Path
         Rows to score. Columns of training must be there, in any order; others are ignored and counted.
     out : str or Path, optional
@@ -216,10 +216,6 @@ def predict_table(
         on ``held_out``; probabilities do not change. A dict has a weight for each class.
     held_out : data frame, str or Path, optional
         Labelled rows that the model did not see, on which the price of a goal is chosen; a guarantee needs them.
-    review : Review or (low, high), optional
-        Two prices between which the decision is "review".
-    cost_column, alarm_cost : str and float, optional
-        Column with the cost of a miss of that row, in the unit of the cost of a false alarm (1 by default).
     time : str, optional
         Column of dates, for ``Capacity(20, per="day")``.
     prevalence : float, dict of label to share, or "auto", optional

@@ -21,7 +21,7 @@ from crcen.tables.reading import open_table
 from crcen.theory.expense import ClassStep, judge_step
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.price import Price, WeightingLike, is_price_of_two
-from crcen.theory.rows import Array, DataFrame
+from crcen.theory.rows import DataFrame
 
 # How a user states prices and goals, and costs of decisions.
 Weighting: TypeAlias = WeightingLike | ThresholdGoal
@@ -31,12 +31,6 @@ Costs: TypeAlias = "CostMatrix | pd.DataFrame | str | Path | None"
 def plain_price(price: float) -> float:
     """A price without the last digits that a way through λ leaves: 10, not 9.999999999999996."""
     return float(f"{price:.12g}")
-
-
-def average_price(p: Array, weights: Array) -> float:
-    """False alarms that an average catch is expected to cost among alarms of these probabilities."""
-    catches = float(p @ weights)
-    return float((1.0 - p) @ weights) / catches if catches > 0.0 else math.nan
 
 
 def prices_around(price: Price) -> list[CostRatio]:

@@ -22,15 +22,16 @@ from crcen._support.extras import renamed
 from crcen._support.files import atomic_file, write_atomic
 from crcen._support.progress import busy, logged
 from crcen._support.text import listed, plural
-from crcen._support.values import attributes
+from crcen._support.values import Values, attributes
 from crcen.commands.inputs import MOST_CLASSES, Data, check_column, duplicate_lines, require, role_columns, times_of
+from crcen.commands.results import Result
 from crcen.tables.identifiers import why_codes, why_numbering
 from crcen.tables.leaks import FINE_SHARE, Duplicates
 from crcen.tables.locations import format_of_name
 from crcen.tables.options import ReadOptions
 from crcen.tables.reading import Table, open_table
 from crcen.tables.writing import TableWriter
-from crcen.theory.rows import Bools, ShownInOneLine
+from crcen.theory.rows import Bools
 
 Index = NDArray[np.int8]
 
@@ -39,12 +40,11 @@ _CHUNK_ROWS = 50_000
 _MOST_CELLS = 20_000_000
 # With this many expected test rows of the rarest class, rows are drawn without regard to the class.
 _ENOUGH_TEST_ROWS = 50
-# A stratified split is recorded next to the test file.
-_RECORD, _RECORD_BYTES = ".split.json", 2**20
+_RECORD_BYTES = 2**20  # of the test file, in the record of a stratified split next to it
 
 
 @dataclass(frozen=True, repr=False)
-class TableSplit(ShownInOneLine):
+class TableSplit(Result):
     """Two files from one; prints itself."""
 
     train: Path
@@ -57,32 +57,26 @@ class TableSplit(ShownInOneLine):
     is_stratified: bool = False  # class counts of the test rows were fixed, which is recorded next to the test file
 
     @property
-    def n_train(self) -> int:
-        """Rows of the first file."""
-        return sum(one for one, _ in self.counts.values())
+    def n_rows(self) -> tuple[int, int]:
+        """Rows of the two files."""
+        train, test = (sum(two[i] for two in self.counts.values()) for i in range(2))
+        return train, test
 
-    @property
-    def n_test(self) -> int:
-        """Rows of the second file."""
-        return sum(one for _, one in self.counts.values())
-
-    def _files(self) -> list[tuple[Path, int, dict[str, int]]]:
-        """Each file with its rows, all and by label."""
-        by_label = [{label: two[i] for label, two in self.counts.items()} for i in range(2)]
-        return list(zip((self.train, self.test), (self.n_train, self.n_test), by_label, strict=True))
-
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> Values:
         """Plain values, ready for JSON."""
-        train, test = ({"path": str(path), "rows": n, "labels": labels} for path, n, labels in self._files())
-        return attributes(self, "target how stratified=is_stratified duplicates") | {"train": train, "test": test}
+        found = attributes(self, "target how stratified=is_stratified duplicates")
+        for i, (name, path) in enumerate((("train", self.train), ("test", self.test))):
+            labels = {label: two[i] for label, two in self.counts.items()}
+            found[name] = {"path": str(path), "rows": self.n_rows[i], "labels": labels}
+        return found
 
     def __str__(self) -> str:
         evaluation = self.option if self.option.startswith(" --clusters") else ""
         evaluation += " --stratified" if self.is_stratified else ""
         lines = [f"Split {self.how}"]
-        for path, n, labels in self._files():
-            shown = listed((f"{count:,} {label}" for label, count in labels.items()), most=12)
-            lines.append(f"  {path}: {plural(n, 'row')} ({self.target}: {shown})")
+        for i, path in enumerate((self.train, self.test)):
+            shown = listed((f"{two[i]:,} {label}" for label, two in self.counts.items()), most=12)
+            lines.append(f"  {path}: {plural(self.n_rows[i], 'row')} ({self.target}: {shown})")
         lines += [
             *duplicate_lines(self.duplicates),
             "Next:",
@@ -167,8 +161,7 @@ def split_table(
     counts = {label: two for label, two in zip(labels, zip(*by_file, strict=True), strict=True) if any(two)}
     option = f" --clusters {quote(clusters)}" if clusters else f" --time {quote(time)}" if time else ""
     if is_stratified:
-        record = {"stratified": True, "target": target, "content": _content(kept)}
-        write_atomic(_record(kept), json.dumps(record).encode())
+        write_atomic(_place_of_record(kept), json.dumps(_record(kept, target)))
     duplicates = Duplicates.of(survey.hashes, codes.astype(np.int64), labels, is_test, is_coarse=survey.is_coarse)
     return TableSplit(train, kept, target, how, counts, duplicates, option, is_stratified)
 
@@ -179,21 +172,21 @@ def was_stratified(table: Table, target: str) -> bool:
         return False
     path = Path(table.file.path)
     try:
-        expected = {"stratified": True, "target": target, "content": _content(path)}
-        return bool(json.loads(_record(path).read_bytes()) == expected)
+        return bool(json.loads(_place_of_record(path).read_bytes()) == _record(path, target))
     except (OSError, ValueError):
         return False
 
 
-def _record(path: Path) -> Path:
-    return path.with_name(path.name + _RECORD)
+def _place_of_record(path: Path) -> Path:
+    return path.with_name(f"{path.name}.split.json")
 
 
-def _content(path: Path) -> str:
-    """Hash of the size and the first bytes of a file."""
+def _record(path: Path, target: str) -> Values:
+    """What is recorded of a stratified file: its target, and a hash of its size and first bytes."""
     with open(path, "rb") as file:
         start = file.read(_RECORD_BYTES)
-    return hashlib.blake2b(start + str(path.stat().st_size).encode(), digest_size=16).hexdigest()
+    content = hashlib.blake2b(start + str(path.stat().st_size).encode(), digest_size=16).hexdigest()
+    return {"stratified": True, "target": target, "content": content}
 
 
 def _places(table: Table, folder: Path | None) -> tuple[Path, Path]:
@@ -213,7 +206,7 @@ def _places(table: Table, folder: Path | None) -> tuple[Path, Path]:
         folder = Path() if table.file is None else Path(table.file.path).parent
     require(folder.is_dir(), f"folder must be an existing folder: got {folder}.", "folder")
     places = folder / f"{stem}_train{endings}", folder / f"{stem}_test{endings}"
-    for place in (*places, _record(places[1])):
+    for place in (*places, _place_of_record(places[1])):
         there = f"{place} exists, and split does not replace files: move it, or use folder=."
         require(not place.exists(), there, "folder")
     return places
@@ -258,10 +251,7 @@ def _survey(name: str, chunks: Iterable[pd.DataFrame], target: str, other: str |
 def _numbers_rows(name: str, cells: pd.Series) -> bool:
     """Whether a column only numbers or names the rows, so that copies of a row differ in it."""
     present = cells.dropna()
-    try:
-        n_values = present.nunique()
-    except TypeError:  # lists or records
-        return False
+    n_values = len(np.unique(_hashes(present.to_frame())))
     if not n_values or n_values < len(present):
         return False
     numbers = pd.to_numeric(present, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)

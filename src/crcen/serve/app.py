@@ -128,7 +128,7 @@ class Application:
             ("GET", f"{one}/rows", self.rows),
             ("GET", f"{one}/reasons", self.reasons),
             ("GET", f"{one}/scored", self.scored),
-            ("GET", f"{one}/model", self.model),
+            ("GET", f"{one}/model", lambda request: FileResponse(self._file(request, "model"), filename="model.crcen")),
             ("GET", f"{one}/report", lambda request: self._frame(request, "report")),
             ("GET", f"{one}/monitor", lambda request: self._frame(request, "page")),
         ]
@@ -314,13 +314,12 @@ class Application:
                 writer.write(self._frames(project)[1])
         return FileResponse(place, filename=names[kind].replace("-comma", ""))
 
-    def model(self, request: Request) -> Response:
-        """The model file."""
-        return FileResponse(self._project(request).file("model"), filename="model.crcen")
+    def _file(self, request: Request, name: str) -> Path:
+        return self._project(request).file(name)
 
     def _frame(self, request: Request, name: str) -> Response:
         """A page of the library, for a sandboxed frame."""
-        return HTMLResponse(self._project(request).file(name).read_text(encoding="utf-8"), headers=_FRAME)
+        return HTMLResponse(self._file(request, name).read_text(encoding="utf-8"), headers=_FRAME)
 
     def _frames(self, project: Project) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Scored rows as they were written, and with numbers as numbers."""
