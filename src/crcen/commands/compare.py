@@ -328,7 +328,7 @@ def _check_alike(first: FittedModel, second: FittedModel, *, is_stated: bool) ->
     each = f"the old one has {listed(classes)}, the new one {listed(others)}."
     require(is_same, f"both models must have the same classes: {each}", error=InvalidInput)
     units = [one / one.max() for one in (own_costs(model).costs for model in (first, second))]
-    is_same = is_stated or (units[0].shape == units[1].shape and np.allclose(*units, rtol=1e-6))
+    is_same = is_stated or (units[0].shape == units[1].shape and np.allclose(units[0], units[1], rtol=1e-6))
     found = "other costs each"
     if first.weighting_.positive is not None:
         found = " and ".join(f"{one.weighting_.cost_ratio:.4g}" for one in (first, second)) + " false alarms for a miss"
