@@ -47,12 +47,6 @@ class Audits(Result):
         )
 
 
-def row_keys(hashes: Keys) -> Keys:
-    """A key for each row from the hash of its cells; rows that are alike get different keys."""
-    rank = pd.Series(hashes).groupby(hashes).cumcount().to_numpy(dtype=np.uint64)
-    return np.asarray(hashes + rank * np.uint64(0x9E3779B97F4A7C15), dtype=np.uint64)
-
-
 def with_default(rule: RowRule, default_action: Label | None) -> RowRule:
     """The rule with the decision that is no alarm, if it was named."""
     if default_action is None:
@@ -65,9 +59,9 @@ def with_default(rule: RowRule, default_action: Label | None) -> RowRule:
 
 
 def draw_audits(
-    audit: object, audit_rule: str, rule: RowRule, p: Array, actions: Index, keys: Keys, seed: int
+    audit: object, audit_rule: str, rule: RowRule, p: Array, actions: Index, hashes: Keys, seed: int
 ) -> Audits:
-    """Draw rows without an alarm, independently, with known probabilities; a seed and a row's key fix its draw.
+    """Draw rows without an alarm, independently, with known probabilities; a seed and a row's hash fix its draw.
 
     ``audit`` is their expected number, or a share of the rows without an alarm such as "2%".
     """
@@ -83,7 +77,8 @@ def draw_audits(
     expected = value / 100.0 * n_quiet if is_share else min(value, float(n_quiet))
     scores = audit_scores(p, rule.price.weights) if audit_rule == "neyman" else np.ones(len(p))
     e = audit_probabilities(scores, quiet, expected) if n_quiet else np.ones(len(p))
-    drawn = audit_draws(keys, e, seed) | ~quiet
+    rank = pd.Series(hashes).groupby(hashes).cumcount().to_numpy(dtype=np.uint64)  # rows that are alike differ in it
+    drawn = audit_draws(hashes + rank * np.uint64(0x9E3779B97F4A7C15), e, seed) | ~quiet
     counts = n_quiet, int((drawn & quiet).sum()), int(drawn.sum())
     return Audits(audit_rule, *counts, float(e[quiet].sum()), float(e.min()), e, drawn)
 

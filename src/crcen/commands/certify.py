@@ -137,7 +137,11 @@ def certify(
         once = f"{declaration} was certified on these rows {second}"
         require(again or not same, once, "again", error=InvalidInput)
         content = _content(declared, found, judging, same, len(earlier) - len(same), recognition)
-        content = _sealed(content, key)
+        content["signed_by"] = None if key is None else _hex(key)
+        content = json.loads(json.dumps(content))  # what a file holds
+        payload = _payload(content)
+        signature = None if key is None else key.sign(payload).hex()
+        content |= {"digest": hashlib.sha256(payload).hexdigest(), "signature": signature}
         made = [(out, certificate_page), (json_out, json_text)]
         texts = [(path, make(content)) for path, make in made if path is not None]
         entry = {"date": content["date"], "declaration": declared.digest, "rows": found.digest.rows}
@@ -276,14 +280,6 @@ def _calibration(scored: ScoredClasses) -> list[Values]:
 
 def _payload(content: Values) -> bytes:
     return json_text({name: one for name, one in content.items() if name not in ("digest", "signature")}).encode()
-
-
-def _sealed(content: Values, key: Key) -> Values:
-    """The content with the public key, digest and signature; through JSON, so that it is what a file holds."""
-    content = json.loads(json.dumps({**content, "signed_by": None if key is None else _hex(key)}))
-    payload = _payload(content)
-    signature = None if key is None else key.sign(payload).hex()
-    return {**content, "digest": hashlib.sha256(payload).hexdigest(), "signature": signature}
 
 
 def _ed25519() -> tuple[Key, Key]:

@@ -312,8 +312,13 @@ def compare_models(
             return _result(evidence, [note], None)
         rows = _rows(judging, models[1])
         evidence.add(rows, judging.source.name, audit_probability)
-        if out is not None:
-            _write_changes(out, judging.source, evidence.actions, rows)
+        if out is not None:  # the rows that change decision, with both decisions
+            start, actions = 0, np.array([str(name) for name in evidence.actions], dtype=object)
+            with TableWriter(out) as writer:
+                for chunk in judging.source.chunks(CHUNK_ROWS):
+                    first, second = (actions[one[start : start + len(chunk)]] for one in (rows.old, rows.new))
+                    start += len(chunk)
+                    writer.write(chunk.assign(decision_old=first, decision_new=second)[first != second])
         if evidence.tests["cost"].decides(1.0 - confidence):
             evidence.decided_after = evidence.rows
         if state is not None:
@@ -415,17 +420,6 @@ def _rows(judging: Judging, new_model: Estimator) -> _Rows:
         notes.append(f"{n_missing:,} rows without a value of {target} were left out")
     by_group = {name: np.where(frame[name].notna(), frame[name].astype(str), "missing") for name in groups}
     return _Rows(y, old, new, weights, used, by_group, least, digest.rows, notes)
-
-
-def _write_changes(out: str | Path, source: Source, actions: list[Label], rows: _Rows) -> None:
-    """Write the rows that change decision, with both decisions."""
-    names, start = np.array([str(name) for name in actions], dtype=object), 0
-    with TableWriter(out) as writer:
-        for chunk in source.chunks(CHUNK_ROWS):
-            old, new = (one[start : start + len(chunk)] for one in (rows.old, rows.new))
-            start += len(chunk)
-            changed = old != new
-            writer.write(chunk[changed].assign(decision_old=names[old[changed]], decision_new=names[new[changed]]))
 
 
 def _result(evidence: _Evidence, notes: list[str], rows: _Rows | None) -> ModelComparison:

@@ -278,9 +278,15 @@ def evaluate_table(
         *rows.notes,
         *(audited.notes if audited else ()),
         *inputs.weight_notes(model, weight),
-        *_warnings(y, p, w, column, trained, rule.labels, together),
-        *_action_notes(quality),
+        *_warnings(y, p, w, rule, trained, together),
     ]
+    table, n_classes = quality.counts.table, len(rule.labels)
+    n_elsewhere, decided = float(table[:, n_classes:].sum()), table[:, :n_classes]
+    if n_elsewhere and decided.any():
+        names = ", ".join(map(str, quality.names[n_classes:]))
+        others = f"the accuracy of the other rows is {np.trace(decided) / decided.sum():.3g}"
+        not_found = f"which is no class: accuracy and recall count them as not found; {others}"
+        notes.append(f"{n_elsewhere:,.6g} rows were decided for {names}, {not_found}")
     n_alarms = int((every == column).sum()) if column is not None and chosen is None and rows.shares is None else None
     return TableEvaluation(
         data=source.name,
@@ -308,18 +314,16 @@ def evaluate_table(
     )
 
 
-def _warnings(
-    y: Index, p: Array, w: Array, column: int | None, trained: Price, labels: tuple[Label, ...], clusters: Index | None
-) -> list[str]:
+def _warnings(y: Index, p: Array, w: Array, rule: rules.RowRule, trained: Price, clusters: Index | None) -> list[str]:
     """Notes on moved class shares (CRC004) and a useless model."""
-    counts, before, totals = np.bincount(y, minlength=len(labels)), trained.counts, np.bincount(y, w, len(labels))
+    labels, before, positive = rule.labels, trained.counts, rule.price.positive
+    counts, totals = np.bincount(y, minlength=len(labels)), np.bincount(y, w, len(labels))
     here, tests = totals / totals.sum(), judge_class_shares(y, w, before, clusters)
-    watched = range(len(labels)) if column is None else [column]
-    moved = [k for k in watched if 0.0 < here[k] < 1.0 and tests[k].has_moved]
+    moved = [k for k in rule.watched if 0.0 < here[k] < 1.0 and tests[k].has_moved]
     notes = []
     if moved:
         shown = ", ".join(f"{labels[k]} {tests[k].share:.3g} here and {tests[k].before:.3g} in training" for k in moved)
-        use = f"use --prevalence {'auto' if column is None else f'{here[column]:.3g}'} (CRC004)"
+        use = f"use --prevalence {'auto' if positive is None else f'{here[positive]:.3g}'} (CRC004)"
         at = "probabilities, tests and prices are at the share of training"
         notes.append(f"prevalence shift: {shown}, more than chance allows; {at}: {use}")
     if int((counts >= FEWEST_OF_A_CLASS).sum()) < 2:
@@ -330,18 +334,6 @@ def _warnings(
         losses[" at the class shares of these rows"] = float(w @ log_losses(y, at_shares) / w.sum())
     best = min(losses, key=losses.__getitem__)
     return [*notes, *of_no_use(losses[best], totals.tolist(), best)]
-
-
-def _action_notes(quality: Quality) -> list[str]:
-    """How rows that were decided for no class enter accuracy and recall."""
-    n_classes, table = len(quality.labels), quality.counts.table
-    n_rows, rest = float(table[:, n_classes:].sum()), table[:, :n_classes]
-    if not n_rows or not rest.any():
-        return []
-    names = ", ".join(map(str, quality.names[n_classes:]))
-    share = f"the accuracy of the other rows is {np.trace(rest) / rest.sum():.3g}"
-    not_found = f"which is no class: accuracy and recall count them as not found; {share}"
-    return [f"{n_rows:,.6g} rows were decided for {names}, {not_found}"]
 
 
 def _codes_of(fail_on: str | Sequence[str] | None, groups: str | Sequence[str]) -> tuple[str, ...]:

@@ -426,10 +426,6 @@ def fit_table(
     -------
     TableFit
         ``.model``, and evidence on held-out rows; print it.
-
-    Examples
-    --------
-    >>> print(fit_table("train.csv", target="fraud", weighting=Budget(20), out="model.crcen"))  # doctest: +SKIP
     """
     start = clock.perf_counter()
     both = "clusters= and time= are two ways to validate: give one of them."

@@ -282,7 +282,9 @@ def monitor_table(
                 now = int(now)
             named: Values = {"now": now} if cohort is not None else {"when": when or source.name}
             notes += [*weight_notes(fitted, weight), *_count_labels(kept, scored, rows, fitted, own, named)]
-        unlike = scored.watch.unlike(n_alarms, rule.price, kept.input_error_rate)
+        k = kept.n_calls + 1  # the columns of call k have 1/(k(k + 1)) of their part, which sums to 1
+        error_rate = WATCHED_COLUMNS_PART * kept.false_alarm_rate / (k * (k + 1))
+        unlike = scored.watch.unlike(n_alarms, rule.price, error_rate)
         declared: tuple[Values, ...] = ()
         if stated is not None:
             own_rule = rule_of(fitted, source, None, None)
@@ -294,7 +296,7 @@ def monitor_table(
         readings = kept.monitor.history[None]
         watch = TableWatch(
             data=source.name,
-            call=kept.n_calls + 1,
+            call=k,
             n_rows=len(actions),
             n_labelled=len(rows),
             n_alarms=n_alarms,
@@ -443,12 +445,6 @@ class MonitorState:
         require(own is None or cohort is not None, needed, "cohort")
         alone = "cohort= and now= need delay=, which says how long labels are held back."
         require(own is not None or (cohort is None and now is None), alone, "cohort", "now", "delay")
-
-    @property
-    def input_error_rate(self) -> float:
-        """Error rate for the columns of the next call: 1/(k(k + 1)) of their part at call k, which sums to 1."""
-        k = self.n_calls + 1
-        return WATCHED_COLUMNS_PART * self.false_alarm_rate / (k * (k + 1))
 
     def add(self, call: Values, hashes: Hashes) -> None:
         """Add the result of a call; the hashes of the oldest rows are dropped beyond a million."""

@@ -17,7 +17,7 @@ from crcen._support.files import check_writable
 from crcen._support.progress import counted, logged
 from crcen._support.text import plural
 from crcen._support.values import Values, attributes
-from crcen.commands.audits import AUDIT_COLUMNS, AUDIT_RULES, Audits, draw_audits, row_keys, with_default
+from crcen.commands.audits import AUDIT_COLUMNS, AUDIT_RULES, Audits, draw_audits, with_default
 from crcen.commands.inputs import Data, FittedModel, Label, Source, check_column, model_of, require, source_of
 from crcen.commands.prices import Costs, Weighting, price_values
 from crcen.commands.results import Result, note_lines
@@ -282,13 +282,13 @@ def predict_table(
     if rule.goal is not None or is_audited or (shares is not None and shares.is_estimated):
         needed = [name for name in (rule.time, rule.cost_column, clusters) if name is not None]
         with counted("rows", source.n_rows, visible=bool(verbose)) as done:
-            p_all, cells, keys = _all_rows(chunks, needed, target, is_audited, done)
+            p_all, cells, hashes = _all_rows(chunks, needed, target, is_audited, done)
         shares = ClassShares.of(prevalence, model, p_all, None if clusters is None else cells[clusters])
         moved = p_all if shares is None else shares.moved(p_all)
         met = None if rule.goal is None else rule.goal.meet(rule.chance(moved), rule.when(cells))
         if is_audited:
             every = rule.decide(moved, cells)[0] if met is None else rule.numbers(met.alarms)
-            audits = draw_audits(audit, audit_rule, rule, moved, every, keys, random_state)
+            audits = draw_audits(audit, audit_rule, rule, moved, every, hashes, random_state)
         chunks = _again(source, p_all, chunk_rows)
     n_rows, n_alarms, catches, cost = 0, 0, 0.0, 0.0
     decided, expected, risks = np.zeros(len(rule.names), dtype=np.int64), np.zeros(len(rule.labels)), []
@@ -410,16 +410,16 @@ def _all_rows(
     is_audited: bool,
     done: Callable[[int], object],
 ) -> tuple[Array, pd.DataFrame, NDArray[np.uint64]]:
-    """Probabilities of all rows, the named columns, and keys of rows if audits need them."""
-    scores, cells, keys = [], [], [np.empty(0, dtype=np.uint64)]
+    """Probabilities of all rows, the named columns, and hashes of rows if audits need them."""
+    scores, cells, hashes = [], [], [np.empty(0, dtype=np.uint64)]
     for chunk, p in chunks:
         scores.append(p)
         cells.append(chunk[names])
         if is_audited:
             cells_of_row = chunk.drop(columns=target, errors="ignore").astype(str)
-            keys.append(pd.util.hash_pandas_object(cells_of_row, index=False).to_numpy(dtype=np.uint64))
+            hashes.append(pd.util.hash_pandas_object(cells_of_row, index=False).to_numpy(dtype=np.uint64))
         done(len(p))
-    return np.concatenate(scores), pd.concat(cells, ignore_index=True), row_keys(np.concatenate(keys))
+    return np.concatenate(scores), pd.concat(cells, ignore_index=True), np.concatenate(hashes)
 
 
 def _again(source: Source, p: Array, chunk_rows: int) -> Iterator[tuple[pd.DataFrame, Array]]:

@@ -34,7 +34,7 @@ def json_text(content: Mapping[str, object]) -> str:
 def read_json(path: str | Path, form: str, version: int | None, what: str) -> Values:
     """The content of a file of a format; an error states what the file should have been."""
     try:
-        content = json.loads(Path(path).read_bytes(), parse_constant=_reject_constant)
+        content = json.loads(Path(path).read_bytes(), parse_constant=reject_constant)
     except OSError as error:
         raise InvalidInput(f"{path}, {what}, cannot be read: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:
@@ -48,8 +48,9 @@ def read_json(path: str | Path, form: str, version: int | None, what: str) -> Va
     return content
 
 
-def _reject_constant(text: str) -> None:
-    raise ValueError(f"{text} is no value of JSON")
+def reject_constant(name: str) -> None:
+    """Reject NaN and infinities, as ``parse_constant`` of `json.loads`."""
+    raise ValueError(f"{name} is no number of JSON; null is missing")
 
 
 def file_digest(path: str | Path) -> str:

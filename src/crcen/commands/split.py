@@ -128,10 +128,6 @@ def split_table(
     -------
     TableSplit
         The two files, named as ``data`` with ``_train`` and ``_test`` appended, and their class counts.
-
-    Examples
-    --------
-    >>> print(split_table("visits.csv", target="readmitted", clusters="patient"))  # doctest: +SKIP
     """
     is_share = isinstance(test, float | int) and not isinstance(test, bool) and 0.0 < test < 1.0
     require(is_share, f"test must be a share between 0 and 1: got {test!r}.", "test")

@@ -8,6 +8,8 @@ import json
 import re
 import secrets
 import shutil
+import subprocess
+import sys
 import tempfile
 import threading
 import webbrowser
@@ -27,7 +29,7 @@ from crcen import __version__ as version
 from crcen._support.files import write_atomic
 from crcen._support.values import json_value
 from crcen.serve.http import LOOPBACK, TEMPLATES, Endpoint, Guard, routed
-from crcen.serve.jobs import Job, remove_at_end
+from crcen.serve.jobs import Job
 from crcen.serve.processes import bound_socket, run_server
 from crcen.serve.requests import Options, json_body, number
 from crcen.tables.reading import open_table
@@ -43,6 +45,8 @@ _FRAME = {
     "img-src data:; form-action 'none'; frame-ancestors 'self'",
     "Cache-Control": "no-store",
 }
+_REMOVE = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
+_JANITOR = (sys.executable, "-I", "-S", "-c", _REMOVE)
 _MONITOR_SUFFIX = ".monitor.json"
 # Files that a step writes: option of its function, name in the project, file name.
 _OUTPUTS = {
@@ -395,7 +399,8 @@ def run_app(folder: Path, port: int, started: Callable[[str], None], *, browser:
         raise InvalidParameter(f"folder must exist: got {folder}.", parameter="folder")
     sock = bound_socket("127.0.0.1", port)
     work = Path(tempfile.mkdtemp(prefix="crcen-app-"))
-    janitor = remove_at_end(work)
+    # A process that removes the folder when this one ends in any way, also by SIGKILL.
+    janitor = subprocess.Popen([*_JANITOR, str(work)], stdin=subprocess.PIPE, start_new_session=True)
     token = secrets.token_urlsafe(24)
     application = Application(folder.resolve(), work, token)
     address = f"http://127.0.0.1:{sock.getsockname()[1]}/?token={token}"

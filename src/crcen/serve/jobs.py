@@ -8,8 +8,6 @@ import multiprocessing
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -29,7 +27,6 @@ _STEPS: dict[str, tuple[str, str]] = {
     "monitor": ("monitor_table", "Comparing rows"),
 }
 _SECONDS_BETWEEN = 0.2
-_JANITOR = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
 
 
 class Job:
@@ -110,13 +107,6 @@ class Job:
                 self.error = self.error or "the step ended unexpectedly; the computer may lack memory."
                 self.status = "failed"
         self._seconds = time.monotonic() - self._start
-
-
-def remove_at_end(folder: Path) -> "subprocess.Popen[bytes]":
-    """A process that removes a folder when this process ends in any way, also by SIGKILL."""
-    return subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _JANITOR, str(folder)], stdin=subprocess.PIPE, start_new_session=True
-    )
 
 
 def _work(step: str, options: dict[str, Any], scratch: Path, pipe: Connection) -> None:

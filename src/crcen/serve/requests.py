@@ -7,13 +7,14 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 import crcen
 from crcen import CostMatrix, InvalidInput, InvalidParameter, ReadOptions, TableClassifier
 from crcen.commands.prices import costs_from, weights_by_label
+from crcen.commands.records import reject_constant
 from crcen.tables.reading import open_table
 from crcen.theory.price import Goal, Price
 
@@ -59,7 +60,7 @@ OPTIONS = {
 def json_body(body: bytes) -> object:
     """Strict JSON: no NaN, no infinity, no lone surrogates."""
     try:
-        found: object = json.loads(body, parse_constant=_no_constant)
+        found: object = json.loads(body, parse_constant=reject_constant)
         if b"\\u" in body:
             json.dumps(found, ensure_ascii=False).encode()
     except RecursionError:
@@ -69,10 +70,6 @@ def json_body(body: bytes) -> object:
     except ValueError as error:
         raise InvalidInput(f"the body must be JSON: {str(error)[:120]}.") from None
     return found
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON; null is missing")
 
 
 def json_rows(body: bytes, most_rows: int) -> tuple[list[Row], Options, bool]:
@@ -251,9 +248,9 @@ def price_of(own: Price, labels: list[object], options: Options) -> Price | Goal
         raise InvalidParameter(
             f"{name} is for two classes, and this model has {len(labels)}: state costs or weighting."
         )
-    make = OPTIONS[name].make
-    assert make is not None
-    found = make(whole_number(value, name) if OPTIONS[name].kind == "integer" else number(value, name))
+    option = OPTIONS[name]
+    assert option.make is not None
+    found = option.make(whole_number(value, name) if option.kind == "integer" else number(value, name))
     return found if isinstance(found, Goal) else own.replace(found)
 
 

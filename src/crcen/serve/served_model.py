@@ -16,6 +16,7 @@ from crcen._support.values import json_value
 from crcen.commands.audits import with_default
 from crcen.commands.rules import RowRule
 from crcen.serve.requests import FrameRows, Row, shown
+from crcen.theory.decision import sigmoid
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.price import Goal, Price
 from crcen.theory.selective import AUDIT_FLOOR, audit_probabilities, audit_scores
@@ -124,13 +125,11 @@ class ServedModel:
 
     def _scale_of_audits(self, share: float) -> float | None:
         """What multiplies audit scores so that the expected share holds on training rows; None for equal shares."""
-        profile, column = getattr(self.model, "profile_", None), self.positive
-        if column is None or profile is None or not profile.scores:
+        profile, price = getattr(self.model, "profile_", None), self.model.weighting_
+        if price.positive is None or profile is None or not profile.scores:
             return None
-        p = 1.0 / (1.0 + np.exp(-np.asarray(profile.scores[-1])))
-        chances = np.stack([1.0 - p, p] if column else [p, 1.0 - p], axis=1)
-        price: Price = self.model.weighting_
-        scores, quiet = audit_scores(chances, price.weights), p <= price.threshold
+        p = sigmoid(np.asarray(profile.scores[-1]))
+        scores, quiet = audit_scores(price.by_column(p, 1.0 - p), price.weights), p <= price.threshold
         if not quiet.any():
             return None
         e = audit_probabilities(scores, quiet, share * float(quiet.sum()))[quiet]

@@ -108,10 +108,11 @@ class Service:
             ("GET", "/v2/health/live", lambda _: {"live": True}, "Whether the server runs"),
             ("GET", "/v2/health/ready", lambda _: {"ready": True}, "Whether the models are loaded"),
         ]
+        ready = "Whether a model is loaded"
         for path in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
             self._endpoints += [
                 ("GET", path, lambda request: self._named(request).metadata(), "Inputs and outputs of a model"),
-                ("GET", f"{path}/ready", self.model_ready, "Whether a model is loaded"),
+                ("GET", f"{path}/ready", lambda request: {"name": self._named(request).name, "ready": True}, ready),
                 ("POST", f"{path}/infer", self.infer, "Open Inference Protocol v2"),
             ]
         app = routed(
@@ -279,10 +280,6 @@ class Service:
             labels=sorted({str(label) for one in self.models.values() for label in one.classes}),
         )
         return Response(text, media_type="application/json")
-
-    def model_ready(self, request: Request) -> object:
-        """Whether a model is loaded."""
-        return {"name": self._named(request).name, "ready": True}
 
     def _model(self, name: object) -> ServedModel:
         if name is None:
