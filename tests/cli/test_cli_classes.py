@@ -63,7 +63,7 @@ def test_fit_then_predict(answer, printed, folder):
         (("--weighting", "fien=1"), 1, "values of state, 3, fine, worn out: got 'fien'; did you mean fine?"),
         (("--weighting", "much"), 2, "--weighting must be balanced, none, or"),
         (("--weighting", "none", "--budget", 3), 2, "both say what mistakes are worth"),
-        (("--costs", "nothing.csv"), 1, "nothing.csv cannot be read"),
+        (("--costs", "nothing.csv"), 1, "nothing.csv is not there"),
     ],
 )
 def test_what_fit_refuses(refusal, folder, options, code, sentence):

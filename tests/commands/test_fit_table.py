@@ -44,11 +44,9 @@ def test_it_says_what_a_person_asks(fitted):
     for part in ("(bad = yes)", "Cost per 1,000 rows", "one miss = 5 false alarms"):
         assert part in text
     assert len(text.splitlines()) <= 6
-    text = fitted.details()
-    for part in ("id", "numbers the rows", "nothing", "every value is missing"):
-        assert part in text
-    for name in ("recall", "precision", "F1", "G-mean", "average precision", "log loss", "key equation"):
-        assert name in text
+    names = ("recall", "precision", "F1", "G-mean", "average precision", "log loss", "key equation")
+    for part in ("id", "numbers the rows", "nothing", "every value is missing", *names):
+        assert part in fitted.details()
     price = plain["price"]
     expected = {"lam": 5 / 6, "alpha": 5 / price["negatives_per_positive"], "cost_ratio": 5, "budget": 5}
     expected |= {"threshold": 1 / 6}
@@ -148,10 +146,6 @@ def test_one_in_five_thousand():
         (lambda f: f.assign(bad=np.arange(len(f)) % 60), {}, "at most 50 different values: got 60 (0, 1, 2, 3"),
         (lambda f: f.assign(bad=f["bad"].mask(f.index % 7 == 0, "YES")), {}, "differ in capital letters alone"),
         (lambda f: f.assign(bad=None), {}, "no row with a value of bad"),
-        (lambda f: f, {"positive": "maybe"}, "positive must be a value of bad, no, yes: got 'maybe'"),
-        (lambda f: f.assign(g=1), {"clusters": "g"}, "g has one"),
-        (lambda f: f, {"time": "country"}, "numbers or dates of one format: country holds other values"),
-        (lambda f: f[["id", "bad"]], {}, "no column is left to learn from"),
         (lambda f: f.set_axis([*f.columns[:-2], "id", "bad"], axis=1), {}, "duplicate column name in the data frame"),
         (lambda f: f.to_numpy(), {}, "must be a data frame or the place of a table"),
     ],
@@ -165,11 +159,9 @@ def test_what_cannot_be_fitted_gets_one_sentence(mixed_table, small_search, chan
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"clusters": "country", "time": "when"}, "give one of them"),
         ({"groups": "country"}, "groups was renamed: use clusters='country'"),
         ({"n_splits": 1}, "n_splits"),
         ({"estimator": crcen.CRCENClassifier()}, "must be a CRCENClassifierCV"),
-        ({"audit_probability": "amount", "selected_by": "m.crcen"}, "leave out selected_by="),
     ],
 )
 def test_parameters_that_mean_nothing(mixed_table, options, sentence):
@@ -225,8 +217,7 @@ class TestPlainWords:
         fit = fit_table(mixed_table(200), target="bad", weighting=Budget(1e-6), estimator=small_search)
         text = f"{fit}{fit.details()}"
         assert "no alarm: found 0 of" in text
-        assert "nan" not in text.replace("finance", "")
-        assert "FN" not in text
+        assert not [part for part in ("nan", "FN") if part in text.replace("finance", "")]
 
     def test_classes_without_an_error_between_them_are_a_note(self, fitted, mixed_table, small_search):
         frame = mixed_table(400)

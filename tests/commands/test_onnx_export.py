@@ -51,9 +51,8 @@ def checked(model, path, feeds, rows, tolerance=1e-9):
     ids=lambda options: "-".join(map(str, options.values())) or "plain",
 )
 def test_a_classifier_of_numbers(tmp_path, options):
-    model = CRCENClassifier(
-        Budget(4), **grouped(**{"hidden": (4,), "max_epochs": 3, "random_state": 0, **options})
-    ).fit(X, Y)
+    how = grouped(**{"hidden": (4,), "max_epochs": 3, "random_state": 0, **options})
+    model = CRCENClassifier(Budget(4), **how).fit(X, Y)
     done = export_onnx(model, tmp_path / "m.onnx")
     checked(model, done.path, {"X": NEW}, NEW)
     assert done.largest_difference <= 1e-9
@@ -89,10 +88,8 @@ def table():
             "shop": [f"s{i % 3}" if i < 290 else f"rare{i}" for i in range(300)],
         }
     )
-    model = TableClassifier(
-        estimator=CRCENClassifier(Budget(4), hidden=(4,), n_members=2, max_epochs=3, random_state=0)
-    )
-    return model.fit(frame, Y), frame
+    networks = CRCENClassifier(Budget(4), hidden=(4,), n_members=2, max_epochs=3, random_state=0)
+    return TableClassifier(estimator=networks).fit(frame, Y), frame
 
 
 def test_a_table_with_gaps_and_categories(tmp_path, table):
@@ -100,12 +97,8 @@ def test_a_table_with_gaps_and_categories(tmp_path, table):
     done = export_onnx(crcen.save(model, tmp_path / "m.crcen"), tmp_path / "m.onnx")
     assert done.inputs == {"x": "number", "size": "number", "new": "number", "country": "text", "shop": "text"}
     new = frame.assign(shop=np.where(np.arange(300) % 7 == 0, "never seen", frame["shop"]))
-    new["country"] = [
-        f"{before}{cell}{after}" if isinstance(cell, str) else cell
-        for cell, before, after in zip(
-            new["country"], ["", " ", "\t", "\u00a0"] * 75, ["", "\n ", ""] * 100, strict=True
-        )
-    ]
+    spaces = zip(new["country"], ["", " ", "\t", "\u00a0"] * 75, ["", "\n ", ""] * 100, strict=True)
+    new["country"] = [f"{before}{cell}{after}" if isinstance(cell, str) else cell for cell, before, after in spaces]
     new.loc[:2, "size"] = [1e9, -1e9, np.inf]
     feeds = {name: new[name].to_numpy(dtype=np.float64)[:, None] for name in ("x", "size", "new")}
     feeds |= {name: new[name].astype(object).fillna("").to_numpy(dtype=object)[:, None] for name in ("country", "shop")}
@@ -131,11 +124,10 @@ def test_the_parts_of_a_date_are_those_of_the_calendar():
     moments = [start + timedelta(days=day, seconds=day * 7919 % 86_400) for day in range((end - start).days)]
     seconds = np.array([moment.timestamp() for moment in moments])
     found = dict(zip(parts, session.run(list(parts), {"seconds": seconds[:, None]}), strict=True))
-    assert found["month"].ravel().tolist() == [moment.month for moment in moments]
-    assert found["day"].ravel().tolist() == [moment.day for moment in moments]
-    assert found["weekday"].ravel().tolist() == [moment.weekday() for moment in moments]
-    assert found["hour"].ravel().tolist() == [moment.hour + moment.minute / 60 for moment in moments]
-    assert found["days"].ravel().tolist() == (seconds / 86_400).tolist()
+    calendar = {"month": [moment.month for moment in moments], "day": [moment.day for moment in moments]}
+    calendar |= {"weekday": [moment.weekday() for moment in moments], "days": (seconds / 86_400).tolist()}
+    calendar["hour"] = [moment.hour + moment.minute / 60 for moment in moments]
+    assert {name: values.ravel().tolist() for name, values in found.items()} == calendar
 
 
 @pytest.mark.parametrize("lacks", [False, True])
@@ -144,9 +136,8 @@ def test_a_table_with_dates(tmp_path, table, lacks):
     when = pd.Series(pd.date_range("2023-12-30 22:15", periods=300, freq="7h13min"))
     y = np.where((when.dt.month % 3 == 0) ^ (when.dt.hour > 20), "bad", "good")
     more = frame[["x", "country"]].assign(when=when.mask(np.arange(300) % 9 == 4) if lacks else when)
-    model = TableClassifier(estimator=CRCENClassifier(Budget(4), hidden=(4,), max_epochs=3, random_state=0)).fit(
-        more, y
-    )
+    network = CRCENClassifier(Budget(4), hidden=(4,), max_epochs=3, random_state=0)
+    model = TableClassifier(estimator=network).fit(more, y)
     done = export_onnx(crcen.save(model, tmp_path / "m.crcen"), tmp_path / "m.onnx")
     assert done.inputs == {"x": "number", "country": "text", "when": "seconds"}
     new = more.assign(when=more["when"] + pd.Timedelta("400 days 5 h 31 min 12.25 s"))

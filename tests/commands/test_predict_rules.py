@@ -108,16 +108,13 @@ def test_all_columns_and_the_riskiest_first(fitted, new, tmp_path):
 @pytest.mark.parametrize(
     ("how", "sentence"),
     [
-        ({"weighting": Capacity(3, per="day")}, "needs time="),
         ({"time": "when"}, "time must go with a capacity"),
         ({"weighting": Capacity(3, per="day"), "time": "country"}, "time must name a column"),
         ({"weighting": Capacity(3), "review": (2, 30)}, "both decide"),
         ({"weighting": Budget(3), "cost_column": "amount"}, "must go without another price"),
         ({"cost_column": "amount"}, "cost_column must name a column of numbers from 0 on"),
         ({"cost_column": "amout"}, "did you mean amount"),
-        ({"alarm_cost": 3.0}, "must go with cost_column"),
         ({"review": 3}, "two prices"),
-        ({"prevalence": 2}, "did you mean 0.02"),
         ({"held_out": "x.csv", "prevalence": 0.1}, "do not go together"),
         ({"held_out": "x.csv"}, "held_out must go with a recall"),
     ],

@@ -11,7 +11,6 @@ import pytest
 from crcen import Budget, CostMatrix, CRCENClassifier, InvalidInput, InvalidParameter, TableClassifier, predict_table
 from crcen.commands.predict import answer_columns
 from crcen.commands.rules import RowRule
-from crcen.exceptions import DataUnavailable
 from crcen.tables.reading import Table, open_table
 from crcen.theory.price import Price
 
@@ -79,12 +78,10 @@ def test_missing_columns_are_named_and_nothing_is_written(fitted, new, tmp_path)
 @pytest.mark.parametrize(
     ("model", "change", "options", "error", "said"),
     [
-        (None, lambda new: new, {"id": "number"}, InvalidInput, "id must be a column"),
         (None, lambda new: new.iloc[:0], {}, InvalidInput, "has no rows"),
         (None, lambda new: new, {"chunk_rows": 0}, InvalidParameter, "chunk_rows"),
         (None, lambda new: new.assign(decision=1), {"id": "decision"}, InvalidParameter, "must not be called decision"),
         (CRCENClassifier(), lambda new: new, {}, InvalidParameter, "must be fitted"),
-        ("no.crcen", lambda new: new, {}, DataUnavailable, "is not there"),
     ],
 )
 def test_refusals(fitted, new, model, change, options, error, said):

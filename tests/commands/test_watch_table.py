@@ -45,9 +45,7 @@ def test_rows_like_those_of_training_are_quiet(model, tmp_path):
     state = tmp_path / "watch.json"
     for call in range(1, 5):
         watch = monitor_table(model, rows(500, 10 + call), state=state, when=f"day {call}")
-        assert not watch.is_alarm
-        assert watch.call == call
-        assert watch.n_labelled == 500
+        assert (watch.is_alarm, watch.call, watch.n_labelled) == (False, call, 500)
     kept = json.loads(state.read_text())
     assert kept["n_calls"] == 4
     assert [call["when"] for call in kept["history"]] == [f"day {call}" for call in range(1, 5)]
@@ -73,10 +71,9 @@ def test_planted_faults_are_found_without_labels(model, tmp_path, fault):
     monitor_table(model, rows(600, 50, labelled=False), state=state)
     watch = monitor_table(model, FAULTS[fault](rows(600, 51, labelled=False)), state=state)
     assert fault in {one.kind for one in watch.unlike}
-    assert watch.is_alarm
-    assert "unlike training" in str(watch)
-    assert watch.n_labelled == 0
-    assert "none has come yet" in str(watch)
+    assert (watch.is_alarm, watch.n_labelled) == (True, 0)
+    for part in ("unlike training", "none has come yet"):
+        assert part in str(watch)
     assert not monitor_table(model, rows(600, 52, labelled=False), state=state).is_alarm  # it was about those rows
 
 
@@ -195,10 +192,7 @@ def test_the_page_shows_all_calls_and_is_escaped(model, tmp_path):
         monitor_table(model, rows(300, 20 + call), state=state, page=page, when=f"<b>day {call}</b>")
     text = page.read_text()
     assert text.count("day ") >= 3
-    assert "<b>" not in text
-    assert "<script" not in text
-    assert "http://" not in text.replace("http-equiv", "")
-    assert "https://" not in text
+    assert [part for part in ("<b>", "<script", "http://", "https://") if part in text.replace("http-equiv", "")] == []
     assert len(text) < 100_000
 
 
@@ -241,13 +235,11 @@ def test_quiet_then_the_class_that_drifted(three, tmp_path):
     assert "no alarm" in str(watch) or "not tested" in str(watch)
     for month in range(4, 8):
         watch = monitor_table(three, three_rows(1000, month, moved=0.8), state=state, when=f"month {month}", page=page)
-    assert watch.is_alarm
-    assert watch.alarms[0].label == "brøken"
+    assert (watch.is_alarm, watch.alarms[0].label) == (True, "brøken")
     assert watch.alarms[0].drift == pytest.approx(0.8, abs=0.4)
     assert sum(watch.decided.values()) == 1000
     assert "brøken" in page.read_text(encoding="utf-8")
-    kept = json.loads(state.read_text(encoding="utf-8"))
-    assert kept["n_calls"] == 7
+    assert json.loads(state.read_text(encoding="utf-8"))["n_calls"] == 7
     with pytest.raises(InvalidInput, match="were counted before, in call 7"):
         monitor_table(three, three_rows(1000, 7, moved=0.8), state=state)
 
