@@ -27,7 +27,7 @@ from crcen.commands.records import file_digest, json_text, read_json
 from crcen.commands.results import Result, note_lines
 from crcen.commands.scoring import Judging
 from crcen.report.certificate import certificate_page
-from crcen.tables.fingerprint import Recognition, RowDigest
+from crcen.tables.fingerprint import RowDigest
 from crcen.tables.options import ReadOptions
 from crcen.theory.criteria import ScoredClasses, judge_criteria
 from crcen.theory.intervals import wilson
@@ -124,9 +124,8 @@ def certify(
     require(is_declared, f"{model} is not the declared model {stated['file']}: {both}", error=InvalidInput)
     named = {name: declared.content[name] for name in ("target", "groups")}
     judging = Judging.of(model, data, read, needs_target=True, **named)
-    found = declare.score_rows(judging)
+    found = declare.score_rows(judging, labelled=True)
     _check_rows(declared, found.digest, judging.source.name)
-    recognition = declare.new_to_model(found.watch, "a certificate needs rows that are new to the model")
     place = Path(os.path.realpath(declaration))
     record = place.with_name(f"{place.stem}.certifications.json")
     with exclusive_lock(record, instead="certify later"):
@@ -136,7 +135,7 @@ def certify(
         second = f"on {', '.join(same[-1:])}: a second one needs again=, and the certificate states it."
         once = f"{declaration} was certified on these rows {second}"
         require(again or not same, once, "again", error=InvalidInput)
-        content = _content(declared, found, judging, same, len(earlier) - len(same), recognition)
+        content = _content(declared, found, judging, same, len(earlier) - len(same))
         content["signed_by"] = None if key is None else _hex(key)
         content = json.loads(json.dumps(content))  # what a file holds
         payload = _payload(content)
@@ -181,15 +180,10 @@ def _records(path: Path) -> list[dict[str, str]]:
 
 
 def _content(
-    declared: declare.Declaration,
-    found: declare.ScoredRows,
-    judging: Judging,
-    same: list[str],
-    n_other: int,
-    recognition: Recognition | None,
+    declared: declare.Declaration, found: declare.ScoredRows, judging: Judging, same: list[str], n_other: int
 ) -> Values:
     """Test the criteria; all fields of a certificate but digest and signature."""
-    stated, scored, price = declared.content, found.scored, found.scored.price
+    stated, scored, price, recognition = declared.content, found.scored, found.scored.price, found.recognition
 
     def differences(error_rate: float) -> tuple[str, ...] | None:
         if getattr(judging.model, "profile_", None) is None:

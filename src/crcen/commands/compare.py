@@ -287,8 +287,13 @@ def compare_models(
     if probability_old is not None and probability_new is not None:
         none_given = "probabilities of both models are in the table: leave the models out."
         require(old is None and new is None, none_given)
+        needed = "a comparison of probabilities needs a price: state what a miss is worth, or costs=."
+        require(weighting is not None or costs is not None, needed, "costs")
+        by_counts = isinstance(weighting, Alpha) or (isinstance(weighting, str) and weighting == "balanced")
+        needed = f"{weighting} needs the class counts of training: state what a miss is worth, or costs=."
+        require(not by_counts or costs is not None, needed, "costs")
         source = inputs.source_of(data, read)
-        models = _columns((probability_old, probability_new), source, target, positive, weighting, costs)
+        models = _columns((probability_old, probability_new), source, target, positive)
         shown = digests = tuple(",".join(one.feature_names_in_) for one in models)
     elif old is None or new is None:
         needed = "a comparison needs two models, or the columns probability_old= and probability_new=."
@@ -342,19 +347,9 @@ def _check_alike(first: FittedModel, second: FittedModel, *, is_stated: bool) ->
 
 
 def _columns(
-    given: tuple[str | Sequence[str], str | Sequence[str]],
-    source: Source,
-    target: str | None,
-    positive: Label | None,
-    weighting: Weighting,
-    costs: Costs,
+    given: tuple[str | Sequence[str], str | Sequence[str]], source: Source, target: str | None, positive: Label | None
 ) -> tuple[Estimator, Estimator]:
-    """Two columns, or sets of columns, of probabilities, with a price that needs no class counts of training."""
-    needed = "a comparison of probabilities needs a price: state what a miss is worth, or costs=."
-    require(weighting is not None or costs is not None, needed, "costs")
-    by_counts = isinstance(weighting, Alpha) or (isinstance(weighting, str) and weighting == "balanced")
-    needed = f"{weighting} needs the class counts of training: state what a miss is worth, or costs=."
-    require(not by_counts or costs is not None, needed, "costs")
+    """Two columns, or sets of columns, of probabilities."""
     if target is None:
         raise InvalidParameter("target must name the column with the labels.", parameter="target")
     inputs.check_column(target, source.columns, "target", source.name)

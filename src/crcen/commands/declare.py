@@ -95,6 +95,7 @@ class ScoredRows(NamedTuple):
 
     scored: ScoredClasses
     watch: RowWatch
+    recognition: Recognition | None
     digest: RowDigest
     n_labels: int
     notes: list[str]
@@ -107,12 +108,14 @@ def input_columns(model: FittedModel, source: Source, target: str) -> list[str]:
     return [name for name in source.columns if name != target] if names is None else [str(name) for name in names]
 
 
-def score_rows(judging: Judging, *, labelled: bool = True) -> ScoredRows:
-    """Score a table; if ``labelled``, every row must have a label, otherwise labels are only counted."""
+def score_rows(judging: Judging, *, labelled: bool) -> ScoredRows:
+    """Score new rows; if ``labelled``, every row must have a label, otherwise labels are only counted."""
     model, target, groups = judging.model, judging.target, judging.groups
     columns = input_columns(model, judging.source, str(target))
     digest = RowDigest(list(dict.fromkeys([*columns, *groups])), target if labelled else None)
     found = judging.score(reads_labels=labelled, recognises=True, digest=digest)
+    what = "certificate" if labelled else "declaration"
+    recognition = new_to_model(found.watch, f"a {what} needs rows that are new to the model")
     known = found.is_labelled if labelled else found.frame[target].notna() if target else np.zeros(0)
     n_labels, n_rows = int(known.sum()), len(found.y)
     every = f"a certificate needs the label of every row: {n_rows - n_labels:,} rows of {judging.source.name}"
@@ -133,7 +136,7 @@ def score_rows(judging: Judging, *, labelled: bool = True) -> ScoredRows:
         error=getattr(model, "training_error_", None),
         noise=fitted_model_noise(np.ones(len(found.p)), price, getattr(model, "profile_", None)),
     )
-    return ScoredRows(scored, found.watch, digest, n_labels, found.dependent_rows("give one row of each"))
+    return ScoredRows(scored, found.watch, recognition, digest, n_labels, found.dependent_rows("give one row of each"))
 
 
 @logged
@@ -193,7 +196,6 @@ def declare(
         source = source_of(rows, read, fitted)
         judging = Judging.of(fitted, source, read, target=target if target in source.columns else None, groups=names)
         found = score_rows(judging, labelled=False)
-        new_to_model(found.watch, "rows of a declaration must be new to the model")
         note = f"the file contained {found.n_labels:,} values of {target}, so that labels were available at this time"
         scored = found.scored
         rows_content = {

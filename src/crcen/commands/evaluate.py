@@ -228,9 +228,9 @@ def evaluate_table(
         allowed = f"min_{name} must be a share above 0 and at most 1: got {share:g}."
         require(0.0 < share <= 1.0, allowed, f"min_{name}")
     roles = {"weight": weight, "clusters": clusters, "cost_column": cost_column, "audit_probability": audit_probability}
-    how: Values = {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost, "is_labelled": True}
     named: Values = {"target": target, "needs_target": True, "roles": roles, "groups": groups}
-    judging = Judging.of(model, data, read, weighting, costs, **named, **how)
+    named |= {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost}
+    judging = Judging.of(model, data, read, weighting, costs, **named)
     model, source, rule, target = judging.model, judging.source, judging.rule, str(judging.target)
     of_columns = _OF_COLUMNS & {*codes}  # all columns are kept only if these checks are asked for
     rows = judging.labelled(verbose, prevalence, stratified=stratified, recognises=True, keeps_all=bool(of_columns))

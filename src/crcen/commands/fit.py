@@ -446,7 +446,7 @@ def fit_table(
             frame[audit_probability] = inputs.audit_probabilities(frame, audit_probability, labelled)
         selection = None if selected_by is None else Selection.by_model(selected_by, frame, labelled)
         is_audited = audit_probability is not None or selected_by is not None
-        rows = inputs.rows_of(source, target, positive, tuple(roles), frame=frame, is_audited=is_audited)
+        rows = inputs.rows_of(source, target, positive, *roles, frame=frame, is_audited=is_audited)
     reasons = {**dict.fromkeys([drop] if isinstance(drop, str) else drop, "asked for"), **roles}
     reasons.pop(target, None)
     weights = None if weight is None else inputs.weights_of(rows.frame[weight], "weight")

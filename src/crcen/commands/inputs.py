@@ -114,20 +114,12 @@ class Rows:
 
 
 def rows_of(
-    source: Source,
-    target: str,
-    positive: Label | None = None,
-    required: tuple[str, ...] = (),
-    *,
-    frame: pd.DataFrame | None = None,
-    is_audited: bool = False,
+    source: Source, target: str, positive: Label | None, *required: str, frame: pd.DataFrame, is_audited: bool
 ) -> Rows:
-    """Rows with a label, and with a value in each ``required`` column; ``frame`` is the table if it was read before.
+    """Rows of a table, ``frame``, with a label, and with a value in each ``required`` column.
 
     With ``positive`` all other labels become one; without it there may be 2 to `MOST_CLASSES`.
     """
-    check_column(target, source.columns, "the target", source.name)
-    frame = source.numbered() if frame is None else frame
     notes = source.notes
     for name in (target, *required):
         known = frame[name].notna()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from crcen.commands.inputs import Data, FittedModel, Label, Source, check_column
 from crcen.commands.prices import Costs, Weighting, price_values
 from crcen.commands.results import Result, note_lines
 from crcen.commands.rules import ClassShares, Prevalence, ReviewPrices, RowRule, chosen_price, reject_without_positive
-from crcen.commands.scoring import CHUNK_ROWS, Judging, RowWatch, model_rows, scored_chunks, unlike_lines
+from crcen.commands.scoring import CHUNK_ROWS, Chunks, Judging, RowWatch, model_rows, scored_chunks, unlike_lines
 from crcen.decisions.choose import ChosenWeighting
 from crcen.tables.databases import is_database
 from crcen.tables.frames import native_like
@@ -404,11 +404,7 @@ def _copied(id: str | Sequence[str] | None, all_columns: bool, source: Source, t
 
 
 def _all_rows(
-    chunks: Iterator[tuple[pd.DataFrame, Array]],
-    names: list[str],
-    target: str,
-    is_audited: bool,
-    done: Callable[[int], object],
+    chunks: Chunks, names: list[str], target: str, is_audited: bool, done: Callable[[int], object]
 ) -> tuple[Array, pd.DataFrame, NDArray[np.uint64]]:
     """Probabilities of all rows, the named columns, and hashes of rows if audits need them."""
     scores, cells, hashes = [], [], [np.empty(0, dtype=np.uint64)]
@@ -422,7 +418,7 @@ def _all_rows(
     return np.concatenate(scores), pd.concat(cells, ignore_index=True), np.concatenate(hashes)
 
 
-def _again(source: Source, p: Array, chunk_rows: int) -> Iterator[tuple[pd.DataFrame, Array]]:
+def _again(source: Source, p: Array, chunk_rows: int) -> Chunks:
     """The chunks of a table once more, with the probabilities that they got."""
     for chunk in filter(len, source.chunks(chunk_rows)):
         yield chunk, p[: len(chunk)]

@@ -126,7 +126,7 @@ def report_table(
     links = evidence_links(out, model_path, declaration, certificate)
     roles = {"weight": weight, "clusters": clusters, "audit_probability": audit_probability}
     named: Values = {"target": target, "needs_target": True, "roles": roles, "groups": groups}
-    judging = Judging.of(model, data, read, weighting, costs, **named, review=review, is_labelled=True)
+    judging = Judging.of(model, data, read, weighting, costs, **named, review=review)
     model, source, rule, target = judging.model, judging.source, judging.rule, str(judging.target)
     column = model.weighting_.positive
     options: Values = {"title": title, "data_name": source.name, "model_path": model_path, "links": links}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -34,6 +34,7 @@ from crcen.theory.price import Price
 from crcen.theory.rows import Array, Bools, Estimator, Index
 
 Hashes = NDArray[np.uint32]
+Chunks: TypeAlias = Iterator[tuple[pd.DataFrame, Array]]  # rows, and the probability of every class, (n, K)
 
 CHUNK_ROWS, _CHUNK_BYTES = 50_000, 2**24  # at a time, and as many as take this memory once encoded
 _KINDS = {
@@ -167,7 +168,7 @@ class RowWatch:
 
 def scored_chunks(
     model: FittedModel, source: Source, watch: RowWatch, ignored: set[str], chunk_rows: int = CHUNK_ROWS
-) -> Iterator[tuple[pd.DataFrame, Array]]:
+) -> Chunks:
     """Yield each chunk of a source with the probability of every class, (n, K); a source without rows is rejected."""
     is_empty = True
     if isinstance(model, TableClassifier):
@@ -267,14 +268,14 @@ class Judging:
         is_strict: bool = True,
         **how: Any,
     ) -> Judging:
-        """From the parameters of a command; ``how`` are those of `rule_of`."""
+        """From the parameters of a command, which may need labels; ``how`` are those of `rule_of`."""
         fitted = inputs.model_of(model)
         source = inputs.source_of(data, read, fitted, is_strict=is_strict)
         own = getattr(fitted, "target_name_", None)
         used = {column.name for column in getattr(fitted, "columns_", ())}  # y may have the name of an input
         has_target = needs_target or target is not None or own in {*source.columns} - used
         label = inputs.target_of(target, fitted, source) if has_target else None
-        rule = rule_of(fitted, source, weighting, costs, **how)
+        rule = rule_of(fitted, source, weighting, costs, is_labelled=needs_target, **how)
         require(rule.goal is None or not needs_price, f"{rule.goal} is no price: state a price.", "weighting")
         compared = inputs.group_columns(groups, source, label)
         return cls(fitted, source, label, rule, inputs.role_columns(source, None, roles or {}), compared)

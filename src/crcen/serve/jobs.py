@@ -14,10 +14,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import crcen
 from crcen._support.progress import report_to
+from crcen._support.values import Values
 
 # Function and title of each step.
 _STEPS: dict[str, tuple[str, str]] = {
@@ -36,12 +36,7 @@ class Job:
     """
 
     def __init__(
-        self,
-        step: str,
-        options: dict[str, object],
-        folder: Path,
-        done: Callable[[dict[str, object]], None],
-        limit: float | None = None,
+        self, step: str, options: Values, folder: Path, done: Callable[[Values], None], limit: float | None = None
     ) -> None:
         self.step, self.status, self.error = step, "running", ""
         self._share: float | None = None
@@ -61,7 +56,7 @@ class Job:
             one.daemon = True
             one.start()
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> Values:
         """Where it stands."""
         seconds = time.monotonic() - self._start if self._seconds is None else self._seconds
         found = {"step": self.step, "status": self.status, "title": _STEPS[self.step][1], "share": self._share}
@@ -109,7 +104,7 @@ class Job:
         self._seconds = time.monotonic() - self._start
 
 
-def _work(step: str, options: dict[str, Any], scratch: Path, pipe: Connection) -> None:
+def _work(step: str, options: Values, scratch: Path, pipe: Connection) -> None:
     """Run a step in a child process; progress, and the result or an error, go into the pipe."""
     os.setsid()
     os.environ |= {"TMPDIR": str(scratch), "JOBLIB_TEMP_FOLDER": str(scratch)}
