@@ -132,7 +132,7 @@ def score_rows(judging: Judging, *, labelled: bool) -> ScoredRows:
         price=price,
         trained=model.weighting_,
         y=found.y,
-        groups={name: group_values([found.frame[name]]) for name in groups},
+        groups={name: group_values(found.frame[name]) for name in groups},
         error=getattr(model, "training_error_", None),
         noise=fitted_model_noise(np.ones(len(found.p)), price, getattr(model, "profile_", None)),
     )

@@ -269,7 +269,7 @@ def evaluate_table(
         judged = rules.judge_review(*own, rule.review, price.cost_ratio, weights)
         misses = scored.amounts("cost_column")
         by_row = None if misses is None else rules.RowCosts.of(*own, misses, rule.alarm_cost, price, weights)
-    values = {name: inputs.group_values([scored.labelled(name)]) for name in judging.groups}
+    values = {name: inputs.group_values(scored.labelled(name)) for name in judging.groups}
     compared = compared_groups(evidence, values, price)
     findings = examine(replace(evidence, groups=compared), {*CHECKS} - _OF_COLUMNS | of_columns)
     notes = [

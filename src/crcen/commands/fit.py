@@ -449,7 +449,7 @@ def fit_table(
         rows = inputs.rows_of(source, target, positive, *roles, frame=frame, is_audited=is_audited)
     reasons = {**dict.fromkeys([drop] if isinstance(drop, str) else drop, "asked for"), **roles}
     reasons.pop(target, None)
-    weights = None if weight is None else inputs.weights_of(rows.frame[weight], "weight")
+    weights = None if weight is None else inputs.weights_of(rows.frame[weight])
     if audit_probability is not None:
         inverse, cut = clipped_weights(1.0 / rows.frame[audit_probability].to_numpy(dtype=np.float64))
         weights = inverse if weights is None else inverse * weights

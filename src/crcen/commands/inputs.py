@@ -276,11 +276,11 @@ def _first(cells: pd.Series, wrong: Bools) -> str:
     return "a missing cell" if pd.isna(cell) else repr(cell)
 
 
-def weights_of(cells: pd.Series, what: str) -> Array:
-    """What rows count, by a column of amounts, 1 on average; not all of them nothing."""
-    weights = amounts_of(cells, what)
-    zero = f"{what} must name a column with numbers above 0: {cells.name} is 0 in every row."
-    require(weights.any(), zero, what, error=InvalidInput)
+def weights_of(cells: pd.Series) -> Array:
+    """The weights of rows, from a column of amounts: 1 on average, and not all 0."""
+    weights = amounts_of(cells, "weight")
+    zero = f"weight must name a column with numbers above 0: {cells.name} is 0 in every row."
+    require(weights.any(), zero, "weight", error=InvalidInput)
     weights = weights / weights.max()
     return in_units(weights, float(weights.mean()))
 
@@ -353,9 +353,8 @@ def group_columns(groups: str | Sequence[str] | None, source: Source, target: st
     return names
 
 
-def group_values(cells: list[pd.Series]) -> NDArray[np.object_]:
+def group_values(column: pd.Series) -> NDArray[np.object_]:
     """Cells of a column as text, None where they are missing; numbers of many values in parts of equal size."""
-    column = pd.concat(cells, ignore_index=True)
     numbers = pd.to_numeric(column, errors="coerce")
     if bool((numbers.notna() == column.notna()).all()) and numbers.nunique() > _MOST_VALUES:
         parts = pd.qcut(numbers, _PARTS, duplicates="drop")

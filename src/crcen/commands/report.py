@@ -141,7 +141,7 @@ def report_table(
     audited = rows.audited(rule, confidence)
     notes = [*rows.notes, *rows.scored.notes, *(audited.notes if audited else ())]
     options |= rows.options | ({"recall_lows": audited.recall_lows} if audited else {})
-    parted = {name: inputs.group_values([rows.scored.labelled(name)]) for name in judging.groups}
+    parted = {name: inputs.group_values(rows.scored.labelled(name)) for name in judging.groups}
     with busy("writing the report", visible=bool(verbose)):
         options["others"], seen = _compared_models(others, model, rows, target)
         written = crcen.write_report(rows.model, X, y, out, sample_weight=rows.weights, groups=parted, **options)

@@ -222,7 +222,7 @@ class ScoredTable:
     @property
     def weights(self) -> Array | None:
         """The weights of labelled rows, 1 on average; None if no column has them."""
-        return inputs.weights_of(self.labelled(self.roles["weight"]), "weight") if "weight" in self.roles else None
+        return inputs.weights_of(self.labelled(self.roles["weight"])) if "weight" in self.roles else None
 
     @property
     def clusters(self) -> Index | None:
