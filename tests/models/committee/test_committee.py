@@ -217,7 +217,7 @@ def refittable(patients):
 def test_a_refit_has_the_price_of_the_committee_and_the_answers_of_its_rows(refittable, patients):
     X, y = patients
     # As many networks of each setting as the fit trains: only the order of sums in their stacks may differ.
-    again = refittable.refit_on(X, y, n_networks=3)
+    again = refittable.refit_on(X, y)
     assert again is not refittable
     np.testing.assert_allclose(again.predict_proba(X), refittable.predict_proba(X), atol=2e-3)
     half = refittable.refit_on(X[:200], y[:200], np.ones(200))

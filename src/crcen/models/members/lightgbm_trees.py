@@ -68,7 +68,7 @@ SLOW_SETTINGS = tuple(
 RANDOM_SETTINGS = tuple(replace(SETTINGS[i], is_random=True) for i in (0, 3, 5))
 N_BEST = 3
 # Trees after which settings are compared, and the share of settings that continues.
-_ROUNDS = ((30, 0.5), (80, 0.34), (200, 0.22), (400, 0.0))
+_ROUNDS = ((15, 0.34), (60, 0.22), (200, 0.2), (400, 0.0))
 _SLOW_ROUNDS = ((60, 0.7), (150, 0.6), (400, 0.4), (1000, 0.0))
 _SAMPLE_ROUNDS, _LARGE_ROUNDS, _LARGE_BEST = ((40, 0.5), (100, 0.0)), ((100, 1.0), (250, 0.0)), 2
 # A sample has this many rows, and at least this many rows of the rarest class; so many folds have one.
@@ -78,8 +78,7 @@ _CHECK_EVERY = 20  # trees
 _TRIAL_TREES, _FEWEST_TREES, _PRUDENCE = 4, 30, 0.8
 _ZERO = float(np.float32(1e-35))
 _WITHOUT_GAIN = 0.3  # a setting is done if its loss was lowest before this last share of its trees
-# Bins cost time at every leaf, and on few rows more of them do not help.
-_FEW_BINS, _MANY_BINS, _MANY_ROWS = 63, 255, 20_000
+_BINS = 63  # of a column; more of them cost time at every leaf and do not help, neither on few rows nor on many
 _MANY_CELLS = 2_000_000  # with fewer, several threads in one fit cost more than they save
 
 
@@ -134,7 +133,7 @@ def _data(X: Array, target: Index, weights: Array, threads: int) -> Dataset:
     """The rows in LightGBM's bins, for all folds and settings."""
     lightgbm = _lightgbm()
     params = {
-        "max_bin": _FEW_BINS if len(X) < _MANY_ROWS else _MANY_BINS,
+        "max_bin": _BINS,
         "feature_pre_filter": False,
         "verbosity": -1,
         "num_threads": threads if X.size >= _MANY_CELLS else 1,

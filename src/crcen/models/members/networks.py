@@ -1,7 +1,7 @@
-"""Networks: the best few settings of the search of `CRCENClassifierCV`, several networks of each."""
+"""Networks: the best settings of the search of `CRCENClassifierCV`, several networks of each."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,10 +28,13 @@ from crcen.training.jobs import Status, TrainingJob, TrainingResult
 from crcen.training.network import Member, NetworkGroup
 from crcen.training.recipe import Inputs, Recipe
 
-# Settings kept, networks of each on all rows, and on each fold.
-N_SETTINGS, N_NETWORKS, _ON_FOLDS = 2, 3, 2
-_KEPT = 1 / 8  # of the settings after a first comparison on some rows; more of them do not make a better committee
-_WIDER = [(128,), (128, 64)]  # hidden units beside those of the grid, with the most effort
+# Settings kept, and networks of each on all rows; more of them do not make a better committee, nor do longer schedules
+# from some number of rows on (`python -m bench.choices.committee_constants`).
+N_SETTINGS, N_NETWORKS = 1, 2
+_MANY_ROWS, _ENOUGH_EPOCHS = 6_000, 6
+_KEPT = 1 / 8  # of the settings after a first comparison on some rows
+# With the most effort: hidden units beside those of the grid, settings kept, and networks of each.
+_WIDER, _MORE_SETTINGS, _MORE_NETWORKS = [(128,), (128, 64)], 3, 3
 # With a time limit: rows to measure the time on, and the share of the time to plan with.
 _TRIAL_ROWS, _PRUDENCE = 4_000, 0.7
 
@@ -53,14 +56,12 @@ class _Plan:
         if sample is None:
             search = n_grid * n_folds * n_fold * epochs * (0.5 if n_grid >= 8 else 1.0)
         else:
-            search = n_folds * (6.0 * n_grid * 0.75 * len(sample.rows) + n_grid / 4 * n_fold * epochs)
+            search = 9.0 * n_grid * len(sample.rows) + max(2.0, _KEPT * n_grid) * n_folds * n_fold * epochs
         return float(search * (1.2 if self.borders else 1.0) + self.n_settings * self.refit_work(task))
 
     def refit_work(self, task: MemberTask) -> float:
         """The row epochs of the fit of one setting."""
-        n_fold = sum(len(rows) for rows, _ in task.folds)
-        more = min(self.n_networks, _ON_FOLDS) - 1
-        return float((self.n_networks * len(task.X) + more * n_fold) * (self.grid[0].recipe.max_epochs or 1))
+        return float(self.n_networks * len(task.X) * (self.grid[0].recipe.max_epochs or 1))
 
 
 class Networks(MemberKind):
@@ -71,7 +72,7 @@ class Networks(MemberKind):
     time_share = 0.5
 
     def search(self, task: MemberTask) -> FittedMember:
-        """Search the grid, refit the best few settings."""
+        """Search the grid, refit the best settings."""
         rows = task.search_rows
         assert rows is not None
         how: dict[str, Any] = {"sample_weight": task.weights, "device": task.device, "memory_bytes": None}
@@ -91,7 +92,7 @@ class Networks(MemberKind):
         groups = tuple(_group(one.results) for one in found[:kept])
         return FittedMember(self.name, groups, logits[:kept].mean(axis=0), lines, len(plans[0].grid), chosen)
 
-    def refit(self, task: MemberTask, chosen: Chosen, n_networks: int = 3) -> tuple[Member, ...]:
+    def refit(self, task: MemberTask, chosen: Chosen, n_networks: int = N_NETWORKS) -> tuple[Member, ...]:
         """Networks of chosen settings on all rows."""
         from crcen.training.engine import train  # torch is for fitting alone
 
@@ -121,14 +122,22 @@ def _plans(task: MemberTask) -> list[_Plan]:
     """Plans from the one that the effort asks for to the smallest."""
     inputs = Inputs(missing="indicator" if np.isnan(task.X).any() else "error")
     grid = CRCENClassifierCV(None, encoding=inputs).grid(len(task.X))
+    if len(task.X) >= _MANY_ROWS:
+        grid = [_shortened(setting) for setting in grid]
     smallest = _Plan(grid[len(grid) // 4 :][:1], 1, 1, borders=False)
     if task.effort == "quick":
         return [smallest]
     standard = [_Plan(grid, N_SETTINGS, N_NETWORKS, borders=True), _Plan(grid[2:6], 1, 2, borders=False), smallest]
     if task.searches_wider:
         wider = CRCENClassifierCV(None, encoding=inputs, hidden=_WIDER).grid(len(task.X))
-        return [_Plan([*grid, *wider], N_SETTINGS + 1, N_NETWORKS, borders=True), *standard]
+        return [_Plan([*grid, *wider], _MORE_SETTINGS, _MORE_NETWORKS, borders=True), *standard]
     return standard
+
+
+def _shortened(setting: Setting) -> Setting:
+    recipe = setting.recipe
+    epochs = recipe.max_epochs
+    return replace(setting, recipe=recipe.replace(max_epochs=None if epochs is None else min(epochs, _ENOUGH_EPOCHS)))
 
 
 def _affordable(task: MemberTask, plans: list[_Plan], train: TimedTraining, run: SearchRun) -> list[_Plan]:
@@ -158,8 +167,7 @@ def _first_in_time(plans: list[_Plan], run: SearchRun, train: TimedTraining, tas
                 outcomes = widened(run, outcomes, borders, progress=part_of(task.progress, 0.5, 0.6))
             best = best_few(outcomes, choose(outcomes, one_standard_error=False), plan.n_settings)
             train.reserve = 0.0
-            n_on_folds = min(plan.n_networks, _ON_FOLDS)
-            return refit_settings(run, best, plan.n_networks, part_of(task.progress, 0.6, 1.0), n_on_folds)
+            return refit_settings(run, best, plan.n_networks, part_of(task.progress, 0.6, 1.0), n_on_folds=1)
         except OutOfTime:
             continue
     raise OutOfTime

@@ -150,8 +150,8 @@ _SAMPLE_ROWS, _SAMPLE_SHARE = 3_000, 1 / 16
 # Rows that each class must have in it, and in what a fold of it trains on and holds out.
 _ROWS_OF_A_CLASS, _TRAINED, _HELD_OUT = 200, 20, 5
 _FEWEST_SETTINGS = 8  # fewer settings of a weighting are not screened
-# Its schedule, and which share of the settings is left after a part of it.
-_SAMPLE_EPOCHS = 10
+# Folds that it is compared on, its schedule, and which share of the settings is left after a part of it.
+_SAMPLE_FOLDS, _SAMPLE_EPOCHS = 2, 10
 _SAMPLE_RUNGS = ((0.4, 0.5),)
 
 
@@ -191,7 +191,7 @@ def screen_on_subsample(
             rivals.setdefault(setting.weighting_index, []).append(i)
     screened, rows = [i for own in rivals.values() if len(own) >= _FEWEST_SETTINGS for i in own], run.rows
     sample = Subsample.drawn(rows.engine_target, rows.weights, run.seed) if screened else None
-    folds = None if sample is None else folds_within(rows.folds, sample.rows, rows.target)
+    folds = None if sample is None else folds_within(rows.folds[:_SAMPLE_FOLDS], sample.rows, rows.target)
     if sample is None or folds is None:
         return {}
     own = rows.take(sample.rows)
