@@ -24,6 +24,7 @@ from crcen import (
     ReadOptions,
     TableClassifier,
     fit_files,
+    load,
     predict_table,
 )
 from crcen.exceptions import DataUnavailable
@@ -113,11 +114,9 @@ def each(*systems):
 @each()
 def test_types_are_read_as_they_are(place):
     url, run = place
-    is_lite = url.startswith("sqlite")
+    time = "text" if url.startswith("sqlite") else "timestamptz"
     run(
-        "create table t (i integer, n numeric(9, 2), d double precision, f boolean, s text, w timestamptz, e integer)"
-        if not is_lite
-        else "create table t (i integer, n numeric(9, 2), d double precision, f boolean, s text, w text, e integer)",
+        f"create table t (i integer, n numeric(9, 2), d double precision, f boolean, s text, w {time}, e integer)",
         "insert into t values (1, 12.25, 0.5, true, 'a', '2024-01-02 03:04:00+02', null)",
         "insert into t values (null, null, null, null, null, null, null)",
         "insert into t values (-3, 7, 1e300, false, ' ', '2024-06-01 00:00:00+00', null)",
@@ -202,9 +201,7 @@ def test_secrets_are_never_shown(url, sentence, monkeypatch, crcen_command):
 def test_the_password_of_a_service_file_is_never_shown(place, tmp_path, monkeypatch, crcen_command, one_thread):
     url, run = place
     port = url.rpartition(":")[2].partition("/")[0]
-    run(
-        "create table rows as select i, random() as x, (i % 3 = 0)::int as y from generate_series(1, 200) s(i)",
-    )
+    run("create table rows as select i, random() as x, (i % 3 = 0)::int as y from generate_series(1, 200) s(i)")
     monkeypatch.delenv("PGPASSWORD")
     with pytest.raises(DataUnavailable, match="no password supplied"):
         open_table(url, ReadOptions(table="rows"))
@@ -233,7 +230,7 @@ def test_a_streamed_fit_and_scores_in_one_transaction(place, tmp_path, crcen_com
     code, out, said = crcen_command("fit", url, *how)
     assert code == 0, said
     expected = fit_files(rows, target="y", drop=["id"], epochs=1).model
-    np.testing.assert_array_equal(open_model(model).predict_proba(rows), expected.predict_proba(rows))
+    np.testing.assert_array_equal(load(model).predict_proba(rows), expected.predict_proba(rows))
     scores, query = f"{url}#scores", ("--query", "select * from rows order by id")
     for append in ((), ("--append",)):
         code, out, said = crcen_command("predict", model, url, *query, "--id", "id", "--out", scores, *append)
@@ -251,12 +248,6 @@ def test_a_streamed_fit_and_scores_in_one_transaction(place, tmp_path, crcen_com
     with pytest.raises(DataUnavailable, match="was not written"), TableWriter(scores, append=True) as writer:
         writer.write(pd.DataFrame({"id": [1], "probability": [0.5], "nothing of this": ["x"]}))
     assert run("select count(*) from scores")[0][0] == 800
-
-
-def open_model(path):
-    from crcen import load
-
-    return load(path)
 
 
 def test_a_failed_prediction_writes_no_table(tmp_path, one_thread):

@@ -238,19 +238,12 @@ ENTITIES = b'<!DOCTYPE x [<!ENTITY a "%s"><!ENTITY b "%s">]>' % (b"x" * 1000, b"
 ATTACKS = {
     "a cell far away": (with_rows(FAR), None, "over 1,048,576 rows and 16,384 columns would take"),
     "a prefix": (with_rows(FAR.replace(b"<c ", b"<x:c ").replace(b"</c>", b"</x:c>")), None, "16,384 columns would"),
-    "a prefix with a hyphen": (
-        with_rows(FAR.replace(b"<c ", b"<x-y:c ").replace(b"</c>", b"</x-y:c>")),
-        None,
-        "16,384 columns would take",
-    ),
-    "a tag in a value": (with_rows(FAR.replace(b"<c ", b"<c z='>' ")), None, "16,384 columns would take"),
     "an open value": (
         with_rows(FAR.replace(b"<c ", b"<c z='<' ")),
         None,
         "cannot be read as an Excel workbook: not well-formed",
     ),
     "an empty cell": (with_rows(FAR.replace(b"<v>1</v>", b"")), None, ""),
-    "apostrophes": (with_rows(FAR.replace(b'"', b"'")), None, "16,384 columns would take"),
     "cells without places": (
         with_rows(b"<row>" + b"<c><v>0</v></c>" * 16_000 + b"</row>" + b"<row><c><v>0</v></c></row>" * 100_000),
         None,

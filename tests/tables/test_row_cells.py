@@ -1,7 +1,6 @@
 """Rows given as dicts, against the same rows in a data frame."""
 
 import datetime
-import time
 
 import numpy as np
 import pandas as pd
@@ -101,18 +100,3 @@ def test_no_data_frame_is_made(monkeypatch):
     for name in ("DataFrame", "Series"):
         monkeypatch.setattr(pd, name, lambda *values, **how: pytest.fail("a data frame was made"))
     np.testing.assert_array_equal(model.predict_proba(row), expected)
-
-
-def test_a_dict_takes_a_fraction_of_a_frame_s_time(model):
-    frame, _ = made_up(False)
-    one, row = frame[:1], frame.iloc[0].to_dict() | {"price": None}
-
-    def seconds(X):
-        found = []
-        for _ in range(5):
-            start = time.perf_counter()
-            model.predict_proba(X)
-            found.append(time.perf_counter() - start)
-        return min(found)
-
-    assert seconds(row) < seconds(one) / 3

@@ -103,11 +103,11 @@ def test_files_of_one_table_must_agree(tmp_path):
 def test_object_stores_through_fsspec(tmp_path, scheme, model, one_thread):
     home = f"memory://{tmp_path.name}" if scheme == "memory" else f"file://{tmp_path}"
     system = fsspec.filesystem(scheme)
-    for kind in ("csv", "parquet", "xlsx"):
-        writer = {"csv": ROWS.to_csv, "parquet": ROWS.to_parquet, "xlsx": ROWS.to_excel}[kind]
+    for kind, writer in {"csv": ROWS.to_csv, "parquet": ROWS.to_parquet, "xlsx": ROWS.to_excel}.items():
         writer(tmp_path / f"a.{kind}", index=False)
-        if scheme == "memory":
-            system.pipe(f"/{tmp_path.name}/a.{kind}", (tmp_path / f"a.{kind}").read_bytes())
+    ROWS.assign(y=Y.astype(int))[["flag", "n", "y"]].to_parquet(tmp_path / "train.parquet")
+    for path in tmp_path.iterdir() if scheme == "memory" else ():
+        system.pipe(f"/{tmp_path.name}/{path.name}", path.read_bytes())
     expected = model.predict_proba(ROWS)[:, 1]
     for kind in ("csv", "parquet", "xlsx"):
         found = predict_table(model, f"{home}/a.{kind}").frame["probability"]
@@ -117,10 +117,6 @@ def test_object_stores_through_fsspec(tmp_path, scheme, model, one_thread):
         open_table(f"{home}/nothing.csv")
     with pytest.raises(DataUnavailable, match="cannot be read"):
         open_table("nosuchscheme://a/b.csv")
-    ROWS.assign(y=Y.astype(int))[["flag", "n", "y"]].to_parquet(tmp_path / "train.parquet")
-    system.pipe(
-        f"/{tmp_path.name}/train.parquet", (tmp_path / "train.parquet").read_bytes()
-    ) if scheme == "memory" else None
     streamed = fit_files(f"{home}/train.parquet", target="y", keep=["n"], epochs=1).model
     local = fit_files(tmp_path / "train.parquet", target="y", keep=["n"], epochs=1).model
     np.testing.assert_array_equal(streamed.predict_proba(ROWS), local.predict_proba(ROWS))
@@ -136,28 +132,21 @@ def test_secrets_of_urls_are_masked():
 # -- data frames -------------------------------------------------------------------------------------------------------
 
 
-def as_kind(frame, kind):
-    if kind == "pandas":
-        return frame
-    if kind == "nullable":
-        return frame.convert_dtypes()
-    if kind == "arrow dtypes":
-        return frame.convert_dtypes(dtype_backend="pyarrow")
-    table = pa.Table.from_pandas(frame, preserve_index=False)
-    return {"polars": pl.from_arrow, "lazy": lambda t: pl.from_arrow(t).lazy(), "pyarrow": lambda t: t}[kind](table)
-
-
 KINDS = {
-    **dict.fromkeys(["pandas", "nullable", "arrow dtypes"], pd.DataFrame),
-    **{"polars": pl.DataFrame, "lazy": pl.LazyFrame, "pyarrow": pa.Table},
+    "pandas": lambda frame: frame,
+    "nullable": pd.DataFrame.convert_dtypes,
+    "arrow dtypes": lambda frame: frame.convert_dtypes(dtype_backend="pyarrow"),
+    "polars": pl.from_pandas,
+    "lazy": lambda frame: pl.from_pandas(frame).lazy(),
+    "pyarrow": lambda frame: pa.Table.from_pandas(frame, preserve_index=False),
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_library_gives_the_same_answers_in_its_own_type(kind, model, one_thread):
-    data = as_kind(ROWS, kind)
+    data = KINDS[kind](ROWS)
     found = predict_table(model, data, id="n").frame
-    assert type(found) is KINDS[kind]
+    assert type(found) is type(data)
     found = found.collect() if kind == "lazy" else found
     expected = model.predict_proba(ROWS)[:, 1]
     np.testing.assert_array_equal(np.asarray(found["probability"]), expected)
@@ -170,7 +159,7 @@ def test_every_library_gives_the_same_answers_in_its_own_type(kind, model, one_t
 
 @pytest.mark.parametrize("kind", ["polars", "lazy", "pyarrow", "nullable"])
 def test_every_command_takes_every_library(kind, tmp_path, one_thread):
-    data = as_kind(ROWS.assign(y=np.where(Y, "yes", "no")), kind)
+    data = KINDS[kind](ROWS.assign(y=np.where(Y, "yes", "no")))
     streamed = fit_files(data, target="y", drop=["n"], epochs=1)
     assert len(streamed.model.columns_) == 4
     assert evaluate_table(streamed.model, data, n_resamples=0).n_rows == 200

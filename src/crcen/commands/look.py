@@ -287,7 +287,7 @@ def _columns(
     numbers = [column for column in reader.columns_ if column.kind == "number"]
     places = [block[0] for block in blocks_of(numbers)]
     filled = encode_table(numbers, table).X[:, places]  # gaps hold the median
-    spreads = np.quantile(filled, [0, 0.5, 1], axis=0).T
+    spreads = np.quantile(filled, [0, 0.5, 1], axis=0, overwrite_input=True).T
     shown = {
         column.name: tuple(f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}" for value in spread)
         for column, spread in zip(numbers, spreads.tolist(), strict=True)

@@ -165,16 +165,9 @@ class ColumnCells:
         return int(np.isfinite(self.numbers).sum())
 
     @cached_property
-    def is_category(self) -> bool:
-        """Whether it is of pandas' type of categories."""
-        import pandas as pd
-
-        return isinstance(self.series.dtype, pd.CategoricalDtype)
-
-    @cached_property
     def reading(self) -> NumberReading | None:
         """Strings read as numbers if they are not plain ones: money, percent, groups of digits, odd cells."""
-        is_plain = self.is_category or not self.is_text or self.n_finite == len(self.present)
+        is_plain = self.series.dtype == "category" or not self.is_text or self.n_finite == len(self.present)
         return None if is_plain else notation.read_numbers(self.text)
 
     @cached_property

@@ -1,7 +1,7 @@
 """What a column of a mixed table holds, found out from the training rows: its kind, or why it is left out."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -125,7 +125,7 @@ def _by_content(cells: ColumnCells, seed: int) -> Column | DroppedColumn:
         return BooleanColumn(name, float(values.mean() > 0.5), has_missing)
     if pd.api.types.is_datetime64_any_dtype(dtype):
         return _date(cells, None)
-    if not cells.is_category:
+    if dtype != "category":
         if pd.api.types.is_numeric_dtype(dtype) or cells.n_finite == len(present):
             if not cells.n_finite:
                 return DroppedColumn(name, "every value is missing or infinite")
@@ -173,10 +173,9 @@ def _written_number(cells: ColumnCells, reading: NumberReading) -> Column:
         )
     if reading.n_marked:
         message.append(f'has "{reading.mark}" or the like in {reading.n_marked} cells, taken as missing')
-    how: dict[str, Any] = {"decimal": notation.decimal, "thousands": notation.thousands, "affix": notation.affix}
     note = f"{cells.name} {' and '.join(message)}" if message else ""
     known = reading.values[np.isfinite(reading.values)]
-    return _number(cells.name, known, len(reading.values), **how, note=note)
+    return _number(cells.name, known, len(reading.values), **asdict(notation), note=note)
 
 
 def _number(name: str, known: Array, n_rows: int, limits: Limits | None = None, **how: Any) -> NumberColumn:

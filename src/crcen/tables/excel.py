@@ -31,13 +31,8 @@ _MOST_PARTS, _SMALL_PARTS, _EXPANSION = 10_000, 2**25, 100
 _BASE_MEMORY, _MEMORY_PER_BYTE = 2**28, 16
 _CELL_BYTES, _AREA_BYTES = 80, 24
 _PLACE = re.compile(r"([A-Z]{1,3})(\d{1,7})")
-# The start of a cell with its column, if it is written as usual and in a row below the limit.
-_ROW_LIMIT = 2_000_000
 _OPEN_SHEETS = "content.xml"  # the part with all sheets of an OpenDocument file
-_TAG = rb"<(?!/)(?:[^\s<>:]*:)?"  # with any prefix, also one that is not well-formed
-_CELL = re.compile(_TAG + rb'c(?=[\s/>])(?: r="([A-Z]{1,3})(?:\d{1,6}|1\d{6})")?')
-_SLOW = re.compile(rb"hidden|<!DOCTYPE|" + _TAG + rb"f[\s/>]")
-_STRING = re.compile(_TAG + rb"si(?=[\s>/])")
+_STRING = re.compile(rb"<(?!/)(?:[^\s<>:]*:)?si(?=[\s>/])")  # with any prefix, also one that is not well-formed
 
 
 class SheetPart(FramePart):
@@ -103,9 +98,6 @@ class SheetPart(FramePart):
             strings = parts.get("xl/sharedstrings.xml")
             texts = [] if strings is None else _STRING.split(archive.read(strings))[1:]
             limit = _BASE_MEMORY + _MEMORY_PER_BYTE * sum(one.file_size for one in parts.values())
-            longest, is_excel = max(map(len, texts), default=0), part != _OPEN_SHEETS
-            if is_excel and _is_surely_safe(archive.read(part), longest, limit):
-                return
             found = _Extent(archive, part)
         copied = sum(n * len(texts[place]) for place, n in found.shared.items() if place < len(texts))
         copied += found.n_repeated
@@ -231,16 +223,6 @@ def _check_archive(path: str, name: str) -> dict[str, zipfile.ZipInfo]:
         if broken := archive.testzip():  # sizes differ from those that were stated, too
             raise zipfile.BadZipFile(f"{broken} is damaged")
     return found
-
-
-def _is_surely_safe(xml: bytes, longest: int, limit: int) -> bool:
-    """Whether a sheet without hidden rows and formulas needs less memory even if it has all rows: a fast test."""
-    letters = _CELL.findall(xml)
-    columns = set(letters)
-    if not columns or b"" in columns or _SLOW.search(xml):
-        return False
-    width = max((_column_number(one.decode()) for one in columns), default=0)
-    return _ROW_LIMIT * width * _AREA_BYTES + len(letters) * (_CELL_BYTES + 2 * longest) <= limit
 
 
 class _Extent:
