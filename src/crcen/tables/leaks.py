@@ -7,7 +7,7 @@ show. Each set of such rows is compared with the share of the class by an exact 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ import numpy as np
 from scipy.stats import binom
 
 from crcen._support.text import listed
+from crcen._support.values import json_value
 from crcen.tables.cells import ColumnCells, TableCells, as_cells, stacked
 from crcen.tables.column_kinds import DroppedColumn
 from crcen.tables.columns import BooleanColumn, Column, DateColumn, NumberColumn
@@ -63,10 +64,6 @@ class Leak:
     p_value: float
     sentence: str
 
-    def to_dict(self) -> dict[str, object]:
-        """Plain values, ready for JSON."""
-        return {**asdict(self), "columns": list(self.columns), "label": str(self.label)}
-
 
 @dataclass(frozen=True)
 class Duplicates:
@@ -109,8 +106,7 @@ class Duplicates:
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
-        shares = {str(label): share for label, share in self.shares.items()}
-        return {**asdict(self), "shares": shares, "label": None if self.label is None else str(self.label)}
+        return {**json_value(self), "label": None if self.label is None else str(self.label)}
 
     @property
     def notes(self) -> list[str]:
@@ -139,7 +135,7 @@ class Signs:
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
-        leaks = [one.to_dict() for one in self.leaks]
+        leaks = [json_value(one) | {"label": str(one.label)} for one in self.leaks]
         return {"leaks": leaks, "duplicates": self.duplicates.to_dict(), "identifiers": dict(self.identifiers)}
 
     @property
