@@ -45,7 +45,7 @@ def test_every_notation_gives_the_numbers(decimal, thousands, around):
 def test_accounts_in_parentheses_are_negative(amounts):
     values = np.array([float(amount) for amount in amounts])
     cells = [f"({abs(value):,.2f})" if value < 0 else f"{value:,.2f}" for value in values]
-    np.testing.assert_array_equal(read_numbers(pd.Series(cells, dtype="string")).values, values)
+    np.testing.assert_array_equal(read_numbers(*pd.factorize(pd.Series(cells, dtype="string"))).values, values)
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def rows_of(
     labels, positive, found = class_labels(_distinct(frame[target], target), target, positive, source.name)
     # Of more than two each row holds its own string: as an array of strings all would be as wide as the longest.
     is_many_texts = len({*labels.values()}) > 2 and any(isinstance(label, str) for label in labels.values())
-    y = np.array([labels[cell] for cell in frame[target]], dtype=object if is_many_texts else None)
+    y = np.array([labels[cell] for cell in frame[target].tolist()], dtype=object if is_many_texts else None)
     classes, counts = np.unique(y, return_counts=True)
     each = f"the target {target} needs at least 2 rows of each value, one to learn from and one to check with"
     got = f"got 1 of {_listed([classes[np.argmin(counts)]])}."
@@ -255,7 +255,7 @@ def numbers_of(cells: pd.Series) -> Array:
     """Numbers in a column, also as text with other decimal marks or a currency; NaN for other cells."""
     numbers = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64)
     if np.isnan(numbers).any():
-        reading = read_numbers(cells.astype("string").str.strip())
+        reading = read_numbers(*pd.factorize(cells.astype("string").str.strip()))
         numbers = numbers if reading is None or reading.units else reading.values
     return numbers
 

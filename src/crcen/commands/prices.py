@@ -196,7 +196,7 @@ def costs_from(given: DataFrame, classes: Sequence[object]) -> CostMatrix:
     require(not unknown, only, error=InvalidInput)
     # All cells are read as one column of numbers is: decimal commas, thousands, currencies.
     texts = [text for text in grid.ravel() if text]
-    reading = read_numbers(pd.Series(texts, dtype="str"))
+    reading = read_numbers(*pd.factorize(pd.Series(texts, dtype="str")))
     numbers = {} if reading is None else dict(zip(texts, reading.values.tolist(), strict=True))
 
     def cost(i: int, j: int) -> float:

@@ -168,7 +168,7 @@ class ColumnCells:
     def reading(self) -> NumberReading | None:
         """Strings read as numbers if they are not plain ones: money, percent, groups of digits, odd cells."""
         is_plain = self.series.dtype == "category" or not self.is_text or self.n_finite == len(self.present)
-        return None if is_plain else notation.read_numbers(self.text)
+        return None if is_plain else notation.read_numbers(*self.codes)
 
     @cached_property
     def date_format(self) -> str | None:

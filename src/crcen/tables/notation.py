@@ -172,11 +172,8 @@ class NumberReading:
         return self.n_odd <= allowed and self.n_odd < n_known and not self.units
 
 
-def read_numbers(text: Series) -> NumberReading | None:
-    """Read stripped strings in the notation that most of them fit; None if few look like numbers."""
-    import pandas as pd
-
-    codes, distinct = pd.factorize(text)
+def read_numbers(codes: Index, distinct: Series) -> NumberReading | None:
+    """Read stripped strings, factorised, in the notation that most of them fit; None if few look like numbers."""
     counts = np.bincount(codes[codes >= 0], minlength=len(distinct))
     is_mark = _are_marks(distinct)
     others = np.flatnonzero(~is_mark)
