@@ -45,7 +45,7 @@ RULES = {
         "_support exceptions theory models tables",
         "numpy scipy sklearn",
         "adbc_driver_manager adbc_driver_postgresql adbc_driver_sqlite duckdb fsspec narwhals openpyxl pandas polars "
-        "pyarrow python_calamine skrub",
+        "pyarrow python_calamine skrub threadpoolctl",
     ),
     "decisions": rule("_support exceptions theory models decisions report", "numpy sklearn scipy", "matplotlib pandas"),
     "files": rule(
