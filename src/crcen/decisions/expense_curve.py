@@ -395,7 +395,7 @@ def stratified_splits(cv: Splitter, X: Rows, y: ArrayLike, random_state: int) ->
 
 
 def has_held_out_rows(model: Estimator) -> bool:
-    """Whether it is a search, or another fit that keeps its answers to rows which no part of it saw: a committee."""
+    """Whether a model keeps out-of-fold predictions of its training rows, as a search and a committee do."""
     return isinstance(model, CRCENClassifierCV) or (
         isinstance(model, FittedEnsemble) and hasattr(model, "oof_decision_function_")
     )

@@ -98,7 +98,7 @@ def training_error(
 def _error_of_refits(
     chances: Array, parts: Bools, target: Index, sizes: Array, price: Price, of_all: float, times: float
 ) -> TrainingError:
-    """Compare refits two by two on rows that neither saw: ``chances`` (refits, n, K), ``parts`` (refits, n).
+    """Compare pairs of refits on rows that neither was fitted on: ``chances`` (refits, n, K), ``parts`` (refits, n).
 
     There are ``times`` as many training rows as these.
     """

@@ -124,7 +124,7 @@ def _shuffled(evidence: Evidence, columns: Sequence[int], budget: int) -> Import
     rng, n_columns = np.random.default_rng(evidence.random_state), max(len(columns), 1)
     rows, weights = chosen_rows(evidence, min(MOST_ROWS, max(budget // n_columns, _FEWEST_ROWS)), rng)
     answer, y = evidence.answers(rows), evidence.y[rows]
-    # The model itself is shuffled, so it is compared with its own answers.
+    # The model itself predicts shuffled rows, so it is compared with its own predictions.
     own = answer(0, rows) if evidence.is_out_of_fold and evidence.columns else evidence.proba[rows]
     before = log_losses(y, own)
     n_repeats = max(1, min(MOST_REPEATS, budget // (n_columns * len(rows))))

@@ -53,7 +53,7 @@ class _Display:
 
 
 def _weighted(model: Estimator, X: Rows, y: ArrayLike) -> tuple[Evidence, Array]:
-    """Answers on labelled rows with the probabilities under the weighting."""
+    """Predictions for labelled rows, and the probabilities under the weighting."""
     evidence = gather(model, X, y)
     if evidence.q is None or not evidence.has_price:
         kind = type(model).__name__

@@ -1,4 +1,4 @@
-"""Evidence: the answers of a fitted model on labelled rows, checked once and measured once."""
+"""Evidence: the predictions of a fitted model for labelled rows, checked once and measured once."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class EncodedRows:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """A model and its answers on labelled rows: about the positive class of its labels, or about all K."""
+    """A model and its predictions for labelled rows: about the positive class of its labels, or about all K."""
 
     model: Estimator
     labels: Labels
@@ -286,7 +286,7 @@ def gather(
     costs: CostMatrix | None = None,
     **more: Any,
 ) -> Evidence:
-    """Predict for labelled rows and check the answers; parameters of `crcen.write_report` and `Evidence`."""
+    """Predict for labelled rows and check the predictions; parameters of `crcen.write_report` and `Evidence`."""
     classes = _classes(model)
     X, columns = _rows(X, model)
     numbers = _numbers(y, len(X), classes)

@@ -152,12 +152,12 @@ class KeyEquation(ShownInOneLine):
 
     @property
     def predicted_mean_pos(self) -> float:
-        """What the general-λ law makes of D for the positives, (1 + D/α) / (1 + 1/α)."""
+        """Mean of q among positives by the general-λ law, (1 + D/α) / (1 + 1/α)."""
         return means_by_law(self.mean_pos - self.mean_neg, self.weighting.alpha)[0]
 
     @property
     def predicted_mean_neg(self) -> float:
-        """What the general-λ law makes of D for the negatives, (1 − D) / (1 + 1/α)."""
+        """Mean of q among negatives by the general-λ law, (1 − D) / (1 + 1/α)."""
         return means_by_law(self.mean_pos - self.mean_neg, self.weighting.alpha)[1]
 
     @property
@@ -462,7 +462,7 @@ def without_test(equation: KeyEquation, reason: str = _OUT_OF_FOLD) -> KeyEquati
 
 
 def on_rows(equation: KeyEquation, rows: str) -> KeyEquation:
-    """The same equation, with the rows it is of in words."""
+    """The same equation with a description of its rows."""
     return replace(equation, rows=rows)
 
 

@@ -193,7 +193,7 @@ class KeyEquationMonitor(ShownInOneLine):
         if y is None:
             raise InvalidInput("update needs the labels y of the rows")
         if (X is None) == (q is None):
-            raise InvalidInput("update needs either the rows X or their weighted probabilities q, and not both")
+            raise InvalidInput("update needs either the rows X or their weighted probabilities q, not both")
         if when is not None and (self._cohorts is not None or not isinstance(when, str)):
             raise InvalidInput(f"when must be text such as '2024-05', and is not given with delay=, got {when!r}")
         if self._cohorts is None and (cohort is not None or now is not None):
@@ -414,11 +414,11 @@ def _opened(state: object) -> Values:
     if not isinstance(state, dict) or (state.get("format"), state.get("version")) != (_FORMAT, _VERSION):
         found = {name: state.get(name) for name in ("format", "version")} if isinstance(state, dict) else state
         raise InvalidInput(
-            f"the state must be of the format {_FORMAT!r}, version {_VERSION}, got {short(found, 60)}: begin a new one"
+            f"the state must be of the format {_FORMAT!r}, version {_VERSION}, got {short(found, 60)}: start a new one"
         )
     digest = _digest({name: value for name, value in state.items() if name != "digest"})
     if not digest or state.get("digest") != digest:
-        raise InvalidInput("the state of the monitor is damaged, its digest is another one: begin a new one")
+        raise InvalidInput("the state of the monitor is damaged: its digest does not match; start a new monitor")
     return state
 
 
