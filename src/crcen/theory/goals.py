@@ -93,11 +93,14 @@ class ThresholdGoal(Goal):
 
     def threshold(self, rows: RowsByProbability) -> float:
         """The threshold that meets the goal on labelled rows; an error if none does."""
-        cut = int(self.cuts(rows.totals))
+        cut = self._cut(rows)
         self._check_cut(cut, rows)
         if rows.scores[cut] <= 0.0:
             raise InvalidParameter(f"no finite price has {self}: it would need an alarm on rows whose probability is 0")
         return rows.threshold(cut)
+
+    def _cut(self, rows: RowsByProbability) -> int:
+        return int(self.cuts(rows.totals))
 
     def _check_cut(self, cut: int, rows: RowsByProbability) -> None:
         """Refuse a goal that no threshold meets, or every threshold."""
@@ -262,16 +265,15 @@ class _ShareGoal(ThresholdGoal):
         sure = "" if self.confidence is None else f" with confidence {self.confidence:g}"
         return f"{self.quantity} of at least {self.share:g}{sure}"
 
-    def threshold(self, rows: RowsByProbability) -> float:
-        """As for any goal, or the guaranteed one."""
+    def _cut(self, rows: RowsByProbability) -> int:
         if self.confidence is None:
-            return super().threshold(rows)
+            return super()._cut(rows)
         if (rows.weights != 1.0).any():
             raise InvalidParameter("a guarantee counts rows, so it cannot be had with row weights: leave them out")
         return self._guaranteed(rows, self.confidence)
 
-    def _guaranteed(self, rows: RowsByProbability, confidence: float) -> float:
-        """The threshold whose share on new rows is guaranteed."""
+    def _guaranteed(self, rows: RowsByProbability, confidence: float) -> int:
+        """The cut whose share on new rows is guaranteed."""
         raise NotImplementedError
 
     def meet(self, p: Array, times: ArrayLike | None = None) -> MetGoal:
@@ -306,7 +308,7 @@ class RecallAtLeast(_ShareGoal):
         met = tp >= self.share * tp[..., -1:] * (1.0 - 1e-12)
         return np.asarray(np.where(met.any(axis=-1), np.argmax(met, axis=-1), -1))
 
-    def _guaranteed(self, rows: RowsByProbability, confidence: float) -> float:
+    def _guaranteed(self, rows: RowsByProbability, confidence: float) -> int:
         positive = np.sort(rows.p[rows.independent(np.asarray(rows.target, dtype=np.bool_))])
         lost = n_lost_allowed(len(positive), self.share, confidence)
         if lost < 0:
@@ -315,10 +317,7 @@ class RecallAtLeast(_ShareGoal):
                 f"{'rows' if rows.clusters is None else 'clusters'} that were held out, got {len(positive)}: give more "
                 "rows, or ask for less"
             )
-        cut = int(np.searchsorted(-rows.scores, -positive[lost], side="left"))
-        if rows.scores[cut] <= 0.0:
-            raise InvalidParameter(f"no finite price has {self}: it would need an alarm on rows of probability 0")
-        return rows.threshold(cut)
+        return int(np.searchsorted(-rows.scores, -positive[lost], side="left"))
 
 
 @dataclass(frozen=True, repr=False)
@@ -343,7 +342,7 @@ class PrecisionAtLeast(_ShareGoal):
         """The last cut with the precision."""
         return _last(divided(totals[0], totals[0] + totals[1]) >= self.share)
 
-    def _guaranteed(self, rows: RowsByProbability, confidence: float) -> float:
+    def _guaranteed(self, rows: RowsByProbability, confidence: float) -> int:
         own = rows.independent(np.ones(len(rows.p), dtype=np.bool_))
         target, p = np.asarray(rows.target, dtype=np.bool_)[own], rows.p[own]
         n_alarms = precision_cut(target, p, self.share, confidence)
@@ -352,9 +351,7 @@ class PrecisionAtLeast(_ShareGoal):
                 f"these rows do not show {self}, which takes {fewest_rows(self.share, confidence)} right alarms or "
                 f"more at the top of {len(p):,} rows: give more rows, or ask for less"
             )
-        if n_alarms == len(p):
-            raise InvalidParameter(f"every price has {self}: ask for more, or state a price")
-        return rows.threshold(int(np.searchsorted(-rows.scores, -np.sort(p)[::-1][n_alarms - 1], side="left")))
+        return int(np.searchsorted(-rows.scores, -np.sort(p)[::-1][n_alarms - 1], side="left"))
 
     def _check_cut(self, cut: int, rows: RowsByProbability) -> None:
         tp, fp = rows.totals

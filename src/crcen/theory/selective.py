@@ -40,20 +40,14 @@ def audit_probabilities(scores: Array, quiet: Bools, n_audits: float, *, floor: 
     if not n_quiet or n_audits >= n_quiet:
         return found
     own, least = scores[quiet], floor * n_audits / n_quiet
-    if not own.any():
-        own = np.ones(n_quiet)
+    own = own / own.max() if own.any() else np.ones(n_quiet)
 
     def surplus(log_scale: float) -> float:
         return float(np.clip(math.exp(log_scale) * own, least, 1.0).sum()) - n_audits
 
-    middle = math.log(n_audits / own.sum())
-    low, high = middle - 1.0, middle + 1.0
-    while surplus(low) > 0.0 and low > middle - 700.0:
-        low -= 5.0
-    while surplus(high) < 0.0 and high < middle + 700.0:
-        high += 5.0
-    scale = math.exp(brentq(surplus, low, high, xtol=1e-13)) if surplus(low) < 0.0 < surplus(high) else math.exp(low)
-    found[quiet] = np.clip(scale * own, least, 1.0)
+    low, high = (math.log(n_audits / own.sum()) + reach for reach in (-300.0, 300.0))
+    log_scale = brentq(surplus, low, high, xtol=1e-13) if surplus(low) < 0.0 < surplus(high) else low
+    found[quiet] = np.clip(math.exp(log_scale) * own, least, 1.0)
     return found
 
 
