@@ -100,7 +100,7 @@ def test_what_it_cannot_use():
     ):
         with pytest.raises(InvalidInput, match=sentence):
             crcen.training_error(*rows)
-    with pytest.raises(InvalidInput, match="is for 2 classes, and q is of 3"):
+    with pytest.raises(InvalidInput, match="is for 2 classes, and q has 3"):
         crcen.key_equation(np.arange(9) % 3, np.full((9, 3), 1 / 3), None, training_error=TrainingError.binary(0.1))
 
 

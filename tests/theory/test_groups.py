@@ -194,8 +194,10 @@ def test_shares_in_strata_agree_with_fishers_test_where_one_stratum_tells():
     hit = np.r_[np.arange(200) < 150, np.arange(200) < 122, np.ones(100, bool)]
     which, strata = np.r_[np.zeros(200, int), np.ones(200, int), np.tile([0, 1], 50)], np.arange(500) < 400
     exact = fisher_exact([[150, 50], [122, 78]]).pvalue
-    assert shares_alike(which, [strata, ~strata], hit, None) == pytest.approx(exact, abs=4 * np.sqrt(exact / 1e4))
-    assert np.isnan(shares_alike(which, [~strata], hit, None))
+    assert shares_alike(which, [strata, ~strata], hit, None, 0.01, None) == pytest.approx(
+        exact, abs=4 * np.sqrt(exact / 1e4)
+    )
+    assert np.isnan(shares_alike(which, [~strata], hit, None, 0.01, None))
 
 
 @pytest.mark.parametrize("is_weighted", [False, True])

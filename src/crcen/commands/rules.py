@@ -18,7 +18,8 @@ from crcen.commands.inputs import FittedModel, Source, amounts_of, dates_of, req
 from crcen.commands.inputs import Label as Label
 from crcen.commands.prices import Costs, Weighting, decision_price, price_values
 from crcen.commands.results import Result
-from crcen.decisions.choose import ChosenWeighting, choose_on
+from crcen.decisions.choose import ChosenWeighting, choose_weighting
+from crcen.decisions.expense_curve import CurveRows
 from crcen.tables.fingerprint import Recognition
 from crcen.theory.goals import ANSWERS, ThresholdGoal
 from crcen.theory.intervals import Interval, estimate_shares, shifted_probabilities
@@ -194,7 +195,8 @@ def chosen_price(
     require(goal.period is None, no_price)
     if goal.confidence is not None and recognition is not None and recognition.status == "seen":
         raise InvalidInput(f"a guarantee needs rows that the model did not see, and of {name} {recognition.measured}.")
-    return choose_on(positive, p, np.ones(len(p)) if weights is None else weights, goal, clusters=clusters)
+    rows = CurveRows(positive, p, np.ones(len(p)) if weights is None else weights)
+    return cast(ChosenWeighting, choose_weighting(rows, goal, clusters=clusters))
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from crcen.theory.intervals import Interval, share_interval
 from crcen.theory.labels import Labels
 from crcen.theory.metrics import ConfusionCounts, DecisionCounts, confusion_counts, decision_counts, percentile_interval
 from crcen.theory.price import CostRatio, positive_number
-from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, ShownInOneLine, as_numpy
+from crcen.theory.rows import Array, Estimator, Index, Rows, ShownInOneLine, as_numpy
 
 Ends = tuple[float, float]
 
@@ -98,7 +98,7 @@ class ChosenClassWeights:
 
 
 def choose_weighting(
-    source: ExpenseCurve | Estimator,
+    source: ExpenseCurve | CurveRows | Estimator,
     goal: ThresholdGoal | Mapping[Hashable, float],
     X: Rows = None,
     y: ArrayLike | None = None,
@@ -142,23 +142,7 @@ def choose_weighting(
             "a guarantee is for one fitted model, and out-of-fold rows were held out from others: give X and y, rows "
             "that this model did not see"
         )
-    how = (clusters, rate, level, n_resamples, random_state)
-    return choose_on(rows.target, rows.p, rows.weights, goal, *how)
-
-
-def choose_on(
-    target: Bools,
-    p: Array,
-    weights: Array,
-    goal: ThresholdGoal,
-    clusters: ArrayLike | None = None,
-    rate: float | None = None,
-    level: float = 0.95,
-    n_resamples: int = 500,
-    random_state: int = 0,
-) -> ChosenWeighting:
-    """`choose_weighting` on rows whose probabilities are known."""
-    weights = weights / weights.mean()  # their unit has no meaning
+    target, p, weights = rows.target, rows.p, rows.weights / rows.weights.mean()  # the unit of weights has no meaning
     groups = check_clusters(clusters, target.size)
     if rate is not None:
         rate = positive_number(rate, "rate")
@@ -200,6 +184,8 @@ def choose_on(
 
 def _rows(source: Estimator, X: Rows, y: ArrayLike | None, sample_weight: ArrayLike | None) -> CurveRows:
     """Labels and natural posteriors of rows the model did not see."""
+    if isinstance(source, CurveRows):
+        return source
     if isinstance(source, ExpenseCurve):
         if source.rows is None:
             raise InvalidParameter(

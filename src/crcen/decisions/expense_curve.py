@@ -130,7 +130,7 @@ class ExpenseCurve(ShownInOneLine):
         totals = class_totals(target, rows.weights)
         path = tuple(resolve(weighting, *totals) for weighting in _path(weightings))
         alarms = np.array([weighting.decide(chance) for weighting in path])
-        found = _counts_and_intervals(path, alarms, target, rows.weights, level, n_resamples, random_state)
+        found = _counts_and_intervals(path, alarms, rows, level, n_resamples, random_state)
         equations = tuple(key_equation(target, weighted_probability(chance, w), w, rows.weights) for w in path)
         return cls("threshold", path, *found, level, equations, rows, "the rows given")
 
@@ -167,8 +167,8 @@ class ExpenseCurve(ShownInOneLine):
             key_equation_of_logits(path.target, logits, weighting, path.weights)
             for logits, weighting in zip(path.logits, path.weightings, strict=True)
         )
-        rows = (path.target, path.weights)
-        found = _counts_and_intervals(path.weightings, path.logits > 0, *rows, level, n_resamples, random_state)
+        rows = CurveRows(path.target, path.logits, path.weights)
+        found = _counts_and_intervals(path.weightings, path.logits > 0, rows, level, n_resamples, random_state)
         source = f"out-of-fold rows, {len(splits)} folds" if len(splits) > 1 else "test rows"
         return cls("retrained", path.weightings, *found, level, equations, None, source)
 
@@ -260,18 +260,12 @@ def _path(weightings: Sequence[WeightingLike] | None) -> Sequence[WeightingLike]
 
 
 def _counts_and_intervals(
-    path: Sequence[Price],
-    alarms: Bools,
-    target: Bools,
-    weights: Array,
-    level: float,
-    n_resamples: int,
-    random_state: int,
+    path: Sequence[Price], alarms: Bools, rows: CurveRows, level: float, n_resamples: int, random_state: int
 ) -> tuple[ConfusionCounts, Array]:
     """Counts, and bootstrap intervals of the expense of each step (steps, 2), from decisions (weightings, n)."""
-    counts = confusion_counts(target, alarms, weights)
+    counts = confusion_counts(rows.target, alarms, rows.weights)
     expense_table(path, counts.fn, counts.fp)  # refuses a path that does not rise
-    each = np.vstack([np.where(alarms & among, weights, 0.0) for among in (target, ~target)])
+    each = np.vstack([np.where(alarms & among, rows.weights, 0.0) for among in (rows.target, ~rows.target)])
     sums = bootstrap_sums(each.T, n_resamples, np.random.default_rng(random_state))
     catches, added = (np.diff(own) for own in np.split(sums, 2, axis=1))
     # No catch for more alarms is an unbounded price; neither more catches nor more alarms is no evidence.

@@ -314,12 +314,7 @@ def _at_recall(is_pos: Bools, chance: Array, w: Array, recall: float, cost_ratio
 
 
 def shares_alike(
-    which: Index,
-    strata: Sequence[Bools],
-    hit: Bools,
-    w: Array | None,
-    level: float = GROUP_ERROR_RATE,
-    clusters: Index | None = None,
+    which: Index, strata: Sequence[Bools], hit: Bools, w: Array | None, level: float, clusters: Index | None
 ) -> float:
     """p-value, to be compared with ``level``, of equal shares of hits of all groups in each stratum of rows."""
     if w is None and clusters is None:

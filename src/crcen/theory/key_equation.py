@@ -251,7 +251,11 @@ def key_equation(
     else:
         positive, outputs = checks.check_binary_rows(y, q)
         numbers, columns, price = _two_columns(positive, outputs, 1.0 - outputs, weighting, sample_weight)
-    found = _rows(numbers, columns, price, sample_weight, training_error, 1.0, clusters, is_stratified).equation()
+    rows = _rows(numbers, columns, price, sample_weight)
+    if training_error is not None and len(training_error.least) != columns.shape[1]:
+        raise InvalidInput(f"training_error is for {len(training_error.least)} classes, and q has {columns.shape[1]}.")
+    related = checks.check_clusters(clusters, numbers.size)
+    found = replace(rows, error=training_error, clusters=related, is_stratified=is_stratified).equation()
     return found if clusters is None or found.z_reason else replace(found, pairs=found.equations)
 
 
@@ -276,16 +280,7 @@ def _two_columns(
     return (positive == (price.positive == 1)).astype(np.int64), price.by_column(q, complement), price
 
 
-def _rows(
-    y: Index,
-    q: Array,
-    weighting: WeightingLike,
-    sample_weight: ArrayLike | None,
-    error: TrainingError | None = None,
-    noise: float = 1.0,
-    clusters: ArrayLike | None = None,
-    is_stratified: bool = False,
-) -> _TestedRows:
+def _rows(y: Index, q: Array, weighting: WeightingLike, sample_weight: ArrayLike | None) -> _TestedRows:
     """Rows with a price for their classes, all of which must have weight."""
     sizes, n_classes = checks.check_row_weights(sample_weight, y.size), q.shape[1]
     counts = np.bincount(y, weights=sizes, minlength=n_classes)
@@ -293,9 +288,7 @@ def _rows(
     price = resolve(weighting, counts=counts)
     if price.n_classes != n_classes:
         raise InvalidInput(f"q must have a column for each of {price.n_classes} classes: got {n_classes}.")
-    if error is not None and len(error.least) != n_classes:
-        raise InvalidInput(f"training_error is for {len(error.least)} classes, and q is of {n_classes}.")
-    return _TestedRows(y, q, sizes, price, error, noise, checks.check_clusters(clusters, y.size), is_stratified)
+    return _TestedRows(y, q, sizes, price)
 
 
 def _check_all_present(counts: NDArray[np.number]) -> None:
@@ -311,10 +304,10 @@ class _TestedRows:
     q: Array  # weighted probabilities (n, K)
     sample_weight: Array
     price: Price
-    error: TrainingError | None  # of the fitted model
-    noise: float  # factor of the variances, if that error was not measured
-    clusters: Clusters | None
-    is_stratified: bool
+    error: TrainingError | None = None  # of the fitted model
+    noise: float = 1.0  # factor of the variances, if that error was not measured
+    clusters: Clusters | None = None
+    is_stratified: bool = False
 
     @cached_property
     def sizes(self) -> Array:

@@ -157,15 +157,10 @@ def _known_mean(values: Array) -> float:
 
 
 def decision_counts(
-    y: ArrayLike,
-    decided: ArrayLike,
-    n_classes: int,
-    sample_weight: ArrayLike | None = None,
-    *,
-    n_actions: int | None = None,
+    y: ArrayLike, decided: ArrayLike, n_classes: int, sample_weight: ArrayLike | None = None, *, n_actions: int = 0
 ) -> DecisionCounts:
     """Decisions by true class as sums of weights; numbers from ``n_classes`` on are further actions."""
-    width = n_classes if n_actions is None else n_actions
+    width = n_actions or n_classes
     truth, chosen = checks.check_class_numbers(y, n_classes), checks.check_class_numbers(decided, width)
     if len(truth) != len(chosen):
         raise InvalidInput(f"y and decisions must have the same number of rows: got {len(truth)} and {len(chosen)}.")
