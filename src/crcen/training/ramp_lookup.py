@@ -22,6 +22,7 @@ from crcen.training.encoding import InputEncoding
 
 # Cells this near to a knot are at it.
 _AT_A_KNOT = 1e-6
+_NUMBERS_AT_ONCE = 2**17
 
 
 class RampLookup(NamedTuple):
@@ -154,7 +155,12 @@ class RampTables:
         encoding = self.encoding
         others = np.append(np.arange(self.n_plain), np.arange(encoding.size - self.n_indicators, encoding.size))
         mean, scale, low, high = (part[others] for part in (encoding.mean, encoding.scale, self.low, self.high))
-        plain = InputEncoding(mean, scale, None, low, high, indicators=encoding.indicators)(X)
+        encode = InputEncoding(mean, scale, None, low, high, indicators=encoding.indicators)
+        plain = torch.empty(len(X), len(others), dtype=torch.float32)
+        at_once = max(64, _NUMBERS_AT_ONCE // len(others))
+        for start in range(0, len(X), at_once):  # in the cache of a processor
+            part = slice(start, start + at_once)
+            plain[part] = torch.from_numpy(encode(X[part]))
         # Short integers are sorted by their digits.
         knots = np.empty((len(X), len(self.columns)), dtype=np.uint8 if self.n_knots <= 256 else np.uint16)
         shares = np.zeros((len(X), len(self.columns)), dtype=np.float32)
@@ -164,7 +170,7 @@ class RampTables:
             knots[:, i], shares[:, i] = self._place(cells, slice(first, first + int(is_used.sum())))
             knots[np.isnan(cells), i] = self.n_knots - 1
         shares[knots == self.n_knots - 1] = 0.0
-        return CodedRows(torch.from_numpy(plain).to(torch.float32), knots, shares if shares.any() else None)
+        return CodedRows(plain, knots, shares if shares.any() else None)
 
     def _place(self, cells: Array, ramps: slice) -> tuple[Index, Array]:
         """The knot at or before each cell, and the relative distance to the next one."""
