@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from crcen._support.text import closest, missing_columns
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.fitted import FittedEnsemble, transactional_fit
-from crcen.models.reasons.reasons import Reasons, explain_rows, shortened, spelled
+from crcen.models.reasons.reasons import Reasons, explain_rows, spelled
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.tables.cells import TableCells, as_cells
 from crcen.tables.column_kinds import DroppedColumn, learn_columns
@@ -31,7 +31,7 @@ from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import key_equation
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price, is_price_of_two
-from crcen.theory.rows import Estimator
+from crcen.theory.rows import Estimator, short
 
 Decisions: TypeAlias = NDArray[Any]  # labels, or actions
 PerRow: TypeAlias = ArrayLike | None
@@ -311,7 +311,7 @@ def cell_texts(columns: list[Column], table: TableCells) -> NDArray[np.object_]:
     found = []
     for column in columns:
         cells = table[column.name]
-        written = np.array([shortened(str(cell)) for cell in cells.text.fillna("missing")], dtype=object)
+        written = np.array([short(cell, 40) for cell in cells.text.fillna("missing")], dtype=object)
         if isinstance(column, NumberColumn) and not (column.affix and cells.is_text):
             numbers = spelled(column.read(cells))
             written = np.where(numbers == "missing", written, numbers)

@@ -22,7 +22,7 @@ from crcen.theory.decision import sigmoid
 from crcen.theory.labels import Labels
 from crcen.theory.rows import Array, DataFrame, Estimator, Index
 
-_LONGEST_CELL, _SHOWN_ROWS = 40, 10
+_SHOWN_ROWS = 10
 # Numbers that are years, where all of a column are.
 _YEARS = (1800.0, 2200.0)
 
@@ -169,12 +169,6 @@ def _number(value: float, is_year: bool) -> str:
 def _signed(value: float) -> str:
     """Two digits; what is smaller than the error that is asked for needs no more."""
     return f"{value:+.1f}" if abs(value) >= 1.0 else f"{value:+.2f}"
-
-
-def shortened(text: str) -> str:
-    """A cell that fits on a line."""
-    text = " ".join(text.split())
-    return text if len(text) <= _LONGEST_CELL else text[: _LONGEST_CELL - 1] + "…"
 
 
 # Typical rows kept, and rows used of a background that the caller gives.
