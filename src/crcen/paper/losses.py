@@ -29,10 +29,10 @@ class _ClassLoss(nn.Module):
         columns = logit_columns(logits, self.n_classes)
         flat = target[:, 0] if target.ndim == 2 and target.shape[1] == 1 else target
         numbers = flat.long()
-        if flat.shape != columns.shape[:1] or not bool(((numbers == flat) & (numbers >= 0)).all()):
+        if flat.shape != columns.shape[:1]:
             shape = tuple(target.shape)
-            raise InvalidInput(f"target must hold a class number for each of {len(columns)} rows: got {shape}.")
-        if bool((numbers >= columns.shape[1]).any()):
+            raise InvalidInput(f"target must hold a class number for each of {len(columns)} rows: got shape {shape}.")
+        if not bool(((numbers == flat) & (numbers >= 0) & (numbers < columns.shape[1])).all()):
             raise InvalidInput(f"target must hold class numbers from 0 to {columns.shape[1] - 1}.")
         return self._mean(columns, numbers)
 
