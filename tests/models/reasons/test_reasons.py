@@ -11,8 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from crcen import Budget, CommitteeClassifier, CostMatrix, CRCENClassifier, InvalidParameter, TableClassifier
 from crcen.models.reasons import shapley
 from crcen.models.reasons.reasons import typical_rows
-from crcen.models.reasons.shapley import shapley_of_ensemble, shapley_of_function
-from crcen.models.reasons.tree_values import tree_values
+from crcen.models.reasons.shapley import shapley_of_ensemble, shapley_of_function, tree_values
 from grouped_settings import grouped
 from shapley_by_hand import brute_force
 
@@ -93,7 +92,7 @@ def test_missing_cells_have_reasons_too(kind):
 def test_a_long_path_needs_no_table(committee, monkeypatch):
     (*_, trees) = committee.ensemble_.members
     before = tree_values(trees, X[:20], X[100:109], SINGLE)
-    monkeypatch.setattr("crcen.models.reasons.tree_values._TABLED", 0)
+    monkeypatch.setattr("crcen.models.reasons.shapley._TABLED", 0)
     assert np.array_equal(before, tree_values(trees, X[:20], X[100:109], SINGLE))
 
 
