@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from crcen._support.extras import need
-from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.exceptions import InvalidParameter
 from crcen.report.evidence import Evidence, gather
 from crcen.report.measurements import ReliabilityGroup, reliability_groups
-from crcen.theory.checks import check_binary_target, check_probabilities, check_row_weights, class_totals
+from crcen.theory.checks import check_binary_rows, check_row_weights, class_totals
 from crcen.theory.curves import DecisionCurves
 from crcen.theory.key_equation import KeyEquation, key_equation, means_by_law
 from crcen.theory.labels import Labels
@@ -86,13 +86,9 @@ class CorrectionDisplay(_Display):
         before, after : array of shape (n,)
             Probabilities of the positive class as the model gave them, and corrected.
         """
-        target = check_binary_target(y)
+        (target, q), (_, p) = check_binary_rows(y, before, "before"), check_binary_rows(y, after, "after")
         weights = check_row_weights(sample_weight, target.size)
         class_totals(target, weights)
-        q, p = check_probabilities(before, "before"), check_probabilities(after, "after")
-        for name, values in (("before", q), ("after", p)):
-            if values.shape != target.shape:
-                raise InvalidInput(f"{name} must have one value for each of the {target.size} rows, got {values.shape}")
         return cls(reliability_groups(target, p, q, weights)).plot(ax=ax)
 
     @classmethod
@@ -322,8 +318,7 @@ class KeyEquationDisplay(_Display):
         cls, y: ArrayLike, q: ArrayLike, weighting: WeightingLike, *, ax: Axes = None
     ) -> KeyEquationDisplay:
         """Draw the weighted probabilities of any model; parameters as in `crcen.key_equation`."""
-        equation = key_equation(y, q, weighting)
-        positive, outputs = check_binary_target(y), check_probabilities(q)
+        equation, (positive, outputs) = key_equation(y, q, weighting), check_binary_rows(y, q)
         return cls(outputs[positive], outputs[~positive], equation).plot(ax=ax)
 
     @classmethod
