@@ -4,11 +4,12 @@ import json
 import os
 import threading
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from html import escape
 from io import FileIO
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -84,39 +85,31 @@ class DecisionLog:
 
     def find(self, ids: Iterable[str]) -> tuple[dict[str, Entry], set[str]]:
         """The latest decision of each identifier, and the identifiers that have a label."""
-        wanted = {json.dumps(one)[1:-1]: one for one in ids}
+        wanted = {json.dumps(one)[1:-1] for one in ids}  # as lines write them
         decisions: dict[str, Entry] = {}
         labelled: set[str] = set()
-        for line in self._lines():
-            end = line.find(_SECOND, len(_FIRST))
-            one = wanted.get(line[len(_FIRST) : end]) if end > 0 and line.startswith(_FIRST) else None
-            if one is None:
-                continue
-            entry = json.loads(line)
+        for entry in self._entries(lambda one, _: one in wanted):
             if "label" in entry:
-                labelled.add(one)
+                labelled.add(entry["id"])
             else:
-                decisions[one] = entry
+                decisions[entry["id"]] = entry
         return decisions, labelled
 
     def decisions_between(self, first: str, last: str, version: str) -> dict[str, Entry]:
         """The first 100,000 decisions of a model version from one time to another, by identifier."""
-        found: dict[str, Entry] = {}
-        for line in self._lines():
-            start = line.find(_SECOND, len(_FIRST)) + len(_SECOND)
-            if first <= line[start : start + len(first)] <= last:
-                entry = json.loads(line)
-                if entry.get("version") == version and "label" not in entry:
-                    found[entry["id"]] = entry
-                    if len(found) >= _MOST_ROWS:
-                        break
-        return found
+        entries = self._entries(lambda _, time: first <= time <= last)
+        own = (one for one in entries if one.get("version") == version and "label" not in one)
+        return {one["id"]: one for one in islice(own, _MOST_ROWS)}
 
-    def _lines(self) -> Iterator[str]:
+    def _entries(self, is_wanted: Callable[[str, str], bool]) -> Iterator[Entry]:
+        """Lines whose identifier and time are wanted; other lines are not parsed."""
         older = sorted(self.path.parent.glob(f"{self.path.stem}.*{self.path.suffix}"))
         for path in (*older, self.path):
             with path.open(encoding="utf-8") as file:
-                yield from file
+                for line in file:
+                    one, _, rest = line.removeprefix(_FIRST).partition(_SECOND)
+                    if is_wanted(one, rest.partition('"')[0]):
+                        yield json.loads(line)
 
 
 def _end_of_lines(file: FileIO) -> int:
