@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from crcen import InvalidInput
+from crcen import InvalidInput, ReadOptions
 from crcen._support.extras import need
 from crcen._support.files import check_writable, exclusive_lock, write_atomic
 from crcen._support.progress import logged
@@ -28,7 +28,6 @@ from crcen.commands.results import Result, note_lines
 from crcen.commands.scoring import Judging
 from crcen.report.certificate import certificate_page
 from crcen.tables.fingerprint import RowDigest
-from crcen.tables.options import ReadOptions
 from crcen.theory.criteria import ScoredClasses, judge_criteria
 from crcen.theory.intervals import wilson
 from crcen.theory.rows import ShownInOneLine

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import Alpha, InvalidInput, InvalidParameter
+from crcen import Alpha, InvalidInput, InvalidParameter, ReadOptions
 from crcen._support.files import check_writable, write_atomic
 from crcen._support.progress import logged
 from crcen._support.text import listed
@@ -26,7 +26,6 @@ from crcen.commands.results import note_lines
 from crcen.commands.rules import Label, RowRule
 from crcen.commands.scoring import CHUNK_ROWS, Judging, score_table
 from crcen.tables.fingerprint import RowDigest
-from crcen.tables.options import ReadOptions
 from crcen.tables.writing import TableWriter
 from crcen.theory.intervals import UNKNOWN, Interval
 from crcen.theory.price import Price

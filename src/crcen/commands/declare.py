@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import InvalidInput, InvalidParameter, __version__
+from crcen import InvalidInput, InvalidParameter, ReadOptions, __version__
 from crcen._support.extras import installed_versions
 from crcen._support.files import check_writable, write_atomic
 from crcen._support.progress import logged
@@ -29,7 +29,6 @@ from crcen.commands.records import Sequences, file_digest
 from crcen.commands.results import note_lines
 from crcen.commands.scoring import Judging, RowWatch
 from crcen.tables.fingerprint import Recognition, RowDigest
-from crcen.tables.options import ReadOptions
 from crcen.theory.criteria import TESTS, Criterion, ScoredClasses, labels_needed, parse_criteria
 from crcen.theory.limits import fitted_model_noise
 from crcen.theory.rows import Array, Index, ShownInOneLine, plain

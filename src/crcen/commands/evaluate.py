@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from crcen import ExpenseCurve
+from crcen import ExpenseCurve, ReadOptions
 from crcen._support.progress import counted, logged
 from crcen._support.values import Values, attributes, json_value
 from crcen.commands import inputs, rules
@@ -18,19 +18,10 @@ from crcen.commands.prices import Costs, Weighting, price_values, prices_around,
 from crcen.commands.results import note_lines
 from crcen.commands.scoring import Judging, unlike_lines
 from crcen.decisions.choose import ChosenWeighting
+from crcen.report import quality as measures
 from crcen.report.checks import CHECKS, Finding, examine
 from crcen.report.evidence import compared_groups, evidence_of, gather
-from crcen.report.quality import (
-    METRICS,
-    RowMetrics,
-    confusion_of,
-    count_sentence,
-    count_values,
-    measured_text,
-    of_no_use,
-)
 from crcen.tables.fingerprint import Recognition
-from crcen.tables.options import ReadOptions
 from crcen.tables.profile import Difference
 from crcen.theory.expense import ClassStep, judge_class_steps
 from crcen.theory.groups import GroupComparison
@@ -79,7 +70,7 @@ class TableEvaluation(Shown):
         """For two classes: found, missed, false alarms and the rest."""
         if self.price.positive is None:
             raise AttributeError("the counts of several classes are in quality.counts.")
-        return confusion_of(self.quality.counts, self.price.positive)
+        return measures.confusion_of(self.quality.counts, self.price.positive)
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
@@ -106,7 +97,7 @@ class TableEvaluation(Shown):
             decided = {"right": right, "wrong": float(table.sum()) - right - actions, "actions": actions}
             counts = {name: round(number) for name, number in decided.items()}
         else:
-            counts = count_values(self.counts)
+            counts = measures.count_values(self.counts)
         return {
             **attributes(self, "data target rows=n_rows labels"),
             "price": price_values(self.price, self.labels),
@@ -121,7 +112,9 @@ class TableEvaluation(Shown):
         }
 
     def __str__(self) -> str:
-        metrics = (f"  {METRICS[name].title:<24} {measured_text(one)}" for name, one in self.metrics.items())
+        metrics = (
+            f"  {measures.METRICS[name].title:<24} {measures.measured_text(one)}" for name, one in self.metrics.items()
+        )
         head, positive = f"{self.data}: {self.n_rows:,} rows, ", None
         if isinstance(self.expense, tuple) or self.price.positive is None:
             lines, steps = [f"{head}{len(self.labels)} classes of {self.target}", "", *self.quality.lines()], []
@@ -131,7 +124,7 @@ class TableEvaluation(Shown):
                 f"{head}{self.n_pos:,} with {self.target} = {positive}",
                 f"Price {self.price.cost_ratio:.6g} false alarms per catch: an alarm above probability "
                 f"{self.price.threshold:.6g}",
-                f"At that price{by_weight}: {count_sentence(self.counts)}",
+                f"At that price{by_weight}: {measures.count_sentence(self.counts)}",
                 *(str(one) for one in (self.chosen, self.review, self.row_costs) if one is not None),
             ]
             steps = ["Cost per extra catch: observed and expected", *step_lines(self.expense, self.noise)]
@@ -152,7 +145,7 @@ class TableEvaluation(Shown):
         if self.price.positive is None:
             cost = f"cost per row {self.quality.cost.value:.4g}"
             return f"<TableEvaluation of {self.n_rows:,} rows, {len(self.labels)} classes: {cost}, {verdict}>"
-        return f"<TableEvaluation of {self.n_rows:,} rows: {count_sentence(self.counts)}, {verdict}>"
+        return f"<TableEvaluation of {self.n_rows:,} rows: {measures.count_sentence(self.counts)}, {verdict}>"
 
 
 @logged
@@ -245,7 +238,7 @@ def evaluate_table(
     matrix = price.cost_matrix.for_classes(rule.labels)
     every = np.asarray(price.decide(rows.p_all), dtype=np.int64)
     with counted("resamples", n_resamples, visible=bool(verbose)) as done:
-        metrics = RowMetrics(y, p, price, weights, clusters=together).measured(n_resamples, random_state, done)
+        metrics = measures.RowMetrics(y, p, price, weights, clusters=together).measured(n_resamples, random_state, done)
     quality = measure_quality(y, p, matrix, w, together, actions=every[known])
     audited = rows.audited(replace(rule, price=price), confidence)
     if audited is not None:  # intervals of the labelled rows do not know of positives that no audit found
@@ -333,7 +326,7 @@ def _warnings(y: Index, p: Array, w: Array, rule: rules.RowRule, trained: Price,
         at_shares = shifted_probabilities(p, before / before.sum(), np.maximum(here, 1e-12))
         losses[" at the class shares of these rows"] = float(w @ log_losses(y, at_shares) / w.sum())
     best = min(losses, key=losses.__getitem__)
-    return [*notes, *of_no_use(losses[best], totals.tolist(), best)]
+    return [*notes, *measures.of_no_use(losses[best], totals.tolist(), best)]
 
 
 def _codes_of(fail_on: str | Sequence[str] | None, groups: str | Sequence[str]) -> tuple[str, ...]:

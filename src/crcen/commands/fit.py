@@ -19,7 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedGroupKFold
 
 import crcen
-from crcen import CommitteeClassifier, CRCENClassifierCV, InvalidInput, TableClassifier, TimeSplit
+from crcen import CommitteeClassifier, CRCENClassifierCV, InvalidInput, ReadOptions, TableClassifier, TimeSplit
 from crcen._support.extras import renamed
 from crcen._support.files import check_writable
 from crcen._support.progress import busy, logged
@@ -34,7 +34,6 @@ from crcen.exceptions import TrainingFailed
 from crcen.report.quality import METRICS, RowMetrics, count_sentence, count_values, measured_text, of_no_use, too_good
 from crcen.tables.cells import TableCells
 from crcen.tables.leaks import Signs, find_signs
-from crcen.tables.options import ReadOptions
 from crcen.theory.checks import check_whole_number
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.intervals import Interval

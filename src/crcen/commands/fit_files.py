@@ -20,6 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from crcen import CRCENClassifier, InvalidInput, ReadOptions, TableClassifier, fit_ray, save
 from crcen._support.files import check_writable
 from crcen._support.progress import progress_bar
 from crcen._support.text import listed, plural
@@ -30,9 +31,6 @@ from crcen.commands.fit import FittedTable, Options
 from crcen.commands.inputs import Data, Label, require
 from crcen.commands.prices import Costs, Weighting, stated_weighting
 from crcen.commands.results import note_lines
-from crcen.exceptions import InvalidInput
-from crcen.files.model_file import save
-from crcen.models.classifier import CRCENClassifier
 from crcen.models.committee.stacking import MemberScore
 from crcen.scale import table_survey
 from crcen.scale.checkpoint import lock_storage
@@ -41,19 +39,16 @@ from crcen.scale.encoded_rows import EncodedRows, FingerprintOfAll, encoded_bloc
 from crcen.scale.memory import MemoryBound
 from crcen.scale.plan import BUFFER_BYTES
 from crcen.scale.ray.cluster import connected
-from crcen.scale.ray.fit import fit_ray
 from crcen.scale.ray.trees import grow_trees_on_ray
 from crcen.scale.sources import OPEN_BYTES, ArrowSource
 from crcen.scale.stream import check_counts, fit_stream
 from crcen.scale.table_survey import FrameSample, HeldOutRows, LearnedColumns, TableSurvey, frames_of
 from crcen.scale.trees import BinnedRows, GrownTrees, TreePlan, grow_trees, plan_trees
 from crcen.tables.cells import TableCells
-from crcen.tables.classifier import TableClassifier
 from crcen.tables.column_kinds import DroppedColumn
 from crcen.tables.columns import BooleanColumn, Column, NumberColumn, encode_table
 from crcen.tables.locations import masked
 from crcen.tables.notation import as_text
-from crcen.tables.options import ReadOptions
 from crcen.tables.parquet import dataset_of, index_columns, kind_of
 from crcen.tables.profile import held_out_sums, profile_of, training_scores, typical_table
 from crcen.tables.reading import Table, open_table

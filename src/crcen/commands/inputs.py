@@ -11,13 +11,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from crcen import CrcenError, InvalidInput, InvalidParameter, load
+from crcen import CrcenError, InvalidInput, InvalidParameter, ReadOptions, load
 from crcen._support.text import closest, listed, plural
 from crcen._support.values import label_key, plain_labels, rest_of
 from crcen.tables.cells import as_dates
 from crcen.tables.leaks import Duplicates
 from crcen.tables.notation import as_text, date_format, read_numbers
-from crcen.tables.options import ReadOptions
 from crcen.tables.reading import Table, open_table
 from crcen.theory.checks import in_units
 from crcen.theory.groups import GroupComparison

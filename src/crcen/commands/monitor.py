@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from crcen import InvalidInput, KeyEquationMonitor
+from crcen import InvalidInput, KeyEquationMonitor, ReadOptions
 from crcen._support.files import check_writable, write_atomic
 from crcen._support.progress import logged
 from crcen._support.text import listed
@@ -28,7 +28,6 @@ from crcen.commands.scoring import Hashes, Judging, ScoredTable
 from crcen.decisions.monitor.track import DriftAlarm, MonitorReading
 from crcen.report.checks import selection_of
 from crcen.report.rendering import asset, rendered
-from crcen.tables.options import ReadOptions
 from crcen.tables.profile import Difference
 from crcen.theory.decision import sigmoid
 from crcen.theory.intervals import UNKNOWN, Interval, normal_interval

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from crcen import InvalidParameter
+from crcen import InvalidParameter, ReadOptions
 from crcen._support.progress import logged
 from crcen._support.values import Values
 from crcen.commands.audits import AUDIT_RULES
@@ -17,7 +17,6 @@ from crcen.commands.prices import Costs, Weighting
 from crcen.commands.results import Result
 from crcen.commands.rules import ClassShares, Label, Prevalence, RowRule
 from crcen.commands.scoring import Judging
-from crcen.tables.options import ReadOptions
 from crcen.theory import planning
 from crcen.theory.intervals import LEVEL
 from crcen.theory.metrics import expected_shares

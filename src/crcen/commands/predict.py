@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from crcen import CostRatio, InvalidInput, InvalidParameter
+from crcen import CostRatio, InvalidInput, InvalidParameter, ReadOptions
 from crcen._support.files import check_writable
 from crcen._support.progress import counted, logged
 from crcen._support.text import plural
@@ -26,7 +26,6 @@ from crcen.commands.scoring import CHUNK_ROWS, Chunks, Judging, RowWatch, model_
 from crcen.decisions.choose import ChosenWeighting
 from crcen.tables.databases import is_database
 from crcen.tables.frames import native_like
-from crcen.tables.options import ReadOptions
 from crcen.tables.profile import Difference
 from crcen.tables.writing import TableWriter, written_to
 from crcen.theory.checks import check_whole_number

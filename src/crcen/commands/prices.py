@@ -11,11 +11,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from crcen import CostMatrix, CostRatio, ExpenseCurve, Lam
+from crcen import CostMatrix, CostRatio, ExpenseCurve, InvalidInput, Lam
 from crcen._support.text import closest, listed
 from crcen._support.values import Values, json_value, label_key
 from crcen.commands.inputs import FittedModel, require
-from crcen.exceptions import InvalidInput
 from crcen.tables.notation import read_numbers
 from crcen.tables.reading import open_table
 from crcen.theory.expense import ClassStep, judge_step

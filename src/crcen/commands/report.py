@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import crcen
-from crcen import InvalidInput, InvalidParameter, TableClassifier
+from crcen import InvalidInput, InvalidParameter, ReadOptions, TableClassifier
 from crcen._support.files import check_writable
 from crcen._support.progress import busy, logged
 from crcen._support.text import page_in_frame
@@ -25,7 +25,6 @@ from crcen.commands.results import note_lines
 from crcen.commands.rules import ClassShares, JudgedReview, Prevalence, ReviewPrices, judge_review
 from crcen.commands.scoring import Judging, LabelledRows
 from crcen.report.checks import Finding
-from crcen.tables.options import ReadOptions
 from crcen.theory.intervals import LEVEL
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from crcen import InvalidInput, TableClassifier
+from crcen import InvalidInput, ReadOptions, TableClassifier
 from crcen._support.progress import counted
 from crcen._support.text import listed, missing_columns, plural
 from crcen._support.values import Values
@@ -28,7 +28,6 @@ from crcen.tables.cells import ColumnCells
 from crcen.tables.columns import EncodedTable
 from crcen.tables.fingerprint import Recognition, RowDigest, row_hashes
 from crcen.tables.identifiers import why_repeating
-from crcen.tables.options import ReadOptions
 from crcen.tables.profile import Difference, NewRows
 from crcen.theory.price import Price
 from crcen.theory.rows import Array, Bools, Estimator, Index

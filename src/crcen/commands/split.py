@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from crcen import InvalidInput
+from crcen import InvalidInput, ReadOptions
 from crcen._support.extras import renamed
 from crcen._support.files import atomic_file, write_atomic
 from crcen._support.progress import busy, logged
@@ -28,7 +28,6 @@ from crcen.commands.results import Result
 from crcen.tables.identifiers import why_codes, why_numbering
 from crcen.tables.leaks import FINE_SHARE, Duplicates
 from crcen.tables.locations import format_of_name
-from crcen.tables.options import ReadOptions
 from crcen.tables.reading import Table, open_table
 from crcen.tables.writing import TableWriter
 from crcen.theory.rows import Bools
