@@ -101,7 +101,6 @@ def share(text: str) -> float:
 
 
 def _prevalence(text: str) -> str | float | dict[str, float]:
-    """A share, "auto", or shares by class."""
     try:
         return text if text == "auto" else float(text)
     except ValueError:
@@ -269,7 +268,6 @@ def is_stated(value: object) -> bool:
 
 
 def _parameters(given: Given, names: list[str]) -> Given:
-    """Values of shared options as parameters of the library."""
     columns = _SETS["columns"] if "columns" in names else ()
     found = {name: given[name] for name in [*names, *columns] if name in given and name != "weighting"}
     if "review" in found:
@@ -348,7 +346,6 @@ def _capacity(text: str) -> object:
 
 
 def _two_prices(text: str | None) -> object:
-    """The two prices of --review, or None."""
     if text is None:
         return None
     try:
@@ -359,7 +356,6 @@ def _two_prices(text: str | None) -> object:
 
 
 def _weighting(texts: list[str]) -> str | dict[str, float]:
-    """The value of --weighting: "balanced", "none", or class weights."""
     if len(texts) == 1 and texts[0].strip().lower() in ("balanced", "none"):
         return texts[0].strip().lower()
     return _by_class(texts, "--weighting must be balanced, none, or CLASS=WEIGHT,... such as fine=1,worn=5,broken=40")

@@ -1,1 +1,1 @@
-"""From a table to decisions: fit, predict, evaluate, export, as the commands do, for a notebook."""
+"""One module for each command: inputs are checked (`Judging.of`), rows scored, and a `Result` gives text and JSON."""

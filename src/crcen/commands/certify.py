@@ -166,7 +166,6 @@ def _check_rows(declared: declare.Declaration, digest: RowDigest, name: str) -> 
 
 
 def _records(path: Path) -> list[dict[str, str]]:
-    """All certifications that were recorded next to a declaration."""
     if not path.exists():
         return []
     try:

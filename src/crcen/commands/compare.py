@@ -348,7 +348,6 @@ def _check_alike(first: FittedModel, second: FittedModel, *, is_stated: bool) ->
 def _columns(
     given: tuple[str | Sequence[str], str | Sequence[str]], source: Source, target: str | None, positive: Label | None
 ) -> tuple[Estimator, Estimator]:
-    """Two columns, or sets of columns, of probabilities."""
     if target is None:
         raise InvalidParameter("target must name the column with the labels.", parameter="target")
     inputs.check_column(target, source.columns, "target", source.name)
@@ -386,7 +385,6 @@ def _positive(source: Source, target: str, positive: Label | None) -> Label:
 
 
 def _rows(judging: Judging, new_model: Estimator) -> _Rows:
-    """Score all rows of a table with both models."""
     source, target, price, groups = judging.source, str(judging.target), judging.rule.price, judging.groups
     models, kept = (judging.model, new_model), [*groups, *judging.roles.values()]
     columns = [name for one in models for name in input_columns(one, source, target)]

@@ -182,7 +182,6 @@ class FittedTable(Result):
         }
 
     def _class_counts(self) -> str:
-        """Rows of each class, the rarest last."""
         counts, labels = self.model.weighting_.counts, self.model.classes_.tolist()
         shown = listed((f"{labels[k]} {counts[k]:,.6g}" for k in np.argsort(-counts, kind="stable")), most=12)
         return f"{len(labels)} classes of {self.target}: {shown}"

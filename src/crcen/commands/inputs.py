@@ -270,7 +270,6 @@ def amounts_of(cells: pd.Series, what: str) -> Array:
 
 
 def _first(cells: pd.Series, wrong: Bools) -> str:
-    """The first of some cells, for an error."""
     cell = cells.iloc[int(np.argmax(wrong))]
     return "a missing cell" if pd.isna(cell) else repr(cell)
 

@@ -140,7 +140,6 @@ class TablePredictions(Result):
         return "\n".join([*lines, *([] if self.path is None else [f"Written to {self.path}"])])
 
     def _by_alarm(self) -> list[str]:
-        """Two classes: alarms."""
         lines = [f"{plural(self.n_rows, 'row')}, {self.n_alarms:,} of them {self.positive}"]
         if self.goal is not None or self.review is not None:
             lines.append(str(self.review if self.goal is None else self.goal))
@@ -157,7 +156,6 @@ class TablePredictions(Result):
         return lines
 
     def _by_class(self) -> list[str]:
-        """More classes or actions: a line for each decision."""
         lines = [
             f"{plural(self.n_rows, 'row')}, decided between {len(self.expected)} classes",
             f"  {'':24}   decided  expected",
@@ -427,7 +425,6 @@ def _again(source: Source, p: Array, chunk_rows: int) -> Chunks:
 def _answer(
     rule: RowRule, names: Sequence[str], chunk: pd.DataFrame, p: Array, actions: Index, ids: list[str], n_before: int
 ) -> pd.DataFrame:
-    """The copied columns, probabilities and decisions of a chunk."""
     found = {name: chunk[name].to_numpy() for name in ids}
     found = found or {"row": np.arange(n_before + 1, n_before + len(p) + 1)}
     # Labels of one type stay of that type; with other actions all are objects, and texts with a review.

@@ -174,7 +174,6 @@ def _compared_models(
 
 
 def _described(model: FittedModel) -> str:
-    """What a model decides: which label it looks for, or which classes it separates."""
     classes = ", ".join(map(str, model.classes_.tolist()))
     column = model.weighting_.positive
     return f"separates {classes}" if column is None else f"looks for {model.classes_[column]} among {classes}"

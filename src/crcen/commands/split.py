@@ -304,7 +304,6 @@ def _drawn(
 
 
 def _latest(cells: pd.Series, test: float, time: str) -> tuple[Bools, str]:
-    """The latest rows, and how they were chosen."""
     lacks = f"{time} lacks {int(cells.isna().sum())}; fill them or drop the rows."
     require(cells.notna().all(), f"time must have a value in each row: {lacks}", "time", error=InvalidInput)
     when = times_of(cells, time)

@@ -233,7 +233,6 @@ class Application:
         return self._start(project, "monitor", {**options, "state": str(project.state), "when": name}, command)
 
     async def _new_rows(self, request: Request) -> tuple[Project, str, Options]:
-        """The project, and the model with an uploaded table."""
         project = self._project(request)
         model, name = project.file("model"), _file_name(request)
         project.check_free()
@@ -418,7 +417,6 @@ def run_app(folder: Path, port: int, started: Callable[[str], None], *, browser:
 
 
 async def _given(request: Request) -> Options:
-    """The options of a request."""
     if int(request.headers.get("content-length") or 0) > 1_000_000:
         raise HTTPException(413, "options are at most 1 MB.")
     found = json_body(await request.body())
@@ -444,7 +442,6 @@ def _table(project: Project) -> str:
 
 
 def _file_name(request: Request) -> str:
-    """The name of an uploaded file, without a folder."""
     name = Path(request.query_params.get("name", "").replace("\\", "/")).name.strip()
     name = "".join(letter for letter in name if letter.isprintable())[-120:].lstrip(".-")
     if not name:
@@ -512,7 +509,6 @@ def _numbers(cells: pd.Series) -> pd.Series:
 
 
 def _cell(cell: object) -> object:
-    """A cell for the page."""
     value = json_value(cell)
     if value is None or value != value or str(value) == "NaT":
         return None

@@ -274,7 +274,6 @@ def _columns(served: ServedModel, probability: float | dict[str, float]) -> list
 
 
 def _pairs(body: object) -> dict[str, object]:
-    """Labels by identifier."""
     if isinstance(body, dict):
         is_one = set(body) == {"id", "label"}
         body = [body] if is_one else [{"id": one, "label": label} for one, label in body.items()]

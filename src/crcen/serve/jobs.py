@@ -77,7 +77,6 @@ class Job:
         self._child.join(10)
 
     def _read(self) -> None:
-        """Follow the child to its end."""
         result = None
         with suppress(EOFError, OSError):
             while True:

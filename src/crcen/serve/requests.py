@@ -282,7 +282,6 @@ def shown(value: object) -> str:
 
 
 def _weights(value: object, labels: list[object]) -> list[float]:
-    """A weight for each class, in their order."""
     if isinstance(value, str):
         value = dict(part.rpartition("=")[::2] for part in value.split(","))
     if not isinstance(value, Mapping):
@@ -293,7 +292,6 @@ def _weights(value: object, labels: list[object]) -> list[float]:
 
 
 def _costs(value: object, labels: list[object]) -> CostMatrix:
-    """Costs in the order of the classes."""
     stated: Mapping[str, Any] = value if isinstance(value, Mapping) else {"costs": value}
     if set(stated) - {"costs", "labels", "actions"} or not isinstance(stated.get("costs"), list):
         raise InvalidParameter(

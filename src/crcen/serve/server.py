@@ -345,7 +345,6 @@ def application(*models: str, **options: Any) -> Guard:
 
 
 def _ids(rows: Sequence[Row], column: str | None) -> list[str]:
-    """Identifiers of rows: those in a column, or new ones."""
     if column is None:
         first = uuid.uuid4().hex
         return [first] if len(rows) == 1 else [f"{first}-{i}" for i in range(len(rows))]
