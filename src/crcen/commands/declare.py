@@ -205,6 +205,12 @@ def declare(
             "notes": [note] if found.n_labels else [],
             "columns": found.digest.by_column,
         }
+    pairs = (f"{label} {weight:.6g}" for label, weight in zip(classes, price.weights.tolist(), strict=True))
+    price_text = f"weights of mistakes: {', '.join(pairs)}"
+    if price.positive is not None:
+        price_text = f"a miss costs {price.cost_ratio:.6g} false alarms"
+    elif getattr(fitted, "costs_", None) is not None:
+        price_text = str(own_costs(fitted))
     content = {
         "format": FORMAT,
         "version": VERSION,
@@ -214,7 +220,7 @@ def declare(
         "target": target,
         "classes": json_value(classes),
         "positive": "" if price.positive is None else json_value(classes[price.positive]),
-        "model": {"file": Path(model).name, "sha256": model_sha, "price": _price_text(fitted)},
+        "model": {"file": Path(model).name, "sha256": model_sha, "price": price_text},
         "rows": rows_content,
         "criteria": [_criterion_content(one, scored, criteria, float(confidence)) for one in criteria],
         "description": fields,
@@ -224,16 +230,6 @@ def declare(
     digest = hashlib.sha256(text.encode()).hexdigest()
     write_atomic(out, f'digest = "sha256:{digest}"\n{text}')
     return Declaration(Path(out), digest, content, criteria)
-
-
-def _price_text(model: FittedModel) -> str:
-    price = model.weighting_
-    if price.positive is not None:
-        return f"a miss costs {price.cost_ratio:.6g} false alarms"
-    if getattr(model, "costs_", None) is not None:
-        return str(own_costs(model))
-    pairs = zip(model.classes_.tolist(), price.weights.tolist(), strict=True)
-    return f"weights of mistakes: {', '.join(f'{label} {weight:.6g}' for label, weight in pairs)}"
 
 
 def _criterion_content(

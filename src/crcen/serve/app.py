@@ -27,7 +27,7 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 from crcen import Budget, Capacity, CrcenError, InvalidInput, InvalidParameter, PrecisionAtLeast, RecallAtLeast, load
 from crcen import __version__ as version
 from crcen._support.files import write_atomic
-from crcen._support.values import json_value
+from crcen._support.values import attributes, json_value
 from crcen.serve.http import LOOPBACK, TEMPLATES, Endpoint, Guard, routed
 from crcen.serve.jobs import Job
 from crcen.serve.processes import bound_socket, run_server
@@ -92,15 +92,7 @@ class Project:
 
     def to_dict(self) -> Options:
         """What the page shows."""
-        return {
-            "id": self.id,
-            "name": self.name,
-            "job": None if self.job is None else self.job.to_dict(),
-            "results": self.results,
-            "commands": self.commands,
-            "files": sorted(self.files),
-            "saved": None if self.saved is None else str(self.saved),
-        }
+        return attributes(self, "id name job results commands saved") | {"files": sorted(self.files)}
 
     def file(self, name: str) -> Path:
         """A file that a step made."""
