@@ -61,10 +61,10 @@ def test_refusals_speak_of_options(refusal, predict, options, code, sentence):
 
 def test_a_guarantee_from_a_file_of_labelled_rows(printed, refusal, predict, folder):
     held_out = ("--held-out", folder / "test.csv")
-    out = printed(*predict, "--recall", 0.5, "--confidence", 0.9, *held_out)
-    assert "recall of at least 0.5 with confidence 0.9" in out
-    err = refusal(*predict, "--recall", 0.99, "--confidence", 0.95, *held_out)
-    assert "needs at least 299 positive rows" in err
+    said = "recall of at least 0.5 with confidence 0.9"
+    assert said in printed(*predict, "--recall", 0.5, "--confidence", 0.9, *held_out)
+    said = "needs at least 299 positive rows"
+    assert said in refusal(*predict, "--recall", 0.99, "--confidence", 0.95, *held_out)
 
 
 @pytest.mark.parametrize(("option", "value"), [("precision", 0.5), ("recall", 0.8), ("capacity", 20)])
@@ -82,8 +82,7 @@ def test_a_fit_takes_a_goal_and_writes_its_report(answer, printed, refusal, fold
     fit = ("fit", folder / "train.csv", "--target", "bad", "--out", tmp_path / "m.crcen")
     quick = (*fit, "--drop", "day", "--quick")
     found = answer(*quick, "--recall", 0.8, "--report", tmp_path / "r.html")
-    assert found["goal"] == "recall of at least 0.8"
-    assert found["out_of_fold"]["recall"] >= 0.8
+    assert (found["goal"], found["out_of_fold"]["recall"] >= 0.8) == ("recall of at least 0.8", True)
     assert "out of fold" in (tmp_path / "r.html").read_text()
     stated = "--recall 0.8 is for tables in memory, not for --engine stream: state a price."
     assert refusal(*fit, "--engine", "stream", "--recall", 0.8) == f"crcen: {stated}"

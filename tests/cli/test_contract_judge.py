@@ -209,10 +209,6 @@ def test_audited_labels(run, found, home):
     left_out = f"{(~is_known).sum():,} rows without a label had no chance of an audit: left out"
     for name in ("evaluate", "report"):
         assert left_out in found(name, by, "never.csv")["notes"], name
-    rows.loc[is_known.idxmax(), "audit_probability"] = 0.0
-    rows.to_csv(folder / "wrong.csv", index=False)
-    code, _, err = run("evaluate", by, "wrong.csv")
-    assert (code, f"in row {is_known.idxmax() + 1}" in err) == (1, True)
 
 
 def test_another_default_action_is_audited(run, found, home, tmp_path):
@@ -233,8 +229,7 @@ def test_another_default_action_is_audited(run, found, home, tmp_path):
     rows.loc[rows["audit"] == 0, "state"] = None
     rows[[*pd.read_csv(folder / "test.csv"), "audit_probability"]].to_csv(folder / "named.csv", index=False)
     judged = found("evaluate", ("--audited", "audit_probability", "--resamples", 0), "named.csv")
-    assert judged["audited"]["quiet_rows"] == is_quiet.sum()
-    assert judged["audited"]["unlabelled_alarms"] == 0
+    assert [judged["audited"][name] for name in ("quiet_rows", "unlabelled_alarms")] == [is_quiet.sum(), 0]
     recalls = {one["label"]: one["recall"]["value"] for one in found("evaluate", ())["classes"]}
     assert all(judged["recall_bound"][label] <= recalls[label] for label in LABELS[k])
 

@@ -50,7 +50,8 @@ def test_excel_and_data_frames(tmp_path):
     book.save(tmp_path / "costs.xlsx")
     assert costs_from(tmp_path / "costs.xlsx", CLASSES) == WANTED
     frame = pd.DataFrame([row[1:] for row in ROWS[1:]], columns=ROWS[0][1:], index=[row[0] for row in ROWS[1:]])
-    assert costs_from(frame, CLASSES) == WANTED
+    for own in (frame, frame.rename_axis("fine")):
+        assert costs_from(own, CLASSES) == WANTED
 
 
 def test_labels_that_are_numbers(tmp_path):
@@ -67,6 +68,7 @@ def test_labels_that_are_numbers(tmp_path):
     [
         (("fine,0,1,1,0.5", "fine,0,,1,0.5"), "costs.csv of worn decided where fine is true is missing"),
         (("fine,0,1,1,0.5", "fine,0,n/a,1,0.5"), "costs.csv of worn decided where fine is true is missing"),
+        ((",5,0,2,1\nbroken,40", ",,0,2,1\nbroken,"), "costs.csv of fine decided where broken is true is missing"),
         (("40,10", "40,-10"), "of worn decided where broken is true must be 0 or more: got -10"),
         (("40,10", "40,much"), "of worn decided where broken is true must be a number: got 'much'"),
         (("worn,5", "wron,5"), "must have a row for every class: none is called worn; did you mean the row wron?"),

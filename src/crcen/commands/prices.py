@@ -227,10 +227,10 @@ def _table_of_costs(given: DataFrame) -> tuple[str, list[str], list[str], NDArra
         name, frame = "the costs", given.to_pandas() if hasattr(given, "to_pandas") else given
         known = f"costs must be a CostMatrix, a data frame or the path of a file: got {type(given).__name__}."
         require(hasattr(frame, "iloc"), known, "costs")
-        frame = frame.reset_index()
-        heads = ["", *map(str, frame.columns[1:])]
+        heads = ["", *map(str, frame.columns)]
+        frame = pd.concat([frame.index.to_series(), frame], axis=1)
     cells = frame.set_axis(heads, axis=1).map(lambda cell: "" if pd.isna(cell) else str(cell).strip())
-    cells = cells.loc[(cells != "").any(axis=1), (cells != "").any(axis=0)]
+    cells = cells.loc[(cells != "").any(axis=1), (cells != "").any(axis=0) | (cells.columns != "")]
     form = "a first line with what can be decided, then a line for each true class, its name first"
     got = f"got {len(cells) + 1} lines and {cells.shape[1]} columns."
     is_table = len(cells) > 1 and cells.shape[1] > 2
