@@ -29,6 +29,7 @@ from crcen.tables.columns import EncodedTable
 from crcen.tables.fingerprint import Recognition, RowDigest, row_hashes
 from crcen.tables.identifiers import why_repeating
 from crcen.tables.profile import Difference, NewRows
+from crcen.theory.limits import UNLIKE_P
 from crcen.theory.price import Price
 from crcen.theory.rows import Array, Bools, Estimator, Index
 
@@ -142,17 +143,14 @@ class RowWatch:
             notes.append(f"columns that training did not have were ignored: {shown}")
         return notes
 
-    def unlike(
-        self, n_alarms: int | None = None, price: Price | None = None, error_rate: float | None = None
-    ) -> tuple[Difference, ...]:
+    def unlike(self, n_alarms: int | None, price: Price, error_rate: float = UNLIKE_P) -> tuple[Difference, ...]:
         """Differences from training beyond chance; of alarms too, if they were counted on all these rows at a price."""
         if self._rows is None:
             return ()
-        options = {} if error_rate is None else {"error_rate": error_rate}
-        if price is None or price.positive is None or self.clusters is not None:
-            return tuple(self._rows.differences(None, 0.0, **options))
+        if price.positive is None or self.clusters is not None:
+            return tuple(self._rows.differences(error_rate=error_rate))
         threshold = math.log(price.threshold) - math.log1p(-price.threshold)
-        return tuple(self._rows.differences(n_alarms, threshold, **options))
+        return tuple(self._rows.differences(n_alarms, threshold, error_rate))
 
     def recognition(self, numbers: Index | None = None, is_labelled: Bools | None = None) -> Recognition | None:
         """Whether (labelled) rows are training rows, and whether that depends on the class; None if it is unknown."""
