@@ -230,9 +230,16 @@ def add_command(
         except KeyboardInterrupt:  # here, since typer would answer first, and with another exit code
             typer.echo(f"crcen: interrupted; {interrupted}.", err=True)
             raise typer.Exit(130) from None
-        if result is not None:
-            _show(result, given["as_json"], [given[key] for key in _WRITTEN if key in given], given.get("details"))
-            raise typer.Exit(exit_code(result))
+        if result is None:
+            return
+        # To standard error if standard output took a file that was written.
+        is_taken = any(given.get(key) is not None and is_standard_output(given[key]) for key in _WRITTEN)
+        if given["as_json"]:
+            print_json(result.to_dict(), err=is_taken)
+        else:
+            text = f"{result}\n\n{result.details()}" if given.get("details") else str(result)  # type: ignore[attr-defined]
+            typer.echo("\n".join(map(printable, text.split("\n"))), err=is_taken)
+        raise typer.Exit(exit_code(result))
 
     run.__doc__ = about
     run.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
@@ -247,16 +254,6 @@ def library(name: str) -> Callable[..., Result]:
     function = getattr(import_module(module), short)
     has_progress = "verbose" in inspect.signature(function).parameters
     return partial(function, verbose=int(sys.stderr.isatty())) if has_progress else function
-
-
-def _show(result: Result, as_json: bool, written: list[Path | str | None], details: bool | None) -> None:
-    """Print a result, with its details if asked for; to standard error if standard output took a written file."""
-    is_taken = any(path is not None and is_standard_output(path) for path in written)
-    if as_json:
-        print_json(result.to_dict(), err=is_taken)
-    else:
-        text = f"{result}\n\n{result.details()}" if details and hasattr(result, "details") else str(result)
-        typer.echo("\n".join(map(printable, text.split("\n"))), err=is_taken)
 
 
 # -- from options to parameters --------------------------------------------------------------------------------------

@@ -111,8 +111,15 @@ class ServedModel:
         )
         pieces = [X[i : i + _CHUNK_ROWS] for i in range(0, len(X), _CHUNK_ROWS)]
         p = np.concatenate([self.model.estimator_.predict_proba(piece) for piece in pieces])
-        chosen, threshold = self._decide(p, price)
         actions = price.costs.actions if isinstance(price, Price) and price.costs is not None else ()
+        if isinstance(price, ThresholdGoal):
+            assert self.positive is not None  # goals are refused without a positive class
+            met = price.meet(p[:, self.positive])
+            chosen, threshold = np.where(met.alarms, self.positive, 1 - self.positive), json_value(met.thresholds[0])
+        else:
+            assert isinstance(price, Price)
+            chosen = np.asarray(price.decide(p), dtype=np.int64)
+            threshold = price.threshold if price.positive is not None and not actions else None
         return Scored(p, chosen, [*self.classes, *actions], threshold, notes, all_notes, n_unlike)
 
     def probabilities(self, scored: Scored) -> Sequence[object]:
@@ -152,16 +159,6 @@ class ServedModel:
         """A hash of the model's columns of each row."""
         texts = (json.dumps(list(row.values()), default=str) for row in self.plain_rows(rows))
         return [hashlib.blake2b(text.encode(), digest_size=8).hexdigest() for text in texts]
-
-    def _decide(self, p: Array, price: Price | Goal) -> tuple[NDArray[np.int64], float | None]:
-        if isinstance(price, ThresholdGoal):
-            column = self.positive
-            assert column is not None  # goals are refused without a positive class
-            met = price.meet(p[:, column])
-            return np.where(met.alarms, column, 1 - column), json_value(met.thresholds[0])
-        assert isinstance(price, Price)
-        is_one_number = price.positive is not None and (price.costs is None or not price.costs.actions)
-        return np.asarray(price.decide(p), dtype=np.int64), price.threshold if is_one_number else None
 
     def _encode(self, rows: Sequence[Row], known: set[str]) -> tuple[Array, list[list[str]], list[str], int]:
         """Encoded rows, notes of each of few rows, notes about all rows, and rows (for many: cells) with a note."""
