@@ -2,7 +2,7 @@
 
     python scripts/make_tutorial.py
 
-No notebook software is needed. `tests/test_notebooks.py` runs the same cells.
+No notebook software is needed. `tests/test_docs.py` runs the same cells.
 """
 
 import ast

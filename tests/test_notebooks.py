@@ -1,10 +1,6 @@
-"""What a notebook shows: results as they print themselves, escaped, pages in a frame; logs; and the tutorial."""
+"""What a notebook shows: results as they print themselves, escaped, pages in a frame; and logs."""
 
-import ast
-import json
 import logging
-import os
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,7 +10,6 @@ import crcen
 from crcen.commands.environment import environment_info
 from crcen.theory.rows import Shown, in_one_line
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(400, 3))
 Y = (RNG.random(400) < 1 / (1 + np.exp(1.5 - 2 * X[:, 0]))).astype(int)
@@ -87,34 +82,3 @@ def test_functions_log_one_line_and_an_alarm_is_a_warning(results, caplog):
     assert first.name.startswith("crcen.")
     assert first.getMessage().startswith("predict_table: <TablePredictions")
     assert "\n" not in second.getMessage()
-
-
-def code_cells():
-    cells = json.loads((DOCS / "tutorial.ipynb").read_text(encoding="utf-8"))["cells"]
-    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-
-
-def test_the_tutorial_runs_from_top_to_bottom(tmp_path, monkeypatch):
-    """Every cell in one namespace; what a cell ends with can be shown."""
-    pytest.importorskip("matplotlib").use("Agg")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(os.environ, "MPLBACKEND", "Agg")
-    names: dict = {}
-    shown = 0
-    for cell in code_cells():
-        tree = ast.parse(cell)
-        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-        exec(compile(tree, "tutorial", "exec"), names)
-        if last is not None:
-            value = eval(compile(ast.Expression(last.value), "tutorial", "eval"), names)
-            shown += hasattr(value, "_repr_html_")
-    assert shown >= 6
-
-
-def test_the_tutorial_is_a_notebook_with_its_answers():
-    notebook = json.loads((DOCS / "tutorial.ipynb").read_text(encoding="utf-8"))
-    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
-    assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
-    for cell in notebook["cells"]:
-        if cell["cell_type"] == "code":
-            assert not any(output["output_type"] == "error" for output in cell["outputs"])

@@ -10,24 +10,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedKFold
 
+import crcen
 import papers_training
-from crcen import (
-    Alpha,
-    Budget,
-    CostRatio,
-    CRCENClassifier,
-    CRCENClassifierCV,
-    CSMLPClassifier,
-    InvalidInput,
-    InvalidParameter,
-    Lam,
-    Schedule,
-    TimeSplit,
-    balance_shift,
-    fit_stream,
-    key_equation,
-    make_sim2,
-)
 from crcen.datasets.simulated import sim2_posterior
 from crcen.models.probability import PROBABILITIES, apply_map, fit_map, probability_folds
 from crcen.paper.networks import MovedThresholdClassifier
@@ -103,7 +87,7 @@ def test_every_map(rows, kind):
     ):
         np.testing.assert_allclose(apply_map(found, grid), expected, rtol=1e-9, atol=1e-9)
     for one_class, weights in ((np.ones(5, dtype=bool), np.ones(5)), (np.arange(5) > 2, (np.arange(5) > 2) * 1.0)):
-        with pytest.raises(InvalidInput, match="both classes"):
+        with pytest.raises(crcen.InvalidInput, match="both classes"):
             fit_map(kind, one_class, np.arange(5.0), weights)
 
 
@@ -128,7 +112,7 @@ def test_folds_hold_each_row_with_weight_out_once_and_are_fewer_for_few_positive
         assert target[own].any()
     for n_pos in (2, 3):
         assert len(probability_folds(np.arange(50) < n_pos, np.ones(50), seed=0)) == n_pos
-    with pytest.raises(InvalidInput, match="folds need 2 rows of each class"):
+    with pytest.raises(crcen.InvalidInput, match="folds need 2 rows of each class"):
         probability_folds(np.arange(50) < 1, np.ones(50), seed=0)
 
 
@@ -137,10 +121,10 @@ def test_folds_hold_each_row_with_weight_out_once_and_are_fewer_for_few_positive
 QUICK = {"hidden": (4,), "solver": "lbfgs", "max_epochs": 40, "random_state": 0}
 SEARCH = {"l2": [1e-3, 1e-1], "cv": 3, **QUICK}
 MODELS = {
-    "members": papers_training.CRCENClassifier(Budget(3), n_members=2, **QUICK),
-    "csmlp": CSMLPClassifier("balanced", **grouped(**QUICK)),
-    "threshold": MovedThresholdClassifier(Budget(3), **grouped(**QUICK)),
-    "search": papers_training.CRCENClassifierCV(Budget(3), balance=False, **SEARCH),
+    "members": papers_training.CRCENClassifier(crcen.Budget(3), n_members=2, **QUICK),
+    "csmlp": crcen.CSMLPClassifier("balanced", **grouped(**QUICK)),
+    "threshold": MovedThresholdClassifier(crcen.Budget(3), **grouped(**QUICK)),
+    "search": papers_training.CRCENClassifierCV(crcen.Budget(3), balance=False, **SEARCH),
 }
 
 
@@ -173,7 +157,7 @@ def test_every_answer_is_the_mapped_logit(rare_rows, model, kind):
     np.testing.assert_allclose(q[:, 1], c * p[:, 1] / (c * p[:, 1] + p[:, 0]), rtol=1e-9)
     np.testing.assert_allclose(mapped.decision_function(X), np.log(q[:, 1] / q[:, 0]), rtol=1e-9, atol=1e-9)
     if type(mapped) is not MovedThresholdClassifier:  # its key equation is that of the plain network
-        here = key_equation(y, q[:, 1], mapped.weighting_)
+        here = crcen.key_equation(y, q[:, 1], mapped.weighting_)
         assert mapped.key_equation_.lhs == pytest.approx(here.lhs, rel=1e-9)
 
 
@@ -182,11 +166,11 @@ def test_the_map_is_fitted_out_of_fold(rare_rows, members):
     """Each fold by hand, from the public classifier on its rows alone."""
     X, y = rare_rows(200)
     settings = {"hidden": (3,), "solver": "lbfgs", "max_epochs": 15, "n_members": members, "random_state": 7}
-    model = papers_training.CRCENClassifier(Lam(0.8), probability="balance", **settings).fit(X, y)
+    model = papers_training.CRCENClassifier(crcen.Lam(0.8), probability="balance", **settings).fit(X, y)
     seed = np.random.RandomState(7).randint(2**31 - 1)
     oof = np.full(len(y), np.nan)
     for rows, held_out in StratifiedKFold(4, shuffle=True, random_state=seed).split(X, y):
-        fold = papers_training.CRCENClassifier(Lam(0.8), **settings).fit(X[rows], y[rows])
+        fold = papers_training.CRCENClassifier(crcen.Lam(0.8), **settings).fit(X[rows], y[rows])
         oof[held_out] = natural(fold, X[held_out])
     root = brentq(lambda d: np.sum(y - sigmoid(oof + d)), -20, 20, xtol=1e-12)
     np.testing.assert_allclose(model.probability_map_, [1.0, root], atol=1e-6)
@@ -197,7 +181,7 @@ def test_a_search_maps_its_own_out_of_fold_logits_and_then_solves_for_the_bias(r
     """The slope or corners of the map stay; what it adds is the root of the key equation at the price, by hand."""
     X, y = rare_rows(150)
     plain, mapped, solved = (
-        papers_training.CRCENClassifierCV(Budget(3), **calibration, **SEARCH).fit(X, y)
+        papers_training.CRCENClassifierCV(crcen.Budget(3), **calibration, **SEARCH).fit(X, y)
         for calibration in (
             {"balance": False},
             {"balance": False, "probability": kind},
@@ -212,7 +196,7 @@ def test_a_search_maps_its_own_out_of_fold_logits_and_then_solves_for_the_bias(r
     root = brentq(lambda d: np.sum(weights * (y - sigmoid(oof + d))), -20, 20, xtol=1e-12)
     assert solved.oof_shift_ == pytest.approx(root, abs=1e-7)
     np.testing.assert_allclose(solved.oof_decision_function_, oof + root, atol=1e-7)
-    assert key_equation(y, sigmoid(solved.oof_decision_function_), solved.weighting_).residual < 1e-10
+    assert crcen.key_equation(y, sigmoid(solved.oof_decision_function_), solved.weighting_).residual < 1e-10
     moved = np.array(mapped.probability_map_)
     moved[1] += root
     np.testing.assert_allclose(solved.probability_map_, moved, atol=1e-7)
@@ -221,7 +205,7 @@ def test_a_search_maps_its_own_out_of_fold_logits_and_then_solves_for_the_bias(r
 @pytest.mark.parametrize("kind", ["temperature", "isotonic"])
 def test_an_overfitted_network_gets_better_probabilities(kind):
     """Columns of noise to learn by heart."""
-    train, new = make_sim2(60, 600, seed=3), make_sim2(300, 3000, seed=4)
+    train, new = crcen.make_sim2(60, 600, seed=3), crcen.make_sim2(300, 3000, seed=4)
     noise = np.random.default_rng(0)
     X, X_new = (np.column_stack([d.X, noise.normal(size=(len(d.y), 20))]) for d in (train, new))
     settings = {"hidden": (16,), "l2": 0.0, "max_epochs": 60, "random_state": 0}
@@ -234,8 +218,8 @@ def test_an_overfitted_network_gets_better_probabilities(kind):
 def test_the_price_of_a_moved_threshold_counts(rare_rows):
     """Trained at λ = ½, decided at the price on the mapped probability."""
     X, y = rare_rows(300)
-    plain = CRCENClassifier(None, **grouped(**PAPER | {"probability": "balance"}, **QUICK)).fit(X, y)
-    moved = MovedThresholdClassifier(Budget(9), **grouped(probability="balance", **QUICK)).fit(X, y)
+    plain = crcen.CRCENClassifier(None, **grouped(**PAPER | {"probability": "balance"}, **QUICK)).fit(X, y)
+    moved = MovedThresholdClassifier(crcen.Budget(9), **grouped(probability="balance", **QUICK)).fit(X, y)
     np.testing.assert_allclose(moved.probability_map_, plain.probability_map_)
     np.testing.assert_allclose(moved.predict_proba(X), plain.predict_proba(X))
     assert np.array_equal(moved.predict(X) == 1, moved.predict_proba(X)[:, 1] > 1 / 10)
@@ -247,7 +231,7 @@ def test_rows_of_weight_0_have_no_say(rare_rows, kind):
     X, y = rare_rows(150)
     extra = np.concatenate([X, X[:40] + 1.0]), np.concatenate([y, 1 - y[:40]])
     weights = np.concatenate([np.ones(150), np.zeros(40)])
-    model = papers_training.CRCENClassifier(Lam(0.7), probability=kind, **QUICK)
+    model = papers_training.CRCENClassifier(crcen.Lam(0.7), probability=kind, **QUICK)
     alone = model.fit(X, y).predict_proba(X)
     np.testing.assert_allclose(model.fit(*extra, weights).predict_proba(X), alone, rtol=1e-5, atol=1e-7)
 
@@ -259,12 +243,12 @@ SETTINGS = {"hidden": (8,), "activation": "tanh", "max_epochs": 30, "l2": 1e-3, 
 
 
 def test_weighted_training_gives_natural_probabilities():
-    train, new = make_sim2(400, 4000, seed=1), make_sim2(400, 4000, seed=2)
+    train, new = crcen.make_sim2(400, 4000, seed=1), crcen.make_sim2(400, 4000, seed=2)
     truth = sim2_posterior(new.X, 10.0)
     plain = papers_training.CRCENClassifier(None, **SETTINGS).fit(train.X, train.y)
     best, unweighted = log_loss(new.y, truth), log_loss(new.y, plain.predict_proba(new.X))
     for alpha in (0.5, 1, 2):
-        model = papers_training.CRCENClassifier(Alpha(alpha), **SETTINGS).fit(train.X, train.y)
+        model = papers_training.CRCENClassifier(crcen.Alpha(alpha), **SETTINGS).fit(train.X, train.y)
         assert log_loss(new.y, model.predict_proba(new.X)) < 1.04 * min(best, unweighted)
         assert log_loss(new.y, model.weighted_proba(new.X)) > 1.3 * best
         p = model.predict_proba(new.X)[:, 1]
@@ -272,7 +256,7 @@ def test_weighted_training_gives_natural_probabilities():
         assert np.mean(np.abs(p - truth)) < 0.03
         assert np.mean(model.predict(new.X) == (truth > model.weighting_.threshold)) > 0.95
     # Squared error is a proper score as well: its q is the weighted posterior at the optimum.
-    csmlp = CSMLPClassifier(Alpha(1), **grouped(**SETTINGS)).fit(train.X, train.y)
+    csmlp = crcen.CSMLPClassifier(crcen.Alpha(1), **grouped(**SETTINGS)).fit(train.X, train.y)
     assert log_loss(new.y, csmlp.predict_proba(new.X)) < 1.08 * best
 
 
@@ -290,12 +274,12 @@ def draw(n=600, seed=0):
     return X, (rng.random(n) < sigmoid(X @ [1.2, -0.8, 0.5, 0.0] - 2.4)).astype(int)
 
 
-def small(kind=CRCENClassifier, **how):
-    extra = {"cv": 3, "l2": 1e-2} if kind is CRCENClassifierCV else {}
-    return kind(Budget(10), **grouped(**SMALL, **extra, **how))
+def small(kind=crcen.CRCENClassifier, **how):
+    extra = {"cv": 3, "l2": 1e-2} if kind is crcen.CRCENClassifierCV else {}
+    return kind(crcen.Budget(10), **grouped(**SMALL, **extra, **how))
 
 
-@pytest.mark.parametrize("kind", [CRCENClassifier, CRCENClassifierCV])
+@pytest.mark.parametrize("kind", [crcen.CRCENClassifier, crcen.CRCENClassifierCV])
 def test_the_default_is_out_of_fold_and_by_temperature_and_the_papers_exact_on_training_rows(kind):
     assert {name: kind().get_params()[f"calibration__{name}"] for name in KEPT} == KEPT
     X, y = draw()
@@ -308,10 +292,10 @@ def test_the_default_is_out_of_fold_and_by_temperature_and_the_papers_exact_on_t
     assert "on out-of-fold rows" in repr(auto.key_equation_)
     # It is at the price, and not exact where it was not solved.
     assert auto.key_equation_.weighting.cost_ratio == auto.weighting_.cost_ratio == pytest.approx(10.0)
-    assert key_equation(y, auto.weighted_proba(X)[:, 1], auto.weighting_).residual > 1e-6
+    assert crcen.key_equation(y, auto.weighted_proba(X)[:, 1], auto.weighting_).residual > 1e-6
     paper = small(kind, **PAPER).fit(X, y)
     assert paper.key_equation_.rows == "the training rows"
-    assert key_equation(y, paper.weighted_proba(X)[:, 1], paper.weighting_).residual < 1e-12
+    assert crcen.key_equation(y, paper.weighted_proba(X)[:, 1], paper.weighting_).residual < 1e-12
     # Where the bias is solved for on training rows, no map is fitted that would end this.
     same = small(kind, **PAPER | {"probability": "auto"}).fit(X, y)
     assert np.array_equal(same.decision_function(X), paper.decision_function(X))
@@ -325,10 +309,10 @@ def test_too_few_rows_of_a_class_for_folds_are_said(n_pos):
     model = small(**KEPT).fit(X, y)
     assert model.key_equation_.rows.startswith("the training rows, not out of fold: folds need 3 rows of each class")
     assert f"got {n_pos} of one class" in model.key_equation_.rows
-    assert key_equation(y, model.weighted_proba(X)[:, 1], model.weighting_).residual < 1e-12
+    assert crcen.key_equation(y, model.weighted_proba(X)[:, 1], model.weighting_).residual < 1e-12
     assert model.probability_map_[0] == 1.0
     if n_pos == 1:
-        with pytest.raises(InvalidInput, match="folds need 2 rows of each class with weight, got 1"):
+        with pytest.raises(crcen.InvalidInput, match="folds need 2 rows of each class with weight, got 1"):
             small(balance="oof").fit(X, y)
 
 
@@ -347,7 +331,7 @@ def test_early_stopping_and_weights_have_folds_as_well():
 def test_folds_over_time_have_no_map_unless_asked_for():
     X, y = draw()
     model, told = (
-        small(CRCENClassifierCV, **how).set_params(cv=TimeSplit(3)).fit(X, y, groups=np.arange(len(y)))
+        small(crcen.CRCENClassifierCV, **how).set_params(cv=crcen.TimeSplit(3)).fit(X, y, groups=np.arange(len(y)))
         for how in (KEPT, KEPT | {"probability": "temperature"})
     )
     assert model.probability_map_[0] == 1.0
@@ -361,7 +345,7 @@ def test_partial_fit_goes_on_from_the_mapped_networks():
     X, y = draw()
     model = small(**KEPT).fit(X, y)
     before = model.predict_proba(X)
-    model.set_params(schedule=Schedule(learning_rate=1e-12), l2=0.0)
+    model.set_params(schedule=crcen.Schedule(learning_rate=1e-12), l2=0.0)
     model.partial_fit(X, y)
     assert model.status_ == "incremental_unbalanced"
     assert not hasattr(model, "key_equation_")
@@ -374,36 +358,36 @@ def test_partial_fit_and_streams_train_at_the_training_weight_and_decide_at_the_
     """Plain cross entropy with a small network: its probabilities do not depend on the price."""
     X, y = draw(2000)
     plain, priced = (
-        CRCENClassifier(price, **grouped(**SMALL, training_weighting=None, probability="auto")).partial_fit(X, y)
-        for price in (None, Budget(10))
+        crcen.CRCENClassifier(price, **grouped(**SMALL, training_weighting=None, probability="auto")).partial_fit(X, y)
+        for price in (None, crcen.Budget(10))
     )
     assert np.allclose(plain.predict_proba(X), priced.predict_proba(X), atol=1e-6)
     assert priced.predict(X).sum() > plain.predict(X).sum()
     how = {"epochs": 4, "hidden": (8,), "random_state": 0, "batch_size": 64}
-    kept = fit_stream([(X, y)], **grouped(weighting=Budget(10), **how, **KEPT))
-    plain = fit_stream([(X, y)], **grouped(weighting=None, **how, **PAPER))
+    kept = crcen.fit_stream([(X, y)], **grouped(weighting=crcen.Budget(10), **how, **KEPT))
+    plain = crcen.fit_stream([(X, y)], **grouped(weighting=None, **how, **PAPER))
     assert kept.key_equation_.rows == "all rows of the stream"
-    assert key_equation(y, kept.weighted_proba(X)[:, 1], Budget(10)).residual < 1e-10
+    assert crcen.key_equation(y, kept.weighted_proba(X)[:, 1], crcen.Budget(10)).residual < 1e-10
     # The same networks but for the output bias.
     assert all(np.array_equal(a, b) for a, b in zip(kept.coefs_, plain.coefs_, strict=True))
     assert np.array_equal(kept.predict(X), kept.predict_proba(X)[:, 1] > 1 / 11)
-    with pytest.raises(InvalidParameter, match=r"balance must be True here, got 'oof': a stream has no folds"):
-        fit_stream([(X, y)], **grouped(balance="oof", **how))
+    with pytest.raises(crcen.InvalidParameter, match=r"balance must be True here, got 'oof': a stream has no folds"):
+        crcen.fit_stream([(X, y)], **grouped(balance="oof", **how))
 
 
-@pytest.mark.parametrize("trained", [None, CostRatio(3.0), "balanced"])
+@pytest.mark.parametrize("trained", [None, crcen.CostRatio(3.0), "balanced"])
 def test_the_networks_are_those_of_the_training_weight(trained):
     """Same seed, same weight: the same network, whatever the price, up to its output bias."""
     X, y = draw()
     how = {"hidden": (16,), "max_epochs": 20, "random_state": 0, "n_members": 1}
     apart, same = (
         papers_training.CRCENClassifier(price, training_weighting=weight, **how).fit(X, y)
-        for price, weight in ((Budget(10), trained), (trained, "price"))
+        for price, weight in ((crcen.Budget(10), trained), (trained, "price"))
     )
     assert all(np.array_equal(a, b) for a, b in zip(apart.coefs_, same.coefs_, strict=True))
     assert apart.weighting_.cost_ratio == pytest.approx(10.0)
     assert apart.key_equation_.residual < 1e-12  # solved on the training rows at the price
-    assert key_equation(y, apart.weighted_proba(X)[:, 1], CostRatio(10.0)).residual < 1e-12
+    assert crcen.key_equation(y, apart.weighted_proba(X)[:, 1], crcen.CostRatio(10.0)).residual < 1e-12
 
 
 @pytest.mark.parametrize(
@@ -418,8 +402,8 @@ def test_new_rows_keep_the_price_where_training_at_it_does_not(kind, how, low, h
     """The mean drift, in log-odds, of networks that memorise is near 0 out of fold and far from it on training rows."""
     drifts = []
     for seed in range(6):
-        model = kind(Budget(10), hidden=(32,), l2=1e-4, max_epochs=30, random_state=seed, n_members=2, **how)
+        model = kind(crcen.Budget(10), hidden=(32,), l2=1e-4, max_epochs=30, random_state=seed, n_members=2, **how)
         model.fit(*draw(400, seed))
         X, y = draw(20_000, seed + 100)
-        drifts.append(balance_shift(y, model.decision_function(X), model.weighting_))
+        drifts.append(crcen.balance_shift(y, model.decision_function(X), model.weighting_))
     assert low < np.mean(drifts) < high

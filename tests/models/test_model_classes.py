@@ -6,17 +6,6 @@ from scipy.special import expit, softmax
 from sklearn.metrics import log_loss
 
 import crcen
-from crcen import (
-    Budget,
-    CostMatrix,
-    CRCENClassifier,
-    CRCENClassifierCV,
-    CSMLPClassifier,
-    Inputs,
-    Schedule,
-    decide,
-    key_equation,
-)
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.paper.networks import MovedThresholdClassifier
 from crcen.theory.key_equation import judge_equations
@@ -32,12 +21,12 @@ Y = LABELS[NUMBERS]
 
 
 def linear(weighting="balanced", **settings):
-    return CRCENClassifier(weighting, **grouped(hidden=(), l2=1e-4, n_members=1, random_state=0, **settings))
+    return crcen.CRCENClassifier(weighting, **grouped(hidden=(), l2=1e-4, n_members=1, random_state=0, **settings))
 
 
 def light(weighting="balanced", **settings):
     settings = {"hidden": (6,), "max_epochs": 8, "n_members": 2, "encoding": "standard"} | settings
-    return CRCENClassifier(weighting, **grouped(random_state=0, **settings))
+    return crcen.CRCENClassifier(weighting, **grouped(random_state=0, **settings))
 
 
 def one_against_all(**settings):
@@ -65,7 +54,7 @@ def test_key_equations_hold_on_training_rows(weighting, hidden):
     """What a person recomputes from `weighted_proba` is what was solved for."""
     model = light(weighting, hidden=hidden, balance=True, probability="shift").fit(X, Y)
     assert model.key_equation_.residual <= 1e-12
-    assert key_equation(NUMBERS, model.weighted_proba(X), model.weighting_).residual <= 1e-12
+    assert crcen.key_equation(NUMBERS, model.weighted_proba(X), model.weighting_).residual <= 1e-12
     assert "training rows" in model.key_equation_.rows
 
 
@@ -100,20 +89,22 @@ def test_the_weight_is_taken_out_of_the_probabilities():
 
 
 def test_costs_decide_by_the_cheapest_action_in_any_order_of_labels():
-    model = linear(CostMatrix(COSTS)).fit(X, Y)
+    model = linear(crcen.CostMatrix(COSTS)).fit(X, Y)
     expected = model.predict_proba(X) @ COSTS
     np.testing.assert_array_equal(model.predict(X), LABELS[expected.argmin(axis=1)])
     np.testing.assert_allclose(model.decision_function(X), -expected)
-    np.testing.assert_array_equal(model.predict(X), decide(model.predict_proba(X), CostMatrix(COSTS, LABELS)))
+    np.testing.assert_array_equal(
+        model.predict(X), crcen.decide(model.predict_proba(X), crcen.CostMatrix(COSTS, LABELS))
+    )
     assert model.costs_.labels == tuple(LABELS)
     np.testing.assert_allclose(model.weighting_.weights, 1.0)  # no weights say these costs
     order = [2, 0, 3, 1]
-    shuffled = CostMatrix(COSTS[np.ix_(order, order)], LABELS[order])
+    shuffled = crcen.CostMatrix(COSTS[np.ix_(order, order)], LABELS[order])
     np.testing.assert_array_equal(linear(shuffled).fit(X, Y).predict(X), model.predict(X))
 
 
 def test_costs_that_weights_can_say_are_those_weights():
-    by_costs = linear(CostMatrix(W[:, None] * (1.0 - np.eye(4)))).fit(X, Y)
+    by_costs = linear(crcen.CostMatrix(W[:, None] * (1.0 - np.eye(4)))).fit(X, Y)
     by_weights = linear(WEIGHTS).fit(X, Y)
     np.testing.assert_allclose(by_costs.weighting_.weights, W)
     np.testing.assert_array_equal(by_costs.predict(X), by_weights.predict(X))
@@ -124,7 +115,7 @@ def test_costs_that_weights_can_say_are_those_weights():
 def test_actions_beside_the_classes(n_classes):
     y = np.where(Y == "ash", "ash", "oak") if n_classes == 2 else Y
     costs = np.column_stack([10.0 * (1.0 - np.eye(n_classes)), np.ones(n_classes)])
-    model = linear(CostMatrix(costs, actions=["review"])).fit(X, y)
+    model = linear(crcen.CostMatrix(costs, actions=["review"])).fit(X, y)
     chosen = model.predict(X)
     sure = model.predict_proba(X).max(axis=1) > 0.9
     assert chosen.dtype == object
@@ -137,7 +128,7 @@ def test_actions_beside_the_classes(n_classes):
 
 
 def test_csmlp_takes_the_squared_error_and_the_control_trains_without_weights():
-    model = CSMLPClassifier(None, hidden=(), max_epochs=300, l2=1e-4, random_state=0).fit(X, Y)
+    model = crcen.CSMLPClassifier(None, hidden=(), max_epochs=300, l2=1e-4, random_state=0).fit(X, Y)
     assert model.recipe_.loss == "squared_error"
     assert np.abs(model.predict_proba(X) - P).mean() < 0.05
     control = MovedThresholdClassifier(WEIGHTS, hidden=(), random_state=0).fit(X, Y)
@@ -150,14 +141,18 @@ def test_csmlp_takes_the_squared_error_and_the_control_trains_without_weights():
 
 def test_early_stopping_and_missing_cells():
     gappy = np.where((np.arange(800) % 7 == 0)[:, None] & (np.arange(3) == 1), np.nan, X)
-    how = {"schedule": Schedule(early_stopping=True), "encoding": Inputs(missing="indicator"), "max_epochs": 12}
+    how = {
+        "schedule": crcen.Schedule(early_stopping=True),
+        "encoding": crcen.Inputs(missing="indicator"),
+        "max_epochs": 12,
+    }
     p = light("balanced", **how).fit(gappy, Y).predict_proba(gappy)
     assert p.shape == (800, 4)
     assert np.isfinite(p).all()
 
 
 def test_partial_fit_learns_every_class():
-    model = light(WEIGHTS, schedule=Schedule(learning_rate=0.02))
+    model = light(WEIGHTS, schedule=crcen.Schedule(learning_rate=0.02))
     for _ in range(6):
         for part in np.array_split(np.random.default_rng(0).permutation(len(Y)), 4):
             model.partial_fit(X[part], Y[part], classes=LABELS)
@@ -173,7 +168,7 @@ def test_partial_fit_learns_every_class():
 
 def test_rows_of_weight_k_are_k_copies():
     times = np.random.default_rng(5).integers(1, 4, len(Y))
-    how = {"schedule": Schedule(tol=1e-9), "balance": True, "probability": "shift"}
+    how = {"schedule": crcen.Schedule(tol=1e-9), "balance": True, "probability": "shift"}
     weighted = linear(WEIGHTS, **how).fit(X, Y, sample_weight=times)
     copied = linear(WEIGHTS, **how).fit(np.repeat(X, times, axis=0), np.repeat(Y, times))
     np.testing.assert_allclose(weighted.predict_proba(X), copied.predict_proba(X), atol=1e-6)
@@ -205,7 +200,7 @@ def test_every_class_has_the_equation_of_two_by_itself(hidden):
             means = np.mean(1 - sigmoids[own, k]), np.average(sigmoids[~own, k], weights=mass[~own])
             assert means[0] / means[1] == pytest.approx(mass[~own].sum() / mass[own].sum(), rel=1e-9)
     # The answer sums to one, and what flows out of a class flows in again: both hold, each where it is said.
-    assert key_equation(NUMBERS, model.weighted_proba(X), W).residual <= 1e-12
+    assert crcen.key_equation(NUMBERS, model.weighted_proba(X), W).residual <= 1e-12
     assert model.key_equation_.residual <= 1e-12
 
 
@@ -230,7 +225,8 @@ def test_probabilities_are_the_sigmoids_over_their_sum_without_the_weights():
 def test_a_search_chooses_and_keeps_it(tmp_path):
     how = {"hidden": [()], "l2": [1e-3, 1e-1], "encoding": "standard", "n_members": 1, "random_state": 0}
     search, other = (
-        CRCENClassifierCV(W, **grouped(loss=loss, **how)).fit(X, Y) for loss in ("one_against_all", "cross_entropy")
+        crcen.CRCENClassifierCV(W, **grouped(loss=loss, **how)).fit(X, Y)
+        for loss in ("one_against_all", "cross_entropy")
     )
     assert search.recipe_.loss == "one_against_all"
     assert search.best_params_["l2"] == other.best_params_["l2"] == 1e-3
@@ -244,7 +240,7 @@ def test_a_search_chooses_and_keeps_it(tmp_path):
 def test_graphs_answer_alike(tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
-    model = light(CostMatrix(1.0 - np.eye(4)), loss="one_against_all", max_epochs=2).fit(X, NUMBERS)
+    model = light(crcen.CostMatrix(1.0 - np.eye(4)), loss="one_against_all", max_epochs=2).fit(X, NUMBERS)
     session = onnxruntime.InferenceSession(str(crcen.export_onnx(model, tmp_path / "model.onnx").path))
     far = np.vstack([X, 1e6 * X[:50]])  # where a sigmoid is 0 in double precision
     p, decided = session.run(["probabilities", "decision"], {session.get_inputs()[0].name: far})
@@ -258,16 +254,16 @@ def test_graphs_answer_alike(tmp_path):
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (linear(Budget(5)), "price for two classes, and there are 4: give a weight for each class"),
+        (linear(crcen.Budget(5)), "price for two classes, and there are 4: give a weight for each class"),
         (linear(0.8), "price for two classes"),
         (linear({"ash": 1.0}), "one weight for each of 'ash', 'birch', 'cedar', 'oak'"),
         (linear([1.0, 2.0]), "array of 4 weights"),
         (linear([1.0, 2.0, 0.0, 1.0]), "above 0"),
-        (linear(CostMatrix(np.ones((3, 3)))), "for 3 classes, and there are 4"),
-        (linear(CostMatrix(np.ones((800, 4, 4)))), "differ by row"),
+        (linear(crcen.CostMatrix(np.ones((3, 3)))), "for 3 classes, and there are 4"),
+        (linear(crcen.CostMatrix(np.ones((800, 4, 4)))), "differ by row"),
         (linear(pos_label="oak"), "pos_label is for two classes"),
         (linear(probability="isotonic"), "isotonic.*use 'temperature'"),
-        (linear(training_weighting=Budget(5)), "price for two classes"),
+        (linear(training_weighting=crcen.Budget(5)), "price for two classes"),
     ],
 )
 def test_what_means_nothing_for_several_classes_is_refused(model, words):
@@ -278,7 +274,7 @@ def test_what_means_nothing_for_several_classes_is_refused(model, words):
 
 def test_one_against_all_is_refused_where_it_has_no_meaning():
     own = grouped(loss="one_against_all")
-    for model in (CRCENClassifier(**own), CRCENClassifierCV(CostMatrix([[0, 1], [5, 0]]), **own)):
+    for model in (crcen.CRCENClassifier(**own), crcen.CRCENClassifierCV(crcen.CostMatrix([[0, 1], [5, 0]]), **own)):
         with pytest.raises(InvalidParameter, match="is for more than two classes: with two, each is against the other"):
             model.fit(X, Y == "ash")
     with pytest.raises(InvalidParameter, match=r"loss must be one of .*'one_against_all'.*'hinge'"):

@@ -8,16 +8,6 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 import crcen
-from crcen import (
-    Alpha,
-    Calibration,
-    CommitteeClassifier,
-    CostRatio,
-    CRCENClassifierCV,
-    CSMLPClassifier,
-    Lam,
-    fit_stream,
-)
 from example_rows import interaction_rows
 from grouped_settings import grouped
 from papers_training import CRCENClassifier
@@ -32,7 +22,9 @@ SETTINGS = {
 each_setting = pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 
 
-@pytest.mark.parametrize("weighting", [None, "balanced", Lam(0.95), CostRatio(0.2), Alpha(3)], ids=repr)
+@pytest.mark.parametrize(
+    "weighting", [None, "balanced", crcen.Lam(0.95), crcen.CostRatio(0.2), crcen.Alpha(3)], ids=repr
+)
 @pytest.mark.parametrize("l2", [1e-3, 0.1])
 def test_no_hidden_layer_is_weighted_logistic_regression(rare_rows, weighting, l2):
     X, y = rare_rows(n=300)
@@ -59,14 +51,14 @@ def test_a_whole_cost_ratio_is_that_many_copies_of_the_rare_rows(rare_rows, pric
     settings = {**EXACT, "hidden": hidden, "activation": "tanh", "l2": 1e-2, "standardize": False, "pos_label": 1}
     if hidden:
         settings["max_epochs"] = 30  # the same path, before rounding parts two paths of a loss that is not convex
-    weighted = CRCENClassifier(CostRatio(price), **settings).fit(X, y)
+    weighted = CRCENClassifier(crcen.CostRatio(price), **settings).fit(X, y)
     repeated = CRCENClassifier(None, **settings).fit(*copied(X, y, np.where(y == 1, price, 1)))
     np.testing.assert_allclose(weighted.weighted_proba(X), repeated.weighted_proba(X), atol=1e-7)
 
 
-@pytest.mark.parametrize("kind", [CRCENClassifier, CSMLPClassifier])
+@pytest.mark.parametrize("kind", [CRCENClassifier, crcen.CSMLPClassifier])
 @pytest.mark.parametrize("hidden", [(), (3,)], ids=repr)
-@pytest.mark.parametrize("weighting", ["balanced", Lam(0.8)], ids=repr)
+@pytest.mark.parametrize("weighting", ["balanced", crcen.Lam(0.8)], ids=repr)
 def test_weight_k_is_k_copies(rare_rows, kind, hidden, weighting):
     X, y = rare_rows()
     k = np.random.default_rng(7).integers(0, 4, len(y))
@@ -103,7 +95,7 @@ WEIGHT = np.random.default_rng(0).uniform(0.5, 2.0, len(X))
 
 
 def committee(member):
-    return lambda y, w: CommitteeClassifier(members=(member,), effort="quick", cv=2, random_state=0).fit(X, y, w)
+    return lambda y, w: crcen.CommitteeClassifier(members=(member,), effort="quick", cv=2, random_state=0).fit(X, y, w)
 
 
 def network(**how):
@@ -112,11 +104,11 @@ def network(**how):
 
 def stream(y, w):
     parts = [slice(i, i + 100) for i in range(0, len(X), 100)]
-    return fit_stream([(X[i], y[i], w[i]) for i in parts], epochs=2, hidden=(4,), random_state=0)
+    return crcen.fit_stream([(X[i], y[i], w[i]) for i in parts], epochs=2, hidden=(4,), random_state=0)
 
 
 def search(y, w):
-    return CRCENClassifierCV(hidden=[(4,)], l2=[1e-3, 0.1], max_epochs=5, cv=2, random_state=0).fit(X, y, w)
+    return crcen.CRCENClassifierCV(hidden=[(4,)], l2=[1e-3, 0.1], max_epochs=5, cv=2, random_state=0).fit(X, y, w)
 
 
 def in_parts(y, w):
@@ -125,7 +117,7 @@ def in_parts(y, w):
 
 LEARNERS = {
     "network": network(),
-    "isotonic": network(calibration=Calibration(probability="isotonic")),
+    "isotonic": network(calibration=crcen.Calibration(probability="isotonic")),
     "logistic": network(hidden=(), max_epochs=None),
     "search": search,
     "trees": committee("trees"),

@@ -155,19 +155,13 @@ def test_grid_search_over_the_search(rare_rows):
 QUICK_ADAM = {"solver": "adam", "batch_size": 32, "learning_rate": 0.05, "max_epochs": 12}
 LBFGS = {"schedule": Schedule(solver="lbfgs"), "max_epochs": 20}
 WITH_GAPS = {"encoding": Inputs(missing="indicator")}
+PAPER = {"hidden": (4,), "n_members": 2, "calibration": "paper"}
 # The prior of a temperature counts rows, not their weights.
 LINEAR = {"hidden": (), "l2": [1e-3, 1e-1], "cv": 3, "balance": "oof", "probability": "shift"}
 F1 = {"hidden": (4,), "l2": (1e-2, 1.0), "cv": 2, "scoring": "f1", "n_members": 2, "training_weighting": "price"}
 LIGHT = [
-    CRCENClassifier(hidden=(4,), max_epochs=30, schedule=Schedule(batch_size=32, learning_rate=0.05)),
-    CRCENClassifier(
-        None,
-        hidden=(4,),
-        schedule=Schedule(solver="lbfgs", activation="tanh"),
-        max_epochs=20,
-        n_members=2,
-        calibration="paper",
-    ),
+    CRCENClassifier(hidden=(4,), n_members=2, max_epochs=30, schedule=Schedule(batch_size=32, learning_rate=0.05)),
+    CRCENClassifier(None, schedule=Schedule(solver="lbfgs", activation="tanh"), max_epochs=20, **PAPER),
     CRCENClassifier(Budget(3), **grouped(hidden=(4,), n_members=1, encoding="standard", **QUICK_ADAM)),
     CRCENClassifier(hidden=(4,), **LBFGS, **WITH_GAPS),
     CSMLPClassifier(hidden=(4,), n_members=2, **LBFGS),

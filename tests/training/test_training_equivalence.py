@@ -9,11 +9,13 @@ from scipy.special import log_softmax, softmax
 from sklearn.linear_model import LogisticRegression
 from training_reference import adam_by_torch, assert_same_result, binary_job, flat, little_memory, row_weights
 
+from crcen import CRCENClassifier, Inputs, stationarity
 from crcen.theory.price import resolve
 from crcen.training.engine import train
 from crcen.training.jobs import Status, TrainingJob
 from crcen.training.stack import gradient_of
 from example_rows import WEIGHTS, gaussian_classes, rare_rows
+from grouped_settings import grouped
 
 X, Y = rare_rows(96, shift=1.0)
 ROWS, CLASSES, _ = gaussian_classes(400, 0)
@@ -188,6 +190,59 @@ def test_parts_of_a_schedule_of_several_classes_are_the_whole():
     assert whole.val_logits.shape == (6, 100, 4)
     np.testing.assert_array_equal(np.concatenate([begun.val_logits, ended.val_logits]), whole.val_logits)
     np.testing.assert_allclose(whole.val_logits[-1], whole.network.logits(ROWS[300:]), atol=1e-4)
+
+
+# -- learnable scales of the encoded columns: what they penalise, and what becomes of them -----------------------------
+
+
+def lasso_problem():
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((400, 8))
+    truth = np.array([1.5, -1.0, 0.5, 0, 0, 0, 0, 0])
+    return rows, (rng.random(400) < 1 / (1 + np.exp(-rows @ truth - 0.3))).astype(int)
+
+
+@pytest.mark.parametrize("l2", [0.01, 0.05])
+def test_without_hidden_layer_scales_are_the_lasso(l2):
+    """One weight a column: ½·l2·(s² + v²) at s·v = w is smallest at l2·|w|."""
+    rows, y = lasso_problem()
+    how = {"batch_size": 400, "learning_rate": 0.02, "standardize": False, "balance": False, "column_scales": True}
+    network = train(rows, y, [binary_job(0.5, hidden=(), l2=l2, max_epochs=1500, **how)], device="cpu")[0].network
+    truth = LogisticRegression(l1_ratio=1.0, C=1 / (len(y) * l2), solver="saga", max_iter=20_000, tol=1e-8)
+    truth.fit(rows, y)
+    np.testing.assert_allclose(network.weights[0][:, 0], truth.coef_[0], atol=5e-3)
+    np.testing.assert_allclose(network.biases[0], truth.intercept_, atol=5e-3)
+    assert (truth.coef_ == 0).any()  # or nothing was shown
+    how, kept = (network, rows, y == 1, np.ones(len(y)), "cross_entropy", l2), truth.coef_[0] != 0
+    (scaled,), _ = gradient_of(*how, scaled=True)
+    (plain,), _ = gradient_of(*how)
+    assert np.abs(scaled[kept]).max() < 2e-3
+    assert np.abs(plain[kept]).max() > 5e-3
+
+
+@pytest.mark.parametrize("hidden", [(5,), (4, 3)])
+def test_columns_of_no_use_are_left_out(hidden):
+    rows, y = lasso_problem()
+    how = {"hidden": hidden, "l2": 0.02, "max_epochs": 300}
+    jobs = [binary_job(0.5, column_scales=scales, **how) for scales in (True, False)]
+    sizes = [np.linalg.norm(result.network.weights[0], axis=1) for result in train(rows, y, jobs, device="cpu")]
+    scaled, plain = (size[3:].max() / size[0] for size in sizes)
+    assert 2 * scaled < plain
+
+
+def test_columns_that_are_left_out_are_stationary_and_partial_fit_goes_on_without_scales():
+    def scaled(max_epochs, l2):
+        how = {"solver": "adam", "batch_size": 96, "encoding": "standard", "column_scales": True, "n_members": 1}
+        return CRCENClassifier(None, **grouped(hidden=(4,), max_epochs=max_epochs, l2=l2, random_state=0, **how)).fit(
+            X, Y
+        )
+
+    model = scaled(1500, 0.3)
+    assert np.linalg.norm(model.coefs_[0][0], axis=1).max() < 1e-6  # the penalty leaves nothing
+    assert np.abs(stationarity(model, X, Y).weights[0]).max() < 1e-6
+    model = scaled(3, 1e-3)
+    assert model.column_scales_
+    assert not model.set_params(encoding=Inputs(column_scales="auto")).partial_fit(X, Y).column_scales_
 
 
 # -- weights are copies ------------------------------------------------------------------------------------------------

@@ -1,3 +1,5 @@
+"""Which jobs share a stack within a bound of memory, and smaller stacks where memory does not suffice."""
+
 import itertools
 from dataclasses import replace
 
@@ -56,18 +58,15 @@ def test_every_job_is_planned_once_within_the_bound_unless_a_single_network_brea
 def test_a_bound_splits_no_more_than_it_must():
     jobs = [job for job in grid() if job.hidden == (8,)]
     (whole,) = plan(jobs, N, inputs, 2**40)
-    assert len(plan(jobs, N, inputs, whole.n_bytes)) == 1
-    assert len(plan(jobs, N, inputs, whole.n_bytes - 1)) == 2
-    assert len(plan(jobs, N, inputs, 1)) == len(jobs)
+    bounds = (whole.n_bytes, whole.n_bytes - 1, 1)
+    assert [len(plan(jobs, N, inputs, bound)) for bound in bounds] == [1, 2, len(jobs)]
 
 
-def test_bytes_cover_the_parameters_and_their_copies():
+@pytest.mark.parametrize(("solver", "least"), [("adam", 4 * 4), ("lbfgs", 8 * 20)])
+def test_bytes_cover_the_parameters_and_their_copies(solver, least):
     # Adam at the very least: parameters, gradient and two moments in float32.
-    (stack,) = plan([binary_job(0.5, hidden=(64, 64))] * 3, N, inputs, 2**40)
-    parameters = 3 * ((F + 1) * 64 + 65 * 64 + 65)
-    assert stack.n_bytes >= 4 * 4 * parameters
-    (exact,) = plan([binary_job(0.5, hidden=(64, 64), solver="lbfgs")] * 3, N, inputs, 2**40)
-    assert exact.n_bytes >= 8 * 20 * parameters
+    (stack,) = plan([binary_job(0.5, hidden=(64, 64), solver=solver)] * 3, N, inputs, 2**40)
+    assert stack.n_bytes >= least * 3 * ((F + 1) * 64 + 65 * 64 + 65)
 
 
 def test_bytes_of_full_batch_networks_cover_the_largest_of_their_row_lists():

@@ -132,6 +132,7 @@ def test_the_steps_captured_on_cuda_are_those_of_the_cpu(settings, request):
     for one, other in zip(results(**settings), expected, strict=True):
         np.testing.assert_allclose(flat(one.network), flat(other.network), rtol=2e-4, atol=2e-5)
         np.testing.assert_allclose(one.loss_curve, other.loss_curve, rtol=2e-4)
+        np.testing.assert_allclose(one.val_loss_curve, other.val_loss_curve, rtol=2e-4)
 
 
 @pytest.mark.parametrize("settings", [VARIANTS[0], VARIANTS[-1]], ids=str)

@@ -7,22 +7,13 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from scipy.special import erf, expit
+from scipy.special import expit
 
 from crcen.training.engine import Trainer
 from crcen.training.jobs import TrainingJob
 from crcen.training.planner import plan, shared_bytes
 
 CPU = "cpu"
-ACTIVATION_NAMES = ("relu", "tanh", "sigmoid", "gelu", "silu")
-
-_NUMPY_ACTIVATIONS = {
-    "relu": lambda z: np.maximum(z, 0.0),
-    "tanh": np.tanh,
-    "sigmoid": expit,
-    "gelu": lambda z: 0.5 * z * (1.0 + erf(z / np.sqrt(2.0))),
-    "silu": lambda z: z * expit(z),
-}
 TORCH_ACTIVATIONS = {
     "relu": lambda z: torch.where(z > 0, z, torch.zeros_like(z)),
     "tanh": torch.tanh,
@@ -30,6 +21,7 @@ TORCH_ACTIVATIONS = {
     "gelu": lambda z: 0.5 * z * (1.0 + torch.erf(z / 2.0**0.5)),
     "silu": lambda z: z / (1.0 + torch.exp(-z)),
 }
+ACTIVATION_NAMES = tuple(TORCH_ACTIVATIONS)
 
 
 def networks_of(stack, flat):
@@ -86,10 +78,9 @@ def row_weights(y, lam, sample_weight=None):
 
 
 def plain_logits(network, X):
-    h = (np.asarray(X, dtype=float) - network.encoding.mean) / network.encoding.scale
-    for weight, bias in zip(network.weights[:-1], network.biases[:-1], strict=True):
-        h = _NUMPY_ACTIVATIONS[network.activation](h @ weight + bias)
-    return (h @ network.weights[-1] + network.biases[-1])[:, 0]
+    z = (np.asarray(X, dtype=float) - network.encoding.mean) / network.encoding.scale
+    parameters = ([torch.from_numpy(part) for part in side] for side in (network.weights, network.biases))
+    return torch_logits(torch.from_numpy(z), *parameters, network.activation).numpy()
 
 
 def plain_residual(y, logits, weights):

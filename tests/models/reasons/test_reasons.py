@@ -68,13 +68,16 @@ def test_four_columns_are_exact(options):
     assert found.errors.max() == 0.0
 
 
-def test_trees_are_exact_whatever_the_number_of_columns(committee):
+def test_trees_are_exact_whatever_the_number_of_columns_and_without_a_table_for_long_paths(committee, monkeypatch):
     (*_, trees) = committee.ensemble_.members
     truth = brute_force(lambda rows: trees.logits(rows)[:, 0], X[:20], X[100:109], SINGLE)
-    assert np.abs(tree_values(trees, X[:20], X[100:109], SINGLE) - truth).max() < 1e-12
+    values = tree_values(trees, X[:20], X[100:109], SINGLE)
+    assert np.abs(values - truth).max() < 1e-12
     found = committee.reasons(X[:20], background=X[100:109])
     truth = brute_force(lambda rows: log_odds(committee, rows), X[:20], X[100:109], SINGLE)
     assert np.abs(found.values - truth).max() < 1e-12
+    monkeypatch.setattr("crcen.models.reasons.shapley._TABLED", 0)
+    assert np.array_equal(tree_values(trees, X[:20], X[100:109], SINGLE), values)
 
 
 @pytest.mark.parametrize("kind", ["network", "trees"])
@@ -87,13 +90,6 @@ def test_missing_cells_have_reasons_too(kind):
         found, blocks = model.reasons(GAPS[:9], background=GAPS[50:56]), SINGLE
     truth = brute_force(lambda rows: log_odds(model, rows), GAPS[:9], GAPS[50:56], blocks)
     assert np.abs(found.values - truth).max() < (1e-5 if kind == "network" else 1e-12)
-
-
-def test_a_long_path_needs_no_table(committee, monkeypatch):
-    (*_, trees) = committee.ensemble_.members
-    before = tree_values(trees, X[:20], X[100:109], SINGLE)
-    monkeypatch.setattr("crcen.models.reasons.shapley._TABLED", 0)
-    assert np.array_equal(before, tree_values(trees, X[:20], X[100:109], SINGLE))
 
 
 def test_the_error_is_what_it_says():
@@ -127,25 +123,20 @@ def test_a_model_that_adds_up_its_columns_has_no_error():
     assert found.standard_error < 1e-5
 
 
-def test_reasons_add_up_to_the_log_odds_of_predict_proba():
+def test_reasons_add_up_to_the_log_odds_and_depend_on_the_seed_alone():
     model = networks()
     found = model.reasons(X, background=X)
     p = model.predict_proba(X)[:, 1]
     assert np.abs(found.values.sum(axis=1) + found.base - np.log(p / (1 - p))).max() < 1e-9
     assert np.array_equal(found.log_odds, log_odds(model, X))
     assert found.standard_error <= 0.05
-
-
-def test_the_same_seed_gives_the_same_reasons_on_any_threads_and_rows_do_not_matter_to_each_other():
-    model = networks()
+    # The same on any number of threads; rows do not matter to each other.
     background = typical_rows(X, SINGLE)
-    one = explained(model, X, background, SINGLE, 3)
-    many = explained(model, X, background, SINGLE, 3, 3)
+    one, many, again = (explained(model, X, background, SINGLE, *own) for own in ((3,), (3, 3), (4,)))
     assert np.array_equal(one.values, many.values)
+    assert not np.array_equal(one.values, again.values)
     alone = explained(model, X[7:8], background, SINGLE, 3)
     assert np.abs(alone.values - one.values[7]).max() < 0.25  # rounds may differ, values agree within their errors
-    again = explained(model, X, background, SINGLE, 4)
-    assert not np.array_equal(one.values, again.values)
 
 
 def test_typical_rows_have_the_distributions_of_columns_and_none_of_the_rows():
@@ -180,12 +171,13 @@ def test_reasons_in_words():
     assert found.to_frame().shape == (2, 5)
     assert len(found.to_dict()["values"]) == 2
     assert pickle.loads(pickle.dumps(found)).base == found.base
-    with pytest.raises(InvalidParameter, match="at least 1"):
-        found.sentences(0)
-    with pytest.raises(InvalidParameter, match="give some as background="):
-        model.reasons(frame)
-    with pytest.raises(InvalidParameter, match="random_state must be a whole number"):
-        model.reasons(frame, background=frame, random_state=None)
+    for refused, words in (
+        (lambda: found.sentences(0), "at least 1"),
+        (lambda: model.reasons(frame), "give some as background="),
+        (lambda: model.reasons(frame, background=frame, random_state=None), "random_state must be a whole number"),
+    ):
+        with pytest.raises(InvalidParameter, match=words):
+            refused()
     html = replace(found, columns=("<b>a</b>", *found.columns[1:]))._repr_html_()
     assert "<b>" not in html
     assert "&lt;b&gt;" in html
@@ -241,11 +233,10 @@ def test_values_are_those_of_the_definition(make):
     np.testing.assert_allclose(found.values.sum(axis=1) + found.base, found.log_odds, atol=1e-9)
 
 
-def test_two_classes_have_the_reasons_of_two_classes():
-    """Costs with an action make a model of two classes one of the K-path: its log-odds are the logit there is."""
-    labels = np.where(KINDS == "broken", "yes", "no")
+def test_two_classes_with_an_action_are_explained_by_the_logit_there_is():
     costs = CostMatrix([[0, 1], [3, 0]], labels=["no", "yes"]).with_review(0.4)
-    model = CRCENClassifier(costs, **grouped(hidden=(4,), max_epochs=8, random_state=0)).fit(Z, labels)
+    how = grouped(hidden=(4,), max_epochs=8, random_state=0)
+    model = CRCENClassifier(costs, **how).fit(Z, np.where(KINDS == "broken", "yes", "no"))
     found = model.reasons(Z[:9], background=Z[50:55], classes="yes")
     assert found.rivals.tolist() == ["no"] * 9
     assert np.abs(found.values - by_hand(model, Z[:9], Z[50:55], found)).max() < 1e-5

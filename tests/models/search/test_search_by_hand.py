@@ -3,17 +3,7 @@
 import numpy as np
 import pytest
 from scipy.special import expit, log_softmax, softmax
-from sklearn.metrics import (
-    average_precision_score,
-    balanced_accuracy_score,
-    brier_score_loss,
-    f1_score,
-    fbeta_score,
-    log_loss,
-    make_scorer,
-    recall_score,
-    roc_auc_score,
-)
+from sklearn import metrics
 from sklearn.model_selection import ShuffleSplit, StratifiedKFold
 
 import crcen
@@ -81,7 +71,7 @@ class ByHand:
             class_weights = np.where(target, weighting.lam, 1 - weighting.lam)
             odds = weighting.lam / (1 - weighting.lam)
             q = expit(own - np.log(odds)) if natural else expit(own)
-            found.append(log_loss(target, q, sample_weight=weights * (1.0 if natural else class_weights)))
+            found.append(metrics.log_loss(target, q, sample_weight=weights * (1.0 if natural else class_weights)))
         return np.array(found)
 
 
@@ -91,25 +81,31 @@ def fold_scores(clf, setting=0):
 
 def brier(estimator, X, y):
     """A callable of one's own."""
-    return -brier_score_loss(y, estimator.predict_proba(X)[:, 1])
+    return -metrics.brier_score_loss(y, estimator.predict_proba(X)[:, 1])
 
 
 def g_mean_of(target, called, weights):
-    parts = [recall_score(target, called, sample_weight=weights, pos_label=label) for label in (1, 0)]
+    parts = [metrics.recall_score(target, called, sample_weight=weights, pos_label=label) for label in (1, 0)]
     return np.sqrt(np.prod(parts))
 
 
 # What is asked for, and the same from scikit-learn: of target, weighted logits o, natural posterior p and weights w.
 SCORINGS = {
-    "f1": ("f1", lambda t, o, p, w: f1_score(t, o > 0, sample_weight=w)),
+    "f1": ("f1", lambda t, o, p, w: metrics.f1_score(t, o > 0, sample_weight=w)),
     "g_mean": ("g_mean", lambda t, o, p, w: g_mean_of(t, o > 0, w)),
-    "average_precision": ("average_precision", lambda t, o, p, w: average_precision_score(t, o, sample_weight=w)),
+    "average_precision": (
+        "average_precision",
+        lambda t, o, p, w: metrics.average_precision_score(t, o, sample_weight=w),
+    ),
     # scikit-learn's own scorers are not told of weights.
-    "roc_auc": ("roc_auc", lambda t, o, p, w: roc_auc_score(t, o)),
-    "balanced_accuracy": ("balanced_accuracy", lambda t, o, p, w: balanced_accuracy_score(t, o > 0)),
-    "neg_brier_score": ("neg_brier_score", lambda t, o, p, w: -brier_score_loss(t, p)),
-    "make_scorer": (make_scorer(fbeta_score, beta=2), lambda t, o, p, w: fbeta_score(t, o > 0, beta=2)),
-    "callable": (brier, lambda t, o, p, w: -brier_score_loss(t, p)),
+    "roc_auc": ("roc_auc", lambda t, o, p, w: metrics.roc_auc_score(t, o)),
+    "balanced_accuracy": ("balanced_accuracy", lambda t, o, p, w: metrics.balanced_accuracy_score(t, o > 0)),
+    "neg_brier_score": ("neg_brier_score", lambda t, o, p, w: -metrics.brier_score_loss(t, p)),
+    "make_scorer": (
+        metrics.make_scorer(metrics.fbeta_score, beta=2),
+        lambda t, o, p, w: metrics.fbeta_score(t, o > 0, beta=2),
+    ),
+    "callable": (brier, lambda t, o, p, w: -metrics.brier_score_loss(t, p)),
 }
 
 
@@ -285,7 +281,7 @@ def test_classes_are_balanced_out_of_fold_and_the_refit_answers():
     assert fitted.oof_shift_.shape == (4,)
     p = fitted.predict_proba(ROWS)
     np.testing.assert_array_equal(fitted.predict(ROWS), LABELS[(WEIGHTS * p).argmax(axis=1)])
-    assert log_loss(NAMES, p) < 0.6
+    assert metrics.log_loss(NAMES, p) < 0.6
     assert fitted.best_params_["hidden"] in [(), (4,)]
     assert len(fitted.cv_results_["params"]) == 4
     (counts,) = fitted.oof_counts_  # every row once
@@ -297,8 +293,8 @@ def test_scores_of_classes_are_scikit_learns_and_losses_those_of_the_posterior()
     rng = np.random.default_rng(1)
     target, logits = rng.integers(0, 4, 200), rng.normal(size=(2, 200, 4))
     weights, chosen, labels = rng.uniform(0.5, 2.0, 200), logits[0].argmax(axis=1), Labels(np.arange(4))
-    f1 = f1_score(target, chosen, average="macro", sample_weight=weights)
-    recalls = recall_score(target, chosen, average=None, sample_weight=weights)
+    f1 = metrics.f1_score(target, chosen, average="macro", sample_weight=weights)
+    recalls = metrics.recall_score(target, chosen, average=None, sample_weight=weights)
     assert SCORES["f1"](logits[0], target, weights, labels) == pytest.approx(f1)
     assert SCORES["g_mean"](logits[0], target, weights, labels) == pytest.approx(np.prod(recalls) ** 0.25)
     price = labels.resolve(WEIGHTS, np.bincount(target))
@@ -370,4 +366,4 @@ def test_a_class_with_one_row_is_trained_on_in_every_fold():
 def test_classes_are_balanced_on_the_training_rows():
     model = of_classes(balance=True, probability="shift").fit(ROWS, NAMES)
     assert residual(model.weighted_proba(ROWS)) <= 1e-12
-    assert log_loss(NAMES, model.predict_proba(ROWS)) < 0.6
+    assert metrics.log_loss(NAMES, model.predict_proba(ROWS)) < 0.6

@@ -8,18 +8,6 @@ from sklearn.model_selection import GridSearchCV
 
 import crcen
 import crcen.models.search.run
-from crcen import (
-    Alpha,
-    Budget,
-    CostRatio,
-    InvalidInput,
-    InvalidParameter,
-    Lam,
-    Schedule,
-    Search,
-    expense_table,
-    resolve,
-)
 from crcen.models.search.grid import Outcome, Setting
 from crcen.models.search.run import best_few
 from crcen.theory.decision import sigmoid
@@ -54,7 +42,12 @@ def test_lists_are_searched_and_scalars_fixed(rare_rows, given, hidden, penalty,
 
 
 def test_default_grid(rare_rows):
-    how = {"schedule": Schedule(solver="adam"), "max_epochs": 2, "random_state": 0, "search": Search(widen=False)}
+    how = {
+        "schedule": crcen.Schedule(solver="adam"),
+        "max_epochs": 2,
+        "random_state": 0,
+        "search": crcen.Search(widen=False),
+    }
     clf = CRCENClassifierCV(**how).fit(*rare_rows())
     assert len(clf.cv_results_["params"]) == 16
     assert clf.n_splits_ == 4
@@ -65,7 +58,7 @@ def test_default_grid(rare_rows):
 
 def test_the_table_has_the_form_of_grid_search_and_the_settings_in_their_order(rare_rows):
     X, y = rare_rows()
-    weighting = [Budget(1), Alpha(1.0), {0: 1.0, 1: 4.0}]
+    weighting = [crcen.Budget(1), crcen.Alpha(1.0), {0: 1.0, 1: 4.0}]
     clf = CRCENClassifierCV(weighting, hidden=[(2,), (3, 2)], l2=[1e-3, 10.0], **QUICK).fit(X, y)
     points = {"hidden": [(2,)], "l2": [1e-3], "weighting": [None], "encoding": ["standard"]}
     grid = GridSearchCV(CRCENClassifier(solver="adam", max_epochs=1), points, cv=3).fit(X, y)
@@ -116,7 +109,7 @@ def test_settings_without_a_score_come_last_and_diverged_ones_lose(rare_rows, mo
     assert clf.best_params_["hidden"] == (2,)
     assert clf.cv_results_["rank_test_score"].tolist() == [2, 1]
     assert clf.cv_results_["mean_test_score"][0] == -np.inf
-    with pytest.raises(InvalidInput, match="no setting has a finite score"):
+    with pytest.raises(crcen.InvalidInput, match="no setting has a finite score"):
         CRCENClassifierCV(hidden=(4,), l2=1e-2, **QUICK).fit(X, y)
 
 
@@ -192,7 +185,7 @@ def test_a_dropped_setting_cannot_win(rare_rows):
         calls.append(1)
         return 10.0 + len(calls) if len(calls) <= 24 else 1.0 + len(calls) / 100
 
-    clf = CRCENClassifierCV([Budget(1)], scoring=higher_in_the_first_part, **EIGHT, **QUICK).fit(*rare_rows())
+    clf = CRCENClassifierCV([crcen.Budget(1)], scoring=higher_in_the_first_part, **EIGHT, **QUICK).fit(*rare_rows())
     table = clf.cv_results_
     # Two were dropped after the first part, when scores were high.
     assert (table["mean_test_score"][table["is_dropped"]] > clf.best_score_).sum() == 2
@@ -242,7 +235,7 @@ AVERAGED = {"hidden": [(4,), (8,)], "l2": [1e-3, 1e-1], **QUICK, "n_members": 2,
 
 @pytest.fixture(scope="module")
 def three(rare_rows):
-    return CRCENClassifierCV(Budget(6), n_settings=3, **AVERAGED).fit(*rare_rows(400))
+    return CRCENClassifierCV(crcen.Budget(6), n_settings=3, **AVERAGED).fit(*rare_rows(400))
 
 
 def test_the_logit_is_the_mean_of_the_best_settings_fitted_alone(rare_rows, three):
@@ -257,7 +250,7 @@ def test_the_logit_is_the_mean_of_the_best_settings_fitted_alone(rare_rows, thre
     alone = []
     for kept in three.best_settings_:
         setting = {"hidden": [kept["hidden"]], "l2": [kept["l2"]], "encoding": kept["encoding"]}
-        one = CRCENClassifierCV(Budget(6), balance=False, **AVERAGED | setting).fit(X, y)
+        one = CRCENClassifierCV(crcen.Budget(6), balance=False, **AVERAGED | setting).fit(X, y)
         assert one.best_epochs_ == kept["epochs"]
         alone.append(one.decision_function(X))
     raw = three.decision_function(X) - three.probability_map_[1]
@@ -266,9 +259,9 @@ def test_the_logit_is_the_mean_of_the_best_settings_fitted_alone(rare_rows, thre
 
 def test_an_average_is_balanced_saved_and_decides_as_one_setting_does(rare_rows, three, tmp_path):
     X, y = rare_rows(400)
-    assert crcen.key_equation(y, sigmoid(three.oof_decision_function_), Budget(6)).residual < 1e-12
+    assert crcen.key_equation(y, sigmoid(three.oof_decision_function_), crcen.Budget(6)).residual < 1e-12
     assert three.oof_key_equation_.residual > 1e-6  # before the solve
-    balanced = CRCENClassifierCV(Budget(6), n_settings=2, balance=True, **AVERAGED).fit(X, y)
+    balanced = CRCENClassifierCV(crcen.Budget(6), n_settings=2, balance=True, **AVERAGED).fit(X, y)
     assert balanced.key_equation_.residual < 1e-12
     loaded = crcen.load(crcen.save(three, tmp_path / "model.crcen"))
     assert np.array_equal(loaded.predict_proba(X), three.predict_proba(X))
@@ -286,10 +279,10 @@ def test_an_average_is_balanced_saved_and_decides_as_one_setting_does(rare_rows,
     ids=["the best alone", "more than there are", "one standard error"],
 )
 def test_how_many_settings_are_kept(rare_rows, how, kept):
-    clf = CRCENClassifierCV(Budget(6), **AVERAGED | how).fit(*rare_rows())
+    clf = CRCENClassifierCV(crcen.Budget(6), **AVERAGED | how).fit(*rare_rows())
     assert len(clf.best_settings_) == len(clf.ensemble_.members) == kept
-    with pytest.raises(InvalidParameter, match="n_settings"):
-        CRCENClassifierCV(search=Search(n_settings=0)).fit(*rare_rows())
+    with pytest.raises(crcen.InvalidParameter, match="n_settings"):
+        CRCENClassifierCV(search=crcen.Search(n_settings=0)).fit(*rare_rows())
 
 
 def test_only_settings_of_the_chosen_weighting_that_ran_to_their_end_are_kept():
@@ -309,33 +302,33 @@ def of_weightings(weighting, **how):
 
 
 def test_one_weighting_is_compared_by_its_own_loss_and_several_by_the_natural_loss(rare_rows):
-    rows, two = rare_rows(n=160), [Budget(1), Budget(9)]
-    for weighting in ("balanced", ["balanced"], Budget(4)):
+    rows, two = rare_rows(n=160), [crcen.Budget(1), crcen.Budget(9)]
+    for weighting in ("balanced", ["balanced"], crcen.Budget(4)):
         assert of_weightings(weighting).fit(*rows).scorer_ == "neg_weighted_log_loss"
     default, asked = of_weightings(two).fit(*rows), of_weightings(two, scoring="neg_log_loss").fit(*rows)
     assert default.scorer_ == "neg_log_loss"
     np.testing.assert_array_equal(default.cv_results_["mean_test_score"], asked.cv_results_["mean_test_score"])
     assert default.search is None
-    with pytest.raises(InvalidParameter, match=r"cannot compare weightings.*minimum depends on the weight"):
+    with pytest.raises(crcen.InvalidParameter, match=r"cannot compare weightings.*minimum depends on the weight"):
         of_weightings(two, scoring="neg_weighted_log_loss").fit(*rows)
     assert of_weightings(two[:1], scoring="neg_weighted_log_loss").fit(*rows).scorer_ == "neg_weighted_log_loss"
 
 
 @pytest.mark.parametrize("scoring", ["f1", "g_mean", "average_precision", "balanced_accuracy"])
 def test_other_scores_may_choose_a_weight(rare_rows, scoring):
-    clf = of_weightings([Lam(0.05), Budget(4)], scoring=scoring).fit(*rare_rows(n=160))
+    clf = of_weightings([crcen.Lam(0.05), crcen.Budget(4)], scoring=scoring).fit(*rare_rows(n=160))
     assert clf.scorer_ == scoring
-    assert clf.weighting_.cost_ratio == pytest.approx(resolve(clf.best_params_["weighting"], 1, 1).cost_ratio)
+    assert clf.weighting_.cost_ratio == pytest.approx(crcen.resolve(clf.best_params_["weighting"], 1, 1).cost_ratio)
     if scoring == "g_mean":  # nothing is called at λ = .05
-        assert clf.best_params_["weighting"] == Budget(4)
+        assert clf.best_params_["weighting"] == crcen.Budget(4)
 
 
 def test_the_chosen_weighting_is_that_of_the_model(rare_rows):
     X, y = rare_rows(n=160)
-    clf = of_weightings(["balanced", Budget(2), None, {0: 1, 1: 6}], balance=True).fit(X, y)
+    clf = of_weightings(["balanced", crcen.Budget(2), None, {0: 1, 1: 6}], balance=True).fit(X, y)
     expected = clf.best_params_["weighting"]
-    spec = CostRatio(6.0) if isinstance(expected, dict) else expected
-    assert clf.weighting_.lam == pytest.approx(resolve(spec, y.sum(), (1 - y).sum()).lam)
+    spec = crcen.CostRatio(6.0) if isinstance(expected, dict) else expected
+    assert clf.weighting_.lam == pytest.approx(crcen.resolve(spec, y.sum(), (1 - y).sum()).lam)
     assert clf.key_equation_.residual <= 1e-12
     shift = np.log(clf.weighting_.lam / (1 - clf.weighting_.lam))
     natural = np.log(clf.predict_proba(X)[:, 1] / clf.predict_proba(X)[:, 0])
@@ -344,7 +337,7 @@ def test_the_chosen_weighting_is_that_of_the_model(rare_rows):
 
 def test_operating_points_have_counts_in_the_order_given_and_the_expense_along_them(rare_rows):
     X, y = rare_rows(n=160)
-    budgets = [Budget(1), Budget(4), Budget(16)]
+    budgets = [crcen.Budget(1), crcen.Budget(4), crcen.Budget(16)]
     fitted = of_weightings(budgets).fit(X, y)
     assert len(fitted.oof_counts_) == 3
     for counts in fitted.oof_counts_:
@@ -353,18 +346,20 @@ def test_operating_points_have_counts_in_the_order_given_and_the_expense_along_t
     alarms = [counts.tp + counts.fp for counts in fitted.oof_counts_]
     assert alarms == sorted(alarms)
     assert alarms[0] < alarms[2]
-    table = expense_table(budgets, *([getattr(c, name) for c in fitted.oof_counts_] for name in ("fn", "fp")))
+    table = crcen.expense_table(budgets, *([getattr(c, name) for c in fitted.oof_counts_] for name in ("fn", "fp")))
     assert len(fitted.oof_expense_) == 2
     for step, expected in zip(fitted.oof_expense_, table, strict=True):
         for name in ("fn_start", "fn_end", "fp_start", "fp_end", "bracket_low", "bracket_high", "expense"):
             assert getattr(step, name) == pytest.approx(getattr(expected, name), nan_ok=True), name
         assert step.verdict == expected.verdict
-    mixed = of_weightings(["balanced", None, Budget(2)]).fit(X, y)  # kinds are ordered by their price
+    mixed = of_weightings(["balanced", None, crcen.Budget(2)]).fit(X, y)  # kinds are ordered by their price
     prices = [step.bracket_low for step in mixed.oof_expense_] + [mixed.oof_expense_.steps[-1].bracket_high]
     assert prices == pytest.approx([1.0, 2.0, (len(y) - y.sum()) / y.sum()])
 
 
-@pytest.mark.parametrize("weightings", [[Budget(2), Budget(2)], [Budget(1), None, Budget(3)]], ids=str)
+@pytest.mark.parametrize(
+    "weightings", [[crcen.Budget(2), crcen.Budget(2)], [crcen.Budget(1), None, crcen.Budget(3)]], ids=str
+)
 def test_equal_prices_have_no_expense(rare_rows, weightings):
     clf = of_weightings(weightings).fit(*rare_rows(n=160))
     assert clf.oof_expense_ is None
