@@ -71,7 +71,7 @@ def growth(data: Dataset, lam: float) -> float:
 
 def epochs_alone(data: Dataset, lam: float) -> None:
     """What an epoch of many networks takes on the device, and which share of its arithmetic that is."""
-    rows = TrainingData(data.X, data.y.astype(bool), np.ones(data.n_samples), torch.device("cuda"))
+    rows = TrainingData(data.X, data.y.astype(np.int64), np.ones(data.n_samples), 2, torch.device("cuda"))
     jobs = [TrainingJob((1 - lam, lam), hidden=(HIDDEN,), l2=1e-3, seed=s) for s in range(MANY)]
     run = StackRun((tuple(range(MANY)),), jobs, rows)
     # A row: the first layer's product and its gradient; the output's product, its gradient and the one behind it.

@@ -105,6 +105,7 @@ def run_in_memory(folder: str, epochs: int) -> Outcome:
     from crcen.scale.plan import make_plan
     from crcen.scale.sources import open_source
     from crcen.scale.stream import settle_penalty, streamed_model, survey_source
+    from crcen.training.network import NetworkGroup
     from crcen.training.stream import Batch, cut_evenly
     from crcen.training.threads import reproducible_arithmetic
 
@@ -125,8 +126,8 @@ def run_in_memory(folder: str, epochs: int) -> Outcome:
                 mine = order[part]
                 trainer.step(Batch(whole.x[mine], whole.y[mine], whole.weight[mine]))
     seconds = time.perf_counter() - start
-    network = trainer.networks(plan.encoding)[0]
-    return {"epochs": seconds}, lambda X: 1 / (1 + np.exp(-network.logits(X)))
+    networks = NetworkGroup(plan.encoding, *map(tuple, trainer.parameters()), plan.recipe.activation)
+    return {"epochs": seconds}, lambda X: 1 / (1 + np.exp(-networks.logits(X)[:, 0]))
 
 
 def run_lightgbm(folder: str, seconds: float) -> Outcome:
