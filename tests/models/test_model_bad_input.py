@@ -10,10 +10,12 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from crcen import Calibration, CrcenError, CSMLPClassifier, Inputs, InvalidInput, InvalidParameter, Schedule
 from crcen.exceptions import DeviceMissing, TrainingFailed
 from crcen.training.recipe import Recipe
+from example_rows import rare_rows
 from grouped_settings import grouped
 from papers_training import CRCENClassifier
 
 QUICK = {"hidden": (3,), "max_epochs": 5, "random_state": 0}
+X, y = rare_rows()
 
 
 def refused(words, X, y, sample_weight=None, error=InvalidInput, **changed):
@@ -35,7 +37,7 @@ def refused(words, X, y, sample_weight=None, error=InvalidInput, **changed):
     ],
     ids=["nan", "inf", "both"],
 )
-def test_values_that_are_not_finite_name_their_columns(rare_rows, values, words):
+def test_values_that_are_not_finite_name_their_columns(values, words):
     X, y = rare_rows()
     model = CRCENClassifier(**QUICK).fit(X, y)
     for column, value in values.items():
@@ -90,13 +92,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("make", "words"), REFUSED.values(), ids=REFUSED)
-def test_rows_labels_and_weights_that_cannot_be_used(rare_rows, make, words):
+def test_rows_labels_and_weights_that_cannot_be_used(make, words):
     refused(words, *make(*rare_rows()))
 
 
 @pytest.mark.parametrize("method", ["predict", "predict_proba", "weighted_proba", "decision_function"])
-def test_new_rows_of_another_width_or_none_and_a_model_without_fit(rare_rows, method):
-    X, y = rare_rows()
+def test_new_rows_of_another_width_or_none_and_a_model_without_fit(method):
     for kind in (CRCENClassifier, CSMLPClassifier):
         with pytest.raises(NotFittedError, match="not fitted yet"):
             getattr(kind(), method)(X)
@@ -111,37 +112,29 @@ def test_new_rows_of_another_width_or_none_and_a_model_without_fit(rare_rows, me
 
 
 def last_column(value):
-    return lambda X, y: (np.column_stack([X, np.full(len(y), value)]), y)
+    return np.column_stack([X, np.full(len(y), value)]), y
 
 
 def first_cell(value):
-    return lambda X, y: (np.vstack([[value, *X[0, 1:]], X[1:]]), y)
+    return np.vstack([[value, *X[0, 1:]], X[1:]]), y
+
+
+ODD = {
+    "zeros": last_column(0.0),
+    "constant": last_column(-3e7),
+    "tiny constant": last_column(1e-300),
+    "1e30": first_cell(1e30),
+    "1.7e308": first_cell(1.7e308),
+    "tiny columns": (X / np.abs(X).max() * 1e-30, y),
+    "huge columns": (X / np.abs(X).max() * 1e300, y),
+    "two rows": (np.arange(4.0).reshape(2, 2), np.array([1, 0])),
+    "constants alone": (np.ones((len(y), 2)), y),
+}
 
 
 @pytest.mark.parametrize("solver", ["adam", "lbfgs"])
-@pytest.mark.parametrize(
-    "odd",
-    [
-        *(last_column(value) for value in (0.0, -3e7, 1e-300)),
-        *(first_cell(value) for value in (1e30, 1.7e308)),
-        *(lambda X, y, size=size: (X / np.abs(X).max() * size, y) for size in (1e-30, 1e300)),
-        lambda X, y: (np.arange(4.0).reshape(2, 2), np.array([1, 0])),
-        lambda X, y: (np.ones((len(y), 2)), y),
-    ],
-    ids=[
-        "zeros",
-        "constant",
-        "tiny constant",
-        "1e30",
-        "1.7e308",
-        "tiny columns",
-        "huge columns",
-        "two rows",
-        "constants",
-    ],
-)
-def test_odd_rows_are_fitted_exactly(rare_rows, odd, solver):
-    X, y = odd(*rare_rows())
+@pytest.mark.parametrize(("X", "y"), ODD.values(), ids=ODD)
+def test_odd_rows_are_fitted_exactly(X, y, solver):
     model = CRCENClassifier(solver=solver, n_members=2, pos_label=1, **QUICK).fit(X, y)
     for method in (model.predict_proba, model.weighted_proba, model.decision_function):
         assert np.isfinite(method(X)).all()
@@ -153,7 +146,7 @@ def test_odd_rows_are_fitted_exactly(rare_rows, odd, solver):
 
 @pytest.mark.parametrize("solver", ["adam", "lbfgs"])
 @pytest.mark.parametrize("size", [1e30, 1e300])
-def test_extreme_size_without_standardisation_is_refused_or_finite(rare_rows, solver, size):
+def test_extreme_size_without_standardisation_is_refused_or_finite(solver, size):
     X, y = rare_rows()
     X = X / np.abs(X).max() * size
     model = CRCENClassifier(solver=solver, n_members=3, standardize=False, **QUICK)
@@ -168,8 +161,7 @@ def test_extreme_size_without_standardisation_is_refused_or_finite(rare_rows, so
 @pytest.mark.parametrize("standardize", [True, False])
 @pytest.mark.parametrize("hidden", [(), (3,), (3, 3)], ids=len)
 @pytest.mark.parametrize("activation", ["relu", "tanh", "gelu", "silu"])
-def test_extreme_new_rows_give_finite_numbers_or_are_refused(rare_rows, standardize, hidden, activation):
-    X, y = rare_rows()
+def test_extreme_new_rows_give_finite_numbers_or_are_refused(standardize, hidden, activation):
     model = CRCENClassifier(hidden=hidden, activation=activation, standardize=standardize, n_members=3)
     model.set_params(max_epochs=5, random_state=0).fit(X, y)
     wild = np.sign(X) * 1e300
@@ -184,8 +176,7 @@ def test_extreme_new_rows_give_finite_numbers_or_are_refused(rare_rows, standard
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.uint8, bool, object])
-def test_number_types(rare_rows, dtype):
-    X, y = rare_rows()
+def test_number_types(dtype):
     typed = np.abs(X * 10).astype(int).astype(dtype)
     as_float = typed.astype(float)
     one = CRCENClassifier(**QUICK).fit(typed, y).predict_proba(typed)
@@ -237,7 +228,7 @@ def test_every_constructor_parameter_is_covered():
     [(name, value) for name, values in BAD_PARAMETERS.items() for value in values],
     ids=lambda value: getattr(value, "__name__", repr(value)[:30]),
 )
-def test_a_bad_parameter_is_refused_by_name(rare_rows, name, value):
+def test_a_bad_parameter_is_refused_by_name(name, value):
     words = "λ must|weighting given as text"
     called = {"weighting": words, "training_weighting": words}.get(name, name)
     single, whole = ({}, {name: value}) if name in ("schedule", "calibration") else ({name: value}, {})
@@ -246,19 +237,18 @@ def test_a_bad_parameter_is_refused_by_name(rare_rows, name, value):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
-def test_a_device_that_is_not_there(rare_rows):
+def test_a_device_that_is_not_there():
     for device in ("cuda", "cuda:1"):
         refused("torch sees no CUDA device", *rare_rows(), error=DeviceMissing, device=device)
 
 
-def test_an_absurd_learning_rate_is_a_failed_training(rare_rows):
+def test_an_absurd_learning_rate_is_a_failed_training():
     words, how = "no finite network is left.*lower learning_rate", {"learning_rate": 1e30, "batch_size": 16}
     for n_members in (1, 3):
         refused(words, *rare_rows(), error=TrainingFailed, solver="adam", n_members=n_members, **how)
 
 
-def test_early_stopping_says_which_rows_it_lacks(rare_rows):
-    X, y = rare_rows()
+def test_early_stopping_says_which_rows_it_lacks():
     for n_pos, count in ((1, "1 row"), (2, "2 rows")):
         refused(f"early_stopping needs.*got {count} of the rarest", X, np.arange(150) < n_pos, early_stopping=True)
     # One positive row has weight: no split gives both parts one, however many rows weigh nothing.
@@ -270,8 +260,7 @@ def test_early_stopping_says_which_rows_it_lacks(rare_rows):
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_limit_of_iterations_is_one_warning_and_a_full_schedule_says_nothing(rare_rows, capfd):
-    X, y = rare_rows()
+def test_a_limit_of_iterations_is_one_warning_and_a_full_schedule_says_nothing(capfd):
     with pytest.warns(ConvergenceWarning, match="raise max_epochs or l2") as caught:
         model = CRCENClassifier(solver="lbfgs", n_members=4, **QUICK | {"max_epochs": 2}).fit(X, y)
     assert len(caught) == 1
@@ -295,6 +284,6 @@ def test_a_limit_of_iterations_is_one_warning_and_a_full_schedule_says_nothing(r
     ],
     ids=repr,
 )
-def test_parameters_in_any_sensible_form(rare_rows, changed):
+def test_parameters_in_any_sensible_form(changed):
     X, y = rare_rows(n=40)
     assert np.isfinite(CRCENClassifier(**grouped(**{**QUICK, **changed})).fit(X, y).predict_proba(X)).all()

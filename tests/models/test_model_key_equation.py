@@ -10,6 +10,7 @@ from sklearn.exceptions import NotFittedError
 
 from crcen import Alpha, Budget, CSMLPClassifier, InvalidInput, Lam, key_equation, stationarity
 from crcen.training.encoding import ENCODINGS
+from example_rows import rare_rows
 from grouped_settings import grouped
 from papers_training import CRCENClassifier
 
@@ -23,6 +24,7 @@ EXACT = {
     "encoding": "standard", "n_members": 1,
 }  # fmt: skip
 HIDDEN = [(), (4,), (4, 3), (4, 3, 3), (4, 3, 3, 2)]
+X, y = rare_rows()
 
 
 def residual_of(model, X, y, sample_weight=None):
@@ -38,7 +40,7 @@ def residual_of(model, X, y, sample_weight=None):
 @pytest.mark.parametrize("n_members", [1, 4])
 @pytest.mark.parametrize("early_stopping", [False, True])
 @pytest.mark.parametrize("weighting", [*map(Lam, LAMS), Budget(6)], ids=repr)
-def test_it_holds_for_every_weight(rare_rows, solver, n_members, early_stopping, weighting):
+def test_it_holds_for_every_weight(solver, n_members, early_stopping, weighting):
     X, y = rare_rows(n=160)
     weight = None
     if weighting == Budget(6):
@@ -65,8 +67,7 @@ def test_it_holds_for_every_weight(rare_rows, solver, n_members, early_stopping,
 
 @pytest.mark.parametrize("hidden", [(), (3,), (4, 3), (3, 3, 3, 3)], ids=len)
 @pytest.mark.parametrize("activation", ["relu", "tanh", "sigmoid", "gelu", "silu"])
-def test_it_holds_at_every_depth(rare_rows, hidden, activation):
-    X, y = rare_rows()
+def test_it_holds_at_every_depth(hidden, activation):
     model = CRCENClassifier(Alpha(2), hidden=hidden, activation=activation, random_state=0, **SOLVERS["adam"]).fit(X, y)
     assert residual_of(model, X, y) <= 1e-12
 
@@ -90,7 +91,7 @@ def test_it_holds_on_separable_rows(solver, n_members, lam):
 
 
 @pytest.mark.parametrize("model", [CRCENClassifier(balance=False), CSMLPClassifier()], ids=["unbalanced", "csmlp"])
-def test_the_solve_makes_a_short_run_hold_it_and_moves_the_output_bias_alone(rare_rows, model):
+def test_the_solve_makes_a_short_run_hold_it_and_moves_the_output_bias_alone(model):
     X, y = rare_rows(n=300)
     free = model.set_params(hidden=(4,), random_state=0, weighting=Budget(20), **grouped(**SOLVERS["adam"])).fit(X, y)
     assert residual_of(free, X, y) > 1e-4
@@ -110,8 +111,7 @@ def test_the_solve_makes_a_short_run_hold_it_and_moves_the_output_bias_alone(rar
 
 @pytest.mark.parametrize("hidden", HIDDEN, ids=len)
 @pytest.mark.parametrize("weighting", ["balanced", Lam(0.95)], ids=repr)
-def test_a_converged_network_is_stationary_in_every_parameter(rare_rows, hidden, weighting):
-    X, y = rare_rows()
+def test_a_converged_network_is_stationary_in_every_parameter(hidden, weighting):
     model = CRCENClassifier(weighting, hidden=hidden, balance=False, **EXACT).fit(X, y)
     found = stationarity(model, X, y)
     assert found.output_bias <= found.largest_bias <= 1e-6
@@ -121,8 +121,7 @@ def test_a_converged_network_is_stationary_in_every_parameter(rare_rows, hidden,
 
 @pytest.mark.parametrize("hidden", HIDDEN, ids=len)
 @pytest.mark.parametrize("solver", ["lbfgs", "adam"])
-def test_the_balance_solve_makes_the_output_bias_stationary(rare_rows, hidden, solver):
-    X, y = rare_rows()
+def test_the_balance_solve_makes_the_output_bias_stationary(hidden, solver):
     s = np.random.default_rng(1).uniform(0.5, 2.0, len(y))
     settings = {"activation": "tanh", "solver": solver, "max_epochs": 4, "random_state": 0}
     model = CRCENClassifier(Budget(5), hidden=hidden, **settings).fit(X, y, s)
@@ -165,7 +164,7 @@ def finite_differences(model, X, y, s, member, loss, step=1e-6):
     ("kind", "loss"), [(CRCENClassifier, "cross entropy"), (CSMLPClassifier, "squared error")], ids=["crcen", "csmlp"]
 )
 @pytest.mark.parametrize("hidden", [(), (3,), (3, 2)], ids=len)
-def test_it_is_the_gradient_of_the_stated_objective(rare_rows, kind, loss, hidden):
+def test_it_is_the_gradient_of_the_stated_objective(kind, loss, hidden):
     X, y = rare_rows(n=60)
     s = np.random.default_rng(1).uniform(0.5, 2.0, len(y))
     how = {"solver": "adam", "activation": "tanh", "max_epochs": 2, "l2": 0.05, "n_members": 2, "encoding": "standard"}
@@ -180,9 +179,8 @@ def test_it_is_the_gradient_of_the_stated_objective(rare_rows, kind, loss, hidde
     assert found.largest_weight > 1e-3
 
 
-def test_csmlp_has_a_condition_of_its_own(rare_rows):
+def test_csmlp_has_a_condition_of_its_own():
     """Stationary means Σ w (y − q) q (1 − q) = 0 there, so the key equation does not hold."""
-    X, y = rare_rows()
     model = CSMLPClassifier(Budget(5), **grouped(hidden=(4,), **EXACT)).fit(X, y)
     found = stationarity(model, X, y)
     assert max(found.largest_bias, found.largest_weight) <= 1e-6
@@ -191,9 +189,8 @@ def test_csmlp_has_a_condition_of_its_own(rare_rows):
     assert model.key_equation_.residual > 1e-4
 
 
-def test_without_penalty_output_weights_obey_the_papers_equation(rare_rows):
+def test_without_penalty_output_weights_obey_the_papers_equation():
     """−λ Σ_pos (1 − q) h + (1 − λ) Σ_neg q h = 0 for every unit h of the last hidden layer."""
-    X, y = rare_rows()
     model = CRCENClassifier(Lam(0.8), hidden=(), **{**EXACT, "l2": 0.0}).fit(X, y)
     q = model.weighted_proba(X)[:, 1]
     h = np.column_stack([np.ones(len(y)), (X - model.input_encoding_["mean"]) / model.input_encoding_["scale"]])
@@ -203,8 +200,7 @@ def test_without_penalty_output_weights_obey_the_papers_equation(rare_rows):
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_it_reads_inputs_through_the_networks_own_encoding_and_labels_of_any_kind(rare_rows, encoding):
-    X, y = rare_rows()
+def test_it_reads_inputs_through_the_networks_own_encoding_and_labels_of_any_kind(encoding):
     how = EXACT | {"encoding": encoding, "l2": 0.1, "hidden": (4,)}
     found, named = (
         stationarity(CRCENClassifier("balanced", **how).fit(X, labels), X, labels)
@@ -218,8 +214,7 @@ def test_it_reads_inputs_through_the_networks_own_encoding_and_labels_of_any_kin
 @pytest.mark.parametrize(
     "bad", [[0, 1], np.full(150, 2), np.full(150, "ok"), np.zeros((150, 1))], ids=["short", 2, "ok", "2-D"]
 )
-def test_labels_the_model_does_not_know_are_refused(rare_rows, bad):
-    X, y = rare_rows()
+def test_labels_the_model_does_not_know_are_refused(bad):
     with pytest.raises(NotFittedError):
         stationarity(CRCENClassifier(), X, y)
     model = CRCENClassifier(hidden=()).fit(X, y)

@@ -20,6 +20,7 @@ import papers_training
 from crcen import Budget, CommitteeClassifier, CRCENClassifier, CRCENClassifierCV, CSMLPClassifier, Inputs, Schedule
 from crcen.models.members import lightgbm_trees, networks
 from crcen.models.members.lightgbm_trees import TreeSetting
+from example_rows import rare_rows
 from grouped_settings import grouped
 
 QUICK = {"max_epochs": 8, "random_state": 0}
@@ -33,6 +34,7 @@ KINDS = {
     "early stopping": papers_training.CRCENClassifier(hidden=(3,), solver="adam", early_stopping=True, **QUICK),
     "csmlp": CSMLPClassifier(**grouped(hidden=(3, 2), **QUICK)),
 }
+X, y = rare_rows()
 
 
 def odd_values(value, path):
@@ -51,8 +53,7 @@ def odd_values(value, path):
 
 
 @pytest.mark.parametrize("model", KINDS.values(), ids=KINDS)
-def test_pickle_keeps_every_prediction_and_the_state_is_plain_numpy(model, rare_rows):
-    X, y = rare_rows()
+def test_pickle_keeps_every_prediction_and_the_state_is_plain_numpy(model):
     fitted = clone(model).fit(X, y)
     assert odd_values(vars(fitted), "model") == []
     assert b"torch" not in pickle.dumps(fitted)
@@ -65,7 +66,7 @@ def test_pickle_keeps_every_prediction_and_the_state_is_plain_numpy(model, rare_
 
 @pytest.mark.parametrize("method", ["sigmoid", "isotonic"])
 @pytest.mark.parametrize("labels", [("ok", "rare"), ("zero", "rare")], ids=["positive last", "positive first"])
-def test_calibration_wraps_either_orientation(method, labels, rare_rows):
+def test_calibration_wraps_either_orientation(method, labels):
     X, y = rare_rows(n=400)
     model = CalibratedClassifierCV(clone(KINDS["logistic"]), method=method, cv=3).fit(X, np.array(labels)[y])
     rare = model.predict_proba(X)[:, model.classes_.tolist().index("rare")]
@@ -73,8 +74,7 @@ def test_calibration_wraps_either_orientation(method, labels, rare_rows):
     assert log_loss(y, np.clip(rare, 1e-3, 1 - 1e-3)) < log_loss(y, np.full(len(y), y.mean()))
 
 
-def test_pipelines_route_weights_to_fits_and_searches(rare_rows):
-    X, y = rare_rows()
+def test_pipelines_route_weights_to_fits_and_searches():
     Z, weight = StandardScaler().fit_transform(X), np.random.default_rng(1).integers(1, 5, len(y)).astype(float)
     with config_context(enable_metadata_routing=True):
         model = clone(KINDS["logistic"]).set_fit_request(sample_weight=True)
@@ -92,8 +92,7 @@ def test_pipelines_route_weights_to_fits_and_searches(rare_rows):
     assert pipe["search"].best_params_ == best
 
 
-def test_cross_validation_routes_weights_and_groups_to_a_search(rare_rows):
-    X, y = rare_rows()
+def test_cross_validation_routes_weights_and_groups_to_a_search():
     weights, groups = np.random.default_rng(0).exponential(size=len(y)), np.arange(len(y)) % 10
     seen = []
 
@@ -129,7 +128,7 @@ def weighted_log_loss(estimator, X, y):
     ],
     ids=["log loss", "weighted log loss", "weightings"],
 )
-def test_grid_search_has_the_winner_of_the_search(rare_rows, seed, grid, best, mine, theirs):
+def test_grid_search_has_the_winner_of_the_search(seed, grid, best, mine, theirs):
     X, y = rare_rows(n=240, shift=0.8, seed=seed)
     how = {"hidden": (8,), "l2": 1e-3, "random_state": seed} | TRAINING
     folds = StratifiedKFold(3, shuffle=True, random_state=seed)
@@ -142,8 +141,7 @@ def test_grid_search_has_the_winner_of_the_search(rare_rows, seed, grid, best, m
     assert search.best_score_ > loop.best_score_ - 0.02
 
 
-def test_grid_search_over_the_search(rare_rows):
-    X, y = rare_rows()
+def test_grid_search_over_the_search():
     grid = {"hidden": [[(2,), (4,)], (3,)], "calibration__balance": [True, "oof"], "n_members": [1, 2]}
     found = GridSearchCV(papers_training.CRCENClassifierCV(**SMALL_GRID), grid, cv=2, scoring="roc_auc").fit(X, y)
     assert found.best_estimator_.best_params_["l2"] in SMALL_GRID["l2"]

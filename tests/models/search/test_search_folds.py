@@ -21,12 +21,14 @@ from crcen.models.fitting import FitRows, agreed_shift, shifts_of_folds
 from crcen.theory.labels import Labels
 from crcen.training.engine import Trainer, train
 from crcen.training.jobs import TrainingJob
+from example_rows import rare_rows
 from papers_training import CRCENClassifier, CRCENClassifierCV
 
 GRID = {"hidden": (3,), "l2": [1e-3, 0.3], "solver": "adam", "max_epochs": 5, "batch_size": 32, "random_state": 0,
         "encoding": "standard", "n_members": 1}  # fmt: skip
 CONVEX = {"hidden": (), "l2": [1e-3, 0.3], "tol": 1e-9, "max_epochs": 300, "random_state": 0, "encoding": "standard"}
 FOUR = {**GRID, "hidden": [(2,), (4,)], "cv": 3}
+X, y = rare_rows()
 
 
 def same_search(one, other):
@@ -56,8 +58,7 @@ def same_search(one, other):
     ],
     ids=lambda s: type(s).__name__,
 )
-def test_a_splitter_is_its_folds(rare_rows, splitter):
-    X, y = rare_rows()
+def test_a_splitter_is_its_folds(splitter):
     groups = np.arange(len(y)) % 6 if "Group" in type(splitter).__name__ else None
     named = CRCENClassifierCV(cv=splitter, **GRID).fit(X, y, groups=groups)
     assert named.n_splits_ == splitter.get_n_splits(X, y, groups)
@@ -71,8 +72,7 @@ def test_a_splitter_is_its_folds(rare_rows, splitter):
 
 
 @pytest.mark.parametrize("cv", [2, 5, np.int64(3)], ids=str)
-def test_a_number_is_stratified_shuffled_folds(rare_rows, cv):
-    X, y = rare_rows()
+def test_a_number_is_stratified_shuffled_folds(cv):
     clf = CRCENClassifierCV(cv=cv, **GRID).fit(X, y)
     seed = int(np.random.RandomState(0).randint(2**31 - 1))
     same_search(CRCENClassifierCV(cv=StratifiedKFold(cv, shuffle=True, random_state=seed), **GRID).fit(X, y), clf)
@@ -86,9 +86,8 @@ def test_a_number_is_stratified_shuffled_folds(rare_rows, cv):
     [RepeatedStratifiedKFold(n_splits=2, n_repeats=2, random_state=0), ShuffleSplit(3, test_size=0.5, random_state=0)],
     ids=lambda s: type(s).__name__,
 )
-def test_rows_tested_twice_have_all_members_of_the_last_fold(rare_rows, splitter, n_members):
+def test_rows_tested_twice_have_all_members_of_the_last_fold(splitter, n_members):
     # The first member's logits are recorded in the search, the others' come from the refit: of one fold for a row.
-    X, y = rare_rows()
     settings = {"l2": 1e-3, "max_epochs": 12, "learning_rate": 0.05, "n_members": n_members, "balance": False}
     clf = CRCENClassifierCV(cv=splitter, **GRID | settings).fit(X, y)
     counts = clf.oof_counts_[0]
@@ -111,8 +110,7 @@ def test_rows_tested_twice_have_all_members_of_the_last_fold(rare_rows, splitter
 
 @pytest.mark.parametrize("balance", [True, "oof"])
 @pytest.mark.parametrize("scoring", [None, "neg_log_loss", "f1", "g_mean", "average_precision"])
-def test_weight_k_is_k_copies(rare_rows, scoring, balance):
-    X, y = rare_rows()
+def test_weight_k_is_k_copies(scoring, balance):
     weights = np.random.default_rng(0).integers(0, 4, len(y))
     copies = np.repeat(np.arange(len(y)), weights)
     folds = list(StratifiedKFold(3).split(X, y))
@@ -167,8 +165,7 @@ def assert_same_network(one, other, tolerance):
     ],
     ids=["lbfgs", "adam"],
 )
-def test_held_out_rows_do_not_reach_the_fold_networks(rare_rows, trained, settings, tolerance, halving):
-    X, y = rare_rows()
+def test_held_out_rows_do_not_reach_the_fold_networks(trained, settings, tolerance, halving):
     held_out = np.arange(100, 150)
     spoiled = X.copy()
     spoiled[held_out] = np.random.default_rng(0).normal(size=(50, X.shape[1])) * 40 + 100
@@ -206,8 +203,7 @@ def test_held_out_rows_do_not_reach_the_fold_networks(rare_rows, trained, settin
 
 
 @pytest.mark.parametrize("halving", [True, False])
-def test_no_job_watches_the_rows_that_it_is_scored_on(rare_rows, trained, halving):
-    X, y = rare_rows()
+def test_no_job_watches_the_rows_that_it_is_scored_on(trained, halving):
     CRCENClassifierCV(halving=halving, cv=3, **GRID | {"max_epochs": 12}).fit(X, y)
     *searched, refit = trained
     assert len(searched) > 1 if halving else len(searched) == 1
@@ -315,13 +311,13 @@ EMPTY = ("hidden", "l2", "weighting", "encoding")
     ],
 )
 @pytest.mark.parametrize("settings", [GRID, CONVEX], ids=["adam", "lbfgs"])
-def test_folds_that_cannot_be_used(rare_rows, cv, rows, fit, words, settings):
+def test_folds_that_cannot_be_used(cv, rows, fit, words, settings):
     X, y = rare_rows() if rows is None else rows(*rare_rows())
     with pytest.raises(InvalidInput, match=words):
         CRCENClassifierCV(cv=cv, **settings).fit(X, y, **fit)
 
 
-def test_fewer_rare_rows_than_folds(rare_rows):
+def test_fewer_rare_rows_than_folds():
     one, two = (rare_at(*rows)(*rare_rows()) for rows in ((7,), (7, 90)))
     refused = pytest.raises(InvalidInput, match=ONE_CLASS.format("1 row", "3 folds"))
     with pytest.warns(UserWarning, match="least populated class"), refused:
@@ -331,8 +327,7 @@ def test_fewer_rare_rows_than_folds(rare_rows):
     assert np.isfinite(clf.best_score_)  # though a test fold has no rare row
 
 
-def test_classes_that_are_not_there(rare_rows):
-    X, y = rare_rows()
+def test_classes_that_are_not_there():
     with pytest.raises(InvalidInput, match="one class only"):
         CRCENClassifierCV(**GRID).fit(X, np.zeros_like(y))
     with pytest.raises(InvalidInput, match="every class needs weight"):
@@ -343,7 +338,7 @@ def test_classes_that_are_not_there(rare_rows):
             CRCENClassifierCV(cv=folds, balance=balance, **GRID).fit(X, y)
 
 
-def test_one_fold_is_enough_unless_one_standard_error_is_asked_for(rare_rows):
+def test_one_fold_is_enough_unless_one_standard_error_is_asked_for():
     cv = ShuffleSplit(1, test_size=0.3, random_state=0)
     assert CRCENClassifierCV(cv=cv, **GRID).fit(*rare_rows()).n_splits_ == 1
     with pytest.raises(ValueError, match="one_standard_error needs at least two folds"):
@@ -380,7 +375,7 @@ def test_one_fold_is_enough_unless_one_standard_error_is_asked_for(rare_rows):
     ],
     ids=str,
 )
-def test_a_bad_value_is_named_before_training(rare_rows, monkeypatch, given, sentence):
+def test_a_bad_value_is_named_before_training(monkeypatch, given, sentence):
     monkeypatch.setattr(Trainer, "__call__", lambda *_, **__: pytest.fail("trained"))
     with pytest.raises(InvalidParameter, match=sentence):
         CRCENClassifierCV(**(FOUR | given)).fit(*rare_rows())
@@ -390,8 +385,7 @@ def test_a_bad_value_is_named_before_training(rare_rows, monkeypatch, given, sen
 
 
 @pytest.mark.parametrize("part", [1, 2, "refit"])
-def test_an_interrupted_search_keeps_what_was_fitted(rare_rows, monkeypatch, part):
-    X, y = rare_rows()
+def test_an_interrupted_search_keeps_what_was_fitted(monkeypatch, part):
     clf = CRCENClassifierCV(**FOUR).fit(X, y)
     before, logits = dict(vars(clf)), clf.decision_function(X)
     calls, original = [], Trainer.__call__
@@ -410,7 +404,7 @@ def test_an_interrupted_search_keeps_what_was_fitted(rare_rows, monkeypatch, par
     assert clf.classes_.tolist() == [0, 1]
 
 
-def test_an_interruption_in_the_middle_of_training_leaves_nothing(rare_rows):
+def test_an_interruption_in_the_middle_of_training_leaves_nothing():
     calls = []
 
     def interrupting(estimator, X, y):
@@ -426,8 +420,7 @@ def test_an_interruption_in_the_middle_of_training_leaves_nothing(rare_rows):
         check_is_fitted(clf)
 
 
-def test_the_same_seed_gives_the_same_search(rare_rows):
-    X, y = rare_rows()
+def test_the_same_seed_gives_the_same_search():
     one, other, instance, again = (
         CRCENClassifierCV(**FOUR | {"n_members": 2, "random_state": state}).fit(X, y)
         for state in (3, 3, np.random.RandomState(3), np.random.RandomState(3))

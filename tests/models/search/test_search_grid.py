@@ -12,6 +12,7 @@ from crcen.models.search.grid import Outcome, Setting
 from crcen.models.search.run import best_few
 from crcen.theory.decision import sigmoid
 from crcen.training.engine import Trainer
+from example_rows import rare_rows
 from papers_training import CRCENClassifier, CRCENClassifierCV
 
 QUICK = {
@@ -21,6 +22,7 @@ QUICK = {
 HIDDEN = ([4, 2], [(4,), (2, 2)], [(4,), (2,)], [()], [(), (2,)])
 EIGHT = {"hidden": [(2,), (8,)], "l2": [1e-3, 3.0, 10.0, 30.0]}
 FOUR = {"hidden": [(2,), (4,)], "l2": [1e-3, 0.1]}
+X, y = rare_rows()
 
 
 @pytest.mark.parametrize(
@@ -33,7 +35,7 @@ FOUR = {"hidden": [(2,), (4,)], "l2": [1e-3, 0.1]}
     ],
     ids=str,
 )
-def test_lists_are_searched_and_scalars_fixed(rare_rows, given, hidden, penalty, l2):
+def test_lists_are_searched_and_scalars_fixed(given, hidden, penalty, l2):
     clf = CRCENClassifierCV(**QUICK | {"hidden": given, "l2": penalty, "max_epochs": 2}).fit(*rare_rows())
     expected = [{"weighting": "balanced", "hidden": h, "l2": p, "encoding": "standard"} for h in hidden for p in l2]
     assert clf.cv_results_["params"] == expected
@@ -41,7 +43,7 @@ def test_lists_are_searched_and_scalars_fixed(rare_rows, given, hidden, penalty,
     assert [w.shape[2] for w in clf.coefs_[:-1]] == list(clf.best_params_["hidden"])
 
 
-def test_default_grid(rare_rows):
+def test_default_grid():
     how = {
         "schedule": crcen.Schedule(solver="adam"),
         "max_epochs": 2,
@@ -56,8 +58,7 @@ def test_default_grid(rare_rows):
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_table_has_the_form_of_grid_search_and_the_settings_in_their_order(rare_rows):
-    X, y = rare_rows()
+def test_the_table_has_the_form_of_grid_search_and_the_settings_in_their_order():
     weighting = [crcen.Budget(1), crcen.Alpha(1.0), {0: 1.0, 1: 4.0}]
     clf = CRCENClassifierCV(weighting, hidden=[(2,), (3, 2)], l2=[1e-3, 10.0], **QUICK).fit(X, y)
     points = {"hidden": [(2,)], "l2": [1e-3], "weighting": [None], "encoding": ["standard"]}
@@ -88,8 +89,7 @@ def test_the_table_has_the_form_of_grid_search_and_the_settings_in_their_order(r
     assert clf.search_time_ > 0
 
 
-def test_settings_without_a_score_come_last_and_diverged_ones_lose(rare_rows, monkeypatch):
-    X, y = rare_rows()
+def test_settings_without_a_score_come_last_and_diverged_ones_lose(monkeypatch):
     calls = iter([np.nan, 0.2, 0.2, 0.1, 0.1, 0.1, 0.3, 0.3, 0.3])
     grid = {"hidden": [(2,), (3,), (4,)], "l2": 1e-2, "halving": False}
     clf = CRCENClassifierCV(scoring=lambda e, X, y: next(calls), **grid, **QUICK).fit(X, y)
@@ -113,8 +113,7 @@ def test_settings_without_a_score_come_last_and_diverged_ones_lose(rare_rows, mo
         CRCENClassifierCV(hidden=(4,), l2=1e-2, **QUICK).fit(X, y)
 
 
-def test_ties_share_a_rank_and_the_first_wins(rare_rows):
-    X, y = rare_rows()
+def test_ties_share_a_rank_and_the_first_wins():
     clf = CRCENClassifierCV(hidden=[(3,), (2,), (2,), (2,)], l2=1e-2, scoring=lambda e, X, y: 0.5, **QUICK)
     assert clf.fit(X, y).cv_results_["rank_test_score"].tolist() == [1, 1, 1, 1]
     assert clf.best_index_ == 0
@@ -122,7 +121,7 @@ def test_ties_share_a_rank_and_the_first_wins(rare_rows):
     assert clf.cv_results_["rank_test_score"].tolist() in ([1, 2, 2], [3, 1, 1])
 
 
-def test_one_standard_error_takes_the_simplest_setting_within_it(rare_rows):
+def test_one_standard_error_takes_the_simplest_setting_within_it():
     differs = []
     for seed in range(4):
         how = {"hidden": [(8,), (2,), (4,)], "l2": [1e-4, 1e-2, 1e-1], **QUICK, "max_epochs": 10}
@@ -153,7 +152,7 @@ def epochs_of(calls):
     return sum(job.stop_epoch - (job.start.epoch if job.start else 0) for call in calls for job in call.jobs)
 
 
-def test_halving_has_the_same_winner_on_an_easy_problem(rare_rows, trained):
+def test_halving_has_the_same_winner_on_an_easy_problem(trained):
     X, y = rare_rows(n=200, shift=0.8)
     settings = EIGHT | QUICK | {"max_epochs": 18}
     full = CRCENClassifierCV(halving=False, **settings).fit(X, y)
@@ -178,7 +177,7 @@ def test_halving_has_the_same_winner_on_an_easy_problem(rare_rows, trained):
     assert epochs_of(trained[:-1]) <= 3 * (8 * 3 + 6 * 3 + 4 * 3 + 2 * 9) < in_full
 
 
-def test_a_dropped_setting_cannot_win(rare_rows):
+def test_a_dropped_setting_cannot_win():
     calls = []
 
     def higher_in_the_first_part(estimator, X, y):
@@ -199,7 +198,7 @@ def test_a_dropped_setting_cannot_win(rare_rows):
     ("n_members", "balance", "halving", "expected"),
     [(1, "oof", True, 1), (3, "oof", False, 3 + 2 * 4), (3, False, True, 3 + 2 * 4), (3, True, True, 15)],
 )
-def test_jobs_of_the_refit(rare_rows, trained, n_members, balance, halving, expected):
+def test_jobs_of_the_refit(trained, n_members, balance, halving, expected):
     own = QUICK | {"n_members": n_members, "cv": 4, "max_epochs": 6}
     clf = CRCENClassifierCV(hidden=(3,), l2=[1e-3, 0.1], balance=balance, halving=halving, **own).fit(*rare_rows())
     jobs = trained[-1].jobs
@@ -209,8 +208,7 @@ def test_jobs_of_the_refit(rare_rows, trained, n_members, balance, halving, expe
     assert np.isfinite(clf.oof_decision_function_).all()
 
 
-def test_records_are_thinned_where_memory_is_short(rare_rows, trained, monkeypatch):
-    X, y = rare_rows()
+def test_records_are_thinned_where_memory_is_short(trained, monkeypatch):
     settings = QUICK | FOUR | {"max_epochs": 10, "halving": False}
     full = CRCENClassifierCV(**settings).fit(X, y)
     # 4 settings, every row once, 10 epochs of float32; a third of that is room for every third epoch.
@@ -234,11 +232,11 @@ AVERAGED = {"hidden": [(4,), (8,)], "l2": [1e-3, 1e-1], **QUICK, "n_members": 2,
 
 
 @pytest.fixture(scope="module")
-def three(rare_rows):
+def three():
     return CRCENClassifierCV(crcen.Budget(6), n_settings=3, **AVERAGED).fit(*rare_rows(400))
 
 
-def test_the_logit_is_the_mean_of_the_best_settings_fitted_alone(rare_rows, three):
+def test_the_logit_is_the_mean_of_the_best_settings_fitted_alone(three):
     X, y = rare_rows(400)
     table = three.cv_results_
     order = np.argsort(-table["mean_test_score"], kind="stable")[:3]
@@ -257,7 +255,7 @@ def test_the_logit_is_the_mean_of_the_best_settings_fitted_alone(rare_rows, thre
     assert raw == pytest.approx(np.mean(alone, axis=0), abs=1e-5)
 
 
-def test_an_average_is_balanced_saved_and_decides_as_one_setting_does(rare_rows, three, tmp_path):
+def test_an_average_is_balanced_saved_and_decides_as_one_setting_does(three, tmp_path):
     X, y = rare_rows(400)
     assert crcen.key_equation(y, sigmoid(three.oof_decision_function_), crcen.Budget(6)).residual < 1e-12
     assert three.oof_key_equation_.residual > 1e-6  # before the solve
@@ -278,7 +276,7 @@ def test_an_average_is_balanced_saved_and_decides_as_one_setting_does(rare_rows,
     [({"n_settings": 1}, 1), ({"n_settings": 9, "l2": 1e-2}, 2), ({"n_settings": 3, "one_standard_error": True}, 1)],
     ids=["the best alone", "more than there are", "one standard error"],
 )
-def test_how_many_settings_are_kept(rare_rows, how, kept):
+def test_how_many_settings_are_kept(how, kept):
     clf = CRCENClassifierCV(crcen.Budget(6), **AVERAGED | how).fit(*rare_rows())
     assert len(clf.best_settings_) == len(clf.ensemble_.members) == kept
     with pytest.raises(crcen.InvalidParameter, match="n_settings"):
@@ -301,7 +299,7 @@ def of_weightings(weighting, **how):
     return CRCENClassifierCV(weighting, hidden=(4,), l2=[1e-3, 0.1], **how, **QUICK)
 
 
-def test_one_weighting_is_compared_by_its_own_loss_and_several_by_the_natural_loss(rare_rows):
+def test_one_weighting_is_compared_by_its_own_loss_and_several_by_the_natural_loss():
     rows, two = rare_rows(n=160), [crcen.Budget(1), crcen.Budget(9)]
     for weighting in ("balanced", ["balanced"], crcen.Budget(4)):
         assert of_weightings(weighting).fit(*rows).scorer_ == "neg_weighted_log_loss"
@@ -315,7 +313,7 @@ def test_one_weighting_is_compared_by_its_own_loss_and_several_by_the_natural_lo
 
 
 @pytest.mark.parametrize("scoring", ["f1", "g_mean", "average_precision", "balanced_accuracy"])
-def test_other_scores_may_choose_a_weight(rare_rows, scoring):
+def test_other_scores_may_choose_a_weight(scoring):
     clf = of_weightings([crcen.Lam(0.05), crcen.Budget(4)], scoring=scoring).fit(*rare_rows(n=160))
     assert clf.scorer_ == scoring
     assert clf.weighting_.cost_ratio == pytest.approx(crcen.resolve(clf.best_params_["weighting"], 1, 1).cost_ratio)
@@ -323,7 +321,7 @@ def test_other_scores_may_choose_a_weight(rare_rows, scoring):
         assert clf.best_params_["weighting"] == crcen.Budget(4)
 
 
-def test_the_chosen_weighting_is_that_of_the_model(rare_rows):
+def test_the_chosen_weighting_is_that_of_the_model():
     X, y = rare_rows(n=160)
     clf = of_weightings(["balanced", crcen.Budget(2), None, {0: 1, 1: 6}], balance=True).fit(X, y)
     expected = clf.best_params_["weighting"]
@@ -335,7 +333,7 @@ def test_the_chosen_weighting_is_that_of_the_model(rare_rows):
     np.testing.assert_allclose(natural, clf.decision_function(X) - shift, atol=1e-9)
 
 
-def test_operating_points_have_counts_in_the_order_given_and_the_expense_along_them(rare_rows):
+def test_operating_points_have_counts_in_the_order_given_and_the_expense_along_them():
     X, y = rare_rows(n=160)
     budgets = [crcen.Budget(1), crcen.Budget(4), crcen.Budget(16)]
     fitted = of_weightings(budgets).fit(X, y)
@@ -360,7 +358,7 @@ def test_operating_points_have_counts_in_the_order_given_and_the_expense_along_t
 @pytest.mark.parametrize(
     "weightings", [[crcen.Budget(2), crcen.Budget(2)], [crcen.Budget(1), None, crcen.Budget(3)]], ids=str
 )
-def test_equal_prices_have_no_expense(rare_rows, weightings):
+def test_equal_prices_have_no_expense(weightings):
     clf = of_weightings(weightings).fit(*rare_rows(n=160))
     assert clf.oof_expense_ is None
     assert len(clf.oof_counts_) == len(weightings)
