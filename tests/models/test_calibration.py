@@ -280,7 +280,7 @@ def small(kind=crcen.CRCENClassifier, **how):
 
 
 @pytest.mark.parametrize("kind", [crcen.CRCENClassifier, crcen.CRCENClassifierCV])
-def test_the_default_is_out_of_fold_and_by_temperature_and_the_papers_exact_on_training_rows(kind):
+def test_the_default_is_exact_out_of_fold_and_the_papers_calibration_on_training_rows(kind):
     assert {name: kind().get_params()[f"calibration__{name}"] for name in KEPT} == KEPT
     X, y = draw()
     auto, told = (small(kind, **how).fit(X, y) for how in (KEPT, OUT_OF_FOLD))

@@ -159,7 +159,7 @@ def test_one_against_all_is_a_binary_network_for_each_class():
         np.testing.assert_allclose(found.network.outputs(ROWS)[:, k], alone.network.logits(ROWS), atol=2e-5)
 
 
-def test_the_objective_of_several_outputs_is_stationary_where_lbfgs_ends_and_the_solve_moves_biases_alone():
+def test_several_outputs_are_stationary_where_lbfgs_ends_and_the_solve_moves_biases():
     settings = {"hidden": (4,), "activation": "tanh", "solver": "lbfgs", "l2": 0.05, "tol": 1e-7, "max_epochs": 1500}
     plain, solved = (fit_classes(balance=balance, **settings) for balance in (False, True))
     gradients = gradient_of(plain.network, ROWS, CLASSES, S * WEIGHTS[CLASSES], "cross_entropy", 0.05)

@@ -142,7 +142,7 @@ for fit in (
 """
 
 
-def test_an_installation_without_torch_predicts_the_same_bits_on_many_threads_and_says_what_fits_need(files):
+def test_an_installation_without_torch_predicts_the_same_bits_and_says_what_fits_need(files):
     frame = pd.DataFrame({"amount": np.arange(60) % 7 + 0.5, "country": ["NL", "NO", "DE"] * 20})
     table = TableClassifier(estimator=CRCENClassifier(hidden=(), random_state=0)).fit(frame, np.arange(60) % 4 == 0)
     save(table, files / "table.crcen")
