@@ -239,9 +239,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
                 members[name] = replace(one, parts=parts, logits=mean, seconds=spent)
         return list(members.values())
 
-    def refit_on(
-        self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None, *, n_networks: int = 2
-    ) -> CommitteeClassifier:
+    def refit_on(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> CommitteeClassifier:
         """Train the members on other rows at the chosen settings, without a search (see `crcen.training_error`).
 
         Member weights, intercept and price stay as they are.
@@ -250,8 +248,6 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         ----------
         X, y, sample_weight
             As in `fit`.
-        n_networks : int, default=2
-            Networks of each setting.
 
         Returns
         -------
@@ -270,8 +266,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         weights: list[float] = []
         for name, chosen in settings.items():
             own = kinds[name] if name in kinds else member_kind(name)
-            more = {"n_networks": n_networks} if name == "networks" else {}
-            fitted = own.refit(task, chosen, **more)
+            fitted = own.refit(task, chosen)
             parts += fitted
             weights += [weight_of[name] / len(fitted)] * len(fitted)  # best effort has further parts of a member
         members = _with_outputs(parts, ensemble.labels)

@@ -92,7 +92,7 @@ class Networks(MemberKind):
         groups = tuple(_group(one.results) for one in found[:kept])
         return FittedMember(self.name, groups, logits[:kept].mean(axis=0), lines, len(plans[0].grid), chosen)
 
-    def refit(self, task: MemberTask, chosen: Chosen, n_networks: int = N_NETWORKS) -> tuple[Member, ...]:
+    def refit(self, task: MemberTask, chosen: Chosen) -> tuple[Member, ...]:
         """Networks of chosen settings on all rows."""
         from crcen.training.engine import train  # torch is for fitting alone
 
@@ -105,10 +105,10 @@ class Networks(MemberKind):
             return TrainingJob.by(recipe, np.ones(task.n_classes), outputs=outputs, **seeds)
 
         jobs = [
-            job(recipe, number).replace(stop_epoch=epochs) for recipe, epochs in chosen for number in range(n_networks)
+            job(recipe, number).replace(stop_epoch=epochs) for recipe, epochs in chosen for number in range(N_NETWORKS)
         ]
         results = train(task.X, target, jobs, sample_weight=task.weights, device=task.device)
-        return tuple(_group(results[first : first + n_networks]) for first in range(0, len(results), n_networks))
+        return tuple(_group(results[first : first + N_NETWORKS]) for first in range(0, len(results), N_NETWORKS))
 
 
 def _group(results: Sequence[TrainingResult]) -> NetworkGroup:
