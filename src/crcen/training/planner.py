@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from math import inf, prod
+from pathlib import Path
 
 import torch
 
@@ -41,28 +43,18 @@ class PlannedStack:
 
 
 def free_memory(device: torch.device) -> int:
-    """Free bytes on a device."""
+    """Free bytes on a device; in a container at most its limit."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        with open("/proc/meminfo") as lines:
-            free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-        return min(free, _container_limit())
-    except (OSError, StopIteration):
-        pass
-    try:
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+        with suppress(OSError, ValueError):  # no file, or "max"
+            free = min(free, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+        return free
+    with suppress(AttributeError, ValueError, OSError):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    except (AttributeError, ValueError, OSError):
-        return 2**31
-
-
-def _container_limit() -> int:
-    """Memory limit of the container; a large number without one."""
-    try:
-        with open("/sys/fs/cgroup/memory.max") as file:
-            return int(file.read())
-    except (OSError, ValueError):
-        return 2**62
+    return 2**31
 
 
 def plan(jobs: Sequence[TrainingJob], n_rows: int, n_inputs: Inputs, memory_bytes: int) -> list[PlannedStack]:
