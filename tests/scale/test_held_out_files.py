@@ -165,7 +165,7 @@ def test_the_peak_of_memory_is_within_the_smallest_bound_and_as_announced(tmp_pa
     child = [fit[0], "-c", code, *fit[2:], f"{smallest}MB"]
     printed = subprocess.run(child, capture_output=True, text=True, check=True).stdout
     peak = 1024 * int(re.findall(r"VmHWM:\s+(\d+) kB", printed)[0])
-    (announced,) = re.findall(r"planned to use about (\d+) MB of at most", printed)
+    (announced,) = re.findall(r"the fit uses about (\d+) MB of at most", printed)
     assert peak <= int(smallest) * 1e6
     assert peak == pytest.approx(int(announced) * 1e6, rel=0.1)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -40,7 +41,7 @@ from crcen.scale.memory import MemoryBound
 from crcen.scale.plan import BUFFER_BYTES
 from crcen.scale.ray.cluster import connected
 from crcen.scale.ray.trees import grow_trees_on_ray
-from crcen.scale.sources import OPEN_BYTES, ArrowSource
+from crcen.scale.sources import ArrowSource
 from crcen.scale.stream import check_counts, fit_stream
 from crcen.scale.table_survey import FrameSample, HeldOutRows, LearnedColumns, TableSurvey, frames_of
 from crcen.scale.trees import BinnedRows, GrownTrees, TreePlan, grow_trees, plan_trees
@@ -49,7 +50,7 @@ from crcen.tables.column_kinds import DroppedColumn
 from crcen.tables.columns import BooleanColumn, Column, NumberColumn, encode_table
 from crcen.tables.locations import masked
 from crcen.tables.notation import as_text
-from crcen.tables.parquet import dataset_of, index_columns, kind_of
+from crcen.tables.parquet import STREAM_BYTES, dataset_of, index_columns, kind_of
 from crcen.tables.profile import held_out_sums, profile_of, training_scores, typical_table
 from crcen.tables.reading import Table, open_table
 from crcen.tables.text import BLOCK_BYTES, BLOCKS_AHEAD, TextPart
@@ -204,11 +205,11 @@ def fit_files(
     _read_ahead(table, _FIRST_BYTES)
     raw_bytes = _row_bytes(table, [*names, target])
     sizes = bound.rows(frame=5 * raw_bytes, sample=4 * raw_bytes)
-    bound.expected["read"] = _read_ahead(table, bound.share("read"))
+    bound.expected["read"] = min(_read_ahead(table, bound.share("read")), raw_bytes * (table.n_rows or inf))
     sample_rows = min(table_survey.SAMPLE_ROWS, sizes["sample"])
     survey = TableSurvey(names, target, frozenset(categorical), seed, sample_rows)
     with progress_bar("reading the table", visible=bool(verbose)) as show:
-        table_survey.survey_table(table, survey, show, sizes["frame"])
+        table_survey.survey_table(table, survey, bound.releasing(show), sizes["frame"])
     labels, positive, found = inputs.class_labels(survey.labels, target, positive, table.name)
     price = stated_weighting(weighting, costs, sorted(set(labels.values())), target)
     declared = _columns_of_type(table, pa.types.is_dictionary)
@@ -227,8 +228,9 @@ def fit_files(
     n_training = round((1.0 - hold_out) * survey.n_rows)
     sizes |= bound.rows(survey.n_rows - n_training, held_out=3 * raw_bytes)
     sizes |= bound.rows(len(sample), profile=24 * n_columns)
-    encoded_bytes = {"encoded": 5 * raw_bytes + 24 * n_columns, "group": 24 * len(stored_widths(learned.used))}
-    sizes |= bound.rows(n_training, **encoded_bytes)
+    n_stored = len(stored_widths(learned.used)) + 1
+    sizes |= bound.rows(n_training, encoded=5 * raw_bytes + 24 * n_columns, group=24 * n_stored)
+    bound.rows(open=(STREAM_BYTES + 8192) * n_stored)
     n_together = min(n_training, BUFFER_BYTES // (4 * (n_columns + 1)))
     n_together = min(n_together, bound.rows(n_together, buffer=28 * (n_columns + 1))["buffer"])
     hashes = FingerprintOfAll(learned.used, encoded_blocks(learned.used, sample))
@@ -241,9 +243,11 @@ def fit_files(
         plan = plan_trees(_column_blocks(learned.used, sample), own, n_training, room, seed=seed, threads=threads)
         bound.expected["trees"] = plan.n_bytes
     if engine == "stream":
-        bound.expected["open"] = min(8 * sizes["group"] * encoded_bytes["group"] / 3, bound.share("open"), OPEN_BYTES)
+        n_open = min(8.0, n_training / sizes["group"], bound.share("open") / (8 * n_stored * sizes["group"]))
+        bound.expected["open"] = max(2.0, n_open) * n_stored * (STREAM_BYTES + 2 * sizes["group"])
+        bound.expected["buffer"] = 2e7 + 18 * (n_columns + 1) * n_together
         settings = {"buffer_rows": None if memory is None else max(1, n_together)} | settings
-        notes.append(f"the fit was planned to use {bound}, libraries included")
+        notes.append(f"the fit uses {bound}, libraries included")
     held_out = HeldOutRows(hold_out, hold_out / 2 if learner == "committee" else 0.0, clusters, seed, sizes["held_out"])
     bound.release()
     cluster = connected(workers * cpus) if engine == "ray" else nullcontext()
@@ -427,7 +431,9 @@ def _rows(
     with scratch_folder(_folder(storage), "rows") as folder:
         with progress_bar(f"encoding the rows ({bound})", visible=bool(verbose)) as show:
             how = {"frame_rows": sizes["encoded"], "group_rows": sizes["group"]}
-            unreadable = write_encoded(table, learned.used, survey.target, labels, folder, use, show, also, **how)
+            unreadable = write_encoded(
+                table, learned.used, survey.target, labels, folder, use, bound.releasing(show), also, **how
+            )
         for name, number in unreadable.items():
             learned.notes.append(f"cells of {name} that are not of its kind were taken as missing: {number:,}")
         yield EncodedRows(folder, learned.used, bound.share("open"))

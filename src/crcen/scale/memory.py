@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from math import ceil, inf
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from crcen.training.planner import free_memory
 
 _LIBRARIES = 105_000_000  # code of LightGBM and readers, and their buffers: loaded by the steps that need them
 _SMALLEST_ROOM = 50_000_000
+_TYPICAL = 0.75  # share of the planned memory of a step that was used in trials
 _UNKNOWN_BASE = 400_000_000
 # Arguments of glibc's mallopt. By default it keeps freed arrays of up to 32 MB for itself.
 _MMAP_THRESHOLD, _ARENA_MAX, _LARGE_ARRAY = -3, -8, 2**16
@@ -42,6 +44,7 @@ _PARTS = {
     "group": _Part(0.2, 1024, 65_536),  # rows of a row group of encoded rows
     "buffer": _Part(0.3, 1024, 65_536),  # rows that are shuffled together
     "profile": _Part(0.5, 1000, 32_768),
+    "open": _Part(0.2, 2, 2),  # row groups that are read at a time, at least
 }
 
 
@@ -88,8 +91,17 @@ class MemoryBound:
             with suppress(OSError, AttributeError, TypeError):  # another C library than glibc
                 ctypes.CDLL(None).malloc_trim(0)
 
+    def releasing(self, show: Callable[[float], None]) -> Callable[[float], None]:
+        """A function that shows the share of work done and releases memory."""
+
+        def step(share: float) -> None:
+            show(share)
+            self.release()
+
+        return step
+
     def __str__(self) -> str:
-        peak = self._base + max(sum(self.expected.get(name, 0.0) for name in step) for step in _STEPS)
+        peak = self._base + _TYPICAL * max(sum(self.expected.get(name, 0.0) for name in step) for step in _STEPS)
         stated = "" if self._stated is None else f" of at most {self._stated / 1e6:,.0f} MB"
         return f"about {peak / 1e6:,.0f} MB{stated} of memory"
 

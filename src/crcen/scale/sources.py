@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.locations import paths_of, reading
-from crcen.tables.parquet import index_columns, kind_of, record_batches
+from crcen.tables.parquet import STREAM_BYTES, index_columns, kind_of, record_batches
 from crcen.tables.typing import ArrowArray, Fragment, RecordBatch, Schema
 from crcen.theory.labels import Labels
 from crcen.theory.rows import Array, Bools, LabelArray
@@ -352,6 +352,8 @@ class ArrowSource:
         if seed is not None:  # row groups are mixed with each other
             largest = max((piece.n_bytes for piece in self._pieces), default=0)
             held = min(largest, _COLUMN_BYTES * (len(self._features) + 1))
+            if self._open_bytes < OPEN_BYTES:
+                held += STREAM_BYTES * (len(self._features) + 1)
             ways = max(2, min(_WAYS, int(self._open_bytes / held))) if held else _WAYS
         plan = plan_blocks(sizes, reading_order(len(sizes), seed, epoch), block_rows, ways)
         readers: dict[int, _Reader] = {}

@@ -19,7 +19,7 @@ from crcen.tables.typing import Array, Bools, DataFrame, Index, Series
 
 SAMPLE_ROWS = 32_768  # from which kinds, medians, date formats and words are learned
 MOST_VALUES = 4096  # different values of a column that are counted; a column of more has no counts
-_MOST_LABELS = 1000
+_MOST_LABELS, _MOST_PARTS = 1000, 64
 _HOLD_OUT_SEED = 0x5EED  # apart from the seed of rows for early stopping
 
 
@@ -104,9 +104,10 @@ class FrameSample:
 
     def _take(self, parts: list[DataFrame]) -> None:
         self._parts += [part for part in parts if len(part)]
-        if sum(map(len, self._parts)) > 2 * self._size:  # now and then, since it copies
+        if len(self._parts) > _MOST_PARTS or sum(map(len, self._parts)) > 2 * self._size:  # rarely, since it copies
             self._parts = [self._drawn()]
-            self._bar = float(self._parts[0].index.get_level_values(0).max())
+            if len(self._parts[0]) == self._size:
+                self._bar = float(self._parts[0].index.get_level_values(0).max())
 
     def _drawn(self) -> DataFrame:
         """The rows with the smallest numbers, in the order of files."""

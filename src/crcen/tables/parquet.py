@@ -10,7 +10,7 @@ from crcen.tables.locations import DataFile
 from crcen.tables.options import ReadOptions
 from crcen.tables.typing import Dataset, Field, Fragment, RecordBatch, Schema
 
-_STREAM_BYTES = 2**16
+STREAM_BYTES = 2**16  # buffer of a column that is read
 _BATCH_ROWS = 50_000
 
 
@@ -93,7 +93,7 @@ def record_batches(
 
     is_parquet = hasattr(fragment, "row_groups")
     if is_parquet and (columns is None or set(columns) <= set(fragment.physical_schema.names)):
-        how = {"metadata": fragment.metadata, "buffer_size": _STREAM_BYTES, "page_checksum_verification": True}
+        how = {"metadata": fragment.metadata, "buffer_size": STREAM_BYTES, "page_checksum_verification": True}
         with pq.ParquetFile(fragment.path, filesystem=fragment.filesystem, pre_buffer=False, **how) as file:
             groups = [group.id for group in fragment.row_groups]
             yield from file.iter_batches(n_rows, row_groups=groups, columns=columns, use_threads=use_threads)
