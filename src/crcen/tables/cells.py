@@ -21,7 +21,7 @@ _DATE_WORD = re.compile(
     r"|dec(ember)?|mon(day)?|tue(s(day)?)?|wed(nesday)?|thu(rs?(day)?)?|fri(day)?|sat(urday)?|sun(day)?"
 )
 # Cells of text that are converted to numbers at a time, and cells of an array of several columns.
-_TOGETHER, _MOST_STACKED = 2**16, 2**22
+_TOGETHER, _MOST_STACKED = 2**16, 2**18
 _GLANCE = 100
 
 
