@@ -24,18 +24,8 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from three_classes import LABELS, NEW, SHARES, TRUTH, WEIGHTS, X, Y
 
-from crcen import (
-    Alpha,
-    Budget,
-    CostMatrix,
-    CostRatio,
-    InvalidParameter,
-    Lam,
-    PosteriorCorrection,
-    correct_proba,
-    make_sim2,
-)
-from crcen.datasets.simulated import sim2_posterior
+from crcen import Alpha, Budget, CostMatrix, CostRatio, InvalidParameter, Lam, PosteriorCorrection, correct_proba
+from crcen.datasets.simulated import make_sim2, sim2_posterior
 from crcen.paper.methods import make_method
 from crcen.theory.decision import sigmoid
 from papers_training import CRCENClassifier

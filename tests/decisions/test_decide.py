@@ -11,19 +11,7 @@ from three_classes import LABELS, NEW, TRUTH, WEIGHTS, X, Y
 from three_classes import P as CHANCES
 
 import crcen
-from crcen import (
-    Alpha,
-    Budget,
-    Capacity,
-    CostMatrix,
-    CostRatio,
-    CRCENClassifier,
-    InvalidInput,
-    InvalidParameter,
-    Lam,
-    cost_scorer,
-    decide,
-)
+from crcen import Alpha, Budget, CostMatrix, CostRatio, InvalidInput, InvalidParameter, Lam, cost_scorer, decide
 from crcen.datasets.simulated import sim2_posterior
 from crcen.theory.price import Price
 
@@ -52,7 +40,7 @@ def test_alpha_needs_counts():
 @pytest.mark.parametrize("price", [Budget(3), Lam(0.95), "balanced"])
 def test_a_fitted_model_decides_the_same(rare_rows, price):
     X, y = rare_rows(400)
-    model = CRCENClassifier(price, hidden=(), random_state=0).fit(X, y)
+    model = crcen.CRCENClassifier(price, hidden=(), random_state=0).fit(X, y)
     np.testing.assert_array_equal(decide(model.predict_proba(X)[:, 1], model.weighting_), model.predict(X) == 1)
 
 
@@ -190,7 +178,7 @@ def test_searches_and_cross_validation_take_it(rare_rows):
 def test_what_is_no_price_is_refused_at_once(rare_rows):
     X, y = rare_rows(100)
     with pytest.raises(InvalidParameter, match="no price by itself"):
-        cost_scorer(Capacity(5))
+        cost_scorer(crcen.Capacity(5))
     with pytest.raises(InvalidParameter, match="one price"):
         cost_scorer(CostMatrix.binary(fn=np.ones(3)))
     with pytest.raises(InvalidParameter, match="LinearSVC has none"):
@@ -199,7 +187,7 @@ def test_what_is_no_price_is_refused_at_once(rare_rows):
 
 def test_a_network_is_scored_at_the_price_of_the_scorer_not_its_own(rare_rows):
     X, y = rare_rows(300)
-    model = CRCENClassifier(Budget(2), hidden=(), random_state=0).fit(X, y)
+    model = crcen.CRCENClassifier(Budget(2), hidden=(), random_state=0).fit(X, y)
     alarms = model.predict_proba(X)[:, 1] > 1 / 21
     assert (alarms != model.predict(X)).any()
     assert cost_scorer(Budget(20))(model, X, y) == pytest.approx(-np.where(y == 1, 20 * ~alarms, alarms).mean())

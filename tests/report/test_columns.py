@@ -13,14 +13,8 @@ from sklearn.preprocessing import FunctionTransformer
 
 import crcen
 from crcen import CRCENClassifier, TableClassifier
-from crcen.report.columns import (
-    MOST_PRECISE,
-    MOST_REPEATS,
-    MOST_ROWS,
-    column_effects,
-    permutation_importance,
-    single_columns,
-)
+from crcen.report import columns
+from crcen.report.columns import column_effects, permutation_importance, single_columns
 from crcen.report.evidence import gather
 from crcen.theory.metrics import log_losses
 
@@ -257,7 +251,7 @@ def test_many_rows_are_thinned_with_the_shares_kept():
     model = KnownPosterior(a=-4.0)
     X, y = draw(model, 30_000, n_columns=1)
     found = permutation_importance(gather(model, X, y))
-    assert MOST_ROWS - 2 <= found.n_rows <= MOST_ROWS
+    assert columns.MOST_ROWS - 2 <= found.n_rows <= columns.MOST_ROWS
     share = y.mean()
     assert found.base_log_loss == pytest.approx(-(share * np.log(share) + (1 - share) * np.log(1 - share)))
     assert found.log_loss == pytest.approx(log_loss(y, model.predict_proba(X)), rel=0.05)
@@ -270,8 +264,8 @@ def test_one_seed_one_result_and_wide_tables_get_fewer_repeats():
     )
     assert once == again
     assert once != other
-    assert once.n_repeats == MOST_REPEATS
-    assert once.n_precise == MOST_PRECISE
+    assert once.n_repeats == columns.MOST_REPEATS
+    assert once.n_precise == columns.MOST_PRECISE
 
 
 # -- effects of columns ------------------------------------------------------------------------------------------------

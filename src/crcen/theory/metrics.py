@@ -10,24 +10,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crcen._support.values import attributes
+from crcen._support.values import attributes, json_value
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory import checks
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.curves import ThresholdCurve, average_precision
 from crcen.theory.intervals import UNKNOWN, Interval, auc_interval, cost_interval, normal_interval, share_interval
-from crcen.theory.rows import (
-    Array,
-    Bools,
-    EqualByArrays,
-    FloatOrArray,
-    Index,
-    decision_table,
-    divided,
-    plain,
-    scalar,
-    short,
-)
+from crcen.theory.rows import Array, Bools, EqualByArrays, FloatOrArray, Index, decision_table, divided, scalar, short
 
 # A probability of exactly 0 would make the log loss infinite.
 _SMALLEST = 1e-15
@@ -240,7 +229,7 @@ class Quality:
                 "precision": self.precisions[k].to_dict(),
                 "cost_per_row": float(self.cost_by_class[k]),
                 "roc_auc": self.areas[k].to_dict(),
-                "average_precision": plain(self.average_precisions[k]),
+                "average_precision": json_value(self.average_precisions[k]),
             }
             for k, label in enumerate(self.labels)
         ]
@@ -257,7 +246,7 @@ class Quality:
             "saved_per_row": self.saved.to_dict(),
             "classes": self.by_class,
             **attributes(self.counts, "accuracy balanced_accuracy g_mean macro_f1"),
-            "macro_average_precision": plain(_known_mean(self.average_precisions)),
+            "macro_average_precision": json_value(_known_mean(self.average_precisions)),
             **attributes(self, "log_loss base_log_loss"),
         }
 
