@@ -170,7 +170,7 @@ def test_a_probability_of_zero_is_a_finite_loss():
     ("y", "p", "sentence"),
     [
         ([0, 1], [[0.2, 0.3, 0.5]], "same number of rows"),
-        ([], np.ones((0, 3)), "one or more"),
+        ([], np.ones((0, 3)), "at least 1"),
         ([0], [0.5], "column for each of 3 classes"),
         ([0], [[np.nan, 0.5, 0.5]], "must lie in"),
         ([3], [[0.2, 0.3, 0.5]], "class numbers from 0 to 2"),

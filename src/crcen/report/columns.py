@@ -232,9 +232,7 @@ def _quantiles(evidence: Evidence, values: Array, number: int, is_date: bool = F
     _, first = np.unique(values[order[ranks.round().astype(int)]], return_index=True)
     rows = order[ranks.round().astype(int)][first]
     if is_date:
-        labels = [
-            short(str(cell)[:10], _LONGEST) for cell in np.asarray(_column(evidence.X, number), dtype=object)[rows]
-        ]
+        labels = [str(cell)[:10] for cell in np.asarray(_column(evidence.X, number), dtype=object)[rows]]
     else:
         labels = [f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}" for value in values[rows]]
     return _Values(rows, labels, values[rows], True)

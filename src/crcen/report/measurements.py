@@ -422,12 +422,10 @@ def _weight_path(evidence: Evidence, points: OperatingPoints, price: float) -> V
     ratio = points.n_neg / points.n_pos
     grid = price_grid(price, ratio)
     prices = np.geomspace(grid[0], grid[-1], _PATH_POINTS)
-    rows = []
+    rows, p, target, w = [], evidence.p, evidence.target, evidence.weights
     for one in prices:
-        q = weighted_probability(evidence.p, CostRatio(float(one)))
-        means = [
-            float(np.average(q[mine], weights=evidence.weights[mine])) for mine in (evidence.target, ~evidence.target)
-        ]
+        q = weighted_probability(p, CostRatio(float(one)))
+        means = [float(np.average(q[mine], weights=w[mine])) for mine in (target, ~target)]
         rows.append((*means, *means_by_law(means[0] - means[1], float(one) / ratio)))
     mean_pos, mean_neg, law_pos, law_neg = np.transpose(rows)
     return {"price": prices, "mean_pos": mean_pos, "mean_neg": mean_neg, "law_pos": law_pos, "law_neg": law_neg}

@@ -134,9 +134,7 @@ def write_report(
     if isinstance(random_state, bool) or not isinstance(random_state, int) or random_state < 0:
         raise InvalidParameter(f"random_state must be a whole number from 0, got {random_state!r}")
     if costs is not None and not has_several_classes(model):
-        raise InvalidParameter(
-            "costs must be left out: they are for several classes, and this page has a price to move."
-        )
+        raise InvalidParameter("costs must be left out: they are for several classes, and this page has a price.")
     evidence = gather(
         model,
         X,
@@ -186,12 +184,7 @@ def _price_parts(evidence: Evidence, names: Mapping[str, str | None], models: Se
     """Parts of a page about a positive class."""
     measured, effects = measure(evidence, models), column_effects(evidence)
     data = {**{name: measured[name] for name in DRAWN}, "command": names["command"], "rows": measured["rows"]}
-    return {
-        "has_positive": True,
-        "measured": measured,
-        "effects": effects,
-        "data": embedded(data),
-    }
+    return {"has_positive": True, "measured": measured, "effects": effects, "data": embedded(data)}
 
 
 def _cost_parts(evidence: Evidence, models: Sequence[Values]) -> Values:
@@ -238,10 +231,8 @@ def one_against_rest(evidence: Evidence, k: int) -> Evidence:
     classes, counts = np.empty(2, dtype=object), evidence.trained_counts
     classes[:] = [f"not {evidence.names[k]}", evidence.names[k]]
     labels = Labels(classes, classes[1])
-    price = labels.resolve(
-        CostRatio(price_of_class(evidence.cost_matrix, k, counts)), [counts.sum() - counts[k], counts[k]]
-    )
-    p = evidence.proba[:, k]
+    ratio, p = CostRatio(price_of_class(evidence.cost_matrix, k, counts)), evidence.proba[:, k]
+    price = labels.resolve(ratio, [counts.sum() - counts[k], counts[k]])
     return Evidence(
         SimpleNamespace(classes_=classes, pos_label_=classes[1]),
         labels,

@@ -172,9 +172,7 @@ class CostMatrix(Shown):
             named = CostMatrix(self.costs, wanted[::-1] if is_reversed else wanted, self.actions)
             return named.for_classes(wanted) if is_reversed else named
         if set(wanted) != set(self.labels):
-            raise InvalidParameter(
-                f"costs must be for the classes {wanted}: got {list(self.labels)}.", parameter="costs"
-            )
+            raise InvalidParameter(f"costs must be for the classes {wanted}: got {[*self.labels]}.", parameter="costs")
         order = [self.labels.index(label) for label in wanted]
         columns = order + list(range(self.n_classes, self.n_actions))
         return CostMatrix(self.costs[..., order, :][..., columns], wanted, self.actions)

@@ -176,9 +176,7 @@ class Capacity(ThresholdGoal):
         elif self.per is not None:
             n_rows = float(self.per)
         if self.alarms >= n_rows:
-            raise InvalidParameter(
-                f"{self} of {n_rows:g} rows allow an alarm on every row: give a smaller number, or a price"
-            )
+            raise InvalidParameter(f"{self} of {n_rows:g} rows allow an alarm on every row: ask for fewer alarms")
         return _AlarmShare(self.alarms / n_rows, text)
 
     def over_days(self, days: Index) -> Capacity:

@@ -223,7 +223,7 @@ def compare_groups(
     overall = math.nan
     if positive is not None and w[y == positive].any():
         overall = float(np.average(chosen[y == positive] == positive, weights=w[y == positive]))
-    level = error_rate / (3 * max(len(columns), 1))
+    level, numbers = error_rate / (3 * max(len(columns), 1)), y.astype(np.int64)
     together = None if clusters is None else np.unique(clusters, return_inverse=True)[1].ravel()
 
     def figures(name: str, rows: Bools) -> GroupFigures:
@@ -254,9 +254,7 @@ def compare_groups(
             figure: shares_alike(which[used], [one[used] for one in strata], right[used], own_w, level, own)
             for figure, strata in shares.items()
         }
-        p_values["calibration"] = _residuals_alike(
-            which[used], y[used].astype(np.int64), p[used], w[used], noise, level, own
-        )
+        p_values["calibration"] = _residuals_alike(which[used], numbers[used], p[used], w[used], noise, level, own)
         tests = tuple(GroupTest(figure, p_value, level) for figure, p_value in p_values.items())
         found.append(GroupComparison(column, groups, tests, overall))
     return tuple(found)

@@ -328,9 +328,7 @@ class _TestedRows:
     def equation(self, tested: Index | None = None, least: float = 0.0) -> KeyEquation:
         """The key equation, with tests of these classes; see `KeySums.key_equation`."""
         scale = float(self.sample_weight.max())
-        found = self.sums.key_equation(
-            self.price, error=self.error, noise=self.noise, scale=scale, tested=tested, least=least
-        )
+        found = self.sums.key_equation(self.price, self.error, self.noise, scale, tested, least)
         if found.z_reason:
             return found
         if found.weighting.positive is not None:
@@ -358,13 +356,11 @@ class _TestedRows:
         p_values, is_normal = [], self.clusters is None and not self.is_stratified
         needs_more, classes = not is_normal, range(self.price.n_classes) if tested is None else tested.tolist()
         for k in classes:
-            normal = two_sided(self.sums.sums.of_class(k).z / math.sqrt(self.noise))
+            rough = two_sided(self.sums.sums.of_class(k).z / math.sqrt(self.noise))
             # A residual far from significance needs no better tail, nor one of many events.
-            is_fine = is_normal and not (
-                normal * len(classes) < 0.5 and tail.is_lopsided(self._class_values(k), self.p)
-            )
+            is_fine = is_normal and not (rough * len(classes) < 0.5 and tail.is_lopsided(self._class_values(k), self.p))
             needs_more = needs_more or not is_fine
-            p_values.append(normal if is_fine else self.class_test(k).p_value)
+            p_values.append(rough if is_fine else self.class_test(k).p_value)
         if not needs_more:
             return joint
         p_value = float(np.nanmin(tail.holm(p_values)))
@@ -396,7 +392,6 @@ class KeySums:
     def key_equation(
         self,
         price: Price,
-        *,
         error: TrainingError | None = None,
         noise: float = 1.0,
         scale: float = 1.0,

@@ -168,12 +168,11 @@ class Labels:
                 )
             weighting = weighting.for_classes(self.classes.tolist(), self.positive)
         elif isinstance(weighting, Mapping):
-            if set(weighting) != set(self.classes.tolist()):
-                listed = ", ".join(repr(c) for c in self.classes.tolist())
+            labels = self.classes.tolist()
+            if set(weighting) != set(labels):
+                listed = ", ".join(map(repr, labels))
                 raise InvalidParameter(f"a weighting dict needs one weight for each of {listed}: got {weighting!r}.")
-            weighting = [
-                positive_number(weighting[label], f"the weight of class {label}") for label in self.classes.tolist()
-            ]
+            weighting = [positive_number(weighting[label], f"the weight of class {label}") for label in labels]
         return resolved(weighting, np.asarray(counts, dtype=np.float64), None if self.positive is None else self.column)
 
 

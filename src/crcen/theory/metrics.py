@@ -308,9 +308,7 @@ def measure_quality(
         raise InvalidInput("costs must be the same for all rows.")
     truth, expected = checks.check_class_numbers(y, costs.n_classes), costs.expected(p)
     if not len(truth) or len(truth) != len(expected):
-        raise InvalidInput(
-            f"p and y must have the same number of rows, one or more: got {len(expected)}, {len(truth)}."
-        )
+        raise InvalidInput(f"p and y must have the same number of rows, at least 1: got {len(expected)}, {len(truth)}.")
     weights, chances = checks.check_row_weights(sample_weight, truth.size), np.asarray(p, np.float64)
     chosen = costs.choose(p) if actions is None else checks.check_class_numbers(actions, costs.n_actions)
     rows, total, n_classes = np.arange(len(truth)), weights.sum(), costs.n_classes

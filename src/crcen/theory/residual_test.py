@@ -75,14 +75,12 @@ def joint_test(
     return JointTest(statistic, degrees, chi_square_tail(statistic, degrees))
 
 
-def joint_pair_test(
-    pairs: PairSums, total: float, error: TrainingError | None, noise: float, share: float
-) -> JointTest:
+def joint_pair_test(sums: PairSums, total: float, error: TrainingError | None, noise: float, share: float) -> JointTest:
     """Test of all pairwise equations; a measured error raises their variances by ``share``."""
-    test = joint_test(pairs.sums, noise * pairs.variance, total)
+    test = joint_test(sums.sums, noise * sums.variance, total)
     if error is None or test.reason:
         return test
-    statistic, degrees = quadratic_form(pairs.sums, (1.0 + share) * pairs.variance)
+    statistic, degrees = quadratic_form(sums.sums, (1.0 + share) * sums.variance)
     below = error.degrees * ((1.0 + share) / max(share, 1e-6)) ** 2
     return JointTest(statistic, degrees, _f_tail(statistic, degrees, below))
 
@@ -109,9 +107,7 @@ class TrainingError(EqualByArrays):
     def binary(cls, log_odds: float, degrees: float = math.inf, least: float = 0.0) -> TrainingError:
         """By standard deviations of the mean log-odds of the positive class."""
         if not (0.0 <= log_odds < math.inf and 0.0 <= least < math.inf and degrees > 0.0):
-            raise InvalidInput(
-                f"log_odds and least must be from 0, degrees above 0, got {log_odds}, {least} and {degrees}"
-            )
+            raise InvalidInput(f"log_odds and least must be from 0, degrees > 0: got {log_odds}, {least}, {degrees}")
         sign = np.array([[0.25, -0.25], [-0.25, 0.25]])
         return cls(log_odds**2 * sign, degrees, least**2 * sign)
 

@@ -83,9 +83,7 @@ def missed_bound(e_quiet: Array, audited: Bools, hit: Bools, confidence: float =
     distinct, strata = np.unique(e_quiet, return_inverse=True)
     alpha, strata = 1.0 - confidence, strata.ravel()
     if len(distinct) <= _MOST_STRATA:
-        sizes, drawn, hits = (
-            np.bincount(strata[rows], minlength=len(distinct)) for rows in (slice(None), audited, found)
-        )
+        sizes, drawn, hits = (np.bincount(strata, rows, len(distinct)) for rows in (None, audited, found))
         _, share = clopper_pearson(hits, drawn, 1.0 - 2.0 * alpha / len(sizes))
         return min(float((sizes * np.where(drawn > 0, share, 1.0)).sum()), most)
     return betting_bound(float(e_quiet.min()), e_quiet[found], most, alpha)

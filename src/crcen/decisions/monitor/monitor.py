@@ -93,9 +93,7 @@ class KeyEquationMonitor(ShownInOneLine):
             raise InvalidParameter(f"false_alarm_rate must lie between 0 and 1, got {self.false_alarm_rate:g}")
         self.tolerance = 0.0 if tolerance == 0 else positive_number(tolerance, "tolerance")
         if self.tolerance > 3.0:
-            raise InvalidParameter(
-                f"tolerance must be at most 3 log-odds, got {self.tolerance:g}: did you mean a share?"
-            )
+            raise InvalidParameter(f"tolerance must be at most 3 log-odds, got {self.tolerance:g}: is it a share?")
         self._audits: AuditArrival | None = None
         given = {
             "q": q_reference,
@@ -282,15 +280,13 @@ class KeyEquationMonitor(ShownInOneLine):
             warnings.warn(sentence, UserWarning, stacklevel=3)
         return new
 
-    def _make_tracks(self, references: Sums) -> dict[str | None, Track]:
+    def _make_tracks(self, known: Sums) -> dict[str | None, Track]:
         share = self.false_alarm_rate / 2.0 if self.segments else self.false_alarm_rate
         levels: dict[str | None, float] = {None: share}
         levels |= {name: share / len(self.segments) for name in self.segments}
-        classes, self.dispersion = self._watched.classes, references[None].dispersion
+        classes, self.dispersion = self._watched.classes, known[None].dispersion
         none, settings = StreamSums.none(len(classes)), (self.dispersion, self.tolerance)
-        return {
-            name: Track(classes, name, level, references.get(name, none), *settings) for name, level in levels.items()
-        }
+        return {name: Track(classes, name, level, known.get(name, none), *settings) for name, level in levels.items()}
 
     @property
     def n_held(self) -> int:
@@ -369,9 +365,7 @@ class KeyEquationMonitor(ShownInOneLine):
         try:
             state = json.loads(Path(path).read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:
-            raise InvalidInput(
-                f"{path} must be a JSON file that KeyEquationMonitor.to_json wrote, got {error}"
-            ) from error
+            raise InvalidInput(f"{path} must be a JSON file of KeyEquationMonitor.to_json, got {error}") from error
         return cls.from_state(state, model)
 
     @classmethod

@@ -166,9 +166,7 @@ def check_audits(y: ArrayLike, audit_probability: ArrayLike) -> tuple[Array, Boo
     e = np.where(is_labelled, e, np.nan_to_num(e))
     wrong = np.flatnonzero(is_labelled & ~((e > 0.0) & (e <= 1.0)) | (e < 0.0) | (e > 1.0))
     if len(wrong):
-        raise InvalidInput(
-            f"audit_probability must lie above 0 and be at most 1, got {e[wrong[0]]:g} in row {wrong[0] + 1}"
-        )
+        raise InvalidInput(f"audit_probability must lie in (0, 1], got {e[wrong[0]]:g} in row {wrong[0] + 1}")
     return e, is_labelled
 
 
