@@ -239,6 +239,7 @@ def test_look_lists_sentinels_and_words_by_column(tmp_path, crcen_command):
 
 
 DAYS = pd.date_range("2023-01-05", periods=120, freq="3D")
+AMBIGUOUS = pd.to_datetime([f"2024-{month:02d}-{day:02d}" for month in range(1, 11) for day in range(1, 11)])
 
 
 @pytest.mark.parametrize(
@@ -267,25 +268,23 @@ def test_a_date_column_is_never_text(tmp_path, crcen_command, forms, kind, said)
 
 
 def test_dates_that_nothing_tells_apart_are_left_out_until_their_order_is_stated(tmp_path, crcen_command):
-    days = pd.to_datetime([f"2024-{month:02d}-{day:02d}" for month in range(1, 11) for day in range(1, 11)])
-    cells = np.where(np.arange(100) % 2, days.strftime("%Y-%m-%d"), days.strftime("%d/%m/%Y"))
+    cells = np.where(np.arange(100) % 2, AMBIGUOUS.strftime("%Y-%m-%d"), AMBIGUOUS.strftime("%d/%m/%Y"))
     pd.DataFrame({"when": cells}).to_csv(tmp_path / "a.csv", index=False)
     _, out, _ = crcen_command("look", tmp_path / "a.csv")
     assert "the order of day and month is ambiguous; state --dates day-first or --dates month-first" in out
     assert "99/99/9999 in 50 cells" in out
     assert "9999-99-99 in 50 cells" in out
     frame = open_table(tmp_path / "a.csv", ReadOptions(dates="day-first")).read()
-    assert pd.to_datetime(frame["when"]).tolist() == days.tolist()
+    assert pd.to_datetime(frame["when"]).tolist() == AMBIGUOUS.tolist()
 
 
 @pytest.mark.parametrize("order", ["day-first", "month-first"])
 def test_the_order_of_dates_can_be_stated(tmp_path, order):
-    days = pd.to_datetime([f"2024-{month:02d}-{day:02d}" for month in range(1, 11) for day in range(1, 11)])
-    cells = days.strftime("%d/%m/%Y" if order == "day-first" else "%m/%d/%Y")
+    cells = AMBIGUOUS.strftime("%d/%m/%Y" if order == "day-first" else "%m/%d/%Y")
     frame = pd.DataFrame({"when": cells, "y": np.arange(100) % 2, "code": "01/02"})
     frame.to_csv(tmp_path / "a.csv", index=False)
     found = open_table(tmp_path / "a.csv", ReadOptions(dates=order)).read()
-    assert pd.to_datetime(found["when"]).tolist() == days.tolist()
+    assert pd.to_datetime(found["when"]).tolist() == AMBIGUOUS.tolist()
     assert set(found["code"]) == {"01/02"}
 
 

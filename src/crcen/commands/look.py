@@ -45,7 +45,7 @@ class ColumnLook:
     examples: tuple[str, ...]  # commonest values; for numbers the minimum, the median and the maximum
     plan: str  # what a fit would do with it
     note: str = ""  # how it was read, if that is not obvious: money as text, another decimal mark
-    area: float = math.nan  # under the ROC curve of the column alone; NaN without a target, for texts and if left out
+    area: float = math.nan  # under the ROC curve of the column alone; NaN without a target and if left out
 
     @property
     def is_suspect(self) -> bool:
