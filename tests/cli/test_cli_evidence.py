@@ -87,6 +87,7 @@ def test_a_criterion_that_fails_exits_with_3_and_verifies(crcen_command, home, t
         ("verify|{rows}", "is not a certificate"),
         ("compare|{model}|{other}|{rows}", "must be a column"),
         ("compare|{test}|--probability-old|x|--probability-new|x|--target|part", "needs a price"),
+        ("compare|{test}|--probability-old|x|--target|part", "--probability-old and --probability-new must be named"),
     ],
 )
 def test_mistakes_are_one_sentence_and_write_nothing(refusal, home, tmp_path, arguments, sentence):

@@ -159,6 +159,7 @@ def test_every_option_gives_the_same_keys(run, found, home, name):
         code, _, err = run(name, options)
         assert (code, len(err.strip().splitlines())) == (1, 1), (options, err)
         assert "two classes" in err or "must be left out" in err, (options, err)
+        assert "costs=" not in err
 
 
 def test_options_that_do_not_apply_are_rejected(run, home):

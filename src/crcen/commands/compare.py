@@ -279,7 +279,7 @@ def compare_models(
             check_writable(path, old, new, data)
     source: Data = data
     models: tuple[Estimator, Estimator]
-    both = "probability_old and probability_new must be named together."
+    both = "probability_old= and probability_new= must be named together."
     require((probability_old is None) == (probability_new is None), both, "probability_old", "probability_new")
     alone = f"positive must go with columns of probabilities, since models know theirs: got {positive!r}."
     require(positive is None or probability_old is not None, alone, "positive")

@@ -128,12 +128,17 @@ class TableEvaluation(Shown):
                 *(str(one) for one in (self.chosen, self.review, self.row_costs) if one is not None),
             ]
             steps = ["Cost per extra catch: observed and expected", *step_lines(self.expense, self.noise)]
+        groups: list[str] = []
+        for one in self.groups:
+            said = f"{one.sentence[0].upper()}{one.sentence[1:]}"
+            said = f"Warning {GROUP_CHECK}: {one.sentence}" if one.differing else said
+            groups += ["", f"Groups of {one.column}", *one.lines(), f"{said}."]
         lines += [
             *["", "Metrics (95 % interval)", *metrics, "", *self.equation.lines(), "", *steps],
             *([] if self.audited is None else [str(self.audited)]),
             *([] if self.shares is None else [self.shares.line(positive)]),
             *(f"{one.code}  {one.sentence}" for one in self.warnings if one.code != GROUP_CHECK),
-            *inputs.group_lines(self.groups),
+            *groups,
             *note_lines(self.notes),
             *unlike_lines(self.unlike),
             *(f"Failed: {one}." for one in self.failures),

@@ -19,7 +19,6 @@ from crcen.tables.leaks import Duplicates
 from crcen.tables.notation import as_text, date_format, read_numbers
 from crcen.tables.reading import Table, open_table
 from crcen.theory.checks import in_units
-from crcen.theory.groups import GroupComparison
 from crcen.theory.price import Price
 from crcen.theory.rows import Array, Bools, Index, LabelArray
 from crcen.theory.rows import Rows as ModelRows
@@ -364,13 +363,3 @@ def _number(value: float) -> str:
     if abs(value) < 1000:
         return f"{value:.4g}"
     return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.0f}"  # years are written without a comma
-
-
-def group_lines(comparisons: Sequence[GroupComparison]) -> list[str]:
-    """Comparisons as lines of text."""
-    lines: list[str] = []
-    for one in comparisons:
-        said = f"{one.sentence[0].upper()}{one.sentence[1:]}"
-        said = f"Warning {GROUP_CHECK}: {one.sentence}" if one.differing else said
-        lines += ["", f"Groups of {one.column}", *one.lines(), f"{said}."]
-    return lines
