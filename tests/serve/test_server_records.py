@@ -119,7 +119,7 @@ def test_default_action_is_no_alarm(models, tmp_path, crcen_command):
     assert f'crcen_alarms_total{{model="state"}} {n_alarms}' in client.get("/metrics").text
     audited = ("--log", log, "--audit", "1%")
     for model, action, options, sentence in [
-        ("fraud", "no", audited, "--default-action must be left out for a model that finds one class"),
+        ("fraud", "no", audited, "--default-action must be left out for a model with a positive class"),
         ("state", "lost", audited, "--default-action must be one of"),
         ("state", "worn", (), "must go with --audit"),
     ]:

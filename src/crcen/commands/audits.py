@@ -52,8 +52,9 @@ def with_default(rule: RowRule, default_action: Label | None) -> RowRule:
     if default_action is None:
         return rule
     keys = [label_key(name) for name in rule.names]
-    allowed = "left out for a model that finds one class" if rule.positive else f"one of {listed(rule.names)}"
-    is_right = rule.price.positive is None and label_key(default_action) in keys
+    has_positive = rule.price.positive is not None
+    allowed = "left out for a model with a positive class" if has_positive else f"one of {listed(rule.names)}"
+    is_right = not has_positive and label_key(default_action) in keys
     require(is_right, f"default_action must be {allowed}: got {default_action!r}.", "default_action")
     return replace(rule, quiet=keys.index(label_key(default_action)))
 

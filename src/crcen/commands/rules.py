@@ -44,7 +44,7 @@ def reject_without_positive(model: FittedModel, options: Mapping[str, object]) -
     """Raise an error for options that need a positive class, if they are set and the model has none."""
     for name, value in options.items():
         instead = _INSTEAD.get(name, "to find one of them, fit with positive=")
-        why = f"it is for a model that finds one class, and this one tells {len(model.classes_)} apart"
+        why = f"it needs a positive class, and this model separates {len(model.classes_)} classes without one"
         is_right = model.weighting_.positive is not None or value is None
         require(is_right, f"{name} must be left out: {why}; {instead}.", name, "positive", "costs")
 
@@ -166,7 +166,9 @@ def rule_of(
     if not is_labelled:
         given = [name for name in ("review", "cost_column") if options[name] is not None]
         both = given if goal is None else [*given, str(goal)]
-        require(not given or len(both) == 1, f"{' and '.join(both)} both decide: give one of them.")
+        require(
+            not given or len(both) == 1, f"{' and '.join(both)} both decide which rows are alarms: give one of them."
+        )
         alone = "cost_column must go without another price: it is a price for each row."
         require(cost_column is None or (weighting is None and costs is None), alone, "cost_column")
     role_columns(source, None, {"cost_column": cost_column, "time": time})
