@@ -52,6 +52,7 @@ def test_the_riskiest_rows_by_either_name(answer, predict, tmp_path, name):
         (("--recall", 0.9, "--confidence", 0.95), 1, "name their file with --held-out"),
         (("--review", "30,2"), 1, "low of --review must be below"),
         (("--alarm-cost", 3), 1, "--alarm-cost must go with --cost-column"),
+        (("--review", "2,30", "--cost-column", "a"), 1, "--review and --cost-column both decide which rows are alarms"),
         (("--prevalence", 2), 1, "--prevalence must be a share"),
     ],
 )

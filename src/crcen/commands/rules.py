@@ -165,10 +165,9 @@ def rule_of(
     require(alarm_cost is None or cost_column is not None, alone, "alarm_cost", "cost_column")
     if not is_labelled:
         given = [name for name in ("review", "cost_column") if options[name] is not None]
-        both = given if goal is None else [*given, str(goal)]
-        require(
-            not given or len(both) == 1, f"{' and '.join(both)} both decide which rows are alarms: give one of them."
-        )
+        ways = [*(f"{name}=" for name in given), *([] if goal is None else [str(goal)])]
+        both = f"{' and '.join(ways)} both decide which rows are alarms: give one of them."
+        require(not given or len(ways) == 1, both, *given)
         alone = "cost_column must go without another price: it is a price for each row."
         require(cost_column is None or (weighting is None and costs is None), alone, "cost_column")
     role_columns(source, None, {"cost_column": cost_column, "time": time})
