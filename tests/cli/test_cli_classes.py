@@ -18,9 +18,8 @@ def folder(tmp_path_factory):
     home, rng = tmp_path_factory.mktemp("classes"), np.random.default_rng(0)
     kind = np.concatenate([np.arange(3).repeat(4), rng.choice(3, 288, p=[0.7, 0.2, 0.1])])
     amount = [f"€ {10 + value:.2f}" for value in kind + rng.normal(size=300)]
-    frame = pd.DataFrame(
-        {"amount": amount, "b": rng.normal(size=300), "state": np.array(["fine", "worn out", "3"])[kind]}
-    )
+    state = np.array(["fine", "worn out", "3"])[kind]
+    frame = pd.DataFrame({"amount": amount, "b": rng.normal(size=300), "state": state})
     frame.to_csv(home / "train.csv", index=False)
     (home / "costs.csv").write_text(COSTS)
     return home

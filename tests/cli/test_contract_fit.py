@@ -23,18 +23,10 @@ def table(n_classes, n=300):
     rng = np.random.default_rng(0)
     kind = np.concatenate([np.arange(n_classes).repeat(20), rng.choice(n_classes, n - 20 * n_classes)])
     kind = np.where(rng.random(n) < 0.5, 0, kind)
-    return pd.DataFrame(
-        {
-            "id": np.arange(n) + 7000,
-            "a": (kind + rng.normal(size=n)).round(3),
-            "b": rng.integers(0, 4, n),
-            "w": rng.integers(1, 4, n),
-            "e": rng.choice([0.5, 1.0], n),
-            "who": rng.integers(0, 90, n),
-            "day": pd.date_range("2024-01-01", periods=n).strftime("%d/%m/%Y"),
-            "y": np.array(LABELS[n_classes])[kind],
-        }
-    )
+    columns = {"id": np.arange(n) + 7000, "a": (kind + rng.normal(size=n)).round(3), "b": rng.integers(0, 4, n)}
+    columns |= {"w": rng.integers(1, 4, n), "e": rng.choice([0.5, 1.0], n), "who": rng.integers(0, 90, n)}
+    columns["day"] = pd.date_range("2024-01-01", periods=n).strftime("%d/%m/%Y")
+    return pd.DataFrame({**columns, "y": np.array(LABELS[n_classes])[kind]})
 
 
 @pytest.fixture(scope="module", params=[2, 3])

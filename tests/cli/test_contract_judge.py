@@ -18,18 +18,10 @@ def draw(k, n, seed):
     X = rng.normal(size=(n, 2)).round(4)
     logits = np.column_stack([np.full(n, 1.5), *(1.5 * X[:, i] for i in range(k - 1))])
     kind = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
-    return pd.DataFrame(
-        {
-            "a": X[:, 0],
-            "b": X[:, 1],
-            "worth": rng.gamma(2.0, 5.0, n).round(2),
-            "day": pd.Timestamp("2024-05-01") + pd.to_timedelta(np.arange(n) * 10 // n, unit="D"),
-            "patient": rng.integers(0, n // 3, n),
-            "region": rng.choice(["north", "south"], n),
-            "times": rng.integers(1, 4, n),
-            "state": np.array(LABELS[k])[kind],
-        }
-    )
+    columns = {"a": X[:, 0], "b": X[:, 1], "worth": rng.gamma(2.0, 5.0, n).round(2)}
+    columns["day"] = pd.Timestamp("2024-05-01") + pd.to_timedelta(np.arange(n) * 10 // n, unit="D")
+    columns |= {"patient": rng.integers(0, n // 3, n), "region": rng.choice(["north", "south"], n)}
+    return pd.DataFrame({**columns, "times": rng.integers(1, 4, n), "state": np.array(LABELS[k])[kind]})
 
 
 @pytest.fixture(scope="module", params=[2, 3], ids=["K=2", "K=3"])

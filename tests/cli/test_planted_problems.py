@@ -14,10 +14,8 @@ def clean(n_classes=2, n=N, seed=0, share=0.12):
     kind = (rng.random(n) < share * np.exp(0.5 * a)).astype(int)
     kind += (n_classes == 3) * ((rng.random(n) < share) & (kind == 0)) * 2
     opened = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 300, n), "D")
-    labels = np.array(["no", "yes", "maybe"])
-    return pd.DataFrame(
-        {"a": a.round(4), "b": b.round(4), "site": rng.choice(["x", "y"], n), "opened": opened, "y": labels[kind]}
-    )
+    columns = {"a": a.round(4), "b": b.round(4), "site": rng.choice(["x", "y"], n), "opened": opened}
+    return pd.DataFrame({**columns, "y": np.array(["no", "yes", "maybe"])[kind]})
 
 
 def flag(frame):

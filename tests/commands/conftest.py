@@ -19,19 +19,10 @@ def mixed_table():
         logit = -2.5 + 1.2 * amount + 1.0 * is_new + 0.8 * (country == "DE")
         amount = amount.round(4)
         amount[rng.random(n) < 0.1] = np.nan
-        return pd.DataFrame(
-            {
-                "id": np.arange(n) + 10_000,
-                "amount": amount,
-                "country": country,
-                "is_new": is_new,
-                "when": (pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 300, n), unit="D")).strftime(
-                    "%Y-%m-%d"
-                ),
-                "nothing": np.nan,
-                "bad": np.where(rng.random(n) < 1 / (1 + np.exp(-logit)), "yes", "no"),
-            }
-        )
+        days = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 300, n), unit="D")
+        frame = pd.DataFrame({"id": np.arange(n) + 10_000, "amount": amount, "country": country, "is_new": is_new})
+        bad = np.where(rng.random(n) < 1 / (1 + np.exp(-logit)), "yes", "no")
+        return frame.assign(when=days.strftime("%Y-%m-%d"), nothing=np.nan, bad=bad)
 
     return draw
 
@@ -52,3 +43,9 @@ def fitted(mixed_table, small_search):
 def model_file(fitted, tmp_path_factory):
     """The same model on disk."""
     return crcen.save(fitted.model, tmp_path_factory.mktemp("model") / "model.crcen")
+
+
+@pytest.fixture(scope="session")
+def new(mixed_table):
+    """Rows that the model has not seen."""
+    return mixed_table(250, seed=7)

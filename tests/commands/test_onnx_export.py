@@ -79,15 +79,9 @@ def test_labels_that_are_no_text(tmp_path, labels):
 
 @pytest.fixture(scope="module")
 def table():
-    frame = pd.DataFrame(
-        {
-            "x": np.where(RNG.random(300) < 0.1, np.nan, X[:, 0]),
-            "size": X[:, 1],
-            "new": RNG.random(300) < 0.4,
-            "country": RNG.choice(["NL", "NO", "Österreich", None], 300),
-            "shop": [f"s{i % 3}" if i < 290 else f"rare{i}" for i in range(300)],
-        }
-    )
+    columns = {"x": np.where(RNG.random(300) < 0.1, np.nan, X[:, 0]), "size": X[:, 1], "new": RNG.random(300) < 0.4}
+    columns["country"] = RNG.choice(["NL", "NO", "Österreich", None], 300)
+    frame = pd.DataFrame(columns).assign(shop=[f"s{i % 3}" if i < 290 else f"rare{i}" for i in range(300)])
     networks = CRCENClassifier(Budget(4), hidden=(4,), n_members=2, max_epochs=3, random_state=0)
     return TableClassifier(estimator=networks).fit(frame, Y), frame
 

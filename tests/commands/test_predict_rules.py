@@ -9,11 +9,6 @@ from crcen import Budget, Capacity, InvalidInput, InvalidParameter, RecallAtLeas
 from crcen.tables.reading import open_table
 
 
-@pytest.fixture(scope="module")
-def new(mixed_table):
-    return mixed_table(250, seed=7)
-
-
 def test_the_riskiest_rows_of_a_file_are_taken_in_chunks(model_file, new, tmp_path):
     new.to_csv(tmp_path / "new.csv", index=False)
     done = predict_table(

@@ -15,11 +15,6 @@ from crcen.tables.reading import Table, open_table
 from crcen.theory.price import Price
 
 
-@pytest.fixture(scope="module")
-def new(mixed_table):
-    return mixed_table(250, seed=7)
-
-
 def test_answers_are_those_of_the_model(fitted, new):
     found = predict_table(fitted.model, new)
     assert found.frame.columns.tolist() == ["row", "probability", "decision"]
@@ -124,13 +119,8 @@ def test_memory_does_not_grow_with_the_rows(model_file, new, tmp_path, monkeypat
 
 RNG = np.random.default_rng(0)
 NUMBERS = np.concatenate([np.arange(3), RNG.choice(3, 197, p=[0.7, 0.2, 0.1])])
-TABLE = pd.DataFrame(
-    {
-        "hours": NUMBERS + RNG.normal(size=200),
-        "site": RNG.choice(["Oslo", "Rome"], 200),
-        "kind": np.array(["fine", "worn", "broken"])[NUMBERS],
-    }
-)
+TABLE = pd.DataFrame({"hours": NUMBERS + RNG.normal(size=200), "site": RNG.choice(["Oslo", "Rome"], 200)})
+TABLE["kind"] = np.array(["fine", "worn", "broken"])[NUMBERS]
 COSTS = CostMatrix(np.column_stack([10.0 * (1 - np.eye(3)), np.ones(3)]), actions=["inspect"])
 
 

@@ -87,14 +87,8 @@ def test_a_target_of_lists_or_records(tmp_path, cell):
 
 @pytest.mark.parametrize("ending", [".csv", ".parquet", ".xlsx", "frame"])
 def test_cells_of_spaces_are_missing_and_no_class(tmp_path, ending):
-    frame = pd.DataFrame(
-        {
-            "x": range(60),
-            "when": [f"2024-01-{i % 28 + 1:02}" for i in range(60)],
-            "kind": pd.Categorical(["  ", "a", "b"] * 20),
-            "y": ["yes", "no", "no"] * 20,
-        }
-    )
+    frame = pd.DataFrame({"x": range(60), "when": [f"2024-01-{i % 28 + 1:02}" for i in range(60)]})
+    frame = frame.assign(kind=pd.Categorical(["  ", "a", "b"] * 20), y=["yes", "no", "no"] * 20)
     frame.loc[::4, ["when", "y"]] = ["\t", " "]
     source = frame if ending == "frame" else tmp_path / f"a{ending}"
     if ending != "frame":

@@ -18,13 +18,9 @@ QUICK = {"hidden": (), "max_epochs": 10, "random_state": 0, "l2": 1e-3, "encodin
 def table(n, seed, shift=0.0):
     """Mixed rows whose labels follow known log-odds, all of them moved by ``shift``."""
     rng = np.random.default_rng(seed)
-    frame = pd.DataFrame(
-        {
-            "balance": rng.gamma(2.0, 900.0, n).round(2),
-            "region": rng.choice(["north", "south", "east"], n, p=[0.5, 0.3, 0.2]),
-            "age": np.where(rng.random(n) < 0.05, np.nan, rng.integers(18, 90, n)),
-        }
-    )
+    balance, region = rng.gamma(2.0, 900.0, n).round(2), rng.choice(["north", "south", "east"], n, p=[0.5, 0.3, 0.2])
+    age = np.where(rng.random(n) < 0.05, np.nan, rng.integers(18, 90, n))
+    frame = pd.DataFrame({"balance": balance, "region": region, "age": age})
     log_odds = -3.5 + frame.balance / 1000 + (frame.region == "north") + shift
     labels = np.where(rng.random(n) < 1 / (1 + np.exp(-log_odds)), "bad", "good")
     return frame, pd.Series(labels, name="state")

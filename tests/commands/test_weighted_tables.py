@@ -21,15 +21,10 @@ def table(n, seed):
     x = rng.standard_normal(6 * n)
     y = rng.random(6 * n) < 1 / (1 + np.exp(3.0 - 1.5 * x))
     drawn = np.flatnonzero(rng.random(6 * n) < np.where(y, 0.8, 0.2))[:n]
-    return pd.DataFrame(
-        {
-            "x": x[drawn],
-            "other": rng.standard_normal(n),
-            "people": np.where(y[drawn], "125", "500"),
-            "state": np.where(y[drawn], "ill", "well"),
-            "scored": pd.Timestamp("2024-05-01") + pd.to_timedelta(np.arange(n) * 10 // n, unit="D"),
-        }
-    )
+    day = pd.Timestamp("2024-05-01") + pd.to_timedelta(np.arange(n) * 10 // n, unit="D")
+    people, state = np.where(y[drawn], "125", "500"), np.where(y[drawn], "ill", "well")
+    columns = {"x": x[drawn], "other": rng.standard_normal(n), "people": people, "state": state, "scored": day}
+    return pd.DataFrame(columns)
 
 
 @pytest.fixture(scope="module")

@@ -21,15 +21,11 @@ ROW = {"amount": 22.3, "country": "NO", "age": None, "member": False, "since": "
 def draw(n=700, seed=0):
     """Mixed columns with missing values, and the log-odds of an event."""
     rng = np.random.default_rng(seed)
-    frame = pd.DataFrame(
-        {
-            "amount": rng.lognormal(3.0, 1.0, n).round(2),
-            "country": rng.choice(["NL", "NO", "DE"], n),
-            "age": np.where(rng.random(n) < 0.1, np.nan, rng.integers(18, 90, n)),
-            "member": rng.choice([True, False], n),
-            "since": (pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, n), "D")).strftime("%Y-%m-%d"),
-        }
-    )
+    columns = {"amount": rng.lognormal(3.0, 1.0, n).round(2), "country": rng.choice(["NL", "NO", "DE"], n)}
+    columns["age"] = np.where(rng.random(n) < 0.1, np.nan, rng.integers(18, 90, n))
+    columns["member"] = rng.choice([True, False], n)
+    since = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, n), "D")
+    frame = pd.DataFrame({**columns, "since": since.strftime("%Y-%m-%d")})
     logit = 0.03 * frame["amount"] + 1.2 * (frame["country"] == "NO") - 3.0
     return frame, logit.to_numpy(), rng
 
