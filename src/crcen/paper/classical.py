@@ -75,10 +75,15 @@ class SignedScoreClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         is_last = self.decision_function(X) > 0
         return np.asarray(self.classes_[is_last.astype(int)])
 
-    def predict_proba(self, X: ArrayLike) -> Array:
+    def _positive(self, X: Array) -> Array:
         """1/(1 + e^(−2·score)): half a log-odds, as in boosting. It ranks rows; it is no posterior."""
-        p = expit(2 * self.decision_function(X))
-        return np.column_stack([1 - p, p])
+        return np.asarray(expit(2 * self._score(X)))
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Probabilities of both classes; the registry of the methods states whether they are natural."""
+        check_is_fitted(self)
+        p = self._positive(check_rows(self, X, reset=False))
+        return self._labels.in_order(np.column_stack([1 - p, p]))
 
     def __sklearn_tags__(self) -> Tags:
         """Binary."""
@@ -219,14 +224,12 @@ class CalibratedBoostingClassifier(SignedScoreClassifier):
         self.calibrated_.fit(X, is_pos)
 
     def _score(self, X: Array) -> Array:
-        p = np.clip(self.calibrated_.predict_proba(X)[:, 1], np.finfo(np.float64).tiny, 1 - 1e-16)
+        p = np.clip(self._positive(X), np.finfo(np.float64).tiny, 1 - 1e-16)
         return np.asarray(logit(p) + self.weighting_.logit_shift)
 
-    def predict_proba(self, X: ArrayLike) -> Array:
-        """Natural probabilities at every price."""
-        score = self.decision_function(X)
-        p = expit(self._labels.signed(score) - self.weighting_.logit_shift)
-        return self._labels.in_order(np.column_stack([1 - p, p]))
+    def _positive(self, X: Array) -> Array:
+        """Natural probability, the same at every price."""
+        return np.asarray(self.calibrated_.predict_proba(X)[:, 1])
 
 
 @dataclass(eq=False, repr=False)

@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from crcen._support.extras import need
 from crcen.exceptions import InvalidInput
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.options import Calibration, GroupedParameters, estimator
-from crcen.models.validation import check_choice, check_rows
+from crcen.models.validation import check_choice
 from crcen.paper import Array, Bools, Index, LabelArray, Seed, Values
 from crcen.paper.classical import SignedScoreClassifier, check_least
 from crcen.theory.labels import Labels
@@ -110,10 +108,9 @@ class ResampledClassifier(SignedScoreClassifier, GroupedParameters):
         """Logit among rebalanced rows."""
         return np.asarray(self.network_.decision_function(X))
 
-    def predict_proba(self, X: ArrayLike) -> Array:
-        """Probabilities among rebalanced rows, which are not natural."""
-        check_is_fitted(self)
-        return self._labels.in_order(self.network_.predict_proba(check_rows(self, X, reset=False)))
+    def _positive(self, X: Array) -> Array:
+        """Probability among rebalanced rows, which is not natural."""
+        return np.asarray(self.network_.predict_proba(X)[:, 1])
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -184,12 +181,10 @@ class PairedClassifier(SignedScoreClassifier):
         """Share of votes; a tie alarms."""
         return np.asarray(self._votes(X)[0] - 0.5 + _TIE)
 
-    def predict_proba(self, X: ArrayLike) -> Array:
-        """Natural probabilities: the references' mean with the share of rare rows among the pairs divided out."""
-        check_is_fitted(self)
-        _, mean = self._votes(check_rows(self, X, reset=False))
-        natural = mean / (mean + self.factor_ * (1.0 - mean))
-        return self._labels.in_order(np.column_stack([1.0 - natural, natural]))
+    def _positive(self, X: Array) -> Array:
+        """Natural probability: the references' mean with the share of rare rows among the pairs divided out."""
+        _, mean = self._votes(X)
+        return np.asarray(mean / (mean + self.factor_ * (1.0 - mean)))
 
 
 def _distinct(n: int, count: int, rng: np.random.RandomState) -> Index:
