@@ -131,11 +131,7 @@ def test_class_weights_decide_as_their_costs():
 def test_summary_of_decisions_between_classes_and_actions():
     p, rng = CHANCES, np.random.default_rng(1)
     y = np.array([rng.choice(3, p=one) for one in p])
-    costs = CostMatrix(
-        np.column_stack([WEIGHTS[:, None] * (1 - np.eye(3)), np.full(3, 0.8)]),
-        LABELS,
-        ["review"],
-    )
+    costs = CostMatrix(np.column_stack([WEIGHTS[:, None] * (1 - np.eye(3)), np.full(3, 0.8)]), LABELS, ["review"])
     summary = crcen.decision_summary(p, costs, LABELS[y])
     expected = p @ costs.costs
     chosen = expected.argmin(axis=1)

@@ -186,10 +186,7 @@ def test_a_few_columns_that_carry_everything_are_named(findings, home, k):
 
 def test_few_rows_repeat_the_warning_of_the_fit(findings, home):
     """With 40 rows no test can find the flag; the model keeps the name of the column that the fit warned about."""
-    train, test = (
-        flagged(2, 2000, 0)[["x", "site", "state", "flag0"]],
-        flagged(2, 40, 3)[["x", "site", "state", "flag0"]],
-    )
+    train, test = (flagged(2, n, seed)[["x", "site", "state", "flag0"]] for n, seed in ((2000, 0), (40, 3)))
     for name, rows, status in (("warned", train, "warning"), ("clean", train.drop(columns="flag0"), "unknown")):
         fit(rows, home / f"{name}.crcen")
         found = findings(name, test)["CRC006"]

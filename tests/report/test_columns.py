@@ -191,14 +191,12 @@ def test_the_interval_covers_the_increase_in_the_long_run():
     shuffled = X.copy()
     np.random.default_rng(7).shuffle(shuffled[:, 0])
     target = y == 1
-    truth = np.mean(
-        log_losses(target, model.predict_proba(shuffled)[:, 1]) - log_losses(target, model.predict_proba(X)[:, 1])
-    )
+    after, before = (log_losses(target, model.predict_proba(one)[:, 1]) for one in (shuffled, X))
+    truth = np.mean(after - before)
     covered = 0
     for seed in range(60):
-        one = permutation_importance(
-            gather(model, *draw(model, 400, n_columns=1, seed=seed), random_state=seed)
-        ).columns[0]
+        rows = draw(model, 400, n_columns=1, seed=seed)
+        one = permutation_importance(gather(model, *rows, random_state=seed)).columns[0]
         covered += one.low < truth < one.high
     assert covered >= 50
 

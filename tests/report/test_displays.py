@@ -103,9 +103,8 @@ def test_expense_curve_says_what_is_undefined_or_free():
 
 def test_many_prices_have_few_ticks(model, new):
     prices = [CostRatio(c) for c in np.geomspace(1, 50, 30)]
-    display = drawn(
-        ExpenseCurve.from_predictions(new.y, model.predict_proba(new.X)[:, 1], prices, n_resamples=20).plot()
-    )
+    p = model.predict_proba(new.X)[:, 1]
+    display = drawn(ExpenseCurve.from_predictions(new.y, p, prices, n_resamples=20).plot())
     assert len(display.ax_.get_xticks()) <= 9
 
 

@@ -119,9 +119,8 @@ def test_groups_part_the_rows_with_about_equal_expected_positives():
         assert group.mean_p == pytest.approx(p[mine].mean())
         assert group.mean_q == pytest.approx(q[mine].mean())
         assert group.observed == pytest.approx((y[mine] == 1).mean())
-        assert group.z == pytest.approx(
-            ((y[mine] == 1).sum() - p[mine].sum()) / np.sqrt((p[mine] * (1 - p[mine])).sum())
-        )
+        deviation = np.sqrt((p[mine] * (1 - p[mine])).sum())
+        assert group.z == pytest.approx(((y[mine] == 1).sum() - p[mine].sum()) / deviation)
 
 
 def test_equal_probabilities_stay_together():
@@ -199,9 +198,8 @@ def test_figures_are_those_of_each_model_at_the_first_ones_price(compared):
 
 def test_the_page_draws_them_in_a_browser(compared, chromium, tmp_path):
     model, X, y, p = compared
-    page = crcen.write_report(
-        model, X, y, tmp_path / "r.html", others={"b <i>": p**1.5, "c": np.full(len(y), 0.1)}
-    ).path
+    others = {"b <i>": p**1.5, "c": np.full(len(y), 0.1)}
+    page = crcen.write_report(model, X, y, tmp_path / "r.html", others=others).path
     chromium.open(page)
     assert chromium.run("document.querySelectorAll('#models tbody tr').length") == 3
     assert chromium.run("document.querySelectorAll('#chart-models svg path').length") >= 3

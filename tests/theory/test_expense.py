@@ -176,9 +176,8 @@ def test_a_step_costs_what_the_rows_that_move_lose_for_one_gained():
 
 
 def test_right_probabilities_seldom_leave_a_bracket_and_wrong_ones_do():
-    chances = np.array(
-        [outside_chance(judge_class_steps(y, p, w, np.ones(len(y)))) for y, p, w in map(stepped, range(80))]
-    )
+    judged = [judge_class_steps(y, p, w, np.ones(len(y))) for y, p, w in map(stepped, range(80))]
+    chances = np.array([outside_chance(steps) for steps in judged])
     assert (chances < 0.05).mean() <= 0.05
     y, p, w = stepped(0, moved=1.2)
     steps = judge_class_steps(y, p, w, np.ones(len(y)))

@@ -237,11 +237,8 @@ def drawn(n, seed, drift=(0.0, 0.0, 0.0)):
 @settings(max_examples=30, deadline=None)
 def test_balanced_rows_keep_the_law_of_k_classes(seed):
     rng = np.random.default_rng(seed)
-    y, logits, w = (
-        np.append(np.arange(4), rng.integers(0, 4, 40)),
-        rng.normal(size=(44, 4)),
-        10.0 ** rng.uniform(-6, 6, 4),
-    )
+    y, logits = np.append(np.arange(4), rng.integers(0, 4, 40)), rng.normal(size=(44, 4))
+    w = 10.0 ** rng.uniform(-6, 6, 4)
     found = key_equation_of_logits(y, logits + class_shifts(y, logits, w, None), w)
     assert found.residual < 1e-12
     assert found.residuals.sum() == pytest.approx(0.0, abs=1e-14)
@@ -437,9 +434,8 @@ def test_copies_of_rows_in_clusters_are_no_evidence_on_classes_or_pairs():
     y = (p.cumsum(axis=1) < rng.random((1500, 1))).sum(axis=1)
     one = judge_equations(y, p, THREE, LABELS, noise=1.0)
     copied = judge_equations(np.tile(y, 9), np.tile(p, (9, 1)), THREE, LABELS, noise=1.0)
-    found = judge_equations(
-        np.tile(y, 9), np.tile(p, (9, 1)), THREE, LABELS, noise=1.0, clusters=np.tile(np.arange(1500), 9)
-    )
+    copies = {"clusters": np.tile(np.arange(1500), 9)}
+    found = judge_equations(np.tile(y, 9), np.tile(p, (9, 1)), THREE, LABELS, noise=1.0, **copies)
     assert [each.z for each in copied.classes] == pytest.approx([3 * each.z for each in one.classes])
     assert [each.z for each in found.classes] == pytest.approx([each.z for each in one.classes], rel=0.15)
     assert found.class_pairs == ()

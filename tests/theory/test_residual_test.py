@@ -150,9 +150,8 @@ def test_one_sum_is_tested_by_students_t(degrees):
     size, slope, variance, residual = 0.3, 12.0, 9.0, 11.0
     error = TrainingError.binary(size, degrees)
     assert (error.log_odds, error.size) == pytest.approx((size, size))
-    statistic, found, p_value = error.test(
-        np.array([residual]), np.array([[variance]]), slope * np.array([[-1.0, 1.0]])
-    )
+    rows = np.array([residual]), np.array([[variance]]), slope * np.array([[-1.0, 1.0]])
+    statistic, found, p_value = error.test(*rows)
     share = (slope * size) ** 2 / variance
     t = residual / np.sqrt(variance * (1 + share))
     assert found == 1

@@ -64,9 +64,8 @@ def test_bound_for_equal_probabilities_is_clopper_pearson():
 def test_missed_bound_covers_whatever_the_labels(kind, n_hits):
     rng = np.random.default_rng(n_hits)
     n = 3000
-    e = {"equal": np.full(n, 0.05), "strata": np.repeat([0.02, 0.1], n // 2), "unequal": rng.uniform(0.02, 0.3, n)}[
-        kind
-    ]
+    unequal = rng.uniform(0.02, 0.3, n)
+    e = {"equal": np.full(n, 0.05), "strata": np.repeat([0.02, 0.1], n // 2), "unequal": unequal}[kind]
     hit = np.zeros(n, bool)
     hit[np.argsort(e)[:n_hits]] = True  # where they are hardest to find
     held = [selective.missed_bound(e, rng.random(n) < e, hit) >= n_hits for _ in range(150)]
