@@ -303,6 +303,7 @@ def fit_files(
     if fingerprint:
         model.fingerprint_ = hashes.fingerprint()
     inputs.remember(model, table, clusters)
+    bound.release()
     evidence = _evidence(model, held_out, labels, target, notes)
     return FilesFit(
         model=model,

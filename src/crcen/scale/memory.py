@@ -12,7 +12,7 @@ import torch
 from crcen.exceptions import InvalidParameter
 from crcen.training.planner import free_memory
 
-_LIBRARIES = 105_000_000  # code of LightGBM and readers, and their buffers: loaded by the steps that need them
+_LIBRARIES = 120_000_000  # code of LightGBM and readers, and their buffers: loaded by the steps that need them
 _SMALLEST_ROOM = 50_000_000
 _TYPICAL = 0.75  # share of the planned memory of a step that was used in trials
 _UNKNOWN_BASE = 400_000_000
