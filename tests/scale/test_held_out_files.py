@@ -16,7 +16,7 @@ lightgbm = pytest.importorskip("lightgbm")
 
 import crcen  # noqa: E402
 from crcen.commands import fit_files as module  # noqa: E402
-from crcen.scale.sources import ArrowSource, Chunk, row_shares  # noqa: E402
+from crcen.scale.sources import Chunk  # noqa: E402
 from crcen.scale.table_survey import HeldOutRows  # noqa: E402
 from crcen.scale.trees import BinnedRows, GrownTrees, grow_trees, plan_trees  # noqa: E402
 from crcen.theory.labels import Labels  # noqa: E402
@@ -258,16 +258,3 @@ def test_a_killed_fit_continues_with_its_storage(tmp_path, monkeypatch):
     assert starts == [10]
     assert fit.evidence is not None
     assert not any(one.is_dir() for one in (tmp_path / "run").iterdir())
-
-
-def test_the_share_of_a_row_depends_on_its_values_alone(tmp_path):
-    X = np.random.default_rng(0).normal(size=(5000, 3))
-    shares = row_shares(X, 5)
-    assert 0.0 <= shares.min() < shares.max() < 1.0
-    assert np.histogram(shares, 10, (0, 1))[0].min() > 400
-    np.testing.assert_array_equal(row_shares(X[::-1], 5)[::-1], shares)
-    pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=0).to_parquet(tmp_path / "x.parquet")
-    source = ArrowSource(tmp_path, "y").without_held_out(0.3, 5)
-    found = np.concatenate([chunk.X for block in source.blocks(700) for chunk in block])
-    np.testing.assert_array_equal(found, X[shares >= 0.3])
-    assert source.fingerprint != ArrowSource(tmp_path, "y").fingerprint

@@ -216,7 +216,7 @@ def test_a_block_mixes_large_pieces_and_every_epoch_has_its_own_order():
     assert reading_order(4, seed=None, epoch=3) == [0, 1, 2, 3]
 
 
-def test_held_out_rows_depend_on_their_values_alone():
+def test_held_out_rows_depend_on_their_values_alone(folder, table):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20_000, 4))
     out = held_out(X, 0.2, seed=3)
@@ -236,6 +236,11 @@ def test_held_out_rows_depend_on_their_values_alone():
     out = held_out(grid, 0.5, seed=0).reshape(64, 64)
     assert abs(out.mean() - 0.5) < 0.04
     assert max(np.abs(out.mean(axis) - 0.5).max() for axis in (0, 1)) < 0.3
+    source, (X, _, _) = open_source(folder, "y", features=["a", "b", "c"]), table
+    kept = rows_of(source.without_held_out(0.3, 5))[0]
+    expected = X[~held_out(X, 0.3, 5)]
+    np.testing.assert_array_equal(kept[np.lexsort(kept.T)], expected[np.lexsort(expected.T)])
+    assert source.without_held_out(0.3, 5).fingerprint != source.fingerprint
 
 
 @pytest.mark.parametrize(

@@ -218,19 +218,6 @@ def test_tables_that_cannot_be_learned_from_are_rejected(rows, tmp_path, change,
     assert words in fit_command(path, "label", fails=True)
 
 
-def test_files_that_do_not_fit_together_are_refused(rows, tmp_path):
-    rows.to_parquet(tmp_path / "1.parquet")
-    rows.to_csv(tmp_path / "2.csv", index=False)
-    with pytest.raises(crcen.InvalidInput, match="1 parquet and 1 text files"):
-        crcen.fit_files(tmp_path, target="label")
-    rows.drop(columns="late").to_csv(tmp_path / "3.csv", index=False)
-    with pytest.raises(crcen.InvalidInput, match=r"3\.csv lacks the column late"):
-        crcen.fit_files(tmp_path / "*.csv", target="label")
-    rows.assign(amount="x").to_parquet(tmp_path / "4.parquet")
-    with pytest.raises(crcen.InvalidInput, match=r"column 'amount' is .*string in .*4\.parquet, but double in"):
-        crcen.fit_files(tmp_path / "*.parquet", target="label")
-
-
 def test_categories_that_a_file_declares_and_columns_that_one_file_lacks_values_of(rows, tmp_path):
     folder = tmp_path / "data"
     folder.mkdir()

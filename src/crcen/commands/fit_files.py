@@ -38,7 +38,7 @@ from crcen.scale.checkpoint import lock_storage
 from crcen.scale.committee import stack_members
 from crcen.scale.encoded_rows import EncodedRows, FingerprintOfAll, encoded_blocks, stored_widths, write_encoded
 from crcen.scale.memory import MemoryBound
-from crcen.scale.plan import BUFFER_BYTES
+from crcen.scale.plan import rows_together
 from crcen.scale.ray.cluster import connected
 from crcen.scale.ray.trees import grow_trees_on_ray
 from crcen.scale.sources import ArrowSource
@@ -231,7 +231,7 @@ def fit_files(
     n_stored = len(stored_widths(learned.used)) + 1
     sizes |= bound.rows(n_training, encoded=5 * raw_bytes + 24 * n_columns, group=24 * n_stored)
     bound.rows(open=(STREAM_BYTES + 8192) * n_stored)
-    n_together = min(n_training, BUFFER_BYTES // (4 * (n_columns + 1)))
+    n_together = min(n_training, rows_together(n_columns))
     n_together = min(n_together, bound.rows(n_together, buffer=28 * (n_columns + 1))["buffer"])
     hashes = FingerprintOfAll(learned.used, encoded_blocks(learned.used, sample))
     sample = sample[:: -(-len(sample) // sizes["profile"])]

@@ -23,7 +23,12 @@ from crcen.training.stream import AllReduce, Batch, StreamShape, StreamTrainer, 
 
 _Single: TypeAlias = NDArray[np.float32]
 # There are four buffers of rows: one is filled, one shuffled, one waits and one is trained on.
-_BUFFER_ROWS, BUFFER_BYTES = 65_536, 2**25
+_BUFFER_ROWS, _BUFFER_BYTES = 65_536, 2**25
+
+
+def rows_together(n_inputs: int) -> int:
+    """Rows that are shuffled together: as many as fit in bounded memory once encoded."""
+    return max(1, min(_BUFFER_ROWS, _BUFFER_BYTES // (4 * (n_inputs + 1))))
 
 
 def check_streamable(model: CRCENClassifier) -> None:
@@ -92,10 +97,6 @@ class StreamPlan:
         if self.labels.positive is not None:
             return replace(self, labels=Labels(np.array([False, True]), True))
         return replace(self, labels=Labels(np.arange(self.labels.n_classes)))
-
-    def buffer_rows(self, asked: int | None) -> int:
-        """Rows shuffled together: as requested, or as many as fit in bounded memory once encoded."""
-        return asked or max(1, min(_BUFFER_ROWS, BUFFER_BYTES // (4 * (self.encoding.size + 1))))
 
     def training_rows(self, block: Iterable[Chunk], *key: int, buffer: _RowBuffer) -> Batch:
         """The training rows of a block, shuffled by (seed, key) with the classes spread evenly."""

@@ -19,7 +19,7 @@ from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitting import base_seed
 from crcen.scale.balance import balance_on, store_networks
 from crcen.scale.checkpoint import Progress, lock_storage, read_checkpoint, write_checkpoint
-from crcen.scale.plan import StreamPlan, check_streamable, make_plan, streamed_encoding
+from crcen.scale.plan import StreamPlan, check_streamable, make_plan, rows_together, streamed_encoding
 from crcen.scale.sources import BatchSource, RowBlocks, Source, open_source, read_ahead
 from crcen.scale.statistics import StreamStatistics, survey_source
 from crcen.theory.price import WeightingLike
@@ -129,7 +129,7 @@ def fit_stream(
         statistics = survey_source(rows, *survey_terms(model, seed))
         settle_penalty(model, parameters, statistics)
         plan = make_plan(model, statistics, seed)
-        buffer_rows = plan.buffer_rows(buffer_rows)
+        buffer_rows = buffer_rows or rows_together(plan.encoding.size)
         progress = Progress(fingerprint_of(model, rows.fingerprint, buffer_rows, statistics.digest()), seed)
         if saved is not None:
             if (saved.fingerprint, saved.seed) != (progress.fingerprint, seed):

@@ -12,7 +12,7 @@ from crcen.exceptions import CrcenError, InvalidParameter
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitting import base_seed
 from crcen.scale.checkpoint import lock_storage
-from crcen.scale.plan import make_plan
+from crcen.scale.plan import make_plan, rows_together
 from crcen.scale.ray.cluster import (
     Ray,
     check_room,
@@ -123,7 +123,8 @@ def fit_ray(
         statistics = _survey(ray, files, model, seed)
         settle_penalty(model, parameters, statistics)
         plan = make_plan(model, statistics, seed)
-        at_once, fingerprint = plan.buffer_rows(buffer_rows), fingerprint_of(model, name, statistics.digest())
+        at_once = buffer_rows or rows_together(plan.encoding.size)
+        fingerprint = fingerprint_of(model, name, statistics.digest())
         about = (at_once, checkpoint_rows, fingerprint, statistics.is_weighted, float(worker_timeout))
         told = Assignment(model, plan, files, *about)
         with cluster_progress(ray, "fit_ray", visible=bool(model.verbose)) as show:
