@@ -117,14 +117,12 @@ class StreamPlan:
         """Encoded rows, labels and weights of a block in its own order; a chunk is released before the next is read."""
         n = 0
         for chunk in block:
-            X, target, weight = chunk.X, chunk.target(self.labels), chunk.weight
             if self.validation_fraction:
-                kept = held_out(X, self.validation_fraction, self.seed) == held
-                X, target, weight = X[kept], target[kept], weight[kept]
-            x, y, weights = buffer.rows(n, n + len(target))
-            encode_into(x, self.encoding, X)
-            y[:], weights[:] = target, weight / self.weight_scale
-            n += len(target)
+                chunk = chunk[held_out(chunk.X, self.validation_fraction, self.seed) == held]
+            x, y, weights = buffer.rows(n, n + len(chunk))
+            encode_into(x, self.encoding, chunk.X)
+            y[:], weights[:] = chunk.target(self.labels), chunk.weight / self.weight_scale
+            n += len(chunk)
         return buffer.rows(0, n)
 
 

@@ -41,7 +41,7 @@ class Chunk:
     def __len__(self) -> int:
         return len(self.X)
 
-    def __getitem__(self, rows: slice) -> "Chunk":
+    def __getitem__(self, rows: slice | Bools) -> "Chunk":
         return Chunk(self.X[rows], self.labels[rows], self.weight[rows], self.origin)
 
     def check(self, names: Sequence[str]) -> None:
@@ -341,8 +341,8 @@ class ArrowSource:
         share, seed = self._left_out
         if not share:
             return chunk
-        kept = ~held_out(chunk.X, share, seed)
-        return Chunk(np.asfortranarray(chunk.X[kept]), chunk.labels[kept], chunk.weight[kept], chunk.origin)
+        kept = chunk[~held_out(chunk.X, share, seed)]
+        return replace(kept, X=np.asfortranarray(kept.X))
 
     def blocks(
         self, block_rows: int, seed: int | None = None, epoch: int = 0, start: int = 0

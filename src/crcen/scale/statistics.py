@@ -108,13 +108,14 @@ class RowSample:
         self._size, self._seed, self._seen = size, seed, 0
         self._keys, self.X, self.labels, self.weight = np.empty(0), np.empty((0, 0)), np.empty(0), np.empty(0)
 
-    def add(self, X: Array, labels: LabelArray, weight: Array, origin: str) -> None:
+    def add(self, chunk: Chunk) -> None:
         """Offer rows; the name of their file, wherever it is, and the rows before them decide their random numbers."""
-        key = [self._seed, 6, zlib.crc32(Path(origin).name.encode()), self._seen]
-        keys = np.random.Generator(np.random.Philox(np.random.SeedSequence(key))).random(len(X))
-        self._seen += len(X)
+        key = [self._seed, 6, zlib.crc32(Path(chunk.origin).name.encode()), self._seen]
+        keys = np.random.Generator(np.random.Philox(np.random.SeedSequence(key))).random(len(chunk))
+        self._seen += len(chunk)
         good = keys < (self._keys[-1] if len(self._keys) == self._size else np.inf)
-        self._take(keys[good], X[good], labels[good], weight[good])
+        kept = chunk[good]
+        self._take(keys[good], kept.X, kept.labels, kept.weight)
 
     def merge(self, other: "RowSample") -> None:
         """Add the sample of other rows."""
@@ -156,15 +157,13 @@ class StreamStatistics:
         chunk.check(self.names)
         self.is_weighted |= bool((chunk.weight != 1.0).any())
         self.totals.add(chunk.labels, chunk.weight)
-        X, labels, weight = chunk.X, chunk.labels, chunk.weight
         if self.validation_fraction:
-            kept = ~held_out(X, self.validation_fraction, self.seed)
-            X, labels, weight = X[kept], labels[kept], weight[kept]
-        if len(X):
-            self.train_totals.add(labels, weight)
-            self.moments.merge(ColumnMoments.of(X, weight))
+            chunk = chunk[~held_out(chunk.X, self.validation_fraction, self.seed)]
+        if len(chunk):
+            self.train_totals.add(chunk.labels, chunk.weight)
+            self.moments.merge(ColumnMoments.of(chunk.X, chunk.weight))
             if self.sample_rows:
-                self.sample.add(X, labels, weight, chunk.origin)
+                self.sample.add(chunk)
 
     def merge(self, other: "StreamStatistics") -> None:
         """Add the statistics of other rows."""
