@@ -1,6 +1,7 @@
 """The loop over batches: against torch's own Adam and autograd, against itself restored, and with several workers."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -52,6 +53,15 @@ def trainer(of, all_reduce=None):
     return made
 
 
+def ran(of, rows=None, n_epochs=1):
+    """A trainer that has taken the steps of so many epochs."""
+    made = trainer(of)
+    for _ in range(n_epochs):
+        for _ in made.run(rows or batches()):
+            pass
+    return made
+
+
 def flat(one, member=0):
     weights, biases = one.parameters()
     return np.concatenate([p[member].ravel() for p in (*weights, *biases)])
@@ -59,11 +69,7 @@ def flat(one, member=0):
 
 @pytest.mark.parametrize(("hidden", "activation"), [((), "relu"), ((4,), "tanh"), ((5, 3), "gelu")])
 def test_the_loop_is_torchs_adam_on_the_documented_objective(hidden, activation):
-    one = trainer(shape(hidden, activation))
-    for _ in range(3):
-        for _ in one.run(batches()):
-            pass
-
+    one = ran(shape(hidden, activation), n_epochs=3)
     steps, seen, total = [], 0, 3 * len(X)
     for batch in 3 * batches():
         y = batch.y.double()
@@ -77,11 +83,7 @@ def test_the_loop_is_torchs_adam_on_the_documented_objective(hidden, activation)
 
 def test_a_batchs_gradient_estimates_the_whole_without_bias():
     """The mean of the batches' objectives, each by its share of rows, is the objective of all rows."""
-    one, whole = trainer(shape(l2=0.0, learning_rate=1e-30)), trainer(shape(l2=0.0, learning_rate=1e-30))
-    for _ in one.run(batches()):
-        pass
-    for _ in whole.run(batches(size=1000)):
-        pass
+    one, whole = (ran(shape(l2=0.0, learning_rate=1e-30), batches(size=size)) for size in (16, 1000))
     assert one.take_objective() == pytest.approx(whole.take_objective(), rel=1e-6)
     weights = S * np.where(Y, LAM, 1 - LAM)
     logits = NetworkGroup(ENCODING, *map(tuple, whole.parameters()), "tanh").logits(X)[:, 0]
@@ -90,11 +92,7 @@ def test_a_batchs_gradient_estimates_the_whole_without_bias():
 
 
 def test_a_member_of_a_stack_is_the_member_alone():
-    together = trainer(shape(seeds=(3, 7, 11)))
-    alone = trainer(shape(seeds=(7,)))
-    for one in (together, alone):
-        for _ in one.run(batches()):
-            pass
+    together, alone = (ran(shape(seeds=seeds)) for seeds in ((3, 7, 11), (7,)))
     np.testing.assert_allclose(flat(together, 1), flat(alone), rtol=1e-4, atol=1e-6)
 
 
@@ -104,9 +102,8 @@ def test_a_restored_trainer_goes_on_bit_by_bit():
         through.step(batch)
     for batch in batches()[:3]:
         broken.step(batch)
-    state = {name: np.array(values) for name, values in broken.state().items()}
     again = StreamTrainer(shape())
-    again.restore(state)
+    again.restore({name: np.array(values) for name, values in broken.state().items()})
     for batch in batches()[3:]:
         again.step(batch)
     for name, values in through.state().items():
@@ -148,11 +145,8 @@ def test_workers_with_uneven_shards_stay_equal_and_lose_no_row():
             pass
         losses[rank] = made[rank].losses(batches(shards[rank]))
 
-    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(work, range(3), timeout=60))
     assert {one.rows_seen for one in made} == {97}
     for one in made[1:]:
         np.testing.assert_array_equal(flat(one), flat(made[0]))
