@@ -6,7 +6,6 @@ import importlib.util
 import json
 import re
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import torch
 
 import crcen
 import crcen.torch
+from processes import run_python
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS, README = ROOT / "docs", ROOT / "README.md"
@@ -66,9 +66,7 @@ def commands(text):
 @pytest.mark.parametrize("word", commands(README.read_text(encoding="utf-8")))
 def test_commands_of_the_readme_exist(word):
     options = [word] if word.startswith("-") else [word, "--help"]
-    done = subprocess.run([sys.executable, "-m", "crcen", *options], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
+    assert run_python("-m", "crcen", *options).strip()
 
 
 @pytest.mark.filterwarnings("default")
@@ -109,9 +107,7 @@ def test_the_tutorial_is_a_notebook_with_its_answers_and_runs_from_top_to_bottom
 
 def test_result_blocks_are_up_to_date():
     """Tables in the README and docs are the files of results/, word for word."""
-    script = ROOT / "scripts" / "fill_pages.py"
-    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_python(ROOT / "scripts" / "fill_pages.py", "--check")
 
 
 # -- the site: every page is in its contents, every public name in its reference ---------------------------------------

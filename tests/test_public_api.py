@@ -3,21 +3,18 @@
 import importlib.metadata
 import importlib.resources
 import json
-import subprocess
-import sys
 from importlib import import_module
 
 import pytest
 
 import crcen
 import crcen.exceptions
+from processes import run_python
 
 
-def run_python(code):
+def printed_json(code):
     """The JSON that a fresh interpreter prints."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(run_python("-c", code))
 
 
 def test_all_is_sorted_and_short():
@@ -45,7 +42,7 @@ def test_names_of_the_contract_are_there():
 
 
 def test_dir_lists_every_public_name_before_it_is_loaded_and_nothing_else():
-    assert run_python("import crcen, json; print(json.dumps(dir(crcen)))") == crcen.__all__
+    assert printed_json("import crcen, json; print(json.dumps(dir(crcen)))") == crcen.__all__
 
 
 @pytest.mark.parametrize(
@@ -95,7 +92,7 @@ WITH_SCIPY = {"crcen", "numpy", "scipy"}  # which brings modules of its own
     ],
 )
 def test_a_name_costs_only_what_it_needs(code, loaded):
-    found = set(run_python(LOADED.format(code=code)))
+    found = set(printed_json(LOADED.format(code=code)))
     assert (found & {*WITH_SCIPY, "torch", "sklearn", "pandas"} if loaded is WITH_SCIPY else found) == loaded
 
 
@@ -119,7 +116,7 @@ is_kept = between == settings()
 for name in crcen.__all__: getattr(crcen, name)
 print(json.dumps([is_kept, before == state()]))
 """
-    assert run_python(code) == [True, True]
+    assert printed_json(code) == [True, True]
 
 
 def test_the_version_is_that_of_the_distribution():

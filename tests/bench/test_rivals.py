@@ -3,8 +3,6 @@
 import hashlib
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +21,7 @@ from bench.rivals.run import Task, benchmark, longest_first
 from bench.rivals.search import Deadline, TimeUp, search_rows, selection_loss
 from bench.rivals.statistics import bayesian_signed_ranks, corrected_t_test, critical_difference, friedman, mean_ranks
 from crcen.paper.run_folder import RunFolder
+from processes import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -160,8 +159,7 @@ except TimeUp:
 
 
 def test_a_deadline_interrupts_long_work():
-    done = subprocess.run([sys.executable, "-c", WORK], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.stdout == "interrupted True\n", done.stderr
+    assert run_python("-c", WORK, cwd=ROOT) == "interrupted True\n"
     with pytest.raises(TimeUp):
         Deadline(0.0).check()
 

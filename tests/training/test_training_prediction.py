@@ -1,8 +1,5 @@
 """Logits of stored parameters: NumPy alone, the same bits in any batch, and in a forked process."""
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import pairwise
 
@@ -15,6 +12,7 @@ from training_reference import TORCH_ACTIVATIONS
 from crcen import CRCENClassifier, TableClassifier, save
 from crcen.training.encoding import column_layout, fit_encoding
 from crcen.training.network import ACTIVATIONS, Network, stacked_logits
+from processes import run_python
 
 
 def networks(hidden, activation, n_features=7, members=3, encoding="steps"):
@@ -84,13 +82,6 @@ def test_a_row_has_the_same_bits_in_any_batch(hidden, n_features, encoding):
     )
 
 
-def run_python(code, *arguments, **environment):
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=os.environ | environment)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """A saved model, rows, and its probabilities."""
@@ -148,7 +139,7 @@ def test_an_installation_without_torch_predicts_the_same_bits_and_says_what_fits
     save(table, files / "table.crcen")
     frame.to_csv(files / "new.csv", index=False)
     code = WITHOUT_TORCH + PREDICT + "assert (model.predict_proba(X) == expected).all()\n" + LEAN
-    lines = run_python(code, files, OMP_NUM_THREADS="8", OPENBLAS_NUM_THREADS="8").splitlines()
+    lines = run_python("-c", code, files, OMP_NUM_THREADS="8", OPENBLAS_NUM_THREADS="8").splitlines()
     assert lines[0] == "1 1"
     assert len(pd.read_csv(files / "scored.csv")) == 60
     assert "torch is not installed" in lines[1]
@@ -172,7 +163,7 @@ if __name__ == "__main__":
 
 def test_a_loaded_model_predicts_the_same_bits_without_torch_and_in_a_forked_process(files):
     code = PREDICT + "assert (model.predict_proba(X) == expected).all()\nassert 'torch' not in sys.modules\n" + FORK
-    assert run_python(code, files, OMP_NUM_THREADS="2", OPENBLAS_NUM_THREADS="2") == "answered\n"
+    assert run_python("-c", code, files, OMP_NUM_THREADS="2", OPENBLAS_NUM_THREADS="2") == "answered\n"
 
 
 FIT = """
@@ -192,4 +183,4 @@ model = crcen.ModuleClassifier(torch.nn.Sequential(*layers), max_epochs=2, rando
 def test_a_forked_process_predicts_after_a_fit_and_a_prediction(files, model):
     """As with ``gunicorn --preload``: a forked process has none of its parent's threads."""
     code = PREDICT + FIT + model + "expected = model.predict_proba(X)\n" + FORK
-    assert run_python(code, files, OMP_NUM_THREADS="2") == "answered\n"
+    assert run_python("-c", code, files, OMP_NUM_THREADS="2") == "answered\n"

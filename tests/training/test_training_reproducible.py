@@ -1,8 +1,6 @@
 """The same seed gives the same bits on any number of threads, no number is denormal, and threads are put back."""
 
 import json
-import os
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event, get_ident
@@ -20,6 +18,7 @@ from crcen.training.stream import Batch, StreamShape, StreamTrainer
 from crcen.training.threads import THREADS, reproducible_arithmetic
 from example_rows import rare_rows
 from grouped_settings import grouped
+from processes import run_python
 
 # Fits whose sums could be shared out: by torch, by BLAS (dot products from 10,000 rows on), or by cutting stacks.
 FITS = """
@@ -59,11 +58,8 @@ print(json.dumps({name: digest(model) for name, model in fits.items()}))
 
 
 def fitted(threads, *arguments):
-    environment = os.environ | {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
-    command = [sys.executable, "-c", FITS, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=250)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    environment = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), threads)
+    return json.loads(run_python("-c", FITS, *arguments, **environment))
 
 
 def test_the_number_of_threads_changes_no_bit():

@@ -1,9 +1,6 @@
 """Committees in files: the same answers after loading, by NumPy alone, and no forged tree that loops or points away."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +11,7 @@ from crcen import Budget, CommitteeClassifier, TableClassifier, load, model_info
 from crcen.files.registry import InvalidState, check_state, state_of
 from crcen.models.members.tree_arrays import TreeEnsemble
 from example_rows import interaction_rows
+from processes import run_python
 
 NEW = interaction_rows(200, seed=3)[0]
 NEW[::5, 0] = np.nan
@@ -65,12 +63,7 @@ os.waitpid(child, 0)
 loaded = [name for name in ("torch", "sklearn.ensemble", "lightgbm") if name in sys.modules]
 print(json.dumps({"p": p[:, 1].tolist(), "forked": np.frombuffer(forked).tolist(), "loaded": loaded, "more": more}))
 """
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, env=os.environ, check=False,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    said = json.loads(run.stdout)
+    said = json.loads(run_python("-W", "ignore::DeprecationWarning", "-c", script, cwd=tmp_path))
     np.testing.assert_array_equal(said["p"], with_gaps.predict_proba(NEW)[:, 1])
     assert said["forked"] == said["p"]
     assert said["loaded"] == []
