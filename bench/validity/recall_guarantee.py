@@ -12,8 +12,8 @@ from itertools import product
 import numpy as np
 
 from bench.harness import Printer, Replicates, options
-from crcen import RecallAtLeast
-from crcen.decisions.choose import choose_on
+from crcen import RecallAtLeast, choose_weighting
+from crcen.decisions.expense_curve import CurveRows
 
 SETTINGS = [(0.9, 0.95, 29), (0.9, 0.95, 60), (0.9, 0.95, 400), (0.8, 0.9, 60), (0.95, 0.99, 200)]
 
@@ -31,7 +31,8 @@ def sample(rng: np.random.Generator, share: float, confidence: float, n_pos: int
     p = np.concatenate([rng.uniform(size=n_pos), 0.5 * rng.uniform(size=n_pos)])
     p = np.ceil(10.0 * p) / 10.0 if is_tied else p
     goals = RecallAtLeast(share, confidence), RecallAtLeast(share)
-    chosen = [choose_on(target, p, np.ones(2 * n_pos), goal, n_resamples=1) for goal in goals]
+    rows = CurveRows(target, p, np.ones(2 * n_pos))
+    chosen = [choose_weighting(rows, goal, n_resamples=1) for goal in goals]
     return tuple(recall_at(one.threshold, is_tied) for one in chosen)
 
 
