@@ -247,7 +247,6 @@ def fit_files(
         bound.expected["open"] = max(2.0, n_open) * n_stored * (STREAM_BYTES + 2 * sizes["group"])
         bound.expected["buffer"] = 2e7 + 18 * (n_columns + 1) * n_together
         settings = {"buffer_rows": None if memory is None else max(1, n_together)} | settings
-        notes.append(f"the fit uses {bound}, libraries included")
     held_out = HeldOutRows(hold_out, hold_out / 2 if learner == "committee" else 0.0, clusters, seed, sizes["held_out"])
     bound.release()
     cluster = connected(workers * cpus) if engine == "ray" else nullcontext()
@@ -257,6 +256,8 @@ def fit_files(
         _rows(table, learned, survey, labels, storage, verbose, hashes, held_out, bound, sizes) as source,
     ):
         bound.release()
+        if engine == "stream":
+            notes.append(f"the fit uses {bound}, libraries included")
         if engine == "ray":
             settings |= {"workers": workers, "storage": storage}
             network = fit_ray(source, target, price, **settings)
@@ -410,6 +411,8 @@ def _rows(
     )
     if is_plain:
         source = ArrowSource(dataset_of(table.parts), survey.target, features=names, open_bytes=bound.share("open"))
+        bound.rows(open=source.open_bytes / 4)
+        bound.expected["open"] = source.open_bytes
         if held_out.share:
             for number, _, frame in frames_of(table, [*names, survey.target], n_rows=sizes["encoded"]):
                 held_out.split(frame, frame[names].to_numpy(dtype=np.float64), number, table.parts[number].name)

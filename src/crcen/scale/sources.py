@@ -206,6 +206,22 @@ class ArrowSource:
         return sum(piece.n_rows for piece in self._pieces)
 
     @property
+    def open_bytes(self) -> float:
+        """Memory of the row groups that are open at a time."""
+        return min(self._ways, len(self._pieces)) * self._piece_bytes
+
+    @property
+    def _piece_bytes(self) -> float:
+        largest = max((piece.n_bytes for piece in self._pieces), default=0)
+        buffers = STREAM_BYTES if self._open_bytes < OPEN_BYTES else 0
+        return min(largest, _COLUMN_BYTES * (len(self._features) + 1)) + buffers * (len(self._features) + 1)
+
+    @property
+    def _ways(self) -> int:
+        held = self._piece_bytes
+        return max(2, min(_WAYS, int(self._open_bytes / held))) if held else _WAYS
+
+    @property
     def fingerprint(self) -> str:
         """A text that differs for other files or columns; folders may be moved."""
         about = [(Path(f.name).name, f.size) for f in self._files], [p.n_rows for p in self._pieces]
@@ -348,13 +364,8 @@ class ArrowSource:
         self, block_rows: int, seed: int | None = None, epoch: int = 0, start: int = 0
     ) -> Iterator[Iterable[Chunk]]:
         """The blocks of an epoch from block ``start`` on, the same for the same arguments."""
-        sizes, ways = [piece.n_rows for piece in self._pieces], 1
-        if seed is not None:  # row groups are mixed with each other
-            largest = max((piece.n_bytes for piece in self._pieces), default=0)
-            held = min(largest, _COLUMN_BYTES * (len(self._features) + 1))
-            if self._open_bytes < OPEN_BYTES:
-                held += STREAM_BYTES * (len(self._features) + 1)
-            ways = max(2, min(_WAYS, int(self._open_bytes / held))) if held else _WAYS
+        sizes = [piece.n_rows for piece in self._pieces]
+        ways = 1 if seed is None else self._ways  # with a seed, row groups are mixed with each other
         plan = plan_blocks(sizes, reading_order(len(sizes), seed, epoch), block_rows, ways)
         readers: dict[int, _Reader] = {}
         for block in plan[start:]:
