@@ -262,3 +262,14 @@ def test_rows_biases_and_causes_that_do_not_exist_are_rejected():
         stationarity(net, [(x, y)], WEIGHTS, bias="head")
     with pytest.raises(KeyError, match="label smoothing"):
         stationarity(net, [(x, y)], WEIGHTS)["smoothing"]
+
+
+def test_a_module_that_cannot_be_copied_is_examined_and_keeps_its_running_statistics():
+    x, y = rows()
+    net = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Dropout(0.3), nn.Linear(4, 1))
+    net.latest = net(x)  # an inner node of a graph, as torch.nn.utils.weight_norm keeps one: deepcopy refuses it
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    found = stationarity(net, batches(x, y), WEIGHTS)
+    assert found["dropout"].verdict != "not examined"
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    assert all(part.training for part in net.modules())

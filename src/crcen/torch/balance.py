@@ -248,9 +248,9 @@ def output_bias(module: nn.Module, inputs: Inputs, name: str | None) -> tuple[Te
         # `collect` raises an error if logits are not finite.
         if not bool(logits.isfinite().all()) or _moves_logits(possible[key], logits, lambda: logits_of(module, inputs)):
             return logits, possible[key]
-    what = f"a value added to {' or '.join(tried)} is not added to the logits"
+    what = f"a value added to {' or '.join(tried)} is not added to the logits, so it is no output bias"
     raise InvalidParameter(
-        f"{what if tried else 'no parameter has one number per logit'}, so it is no output bias: name another with "
+        f"{what if tried else 'no parameter has one number per logit, so there is no output bias'}: name another with "
         f"bias=, or wrap the module in crcen.torch.NaturalLogits, which has a shift of its own."
     )
 

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -166,13 +167,15 @@ class _Trial:
         self.bias: Tensor | None = None
         with torch.random.fork_rng(devices=[]), evaluating(module):
             torch.manual_seed(0)
-            modes = {mode: kind for mode, kind in _MODES.items() if _parts(module, kind)}
-            modules = {"": module} | {mode: _in_training(module, kind) for mode, kind in modes.items()}
-            pairs: dict[str, list[tuple[Tensor, Tensor]]] = {mode: [] for mode in modules}
+            parts = {mode: [one for one in module.modules() if isinstance(one, kind)] for mode, kind in _MODES.items()}
+            pairs: dict[str, list[tuple[Tensor, Tensor]]] = {
+                mode: [] for mode in ("", *parts) if not mode or parts[mode]
+            }
             for number, batch in enumerate(source):
                 inputs, target = split_batch(batch)
-                for mode, own in modules.items():
-                    pairs[mode].append((logits_of(own, inputs), target))
+                for mode, own in pairs.items():
+                    with _training(parts.get(mode, [])):
+                        own.append((logits_of(module, inputs), target))
                 if number == 0:
                     self.bias, self.no_bias = _bias(module, inputs, name)
         self.rows = collect(pairs[""])
@@ -230,16 +233,19 @@ def _bias(module: nn.Module, inputs: Inputs, name: str | None) -> tuple[Tensor |
         return None, str(error).split(":")[0]
 
 
-def _parts(module: nn.Module, kind: type) -> list[nn.Module]:
-    return [part for part in module.modules() if isinstance(part, kind)]
-
-
-def _in_training(module: nn.Module, kind: type) -> nn.Module:
-    """A copy of a module whose parts of this kind behave as in training."""
-    own = copy.deepcopy(module)
-    for part in _parts(own, kind):
+@contextmanager
+def _training(parts: list[nn.Module]) -> Iterator[None]:
+    """Parts of a module as in training, their running statistics restored; not every module can be copied."""
+    kept = [(value, value.clone()) for part in parts for value in part.buffers()]
+    for part in parts:
         part.train()
-    return own
+    try:
+        yield
+    finally:
+        for part in parts:
+            part.eval()
+        for value, before in kept:
+            value.copy_(before)
 
 
 def _called(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
