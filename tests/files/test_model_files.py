@@ -44,7 +44,7 @@ from crcen import (
     save,
 )
 from crcen.exceptions import DataUnavailable
-from crcen.files import model_file
+from crcen.files import model_file, payload
 from crcen.paper.networks import MovedThresholdClassifier
 from grouped_settings import grouped
 
@@ -276,3 +276,11 @@ def test_a_full_disk_leaves_the_old_model(table_model, saved, small_files):
         save(table_model, saved)
     assert saved.read_bytes() == before
     assert os.listdir(saved.parent) == ["model.crcen"]
+
+
+def test_a_random_state_is_read_as_files_of_this_format_had_it_at_first():
+    expected = np.random.RandomState(3)
+    keys = expected.get_state()[1]
+    tree = {"random_state": ["MT19937", {"array": ["<u4", [624]]}, 624.0, 0.0, 0.0]}
+    found = payload.unpack(json.dumps(tree).encode(), keys.tobytes())
+    assert found.random_sample(5).tolist() == expected.random_sample(5).tolist()
