@@ -35,6 +35,10 @@ def test_probabilities_add_up_to_the_expected_number(n_audits):
     assert selective.audit_probabilities(np.ones(1000), quiet, 90.0)[100:] == pytest.approx(0.1)
     with pytest.raises(InvalidParameter, match="above 0"):
         selective.audit_probabilities(scores, quiet, 0.0)
+    scores[500:] = 0.0  # probabilities of 0: their rows are drawn when no others are left
+    e = selective.audit_probabilities(scores, quiet, n_audits)
+    assert e[100:].sum() == pytest.approx(n_audits)
+    assert e[100:500].min() >= e[500:].max()
 
 
 def test_draws_depend_on_seed_and_key_alone():

@@ -40,13 +40,13 @@ def audit_probabilities(scores: Array, quiet: Bools, n_audits: float, *, floor: 
     if not n_quiet or n_audits >= n_quiet:
         return found
     own, least = scores[quiet], floor * n_audits / n_quiet
-    own = own / own.max() if own.any() else np.ones(n_quiet)
+    own = np.maximum(own / own.max(), 1e-100) if own.any() else np.ones(n_quiet)  # scores of 0 come last
 
     def surplus(log_scale: float) -> float:
         return float(np.clip(math.exp(log_scale) * own, least, 1.0).sum()) - n_audits
 
     low, high = (math.log(n_audits / own.sum()) + reach for reach in (-300.0, 300.0))
-    log_scale = brentq(surplus, low, high, xtol=1e-13) if surplus(low) < 0.0 < surplus(high) else low
+    log_scale = brentq(surplus, low, high, xtol=1e-13) if surplus(low) < 0.0 else low
     found[quiet] = np.clip(math.exp(log_scale) * own, least, 1.0)
     return found
 
