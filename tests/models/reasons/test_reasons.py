@@ -167,6 +167,7 @@ def test_reasons_in_words():
     assert first.startswith(f"{frame.columns[strongest]} {found.cells[0, strongest]}: ")
     assert float(first.split(": ")[1].removesuffix(" log-odds")) == pytest.approx(found.values[0, strongest], abs=0.051)
     assert [len(one) for one in found.sentences(9)] == [5, 5]
+    assert found.sentences(2.0) == found.sentences(2)
     assert "\n" not in repr(found)
     assert found.to_frame().shape == (2, 5)
     assert len(found.to_dict()["values"]) == 2

@@ -84,7 +84,7 @@ class Reasons:
         n_rows : int, optional
             Only of the first rows.
         """
-        check_whole_number(number, "number", 1)
+        number = check_whole_number(number, "number", 1)
         order = np.argsort(-np.abs(self.values[:n_rows]), axis=1, kind="stable")[:, :number]
         return [
             [f"{self.columns[j]} {self.cells[i, j]}: {_signed(self.values[i, j])} log-odds" for j in own]
