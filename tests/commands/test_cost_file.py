@@ -61,6 +61,8 @@ def test_labels_that_are_numbers(tmp_path):
     assert found.labels == (1, 2, 3)
     spelt = CostMatrix(found.costs, labels=["1", "2", "3"])
     assert costs_from(spelt, [1, 2, 3]) == found
+    (tmp_path / "costs.csv").write_text("true,1,2\n1,-,4\n2,8,n/a\n")  # nothing on the diagonal
+    assert costs_from(tmp_path / "costs.csv", [1, 2]).costs.tolist() == [[0.0, 4.0], [8.0, 0.0]]
 
 
 @pytest.mark.parametrize(

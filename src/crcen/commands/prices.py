@@ -15,7 +15,7 @@ from crcen import CostMatrix, CostRatio, ExpenseCurve, InvalidInput, Lam
 from crcen._support.text import closest, listed
 from crcen._support.values import Values, json_value, label_key
 from crcen.commands.inputs import FittedModel, require
-from crcen.tables.notation import read_numbers
+from crcen.tables.notation import is_missing_mark, read_numbers
 from crcen.tables.reading import open_table
 from crcen.theory.expense import ClassStep, judge_step
 from crcen.theory.goals import ThresholdGoal
@@ -235,4 +235,5 @@ def _table_of_costs(given: DataFrame) -> tuple[str, list[str], list[str], NDArra
     got = f"got {len(cells) + 1} lines and {cells.shape[1]} columns."
     is_table = len(cells) > 1 and cells.shape[1] > 2
     require(is_table, f"{name} must be a table of costs: {form}; {got}", error=InvalidInput)
-    return name, cells.iloc[:, 0].tolist(), list(cells.columns[1:]), cells.iloc[:, 1:].to_numpy(dtype=object)
+    costs = cells.iloc[:, 1:].map(lambda cell: "" if is_missing_mark(cell) else cell)
+    return name, cells.iloc[:, 0].tolist(), list(cells.columns[1:]), costs.to_numpy(dtype=object)
