@@ -12,7 +12,8 @@ import torch
 from crcen.exceptions import InvalidParameter
 from crcen.training.planner import free_memory
 
-_LIBRARIES = 120_000_000  # code of LightGBM and readers, and their buffers: loaded by the steps that need them
+_LIBRARIES = 95_000_000  # code of LightGBM and readers, and their buffers: loaded by the steps that need them
+_SPARE = 25_000_000  # for what differs between machines
 _SMALLEST_ROOM = 50_000_000
 _TYPICAL = 0.75  # share of the planned memory of a step that was used in trials
 _UNKNOWN_BASE = 400_000_000
@@ -58,7 +59,7 @@ class MemoryBound:
         self._stated = n_bytes
         if n_bytes is not None:
             _return_freed_memory()
-        self._base = _resident_bytes() + _LIBRARIES
+        self._base = _resident_bytes() + _LIBRARIES + _SPARE
         self._room = 2**62 if n_bytes is None else n_bytes - self._base
         self.expected: dict[str, float] = {}
 
@@ -72,12 +73,10 @@ class MemoryBound:
                 f"got {self._stated / 1e6:,.0f} MB.",
                 parameter="memory",
             )
-        found = {name: self._rows(_PARTS[name], size) for name, size in row_bytes.items()}
+        parts = {name: (_PARTS[name], size) for name, size in row_bytes.items()}
+        found = {name: min(part.most, int(part.share * self._room / size)) for name, (part, size) in parts.items()}
         self.expected |= {name: min(found[name], n_rows) * size for name, size in row_bytes.items()}
         return found
-
-    def _rows(self, part: _Part, row_bytes: float) -> int:
-        return min(part.most, int(part.share * self._room / row_bytes))
 
     def share(self, name: str) -> int:
         """Bytes for a part of the work that is not counted in rows."""
@@ -101,7 +100,9 @@ class MemoryBound:
         return step
 
     def __str__(self) -> str:
-        peak = self._base + _TYPICAL * max(sum(self.expected.get(name, 0.0) for name in step) for step in _STEPS)
+        peak = (
+            self._base - _SPARE + _TYPICAL * max(sum(self.expected.get(name, 0.0) for name in step) for step in _STEPS)
+        )
         stated = "" if self._stated is None else f" of at most {self._stated / 1e6:,.0f} MB"
         return f"about {peak / 1e6:,.0f} MB{stated} of memory"
 

@@ -243,10 +243,7 @@ def frames_of(
 
 
 def survey_table(
-    table: Table,
-    survey: TableSurvey,
-    show: Callable[[float], None] = lambda share: None,
-    n_rows: int = FRAME_ROWS,
+    table: Table, survey: TableSurvey, show: Callable[[float], None] = lambda share: None, n_rows: int = FRAME_ROWS
 ) -> TableSurvey:
     """Read every file once, some rows at a time; ``survey`` is empty before."""
     for number, start, frame in frames_of(table, [*survey.columns, survey.target], show, n_rows):
