@@ -129,10 +129,14 @@ def affordable_trees(
     """The number of trees that there is time for in some rounds of fits, by the time of a few trees."""
     if not task.clock.is_limited:
         return most
-    fit(1)  # imports a library and prepares the rows, which is not part of the time of a tree
-    start = time.perf_counter()
-    fit(trial)
-    found = int(_PRUDENCE * task.clock.left / ((time.perf_counter() - start) / trial * rounds))
+    times = []
+    for n_trees in (1, 1, trial):  # the first time imports a library
+        start = time.perf_counter()
+        fit(n_trees)
+        times.append(time.perf_counter() - start)
+    # Preparing the rows takes as long for one tree as for many.
+    tree = max((times[2] - times[1]) / (trial - 1), 0.01 * times[2])
+    found = int((_PRUDENCE * task.clock.left / rounds - times[1]) / tree)
     if found < fewest and not task.is_needed:
         raise OutOfTime
     return max(trial, min(found, most))
