@@ -145,6 +145,7 @@ def test_trees_take_a_share_of_the_rows_that_fits_in_memory():
     np.testing.assert_array_equal(half.sample, whole.sample)
     with pytest.raises(crcen.InvalidParameter, match="memory must have room for 40 rows of 75 bytes and 24,000 bytes"):
         plan_trees([X], labels, 10**6, 600)
+    assert plan_trees([X[:30]], labels, 30, 10**9).share == 1.0  # few rows are no lack of memory
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak from /proc")

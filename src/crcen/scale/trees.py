@@ -112,7 +112,7 @@ def plan_trees(
     pool = min(SETTING.leaves * histogram, max(2 * histogram, memory_bytes // 3))
     row_bytes = _bin_bytes(plan) + _OUTPUT_BYTES * plan.n_outputs + _ROW_BYTES
     share = max(0.0, min(1.0, (memory_bytes - pool) / max(1, n_rows * row_bytes)))
-    if share * n_rows < 2 * SETTING.leaf_rows:
+    if share < 1.0 and share * n_rows < 2 * SETTING.leaf_rows:
         raise InvalidParameter(
             f"memory must have room for {2 * SETTING.leaf_rows} rows of {row_bytes:.0f} bytes and {pool:,} bytes of "
             f"histograms: got {memory_bytes:,} bytes; give more, or use learner='networks'.",
