@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import crcen
+from crcen.commands import scoring
 
 
 def draw(n, seed, shift=0.0, k=2):
@@ -105,6 +106,13 @@ def test_repeated_rows_without_clusters_are_stated(found, tmp_path, command):
     stated = "patient_id repeats like an identifier, and tests assume independent rows: use --clusters patient_id"
     for by in ((), ("--clusters", "patient_id")):
         assert (stated in found(command, rows, *options, *by)["notes"]) is not bool(by)
+
+
+def test_identifiers_of_a_wide_table_repeat_over_several_chunks(found, monkeypatch):
+    monkeypatch.setattr(scoring, "_CHUNK_BYTES", 1)  # chunks of 1,000 rows, in which hardly any of them repeats
+    rows = draw(6000, 7).assign(patient_id=np.random.default_rng(0).permutation(10_000 + np.arange(6000) // 2))
+    notes = found("evaluate", rows, "--resamples", 0)["notes"]
+    assert any("patient_id repeats like an identifier" in note for note in notes)
 
 
 def test_clusters_of_unlabelled_rows_are_used_and_the_use_is_stated(run, found, tmp_path):

@@ -366,11 +366,11 @@ def score_table(
     ignored = {*names} if target is None else {target, *names}
     numbers, kept = [], []
     scores: list[Array] = []
-    repeating: str | None = None
+    first: list[pd.DataFrame] = []  # chunks of wide tables are too short to tell how often identifiers repeat
     with counted("rows", source.n_rows, visible=bool(verbose)) as done:
         for chunk, p in scored_chunks(model, source, watch, ignored):
-            if not scores and watch.clusters is None:
-                repeating = _repeating_column(model, chunk, ignored)
+            if watch.clusters is None and sum(map(len, scores)) < CHUNK_ROWS:
+                first.append(_identifiers(model, chunk) if first else chunk)
             y = np.full(len(p), -1, dtype=np.int64)
             if target is not None:
                 known = chunk[target].notna().to_numpy()
@@ -382,9 +382,17 @@ def score_table(
             kept.append(chunk if keeps_all else chunk[names])
             done(len(p))
     frame = pd.concat(kept, ignore_index=True)
+    together = pd.concat(first, join="inner") if len(first) > 1 else next(iter(first), None)
+    repeating = None if together is None else _repeating_column(model, together, ignored)
     found = ScoredTable(np.concatenate(numbers), np.concatenate(scores), watch, frame, [], roles, repeating)
     found.notes.extend([*source.notes, *watch.notes, *found.dependent_rows("use --clusters")])
     return found
+
+
+def _identifiers(model: FittedModel, frame: pd.DataFrame) -> pd.DataFrame:
+    """Columns that may be identifiers: those without fractions."""
+    own = getattr(model, "clusters_name_", None)
+    return frame[[name for name in frame.columns if frame[name].dtype.kind != "f" or name == own]]
 
 
 def _repeating_column(model: FittedModel, frame: pd.DataFrame, ignored: set[str]) -> str | None:
