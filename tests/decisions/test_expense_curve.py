@@ -365,3 +365,5 @@ def test_what_cannot_be_compared_is_refused(halves):
         equivalence_report(CRCENClassifier(**CONVEX), X, np.zeros(len(X)), cv=halves["cv"])
     with pytest.raises(InvalidInput, match="the rarer class has 2 rows, fewer than the 4 folds"):
         equivalence_report(CRCENClassifier(**CONVEX), X[:50], np.arange(50) < 2)
+    with pytest.raises(InvalidInput, match="it has no split"):
+        equivalence_report(CRCENClassifier(**CONVEX), X, y, cv=[])

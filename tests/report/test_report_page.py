@@ -196,6 +196,7 @@ def test_any_classifier_will_do(tmp_path, rare_rows, model):
     ("change", "error", "sentence"),
     [
         ({"y": np.zeros(60, int)}, crcen.InvalidInput, "y holds only 0"),
+        ({"X": np.zeros((0, 2)), "y": []}, crcen.InvalidInput, "y holds only no label"),
         ({"y": np.arange(60)}, crcen.InvalidInput, "y must hold the labels"),
         ({"y": np.zeros(59, int)}, crcen.InvalidInput, "one label for each of the 60 rows"),
         ({"X": np.zeros(60)}, crcen.InvalidInput, "a table of rows and columns"),

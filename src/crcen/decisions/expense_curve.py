@@ -383,7 +383,10 @@ def stratified_splits(cv: Splitter, X: Rows, y: ArrayLike, random_state: int) ->
             splitter: Splitter = StratifiedKFold(int(cv), shuffle=True, random_state=random_state)
         else:
             splitter = check_cv(cv, y, classifier=True)
-        return list(splitter.split(X, y))
+        splits = list(splitter.split(X, y))
+        if not splits:
+            raise ValueError("it has no split")
+        return splits
     except ValueError as error:
         raise InvalidInput(f"cross-validation by {cv!r} cannot split these rows: {error}") from error
 

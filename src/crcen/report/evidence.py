@@ -355,5 +355,6 @@ def _numbers(y: ArrayLike, n: int, classes: Labelled) -> Index:
     if numbers.shape != (n,):
         raise InvalidInput(f"y must have one label for each of the {n} rows, got shape {numbers.shape}")
     if len(np.unique(numbers)) < 2:
-        raise InvalidInput(f"a report needs rows of several classes: y holds only {classes.tolist()[numbers[0]]!r}")
+        only = repr(classes.tolist()[numbers[0]]) if n else "no label"
+        raise InvalidInput(f"a report needs rows of several classes: y holds only {only}")
     return numbers
