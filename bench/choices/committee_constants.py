@@ -58,7 +58,8 @@ VARIANTS = {
     "two leaf steps": {(CATBOOST, "_LEAF_STEPS"): 2},
     "fast CatBoost": {(CATBOOST, "_RATE"): 0.1, (CATBOOST, "_WAIT"): 30},
     "one best on many rows": {(TREES, "_LARGE_BEST"): 1},
-    "255 bins": {(TREES, "_BINS"): 255},
+    "63 bins on many rows": {(TREES, "_MANY_BINS"): 63},
+    "255 bins on many rows": {(TREES, "_MANY_BINS"): 255},
 }
 
 
