@@ -138,7 +138,7 @@ def test_fit_and_export(call, same_keys, home, tmp_path):
     learner = {"--learner": "trees", "--effort": "best", "--time-limit": 2}
     same_keys("fit", alone | learner)
     stream = {"--engine": "stream", "--epochs": 1, "--hold-out": "40%"}
-    for options in ({"--storage": tmp_path}, {"--clusters": "who", "--memory": "1GB"}, {"--learner": "networks"}):
+    for options in ({"--storage": tmp_path}, {"--clusters": "who", "--memory": "9GB"}, {"--learner": "networks"}):
         same_keys("fit", alone | {"--drop": "day"} | stream | options, "fit --engine stream")
     large = {"--workers": 2, "--epochs": 2, "--storage": "s", "--hold-out": "5%", "--memory": "1GB"}
     rejected(call, "fit", base, NOT_FOR_TEXT | RENAMED | large | {"--details": None, "--learner": "trees"}, RENAMED)
