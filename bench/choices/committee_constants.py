@@ -1,6 +1,6 @@
 """Cost, log loss and processor time of the committee with other constants of its members, on the development half.
 
-    python -m bench.choices.committee_constants --out runs/constants --processes 8 [--only "base,one setting"]
+    python -m bench.choices.committee_constants --out runs/constants --processes 8 [--only "present,two settings"]
 
 Every fit runs in a process of its own with one thread. An interrupted run resumes.
 """
@@ -22,7 +22,7 @@ from bench.speed.tables import mixed_table
 
 _PROTOCOL = {"test_size": 0.25, "seed": 0}
 _LEFT_OUT = ("webpage", "flights")  # their fits take as long as all others
-SEARCH, _MEMBERS = "crcen.models.search.run", "crcen.models.members"
+_MEMBERS = "crcen.models.members"
 NETWORKS, TREES, CATBOOST = (f"{_MEMBERS}.{name}" for name in ("networks", "lightgbm_trees", "catboost_trees"))
 
 
@@ -53,7 +53,7 @@ VARIANTS = {
     "three networks": {(NETWORKS, "N_NETWORKS"): 3},
     "30 epochs": {(NETWORKS, "_ENOUGH_EPOCHS"): 30},
     "batches of 256": {(NETWORKS, "_plans"): batches(256)},
-    "screened on four folds": {(SEARCH, "_SAMPLE_FOLDS"): 4},
+    "screened on four folds": {(NETWORKS, "_SAMPLE_FOLDS"): 4},
     "long rounds of trees": {(TREES, "_ROUNDS"): _EARLIER_ROUNDS},
     "two leaf steps": {(CATBOOST, "_LEAF_STEPS"): 2},
     "fast CatBoost": {(CATBOOST, "_RATE"): 0.1, (CATBOOST, "_WAIT"): 30},

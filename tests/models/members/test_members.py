@@ -13,10 +13,10 @@ from sklearn.model_selection import StratifiedKFold
 from crcen import CommitteeClassifier, InvalidParameter
 from crcen.exceptions import MissingExtra, TrainingFailed
 from crcen.models.clock import Clock, OutOfTime
-from crcen.models.members import catboost_trees, forest, lightgbm_trees, registry
+from crcen.models.members import catboost_trees, forest, lightgbm_trees, member, registry
 from crcen.models.members.external import External
 from crcen.models.members.lightgbm_trees import TreeSetting
-from crcen.models.members.member import MemberTask, best_prefix, log_loss
+from crcen.models.members.member import MemberTask, affordable_trees, best_prefix, log_loss
 from crcen.models.members.registry import MEMBERS
 from crcen.models.members.tree_arrays import TreeEnsemble, TreeWalk, float32_threshold
 from example_rows import interaction_rows
@@ -115,6 +115,21 @@ def test_without_time_a_needed_member_is_small_and_another_is_left_out(name):
     assert np.isfinite(found.logits).all()
     with pytest.raises(OutOfTime):
         MEMBERS[name].search(late(is_needed=False))
+
+
+def test_preparing_the_rows_does_not_count_as_time_of_a_tree(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(member.time, "perf_counter", lambda: now[0])
+    task = MemberTask(np.zeros((2, 1)), np.array([0, 1]), np.ones(2), 2, clock=Clock(100.0), is_needed=False)
+
+    def fit(n_trees, prepare=2.0, tree=0.1):
+        now[0] += prepare + tree * n_trees
+
+    # 70 % of the 93 seconds that a trial leaves, less the preparation, in trees of .1 seconds each.
+    found = affordable_trees(task, fit, 1.0, trial=5, fewest=60, most=10_000)
+    assert found == pytest.approx(10 * (0.7 * (100 - 6.7) - 2.1), abs=2)
+    with pytest.raises(OutOfTime):
+        affordable_trees(task, partial(fit, prepare=30.0), 1.0, trial=5, fewest=60, most=10_000)
 
 
 def test_registry_entries_have_unique_names_and_unknown_ones_are_refused(monkeypatch):

@@ -348,15 +348,16 @@ def test_the_subsample(n, every, size, rare):
     assert weights[run.Subsample.drawn(target, weights, 0).rows].all()
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_the_winner_is_trained_on_all_rows_as_if_it_had_been_alone(few, n_classes):
+@pytest.mark.parametrize(("n_classes", "cv"), [(2, 3), (3, 2)])
+def test_the_winner_is_trained_on_all_rows_as_if_it_had_been_alone(few, n_classes, cv):
     X, y = interaction_rows(1200, n_classes=n_classes)
-    screened = CRCENClassifierCV(None, **GRID).fit(X, y)
+    screened = CRCENClassifierCV(None, **GRID | {"cv": cv}).fit(X, y)
     is_dropped = screened.cv_results_["is_dropped"]
     assert is_dropped.sum() == 6
+    assert np.isfinite([screened.cv_results_[f"split{fold}_test_score"] for fold in range(cv)]).all()
     assert {screened.cv_results_["params"][i]["l2"] for i in np.flatnonzero(~is_dropped)}.isdisjoint({10.0})
     best = {name: screened.best_params_[name] for name in ("hidden", "l2")}
-    alone = CRCENClassifierCV(None, **GRID | best).fit(X, y)
+    alone = CRCENClassifierCV(None, **GRID | best | {"cv": cv}).fit(X, y)
     assert screened.best_epochs_ == alone.best_epochs_
     np.testing.assert_allclose(screened.best_score_, alone.best_score_, rtol=1e-4)
     np.testing.assert_allclose(screened.oof_decision_function_, alone.oof_decision_function_, rtol=1e-2, atol=1e-3)

@@ -32,7 +32,8 @@ from crcen.training.recipe import Inputs, Recipe
 # from some number of rows on (`python -m bench.choices.committee_constants`).
 N_SETTINGS, N_NETWORKS = 1, 2
 _MANY_ROWS, _ENOUGH_EPOCHS = 6_000, 6
-_KEPT = 1 / 8  # of the settings after a first comparison on some rows
+# The first comparison on some rows: the folds it uses, and the share of settings that it keeps.
+_SAMPLE_FOLDS, _KEPT = 2, 1 / 8
 # With the most effort: hidden units beside those of the grid, settings kept, and networks of each.
 _WIDER, _MORE_SETTINGS, _MORE_NETWORKS = [(128,), (128, 64)], 3, 3
 # With a time limit: rows to measure the time on, and the share of the time to plan with.
@@ -56,7 +57,8 @@ class _Plan:
         if sample is None:
             search = n_grid * n_folds * n_fold * epochs * (0.5 if n_grid >= 8 else 1.0)
         else:
-            search = 9.0 * n_grid * len(sample.rows) + max(2.0, _KEPT * n_grid) * n_folds * n_fold * epochs
+            first = 4.5 * _SAMPLE_FOLDS * n_grid * len(sample.rows)
+            search = first + max(2.0, _KEPT * n_grid) * n_folds * n_fold * epochs
         return float(search * (1.2 if self.borders else 1.0) + self.n_settings * self.refit_work(task))
 
     def refit_work(self, task: MemberTask) -> float:
@@ -161,7 +163,8 @@ def _first_in_time(plans: list[_Plan], run: SearchRun, train: TimedTraining, tas
         if plan is plans[-1] and task.is_needed:
             train.clock = Clock(None)
         try:
-            outcomes = run.screened(plan.grid, progress=part_of(task.progress, 0.0, 0.5), keep=_KEPT)
+            own = part_of(task.progress, 0.0, 0.5)
+            outcomes = run.screened(plan.grid, progress=own, keep=_KEPT, n_folds=_SAMPLE_FOLDS)
             if plan.borders:
                 borders = Borders(l2=True, epochs=True)
                 outcomes = widened(run, outcomes, borders, progress=part_of(task.progress, 0.5, 0.6))

@@ -33,9 +33,14 @@ class SearchRun:
     train: Engine  # trains a list of jobs on these rows
     memory_bytes: int | None  # bound on memory, or ``None``
 
-    def screened(self, settings: list[Setting], *, progress: Progress, keep: float = 1 / 4) -> list[Outcome]:
-        """`outcomes` with settings left behind on the way: where rows are many, a subsample chooses a share first."""
-        behind = screen_on_subsample(self, settings, keep, progress=part_of(progress, 0.0, 0.3))
+    def screened(
+        self, settings: list[Setting], *, progress: Progress, keep: float = 1 / 4, n_folds: int | None = None
+    ) -> list[Outcome]:
+        """`outcomes` with settings left behind on the way: where rows are many, a subsample chooses a share first.
+
+        With ``n_folds`` the subsample has the first folds alone, and settings left behind have as many scores.
+        """
+        behind = screen_on_subsample(self, settings, keep, n_folds, progress=part_of(progress, 0.0, 0.3))
         ahead = [setting for i, setting in enumerate(settings) if i not in behind]
         rest = part_of(progress, 0.3, 1.0) if behind else progress
         found = iter(self.outcomes(ahead, halving=True, progress=rest))
@@ -150,8 +155,8 @@ _SAMPLE_ROWS, _SAMPLE_SHARE = 3_000, 1 / 16
 # Rows that each class must have in it, and in what a fold of it trains on and holds out.
 _ROWS_OF_A_CLASS, _TRAINED, _HELD_OUT = 200, 20, 5
 _FEWEST_SETTINGS = 8  # fewer settings of a weighting are not screened
-# Folds that it is compared on, its schedule, and which share of the settings is left after a part of it.
-_SAMPLE_FOLDS, _SAMPLE_EPOCHS = 2, 10
+# Its schedule, and which share of the settings is left after a part of it.
+_SAMPLE_EPOCHS = 10
 _SAMPLE_RUNGS = ((0.4, 0.5),)
 
 
@@ -182,7 +187,7 @@ class Subsample:
 
 
 def screen_on_subsample(
-    run: SearchRun, settings: Sequence[Setting], keep: float, *, progress: Progress
+    run: SearchRun, settings: Sequence[Setting], keep: float, n_folds: int | None = None, *, progress: Progress
 ) -> dict[int, Outcome]:
     """The rejected settings, by position, with their outcomes on the subsample; none where rows are few."""
     rivals: dict[int, list[int]] = {}
@@ -191,7 +196,7 @@ def screen_on_subsample(
             rivals.setdefault(setting.weighting_index, []).append(i)
     screened, rows = [i for own in rivals.values() if len(own) >= _FEWEST_SETTINGS for i in own], run.rows
     sample = Subsample.drawn(rows.engine_target, rows.weights, run.seed) if screened else None
-    folds = None if sample is None else folds_within(rows.folds[:_SAMPLE_FOLDS], sample.rows, rows.target)
+    folds = None if sample is None else folds_within(rows.folds[:n_folds], sample.rows, rows.target)
     if sample is None or folds is None:
         return {}
     own = rows.take(sample.rows)
