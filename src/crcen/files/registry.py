@@ -21,8 +21,8 @@ _SEARCHED = (
     "oof_decision_function_ oof_expense_ oof_key_equation_ oof_proba_ oof_shift_ scorer_ search_notes_ search_time_"
 )
 _INPUTS = "n_features_in_ feature_names_in_"
-# Of scikit-learn, whose versions differ in attributes: all that the class itself does not define, so no method.
-_OTHERS = "*"
+_SPLITTER = "n_splits shuffle random_state"
+_SHUFFLE = "n_splits test_size train_size random_state _default_test_size"
 
 # Module -> class -> fitted attributes. A file holds the class name alone, so names are unique.
 TYPES: dict[str, dict[str, str]] = {
@@ -67,18 +67,30 @@ TYPES: dict[str, dict[str, str]] = {
     "crcen.training.network": {"NetworkGroup": ""},
     "crcen.training.modules": dict.fromkeys(("FittedModule", "ModuleGroup"), ""),
     "crcen.training.recipe": dict.fromkeys(("Inputs", "Recipe", "Schedule"), ""),
-    "sklearn.compose": {"ColumnTransformer": _OTHERS},
-    "sklearn.impute": dict.fromkeys(("MissingIndicator", "SimpleImputer"), _OTHERS),
-    "sklearn.linear_model": {"LogisticRegression": _OTHERS},
+    "sklearn.compose": {
+        "ColumnTransformer": f"{_INPUTS} _columns _remainder _transformer_to_input_indices output_indices_ "
+        "sparse_output_ transformers_ _n_features _name_to_fitted_passthrough force_int_remainder_cols"
+    },
+    "sklearn.impute": {
+        "MissingIndicator": f"{_INPUTS} _n_features _precomputed features_",
+        "SimpleImputer": f"{_INPUTS} _fill_dtype _fit_dtype indicator_ statistics_",
+    },
+    "sklearn.linear_model": {"LogisticRegression": f"{_INPUTS} classes_ coef_ intercept_ n_iter_"},
     "sklearn.model_selection": {
-        **dict.fromkeys(("GroupKFold", "KFold", "StratifiedGroupKFold", "StratifiedKFold"), _OTHERS),
-        **dict.fromkeys(("RepeatedStratifiedKFold", "ShuffleSplit", "StratifiedShuffleSplit"), _OTHERS),
-        "TimeSeriesSplit": _OTHERS,
+        **dict.fromkeys(("GroupKFold", "KFold", "StratifiedGroupKFold", "StratifiedKFold"), _SPLITTER),
+        **dict.fromkeys(("ShuffleSplit", "StratifiedShuffleSplit"), _SHUFFLE),
+        "RepeatedStratifiedKFold": "cv n_repeats random_state cvargs",
+        "TimeSeriesSplit": f"{_SPLITTER} gap max_train_size test_size",
     },
     "sklearn.pipeline": {"Pipeline": ""},
     "sklearn.preprocessing": {
-        **dict.fromkeys(("FunctionTransformer", "OneHotEncoder", "OrdinalEncoder"), _OTHERS),
-        **dict.fromkeys(("MinMaxScaler", "RobustScaler", "StandardScaler"), _OTHERS),
+        "FunctionTransformer": f"{_INPUTS} _sklearn_output_config",
+        "MinMaxScaler": f"{_INPUTS} data_max_ data_min_ data_range_ min_ n_samples_seen_ scale_",
+        "OneHotEncoder": f"{_INPUTS} _drop_idx_after_grouping _infrequent_enabled _n_features_outs categories_ "
+        "drop_idx_",
+        "OrdinalEncoder": f"{_INPUTS} _infrequent_enabled _missing_indices categories_",
+        "RobustScaler": f"{_INPUTS} center_ scale_",
+        "StandardScaler": f"{_INPUTS} mean_ n_samples_seen_ scale_ var_",
     },
 }
 
@@ -249,8 +261,7 @@ def check_state(kind: type, state: State) -> None:
         hints = _hints(kind)
     else:
         needed = set(_parameters(kind))
-        listed = TYPES[_modules()[name]][name].split()
-        allowed = needed | {one for one in state if one in listed or (_OTHERS in listed and not hasattr(kind, one))}
+        allowed = needed | set(TYPES[_modules()[name]][name].split())
     for attribute in [*sorted(needed - set(state)), *sorted(set(state) - allowed)]:
         is_missing = attribute in needed
         raise InvalidState(f"{name} with{'out' if is_missing else ' an unknown attribute'} {attribute[:40]!r}")
