@@ -110,3 +110,25 @@ def test_a_large_table_is_described_by_a_sample_with_missing_cells_of_all_rows(m
         assert columns["x"]["n_values"] <= 500
         assert "numbers the rows" in columns["id"]["plan"]
         assert any("a random sample of 500 rows" in note for note in found["notes"])
+
+
+@pytest.mark.parametrize(("n_columns", "is_named"), [(8, True), (1, False)])
+def test_copies_are_told_from_rows_that_are_equal_by_chance(tmp_path, crcen_command, n_columns, is_named):
+    # No column has many values, but eight together tell rows apart.
+    rows = pd.DataFrame(np.random.default_rng(0).integers(0, 100, (600, n_columns))).add_prefix("x")
+    rows = pd.concat([rows.assign(y=np.arange(600) % 4 == 0)] * 2).sample(frac=1.0, random_state=0)
+    rows.to_csv(tmp_path / "a.csv", index=False)
+    for command in ("look", "split"):
+        _, out, _ = crcen_command(command, tmp_path / "a.csv", "--target", "y")
+        assert ("600 of 1,200 rows are copies of other rows" in out) == is_named
+        assert ("rows equal others, as columns have few values" in out) != is_named
+
+
+def test_far_dates_and_words_that_may_be_missing():
+    rng = np.random.default_rng(0)
+    until = (pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 300, 200), "D")).strftime("%Y-%m-%d")
+    rows = pd.DataFrame({"until": np.where(np.arange(200) % 9 == 0, "9999-12-31", until)})
+    rows["state"] = rng.choice(["ND", "SD", "NY", "CA"], 200)  # ND is North Dakota
+    rows["grade"] = rng.choice(["low", "high", "nd"], 200)
+    found = look_at_table(rows).placeholders
+    assert found == {"until": {"9999-12-31": 23}, "grade": {"nd": int((rows.grade == "nd").sum())}}

@@ -126,3 +126,11 @@ def test_a_class_called_none_is_not_lost_without_a_word(tmp_path):
     assert '"None" stands in 10 cells of y and is read as missing: write another word if it is a class' in look.notes
     (tmp_path / "b.csv").write_text("\n".join(rows).replace("None", "NA"))
     assert not any("None" in note for note in look_at_table(tmp_path / "b.csv", target="y").notes)
+
+
+@pytest.mark.parametrize("command", ["look", "split", "fit"])
+def test_a_target_with_one_class_and_missing_cells_says_so(tmp_path, crcen_command, command):
+    rows = pd.DataFrame({"x": np.arange(60) % 7, "bad": ["", "NA", "ok"] * 20})
+    rows.to_csv(tmp_path / "a.csv", index=False)
+    _, out, err = crcen_command(command, tmp_path / "a.csv", "--target", "bad")
+    assert "in 40 other rows it is missing" in err or "(40 rows without a value)" in out

@@ -251,6 +251,7 @@ AMBIGUOUS = pd.to_datetime([f"2024-{month:02d}-{day:02d}" for month in range(1, 
         (["%m/%d/%Y", "%d/%m/%Y"], "left out", "contradict each other: the first number is above 12 in"),
         (["%Y-%m-%d", "soon"], "date", "has dates and 10 other cells, taken as missing ('soon')"),
         (["%Y-%m-%d"], "date", ""),
+        (["%d-%b-%y"], "date", ""),
         (["%m/%d/%Y %H:%M"], "date", ""),
     ],
 )
@@ -265,6 +266,22 @@ def test_a_date_column_is_never_text(tmp_path, crcen_command, forms, kind, said)
     (column,) = [one for one in json.loads(out)["columns"] if one["name"] == "when"]
     assert column["kind"] == kind
     assert said in column["note"] + column["plan"]
+    assert said or not column["note"]
+
+
+@pytest.mark.parametrize(("mark", "is_unclear"), [("/", True), ("-", True), (".", False)])
+def test_dates_that_fit_both_orders_are_named_and_do_not_order_rows(tmp_path, crcen_command, mark, is_unclear):
+    path, test = tmp_path / "a.csv", tmp_path / "a_test.csv"
+    frame = pd.DataFrame({"when": AMBIGUOUS.strftime(f"%d{mark}%m{mark}%Y"), "y": np.arange(100) % 2})
+    frame.assign(true=AMBIGUOUS).to_csv(path, index=False)
+    _, out, _ = crcen_command("look", path)
+    assert ("when was read month-first, but the order of day and month is ambiguous" in out) == is_unclear
+    code, _, err = crcen_command("split", path, "--target", "y", "--time", "when")
+    assert code == is_unclear
+    assert ("in when the order of day and month is ambiguous; state --dates day-first" in err) == is_unclear
+    if is_unclear:
+        crcen_command("split", path, "--target", "y", "--time", "when", "--dates", "day-first")
+    assert pd.read_csv(test)["true"].min() >= "2024-08"
 
 
 def test_dates_that_nothing_tells_apart_are_left_out_until_their_order_is_stated(tmp_path, crcen_command):

@@ -16,7 +16,7 @@ from crcen._support.text import closest, listed, plural
 from crcen._support.values import label_key, plain_labels, rest_of
 from crcen.tables.cells import as_dates
 from crcen.tables.leaks import Duplicates
-from crcen.tables.notation import as_text, date_format, read_numbers
+from crcen.tables.notation import AMBIGUOUS, as_text, date_format, is_ambiguous, read_numbers
 from crcen.tables.reading import Table, open_table
 from crcen.theory.checks import in_units
 from crcen.theory.price import Price
@@ -118,7 +118,7 @@ def rows_of(
 
     With ``positive`` all other labels become one; without it there may be 2 to `MOST_CLASSES`.
     """
-    notes = source.notes
+    notes, n_missing = source.notes, int(frame[target].isna().sum())
     for name in (target, *required):
         known = frame[name].notna()
         if not known.all():
@@ -127,7 +127,7 @@ def rows_of(
             word = f'"None" stands in {plural(n_words, "cell")} of {target} and is read as missing'
             notes += [f"{word}: write another word if it is a class"] if n_words else []
             frame = frame[known]
-    labels, positive, found = class_labels(_distinct(frame[target], target), target, positive, source.name)
+    labels, positive, found = class_labels(_distinct(frame[target], target), target, positive, source.name, n_missing)
     # Of more than two each row holds its own string: as an array of strings all would be as wide as the longest.
     is_many_texts = len({*labels.values()}) > 2 and any(isinstance(label, str) for label in labels.values())
     y = np.array([labels[cell] for cell in frame[target].tolist()], dtype=object if is_many_texts else None)
@@ -147,7 +147,7 @@ def missing_note(n_rows: int, column: str, *, is_unlabelled: bool = False) -> st
 
 
 def class_labels(
-    cells: Iterable[object], target: str, positive: Label | None, where: str
+    cells: Iterable[object], target: str, positive: Label | None, where: str, n_missing: int = 0
 ) -> tuple[dict[object, Label], Label | None, list[str]]:
     """The label of each different cell of a target, the positive one as it is spelt there, and notes."""
     labels, notes = plain_labels(cells), []
@@ -177,7 +177,8 @@ def class_labels(
         got = f"got {len(classes):,} ({_listed(classes)}); name the one to find with positive=, or put them into fewer"
         most = f"the target {target} must have at most {MOST_CLASSES} different values"
         raise InvalidInput(f"{most}: {got} classes, numbers into bands.", parameter="positive")
-    got = f"got one, {classes[0]}; rows of the other one are needed."
+    missing = f"in {plural(n_missing, 'other row')} it is missing; write a word there if that is a class."
+    got = f"got one, {classes[0]}; {missing if n_missing else 'rows of the other one are needed.'}"
     require(len(classes) > 1, f"the target {target} must have two different values: {got}", error=InvalidInput)
     return labels, positive, notes
 
@@ -333,6 +334,8 @@ def _dates(cells: pd.Series, name: str, what: str = "time") -> pd.Series:
     if form is None:
         allowed = f"{what} must name a column of numbers or dates of one format"
         raise InvalidInput(f"{allowed}: {name} holds other values.", parameter=what)
+    unclear = f"{what} must name a column with dates of one meaning: in {name} {AMBIGUOUS}."
+    require(not is_ambiguous(text, form), unclear, what, error=InvalidInput)
     return as_dates(text, form)
 
 

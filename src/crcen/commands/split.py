@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +26,7 @@ from crcen._support.values import Values, attributes
 from crcen.commands.inputs import MOST_CLASSES, Data, check_column, duplicate_lines, require, role_columns, times_of
 from crcen.commands.results import Result
 from crcen.tables.identifiers import why_codes, why_numbering
-from crcen.tables.leaks import FINE_SHARE, Duplicates
+from crcen.tables.leaks import Duplicates, are_coarse
 from crcen.tables.locations import format_of_name
 from crcen.tables.reading import Table, open_table
 from crcen.tables.writing import TableWriter
@@ -231,12 +231,14 @@ def _survey(name: str, chunks: Iterable[pd.DataFrame], target: str, other: str |
             others.append(chunk[other])
         if skipped is None:
             skipped = [target, *(one for one in chunk.columns if _numbers_rows(one, chunk[one]))]
-            fine = (_hashes(chunk[[one]]) for one in chunk.columns if one not in skipped)
-            is_coarse = not any(len(np.unique(one)) >= FINE_SHARE * len(chunk) for one in fine)
+            compared = [one for one in chunk.columns if one not in skipped]
+            is_coarse = are_coarse(compared, partial(_hashes, chunk))
         hashes.append(_hashes(chunk.drop(columns=skipped)))
     code = np.concatenate(codes) if codes else np.empty(0, dtype=np.int8)
     require((code >= 0).any(), f"{name} has no row with a value of {target}.", error=InvalidInput)
-    one_value = f"the target {target} must have at least two different values: got one, {', '.join(found)}."
+    n_missing = int((code < 0).sum())
+    rest = f"; in {plural(n_missing, 'other row')} it is missing" if n_missing else ""
+    one_value = f"the target {target} must have at least two different values: got one, {', '.join(found)}{rest}."
     require(len(found) >= 2, one_value, error=InvalidInput)
     code = np.where(code < 0, len(found), code).astype(np.int8)
     cells = pd.concat(others, ignore_index=True) if other else pd.Series(dtype=object)
@@ -255,8 +257,9 @@ def _numbers_rows(name: str, cells: pd.Series) -> bool:
     return bool(why_codes(name, present.astype(str), n_values, is_amount=False))
 
 
-def _hashes(frame: pd.DataFrame) -> NDArray[np.uint64]:
-    """A hash of each row; of rows without any column their number, since nothing can be compared."""
+def _hashes(frame: pd.DataFrame, columns: Sequence[str] | None = None) -> NDArray[np.uint64]:
+    """A hash of each row by these columns; of rows without any column their number, as nothing can be compared."""
+    frame = frame if columns is None else frame[list(columns)]
     if not frame.shape[1]:
         return np.arange(len(frame), dtype=np.uint64)
     try:

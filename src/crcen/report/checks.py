@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from scipy.special import kolmogorov
 
-from crcen._support.text import listed
+from crcen._support.text import listed, plural
 from crcen.report.columns import permutation_importance, pure_cells, single_columns
 from crcen.report.evidence import Evidence, kept_by, log_odds
 from crcen.report.measurements import ReliabilityGroup, points_of, price_ladder, reliability, reliability_groups
@@ -150,7 +150,7 @@ def _price_steps(evidence: Evidence) -> Outcome:
     found = cost if step.catches > 0.0 else f"{step.delta_fp:,.6g} false alarms were added and no catch"
     return worst.is_beyond_chance, (
         f"{between} {found}; that is {abs(worst.z):.1f} standard deviations outside of the bracket "
-        f"({len(judged)} steps compared)"
+        f"({plural(len(judged), 'step')} compared)"
     )
 
 
@@ -165,7 +165,7 @@ def _weight_steps(evidence: Evidence) -> Outcome:
     return chance < limits.EXPENSE_P, (
         f"where the weight of {evidence.names[worst.number]} rises from {worst.low:.3g} to {worst.high:.3g}, one more "
         f"row of it cost {cost}; that is {abs(worst.z):.1f} standard deviations outside ({_chance(chance)}, "
-        f"{len(steps)} steps compared)"
+        f"{plural(len(steps), 'step')} compared)"
     )
 
 

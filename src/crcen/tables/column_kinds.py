@@ -20,7 +20,7 @@ from crcen.tables.columns import (
     rounded,
 )
 from crcen.tables.identifiers import is_nameless_index, why_codes, why_numbering
-from crcen.tables.notation import PLAIN, NumberReading
+from crcen.tables.notation import AMBIGUOUS, PLAIN, NumberReading, is_ambiguous
 from crcen.tables.typing import Array, Series
 
 # A string column of more values is free text.
@@ -133,12 +133,13 @@ def _by_content(cells: ColumnCells, seed: int) -> Column | DroppedColumn:
         if cells.reading is not None and cells.reading.is_number:
             return _written_number(cells, cells.reading)
         if cells.date_format:
-            return _date(cells, cells.date_format)
+            note = f"{name} was read month-first, but {AMBIGUOUS}" if is_ambiguous(present, cells.date_format) else ""
+            return _date(cells, cells.date_format, note)
         if cells.mixed_dates is not None:
             found, message = cells.mixed_dates
             if found is None:
                 return DroppedColumn(name, message)
-            return _date(cells, found, f"{name} {message}")
+            return _date(cells, found, message and f"{name} {message}")
     counts = cells.counts
     is_free = cells.n_values > MOST_CATEGORIES or counts.iloc[0] < FEWEST_ROWS
     note = _why_no_number(cells, "text" if is_free else "categories")

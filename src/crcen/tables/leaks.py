@@ -6,7 +6,7 @@ show. Each set of such rows is compared with the share of the class by an exact 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
@@ -35,7 +35,9 @@ _FLAG_COVERAGE, _MOST_FOR_FLAGS = 0.3, 0.5
 # Flags and presence are tested with fewer rows if these have one class without exception.
 _FEWEST_PURE_ROWS = 12
 # A column with such a share of different values makes rows differ.
-FINE_SHARE = 0.4
+_FINE_SHARE = 0.4
+# Of equal rows, if half of the columns are compared instead of all of them.
+_MOST_PAIRS = 2
 # Values that are tested one by one, and pairs of dates that are compared.
 _MOST_VALUES, _MOST_DATES = 255, 10
 # Classes that single columns are ranked for, the commonest first, and rows that they are ranked on.
@@ -70,7 +72,7 @@ class Duplicates:
     """Rows that are equal in all columns used, with their labels.
 
     ``shares`` of each class have a twin; ``label`` was duplicated beyond chance; ``n_crossing`` test rows have a twin
-    in training. ``is_coarse``: rows are equal by chance, as all columns have few values.
+    in training. ``is_coarse``: rows are equal by chance, see `are_coarse`.
     """
 
     n_rows: int
@@ -159,8 +161,6 @@ def find_signs(
     dropped: Sequence[DroppedColumn] = (),
 ) -> Signs:
     """Look for leaks, copies and repeating identifiers; ``numbers`` are classes by place in ``labels``."""
-    import pandas as pd
-
     table = as_cells(frame)
     kinds = {column.name: column.kind for column in columns}
     kinds |= {one.name: "category" for one in dropped if one.reason.startswith("an identifier")}
@@ -170,9 +170,30 @@ def find_signs(
     leaks = _separating(cells, numbers, labels)
     named = {one.columns for one in leaks}
     leaks += [one for one in find_leaks(cells, numbers, labels) if one.columns not in named]
-    is_coarse = not any(len(pd.unique(one.values)) >= FINE_SHARE * len(numbers) for one in cells.values())
+    is_coarse = are_coarse(list(cells), lambda names: _row_codes({name: cells[name] for name in names}, len(numbers)))
     duplicates = Duplicates.of(_row_codes(cells, len(numbers)), numbers, labels, is_coarse=is_coarse)
     return Signs(tuple(leaks), duplicates, {name: reason for name, reason in reasons.items() if reason})
+
+
+def are_coarse(names: Sequence[str], codes_of: Callable[[Sequence[str]], Hashes]) -> bool:
+    """Whether rows are equal by chance: no column, and not each half of the columns, tells different rows apart.
+
+    ``codes_of`` hashes the rows by these columns. Halves are drawn at random, as one half may repeat the other.
+    """
+    import pandas as pd
+
+    def pairs(some: Sequence[str]) -> int:
+        counts = np.unique(codes_of(some), return_counts=True)[1]
+        return int((counts * (counts - 1)).sum())
+
+    if any(len(pd.unique(codes := codes_of([name]))) >= _FINE_SHARE * len(codes) for name in names):
+        return False
+    rng, most = np.random.default_rng(0), _MOST_PAIRS * pairs(names)
+    for _ in range(4 if len(names) > 1 else 0):
+        order = rng.permutation(names).tolist()
+        if pairs(order[::2]) > most or pairs(order[1::2]) > most:
+            return True
+    return len(names) < 2
 
 
 def _row_codes(cells: Mapping[str, Cells], n_rows: int) -> Hashes:

@@ -271,14 +271,19 @@ def sentinels(values: Array) -> dict[float, int]:
 
 def placeholder_words(counts: Series, marks: Mapping[str, int]) -> dict[str, int]:
     """Words such as "unknown", "n/a" and "?" among counted strings, and those already read as missing."""
-    found = Counter(marks)
-    found.update(counts[_are_marks(counts.index)].to_dict())
+    found, is_word = Counter(marks), _are_marks(counts.index)
+    is_code = np.array([re.fullmatch("[A-Z]{2}", str(value)) is not None for value in counts.index])
+    if 2 * is_code.sum() > len(is_code):  # ND is a state among states
+        is_word &= ~is_code
+    found.update(counts[is_word].to_dict())
     return {word: int(count) for word, count in found.most_common()}
 
 
 # -- dates -------------------------------------------------------------------------------------------------------------
 
 ORDERS = ("day-first", "month-first")
+# Of dates that fit both orders.
+AMBIGUOUS = "the order of day and month is ambiguous; state --dates day-first or --dates month-first"
 # Before the order, in the format of a column with dates in several formats.
 MIXED = "mixed "
 _NUMERIC = r"(?P<first>\d{1,2})(?P<mark>[/.-])(?P<second>\d{1,2})(?P=mark)(?P<year>\d{4}|\d{2})(?P<time>[ T].*)?"
@@ -292,7 +297,10 @@ _DATE_SAMPLE = 50
 
 
 def date_format(present: Series) -> str | None:
-    """The format in which all cells are dates, month first if both orders fit; None if there is none."""
+    """The format in which all cells are dates; None if there is none.
+
+    If both orders of day and month fit, the day is first before points (3.4.2024) and the month before other marks.
+    """
     import pandas as pd
     from pandas.tseries.api import guess_datetime_format
 
@@ -303,9 +311,27 @@ def date_format(present: Series) -> str | None:
         with warnings.catch_warnings(action="ignore", category=UserWarning):
             guess = guess_datetime_format(str(cell), day_first)
         if guess not in tried and pd.to_datetime(distinct, format=guess, errors="coerce", utc=True).notna().all():
-            return str(guess)
+            form = str(guess)
+            return _day_first(form) if form.startswith("%m.%d.") and is_ambiguous(present, form) else form
         tried.add(guess)
     return None
+
+
+def _day_first(form: str) -> str:
+    """A format with the month before the day, with the day before the month."""
+    return re.sub(r"^%m([/.-])%d(?=\1)", r"%d\1%m", form)
+
+
+def is_ambiguous(present: Series, form: str) -> bool:
+    """Whether dates that were read with the month first would also be dates with the day first, and differ."""
+    import pandas as pd
+
+    cells, other = present.drop_duplicates().astype(object), _day_first(form)
+    if other == form:
+        return False
+    read = pd.to_datetime(cells, format=form, errors="coerce", utc=True)
+    swapped = pd.to_datetime(cells, format=other, errors="coerce", utc=True)
+    return bool(swapped.notna().all() and (read != swapped).any())
 
 
 def parse_mixed(text: Series, order: str) -> Series:
@@ -395,10 +421,10 @@ def mixed_dates(present: Series) -> tuple[str | None, str] | None:
                 f"{message} that contradict each other: the first number is above 12 in {first:,} cells and the second "
                 f"in {second:,}"
             )
-        return None, (
-            f"{message}, and the order of day and month is ambiguous; state --dates day-first or --dates month-first"
-        )
+        return None, f"{message}, and {AMBIGUOUS}"
     message = _formats([f'"{one}"' for one in examples], counts) + others
     if len(odd):
         message += f" ({str(odd.iloc[0])[:40]!r})"
+    if len(counts) == 1 and not len(odd):  # 03-Mar-24 is clear
+        return f"{MIXED}{order}", ""
     return f"{MIXED}{order}", message + (f", read {order}" if np.any(is_numeric) else "")
