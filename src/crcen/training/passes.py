@@ -147,6 +147,15 @@ class Buffers(NamedTuple):
     back_units: Tensor  # (G, B, M, H): the same
 
 
+class Workspace(NamedTuple):
+    """Everything that a pass over a batch reads and writes, apart from the batch."""
+
+    design: Design
+    own: Layers
+    grads: Layers
+    buffers: Buffers
+
+
 def sum_of_rows(values: Tensor) -> Tensor:
     """Sums (G, M) of values (G, B, M); on a CPU in an order that does not depend on the number of networks."""
     if values.is_cuda:
@@ -157,15 +166,14 @@ def sum_of_rows(values: Tensor) -> Tensor:
 # -- forward and backward ----------------------------------------------------------------------------------------------
 
 
-def forward(
-    design: Design, own: Layers, buffers: Buffers, x: Tensor, ramps: RampLookup, batch: int
-) -> tuple[Tensor, list[Tensor]]:
+def forward(work: Workspace, x: Tensor, ramps: RampLookup, batch: int) -> tuple[Tensor, list[Tensor]]:
     """Logits (G, B, M·C) of encoded rows x (G, B, F+1), whose last column is ones, and what the inner layers keep.
 
     If ramps are looked up, x does not contain them; ``batch`` is the number of the batch in the lookup. The buffer
     ``hidden`` holds the first layer's units (or pre-activations, if the backward pass needs them), and the logits of a
     linear network.
     """
+    design, own, buffers = work.design, work.own, work.buffers
     first = own.first
     if design.is_scaled:
         torch.mul(own.scales, design.scale_speed, out=buffers.scale_values)
@@ -195,14 +203,14 @@ def forward(
     return torch.add(out, own.out_bias, out=logits), inner
 
 
-def logits_of_batches(
-    design: Design, own: Layers, buffers: Buffers, batches: list[Tensor], ramps: RampLookup
-) -> Tensor:
+def logits_of_batches(work: Workspace, batches: list[Tensor], ramps: RampLookup) -> Tensor:
     """Logits (batches, G, B, M·C) of batches of one size."""
     found: list[Tensor] = []
     for i in range(len(batches)):
-        logits = forward(design, own, buffers, batches[i], ramps, i)[0]
-        found.append(logits.clone() if design.n_hidden == 0 else logits)  # those of a linear network are in a buffer
+        logits = forward(work, batches[i], ramps, i)[0]
+        found.append(
+            logits.clone() if work.design.n_hidden == 0 else logits
+        )  # those of a linear network are in a buffer
     return torch.stack(found)
 
 
@@ -219,30 +227,22 @@ def _inner_forward(activation: str, units: Tensor, layers: list[Tensor]) -> list
 
 
 def gradient(
-    design: Design,
-    own: Layers,
-    grads: Layers,
-    buffers: Buffers,
-    x: Tensor,
-    ramps: RampLookup,
-    batch: int,
-    y: Tensor,
-    row_weight: Tensor,
-    add: bool,
+    work: Workspace, x: Tensor, ramps: RampLookup, batch: int, y: Tensor, row_weight: Tensor, add: bool
 ) -> Tensor:
-    """Write the gradient of Σ_B w ℓ to ``grads``, or add it; return the logits.
+    """Write the gradient of Σ_B w ℓ to ``work.grads``, or add it; return the logits.
 
     Shape
     -----
     x (G, B, F+1), without ramps that are looked up; y (G or 1, B, 1); row_weight (G, B, M), already divided by each
     network's weight sum.
     """
-    logits, inner = forward(design, own, buffers, x, ramps, batch)
+    design, own, grads, buffers = work.design, work.own, work.grads, work.buffers
+    logits, inner = forward(work, x, ramps, batch)
     error = row_derivative(design.loss, logits, y, row_weight, design.n_outputs)  # (G, B, M·C)
     if not add:
         grads.tail.zero_()
     if design.n_hidden == 0:
-        _first_gradient(design, own, grads, buffers, x, ramps, batch, error, add)
+        _first_gradient(work, x, ramps, batch, error, add)
         return logits
     grads.out_bias.add_(sum_of_rows(error).unsqueeze(1))
     back = buffers.back_units
@@ -259,7 +259,7 @@ def gradient(
             grads.out_weight.add_(torch.mul(units, error.unsqueeze(3), out=back).sum(1))
             torch.mul(error.unsqueeze(3), own.out_weight.unsqueeze(1), out=back)
     before_activation(design.activation, buffers.back, buffers.hidden)
-    _first_gradient(design, own, grads, buffers, x, ramps, batch, buffers.back, add)
+    _first_gradient(work, x, ramps, batch, buffers.back, add)
     return logits
 
 
@@ -296,18 +296,9 @@ def _inner_backward(activation: str, error: Tensor, kept: list[Tensor], layers: 
     return back.view([n_groups, n_models, n_rows, -1])
 
 
-def _first_gradient(
-    design: Design,
-    own: Layers,
-    grads: Layers,
-    buffers: Buffers,
-    x: Tensor,
-    ramps: RampLookup,
-    batch: int,
-    back: Tensor,
-    add: bool,
-) -> None:
+def _first_gradient(work: Workspace, x: Tensor, ramps: RampLookup, batch: int, back: Tensor, add: bool) -> None:
     """Write or add the gradient of the first layer, given the gradient at its outputs."""
+    design, grads, buffers = work.design, work.grads, work.buffers
     if not design.is_scaled and ramps.n_ramps == 0:
         grads.first.baddbmm_(x.transpose(1, 2), back, beta=1.0 if add else 0.0)
         return
@@ -322,7 +313,7 @@ def _first_gradient(
         torch.bmm(x.transpose(1, 2), back, out=found)
     if design.is_scaled:
         here = buffers.effective_columns
-        grads.scales.add_((here * own.columns).sum(-1, keepdim=True).mul_(design.scale_speed))
+        grads.scales.add_((here * work.own.columns).sum(-1, keepdim=True).mul_(design.scale_speed))
         torch.mul(here, buffers.scale_values, out=here if add else grads.columns)
         if not add:
             grads.first.select(1, -1).copy_(found.select(1, -1))

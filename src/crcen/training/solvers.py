@@ -26,7 +26,7 @@ from torch import Tensor
 
 from crcen.training.device import sent
 from crcen.training.jobs import TrainingJob
-from crcen.training.passes import Buffers, Design, Layers, gradient, row_loss, row_weights, sum_of_rows
+from crcen.training.passes import Workspace, gradient, row_loss, row_weights, sum_of_rows
 from crcen.training.ramp_lookup import RampLookup
 from crcen.training.recipe import n_batches, one_cycle
 from crcen.training.rows import EpochRows, RowFeed, fill_batch
@@ -126,10 +126,7 @@ def flush_denormals(state: AdamState) -> None:
 
 
 def adam_epoch(
-    design: Design,
-    own: Layers,
-    grads: Layers,
-    buffers: Buffers,
+    work: Workspace,
     rows: EpochRows,
     ramps: RampLookup,
     by_class: Tensor,
@@ -147,9 +144,9 @@ def adam_epoch(
         fill_batch(rows, first + i)
         y = rows.y.select(1, first + i).unsqueeze(2)
         row_weight = row_weights(by_class, y, rows.weights.select(1, first + i).unsqueeze(2))
-        logits = gradient(design, own, grads, buffers, rows.batch, ramps, i, y, row_weight, False)
+        logits = gradient(work, rows.batch, ramps, i, y, row_weight, False)
         if losses is not None:
-            losses.add_(sum_of_rows(row_weight * row_loss(design.loss, logits, y, design.n_outputs)))
+            losses.add_(sum_of_rows(row_weight * row_loss(work.design.loss, logits, y, work.design.n_outputs)))
         take_step(state, rates[i], taken + i)
 
 
@@ -215,7 +212,7 @@ class Adam:
         """The batches of an index on a CPU; the sum of their losses is added to ``losses``."""
         stack, epoch = self.stack, compiled(adam_epoch)
         rows = self.feed.epoch_rows(index)
-        views = (stack.design, stack.own, stack.grads, stack.buffers(rows.batch.shape[1]))
+        work = stack.workspace(rows.batch.shape[1])
         fixed = (self.objective.by_class, self.vectors, losses if self.with_loss else None)
         first_step, count = self.epoch * self.n_batches, index.shape[2]
         most = _OPERATIONS_A_CALL // (stack.own.first.numel() * rows.batch.shape[1])
@@ -224,7 +221,7 @@ class Adam:
             taken = first_step + start
             rates = [self.rate(taken + i) for i in range(min(at_once, count - start))]
             ramps = self.feed.ramps(index, slice(start, start + len(rates)))
-            epoch(*views, rows, ramps, *fixed, start, rates, taken)
+            epoch(work, rows, ramps, *fixed, start, rates, taken)
             flush_denormals(self.vectors)
 
     def converged(self) -> Tensor:

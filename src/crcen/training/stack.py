@@ -18,8 +18,8 @@ from torch import Tensor
 
 from crcen.theory.rows import Array
 from crcen.training.network import Network
-from crcen.training.passes import Buffers, Design, Layers, forward, gradient, row_loss
-from crcen.training.ramp_lookup import NO_RAMPS, RampLookup
+from crcen.training.passes import Buffers, Design, Layers, Workspace, forward, gradient, row_loss
+from crcen.training.ramp_lookup import NO_RAMPS
 from crcen.training.threads import reproducible_arithmetic
 
 # A scale moves this many times as fast as a weight, as in RealMLP. The step length of Adam does not depend on the size
@@ -82,7 +82,7 @@ class Stack:
         self._effective = torch.empty_like(self.own.first if scaled else self.flat[:0])
         self._scale_values = torch.empty_like(self.own.scales)
         # By number of rows of a batch.
-        self._buffers: dict[int, Buffers] = {}
+        self._workspaces: dict[int, Workspace] = {}
 
     def _shapes(self) -> Iterator[tuple[int, ...]]:
         """Shapes of the tensors in the flat vector, in order; the last input row of the first layer is its bias."""
@@ -192,21 +192,22 @@ class Stack:
 
     # -- a batch ---------------------------------------------------------------------------------------------------
 
-    def buffers(self, rows: int) -> Buffers:
-        """Memory for a batch of ``rows`` rows."""
-        if rows not in self._buffers:
-            if len(self._buffers) == _KEPT_BUFFERS:
-                self._buffers.popitem()  # the latest: earlier ones may be part of a captured graph
+    def workspace(self, rows: int) -> Workspace:
+        """The parameters with memory for a batch of ``rows`` rows."""
+        if rows not in self._workspaces:
+            if len(self._workspaces) == _KEPT_BUFFERS:
+                self._workspaces.popitem()  # the latest: earlier ones may be part of a captured graph
             hidden = torch.empty(self.n_groups, rows, self.width, dtype=self.dtype, device=self.device)
             back = torch.empty_like(hidden)
             columns = self._by_model(self._effective[:, :-1]) if self.is_scaled else self._effective
             scaled = (self._effective, columns, self._scale_values)
-            self._buffers[rows] = Buffers(*scaled, hidden, self._by_model(hidden), back, self._by_model(back))
-        return self._buffers[rows]
+            buffers = Buffers(*scaled, hidden, self._by_model(hidden), back, self._by_model(back))
+            self._workspaces[rows] = Workspace(self.design, self.own, self.grads, buffers)
+        return self._workspaces[rows]
 
-    def logits(self, x: Tensor, ramps: RampLookup = NO_RAMPS, batch: int = 0) -> Tensor:
+    def logits(self, x: Tensor) -> Tensor:
         """Logits (G, B, M·C) of a batch of encoded rows (G, B, F+1), in memory of their own."""
-        logits = forward(self.design, self.own, self.buffers(x.shape[1]), x, ramps, batch)[0]
+        logits = forward(self.workspace(x.shape[1]), x, NO_RAMPS, 0)[0]
         return logits.clone() if not self.design.n_hidden else logits  # those of a linear network are in a buffer
 
     def by_network(self, logits: Tensor) -> Tensor:
@@ -227,7 +228,7 @@ class Stack:
 
     def gradient(self, x: Tensor, y: Tensor, row_weight: Tensor, *, add: bool = False) -> Tensor:
         """The same, returning the logits."""
-        return gradient(self.design, self.own, self.grads, self.buffers(x.shape[1]), x, NO_RAMPS, 0, y, row_weight, add)
+        return gradient(self.workspace(x.shape[1]), x, NO_RAMPS, 0, y, row_weight, add)
 
     def row_loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """The loss of every row and network."""

@@ -304,4 +304,4 @@ class _Validation:
         """Logits (chunks, G, rows, M·C)."""
         chunks = [x for x, _, _ in self.batches]
         logits = compiled(logits_of_batches) if stack.device.type == "cpu" else logits_of_batches
-        return logits(stack.design, stack.own, stack.buffers(chunks[0].shape[1]), chunks, self.ramps)
+        return logits(stack.workspace(chunks[0].shape[1]), chunks, self.ramps)
