@@ -193,8 +193,7 @@ def test_every_class_has_the_equation_of_two_by_itself(hidden):
     """Σ over a class of w (1 − σ) = Σ over the others of w σ, so that the ratio of the means of errors is fixed."""
     model = one_against_all(hidden=hidden, **EXACT).fit(X, Y)
     (group,) = model.ensemble_.members
-    for network in group.networks():
-        sigmoids = expit(network.outputs(X))
+    for sigmoids in expit(group.outputs(X)):
         for k in range(4):
             own, mass = k == NUMBERS, W[NUMBERS]
             means = np.mean(1 - sigmoids[own, k]), np.average(sigmoids[~own, k], weights=mass[~own])
@@ -206,8 +205,8 @@ def test_every_class_has_the_equation_of_two_by_itself(hidden):
 
 def test_probabilities_are_the_sigmoids_over_their_sum_without_the_weights():
     model = one_against_all(hidden=(), n_members=1, **EXACT | {"balance": False}).fit(X, NUMBERS)
-    (network,) = model.ensemble_.members[0].networks()
-    natural = expit(network.outputs(X)) / W
+    (outputs,) = model.ensemble_.members[0].outputs(X)
+    natural = expit(outputs) / W
     np.testing.assert_allclose(model.predict_proba(X), natural / natural.sum(axis=1, keepdims=True), rtol=1e-9)
     np.testing.assert_array_equal(model.predict(X), (W * model.predict_proba(X)).argmax(axis=1))
     # Near the true posterior on new rows, trained with weights or without; with the weights in them they are not.

@@ -13,7 +13,8 @@ from crcen import CRCENClassifier, Inputs, stationarity
 from crcen.theory.price import resolve
 from crcen.training.engine import train
 from crcen.training.jobs import Status, TrainingJob
-from crcen.training.stack import gradient_of
+from crcen.training.network import NetworkGroup
+from crcen.training.stack import gradients_of
 from example_rows import WEIGHTS, gaussian_classes, rare_rows
 from grouped_settings import grouped
 
@@ -162,7 +163,9 @@ def test_one_against_all_is_a_binary_network_for_each_class():
 def test_several_outputs_are_stationary_where_lbfgs_ends_and_the_solve_moves_biases():
     settings = {"hidden": (4,), "activation": "tanh", "solver": "lbfgs", "l2": 0.05, "tol": 1e-7, "max_epochs": 1500}
     plain, solved = (fit_classes(balance=balance, **settings) for balance in (False, True))
-    gradients = gradient_of(plain.network, ROWS, CLASSES, S * WEIGHTS[CLASSES], "cross_entropy", 0.05)
+    gradients = gradients_of(
+        NetworkGroup.of([plain.network]), ROWS, CLASSES, S * WEIGHTS[CLASSES], "cross_entropy", 0.05
+    )
     assert plain.status is Status.CONVERGED
     assert max(np.abs(part).max() for layer in gradients for part in layer) <= 1e-6
     assert np.isnan(plain.residual)
@@ -213,9 +216,9 @@ def test_without_hidden_layer_scales_are_the_lasso(l2):
     np.testing.assert_allclose(network.weights[0][:, 0], truth.coef_[0], atol=5e-3)
     np.testing.assert_allclose(network.biases[0], truth.intercept_, atol=5e-3)
     assert (truth.coef_ == 0).any()  # or nothing was shown
-    how, kept = (network, rows, y == 1, np.ones(len(y)), "cross_entropy", l2), truth.coef_[0] != 0
-    (scaled,), _ = gradient_of(*how, scaled=True)
-    (plain,), _ = gradient_of(*how)
+    how, kept = (NetworkGroup.of([network]), rows, y == 1, np.ones(len(y)), "cross_entropy", l2), truth.coef_[0] != 0
+    ((scaled,),), _ = gradients_of(*how, scaled=True)
+    ((plain,),), _ = gradients_of(*how)
     assert np.abs(scaled[kept]).max() < 2e-3
     assert np.abs(plain[kept]).max() > 5e-3
 

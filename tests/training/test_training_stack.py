@@ -1,6 +1,6 @@
 """Losses of one and of several outputs, activations, and stacks of networks, against formulas and autograd."""
 
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 import pytest
@@ -130,8 +130,10 @@ def make(hidden, activation, loss):
     networks, sizes = {}, (N_FEATURES, *hidden, 1)
     for group, model in np.ndindex(N_GROUPS, N_MODELS):
         weights, biases = [rng.normal(size=pair) for pair in pairwise(sizes)], [rng.normal(size=k) for k in sizes[1:]]
-        stack.set_network(group, model, weights, biases)
         networks[group, model] = weights, biases
+    for (group, model), own in networks.items():
+        for part, new in zip(chain(*stack.layers(stack.flat)), chain(*own), strict=True):
+            part[group, model] = torch.from_numpy(new)
     x = torch.ones(N_GROUPS, N_ROWS, N_FEATURES + 1, dtype=torch.float64)
     x[..., :-1] = torch.from_numpy(rng.normal(size=(N_GROUPS, N_ROWS, N_FEATURES)))
     y = torch.from_numpy((rng.random((N_GROUPS, N_ROWS, 1)) < 0.4).astype(float))

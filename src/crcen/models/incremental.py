@@ -214,7 +214,7 @@ def _trainer(
     if "trainer" in state:
         trainer.restore(state["trainer"])
     elif fitted is not None:
-        trainer.start_from(list(fitted.weights), list(fitted.biases))
+        trainer.start_from(fitted)
     elif trained.positive is not None:  # biases start at the weighted class shares
         trainer.initialise(math.log(trained.alpha))
     else:

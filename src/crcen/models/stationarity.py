@@ -76,11 +76,7 @@ def stationarity(model: CRCENClassifier, X: Rows, y: ArrayLike, sample_weight: A
         )
     target, numbers = ensemble.labels.target(labels), ensemble.labels.encode(labels)
     row_weights = ensemble.training_weighting.weights[numbers] * check_weights(sample_weight, rows)
-    from crcen.training.stack import gradient_of  # torch is not for prediction
+    from crcen.training.stack import gradients_of  # torch is not for prediction
 
-    found = [
-        gradient_of(network, rows, target, row_weights, recipe.loss, recipe.l2, scaled=model.column_scales_)
-        for network in model._group().networks()
-    ]
-    weights, biases = ([np.stack(layer) for layer in zip(*parts, strict=True)] for parts in zip(*found, strict=True))
-    return Stationarity(weights, biases)
+    how = recipe.loss, recipe.l2
+    return Stationarity(*gradients_of(model._group(), rows, target, row_weights, *how, scaled=model.column_scales_))

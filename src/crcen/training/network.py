@@ -63,15 +63,8 @@ class Member(Protocol):
         """The state as plain values and arrays, for files and exported graphs."""
 
 
-@dataclass(frozen=True, eq=False)
-class NetworkGroup:
-    """Networks of one shape with one input encoding; their logits are averaged."""
-
-    encoding: InputEncoding
-    weights: tuple[Array, ...]  # (networks, in, out) and (networks, out) per layer
-    biases: tuple[Array, ...]
-    activation: str
-    is_one_against_all: bool = False
+class NetworkGroup(Network):
+    """Networks of one shape with one input encoding: weights and biases have one more axis; logits are averaged."""
 
     @classmethod
     def of(cls, networks: Sequence[Network]) -> NetworkGroup:
@@ -88,12 +81,14 @@ class NetworkGroup:
 
     def logits(self, X: Array) -> Array:
         """Mean logits, (n, 1) or (n, C)."""
-        logits = stacked_logits(X, self.encoding, self.weights, self.biases, self.activation)
-        if self.is_one_against_all:
-            logits = log_sigmoid(logits)
+        logits = super().logits(X)
         with np.errstate(over="ignore", invalid="ignore"):  # the caller reports overflow
             mean: Array = logits.mean(axis=0)
         return mean[:, None] if mean.ndim == 1 else mean
+
+    def outputs(self, X: Array) -> Array:
+        """Values of the output layer of every network, (networks, n) or (networks, n, C)."""
+        return stacked_logits(X, self.encoding, self.weights, self.biases, self.activation)
 
     def arrays(self) -> dict[str, Any]:
         """Encoding, weights and biases; absent parts are left out."""
@@ -105,19 +100,6 @@ class NetworkGroup:
             "activation": self.activation,
             **({"is_one_against_all": True} if self.is_one_against_all else {}),
         }
-
-    def networks(self) -> list[Network]:
-        """The single networks."""
-        return [
-            Network(
-                self.encoding,
-                tuple(w[m] for w in self.weights),
-                tuple(b[m] for b in self.biases),
-                self.activation,
-                self.is_one_against_all,
-            )
-            for m in range(len(self))
-        ]
 
     def shifted(self, shift: float | Array) -> NetworkGroup:
         """The same networks with a shift, a number or one per output, added to the output bias."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from crcen.theory.rows import Array
-from crcen.training.network import Network
+from crcen.training.network import NetworkGroup
 from crcen.training.passes import Buffers, Design, Layers, Workspace, forward, gradient, row_loss
 from crcen.training.ramp_lookup import NO_RAMPS
 from crcen.training.threads import reproducible_arithmetic
@@ -147,11 +147,11 @@ class Stack:
         columns = self._by_model(first).transpose(1, 2)
         return [columns[:, :, :-1], *others[::2]], [columns[:, :, -1], *(bias[:, :, 0] for bias in others[1::2])]
 
-    def set_network(self, group: int, model: int, weights: Sequence[Array], biases: Sequence[Array]) -> None:
-        """Write the parameters of one network."""
+    def set_networks(self, weights: Sequence[Array], biases: Sequence[Array]) -> None:
+        """Write parameters, (G, M, in, out) and (G, M, out) by layer; one group needs no first axis."""
         own_weights, own_biases = self.layers(self.flat)
         for own, new in zip((*own_weights, *own_biases), (*weights, *biases), strict=True):
-            own[group, model] = torch.from_numpy(new)
+            own[:] = torch.from_numpy(new)
 
     def arrays(self, flat: Tensor) -> tuple[list[Array], list[Array]]:
         """`layers` as float64 arrays on the host, multiplied by the scales."""
@@ -235,8 +235,8 @@ class Stack:
         return row_loss(self.design.loss, logits, y, self.n_outputs)
 
 
-def gradient_of(
-    network: Network,
+def gradients_of(
+    group: NetworkGroup,
     X: Array,
     y: NDArray[np.bool_] | NDArray[np.int64],
     row_weights: Array,
@@ -245,28 +245,27 @@ def gradient_of(
     *,
     scaled: bool = False,
 ) -> tuple[list[Array], list[Array]]:
-    """Gradient of a fitted network's objective in float64: Σ w (∂ℓ/∂o)(∂o/∂θ) / Σ w, plus l2·W on weights.
+    """Gradients of fitted networks' objectives in float64: Σ w (∂ℓ/∂o)(∂o/∂θ) / Σ w, plus l2·W on weights.
 
     For cross entropy without penalty a component is the paper's −λ Σ_pos (1 − q) ∂o/∂θ + (1 − λ) Σ_neg q ∂o/∂θ, divided
     by Σ w. With column scales the penalty on the first layer is l2·Σ‖W_j‖ over its columns j, which has no gradient at
     W_j = 0. The change by a proximal step of length one replaces it: it is zero exactly where the objective is
     stationary, and equals g + l2·W_j/‖W_j‖ to first order elsewhere.
     """
-    hidden = tuple(weight.shape[1] for weight in network.weights[:-1])
-    cpu = torch.device("cpu")
-    size, n_outputs = network.encoding.size, network.weights[-1].shape[1]
-    stack = Stack(1, 1, size, hidden, network.activation, loss, torch.float64, cpu, n_outputs=n_outputs)
-    stack.set_network(0, 0, network.weights, network.biases)
-    x = torch.from_numpy(np.column_stack([network.encoding(X), np.ones(len(X))]))[None]
+    hidden, n_outputs = tuple(weight.shape[2] for weight in group.weights[:-1]), group.weights[-1].shape[2]
+    network = group.encoding.size, hidden, group.activation, loss, torch.float64, torch.device("cpu")
+    stack = Stack(1, len(group), *network, n_outputs=n_outputs)
+    stack.set_networks(group.weights, group.biases)
+    x = torch.from_numpy(np.column_stack([group.encoding(X), np.ones(len(X))]))[None]
     target = torch.from_numpy(y.astype(np.float64))[None, :, None]
-    weight = torch.from_numpy(row_weights / row_weights.sum())[None, :, None]
+    weight = torch.from_numpy(row_weights / row_weights.sum())[None, :, None].expand(-1, -1, len(group))
     with torch.no_grad(), reproducible_arithmetic():
         stack.loss_and_gradient(x, target, weight, add=True)
-    weights, biases = stack.arrays(stack.grad)
-    penalised = [grad[0, 0] + l2 * own for grad, own in zip(weights, network.weights, strict=True)]
+    weights, biases = ([part[0] for part in parts] for parts in stack.arrays(stack.grad))
+    penalised = [grad + l2 * own for grad, own in zip(weights, group.weights, strict=True)]
     if scaled:
-        first = network.weights[0]
-        ahead = first - weights[0][0, 0]
-        sizes = np.linalg.norm(ahead, axis=1, keepdims=True)
+        first = group.weights[0]
+        ahead = first - weights[0]
+        sizes = np.linalg.norm(ahead, axis=2, keepdims=True)
         penalised[0] = first - ahead * np.maximum(1.0 - l2 / np.maximum(sizes, np.finfo(np.float64).tiny), 0.0)
-    return penalised, [grad[0, 0] for grad in biases]
+    return penalised, biases

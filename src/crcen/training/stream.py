@@ -16,6 +16,7 @@ from torch import Tensor
 
 from crcen.theory.rows import Array
 from crcen.training.encoding import InputEncoding
+from crcen.training.network import NetworkGroup
 from crcen.training.passes import row_weights
 from crcen.training.recipe import Recipe, n_batches, one_cycle
 from crcen.training.solvers import STEPS_TO_FLUSH, AdamState, flush_denormals, take_step
@@ -90,10 +91,9 @@ class StreamTrainer:
         biases = torch.tensor(output_bias, dtype=torch.float32, device=self.device)
         self._stack.initialise(seeds, biases.expand(*seeds.shape, self.shape.n_outputs))
 
-    def start_from(self, weights: list[Array], biases: list[Array]) -> None:
-        """Use fitted parameters: (M, in, out) and (M, out) per layer."""
-        for member in range(len(self.shape.seeds)):
-            self._stack.set_network(0, member, [w[member] for w in weights], [b[member] for b in biases])
+    def start_from(self, group: NetworkGroup) -> None:
+        """Use the parameters of fitted networks."""
+        self._stack.set_networks(group.weights, group.biases)
 
     def weigh(self, class_weights: Array, mean_weight: float) -> None:
         """Set the class weights, for two classes (1 − λ, λ), and the mean row weight w̄ over all training rows."""
