@@ -104,13 +104,11 @@ class Search(Checked):
         scikit-learn, or a callable ``(estimator, X, y)``.
     n_settings : int, default=1
         Number of best settings that are kept and averaged, each with ``n_members`` networks.
-    one_standard_error : bool, default=False
-        Choose the simplest setting (fewest hidden units, then largest l2) within one standard error of the best.
     halving : bool, default=True
         Stop settings that are far behind at four points of the schedule, from eight settings per weighting (four on
         10,000 rows or more). From 6,000 rows, eight or more settings are first compared on at least 3,000 rows, about
-        equally many of each class and weighted back, and the best quarter is trained on all rows. Not with
-        ``one_standard_error``, nor where ``memory_bytes`` is too small.
+        equally many of each class and weighted back, and the best quarter is trained on all rows. Not where
+        ``memory_bytes`` is too small.
     widen : {"auto", True, False}, default="auto"
         If the best setting is at a border of the grid, try the next ``l2`` and a schedule of twice the length, up to
         three steps that gain half a percent each. ``"auto"``: only parameters left at their default.
@@ -122,7 +120,6 @@ class Search(Checked):
 
     scoring: Any = None
     n_settings: int = 1
-    one_standard_error: bool = False
     halving: bool = True
     widen: bool | str = "auto"
     engine: str = "local"
@@ -133,7 +130,6 @@ class Search(Checked):
         bound = self.memory_bytes
         self._set(
             n_settings=number("n_settings", self.n_settings, low=1, integer=True),
-            one_standard_error=flag("one_standard_error", self.one_standard_error),
             halving=flag("halving", self.halving),
             widen=choice("widen", self.widen, ("auto", True, False)),
             engine=choice("engine", self.engine, tuple(ENGINES)),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, log_softmax, softmax
 from sklearn import metrics
-from sklearn.model_selection import ShuffleSplit, StratifiedKFold
+from sklearn.model_selection import RepeatedStratifiedKFold, ShuffleSplit, StratifiedKFold
 
 import crcen
 from crcen import Budget, CostMatrix, InvalidInput, InvalidParameter, TimeSplit, confusion_counts, key_equation, resolve
@@ -24,7 +24,7 @@ QUICK = {
     "encoding": "standard", "n_members": 1,
 }  # fmt: skip
 FIXED = {"hidden": (8,), "l2": 1e-3, "cv": 3}
-
+TWICE = RepeatedStratifiedKFold(n_splits=3, n_repeats=2, random_state=0)
 
 X, Y = rare_rows(140, 4)
 
@@ -193,18 +193,21 @@ def test_key_equation_of_out_of_fold_rows():
     assert clf.oof_key_equation_.residual > 1e-6
 
 
-def test_rows_in_no_test_fold_are_nan():
-    cv = ShuffleSplit(2, test_size=0.3, random_state=0)
-    clf, folds = search(balance=True, cv=cv).fit(X, Y), list(cv.split(X, Y))
-    seen = np.isin(np.arange(len(X)), np.concatenate([test for _, test in folds]))
-    assert 0 < seen.sum() < len(X)
-    np.testing.assert_array_equal(np.isfinite(clf.oof_decision_function_), seen)
-    expected = key_equation(Y[seen], expit(clf.oof_decision_function_[seen]), clf.weighting_)
-    assert clf.oof_key_equation_.residual == pytest.approx(expected.residual, rel=1e-9)
+@pytest.mark.parametrize("n_members", [1, 2])
+@pytest.mark.parametrize("cv", [ShuffleSplit(2, test_size=0.3, random_state=0), TWICE], ids=["in none", "in two"])
+def test_rows_in_no_test_fold_are_nan_and_rows_in_two_have_all_members_of_the_last(cv, n_members):
+    clf, folds = search(balance=False, cv=cv, n_members=n_members).fit(X, Y), list(cv.split(X, Y))
+    members = [ByHand(folds=folds).networks(clf.best_epochs_, balance=False, member=m) for m in range(n_members)]
+    expected = np.full(len(X), np.nan)
+    for networks, (_, test) in zip(zip(*members, strict=True), folds, strict=True):
+        expected[test] = np.mean([network.logits(X[test]) for network in networks], axis=0)
+    np.testing.assert_allclose(clf.oof_decision_function_, expected, rtol=1e-3, atol=1e-3)
+    seen = np.isfinite(expected)
+    assert seen.all() == (cv is TWICE)
+    equation = key_equation(Y[seen], expit(clf.oof_decision_function_[seen]), clf.weighting_)
+    assert clf.oof_key_equation_.residual == pytest.approx(equation.residual, rel=1e-9)
     counts = clf.oof_counts_[0]
     assert counts.tp + counts.fp + counts.fn + counts.tn == seen.sum()
-    last, test = ByHand(folds=folds).networks(clf.best_epochs_, balance=True)[-1], folds[-1][1]
-    np.testing.assert_allclose(clf.oof_decision_function_[test], last.logits(X[test]), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("n_members", [1, 2])

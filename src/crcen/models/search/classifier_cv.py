@@ -136,8 +136,6 @@ class CRCENClassifierCV(CRCENClassifier):
         with_costs = next((one.weighting for one in settings if isinstance(one.weighting, CostMatrix)), None)
         labels, seed = Labels.from_rows(classes, y, weights, self.pos_label, with_costs), base_seed(self.random_state)
         folds = checked_folds(self.cv, X, y, weights, labels, groups, seed)
-        if len(folds) < 2 and search.one_standard_error:
-            raise InvalidParameter("one_standard_error needs at least two folds: got 1.")
         rows = FitRows(X, y, weights, labels, folds)
         settings = [replace(setting, recipe=setting.recipe.settled(len(X))) for setting in settings]
         bound = None if search.memory_bytes is None else search.memory_bytes // 2
@@ -146,14 +144,12 @@ class CRCENClassifierCV(CRCENClassifier):
             train = trainer_on(search.engine, X, rows.engine_target, len(classes), **how)
             run = SearchRun(rows, scoring, seed, train, search.memory_bytes)
             first = part_of(progress, 0.0, 0.5)
-            if search.halving and not search.one_standard_error:
+            if search.halving:
                 outcomes = run.screened(settings, progress=first)
             else:
                 outcomes = run.outcomes(settings, halving=False, progress=first)
-            if not search.one_standard_error:
-                outcomes = widened(run, outcomes, self._borders(), progress=part_of(progress, 0.5, 0.7))
-            first_place = choose(outcomes, one_standard_error=search.one_standard_error)
-            few = best_few(outcomes, first_place, 1 if search.one_standard_error else search.n_settings)
+            outcomes = widened(run, outcomes, self._borders(), progress=part_of(progress, 0.5, 0.7))
+            few = best_few(outcomes, choose(outcomes, one_standard_error=False), search.n_settings)
             kept = refit_settings(run, few, self.n_members, part_of(progress, 0.7, 1.0))
         self._keep(kept, rows)
         move_to_goal(self, rows)
