@@ -241,13 +241,15 @@ def test_a_stack_of_folds_encodes_each_by_its_own_rows_and_equals_them_alone(kin
         assert result.residual < 1e-14
 
 
+@pytest.mark.parametrize("hidden", [(), (4,)])
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
 @each_encoding
-def test_values_and_labels_of_other_rows_do_not_reach_a_fold(kind):
-    how = {"encoding": kind, "missing": "indicator", "max_epochs": 2}
-    job = binary_job(0.5, hidden=(4,), rows=np.arange(200), **how)
+def test_values_and_labels_of_other_rows_do_not_reach_a_fold(kind, solver, hidden):
+    how = {"encoding": kind, "missing": "indicator", "max_epochs": 2, "solver": solver}
+    job = binary_job(0.5, hidden=hidden, rows=np.arange(200), **how)
     before = train(X, Y, [job], device="cpu")[0].network
     other, labels = X.copy(), Y.copy()
-    other[200:, [1, 4]] *= -3.0  # as many different values, and no other column lacks cells
+    other[200:, [1, 4]] *= -1e200  # as many different values, and no other column lacks cells
     other[200:, 0] = np.nan
     labels[200:] = ~labels[200:]
     after = train(other, labels, [job], device="cpu")[0].network

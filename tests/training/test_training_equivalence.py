@@ -10,7 +10,6 @@ from sklearn.linear_model import LogisticRegression
 from training_reference import adam_by_torch, assert_same_result, binary_job, flat, little_memory, row_weights
 
 from crcen import CRCENClassifier, Inputs, stationarity
-from crcen.theory.price import resolve
 from crcen.training.engine import train
 from crcen.training.jobs import Status, TrainingJob
 from crcen.training.network import NetworkGroup
@@ -118,19 +117,6 @@ def test_adam_on_one_batch_is_torchs_adam_with_the_one_cycle_rate(hidden, activa
     np.testing.assert_allclose(result.loss_curve, losses, rtol=1e-4)
     assert result.status is Status.COMPLETED
     assert result.n_iter == epochs
-
-
-def test_castro_inverse_frequency_cross_entropy_is_alpha_one():
-    # Each class weighted by its inverse frequency is class_weight="balanced"; those weights sum to n.
-    lam = resolve("balanced", float(Y.sum()), float((1 - Y).sum())).lam
-    network = train(X, Y, [binary_job(lam, l2=0.02, hidden=(), standardize=False, **EXACT)], device="cpu")[0].network
-    how = {"C": 1.0 / (0.02 * len(Y)), "class_weight": "balanced", "solver": "newton-cholesky", "tol": 1e-12}
-    model = LogisticRegression(**how).fit(X, Y)
-    np.testing.assert_allclose(network.weights[0][:, 0], model.coef_[0], rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(network.biases[0], model.intercept_, rtol=1e-6, atol=1e-6)
-    # And so it satisfies the key equation of α = 1: class means of 1 − q and q are equal.
-    q = 1 / (1 + np.exp(-network.logits(X)))
-    assert (1 - q[Y == 1]).mean() == pytest.approx(q[Y == 0].mean(), rel=1e-10)
 
 
 def test_without_hidden_layer_several_outputs_are_multinomial_logistic_regression():
@@ -261,18 +247,3 @@ def test_zero_weight_is_absence_whatever_the_row_holds(hidden, activation, wild)
     (absent,) = train(X[keep], Y[keep], [job], device="cpu")
     assert weighted.status is absent.status is Status.CONVERGED
     np.testing.assert_allclose(weighted.network.logits(X), absent.network.logits(X), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("value", [20.0, 1e30, 1e200])
-@pytest.mark.parametrize("hidden", [(), (4,)])
-@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
-def test_held_out_rows_do_not_change_a_folds_network(solver, hidden, value):
-    own = folds(96)[0]
-    other, labels, out = X.copy(), Y.copy(), np.setdiff1d(np.arange(96), own)
-    other[out], labels[out] = value * np.random.default_rng(1).uniform(0.5, 1.0, (len(out), 3)), 1 - labels[out]
-    job = binary_job(0.7, rows=own, hidden=hidden, solver=solver, activation="tanh", max_epochs=10, batch_size=32)
-    before, after = (train(*rows, [job], device="cpu")[0] for rows in ((X, Y), (other, labels)))
-    assert after.status is before.status is not Status.DIVERGED
-    np.testing.assert_array_equal(before.network.encoding.mean, after.network.encoding.mean)
-    np.testing.assert_array_equal(flat(after.network), flat(before.network))
-    np.testing.assert_array_equal(after.shift, before.shift)

@@ -165,16 +165,6 @@ def test_the_last_record_is_the_network_before_its_balance(hidden, balance, colu
     assert (result.shift != 0.0) == balance
 
 
-def test_recording_does_not_change_training():
-    plain = one(replace(JOB, rows=np.arange(90)))
-    for every in (1, 3):
-        result = one(replace(RECORDED, record_every=every))
-        np.testing.assert_allclose(flat(result.network), flat(plain.network), rtol=1e-6, atol=1e-7)
-        np.testing.assert_allclose(result.loss_curve, plain.loss_curve, rtol=1e-6)
-        assert result.shift == pytest.approx(plain.shift, rel=1e-6)  # balanced without the validation rows
-        assert result.status is plain.status is Status.COMPLETED
-
-
 def test_a_recorded_network_is_not_stopped_early():
     noise = np.random.default_rng(0).random(len(Y)) < 0.4
     job = replace(RECORDED, hidden=(32,), l2=0.0, max_epochs=40)
@@ -265,6 +255,8 @@ STACKS = {
         replace(JOB, column_scales=True, hidden=hidden, encoding="steps") for hidden in ((7,), (3,), (4, 4))
     ],
     "two shuffles": [replace(JOB, shuffle_seed=seed) for seed in (3, 4)],
+    "unchanged inputs": [replace(JOB, rows=fold, standardize=False) for fold in FOLDS],
+    **{f"{kind} encoding": [replace(JOB, rows=fold, encoding=kind, bins=5) for fold in FOLDS] for kind in ENCODINGS},
 }
 
 
@@ -279,14 +271,6 @@ def test_a_job_goes_on_bit_by_bit(name, stops):
         np.testing.assert_array_equal(result.loss_curve, whole[i].loss_curve[stops[-1] :])
         assert result.n_iter == EPOCHS - stops[-1]
         assert [part[i].state.epoch for part in parts] == list(stops)
-
-
-@pytest.mark.parametrize("standardize", [True, False])
-@pytest.mark.parametrize("encoding", sorted(ENCODINGS))
-def test_jobs_of_every_encoding_go_on(encoding, standardize):
-    jobs = [replace(JOB, rows=fold, encoding=encoding, bins=5, standardize=standardize) for fold in FOLDS]
-    for result, whole in zip(gone_on(jobs, 3)[-1], train(X, Y, jobs, device="cpu"), strict=True):
-        assert_bitwise(result, whole)
 
 
 @pytest.mark.parametrize("name", ["mixed widths", "mixed depths", "penalties and weights", "uneven folds"])

@@ -66,17 +66,6 @@ def test_losses_of_several_outputs_equal_their_formulas_and_autograd(name):
     np.testing.assert_allclose(derivative.numpy(), logits.grad.numpy(), atol=1e-14)
 
 
-@pytest.mark.parametrize("name", BINARY)
-def test_two_outputs_have_the_loss_of_their_difference(name):
-    rng = np.random.default_rng(2)
-    logits, y = torch.from_numpy(rng.normal(0.0, 3.0, (1, 7, 2))), torch.from_numpy(rng.integers(0, 2, (1, 7, 1)))
-    one, target, weight = logits[..., 1:] - logits[..., :1], y.double(), torch.ones(1, 7, 1, dtype=torch.float64)
-    torch.testing.assert_close(row_loss(name, logits, target, 2), row_loss(name, one, target, 1))
-    derivative = row_derivative(name, logits, target, weight, 2)
-    torch.testing.assert_close(derivative[..., 1:], row_derivative(name, one, target, weight, 1))
-    torch.testing.assert_close(derivative.sum(2), torch.zeros(1, 7, dtype=torch.float64))
-
-
 @pytest.mark.parametrize("magnitude", [15.0, 20.5, 25.0, 30.0])
 @pytest.mark.parametrize("y", [0.0, 1.0])
 def test_cross_entropy_of_confident_rows_keeps_its_digits(y, magnitude):
