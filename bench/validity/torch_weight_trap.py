@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
 import crcen
 from crcen._support.files import write_atomic
@@ -50,7 +51,8 @@ def trained_share(ratio: int, size: int, divide_by: str, epochs: int, seed: int 
     y = (torch.arange(N_POS * (ratio + 1)) < N_POS).long()
     x = torch.randn(len(y), 2, generator=generator) + y[:, None] * torch.tensor([1.0, 0.0])
     ones = torch.cat([torch.ones(len(y), 1), x], 1)
-    loss = ClassWeightedLoss([1.0, float(ratio)], divide_by=divide_by)
+    weights = torch.tensor([1.0, float(ratio)])
+    loss = nn.CrossEntropyLoss(weights) if divide_by == "weights" else ClassWeightedLoss(weights)
     scale = 1.0 if divide_by == "weights" else 0.5 * (1 + ratio) / ratio  # the mean weight of a row is 1 in both
     beta = torch.zeros(3, requires_grad=True)
     total, taken = torch.zeros(3, dtype=torch.float64), 0

@@ -91,15 +91,6 @@ def test_every_map(rows, kind):
             fit_map(kind, one_class, np.arange(5.0), weights)
 
 
-@pytest.mark.parametrize("kind", ["temperature", "isotonic"])
-def test_a_calibrating_map_lowers_the_loss_on_new_rows(rows, kind):
-    target, logits, weights, truth = rows
-    half = np.arange(len(target)) % 2 == 0
-    new = apply_map(fit_map(kind, target[half], logits[half], weights[half]), logits[~half])
-    loss, before, best = (log_loss(target[~half], sigmoid(x)) for x in (new, logits[~half], truth[~half]))
-    assert loss < best + 0.1 * (before - best)
-
-
 def test_folds_hold_each_row_with_weight_out_once_and_are_fewer_for_few_positives():
     target, weights = np.arange(100) < 11, (np.arange(100) % 7 > 0).astype(float)
     folds = probability_folds(target, weights, seed=0)
@@ -215,27 +206,6 @@ def test_an_overfitted_network_gets_better_probabilities(kind):
     assert log_loss(new.y, mapped.predict_proba(X_new)) < 0.9 * log_loss(new.y, plain.predict_proba(X_new))
 
 
-def test_the_price_of_a_moved_threshold_counts(rare_rows):
-    """Trained at λ = ½, decided at the price on the mapped probability."""
-    X, y = rare_rows(300)
-    plain = crcen.CRCENClassifier(None, **grouped(**PAPER | {"probability": "balance"}, **QUICK)).fit(X, y)
-    moved = MovedThresholdClassifier(crcen.Budget(9), **grouped(probability="balance", **QUICK)).fit(X, y)
-    np.testing.assert_allclose(moved.probability_map_, plain.probability_map_)
-    np.testing.assert_allclose(moved.predict_proba(X), plain.predict_proba(X))
-    assert np.array_equal(moved.predict(X) == 1, moved.predict_proba(X)[:, 1] > 1 / 10)
-    assert (moved.predict(X) != plain.predict(X)).any()
-
-
-@pytest.mark.parametrize("kind", FITTED)
-def test_rows_of_weight_0_have_no_say(rare_rows, kind):
-    X, y = rare_rows(150)
-    extra = np.concatenate([X, X[:40] + 1.0]), np.concatenate([y, 1 - y[:40]])
-    weights = np.concatenate([np.ones(150), np.zeros(40)])
-    model = papers_training.CRCENClassifier(crcen.Lam(0.7), probability=kind, **QUICK)
-    alone = model.fit(X, y).predict_proba(X)
-    np.testing.assert_allclose(model.fit(*extra, weights).predict_proba(X), alone, rtol=1e-5, atol=1e-7)
-
-
 # -- against a posterior that is known ---------------------------------------------------------------------------------
 
 SETTINGS = {"hidden": (8,), "activation": "tanh", "max_epochs": 30, "l2": 1e-3, "random_state": 0,
@@ -338,20 +308,6 @@ def test_folds_over_time_have_no_map_unless_asked_for():
     assert model.key_equation_.rows == "out-of-fold rows, as far as folds agree"
     assert np.isnan(model.key_equation_.z)
     assert told.probability_map_[0] != 1.0
-
-
-def test_partial_fit_goes_on_from_the_mapped_networks():
-    """Slope, intercept and price are in the output layer: without a step the answers stay."""
-    X, y = draw()
-    model = small(**KEPT).fit(X, y)
-    before = model.predict_proba(X)
-    model.set_params(schedule=crcen.Schedule(learning_rate=1e-12), l2=0.0)
-    model.partial_fit(X, y)
-    assert model.status_ == "incremental_unbalanced"
-    assert not hasattr(model, "key_equation_")
-    assert np.allclose(model.predict_proba(X), before, rtol=1e-4, atol=1e-7)
-    assert model.weighting_.cost_ratio == pytest.approx(10.0)
-    assert np.array_equal(model.predict(X), model.predict_proba(X)[:, 1] > 1 / 11)
 
 
 def test_partial_fit_and_streams_train_at_the_training_weight_and_decide_at_the_price():

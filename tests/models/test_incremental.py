@@ -103,13 +103,18 @@ def test_weight_zero_teaches_nothing():
     assert np.abs(one.decision_function(X) - other.decision_function(X)).mean() < 0.3
 
 
-def test_it_goes_on_from_a_fit_and_a_fit_starts_anew():
-    fitted = quick(max_epochs=3, n_members=2).fit(X, Y)
+@pytest.mark.parametrize("calibration", [{}, {"training_weighting": None, "balance": "oof", "probability": "auto"}])
+def test_it_goes_on_from_a_fit_and_a_fit_starts_anew(calibration):
+    """Slope, intercept and price of a map are in the output layer: without a step the answers stay."""
+    fitted = quick(max_epochs=3, n_members=2, **calibration).fit(X, Y)
     before = fitted.decision_function(X)
-    fitted.set_params(schedule=Schedule(learning_rate=1e-12)).partial_fit(X[:100], Y[:100])
+    assert (fitted.probability_map_[0] == 1.0) == (not calibration)
+    fitted.set_params(schedule=Schedule(learning_rate=1e-12), l2=0.0).partial_fit(X[:100], Y[:100])
     np.testing.assert_allclose(fitted.decision_function(X), before, atol=1e-4)  # float32 from here on
     assert fitted.weighting_.n_pos == Y.sum() + Y[:100].sum()
+    assert fitted.weighting_.cost_ratio == pytest.approx(5.0)
     assert fitted.status_ == "incremental_unbalanced"
+    assert not hasattr(fitted, "key_equation_")
     again, plain = quick(max_epochs=3).partial_fit(X, Y).fit(X, Y), quick(max_epochs=3).fit(X, Y)
     np.testing.assert_array_equal(again.decision_function(X), plain.decision_function(X))
     assert again.status_ == "completed"

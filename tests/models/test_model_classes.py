@@ -139,18 +139,6 @@ def test_csmlp_takes_the_squared_error_and_the_control_trains_without_weights():
     assert (control.predict(X) != plain.predict(X)).any()
 
 
-def test_early_stopping_and_missing_cells():
-    gappy = np.where((np.arange(800) % 7 == 0)[:, None] & (np.arange(3) == 1), np.nan, X)
-    how = {
-        "schedule": crcen.Schedule(early_stopping=True),
-        "encoding": crcen.Inputs(missing="indicator"),
-        "max_epochs": 12,
-    }
-    p = light("balanced", **how).fit(gappy, Y).predict_proba(gappy)
-    assert p.shape == (800, 4)
-    assert np.isfinite(p).all()
-
-
 def test_partial_fit_learns_every_class():
     model = light(WEIGHTS, schedule=crcen.Schedule(learning_rate=0.02))
     for _ in range(6):
@@ -164,14 +152,6 @@ def test_partial_fit_learns_every_class():
     with pytest.raises(InvalidInput, match="no row of class 'oak' came yet"):
         light("balanced").partial_fit(X[some], Y[some], classes=LABELS)
     light("balanced").partial_fit(X[some], Y[some], classes=LABELS, class_counts=dict(zip(LABELS, PRIORS, strict=True)))
-
-
-def test_rows_of_weight_k_are_k_copies():
-    times = np.random.default_rng(5).integers(1, 4, len(Y))
-    how = {"schedule": crcen.Schedule(tol=1e-9), "balance": True, "probability": "shift"}
-    weighted = linear(WEIGHTS, **how).fit(X, Y, sample_weight=times)
-    copied = linear(WEIGHTS, **how).fit(np.repeat(X, times, axis=0), np.repeat(Y, times))
-    np.testing.assert_allclose(weighted.predict_proba(X), copied.predict_proba(X), atol=1e-6)
 
 
 def test_a_class_with_one_row():

@@ -73,13 +73,20 @@ def test_skorch_ends_balanced_with_natural_probabilities():
 
 
 @pytest.mark.parametrize(
-    ("criterion", "named", "factor"),
-    [(ClassWeightedLoss, {"criterion__weighting": [1.0, 5.0]}, 5.0), (nn.CrossEntropyLoss, {}, 1.0)],
+    ("criterion", "named", "is_natural", "factor"),
+    [
+        (ClassWeightedLoss, {"criterion__weighting": [1.0, 5.0]}, False, 5.0),
+        (ClassWeightedLoss, {"criterion__weighting": [1.0, 5.0]}, True, 1.0),
+        (nn.CrossEntropyLoss, {}, False, 1.0),
+    ],
 )
-def test_posterior_correction_reads_the_weights_of_a_net(criterion, named, factor):
+def test_posterior_correction_reads_the_weights_of_a_net(criterion, named, is_natural, factor):
+    pytest.importorskip("skorch")
+    from crcen.torch.skorch import natural_probabilities
+
     x, y = rows()
-    softmax = lambda out: torch.softmax(out, -1)  # noqa: E731
-    net = skorch_net(criterion, predict_nonlinearity=softmax, **named)
+    nonlinearity = natural_probabilities([1.0, 5.0]) if is_natural else lambda out: torch.softmax(out, -1)
+    net = skorch_net(criterion, predict_nonlinearity=nonlinearity, **named)
     fixed = crcen.PosteriorCorrection(net, price=None).fit(x.numpy(), y.numpy())
     assert fixed.odds_factor_ == pytest.approx(factor)
     q = fixed.estimator_.predict_proba(x.numpy())[:, 1].astype(float)

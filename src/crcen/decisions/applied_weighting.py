@@ -171,10 +171,11 @@ def _skorch(last: Estimator, none: Array) -> Array:
     name, loss = type(last).__name__, last.criterion_
     if getattr(last, "iterator_train__sampler", None) is not None:
         raise _unreadable(name, "its iterator draws rows by a sampler")
-    if type(getattr(last, "predict_nonlinearity", None)).__name__ == "_Natural":
-        return none  # crcen.torch.skorch.natural_probabilities has taken the weights out
+    natural = getattr(last, "predict_nonlinearity", None)
+    if getattr(getattr(natural, "func", None), "__module__", None) == "crcen.torch.skorch":
+        return none  # natural_probabilities has taken the weights out
     kind = type(loss).__name__
-    if kind == "ClassWeightedLoss" and loss.divide_by == "rows":
+    if kind == "ClassWeightedLoss":
         return np.array([float(weight) for weight in loss.class_weights])
     if kind == "BCEWithLogitsLoss" and loss.weight is None:
         if loss.pos_weight is None:

@@ -106,8 +106,6 @@ class ClassWeightedLoss(nn.Module):
     counts : sequence of int, optional
         Rows of class 0, 1, … of the training set, such as ``torch.bincount(y)``. ``"balanced"`` and α need them, and so
         does None for more than two classes.
-    divide_by : {"rows", "weights"}, default="rows"
-        ``"weights"`` is the behaviour of torch, for comparison.
     ignore_index : int, default=-100
         Rows with this class number are ignored, as in torch.
 
@@ -127,15 +125,10 @@ class ClassWeightedLoss(nn.Module):
 
     class_weights: Tensor
 
-    def __init__(
-        self, weighting: Weighting, counts: Counts = None, *, divide_by: str = "rows", ignore_index: int = -100
-    ) -> None:
+    def __init__(self, weighting: Weighting, counts: Counts = None, *, ignore_index: int = -100) -> None:
         super().__init__()
-        if divide_by not in ("rows", "weights"):
-            raise InvalidParameter(f'divide_by must be "rows" or "weights": got {divide_by!r}.')
         weights = torch.tensor(weights_of_classes(weighting, counts), dtype=torch.get_default_dtype())
         self.register_buffer("class_weights", weights)
-        self.divide_by = divide_by
         self.ignore_index = ignore_index
 
     @classmethod
@@ -181,18 +174,13 @@ class ClassWeightedLoss(nn.Module):
         # Sums in half precision would lose rows, so logits are float32 at least.
         weights = self.class_weights.to(outputs)  # trainers move modules, but not always the loss
         shares, used = soft_labels(target, len(outputs), len(weights), self.ignore_index, outputs.dtype)
-        row_weights = shares * weights
         # Where a share is 0 so is the term, and its gradient: log-probabilities of finite logits are finite.
-        total = -(row_weights * log_softmax(outputs, 1)).sum()
-        if num_items_in_batch is not None:
-            return total / num_items_in_batch
-        if self.divide_by == "weights":
-            return total / row_weights.sum()
-        return total / used.sum().clamp(min=1)
+        total = -(shares * weights * log_softmax(outputs, 1)).sum()
+        return total / (used.sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch)
 
     def extra_repr(self) -> str:
         """The weights, for ``print``."""
-        return f"{[float(f'{w:.6g}') for w in self.class_weights.tolist()]}, divide_by={self.divide_by!r}"
+        return str([float(f"{w:.6g}") for w in self.class_weights.tolist()])
 
 
 def soft_labels(
