@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.locations import paths_of, reading
-from crcen.tables.parquet import STREAM_BYTES, index_columns, kind_of, record_batches
+from crcen.tables.parquet import STREAM_BYTES, check_kind, index_columns, kind_of, record_batches
 from crcen.tables.typing import ArrowArray, Fragment, RecordBatch, Schema
 from crcen.theory.labels import Labels
 from crcen.theory.rows import Array, Bools, LabelArray
@@ -292,13 +292,10 @@ class ArrowSource:
                 listed = ", ".join(schema.names[:8]) + (", …" if len(schema.names) > 8 else "")
                 raise InvalidInput(f"{name} has no column {column!r}; it has {listed}.")
             kind, written = kind_of(schema.field(column).type), str(schema.field(column).type)
-            first_kind, first_seen = self._kinds.setdefault(column, (kind, f"{written} in {name}"))
-            if kind != first_kind:
-                raise InvalidInput(f"column {column!r} is {written} in {name}, but {first_seen}; write both alike.")
+            check_kind(self._kinds, column, kind, written, name)
             if kind != "number" and column != self._target:
                 raise InvalidInput(
-                    f"column {column!r} of {name} is {written}, not a number; crcen.fit_files takes mixed columns, or "
-                    f"leave the column out."
+                    f"column {column!r} of {name} is {written}, not a number; leave it out, or use crcen.fit_files."
                 )
 
     def each_part(self, use: Callable[[Iterator[Chunk]], None]) -> None:

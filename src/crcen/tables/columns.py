@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.tables.cells import ColumnCells, TableCells, as_arrow, stacked
-from crcen.tables.notation import Notation, is_missing_mark
+from crcen.tables.notation import PLAIN, Notation, is_missing_mark
 from crcen.tables.typing import Array, Bools, Index, Series
 
 BOOLEAN_WORDS = {
@@ -26,8 +26,6 @@ RANGE_PARTS = 20
 _NGRAMS = (3, 4)
 _LEAST_POWER = -330
 _POWERS = np.array([float(f"1e{power}") for power in range(_LEAST_POWER, 309)])
-
-
 # What may be odd about a cell.
 ODD_KINDS = ("unseen", "unreadable", "missing", "clipped")
 
@@ -154,7 +152,7 @@ class NumberColumn(Column):
 
     def reads_plain(self, cells: ColumnCells) -> bool:
         """Whether cells that are plain numbers are read as such."""
-        return (self.decimal, self.thousands, self.affix) == (".", "", "") or not cells.is_text
+        return self.notation == PLAIN or not cells.is_text
 
     def encode(self, cells: ColumnCells) -> Encoded:
         """The numbers with missing ones filled, and the indicator."""

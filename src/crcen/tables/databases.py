@@ -7,7 +7,7 @@ refused, so that none is in a shell history, a log or a saved model.
 import os
 import re
 import sqlite3
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property
@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 from crcen._support.extras import need
 from crcen._support.text import listed
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
-from crcen.tables.locations import masked
+from crcen.tables.locations import Part, masked
 from crcen.tables.options import ReadOptions
 from crcen.tables.typing import ArrowArray, Cell, Connection, Field, ParquetFile, RecordBatch, Schema
 
@@ -40,16 +40,13 @@ class _Address:
         self.url, _, table = given.partition("#")
         self.name, self.table, parts = masked(self.url), unquote(table), urlsplit(self.url)
         if parts.password is not None or re.search(r"[?&](password|passfile_password)=", self.url):
-            raise InvalidParameter(
-                f"{self.name} contains a password: leave it out, and set PGPASSWORD or use a service file."
-            )
+            message = f"{self.name} contains a password: leave it out, and set PGPASSWORD or use a service file."
+            raise InvalidParameter(message)
         self.system = _SYSTEMS[parts.scheme.lower()]
         self.path = "" if self.system == "postgresql" else unquote(parts.path.removeprefix("/"))
         if self.system != "postgresql" and parts.netloc:
-            raise InvalidParameter(
-                f"{self.url} must have three slashes before the file, {self.system}:///{parts.netloc}{parts.path}, and "
-                f"a fourth before an absolute path."
-            )
+            right = f"{self.system}:///{parts.netloc}{parts.path}"
+            raise InvalidParameter(f"{self.url} must have three slashes before a relative path ({right}), or four.")
 
     @cached_property
     def driver(self) -> Any:
@@ -84,17 +81,15 @@ def _reason(error: BaseException) -> str:
     return masked(reason.replace(secret, "***") if secret else reason)[:300].rstrip(". ")
 
 
-class QueryPart(ABC):
+class QueryPart(Part):
     """The result of a query, read in batches; the same in every pass."""
 
     kind = "database"
     _list_tables: str
 
     def __init__(self, address: _Address, options: ReadOptions, table: str) -> None:
-        self.notes: list[str] = []
-        self.n_rows: int | None = None
+        super().__init__(f"{table} of {address.name}" if table else f"the query on {address.name}")
         self._address = address
-        self.name = f"{table} of {address.name}" if table else f"the query on {address.name}"
         if not table and not options.query:
             names = self._guarded(self._tables)
             message = f"state what to read from {address.name} by table= or query=; it has {listed(names)}."
@@ -143,13 +138,11 @@ def _check_types(schema: Schema, columns: Sequence[str], name: str) -> None:
     """Refuse columns that hold no single values, by name."""
     import pyarrow.types as types
 
+    odd = (types.is_nested, types.is_binary, types.is_large_binary, types.is_interval)
     for field, column in zip(schema, columns, strict=True):
         kind = getattr(field.type, "storage_type", field.type)
         stated = (field.metadata or {}).get(b"POSTGRESQL:type", b"").decode() or str(field.type)
-        is_odd = (
-            types.is_nested(kind) or types.is_binary(kind) or types.is_large_binary(kind) or types.is_interval(kind)
-        )
-        if is_odd or stated == "money":
+        if stated == "money" or any(is_kind(kind) for is_kind in odd):
             what = "an array" if types.is_list(kind) or types.is_large_list(kind) else stated
             raise InvalidInput(
                 f"column {column} of {name} holds {what}, not single values: leave it out of the query, or cast it."
@@ -159,15 +152,12 @@ def _check_types(schema: Schema, columns: Sequence[str], name: str) -> None:
 def _plain(cells: ArrowArray, field: Field) -> ArrowArray:
     """A column without the types of one database: numeric and decimal as float64, other extensions as text."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    stated = (field.metadata or {}).get(b"ADBC:postgresql:typname")
     if str(field.type).startswith("extension<arrow.uuid"):
         return pa.array([None if one is None else str(one) for one in cells.to_pylist()], pa.string())
+    is_numeric = (field.metadata or {}).get(b"ADBC:postgresql:typname") == b"numeric"
     cells = cells.storage if hasattr(cells, "storage") else cells
-    if stated == b"numeric":
-        return pc.cast(cells, pa.float64())
-    return cells.cast(pa.float64()) if pa.types.is_decimal(cells.type) else cells
+    return cells.cast(pa.float64()) if is_numeric or pa.types.is_decimal(cells.type) else cells
 
 
 class _Postgres(QueryPart):
@@ -215,9 +205,10 @@ class _SQLite(QueryPart):
         self._connection = self._connect()
         names = [one[0] for one in self._connection.execute(self._query).description]
         # A column has the type of all its values: text if one is, else real if one is.
-        inner = ", ".join(f"c{place}" for place in range(len(names)))
-        ask = ", ".join(f"max(case typeof(c{place}) {_ORDER} end)" for place in range(len(names)))
-        with_names = f"with q({inner}) as ({self._query}) select count(*), {ask} from q"
+        order = "when 'integer' then 1 when 'real' then 2 when 'text' then 3 when 'blob' then 4"
+        inner = [f"c{place}" for place in range(len(names))]
+        ask = ", ".join(f"max(case typeof({name}) {order} end)" for name in inner)
+        with_names = f"with q({', '.join(inner)}) as ({self._query}) select count(*), {ask} from q"
         self.n_rows, *kinds = self._connection.execute(with_names).fetchone()
         self._version = self._changes()
         types = [pa.null(), pa.int64(), pa.float64(), pa.string(), pa.binary()]
@@ -232,17 +223,13 @@ class _SQLite(QueryPart):
         cursor = self._connection.execute(self._query)
         if self._changes() != self._version:
             raise DataUnavailable(f"{self.name} was changed while it was in use: start again.")
-        is_text = [pa.types.is_string(field.type) for field in self.schema]
         while rows := cursor.fetchmany(_ROWS):
-            columns = [
-                [None if cell is None else str(cell) for cell in cells] if text else cells
-                for cells, text in zip(zip(*rows, strict=True), is_text, strict=True)
-            ]
-            arrays = [pa.array(one, field.type) for one, field in zip(columns, self.schema, strict=True)]
+            arrays = []
+            for field, cells in zip(self.schema, zip(*rows, strict=True), strict=True):
+                is_text = pa.types.is_string(field.type)
+                values = [None if cell is None else str(cell) for cell in cells] if is_text else cells
+                arrays.append(pa.array(values, field.type))
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-
-
-_ORDER = "when 'integer' then 1 when 'real' then 2 when 'text' then 3 when 'blob' then 4"
 
 
 class _DuckDB(QueryPart):
@@ -293,20 +280,16 @@ class DatabaseTable:
         is_there = (not path or os.path.exists(path)) and self._run(self._is_there)
         if is_there != append:
             message = "is there already, and is not replaced: use append=, or another name."
-            if append:
-                message = "is not there, so nothing can be appended to it: leave append= out."
-            raise InvalidParameter(f"{self.name} {message}", parameter="append")
+            absent = "is not there, so nothing can be appended to it: leave append= out."
+            raise InvalidParameter(f"{self.name} {absent if append else message}", parameter="append")
 
     def _run(self, work: Callable[[Connection], Result]) -> Result:
         """The result of some work on a connection, which is closed."""
         address = self._address
-        how: dict[str, dict[str, Any]] = {
-            "sqlite": {"isolation_level": None},
-            "duckdb": {"read_only": work == self._is_there},
-            "postgresql": {},
-        }
+        how = {"sqlite": {"isolation_level": None}, "duckdb": {"read_only": work == self._is_there}}
+        options = how.get(address.system, {})
         try:
-            with closing(address.driver.connect(address.path or address.url, **how[address.system])) as connection:
+            with closing(address.driver.connect(address.path or address.url, **options)) as connection:
                 return work(connection)
         except address.driver.Error as error:
             raise DataUnavailable(f"{self.name} was not written: {_reason(error)}.") from error

@@ -6,7 +6,7 @@ import os
 import re
 import zipfile
 from collections import Counter
-from functools import cache
+from functools import cache, reduce
 from typing import Any, BinaryIO
 from xml.etree import ElementTree
 from xml.parsers import expat
@@ -17,7 +17,7 @@ from crcen._support.extras import need
 from crcen._support.text import listed
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.frames import FramePart
-from crcen.tables.locations import DataFile
+from crcen.tables.locations import DataFile, Part
 from crcen.tables.options import ReadOptions
 from crcen.tables.text import filled_names
 from crcen.tables.typing import Cell, DataFrame, Series
@@ -39,10 +39,10 @@ class SheetPart(FramePart):
     """A sheet of a workbook, read whole: a sheet has a million rows at most."""
 
     kind = "workbook"
+    file: DataFile
 
     def __init__(self, file: DataFile, options: ReadOptions) -> None:
-        self.name, self.file = file.name, file
-        self.notes: list[str] = []
+        Part.__init__(self, file.name, file)
         calamine = need("python_calamine", "excel")
         try:
             parts = _check_archive(file.path, self.name)
@@ -55,42 +55,36 @@ class SheetPart(FramePart):
                     self._check_sheet(_sheet_part(file.path, book.sheet_names.index(sheet_name)), parts)
                 sheet = book.get_sheet_by_name(sheet_name)
                 rows = [list(row) for row in sheet.iter_rows()]
-                left = (sheet.start or (0, 0))[1]
-                merged = [
-                    (top, first - left, bottom, last - left)
-                    for (top, first), (bottom, last) in sheet.merged_cell_ranges or ()
-                ]
-        except CrcenError:
+                left, ranges = (sheet.start or (0, 0))[1], sheet.merged_cell_ranges or ()
+                merged = [(top, first - left, bottom, last - left) for (top, first), (bottom, last) in ranges]
+        except (CrcenError, KeyboardInterrupt, SystemExit, MemoryError):
             raise
         except calamine.PasswordError as error:
             raise DataUnavailable(f"{self.name} is protected by a password: save it without one.") from error
         except BaseException as error:  # a panic of calamine is no Exception
-            if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
-                raise
             reason = " ".join(str(error).split())[:120].rstrip(".")
-            raise DataUnavailable(
-                f"{self.name} cannot be read as an Excel workbook: {reason}; save it again as .xlsx."
-            ) from error
+            message = f"{self.name} cannot be read as an Excel workbook: {reason}; save it again as .xlsx."
+            raise DataUnavailable(message) from error
         self._hold(self._table(rows, merged, sheet_name, options))
 
     def _chosen(self, book: Any, wanted: str | int | None) -> str:
         """The name of the sheet to read."""
-        names = list(book.sheet_names)
-        if wanted is None:
-            kinds = {str(one.name): (str(one.typ), str(one.visible)) for one in book.sheets_metadata}
-            shown = [name for name in names if kinds[name] == ("SheetTypeEnum.WorkSheet", "SheetVisibleEnum.Visible")]
-            if not names:
-                raise InvalidInput(f"{self.name} has no sheet.")
-            chosen = (shown or names)[0]
-            if len(names) > 1:
-                self.notes.append(f"{self.file.short} has {len(names)} sheets ({listed(names)}); {chosen} was read")
-            return chosen
+        names = list(map(str, book.sheet_names))
+        if not names:
+            raise InvalidInput(f"{self.name} has no sheet.")
         if str(wanted) in names:
             return str(wanted)
-        if str(wanted).isdecimal() and 1 <= int(wanted) <= len(names):
-            return names[int(wanted) - 1]
-        message = f"sheet must be a sheet of {self.name}, {listed(names)}: got {wanted!r}."
-        raise InvalidParameter(message, parameter="sheet")
+        if wanted is not None:
+            if str(wanted).isdecimal() and 1 <= int(wanted) <= len(names):
+                return names[int(wanted) - 1]
+            message = f"sheet must be a sheet of {self.name}, {listed(names)}: got {wanted!r}."
+            raise InvalidParameter(message, parameter="sheet")
+        kinds = {str(one.name): (str(one.typ), str(one.visible)) for one in book.sheets_metadata}
+        shown = [name for name in names if kinds[name] == ("SheetTypeEnum.WorkSheet", "SheetVisibleEnum.Visible")]
+        chosen = (shown or names)[0]
+        if len(names) > 1:
+            self.notes.append(f"{self.file.short} has {len(names)} sheets ({listed(names)}); {chosen} was read")
+        return chosen
 
     def _check_sheet(self, part: str, parts: dict[str, zipfile.ZipInfo]) -> None:
         """Refuse a sheet whose cells would take memory out of proportion; note hidden rows and formulas."""
@@ -99,8 +93,7 @@ class SheetPart(FramePart):
             texts = [] if strings is None else _STRING.split(archive.read(strings))[1:]
             limit = _BASE_MEMORY + _MEMORY_PER_BYTE * sum(one.file_size for one in parts.values())
             found = _Extent(archive, part)
-        copied = sum(n * len(texts[place]) for place, n in found.shared.items() if place < len(texts))
-        copied += found.n_repeated
+        copied = found.n_repeated + sum(n * len(texts[at]) for at, n in found.shared.items() if at < len(texts))
         needed = found.n_rows * found.width * _AREA_BYTES + found.n_cells * _CELL_BYTES + 2 * copied
         if needed > limit:
             raise InvalidInput(
@@ -108,12 +101,11 @@ class SheetPart(FramePart):
                 f"{found.width:,} columns would take {needed / 2**30:,.1f} GiB; delete cells far from the table, or "
                 f"save it as CSV."
             )
+        short, n = self.file.short, found.n_without_value
         if found.n_hidden:
-            self.notes.append(f"hidden rows of {self.file.short} were read too ({found.n_hidden:,})")
-        if n := found.n_without_value:
-            self.notes.append(
-                f"{n:,} formulas of {self.file.short} have no stored value and are missing: save it in Excel"
-            )
+            self.notes.append(f"hidden rows of {short} were read too ({found.n_hidden:,})")
+        if n:
+            self.notes.append(f"{n:,} formulas of {short} have no stored value and are missing: save it in Excel")
 
     def _table(self, rows: list[list[Cell]], merged: Ranges, sheet: str, options: ReadOptions) -> DataFrame:
         import pandas as pd
@@ -231,7 +223,7 @@ class _Extent:
     def __init__(self, archive: zipfile.ZipFile, part: str) -> None:
         self.n_cells = self.n_rows = self.width = self.n_hidden = self.n_without_value = 0
         self.n_repeated = 0  # characters of repeated cells
-        self.shared: Counter[int] = Counter()  # places of the shared strings that are used
+        self.shared: Counter[int] = Counter()  # places of the shared strings
         self._row = self._column = self._times = self._copies = 0
         self._is_shared = self._is_formula = self._is_value = False
         self._parser = expat.ParserCreate()
@@ -302,10 +294,7 @@ class _Extent:
 @cache
 def _column_number(letters: str) -> int:
     """1 for A, 27 for AA."""
-    number = 0
-    for letter in letters:
-        number = 26 * number + ord(letter) - 64
-    return number
+    return reduce(lambda number, letter: 26 * number + ord(letter) - 64, letters, 0)
 
 
 def _sheet_part(path: str, number: int) -> str:
@@ -335,9 +324,8 @@ class SheetWriter:
         if not self._n_rows:
             self._append([str(column) for column in chunk.columns])
         if self._n_rows + len(chunk) > MOST_ROWS:
-            raise InvalidParameter(
-                f"an Excel sheet holds {MOST_ROWS - 1:,} rows: {self._name} would have more; write .csv or .parquet."
-            )
+            most = f"an Excel sheet holds {MOST_ROWS - 1:,} rows"
+            raise InvalidParameter(f"{most}: {self._name} would have more; write .csv or .parquet.")
         for row in chunk.itertuples(index=False, name=None):
             self._append([_cell(value) for value in row])
 
@@ -365,11 +353,8 @@ def _cell(value: Cell) -> Cell:
     import pandas as pd
     from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
 
-    if value is None or value is pd.NaT or value is pd.NA:
-        return None
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
+    value = value.item() if hasattr(value, "item") else value
+    if value is None or value is pd.NaT or value is pd.NA or (isinstance(value, float) and not math.isfinite(value)):
         return None
     if isinstance(value, pd.Timestamp):
         return value.tz_localize(None).to_pydatetime() if value.tzinfo else value.to_pydatetime()

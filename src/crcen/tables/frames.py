@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidInput
+from crcen.tables.locations import Part
 from crcen.tables.options import ReadOptions
 from crcen.tables.typing import ArrowTable, DataFrame, Series, TableLike
 
@@ -34,9 +35,8 @@ def as_frame(X: TableLike, names: Sequence[str] | NDArray[np.object_] | None = N
 
 
 def _named(frame: DataFrame, options: ReadOptions) -> DataFrame:
-    names = [str(name) for name in frame.columns]
-    unique = options.unique_names(names, "the data frame")
-    return frame if list(unique) == list(frame.columns) else frame.set_axis(list(unique), axis=1)
+    unique = list(options.unique_names(list(map(str, frame.columns)), "the data frame"))
+    return frame if unique == list(frame.columns) else frame.set_axis(unique, axis=1)
 
 
 def _from_library(data: TableLike) -> DataFrame | None:
@@ -49,9 +49,9 @@ def _from_library(data: TableLike) -> DataFrame | None:
             import pyarrow as pa
 
             typed = as_pandas(pa.table([pa.array(data.iloc[:, place]) for place in arrow], list(map(str, arrow))))
-            columns = [
-                typed[str(i)].set_axis(data.index) if i in arrow else data.iloc[:, i] for i in range(data.shape[1])
-            ]
+            columns = [data.iloc[:, i] for i in range(data.shape[1])]
+            for place, (_, cells) in zip(arrow, typed.items(), strict=True):
+                columns[place] = cells.set_axis(data.index)
             data = pd.concat(columns, axis=1).set_axis(data.columns, axis=1)
         return data
     frame = _narwhal(data)
@@ -112,27 +112,24 @@ def native_like(frame: DataFrame, native: TableLike) -> TableLike:
     return (made.lazy(None if is_eager else backend) if is_lazy else made).to_native()
 
 
-class FramePart:
+class FramePart(Part):
     """A data frame in memory."""
 
     kind = "frame"
-    name: str
-    notes: list[str]
-    n_rows: int | None
 
     def __init__(self, data: TableLike, options: ReadOptions) -> None:
+        super().__init__("the data frame")
         found = None if isinstance(data, _ARRAYS) else _from_library(data)
         if found is None:
             raise InvalidInput(f"data must be a data frame or the place of a table: got {type(data).__name__}.")
-        self.name, self.notes = "the data frame", []
         self._hold(_named(found, options))
 
     def _hold(self, frame: DataFrame) -> None:
-        self._frame, self.columns, self.n_rows = frame, tuple(frame.columns), len(frame)
+        self.frame, self.columns, self.n_rows = frame, tuple(frame.columns), len(frame)
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[DataFrame]:
         """The data frame."""
-        yield self._frame if columns is None else self._frame[list(columns)]
+        yield self.frame if columns is None else self.frame[list(columns)]
 
 
 def without_blanks(frame: DataFrame) -> DataFrame:

@@ -6,15 +6,17 @@ import shutil
 import stat
 import sys
 import tempfile
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from glob import glob, has_magic
 from pathlib import Path
 from typing import IO, BinaryIO
 
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput
-from crcen.tables.typing import FileSystem
+from crcen.tables.typing import FileSystem, RecordBatch, Schema
 
 Held = IO[bytes]
 
@@ -105,7 +107,9 @@ class DataFile:
         self.kind = self._kind(first)
         is_packed = self.kind != "text" and self.compression is not None
         if is_packed or (self.kind != "parquet" and self.system is not None):
-            self._copy()
+            with self.opened() as file:  # goes on with a private, temporary copy of the bytes
+                self.held = _copied(file, self.name)
+            self.path, self.system, self.compression, self.stamp = self.held.name, None, None, None
 
     @property
     def short(self) -> str:
@@ -143,12 +147,6 @@ class DataFile:
                 with pa.CompressedInputStream(plain, self.compression) as stream:
                     yield stream
 
-    def _copy(self) -> None:
-        """Go on with a private, temporary copy of the bytes."""
-        with self.opened() as file:
-            self.held = _copied(file, self.name)
-        self.path, self.system, self.compression, self.stamp = self.held.name, None, None, None
-
     def _look(self) -> tuple[int, int, int]:
         found = os.stat(self.path)
         return found.st_size, found.st_mtime_ns, found.st_ino
@@ -161,6 +159,25 @@ class DataFile:
             is_same = False
         if not is_same:
             raise DataUnavailable(f"{self.name} was changed while it was being read: start again when it is complete.")
+
+
+class Part(ABC):
+    """One file, query or data frame of a table; ``notes`` tell how it was read, ``marks`` count missing words."""
+
+    kind: str
+    columns: tuple[str, ...]
+    n_rows: int | None = None  # as far as it is known without reading
+    n_read: int | None = None
+    schema: Schema = None
+
+    def __init__(self, name: str, file: DataFile | None = None) -> None:
+        self.name, self.file = name, file
+        self.notes: list[str] = []
+        self.marks: Counter[tuple[str, str]] = Counter()
+
+    @abstractmethod
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[RecordBatch]:
+        """Rows in order, as Arrow batches or data frames."""
 
 
 def _copied(file: BinaryIO, name: str) -> Held:
@@ -178,11 +195,8 @@ def files_of(data: str | Path | Sequence[str | Path]) -> tuple[list[DataFile], s
     """The files that a path, folder, pattern, pipe, URL or list names, in order, and the folder of their partitions."""
     if isinstance(data, str | Path) and is_pipe(data):
         name = "standard input" if str(data) in ("-", "/dev/stdin") else str(data)
-        if str(data) == "-":
-            held = _copied(sys.stdin.buffer, name)
-        else:
-            with open(data, "rb") as file:
-                held = _copied(file, name)
+        with nullcontext(sys.stdin.buffer) if str(data) == "-" else open(data, "rb") as file:
+            held = _copied(file, name)
         return [DataFile(name, held.name, held=held)], ""
     paths, base = paths_of(data)
     return [DataFile(name, path, system) for name, path, system in paths], base

@@ -1,6 +1,7 @@
 """ReadOptions: how a table is read, the same in every command."""
 
 import codecs
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -101,8 +102,7 @@ class ReadOptions:
                 allowed = " and ".join(_KINDS[one] for one in kinds)
                 message = f"{option} is for {allowed}, and {name} is none of these: leave it out."
                 raise InvalidParameter(message, parameter=option)
-        nothing: dict[str, Any] = dict.fromkeys(ignored)
-        return replace(self, **nothing)
+        return replace(self, **dict[str, Any].fromkeys(ignored))
 
     def with_training(self, trained: object) -> "ReadOptions":
         """The same with the missing values and the order of dates that a model was trained with, unless stated."""
@@ -125,21 +125,18 @@ class ReadOptions:
             raise InvalidInput(message, parameter="rename_duplicates")
         found: list[str] = []
         for name in names:
-            number, unique = 1, name
-            while unique in found or (number > 1 and unique in names):
-                number += 1
-                unique = f"{name}_{number}"
-            found.append(unique)
+            free = (f"{name}_{number}" for number in itertools.count(2))
+            is_new = name not in found
+            found.append(name if is_new else next(one for one in free if one not in found and one not in names))
         return tuple(found)
 
     def check_columns(self, columns: Iterable[str], where: str) -> None:
         """Reject missing values of a column that is not there."""
         columns = list(columns)
-        for name in self.missing:
-            if name and name not in columns:
-                close = closest(name, columns)
-                meant = f"did you mean {close}?" if close else f"it has {listed(columns)}."
-                raise InvalidInput(f"missing must name a column of {where}: got {name!r}; {meant}", parameter="missing")
+        for name in sorted(self.missing.keys() - {"", *columns}):
+            close = closest(name, columns)
+            meant = f"did you mean {close}?" if close else f"it has {listed(columns)}."
+            raise InvalidInput(f"missing must name a column of {where}: got {name!r}; {meant}", parameter="missing")
 
     def apply(self, frame: DataFrame) -> DataFrame:
         """Cells with the stated missing values removed and dates in ISO form."""
@@ -157,10 +154,10 @@ def _without(cells: Series, values: Sequence[str]) -> Series:
     """Cells with these values missing: equal as numbers or as text."""
     import pandas as pd
 
-    numbers = [number for number in pd.to_numeric(pd.Series(values, dtype=object), errors="coerce") if number == number]
+    numbers = pd.to_numeric(pd.Series(values, dtype=object), errors="coerce").dropna()
     if pd.api.types.is_bool_dtype(cells.dtype) or pd.api.types.is_datetime64_any_dtype(cells.dtype):
-        return cells.mask(cells.astype(str).isin(values)) if cells.astype(str).isin(values).any() else cells
-    if pd.api.types.is_numeric_dtype(cells.dtype):
+        hits = cells.astype(str).isin(values)
+    elif pd.api.types.is_numeric_dtype(cells.dtype):
         hits = cells.isin(numbers)
     else:
         text = as_text(cells)
@@ -172,17 +169,14 @@ def _without(cells: Series, values: Sequence[str]) -> Series:
 def _by_column(given: object) -> dict[str, tuple[str, ...]]:
     """Missing values by column, ``""`` for all columns, from any of the accepted forms."""
     if isinstance(given, Mapping):
-        pairs = [(str(name), one) for name, values in given.items() for one in _listed(values)]
+        pairs = [(str(name), str(one)) for name, values in given.items() for one in _listed(values)]
     else:
-        pairs = []
-        for value in _listed(given):
-            for part in str(value).split(",") if isinstance(value, str) else [value]:
-                name, _, text = str(part).rpartition("=")
-                pairs.append((name.strip(), text.strip()))
+        parts = [part.rpartition("=") for value in _listed(given) for part in str(value).split(",")]
+        pairs = [(name.strip(), text.strip()) for name, _, text in parts]
     found: dict[str, tuple[str, ...]] = {}
     for name, value in pairs:
-        if str(value) != "":
-            found[name] = (*found.get(name, ()), str(value))
+        if value:
+            found[name] = (*found.get(name, ()), value)
     return found
 
 

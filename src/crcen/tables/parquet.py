@@ -6,7 +6,7 @@ from pathlib import Path
 
 from crcen.exceptions import InvalidInput
 from crcen.tables.identifiers import is_nameless_index
-from crcen.tables.locations import DataFile
+from crcen.tables.locations import DataFile, Part
 from crcen.tables.options import ReadOptions
 from crcen.tables.typing import Dataset, Field, Fragment, RecordBatch, Schema
 
@@ -14,16 +14,16 @@ STREAM_BYTES = 2**16  # buffer of a column that is read
 _BATCH_ROWS = 50_000
 
 
-class ParquetPart:
+class ParquetPart(Part):
     """A Parquet file, as a fragment of an Arrow dataset."""
 
     kind = "parquet"
 
     def __init__(self, file: DataFile, fragment: Fragment, schema: Schema, options: ReadOptions) -> None:
-        self.name, self.file, self.fragment, self.schema = file.name, file, fragment, schema
-        self.notes: list[str] = []
+        super().__init__(file.name, file)
+        self.fragment, self.schema = fragment, schema
         self.columns = options.unique_names(schema.names, file.name)
-        self.n_rows: int | None = fragment.metadata.num_rows
+        self.n_rows = fragment.metadata.num_rows
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[RecordBatch]:
         """Rows as Arrow batches."""
@@ -54,11 +54,21 @@ def parquet_parts(files: Sequence[DataFile], base: str, options: ReadOptions) ->
         fragments = [ds.ParquetFileFormat().make_fragment(str(file.path), where) for file in files]
         partitions = []
     parts = []
+    first: dict[str, tuple[str, str]] = {}  # kind of each column, and where it was found
     for file, fragment in zip(files, fragments, strict=True):
         schema = pa.schema([*fragment.physical_schema, *partitions], fragment.physical_schema.metadata)
         parts.append(ParquetPart(file, fragment, schema, options))
-    _check_kinds(parts)
+        for name, field in zip(parts[-1].columns, schema, strict=True):
+            if (kind := kind_of(field.type)) != "null":  # every cell of the column is missing in this file
+                check_kind(first, name, kind, str(field.type), file.name)
     return parts
+
+
+def check_kind(first: dict[str, tuple[str, str]], column: str, kind: str, arrow_type: str, where: str) -> None:
+    """Refuse a column of another kind than in the files before; ``first`` remembers each column's kind."""
+    known, seen = first.setdefault(column, (kind, f"{arrow_type} in {where}"))
+    if kind != known:
+        raise InvalidInput(f"column {column!r} is {arrow_type} in {where}, but {seen}; write both alike.")
 
 
 def dataset_of(parts: Sequence[ParquetPart]) -> Dataset:
@@ -68,18 +78,6 @@ def dataset_of(parts: Sequence[ParquetPart]) -> Dataset:
     first = parts[0]
     form, system = ds.ParquetFileFormat(), first.fragment.filesystem
     return ds.FileSystemDataset([part.fragment for part in parts], first.schema, form, system)
-
-
-def _check_kinds(parts: Sequence[ParquetPart]) -> None:
-    first: dict[str, tuple[str, str]] = {}
-    for part in parts:
-        for name, field in zip(part.columns, part.schema, strict=True):
-            kind = kind_of(field.type)
-            if kind == "null":
-                continue  # a file in which every cell of the column is missing
-            known, seen = first.setdefault(name, (kind, f"{field.type} in {part.name}"))
-            if kind != known:
-                raise InvalidInput(f"column {name!r} is {field.type} in {part.name}, but {seen}; write both alike.")
 
 
 def record_batches(
@@ -116,9 +114,8 @@ def kind_of(arrow_type: Field) -> str:
     """``"number"`` (truth values too), ``"text"`` (categories of it too), ``"date"``, or Arrow's own name."""
     import pyarrow.types as types
 
-    if types.is_boolean(arrow_type) or types.is_integer(arrow_type) or types.is_floating(arrow_type):
-        return "number"
-    if types.is_decimal(arrow_type):
+    numbers = (types.is_boolean, types.is_integer, types.is_floating, types.is_decimal)
+    if any(is_kind(arrow_type) for is_kind in numbers):
         return "number"
     value = arrow_type.value_type if types.is_dictionary(arrow_type) else arrow_type
     if types.is_date(value) or types.is_timestamp(value):

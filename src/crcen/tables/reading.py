@@ -5,14 +5,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
 
 from crcen._support.text import listed
 from crcen.exceptions import DataUnavailable, InvalidInput
 from crcen.tables.databases import is_database, open_database
 from crcen.tables.excel import SheetPart
 from crcen.tables.frames import FramePart, as_pandas, spooled, without_blanks
-from crcen.tables.locations import DataFile, files_of, is_url, masked, reading
+from crcen.tables.locations import DataFile, Part, files_of, is_url, masked, reading
 from crcen.tables.options import ReadOptions
 from crcen.tables.parquet import parquet_parts
 from crcen.tables.text import TextPart
@@ -21,50 +20,37 @@ from crcen.tables.typing import DataFrame, RecordBatch, Schema, TableLike
 CHUNK_ROWS = 50_000
 
 
-class Part(Protocol):
-    """One file, query or data frame of a table."""
-
-    kind: str
-    name: str
-    columns: tuple[str, ...]
-    n_rows: int | None
-    notes: list[str]
-
-    def batches(self, columns: Sequence[str] | None = None) -> Iterator[RecordBatch]:
-        """Rows in order, as Arrow batches or data frames."""
-
-
 @dataclass(frozen=True, eq=False)
 class Table:
     """A table that was opened but not read: files, a query, or the data frame ``native``."""
 
     name: str
     columns: tuple[str, ...]
-    parts: tuple[Any, ...]
+    parts: tuple[Part, ...]
     options: ReadOptions
     native: TableLike = None
 
     @property
     def kind(self) -> str:
         """Of its parts: "text", "parquet", "workbook", "database" or "frame"."""
-        return str(self.parts[0].kind)
+        return self.parts[0].kind
 
     @property
     def file(self) -> DataFile | None:
         """The file, if it is one that can be read again by others."""
-        file = getattr(self.parts[0], "file", None) if len(self.parts) == 1 else None
+        file = self.parts[0].file if len(self.parts) == 1 else None
         return None if file is None or file.held is not None or file.system is not None else file
 
     @property
     def schema(self) -> Schema:
         """Arrow's schema, if the source states types; else None."""
-        return getattr(self.parts[0], "schema", None)
+        return self.parts[0].schema
 
     @property
     def n_rows(self) -> int | None:
         """Rows, as far as that is known without reading: of a text file its lines."""
-        counts = [part.n_rows for part in self.parts]
-        return None if None in counts else sum(counts)
+        counts = [part.n_rows for part in self.parts if part.n_rows is not None]
+        return sum(counts) if len(counts) == len(self.parts) else None
 
     @property
     def notes(self) -> list[str]:
@@ -74,10 +60,7 @@ class Table:
     @property
     def marks(self) -> "Counter[tuple[str, str]]":
         """Cells of text files that were read as missing in the last pass, by column and word."""
-        found: Counter[tuple[str, str]] = Counter()
-        for part in self.parts:
-            found.update(getattr(part, "marks", {}))
-        return found
+        return sum((part.marks for part in self.parts), Counter())
 
     def read(self) -> DataFrame:
         """The whole table; cells of a text table are strings, missing values apart."""
@@ -87,8 +70,8 @@ class Table:
         """The whole table, with lines of the file as the index, or row numbers if rows are not lines."""
         import pandas as pd
 
-        frame = self.read()
-        line = self.parts[0].first_line(len(frame)) if self.kind == "text" and len(self.parts) == 1 else None
+        frame, part = self.read(), self.parts[0]
+        line = part.first_line(len(frame)) if isinstance(part, TextPart) and len(self.parts) == 1 else None
         first, name = (1, "row") if line is None else (line, "line")
         return frame.set_axis(pd.RangeIndex(first, first + len(frame), name=name), axis=0)
 
@@ -109,13 +92,15 @@ class Table:
     def _empty(self, columns: list[str]) -> DataFrame:
         import pyarrow as pa
 
+        part = self.parts[0]
+        if isinstance(part, FramePart):
+            return part.frame[columns]
         kinds = {} if self.schema is None else dict(zip(self.columns, self.schema.types, strict=True))
         return as_pandas(pa.schema([(name, kinds.get(name, pa.string())) for name in columns]).empty_table())
 
     def _batches(self, part: Part, columns: Sequence[str] | None) -> Iterator[RecordBatch]:
         """Rows of a part, which must be the same in every pass."""
-        file, n_rows = getattr(part, "file", None), 0
-        check = (lambda: None) if file is None else file.check_unchanged
+        check, n_rows = (lambda: None) if part.file is None else part.file.check_unchanged, 0
         if columns is None and part.columns != self.columns:
             columns = self.columns
         with reading(part.name):
@@ -128,34 +113,30 @@ class Table:
                 check()  # what went wrong may come of that
                 raise
             check()
-        if (n_read := vars(part).setdefault("n_read", n_rows)) != n_rows:
+        part.n_read = n_rows if part.n_read is None else part.n_read
+        if part.n_read != n_rows:
             raise DataUnavailable(
-                f"{part.name} gave {n_read:,} rows at first and {n_rows:,} now: it was changed while it was in "
-                f"use; start again."
+                f"{part.name} had {part.n_read:,} rows at first and has {n_rows:,} now: it was changed; start again."
             )
 
 
 def _sized(batches: Iterator[RecordBatch], n_rows: int) -> Iterator[DataFrame]:
-    """Batches joined or cut to ``n_rows`` rows, as data frames; at least one."""
+    """Batches joined or cut to ``n_rows`` rows, as data frames; none without rows."""
+
+    def cut(batch: RecordBatch, start: int, stop: int) -> RecordBatch:
+        return batch.slice(start, stop - start) if hasattr(batch, "slice") else batch.iloc[start:stop]
+
     waiting: list[RecordBatch] = []
-    n_waiting, has_given, last = 0, False, None
+    room = n_rows
     for batch in batches:
-        last = batch
-        while n_waiting + len(batch) >= n_rows:
-            room = n_rows - n_waiting
-            yield _joined([*waiting, _cut(batch, 0, room)])
-            batch, waiting, n_waiting, has_given = _cut(batch, room, len(batch)), [], 0, True
+        while len(batch) >= room:
+            yield _joined([*waiting, cut(batch, 0, room)])
+            batch, waiting, room = cut(batch, room, len(batch)), [], n_rows
         if len(batch):
             waiting.append(batch)
-            n_waiting += len(batch)
-    if waiting or (last is not None and not has_given):
-        yield _joined(waiting or [last])
-
-
-def _cut(batch: RecordBatch, start: int, stop: int) -> RecordBatch:
-    if (start, stop) == (0, len(batch)):
-        return batch
-    return batch.slice(start, stop - start) if hasattr(batch, "slice") else batch.iloc[start:stop]
+            room -= len(batch)
+    if waiting:
+        yield _joined(waiting)
 
 
 def _joined(batches: list[RecordBatch]) -> DataFrame:
@@ -237,8 +218,8 @@ def _table(parts: Sequence[Part], options: ReadOptions, native: TableLike = None
     for part in parts[1:]:
         absent = [column for column in first.columns if column not in part.columns]
         if absent:
+            columns = listed(absent, 5)
             raise InvalidInput(
-                f"{part.name} lacks the column {listed(absent, 5)} of {first.name}; all files must have the same "
-                f"columns."
+                f"{part.name} lacks the column {columns} of {first.name}; all files need the same columns."
             )
     return Table(name, first.columns, tuple(parts), options, native)

@@ -5,7 +5,6 @@ import csv
 import io
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice, pairwise
@@ -14,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
-from crcen.tables.locations import DataFile
+from crcen.tables.locations import DataFile, Part
 from crcen.tables.options import ReadOptions
 from crcen.tables.typing import ArrowArray, RecordBatch
 
@@ -43,10 +42,10 @@ _NUMBER = re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?")
 class _LineCounter:
     """A file that counts its lines and keeps its end while PyArrow reads it."""
 
+    closed = False
+
     def __init__(self, file: BinaryIO) -> None:
-        self._file, self.n_lines, self.tail = file, 0, b""
-        self._line_end = b""
-        self.closed = False
+        self._file, self._line_end, self.n_lines, self.tail = file, b"", 0, b""
 
     def read(self, n_bytes: int = -1) -> bytes:
         """The next bytes."""
@@ -60,29 +59,25 @@ class _LineCounter:
         """Nothing: whoever opened the file closes it."""
 
 
-class TextPart:
+class TextPart(Part):
     """A text file, of which opening reads the first lines only."""
 
     kind = "text"
+    file: DataFile
 
     def __init__(self, file: DataFile, options: ReadOptions) -> None:
-        self.name, self.file, self._options = file.name, file, options
-        self.marks: Counter[tuple[str, str]] = Counter()
-        self.notes: list[str] = []
-        self.block_bytes, self._n_lines = BLOCK_BYTES, 0
+        super().__init__(file.name, file)
+        self._options, self.block_bytes, self._n_lines = options, BLOCK_BYTES, 0
         with file.opened() as opened:
             start, is_whole = _first_lines(opened, file.name)
         self._encoding = options.encoding or _by_first_bytes(start[:_SAMPLE_BYTES]) or "utf-8"
-        try:
-            codecs.getincrementaldecoder(self._encoding)().decode(start, is_whole)
-        except UnicodeDecodeError as error:
+        if error := _decoding_error(start, self._encoding, is_whole):
             self._change_encoding(error, 0)
         self._detect(start.decode(self._encoding, errors="replace"), is_whole)
         n_lines = start.count(b"\n") or start.count(b"\r")
         if not is_whole:
             n_lines = n_lines * os.path.getsize(file.path) // len(start)
-        is_known = is_whole or not file.compression
-        self.n_rows: int | None = max(0, n_lines - self._n_skipped) if is_known else None
+        self.n_rows = max(0, n_lines - self._n_skipped) if is_whole or not file.compression else None
 
     def _detect(self, text: str, is_whole: bool) -> None:
         """Find out how the table is written from its first lines."""
@@ -119,13 +114,11 @@ class TextPart:
             self._decimal, self._is_grouped = _decimal_mark(below, self._separator)
             if self._decimal == ",":
                 self.notes.append(f"{short} was read with decimal commas")
-        if options.separator is None:
-            how = {" ": "values between blanks", FIXED: "columns of fixed width"}.get(self._separator)
-            if how is not None:
-                self.notes.append(f"{short} was read as {how}: {', '.join(columns[:5])}")
-            if len(columns) == 1:
-                message = f"{short} was read as one column, {columns[0][:40]}: state its separator if it has more"
-                self.notes.append(message)
+        how = {" ": "values between blanks", FIXED: "columns of fixed width"}.get(self._separator)
+        if how is not None and not stated:
+            self.notes.append(f"{short} was read as {how}: {', '.join(columns[:5])}")
+        if len(columns) == 1 and not stated:
+            self.notes.append(f"{short} was read as one column, {columns[0][:40]}: state its separator if it has more")
 
     def first_line(self, n_rows: int) -> int | None:
         """The line of the first row if each row of the last pass was one line, else None."""
@@ -189,7 +182,7 @@ class TextPart:
             while block := file.read(_SCAN_BYTES):
                 first = first or _NOT_ASCII.search(block)
                 is_defined = is_defined and not _UNDEFINED_IN_1252.search(block)
-        if n_given and first is not None and _is_utf_8(first[0]):
+        if n_given and first is not None and not _decoding_error(first[0], "utf-8"):
             message = f"{self.name} mixes UTF-8 with another encoding; state encoding=windows-1252, or repair it."
             raise InvalidInput(message, parameter="encoding") from error
         self._encoding = "windows-1252" if is_defined else "latin-1"
@@ -318,13 +311,13 @@ def _by_first_bytes(start: bytes) -> str | None:
     return "utf-16-be" if start[::2].count(0) > 0.3 * len(start[::2]) else None
 
 
-def _is_utf_8(start: bytes) -> bool:
-    """Whether these bytes may be the first ones of UTF-8 text."""
+def _decoding_error(start: bytes, encoding: str, is_whole: bool = False) -> UnicodeDecodeError | None:
+    """Why bytes are not a text in an encoding, or the first ones of a text; None if they are."""
     try:
-        codecs.getincrementaldecoder("utf-8")().decode(start)
-    except UnicodeDecodeError:
-        return False
-    return True
+        codecs.getincrementaldecoder(encoding)().decode(start, is_whole)
+    except UnicodeDecodeError as error:
+        return error
+    return None
 
 
 def _quoting(quote: str) -> dict[str, Any]:

@@ -23,7 +23,8 @@ def neutralised(frame: DataFrame) -> DataFrame:
     import pandas as pd
 
     def safe(cell: object) -> object:
-        return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) and not _is_number(cell) else cell
+        is_formula = isinstance(cell, str) and cell.startswith(_FORMULA) and pd.isna(pd.to_numeric(cell, "coerce"))
+        return f"'{cell}" if is_formula else cell
 
     kept = (pd.api.types.is_numeric_dtype, pd.api.types.is_datetime64_any_dtype, pd.api.types.is_timedelta64_dtype)
     columns = [
@@ -31,14 +32,6 @@ def neutralised(frame: DataFrame) -> DataFrame:
         for _, column in frame.items()
     ]
     return pd.concat(columns, axis=1).set_axis([safe(name) for name in frame.columns], axis=1)
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
 
 
 class TableWriter:
@@ -57,22 +50,20 @@ class TableWriter:
             return
         self.path = Path(path)
         if append:
-            raise InvalidParameter(
-                f"append is for tables of databases, and {self.path.name!r} is a file: leave it out.",
-                parameter="append",
-            )
+            message = f"append is for tables of databases, and {self.path.name!r} is a file: leave it out."
+            raise InvalidParameter(message, parameter="append")
         name = Path("stream.csv") if is_device(self.path) else self.path  # /dev/stdout has no ending
         self._suffix, self._compression = format_of_name(name)
-        if self._suffix not in _SEPARATORS and self._suffix not in (".parquet", ".pq", ".xlsx"):
+        if self._suffix in _SEPARATORS:
+            return
+        if self._suffix not in (".parquet", ".pq", ".xlsx"):
             raise InvalidParameter(f"a table is written to .csv, .tsv, .parquet or .xlsx: got {self.path.name!r}.")
-        if self._suffix not in _SEPARATORS and self._compression:
+        if self._compression:
             kind = "Excel" if self._suffix == ".xlsx" else "Parquet"
             raise InvalidParameter(f"{kind} is compressed inside: got {self.path.name!r}; leave the last ending out.")
-        if safe_csv and self._suffix not in _SEPARATORS:
-            raise InvalidParameter(
-                f"safe_csv is for text tables, and {self.path.name!r} has no formulas: leave it out.",
-                parameter="safe_csv",
-            )
+        if safe_csv:
+            message = f"safe_csv is for text tables, and {self.path.name!r} has no formulas: leave it out."
+            raise InvalidParameter(message, parameter="safe_csv")
 
     def __enter__(self) -> "TableWriter":
         import pyarrow as pa
@@ -115,13 +106,12 @@ class TableWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        if kind is None and self._file is not None and (self._table is not None or self._suffix == ".xlsx"):
-            self._file.close()
         if kind is None and self._file is not None and self._table is not None:
+            self._file.close()
             self._binary.flush()
             self._table.store(self._binary.name)
-        if kind is not None and isinstance(self._file, SheetWriter):
-            self._file.discard()
+        elif isinstance(self._file, SheetWriter):
+            self._file.close() if kind is None else self._file.discard()
         return self._open.__exit__(kind, error, trace)
 
 
