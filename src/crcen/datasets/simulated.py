@@ -22,6 +22,7 @@ import scipy  # which loads its parts on first use
 from numpy.typing import ArrayLike, NDArray
 
 from crcen._support.files import atomic_file
+from crcen._support.lazy import pa, pq
 from crcen.datasets.dataset import Dataset
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.checks import check_whole_number
@@ -228,9 +229,6 @@ def make_rare_events(
 
 
 def _write(events: RareEvents, folder: Path, rows_per_file: int) -> Iterator[Path]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.glob("*.parquet")):
         raise InvalidParameter(f"Got path={str(folder)!r}, which holds Parquet files already; try an empty folder.")

@@ -24,6 +24,7 @@ import numpy as np
 
 from crcen._support.extras import installed_versions
 from crcen._support.files import check_writable, write_atomic
+from crcen._support.lazy import pd
 from crcen._support.text import printable
 from crcen._support.values import json_value
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter, MissingExtra
@@ -404,8 +405,6 @@ def _artificial_rows(model: Any) -> Any:
     labels = {} if table is not None else dict(_known_categories(model, columns))
     if table is None and names is None and not labels:
         return np.zeros((_TRIAL_ROWS, len(columns)))
-    import pandas as pd  # only here: networks need no frames
-
     if table is not None:
         return pd.DataFrame({one.name: [None, *_artificial_cells(one)] for one in table.columns_}, dtype=object)
     frame = pd.DataFrame(0.0, range(_TRIAL_ROWS), columns, dtype=object if names is None else None)

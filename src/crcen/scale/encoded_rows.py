@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from crcen._support.lazy import pa, pq
 from crcen.scale.checkpoint import kept_in
 from crcen.scale.sources import OPEN_BYTES, ArrowSource, Chunk, labels_of, numbers_of
 from crcen.scale.table_survey import frames_of
@@ -116,8 +117,6 @@ def write_encoded(
 
     Returns cells by column that are not of its kind, and were taken as missing.
     """
-    import pyarrow as pa
-
     unreadable: Counter[str] = Counter()
     names = [*(column.name for column in columns), target, *also]
 
@@ -150,8 +149,6 @@ def _stored(column: Column, values: Array) -> list[LabelArray]:
 
 def _write(tables: Iterator[ArrowTable], folder: Path, group_rows: int) -> None:
     """Write tables of any length as row groups of a few files."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
     def groups() -> Iterator[ArrowTable]:
         waiting: list[ArrowTable] = []

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import torch
 
+from crcen._support.lazy import pa
 from crcen.exceptions import InvalidParameter
 from crcen.training.planner import free_memory
 
@@ -118,8 +119,6 @@ def _resident_bytes() -> int:
 
 def _return_freed_memory() -> None:
     """Return large arrays to the system when they are freed, and those of Arrow."""
-    import pyarrow as pa
-
     with suppress(OSError, AttributeError, TypeError):  # another C library than glibc
         libc = ctypes.CDLL(None)
         libc.mallopt(_MMAP_THRESHOLD, _LARGE_ARRAY)

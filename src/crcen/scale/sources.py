@@ -14,9 +14,10 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
+from crcen._support.lazy import ds, pa
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.locations import paths_of, reading
-from crcen.tables.parquet import STREAM_BYTES, check_kind, index_columns, kind_of, record_batches
+from crcen.tables.parquet import STREAM_BYTES, arrow_system, check_kind, index_columns, kind_of, record_batches
 from crcen.tables.typing import ArrowArray, Fragment, RecordBatch, Schema
 from crcen.theory.labels import Labels
 from crcen.theory.rows import Array, Bools, LabelArray
@@ -228,22 +229,16 @@ class ArrowSource:
         columns = (self._features, self._target, self._weight)
         return hashlib.sha256(repr((about, *columns, self._left_out)).encode()).hexdigest()
 
-    def _listed(self, source: Source) -> list[tuple[str, Callable[[], Fragment]]]:
-        """Names of files, each with what opens it."""
-        import pyarrow.dataset as ds
-        import pyarrow.fs as fs
-
+    def _listed(self, source: Source) -> list[tuple[str, Fragment]]:
+        """Files by name, not opened yet."""
         if isinstance(source, ds.Dataset):
             if getattr(source, "_scan_options", None):
                 raise InvalidInput("a filtered Arrow dataset cannot be streamed: write the rows to files of their own.")
             self._schema = source.schema
-            fragments = list(source.get_fragments())
-            return [(getattr(f, "path", f"fragment {i}"), lambda f=f: f) for i, f in enumerate(fragments)]  # type: ignore[misc]
-        files = paths_of(source)[0]
-        remote = files[0][2]
-        form = ds.ParquetFileFormat()
-        system = fs.LocalFileSystem() if remote is None else fs.PyFileSystem(fs.FSSpecHandler(remote))
-        return [(name, lambda path=path: form.make_fragment(path, system)) for name, path, _ in files]  # type: ignore[misc]
+            return [(getattr(f, "path", f"fragment {i}"), f) for i, f in enumerate(source.get_fragments())]
+        files, form = paths_of(source)[0], ds.ParquetFileFormat()
+        system = arrow_system(files[0][2])
+        return [(name, form.make_fragment(path, system)) for name, path, _ in files]
 
     def _each(self, items: Sequence[tuple[str, T]], use: Callable[[str, T], None]) -> None:
         """Use every file; skip unusable ones if the caller asked for it."""
@@ -261,9 +256,8 @@ class ArrowSource:
                 raise DataUnavailable(f"none of the {len(items)} files can be used: {said}")
             warnings.warn(f"{len(skipped)} of {len(items)} files left out: {said}", UserWarning, stacklevel=5)
 
-    def _add(self, name: str, open_fragment: Callable[[], Fragment]) -> None:
+    def _add(self, name: str, fragment: Fragment) -> None:
         with reading(name):
-            fragment = open_fragment()
             schema = self._schema or fragment.physical_schema
             is_parquet = hasattr(fragment, "split_by_row_group")
             parts = fragment.split_by_row_group() if is_parquet else [fragment]
@@ -430,8 +424,6 @@ def _check_file(file: _File) -> None:
 
 def numbers_of(column: ArrowArray) -> LabelArray:
     """Numbers and truth values; NaN where one is missing."""
-    import pyarrow as pa
-
     if pa.types.is_boolean(column.type) or pa.types.is_decimal(column.type):
         column = column.cast(pa.float64() if pa.types.is_decimal(column.type) else pa.int8())
     return np.asarray(column.to_numpy(zero_copy_only=False))
@@ -439,8 +431,6 @@ def numbers_of(column: ArrowArray) -> LabelArray:
 
 def labels_of(column: ArrowArray, target: str, name: str) -> LabelArray:
     """Labels as they stand; a missing label is rejected."""
-    import pyarrow as pa
-
     if column.null_count:
         raise InvalidInput(
             f"column {target!r} of {name} has {column.null_count} missing labels; drop those rows first."

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from crcen._support.lazy import pd
 from crcen.exceptions import InvalidInput
 from crcen.scale.sources import row_shares
 from crcen.tables.cells import ColumnCells
@@ -40,8 +41,6 @@ class ColumnFacts:
 
     def add(self, series: Series, *, is_counted: bool) -> None:
         """Add cells; values of numbers are counted only with ``is_counted``."""
-        import pandas as pd
-
         dtype = series.dtype
         is_number = pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype)
         if pd.api.types.is_datetime64_any_dtype(dtype):
@@ -86,8 +85,6 @@ class FrameSample:
 
     def add(self, frame: DataFrame, rows: Index, file: int, origin: str) -> None:
         """Offer rows of a file by their numbers, in order; its name and the rows before decide their random numbers."""
-        import pandas as pd
-
         self._names[file] = Path(origin).name
         key = [self._seed, 7, zlib.crc32(self._names[file].encode()), file, self.n_seen]
         keys = np.random.Generator(np.random.Philox(np.random.SeedSequence(key))).random(len(frame))
@@ -111,8 +108,6 @@ class FrameSample:
 
     def _drawn(self) -> DataFrame:
         """The rows with the smallest numbers, in the order of files."""
-        import pandas as pd
-
         # A column that is empty in a part takes the type that it has elsewhere.
         filled = [part.dropna(axis=1, how="all") for part in self._parts]
         whole = pd.concat(filled).reindex(columns=self._parts[0].columns)
@@ -123,8 +118,6 @@ class FrameSample:
     @property
     def frame(self) -> DataFrame:
         """The rows in the order of the files; the index is the row number in the file, counted from 1."""
-        import pandas as pd
-
         drawn = self._drawn()
         _, files, places = (drawn.index.get_level_values(level) for level in range(3))
         rows = (places + 1).tolist()
@@ -159,8 +152,6 @@ class HeldOutRows:
 
     def split(self, frame: DataFrame, X: Array, file: int, origin: str) -> Bools:
         """Take the held-out rows of a frame, with their encoded values X; return which rows are to train on."""
-        import pandas as pd
-
         if self.clusters is not None:  # a number for each cell, the same for equal texts
             hashes = pd.util.hash_array(as_text(frame[self.clusters]).fillna("").to_numpy(dtype=object))
             X = np.asarray((hashes >> np.uint64(12)).astype(np.float64)[:, None])
@@ -229,8 +220,6 @@ def frames_of(
     table: Table, columns: Sequence[str], show: Callable[[float], None] = lambda share: None, n_rows: int = FRAME_ROWS
 ) -> Iterator[tuple[int, int, DataFrame]]:
     """All rows of a table in order, categories decoded: number of the file, first row there, and a frame."""
-    import pandas as pd
-
     n_read = 0
     for number in range(len(table.parts)):
         start = 0
@@ -296,8 +285,6 @@ def learn_columns(
 
 def _learnt(cells: Series, how: Mapping[str, Any]) -> Column | DroppedColumn:
     """As `learn_column`, with the words of free text from fewer rows: they take time and memory."""
-    import pandas as pd
-
     is_text = pd.api.types.is_string_dtype(cells.dtype) or pd.api.types.is_object_dtype(cells.dtype)
     if len(cells) <= _TEXT_ROWS or not is_text:
         return learn_column(ColumnCells(cells), **how)
@@ -307,8 +294,6 @@ def _learnt(cells: Series, how: Mapping[str, Any]) -> Column | DroppedColumn:
 
 def _with_witnesses(cells: Series, facts: ColumnFacts) -> Series:
     """Cells of a sample; if all are equal, also rare values of all rows, which a sample may miss."""
-    import pandas as pd
-
     if as_text(cells).nunique() > 1:
         return cells
     if facts.counts:
@@ -330,8 +315,6 @@ def _is_row_number(cells: Series, facts: ColumnFacts) -> bool:
 
 def _set_right(column: Column, facts: ColumnFacts, notes: list[str]) -> Column | DroppedColumn:
     """A column learned from a sample, corrected by the facts of all rows."""
-    import pandas as pd
-
     has_missing = column.has_missing or facts.n_missing > 0
     if isinstance(column, CategoryColumn):
         if facts.counts:

@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from crcen._support.lazy import pa, pc, pd
 from crcen.tables import notation
 from crcen.tables.frames import as_frame
 from crcen.tables.notation import MIXED, NumberReading, as_text, finite, parse_mixed
@@ -27,16 +28,12 @@ _GLANCE = 100
 
 def as_arrow(text: Series) -> ArrowArray:
     """Strings as one array of PyArrow."""
-    import pyarrow as pa
-
     cells = pa.array(text.array, pa.large_string())
     return cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
 
 
 def _cast(cells: ArrowArray) -> Array:
     """Strings as numbers, NaN for null; an ArrowInvalid if one is no number."""
-    import pyarrow as pa
-
     if len(cells) > _GLANCE:
         cells[:_GLANCE].cast(pa.float64())  # a long column of words takes long to fail
     return np.asarray(cells.cast(pa.float64()).to_numpy(zero_copy_only=False) + 0.0)  # without -0
@@ -44,8 +41,6 @@ def _cast(cells: ArrowArray) -> Array:
 
 def as_dates(series: Series, date_format: str | None) -> Series:
     """Cells as UTC times; NaT where they are missing, no date of this format, or not of the years 1 to 9999."""
-    import pandas as pd
-
     if not pd.api.types.is_datetime64_any_dtype(series.dtype):
         series = as_text(series)
         if date_format is not None and date_format.startswith(MIXED):
@@ -72,8 +67,6 @@ class ColumnCells:
     @cached_property
     def arrow(self) -> ArrowArray | None:
         """The cells as they are, of a column of strings; None for other types."""
-        import pandas as pd
-
         return as_arrow(self.series) if isinstance(self.series.dtype, pd.StringDtype) else None
 
     @cached_property
@@ -89,8 +82,6 @@ class ColumnCells:
     @cached_property
     def is_text(self) -> bool:
         """Whether numbers would be written out."""
-        import pandas as pd
-
         dtype = self.series.dtype
         return not (pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_timedelta64_dtype(dtype))
 
@@ -102,16 +93,12 @@ class ColumnCells:
     @cached_property
     def codes(self) -> tuple[Index, Series]:
         """The place of each cell's string among the different strings, -1 if it is missing; and these strings."""
-        import pandas as pd
-
-        codes, distinct = pd.factorize(self.text)
+        codes, distinct = self.text.factorize()
         return codes, distinct
 
     @cached_property
     def counts(self) -> Series:
         """How often each string occurs, the commonest first."""
-        import pandas as pd
-
         codes, distinct = self.codes
         counts = pd.Series(np.bincount(codes[codes >= 0], minlength=len(distinct)), index=distinct)
         return counts.sort_values(ascending=False, kind="stable")
@@ -143,10 +130,6 @@ class ColumnCells:
     @cached_property
     def numbers(self) -> Array:
         """Cells as float64; NaN where they are missing, infinite or no plain number."""
-        import pandas as pd
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if self.plain is not None:
             return self.plain
         if not self.is_text:
@@ -183,8 +166,6 @@ class ColumnCells:
 
     def date_parts(self, form: str | None) -> Mapping[str, Array]:
         """Days since 1970, month, day, weekday and hour, NaN where a cell is no date of this format."""
-        import pandas as pd
-
         if form not in self._parts:
             dates = as_dates(self.series, form)
             found = {
@@ -257,8 +238,6 @@ def _plain_numbers(columns: Mapping[str, ColumnCells]) -> Iterator[tuple[str, Ar
 
 def _cast_together(texts: Mapping[str, ArrowArray]) -> Iterator[tuple[str, Array]]:
     """As `_plain_numbers`, of strings: all columns at once, or each half if that fails."""
-    import pyarrow as pa
-
     try:
         values = _cast(pa.concat_arrays(texts.values())).reshape(len(texts), -1)
     except pa.ArrowInvalid:

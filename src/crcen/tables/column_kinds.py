@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from crcen._support.lazy import pd
 from crcen.tables.cells import ColumnCells, TableCells, stacked
 from crcen.tables.columns import (
     BOOLEAN_WORDS,
@@ -117,8 +118,6 @@ def _why_identifier(cells: ColumnCells) -> str:
 
 
 def _by_content(cells: ColumnCells, seed: int) -> Column | DroppedColumn:
-    import pandas as pd
-
     name, present, dtype, has_missing = cells.name, cells.present, cells.series.dtype, cells.has_missing
     if pd.api.types.is_bool_dtype(dtype) or _is_yes_or_no(present):
         values = present.str.lower().map(BOOLEAN_WORDS).to_numpy(dtype=np.float64)

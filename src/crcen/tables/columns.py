@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from crcen._support.lazy import pc, pd
 from crcen.tables.cells import ColumnCells, TableCells, as_arrow, stacked
 from crcen.tables.notation import PLAIN, Notation, is_missing_mark
 from crcen.tables.typing import Array, Bools, Index, Series
@@ -236,8 +237,6 @@ class CategoryColumn(Column):
 
     def encode(self, cells: ColumnCells) -> Encoded:
         """Zeros and ones; a value without a column of its own is another one, or all zeros if training had none."""
-        import pandas as pd
-
         codes, distinct = cells.codes
         known = np.append(pd.Index(self.categories).get_indexer(distinct), -1)
         codes, is_missing = known[codes], codes < 0
@@ -305,7 +304,6 @@ def _ngram_counts(texts: Series, known: Sequence[str] = ()) -> tuple[Any, Any, N
     A space stands at both ends of a word. Products with the two matrices in turn are much cheaper than with their
     product, since a text has far fewer words than n-grams.
     """
-    import pyarrow.compute as pc
     from scipy.sparse import csr_matrix
 
     split = pc.utf8_split_whitespace(as_arrow(texts))

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from crcen._support.extras import need
+from crcen._support.lazy import pa, pq
 from crcen._support.text import listed
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.locations import Part, masked
@@ -125,8 +126,6 @@ class QueryPart(Part):
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[RecordBatch]:
         """Rows in the order in which the database gives them."""
-        import pyarrow as pa
-
         found = self._read()
         while (batch := self._guarded(lambda: next(found, None))) is not None:
             arrays = [_plain(one, field) for one, field in zip(batch.columns, batch.schema, strict=True)]
@@ -136,14 +135,12 @@ class QueryPart(Part):
 
 def _check_types(schema: Schema, columns: Sequence[str], name: str) -> None:
     """Refuse columns that hold no single values, by name."""
-    import pyarrow.types as types
-
-    odd = (types.is_nested, types.is_binary, types.is_large_binary, types.is_interval)
+    odd = (pa.types.is_nested, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_interval)
     for field, column in zip(schema, columns, strict=True):
         kind = getattr(field.type, "storage_type", field.type)
         stated = (field.metadata or {}).get(b"POSTGRESQL:type", b"").decode() or str(field.type)
         if stated == "money" or any(is_kind(kind) for is_kind in odd):
-            what = "an array" if types.is_list(kind) or types.is_large_list(kind) else stated
+            what = "an array" if pa.types.is_list(kind) or pa.types.is_large_list(kind) else stated
             raise InvalidInput(
                 f"column {column} of {name} holds {what}, not single values: leave it out of the query, or cast it."
             )
@@ -151,8 +148,6 @@ def _check_types(schema: Schema, columns: Sequence[str], name: str) -> None:
 
 def _plain(cells: ArrowArray, field: Field) -> ArrowArray:
     """A column without the types of one database: numeric and decimal as float64, other extensions as text."""
-    import pyarrow as pa
-
     if str(field.type).startswith("extension<arrow.uuid"):
         return pa.array([None if one is None else str(one) for one in cells.to_pylist()], pa.string())
     is_numeric = (field.metadata or {}).get(b"ADBC:postgresql:typname") == b"numeric"
@@ -200,8 +195,6 @@ class _SQLite(QueryPart):
         return sqlite3.connect(f"{place}?mode=ro", uri=True, isolation_level=None)
 
     def _opened(self) -> Schema:
-        import pyarrow as pa
-
         self._connection = self._connect()
         names = [one[0] for one in self._connection.execute(self._query).description]
         # A column has the type of all its values: text if one is, else real if one is.
@@ -218,8 +211,6 @@ class _SQLite(QueryPart):
         return int(self._connection.execute("pragma data_version").fetchone()[0])
 
     def _read(self) -> Iterator[RecordBatch]:
-        import pyarrow as pa
-
         cursor = self._connection.execute(self._query)
         if self._changes() != self._version:
             raise DataUnavailable(f"{self.name} was changed while it was in use: start again.")
@@ -286,8 +277,9 @@ class DatabaseTable:
     def _run(self, work: Callable[[Connection], Result]) -> Result:
         """The result of some work on a connection, which is closed."""
         address = self._address
-        how = {"sqlite": {"isolation_level": None}, "duckdb": {"read_only": work == self._is_there}}
-        options = how.get(address.system, {})
+        options: dict[str, Any] = {"isolation_level": None} if address.system == "sqlite" else {}
+        if address.system == "duckdb":
+            options["read_only"] = work == self._is_there
         try:
             with closing(address.driver.connect(address.path or address.url, **options)) as connection:
                 return work(connection)
@@ -306,15 +298,11 @@ class DatabaseTable:
 
     def store(self, rows: str) -> None:
         """Write the rows of a Parquet file in one transaction."""
-        import pyarrow.parquet as pq
-
         store = getattr(self, f"_to_{self._address.system}")
         with pq.ParquetFile(rows) as file:
             self._run(lambda connection: store(connection, file, rows))
 
     def _to_postgresql(self, connection: Connection, file: ParquetFile, rows: str) -> None:
-        import pyarrow as pa
-
         *schema, table = self._address.table.split(".")
         with closing(connection.cursor()) as cursor:
             reader = pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches(_ROWS))
@@ -323,11 +311,9 @@ class DatabaseTable:
         connection.commit()
 
     def _to_sqlite(self, connection: sqlite3.Connection, file: ParquetFile, rows: str) -> None:
-        import pyarrow.types as types
-
         def declared(field: Field) -> str:
-            is_whole = types.is_integer(field.type) or types.is_boolean(field.type)
-            kind = "integer" if is_whole else "real" if types.is_floating(field.type) else "text"
+            is_whole = pa.types.is_integer(field.type) or pa.types.is_boolean(field.type)
+            kind = "integer" if is_whole else "real" if pa.types.is_floating(field.type) else "text"
             return f"{_quoted_name(field.name)} {kind}"
 
         def storable(cell: Cell) -> Cell:

@@ -14,6 +14,7 @@ from xml.parsers import expat
 import numpy as np
 
 from crcen._support.extras import need
+from crcen._support.lazy import pd
 from crcen._support.text import listed
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.frames import FramePart
@@ -108,8 +109,6 @@ class SheetPart(FramePart):
             self.notes.append(f"{n:,} formulas of {short} have no stored value and are missing: save it in Excel")
 
     def _table(self, rows: list[list[Cell]], merged: Ranges, sheet: str, options: ReadOptions) -> DataFrame:
-        import pandas as pd
-
         while rows and not any(cell != "" for cell in rows[-1]):  # formatted, but empty
             rows.pop()
         width = len(rows[0]) if rows else 0
@@ -167,8 +166,6 @@ def _joined_names(rows: list[list[Cell]], first: int, width: int, merged: Ranges
 
 def _column(cells: list[Cell]) -> Series:
     """Cells of one type as that type; of several as text, as they would stand in a CSV file."""
-    import pandas as pd
-
     if str in set(map(type, cells)):
         cells = [None if cell in ("", "?") else cell for cell in cells]
     known = [cell for cell in cells if cell is not None]
@@ -350,7 +347,6 @@ class SheetWriter:
 
 def _cell(value: Cell) -> Cell:
     """A value that a cell can hold."""
-    import pandas as pd
     from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
 
     value = value.item() if hasattr(value, "item") else value

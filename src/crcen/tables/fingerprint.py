@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import hypergeom
 
+from crcen._support.lazy import pd
 from crcen._support.text import listed
 from crcen.tables.cells import TableCells, as_cells
 from crcen.tables.columns import Column
@@ -216,8 +217,6 @@ def _bucket(hashes: Hashes, n_buckets: int) -> Index:
 
 def _parts(columns: list[Column], frame: DataFrame | TableCells, X: Array) -> Iterator[Hashes]:
     """What each row holds in each column, as integers."""
-    import pandas as pd
-
     n_together, start, numbers = max(1, _MOST_CELLS // max(1, len(X))), 0, list[tuple[str, int]]()
     for column in columns:
         block = range(start, start := start + len(column.encoded_names))
@@ -332,8 +331,6 @@ def _bytes(text: str) -> bytes:
 
 def _cells_of(column: Series) -> list[str]:
     """The value of each cell as text with its length first; that of a missing cell is empty."""
-    import pandas as pd
-
     numbers, values = pd.factorize(column.astype(object))
     cells = [f"{len(text)}:{text}" for text in (*map(canonical, values), "")]  # the last stands for -1
     return [cells[number] for number in numbers.tolist()]

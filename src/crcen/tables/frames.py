@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crcen._support.lazy import pa, pd
 from crcen.exceptions import InvalidInput
 from crcen.tables.locations import Part
 from crcen.tables.options import ReadOptions
@@ -17,8 +18,6 @@ _ARRAYS = (str, bytes, np.ndarray, list, tuple, Mapping)
 
 def as_frame(X: TableLike, names: Sequence[str] | NDArray[np.object_] | None = None) -> DataFrame:
     """A pandas data frame with text names, whatever X is; ``names`` are those of an array's columns."""
-    import pandas as pd
-
     if isinstance(X, Mapping):  # one row, by names of columns
         X = [X]
     if isinstance(X, list | tuple) and X and all(isinstance(row, Mapping) for row in X):
@@ -41,13 +40,9 @@ def _named(frame: DataFrame, options: ReadOptions) -> DataFrame:
 
 def _from_library(data: TableLike) -> DataFrame | None:
     """A data frame of pandas, or of another library that narwhals knows, as pandas; None for anything else."""
-    import pandas as pd
-
     if isinstance(data, pd.DataFrame):
         arrow = [place for place, dtype in enumerate(data.dtypes) if isinstance(dtype, pd.ArrowDtype)]
         if arrow:
-            import pyarrow as pa
-
             typed = as_pandas(pa.table([pa.array(data.iloc[:, place]) for place in arrow], list(map(str, arrow))))
             columns = [data.iloc[:, i] for i in range(data.shape[1])]
             for place, (_, cells) in zip(arrow, typed.items(), strict=True):
@@ -60,8 +55,6 @@ def _from_library(data: TableLike) -> DataFrame | None:
 
 def _narwhal(data: TableLike) -> Any:
     """What narwhals makes of a data frame of another library than pandas; None for anything else."""
-    import pandas as pd
-
     if isinstance(data, (*_ARRAYS, pd.DataFrame)) or data is None:
         return None
     import narwhals
@@ -87,8 +80,6 @@ def spooled(data: TableLike) -> Any:
 
 def as_pandas(table: ArrowTable) -> DataFrame:
     """An Arrow table as a pandas data frame, with decimals as floats."""
-    import pyarrow as pa
-
     for place, field in enumerate(table.schema):
         if pa.types.is_decimal(field.type):
             table = table.set_column(place, field.name, table.column(place).cast(pa.float64()))
@@ -102,7 +93,6 @@ def native_like(frame: DataFrame, native: TableLike) -> TableLike:
     if like is None:
         return frame
     import narwhals
-    import pyarrow as pa
 
     backend = like.implementation
     is_lazy = isinstance(like, narwhals.LazyFrame)
@@ -134,8 +124,6 @@ class FramePart(Part):
 
 def without_blanks(frame: DataFrame) -> DataFrame:
     """The table with missing cells in place of empty strings and of cells that hold nothing but spaces."""
-    import pandas as pd
-
     found: dict[str, Series] = {}
     for name, cells in frame.items():
         is_category = isinstance(cells.dtype, pd.CategoricalDtype)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import binom
 
+from crcen._support.lazy import pd
 from crcen._support.text import listed
 from crcen._support.values import json_value
 from crcen.tables.cells import ColumnCells, TableCells, as_cells, stacked

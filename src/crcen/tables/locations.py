@@ -15,6 +15,7 @@ from glob import glob, has_magic
 from pathlib import Path
 from typing import IO, BinaryIO
 
+from crcen._support.lazy import pa
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput
 from crcen.tables.typing import FileSystem, RecordBatch, Schema
 
@@ -42,8 +43,6 @@ def masked(text: str) -> str:
 @contextmanager
 def reading(name: str) -> Iterator[None]:
     """Errors of readers as errors of crcen, in one sentence."""
-    import pyarrow as pa
-
     try:
         yield
     except CrcenError:
@@ -138,8 +137,6 @@ class DataFile:
     @contextmanager
     def opened(self) -> Iterator[BinaryIO]:
         """Its bytes, without the compression around them."""
-        import pyarrow as pa
-
         with open(self.path, "rb") if self.system is None else self.system.open(self.path, "rb") as plain:
             if self.compression is None:
                 yield plain

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from crcen._support.lazy import pa, pc, pd
 from crcen.tables.typing import Array, Bools, Index, Series
 
 # Words for a missing number that file readers do not know, in any case.
@@ -46,8 +47,6 @@ _MOSTLY = 0.8
 
 def as_text(series: Series) -> Series:
     """Cells as strings without spaces around them, missing ones kept; whole numbers without a decimal point."""
-    import pandas as pd
-
     if isinstance(series.dtype, pd.CategoricalDtype):
         series = series.astype(series.cat.categories.dtype)
     if pd.api.types.is_float_dtype(series.dtype):
@@ -102,9 +101,6 @@ def is_missing_mark(text: str) -> bool:
 
 def _are_marks(distinct: Series) -> Bools:
     """Whether each of these strings is a missing mark."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     cells = pa.array(distinct, pa.large_string())
     return np.asarray(pc.match_substring_regex(cells, f"^(?:{_MISSING_MARK.pattern})$", ignore_case=True), dtype=bool)
 
@@ -301,7 +297,6 @@ def date_format(present: Series) -> str | None:
 
     If both orders of day and month fit, the day is first before points (3.4.2024) and the month before other marks.
     """
-    import pandas as pd
     from pandas.tseries.api import guess_datetime_format
 
     distinct = pd.Series(present.unique()).astype(object)
@@ -324,8 +319,6 @@ def _day_first(form: str) -> str:
 
 def is_ambiguous(present: Series, form: str) -> bool:
     """Whether dates that were read with the month first would also be dates with the day first, and differ."""
-    import pandas as pd
-
     cells, other = present.drop_duplicates().astype(object), _day_first(form)
     if other == form:
         return False
@@ -336,8 +329,6 @@ def is_ambiguous(present: Series, form: str) -> bool:
 
 def parse_mixed(text: Series, order: str) -> Series:
     """Cells as UTC times, whatever their format; NaT for other cells, and for a month beyond 12."""
-    import pandas as pd
-
     iso = _iso(text, order)
     dates = pd.to_datetime(iso, format="ISO8601", errors="coerce", utc=True)
     named = dates.isna() & iso.str.fullmatch(_WITH_MONTH).fillna(False).astype(bool)
@@ -368,8 +359,6 @@ def _iso(text: Series, order: str) -> Series:
 
 def iso_dates(cells: Series, order: str) -> Series:
     """A text column in which most cells are dates, with these in ISO form; any other column as it is."""
-    import pandas as pd
-
     if not (pd.api.types.is_string_dtype(cells.dtype) or pd.api.types.is_object_dtype(cells.dtype)):
         return cells
     text = cells.astype("string")

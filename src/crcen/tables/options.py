@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from crcen._support.lazy import pd
 from crcen._support.text import closest, listed
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.tables.notation import ORDERS, as_text, iso_dates
@@ -102,7 +103,8 @@ class ReadOptions:
                 allowed = " and ".join(_KINDS[one] for one in kinds)
                 message = f"{option} is for {allowed}, and {name} is none of these: leave it out."
                 raise InvalidParameter(message, parameter=option)
-        return replace(self, **dict[str, Any].fromkeys(ignored))
+        nothing: dict[str, Any] = dict.fromkeys(ignored)
+        return replace(self, **nothing)
 
     def with_training(self, trained: object) -> "ReadOptions":
         """The same with the missing values and the order of dates that a model was trained with, unless stated."""
@@ -152,8 +154,6 @@ class ReadOptions:
 
 def _without(cells: Series, values: Sequence[str]) -> Series:
     """Cells with these values missing: equal as numbers or as text."""
-    import pandas as pd
-
     numbers = pd.to_numeric(pd.Series(values, dtype=object), errors="coerce").dropna()
     if pd.api.types.is_bool_dtype(cells.dtype) or pd.api.types.is_datetime64_any_dtype(cells.dtype):
         hits = cells.astype(str).isin(values)

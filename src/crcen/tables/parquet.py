@@ -4,11 +4,12 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from crcen._support.lazy import ds, pa, pq
 from crcen.exceptions import InvalidInput
 from crcen.tables.identifiers import is_nameless_index
 from crcen.tables.locations import DataFile, Part
 from crcen.tables.options import ReadOptions
-from crcen.tables.typing import Dataset, Field, Fragment, RecordBatch, Schema
+from crcen.tables.typing import Dataset, Field, FileSystem, Fragment, RecordBatch, Schema
 
 STREAM_BYTES = 2**16  # buffer of a column that is read
 _BATCH_ROWS = 50_000
@@ -37,12 +38,7 @@ class ParquetPart(Part):
 
 def parquet_parts(files: Sequence[DataFile], base: str, options: ReadOptions) -> list[ParquetPart]:
     """The files of a table, whose columns must be of the same kinds; names of folders such as year=2024 are columns."""
-    import pyarrow as pa
-    import pyarrow.dataset as ds
-    import pyarrow.fs as fs
-
-    system = files[0].system
-    where = fs.LocalFileSystem() if system is None else fs.PyFileSystem(fs.FSSpecHandler(system))
+    where = arrow_system(files[0].system)
     inner = [str(file.path)[len(base) :].lstrip("/") if base else str(file.path) for file in files]
     if any("=" in folder for path in inner for folder in Path(path).parts[:-1]):
         how = {"partitioning": "hive", "partition_base_dir": base or None}
@@ -64,6 +60,13 @@ def parquet_parts(files: Sequence[DataFile], base: str, options: ReadOptions) ->
     return parts
 
 
+def arrow_system(system: FileSystem) -> FileSystem:
+    """A file system of fsspec, or the local one for None, as Arrow's."""
+    from pyarrow import fs
+
+    return fs.LocalFileSystem() if system is None else fs.PyFileSystem(fs.FSSpecHandler(system))
+
+
 def check_kind(first: dict[str, tuple[str, str]], column: str, kind: str, arrow_type: str, where: str) -> None:
     """Refuse a column of another kind than in the files before; ``first`` remembers each column's kind."""
     known, seen = first.setdefault(column, (kind, f"{arrow_type} in {where}"))
@@ -71,13 +74,10 @@ def check_kind(first: dict[str, tuple[str, str]], column: str, kind: str, arrow_
         raise InvalidInput(f"column {column!r} is {arrow_type} in {where}, but {seen}; write both alike.")
 
 
-def dataset_of(parts: Sequence[ParquetPart]) -> Dataset:
+def dataset_of(parts: Sequence[Part]) -> Dataset:
     """The files of a table as an Arrow dataset."""
-    import pyarrow.dataset as ds
-
-    first = parts[0]
-    form, system = ds.ParquetFileFormat(), first.fragment.filesystem
-    return ds.FileSystemDataset([part.fragment for part in parts], first.schema, form, system)
+    fragments = [part.fragment for part in parts if isinstance(part, ParquetPart)]
+    return ds.FileSystemDataset(fragments, parts[0].schema, ds.ParquetFileFormat(), fragments[0].filesystem)
 
 
 def record_batches(
@@ -87,8 +87,6 @@ def record_batches(
 
     The Parquet reader decodes less at a time than a scan of a dataset; that is for other formats and partitions.
     """
-    import pyarrow.parquet as pq
-
     is_parquet = hasattr(fragment, "row_groups")
     if is_parquet and (columns is None or set(columns) <= set(fragment.physical_schema.names)):
         how = {"metadata": fragment.metadata, "buffer_size": STREAM_BYTES, "page_checksum_verification": True}
@@ -112,12 +110,10 @@ def index_columns(schema: Schema) -> list[str]:
 
 def kind_of(arrow_type: Field) -> str:
     """``"number"`` (truth values too), ``"text"`` (categories of it too), ``"date"``, or Arrow's own name."""
-    import pyarrow.types as types
-
-    numbers = (types.is_boolean, types.is_integer, types.is_floating, types.is_decimal)
+    numbers = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
     if any(is_kind(arrow_type) for is_kind in numbers):
         return "number"
-    value = arrow_type.value_type if types.is_dictionary(arrow_type) else arrow_type
-    if types.is_date(value) or types.is_timestamp(value):
+    value = arrow_type.value_type if pa.types.is_dictionary(arrow_type) else arrow_type
+    if pa.types.is_date(value) or pa.types.is_timestamp(value):
         return "date"
-    return "text" if types.is_string(value) or types.is_large_string(value) else str(value)
+    return "text" if pa.types.is_string(value) or pa.types.is_large_string(value) else str(value)

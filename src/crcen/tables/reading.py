@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from crcen._support.lazy import pa, pd
 from crcen._support.text import listed
 from crcen.exceptions import DataUnavailable, InvalidInput
 from crcen.tables.databases import is_database, open_database
@@ -68,8 +69,6 @@ class Table:
 
     def numbered(self) -> DataFrame:
         """The whole table, with lines of the file as the index, or row numbers if rows are not lines."""
-        import pandas as pd
-
         frame, part = self.read(), self.parts[0]
         line = part.first_line(len(frame)) if isinstance(part, TextPart) and len(self.parts) == 1 else None
         first, name = (1, "row") if line is None else (line, "line")
@@ -90,8 +89,6 @@ class Table:
             yield self._empty(list(self.columns if columns is None else columns))
 
     def _empty(self, columns: list[str]) -> DataFrame:
-        import pyarrow as pa
-
         part = self.parts[0]
         if isinstance(part, FramePart):
             return part.frame[columns]
@@ -100,7 +97,12 @@ class Table:
 
     def _batches(self, part: Part, columns: Sequence[str] | None) -> Iterator[RecordBatch]:
         """Rows of a part, which must be the same in every pass."""
-        check, n_rows = (lambda: None) if part.file is None else part.file.check_unchanged, 0
+
+        def check() -> None:
+            if part.file is not None:
+                part.file.check_unchanged()
+
+        n_rows = 0
         if columns is None and part.columns != self.columns:
             columns = self.columns
         with reading(part.name):
@@ -140,9 +142,6 @@ def _sized(batches: Iterator[RecordBatch], n_rows: int) -> Iterator[DataFrame]:
 
 
 def _joined(batches: list[RecordBatch]) -> DataFrame:
-    import pandas as pd
-    import pyarrow as pa
-
     if isinstance(batches[0], pd.DataFrame):
         return batches[0] if len(batches) == 1 else pd.concat(batches, ignore_index=True)
     return as_pandas(pa.concat_tables([pa.table(one) for one in batches], promote_options="permissive"))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from crcen._support.lazy import pd
 from crcen.exceptions import InvalidInput
 from crcen.tables.cells import ColumnCells
 from crcen.tables.columns import (
@@ -66,9 +67,7 @@ def encode_dicts(
                     f"a dict is one row, with one cell a column: got several for {column.name!r}; give a list of "
                     f"dicts, or a data frame, for several rows."
                 ) from None
-            import pandas
-
-            part = column.encode(ColumnCells(pandas.Series(cells, name=column.name)))
+            part = column.encode(ColumnCells(pd.Series(cells, name=column.name)))
             values = part.values.tolist()
             for kind, number in part.odd.items():
                 odd[kind].update({column.name: number} if number else {})

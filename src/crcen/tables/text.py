@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from crcen._support.lazy import pa, pc
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.locations import DataFile, Part
 from crcen.tables.options import ReadOptions
@@ -126,9 +127,6 @@ class TextPart(Part):
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[RecordBatch]:
         """Rows as strings; missing cells are null and counted in ``marks``."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         self.marks.clear()
         marks = pa.array(MISSING_MARKS, pa.large_string())
         for batch in self._rows(columns) if self._has_rows else ():
@@ -147,8 +145,6 @@ class TextPart(Part):
 
     def _rows(self, columns: Sequence[str] | None) -> Iterator[RecordBatch]:
         """All rows; reading starts again if a row is longer than a block, or the encoding shows late."""
-        import pyarrow as pa
-
         is_plain = len(self._separator) == 1 and self._separator != " "
         n_given = 0
         while True:
@@ -190,7 +186,6 @@ class TextPart(Part):
 
     def _by_arrow(self, columns: Sequence[str] | None) -> Iterator[RecordBatch]:
         """Rows by PyArrow."""
-        import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
         last = None
@@ -222,8 +217,6 @@ class TextPart(Part):
 
     def _by_lines(self, columns: Sequence[str] | None) -> Iterator[RecordBatch]:
         """Rows whose values are between blanks, at fixed places, or between separators of several characters."""
-        import pyarrow as pa
-
         places = [self.columns.index(name) for name in columns or self.columns]
         with self._lines("strict") as lines, _any_length():
             rows = _split_rows(lines, self._separator, self._quote, self._spans)
@@ -275,8 +268,6 @@ class TextPart(Part):
 
 def _with_points(cells: ArrowArray, is_grouped: bool) -> ArrowArray:
     """Plain numbers with a decimal point and without groups; cells that hold anything else stay."""
-    import pyarrow.compute as pc
-
     if is_grouped:
         grouped = pc.match_substring_regex(cells, r"^\s*[+-]?[1-9]\d{0,2}(?:\.\d{3})+(?:,\d+)?\s*$")
         cells = pc.if_else(pc.fill_null(grouped, False), pc.replace_substring(cells, ".", ""), cells)

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from crcen._support.files import atomic_file, is_device
+from crcen._support.lazy import pa, pd, pq
 from crcen.exceptions import InvalidParameter
 from crcen.tables.databases import DatabaseTable, is_database
 from crcen.tables.excel import SheetWriter
@@ -20,7 +21,6 @@ _SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 
 def neutralised(frame: DataFrame) -> DataFrame:
     """Put an apostrophe before texts and names, but not numbers, that a spreadsheet would take for formulas."""
-    import pandas as pd
 
     def safe(cell: object) -> object:
         is_formula = isinstance(cell, str) and cell.startswith(_FORMULA) and pd.isna(pd.to_numeric(cell, "coerce"))
@@ -66,8 +66,6 @@ class TableWriter:
             raise InvalidParameter(message, parameter="safe_csv")
 
     def __enter__(self) -> "TableWriter":
-        import pyarrow as pa
-
         if self._table is not None:
             self._binary = self._open.enter_context(tempfile.NamedTemporaryFile(prefix="crcen-", suffix=".parquet"))
             return self
@@ -93,9 +91,6 @@ class TableWriter:
         if isinstance(self._file, SheetWriter):
             self._file.write(chunk)
             return
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         if self._file is None:
             found = pa.Schema.from_pandas(chunk, preserve_index=False).remove_metadata()
             # A column without a value so far is taken for text: later chunks may have some.

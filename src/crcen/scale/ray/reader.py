@@ -6,6 +6,7 @@ while torch is being loaded leaves a process in which torch can never be loaded 
 
 from collections.abc import Iterator, Sequence
 
+from crcen._support.lazy import pa
 from crcen.exceptions import CrcenError
 from crcen.scale.sources import ArrowSource
 from crcen.scale.statistics import StreamStatistics, survey_source
@@ -29,8 +30,6 @@ def read_groups(
     groups: Sequence[Sequence[int]], source: ArrowSource, labels: Labels, buffer_rows: int, seed: int
 ) -> Iterator[ArrowTable]:
     """Rows of groups of files as Arrow tables, for Ray Data: a column a feature, then target and weight."""
-    import pyarrow as pa
-
     for group in groups:
         for block in source.part(group).blocks(buffer_rows, seed, group[0]):
             tables = []
