@@ -243,7 +243,7 @@ def test_another_format_is_refused_before_anything_else(saved):
     for number, advice in ((7, "update crcen"), (3, "fit and save the model again")):
         saved.write_bytes(b"crcen model, format %d\nwhatever comes" % number)
         for read in (load, model_info):
-            with pytest.raises(DataUnavailable, match=f"has format {number}, and this crcen reads format 6; {advice}"):
+            with pytest.raises(DataUnavailable, match=f"has format {number}, this crcen reads format 6; {advice}"):
                 read(saved)
 
 

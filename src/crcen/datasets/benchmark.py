@@ -93,10 +93,9 @@ def find(name: str) -> CatalogEntry:
     if wanted in known:
         return known[wanted]
     close = closest(wanted, known)
-    raise InvalidParameter(
-        f"Got data set {name!r}, but only the {len(catalog())} names of imbalanced-learn's benchmark and the paper's "
-        f"six are allowed; try {repr(known[close].name) if close else 'crcen.datasets.list_datasets()'}."
-    )
+    allowed = f"the {len(catalog())} names of imbalanced-learn's benchmark and the paper's six"
+    advice = repr(known[close].name) if close else "crcen.datasets.list_datasets()"
+    raise InvalidParameter(f"Got data set {name!r}, but only {allowed} are allowed; try {advice}.")
 
 
 # -- places on this machine --------------------------------------------------------------------------------------------
@@ -202,11 +201,8 @@ def _download(entry: CatalogEntry, folder: Path, tried: str) -> None:
     except DataUnavailable:
         raise
     except OSError as error:
-        raise DataUnavailable(
-            f"{lost}, and the cache {folder} cannot be written ({error.strerror}); try setting CRCEN_CACHE to another "
-            f"folder.",
-            parameter="data_home",
-        ) from error
+        message = f"{lost}, and the cache {folder} cannot be written ({error.strerror})"
+        raise DataUnavailable(f"{message}; set CRCEN_CACHE to another folder.", parameter="data_home") from error
 
 
 def _fetch(imblearn: Any, place: str, name: str) -> None:
@@ -248,10 +244,8 @@ def read_verified(path: Path, entry: CatalogEntry, advice: str) -> Dataset:
         reason = f"it cannot be read ({error.strerror or type(error).__name__})"
     except Exception as error:  # zipfile, zlib and NumPy raise a dozen kinds of error for a damaged file
         reason = f"it is truncated or corrupt ({type(error).__name__}: {' '.join(str(error).split())[:120]})"
-    raise DataUnavailable(
-        f"The file {path} for the data set {entry.name!r} is refused because {reason}, "
-        f"and only the benchmark's own arrays are allowed; {advice}."
-    )
+    message = f"The file {path} for the data set {entry.name!r} is refused because {reason}"
+    raise DataUnavailable(f"{message}, and only the benchmark's own arrays are allowed; {advice}.")
 
 
 def _read(path: Path, entry: CatalogEntry) -> Dataset:

@@ -150,10 +150,8 @@ class RareEvents:
         """Expected log loss of probabilities ``p`` on rows, less that of the true ones."""
         given, truth = np.asarray(p, dtype=np.float64), self.posterior(X)
         if given.shape != truth.shape or not ((given >= 0) & (given <= 1)).all():
-            raise InvalidInput(
-                f"p must hold a probability for each of the {len(truth)} rows, got shape {given.shape} or values "
-                f"outside [0, 1]; try predict_proba(X)[:, 1]."
-            )
+            found = f"got shape {given.shape} or values outside [0, 1]; try predict_proba(X)[:, 1]"
+            raise InvalidInput(f"p must hold a probability for each of the {len(truth)} rows, {found}.")
         return float(np.mean(scipy.special.rel_entr(truth, given) + scipy.special.rel_entr(1.0 - truth, 1.0 - given)))
 
     def sample(self, n: int, seed: int = 0) -> tuple[Floats, NDArray[np.int64]]:
@@ -298,8 +296,6 @@ def _rows(X: ArrayLike, n_features: int, name: str) -> Floats:
     rows = np.asarray(X, dtype=np.float64)
     if rows.ndim != 2 or rows.shape[1] != n_features or not np.isfinite(rows).all():
         what = "NaN or infinite values" if rows.shape[1:] == (n_features,) else f"shape {rows.shape}"
-        raise InvalidInput(
-            f"{name} got X with {what}, but only finite values of shape (n_samples, {n_features}) are allowed; "
-            f"try X.reshape(-1, {n_features})."
-        )
+        allowed = f"only finite values of shape (n_samples, {n_features}) are allowed; try X.reshape(-1, {n_features})"
+        raise InvalidInput(f"{name} got X with {what}, but {allowed}.")
     return rows

@@ -117,20 +117,16 @@ def save(model: Estimator, path: str | Path) -> Path:
 
     name = type(model).__name__
     if not _is_model(model):
-        raise InvalidParameter(
-            f"save takes TableClassifier, CRCENClassifier and related classifiers, PosteriorCorrection and pipelines "
-            f"of scikit-learn: got {name}."
-        )
+        allowed = "classifiers of this package, PosteriorCorrection and pipelines of scikit-learn"
+        raise InvalidParameter(f"save takes {allowed}: got {name}.")
     try:
         check_is_fitted(model)
     except NotFittedError as error:
         raise InvalidParameter(f"this {name} is not fitted yet; call fit first.") from error
     n_classes = len(getattr(model, "classes_", ()))
     if n_classes != 2 and (n_classes < 2 or _inner_attribute(model, "weighting_", None) is None):
-        raise InvalidParameter(
-            f"save takes pipelines that end in a classifier of two classes, or in one of this package: got a {name} "
-            f"of {n_classes} classes."
-        )
+        allowed = "pipelines that end in a classifier of two classes, or in one of this package"
+        raise InvalidParameter(f"save takes {allowed}: got a {name} of {n_classes} classes.")
     _check_members(model)
     check_writable(path)
     if hasattr(model, "without_code"):
@@ -175,10 +171,8 @@ def load(path: str | Path, *, module: Any = None) -> Estimator:
     try:
         model: Any = unpack(*_decompress(body.partition(b"\n")[2]))
     except InvalidState as error:
-        raise InvalidInput(
-            f"{path} was not loaded: it holds {printable(str(error))}; it was altered, or written by another version "
-            f"of crcen."
-        ) from error
+        message = f"it holds {printable(str(error))}; it was altered, or written by another version of crcen"
+        raise InvalidInput(f"{path} was not loaded: {message}.") from error
     except MissingExtra:
         raise
     except Exception as error:  # whatever a forged file causes
@@ -186,12 +180,9 @@ def load(path: str | Path, *, module: Any = None) -> Estimator:
     if not _is_model(model):
         raise InvalidInput(f"{path} was not loaded: it holds a {type(model).__name__}, not a model of crcen.")
     if (module is None) is hasattr(model, "around"):
-        raise InvalidParameter(
-            f"{path} holds the arrays of a module, not its code: give load the module, or what creates it, as "
-            f"module=..."
-            if module is None
-            else f"module is for a saved ModuleClassifier: {path} holds a {type(model).__name__}."
-        )
+        needed = f"{path} holds the arrays of a module, not its code: give load the module as module=..."
+        surplus = f"module is for a saved ModuleClassifier: {path} holds a {type(model).__name__}."
+        raise InvalidParameter(needed if module is None else surplus)
     try:
         if module is not None:
             model.around(module)
@@ -200,10 +191,8 @@ def load(path: str | Path, *, module: Any = None) -> Estimator:
     except (InvalidParameter, MissingExtra):
         raise
     except Exception as error:
-        raise InvalidInput(
-            f"{path} was not loaded: its parts do not fit together or are of another version ({_reason(error)}); "
-            f"`crcen info` shows the versions that wrote it."
-        ) from error
+        message = f"its parts do not fit together or are of another version ({_reason(error)})"
+        raise InvalidInput(f"{path} was not loaded: {message}; `crcen info` shows the versions.") from error
     return model
 
 
@@ -302,10 +291,8 @@ def _read(path: Path) -> tuple[int, bytes]:
                 raise InvalidInput(f"{path} is no model that crcen saved: its first line is not {_TITLE.strip()!r}.")
             version = int(title.removeprefix(_TITLE))
             if version != FORMAT:
-                raise DataUnavailable(
-                    f"{path} has format {version}, and this crcen reads format {FORMAT}; "
-                    f"{'update crcen' if version > FORMAT else 'fit and save the model again'}."
-                )
+                advice = "update crcen" if version > FORMAT else "fit and save the model again"
+                raise DataUnavailable(f"{path} has format {version}, this crcen reads format {FORMAT}; {advice}.")
             checksum, body = file.readline(80).strip(), file.read()
     except FileNotFoundError as error:
         raise DataUnavailable(f"{path} is not there; check the name.") from error

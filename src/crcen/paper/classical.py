@@ -159,10 +159,9 @@ class AdaCClassifier(SignedScoreClassifier):
             self._boost(X, is_pos, costs, start / start.sum())
             if self.estimators_:
                 return
-        raise InvalidInput(
-            f"{self.variant} cannot boost these rows: its first tree is worth nothing at a cost ratio of "
-            f"{self.weighting_.cost_ratio:g}; try another weighting or a larger max_depth."
-        )
+        message = f"its first tree is worth nothing at a cost ratio of {self.weighting_.cost_ratio:g}"
+        advice = "try another weighting or a larger max_depth"
+        raise InvalidInput(f"{self.variant} cannot boost these rows: {message}; {advice}.")
 
     def _boost(self, X: Array, is_pos: Bools, costs: Array, weights: Array) -> None:
         """Boosting rounds from given row weights; none if the first learner is worth nothing."""
@@ -212,9 +211,8 @@ class CalibratedBoostingClassifier(SignedScoreClassifier):
         check_least(self, n_estimators=1, max_depth=1, cv=2)
         n_pos = int(is_pos.sum())
         if n_pos < 2:
-            raise InvalidInput(
-                f"{type(self).__name__} calibrates out of fold: class {self.pos_label_} needs two rows, got 1 sample."
-            )
+            name = type(self).__name__
+            raise InvalidInput(f"{name} calibrates out of fold: class {self.pos_label_} needs two rows, got 1 sample.")
         self.weighting_ = self._price(self.weighting, is_pos)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         tree = DecisionTreeClassifier(max_depth=self.max_depth)
@@ -316,9 +314,8 @@ class BalanceCascadeClassifier(SignedScoreClassifier):
             try:
                 booster.fit(X[rows], is_pos[rows])
             except ValueError as error:
-                raise InvalidInput(
-                    f"{type(self).__name__} cannot boost a balanced draw of these rows: {error}"
-                ) from error
+                message = f"{type(self).__name__} cannot boost a balanced draw of these rows: {error}"
+                raise InvalidInput(message) from error
             scores = _votes(booster, X[left])
             order = np.argsort(-scores, kind="stable")
             n_kept = round(n_neg * rate**number) if number < self.n_rounds else round(len(left) * rate)

@@ -70,10 +70,8 @@ class RunFolder:
             found = json.loads(path.read_text())
             if found != wanted:
                 changed = sorted(k for k in found.keys() | wanted.keys() if found.get(k) != wanted.get(k))
-                raise InvalidParameter(
-                    f"{self.folder} holds a run with other settings ({', '.join(changed)}); give another --out, or "
-                    f"delete that folder."
-                )
+                message = f"{self.folder} holds a run with other settings ({', '.join(changed)})"
+                raise InvalidParameter(f"{message}; give another --out, or delete that folder.")
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         # Settings last: a folder that has them is complete.

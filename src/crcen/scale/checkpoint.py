@@ -91,6 +91,5 @@ def read_checkpoint(path: Path) -> Progress | None:
             raise ValueError("arrays are others than those written")
         return Progress(**about, arrays=arrays)
     except Exception as error:  # of a file that is empty, truncated, altered or no checkpoint
-        raise DataUnavailable(
-            f"{path} is no checkpoint of a streamed fit, or damaged: remove it to start again."
-        ) from error
+        message = f"{path} is no checkpoint of a streamed fit, or damaged: remove it to start again."
+        raise DataUnavailable(message) from error

@@ -69,11 +69,8 @@ class MemoryBound:
         needed = max(_PARTS[name].fewest * size / _PARTS[name].share for name, size in row_bytes.items())
         needed = max(needed, _SMALLEST_ROOM)
         if self._stated is not None and self._room < needed:
-            raise InvalidParameter(
-                f"memory must be at least {ceil((self._base + needed) / 1e6):,} MB for this table, libraries included: "
-                f"got {self._stated / 1e6:,.0f} MB.",
-                parameter="memory",
-            )
+            least = f"at least {ceil((self._base + needed) / 1e6):,} MB for this table, libraries included"
+            raise InvalidParameter(f"memory must be {least}: got {self._stated / 1e6:,.0f} MB.", parameter="memory")
         parts = {name: (_PARTS[name], size) for name, size in row_bytes.items()}
         found = {name: min(part.most, int(part.share * self._room / size)) for name, (part, size) in parts.items()}
         self.expected |= {name: min(found[name], n_rows) * size for name, size in row_bytes.items()}

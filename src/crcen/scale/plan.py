@@ -134,10 +134,8 @@ def make_plan(model: CRCENClassifier, statistics: StreamStatistics, seed: int) -
     price, train_counts = labels.resolve(model.weighting, counts), statistics.train_totals.weights(classes)
     n_rows, n_train = totals.n_rows, statistics.train_totals.n_rows
     if not train_counts.all() or (statistics.validation_fraction and n_train == n_rows):
-        raise InvalidInput(
-            f"rows of every class are needed to train on, and some to hold out: of {n_rows} rows {n_rows - n_train} "
-            f"were held out; change validation_fraction or turn early_stopping off."
-        )
+        held = f"{n_rows - n_train} of {n_rows} were held out; change validation_fraction or turn early_stopping off"
+        raise InvalidInput(f"rows of every class are needed to train on, and some to hold out: {held}.")
     trained = model.training_weighting_at(price, labels)
     mass, scale = trained.weights * train_counts, float(train_counts.sum()) / n_train
     logs = np.log(mass)

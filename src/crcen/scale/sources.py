@@ -50,25 +50,20 @@ class Chunk:
         if not np.isfinite(self.X).all():
             bad = [names[j] for j in np.flatnonzero(~np.isfinite(self.X).all(axis=0)).tolist()]
             kinds = [k for k, test in (("NaN", np.isnan), ("infinity", np.isinf)) if test(self.X).any()]
-            raise InvalidInput(
-                f"{self.origin} holds {' and '.join(kinds)} (or missing values) in column {', '.join(bad[:5])}; "
-                f"training needs finite numbers, so fill or drop them first."
-            )
+            found = f"{' and '.join(kinds)} (or missing values) in column {', '.join(bad[:5])}"
+            raise InvalidInput(f"{self.origin} holds {found}; training needs finite numbers: fill or drop them.")
         fine = np.isfinite(self.weight) & (self.weight >= 0)
         if not fine.all():
-            raise InvalidInput(
-                f"{self.origin} holds a sample weight of {self.weight[~fine][0]:g}; weights must be finite and not "
-                f"negative."
-            )
+            found = f"{self.origin} holds a sample weight of {self.weight[~fine][0]:g}"
+            raise InvalidInput(f"{found}; weights must be finite and not negative.")
 
     def target(self, labels: Labels) -> LabelArray:
         """Which rows are positive, or class numbers of more than two classes; a new label is rejected."""
         try:
             return np.asarray(labels.target(self.labels))
         except InvalidInput as error:
-            raise InvalidInput(
-                f"{self.origin} now holds a label that was not there at first; labels must not change."
-            ) from error
+            message = f"{self.origin} now holds a label that was not there at first; labels must not change."
+            raise InvalidInput(message) from error
 
 
 def held_out(X: Array, fraction: float, seed: int) -> Bools:
@@ -288,9 +283,8 @@ class ArrowSource:
             kind, written = kind_of(schema.field(column).type), str(schema.field(column).type)
             check_kind(self._kinds, column, kind, written, name)
             if kind != "number" and column != self._target:
-                raise InvalidInput(
-                    f"column {column!r} of {name} is {written}, not a number; leave it out, or use crcen.fit_files."
-                )
+                message = f"column {column!r} of {name} is {written}, not a number"
+                raise InvalidInput(f"{message}; leave it out, or use crcen.fit_files.")
 
     def each_part(self, use: Callable[[Iterator[Chunk]], None]) -> None:
         """Call ``use`` with the chunks of each file in order; a file at which it raises is rejected, or left out."""
@@ -432,9 +426,8 @@ def numbers_of(column: ArrowArray) -> LabelArray:
 def labels_of(column: ArrowArray, target: str, name: str) -> LabelArray:
     """Labels as they stand; a missing label is rejected."""
     if column.null_count:
-        raise InvalidInput(
-            f"column {target!r} of {name} has {column.null_count} missing labels; drop those rows first."
-        )
+        message = f"column {target!r} of {name} has {column.null_count} missing labels; drop those rows first."
+        raise InvalidInput(message)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     return np.asarray(column.to_numpy(zero_copy_only=False))
@@ -466,14 +459,12 @@ def open_source(
     bases = type(source).__mro__
     if is_paths or any(base.__module__.startswith("pyarrow") and base.__name__ == "Dataset" for base in bases):
         if target is None:
-            raise InvalidParameter(
-                "target must name the column of labels of files or of an Arrow dataset: got None.", parameter="target"
-            )
+            message = "target must name the column of labels of files or of an Arrow dataset: got None."
+            raise InvalidParameter(message, parameter="target")
         return ArrowSource(source, target, weight, features, skip_bad_files=skip_bad_files)
     if target is not None or weight is not None or features is not None:
-        raise InvalidParameter(
-            "target, sample_weight and features name columns of files; batches bring (X, y) or (X, y, weight) instead."
-        )
+        names = "target, sample_weight and features name columns of files"
+        raise InvalidParameter(f"{names}; batches bring (X, y) or (X, y, weight) instead.")
     return BatchSource(source)
 
 
@@ -484,15 +475,12 @@ class BatchSource:
 
     def __init__(self, batches: Iterable[Sequence[ArrayLike]]) -> None:
         if not hasattr(batches, "__iter__"):
-            raise InvalidInput(
-                f"a source must be Parquet files, an Arrow dataset or an iterable of (X, y) batches: got a "
-                f"{type(batches).__name__}."
-            )
+            allowed = "Parquet files, an Arrow dataset or an iterable of (X, y) batches"
+            raise InvalidInput(f"a source must be {allowed}: got a {type(batches).__name__}.")
         if iter(batches) is batches:
-            raise InvalidInput(
-                f"a source is read several times, but this {type(batches).__name__} can be read only once: pass a list "
-                f"of batches, or an object whose __iter__ starts again."
-            )
+            kind = type(batches).__name__
+            message = f"a source is read several times, but this {kind} can be read only once: pass a list of batches,"
+            raise InvalidInput(f"{message} or an object whose __iter__ starts again.")
         self._batches = batches
         self.has_names = False
         # Names of the columns, known once a batch was read: those of a data frame, or x0, x1, …
@@ -539,18 +527,14 @@ class BatchSource:
         except (TypeError, ValueError) as error:
             raise InvalidInput(f"{origin} must hold numbers in X and in its weights: {error}.") from error
         if X.ndim != 2 or labels.shape != (len(X),) or weight.shape != (len(X),):
-            raise InvalidInput(
-                f"{origin} must have X of shape (n, features) and one label (and weight) a row: got {X.shape}, "
-                f"{labels.shape} and {weight.shape}."
-            )
+            shapes = f"{X.shape}, {labels.shape} and {weight.shape}"
+            raise InvalidInput(f"{origin} must have X of shape (n, features) and a label and weight a row: got {shapes}.")
         self.has_names = bool(names)
         names = names or tuple(f"x{j}" for j in range(X.shape[1]))
         self.names = self.names or names
         if names != self.names:
-            raise InvalidInput(
-                f"{origin} has {len(names)} columns ({', '.join(names[:5])}, …), the first had {len(self.names)} "
-                f"({', '.join(self.names[:5])}, …); all must be alike."
-            )
+            found, first = (f"{len(own)} columns ({', '.join(own[:5])}, …)" for own in (names, self.names))
+            raise InvalidInput(f"{origin} has {found}, the first had {first}; all must be alike.")
         return Chunk(X, labels, weight, origin)
 
 

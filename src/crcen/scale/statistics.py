@@ -86,10 +86,8 @@ class LabelTotals:
         for label, weight in other.weight.items():
             self.weight[label] = self.weight.get(label, 0.0) + weight
         if len(self.rows) > _MOST_CLASSES:
-            raise InvalidInput(
-                f"the target must hold classes, at most {_MOST_CLASSES} of them: got {len(self.rows)} values; is it a "
-                f"number to be predicted?"
-            )
+            message = f"the target must hold classes, at most {_MOST_CLASSES} of them: got {len(self.rows)} values"
+            raise InvalidInput(f"{message}; is it a number to be predicted?")
 
     @property
     def n_rows(self) -> int:

@@ -133,9 +133,8 @@ def fit_stream(
         progress = Progress(fingerprint_of(model, rows.fingerprint, buffer_rows, statistics.digest()), seed)
         if saved is not None:
             if (saved.fingerprint, saved.seed) != (progress.fingerprint, seed):
-                raise InvalidParameter(
-                    f"{path} is the checkpoint of another fit: data or settings differ; remove it or give another path."
-                )
+                message = f"{path} is the checkpoint of another fit: data or settings differ"
+                raise InvalidParameter(f"{message}; remove it or give another path.")
             progress = saved
         run = StreamRun(model, rows, plan, progress, buffer_rows, device)
         if path is not None:

@@ -193,10 +193,8 @@ class TableSurvey:
         for label, number in frame[self.target].value_counts().items():
             self.labels[label] = self.labels.get(label, 0) + int(number)
         if len(self.labels) > _MOST_LABELS:
-            raise InvalidInput(
-                f"the target {self.target} must have 2 to 50 different values: got more than {_MOST_LABELS}; make them "
-                f"fewer first."
-            )
+            message = f"the target {self.target} must have 2 to 50 different values: got more than {_MOST_LABELS}"
+            raise InvalidInput(f"{message}; make them fewer first.")
         for name, facts in self.facts.items():
             facts.add(frame[name], is_counted=name in self.counted)
         self.sample.add(frame[list(self.columns)], rows, file, origin)

@@ -113,11 +113,9 @@ def plan_trees(
     row_bytes = _bin_bytes(plan) + _OUTPUT_BYTES * plan.n_outputs + _ROW_BYTES
     share = max(0.0, min(1.0, (memory_bytes - pool) / max(1, n_rows * row_bytes)))
     if share < 1.0 and share * n_rows < 2 * SETTING.leaf_rows:
-        raise InvalidParameter(
-            f"memory must have room for {2 * SETTING.leaf_rows} rows of {row_bytes:.0f} bytes and {pool:,} bytes of "
-            f"histograms: got {memory_bytes:,} bytes; give more, or use learner='networks'.",
-            parameter=("memory", "learner"),
-        )
+        room = f"room for {2 * SETTING.leaf_rows} rows of {row_bytes:.0f} bytes and {pool:,} bytes of histograms"
+        message = f"memory must have {room}: got {memory_bytes:,} bytes; give more, or use learner='networks'."
+        raise InvalidParameter(message, parameter=("memory", "learner"))
     return replace(plan, share=share, n_bytes=int(share * n_rows * row_bytes + pool), pool_bytes=pool)
 
 
@@ -158,11 +156,8 @@ class BinnedRows:
                 targets.append(chunk.target(plan.labels)[kept].astype(np.uint8))
             file.flush()
             if not any(map(len, targets)):
-                raise InvalidParameter(
-                    f"memory has room for {plan.share:.2g} of the rows, which repeat, so that none was drawn: give "
-                    f"more, or use learner='networks'.",
-                    parameter="memory",
-                )
+                room = f"memory has room for {plan.share:.2g} of the rows, which repeat, so that none was drawn"
+                raise InvalidParameter(f"{room}: give more, or use learner='networks'.", parameter="memory")
             self._mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self.target = np.concatenate(targets)
         self.codes: Codes = np.frombuffer(self._mapped, np.uint8).reshape(len(self.target), -1)

@@ -165,18 +165,16 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.dropped_ = [one for one in found if isinstance(one, DroppedColumn)]
         if not self.columns_:
             first = "; ".join(f"{one.name}: {one.reason}" for one in self.dropped_[:5])
-            raise InvalidInput(
-                f"no column is left to learn from ({first}); keep= uses a column that was left out.", parameter="keep"
-            )
+            message = f"no column is left to learn from ({first}); keep= uses a column that was left out."
+            raise InvalidInput(message, parameter="keep")
         return self
 
     def _unfitted(self) -> Estimator:
         """The classifier to fit on the encoded columns, at the price."""
         if hasattr(self.weighting, "fit"):
             name = type(self.weighting).__name__
-            raise InvalidParameter(
-                f"weighting must be a price: got a {name}; write TableClassifier(estimator={name}(...))."
-            )
+            message = f"weighting must be a price: got a {name}; write TableClassifier(estimator={name}(...))."
+            raise InvalidParameter(message)
         price = "balanced" if self.weighting is None else self.weighting
         if self.estimator is None:
             return CRCENClassifierCV(price, random_state=self.random_state)
@@ -343,10 +341,9 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             options["sample_weight"] = weights
         self.__dict__.pop("pos_label_", None)
         if isinstance(self.weighting, ThresholdGoal):
-            raise InvalidParameter(
-                f"{self.weighting!r} is met on out-of-fold rows, and {type(self.estimator).__name__} has none: fit at "
-                f"a price, then choose_weighting(model, {self.weighting!r}, X, y) on rows that were held out"
-            )
+            name, goal = type(self.estimator).__name__, repr(self.weighting)
+            message = f"fit at a price, then choose_weighting(model, {goal}, X, y) on rows that were held out"
+            raise InvalidParameter(f"{goal} is met on out-of-fold rows, and {name} has none: {message}.")
         known = Labels.from_rows(self.classes_, labels, weights, weighting=self.weighting)
         if known.positive is not None:
             self.pos_label_ = known.positive
@@ -390,10 +387,8 @@ def _check_priceable(estimator: Estimator) -> None:
     if isinstance(estimator, type) or not hasattr(estimator, "fit") or not hasattr(estimator, "get_params"):
         raise InvalidParameter(f"estimator must be a classifier, such as CRCENClassifier(): got {estimator!r}.")
     if not hasattr(estimator, "predict_proba"):
-        raise InvalidParameter(
-            f"a price needs probabilities, and {name} has no predict_proba: wrap it in "
-            f"sklearn.calibration.CalibratedClassifierCV."
-        )
+        message = f"a price needs probabilities, and {name} has no predict_proba: wrap it in CalibratedClassifierCV."
+        raise InvalidParameter(message)
     last = estimator.steps[-1][1] if hasattr(estimator, "steps") else estimator
     settings = last.get_params(deep=False) if hasattr(last, "get_params") else {}
     for setting in _WEIGHTS:

@@ -203,10 +203,8 @@ def _check_archive(path: str, name: str) -> dict[str, zipfile.ZipInfo]:
         if len(found) < len(parts):
             raise InvalidInput(f"{name} is not safe to read: it has parts of equal names; save it again, or as CSV.")
         if len(parts) > _MOST_PARTS or total > limit:
-            raise InvalidInput(
-                f"{name} is not safe to read: its {size:,} bytes expand to {total:,}, more than {limit:,}; save it "
-                f"again, or as CSV."
-            )
+            message = f"its {size:,} bytes expand to {total:,}, more than {limit:,}"
+            raise InvalidInput(f"{name} is not safe to read: {message}; save it again, or as CSV.")
         if any(part.filename.endswith(".bin") and "worksheets" in part.filename for part in parts):
             raise InvalidInput(f"{name} is a binary workbook (.xlsb): save it as .xlsx.")
         if broken := archive.testzip():  # sizes differ from those that were stated, too

@@ -117,9 +117,8 @@ class Table:
             check()
         part.n_read = n_rows if part.n_read is None else part.n_read
         if part.n_read != n_rows:
-            raise DataUnavailable(
-                f"{part.name} had {part.n_read:,} rows at first and has {n_rows:,} now: it was changed; start again."
-            )
+            found = f"had {part.n_read:,} rows at first and has {n_rows:,} now"
+            raise DataUnavailable(f"{part.name} {found}: it was changed; start again.")
 
 
 def _sized(batches: Iterator[RecordBatch], n_rows: int) -> Iterator[DataFrame]:
@@ -218,7 +217,6 @@ def _table(parts: Sequence[Part], options: ReadOptions, native: TableLike = None
         absent = [column for column in first.columns if column not in part.columns]
         if absent:
             columns = listed(absent, 5)
-            raise InvalidInput(
-                f"{part.name} lacks the column {columns} of {first.name}; all files need the same columns."
-            )
+            message = f"{part.name} lacks the column {columns} of {first.name}; all files need the same columns."
+            raise InvalidInput(message)
     return Table(name, first.columns, tuple(parts), options, native)

@@ -63,10 +63,8 @@ def encode_dicts(
             values, kinds = zip(*(read(column, cell) for cell in cells), strict=True)
         except (_NotPlain, KeyError):
             if any(isinstance(cell, list | tuple | dict | np.ndarray) for cell in cells):
-                raise InvalidInput(
-                    f"a dict is one row, with one cell a column: got several for {column.name!r}; give a list of "
-                    f"dicts, or a data frame, for several rows."
-                ) from None
+                message = f"a dict is one row, but {column.name!r} has several cells: give a list of dicts for more."
+                raise InvalidInput(message) from None
             part = column.encode(ColumnCells(pd.Series(cells, name=column.name)))
             values = part.values.tolist()
             for kind, number in part.odd.items():

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from crcen._support.lazy import pa, pc
+from crcen._support.text import plural
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.locations import DataFile, Part
 from crcen.tables.options import ReadOptions
@@ -106,10 +107,8 @@ class TextPart(Part):
         below = [row for _, row in rows[at + 1 :]]
         self._has_rows = bool(below) or not is_whole
         if below and all(len(row) > len(columns) for row in below):
-            raise InvalidInput(
-                f"{name} has {len(columns)} column names over rows of {len(below[0])} values; name every column in the "
-                f"first line, or state the separator."
-            )
+            message = f"{name} has {len(columns)} column names over rows of {len(below[0])} values"
+            raise InvalidInput(f"{message}; name every column in the first line, or state the separator.")
         self._decimal, self._is_grouped = options.decimal, False
         if self._decimal is None:
             self._decimal, self._is_grouped = _decimal_mark(below, self._separator)
@@ -256,14 +255,10 @@ class TextPart(Part):
     def _odd_row(self, line: int, width: int, is_last: bool) -> Exception:
         n_columns = len(self.columns)
         if is_last and width < n_columns:
-            return DataUnavailable(
-                f"{self.name} ends in the middle of its last row ({width} of {n_columns} values): it was cut off; get "
-                f"it again, or delete that row."
-            )
-        return InvalidInput(
-            f"line {line} of {self.name} has {width} value{'s' * (width != 1)} under {n_columns} column names; repair "
-            f"or delete that line (a value that contains the separator stands in quotation marks)."
-        )
+            found = f"{self.name} ends in the middle of its last row ({width} of {n_columns} values)"
+            return DataUnavailable(f"{found}: it was cut off; get it again, or delete that row.")
+        found = f"line {line} of {self.name} has {plural(width, 'value')} under {n_columns} column names"
+        return InvalidInput(f"{found}; repair or delete it (a value with the separator in it needs quotation marks).")
 
 
 def _with_points(cells: ArrowArray, is_grouped: bool) -> ArrowArray:
@@ -377,10 +372,8 @@ def _split_rows(
         line = line.rstrip("\r\n")
         if separator == FIXED:
             if any(line[a:b].strip() for (_, a), (b, _) in pairwise(spans)):
-                raise InvalidInput(
-                    f"line {number} has text where the other lines are blank ({line[:40]!r}), so its columns are not "
-                    f"of fixed width; state the separator."
-                )
+                message = f"line {number} has text where other lines are blank ({line[:40]!r}): its columns"
+                raise InvalidInput(f"{message} are not of fixed width; state the separator.")
             ends = [*(end for _, end in spans[:-1]), len(line)]
             yield number, [line[start:end].strip() for (start, _), end in zip(spans, ends, strict=True)]
         elif separator == " ":
@@ -435,10 +428,8 @@ def filled_names(header: Sequence[str], name: str, options: ReadOptions) -> tupl
     """Column names, with one made up for each empty cell; numbers and duplicates are refused."""
     columns = [str(cell).strip() for cell in header]
     if all(_NUMBER.fullmatch(cell) for cell in columns):
-        raise InvalidInput(
-            f"the first line of {name} must hold column names: got the numbers {', '.join(columns[:4])}; put a line "
-            f"of names above them."
-        )
+        message = f"the first line of {name} must hold column names: got the numbers {', '.join(columns[:4])}"
+        raise InvalidInput(f"{message}; put a line of names above them.")
     named = set(columns)
     for place, column in enumerate(columns):
         if not column:

@@ -60,16 +60,12 @@ def check_room(ray: Ray, workers: int, cpus_per_worker: int, *, use_gpu: bool) -
     if taken + 1 > cpus:
         most = max((cpus - 1) // cpus_per_worker, 0)
         advice = f"use workers={most}, or" if most else "use"
-        raise InvalidParameter(
-            f"{workers} workers of {cpus_per_worker} CPU leave none of the cluster's {cpus} CPUs to the readers of "
-            f"the files, and training would wait forever; {advice} a cluster of at least {taken + 1} CPUs.",
-            parameter="workers",
-        )
+        message = f"{workers} workers of {cpus_per_worker} CPU leave none of the cluster's {cpus} CPUs to readers"
+        advice += f" a cluster of at least {taken + 1} CPUs"
+        raise InvalidParameter(f"{message}, and training would wait forever; {advice}.", parameter="workers")
     if use_gpu and workers > gpus:
-        raise DeviceMissing(
-            f"use_gpu=True takes one GPU a worker: got {workers} workers and {gpus} GPUs in the cluster; use fewer "
-            f"workers, or use_gpu=False."
-        )
+        message = f"use_gpu=True takes one GPU a worker: got {workers} workers and {gpus} GPUs in the cluster"
+        raise DeviceMissing(f"{message}; use fewer workers, or use_gpu=False.")
 
 
 def storage_of(path: str | Path | None) -> AbstractContextManager[str]:

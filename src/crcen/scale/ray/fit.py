@@ -115,9 +115,8 @@ def fit_ray(
         check_room(ray, workers, cpus_per_worker, use_gpu=use_gpu)
         n_machines = sum(node["Alive"] for node in ray.nodes())
         if storage is None and n_machines > 1:
-            raise InvalidParameter(
-                f"storage must be a place that all {n_machines} machines of the cluster see: got None."
-            )
+            message = f"storage must be a place that all {n_machines} machines of the cluster see: got None."
+            raise InvalidParameter(message)
         # A fit that is to be found again needs the same seed again.
         seed = int(name[:7], 16) if seeded is None and storage is not None else base_seed(model.random_state)
         statistics = _survey(ray, files, model, seed)
