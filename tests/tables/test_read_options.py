@@ -116,10 +116,7 @@ def test_one_column_is_reported(tmp_path, crcen_command):
     code, out, _ = crcen_command("look", path, "--separator", "~")
     assert "3 columns" in out
     code, _, err = crcen_command("look", path, "--separator", "ab")
-    assert (code, err) == (
-        1,
-        "crcen: --separator must occur in a.csv: got 'ab'; state another one, or leave it out.\n",
-    )
+    assert (code, err) == (1, "crcen: --separator must occur in a.csv: got 'ab'; state another one, or leave it out.\n")
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GroupKFold
 
-from crcen import (
-    Budget,
-    CRCENClassifier,
-    CRCENClassifierCV,
-    InvalidInput,
-    InvalidParameter,
-    TableClassifier,
-    TimeSplit,
-)
+from crcen import Budget, CRCENClassifier, CRCENClassifierCV, InvalidInput, InvalidParameter, TableClassifier, TimeSplit
 
 SMALL = CRCENClassifier(Budget(3), hidden=(), random_state=0)
 N = 60
