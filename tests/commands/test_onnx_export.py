@@ -15,7 +15,7 @@ from crcen import Budget, CostMatrix, CRCENClassifier, CrcenError, InvalidInput,
 from crcen.commands import export as onnx_export
 from crcen.commands.export import Graph, check_columns, date_parts
 from crcen.tables.cells import ColumnCells
-from crcen.tables.column_kinds import learn_column
+from crcen.tables.columns import learn_column
 from grouped_settings import grouped
 
 RNG = np.random.default_rng(0)

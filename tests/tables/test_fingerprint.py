@@ -11,7 +11,7 @@ import pytest
 import crcen
 from crcen import Budget, CRCENClassifier, TableClassifier
 from crcen.tables.cells import ColumnCells
-from crcen.tables.column_kinds import learn_column
+from crcen.tables.columns import learn_column
 from crcen.tables.fingerprint import FALSE_MATCH_RATE, MOST_HASHES, duplicated_class, fingerprint_of, row_hashes
 from crcen.tables.reading import open_table
 

@@ -253,7 +253,7 @@ def test_groups_reach_the_search():
     search = CRCENClassifierCV(Budget(3), hidden=(2,), l2=1e-2, max_epochs=2, cv=GroupKFold(3), random_state=0)
     model = TableClassifier(estimator=search).fit(frame, labels(), groups=groups)
     assert np.isfinite(model.estimator_.oof_decision_function_).all()
-    with pytest.raises(InvalidParameter, match="has no use for groups"):
+    with pytest.raises(InvalidParameter, match="leave groups out"):
         TableClassifier(estimator=SMALL).fit(frame, labels(), groups=groups)
 
 

@@ -46,8 +46,7 @@ from crcen.scale.stream import check_counts, fit_stream
 from crcen.scale.table_survey import FrameSample, HeldOutRows, LearnedColumns, TableSurvey, frames_of
 from crcen.scale.trees import BinnedRows, GrownTrees, TreePlan, grow_trees, plan_trees
 from crcen.tables.cells import TableCells
-from crcen.tables.column_kinds import DroppedColumn
-from crcen.tables.columns import BooleanColumn, Column, NumberColumn, encode_table
+from crcen.tables.columns import BooleanColumn, Column, DroppedColumn, NumberColumn, encode_table
 from crcen.tables.locations import masked
 from crcen.tables.notation import as_text
 from crcen.tables.parquet import STREAM_BYTES, dataset_of, index_columns, kind_of

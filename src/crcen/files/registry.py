@@ -21,6 +21,7 @@ _SEARCHED = (
     "oof_decision_function_ oof_expense_ oof_key_equation_ oof_proba_ oof_shift_ scorer_ search_notes_ search_time_"
 )
 _INPUTS = "n_features_in_ feature_names_in_"
+_COLUMNS = ("BooleanColumn", "CategoryColumn", "DateColumn", "NumberColumn", "TextColumn")
 _SPLITTER = "n_splits shuffle random_state"
 _SHUFFLE = "n_splits test_size train_size random_state _default_test_size"
 
@@ -48,10 +49,7 @@ TYPES: dict[str, dict[str, str]] = {
         "fingerprint_ held_out_sums_ key_equation_ leaks_ pos_label_ read_ profile_ target_name_ training_error_ "
         "weight_name_ weighting_",
     },
-    "crcen.tables.column_kinds": {"DroppedColumn": ""},
-    "crcen.tables.columns": dict.fromkeys(
-        ("BooleanColumn", "CategoryColumn", "DateColumn", "NumberColumn", "TextColumn"), ""
-    ),
+    "crcen.tables.columns": dict.fromkeys((*_COLUMNS, "DroppedColumn"), ""),
     "crcen.tables.fingerprint": {"Fingerprint": ""},
     "crcen.tables.profile": dict.fromkeys(("ColumnProfile", "TrainingProfile"), ""),
     "crcen.theory.cost_matrix": {"CostMatrix": ""},
@@ -195,7 +193,7 @@ RULES: dict[str, dict[str, Check]] = {
     "OrdinalEncoder": {"_infrequent_enabled": _one_of(False), "dtype": _FLOAT_TYPE},
     "DateColumn": {"date_format": lambda text: text is None or (isinstance(text, str) and len(text) <= _TEXT_LIMIT)},
     "TableClassifier": {
-        "columns_": _list_of(lambda one: type(one).__module__ == "crcen.tables.columns"),
+        "columns_": _list_of(_instance(*_COLUMNS)),
         "profile_": _instance("TrainingProfile"),
         "held_out_sums_": _instance("StreamSums"),
         "background_": lambda value: isinstance(value, np.ndarray) and value.dtype == np.float64 and value.ndim == 2,

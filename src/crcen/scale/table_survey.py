@@ -12,8 +12,15 @@ from crcen._support.lazy import pd
 from crcen.exceptions import InvalidInput
 from crcen.scale.sources import row_shares
 from crcen.tables.cells import ColumnCells
-from crcen.tables.column_kinds import DroppedColumn, category_column, learn_column
-from crcen.tables.columns import CategoryColumn, Column, NumberColumn, clip_limits
+from crcen.tables.columns import (
+    CategoryColumn,
+    Column,
+    DroppedColumn,
+    NumberColumn,
+    category_column,
+    clip_limits,
+    learn_column,
+)
 from crcen.tables.notation import as_text
 from crcen.tables.reading import Table
 from crcen.tables.typing import Array, Bools, DataFrame, Index, Series

@@ -19,8 +19,15 @@ from crcen.models.fitted import FittedEnsemble, transactional_fit
 from crcen.models.reasons.reasons import Reasons, explain_rows, spelled
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.tables.cells import TableCells, as_cells
-from crcen.tables.column_kinds import DroppedColumn, learn_columns
-from crcen.tables.columns import Column, EncodedTable, NumberColumn, blocks_of, encode_table
+from crcen.tables.columns import (
+    Column,
+    DroppedColumn,
+    EncodedTable,
+    NumberColumn,
+    blocks_of,
+    encode_table,
+    learn_columns,
+)
 from crcen.tables.fingerprint import Recognition, fingerprint_of, row_hashes
 from crcen.tables.profile import held_out_sums, profile_of, training_scores, typical_table
 from crcen.tables.row_cells import as_dicts, encode_dicts
@@ -133,11 +140,9 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Fit the estimator on rows that `learn_columns` has seen and `encode` has encoded."""
         table, estimator, X = as_cells(X), self._unfitted(), encoded.X
         options = {} if sample_weight is None else {"sample_weight": sample_weight}
-        if groups is not None:
-            options["groups"] = groups
-            if "groups" not in signature(estimator.fit).parameters:
-                name = type(self.estimator).__name__
-                raise InvalidParameter(f"{name} does not cross-validate, so it has no use for groups.")
+        options |= {} if groups is None else {"groups": groups}
+        if groups is not None and "groups" not in signature(estimator.fit).parameters:
+            raise InvalidParameter(f"{type(self.estimator).__name__} does not cross-validate: leave groups out.")
         with transactional_fit(self):
             self._take(estimator.fit(X, y, **options), getattr(y, "name", None))
             self.held_out_sums_ = held_out_sums(self.estimator_, y, sample_weight)
@@ -186,13 +191,12 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _take(self, estimator: Estimator, target: object) -> None:
         """Have this fitted estimator answer for the encoded columns."""
-        self.estimator_ = estimator
-        self.target_name_ = None if target is None else str(target)
-        self.classes_, self.costs_ = self.estimator_.classes_, getattr(self.estimator_, "costs_", None)
+        self.estimator_, self.target_name_ = estimator, None if target is None else str(target)
+        self.classes_, self.costs_ = estimator.classes_, getattr(estimator, "costs_", None)
+        self.weighting_, self.key_equation_ = estimator.weighting_, estimator.key_equation_
         self.__dict__.pop("pos_label_", None)
-        if hasattr(self.estimator_, "pos_label_"):
-            self.pos_label_ = self.estimator_.pos_label_
-        self.weighting_, self.key_equation_ = self.estimator_.weighting_, self.estimator_.key_equation_
+        if hasattr(estimator, "pos_label_"):
+            self.pos_label_ = estimator.pos_label_
 
     def _names(self, parameter: str, frame: DataFrame) -> set[str]:
         given = getattr(self, parameter)
@@ -298,8 +302,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         weighting = getattr(self.estimator, "weighting", None) if self.weighting is None else self.weighting
         is_estimator = hasattr(self.estimator, "__sklearn_tags__") and not isinstance(self.estimator, type)
         own = get_tags(self.estimator).classifier_tags if is_estimator else None
-        is_binary = own is not None and not own.multi_class
-        tags.classifier_tags.multi_class = not is_binary and not is_price_of_two(weighting)
+        tags.classifier_tags.multi_class = (own is None or own.multi_class) and not is_price_of_two(weighting)
         tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
         return tags
 
@@ -334,16 +337,15 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(self.classes_) < 2:
             raise InvalidInput(f"y must hold two classes: got {len(self.classes_)}.")
         weights = check_row_weights(sample_weight, labels.size)
-        options = {}
-        if sample_weight is not None:
-            if "sample_weight" not in signature(self.estimator.fit).parameters:
-                raise InvalidParameter(f"{type(self.estimator).__name__} takes no sample weights.")
-            options["sample_weight"] = weights
+        options, name = {} if sample_weight is None else {"sample_weight": weights}, type(self.estimator).__name__
+        if options and "sample_weight" not in signature(self.estimator.fit).parameters:
+            raise InvalidParameter(f"{name} takes no sample weights.")
         self.__dict__.pop("pos_label_", None)
         if isinstance(self.weighting, ThresholdGoal):
-            name, goal = type(self.estimator).__name__, repr(self.weighting)
-            message = f"fit at a price, then choose_weighting(model, {goal}, X, y) on rows that were held out"
-            raise InvalidParameter(f"{goal} is met on out-of-fold rows, and {name} has none: {message}.")
+            message = (
+                f"fit at a price, then choose_weighting(model, {self.weighting!r}, X, y) on rows that were held out"
+            )
+            raise InvalidParameter(f"{self.weighting!r} is met on out-of-fold rows, and {name} has none: {message}.")
         known = Labels.from_rows(self.classes_, labels, weights, weighting=self.weighting)
         if known.positive is not None:
             self.pos_label_ = known.positive
@@ -394,7 +396,5 @@ def _check_priceable(estimator: Estimator) -> None:
     for setting in _WEIGHTS:
         value = settings.get(setting)
         if value is not None and value is not False and not (isinstance(value, int | float) and value == 1):
-            raise InvalidParameter(
-                f"{name} with {setting}={value!r} gives weighted probabilities: wrap it in crcen.PosteriorCorrection, "
-                f"or leave {setting} out and state the price as weighting."
-            )
+            advice = f"wrap it in crcen.PosteriorCorrection, or leave {setting} out and state the price as weighting"
+            raise InvalidParameter(f"{name} with {setting}={value!r} gives weighted probabilities: {advice}.")

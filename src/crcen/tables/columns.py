@@ -1,21 +1,23 @@
-"""Columns of a mixed table as numbers: what each kind remembers of the training rows, and how it encodes new ones."""
+"""Columns of a mixed table: what each holds, or why it is left out, what its kind remembers, and how it is encoded."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crcen._support.lazy import pc, pd
+from crcen._support.text import plural
 from crcen.tables.cells import ColumnCells, TableCells, as_arrow, stacked
-from crcen.tables.notation import PLAIN, Notation, is_missing_mark
+from crcen.tables.identifiers import is_nameless_index, why_codes, why_numbering
+from crcen.tables.notation import AMBIGUOUS, PLAIN, Notation, NumberReading, is_ambiguous, is_missing_mark
 from crcen.tables.typing import Array, Bools, Index, Series
 
 BOOLEAN_WORDS = {
@@ -27,6 +29,19 @@ RANGE_PARTS = 20
 _NGRAMS = (3, 4)
 _LEAST_POWER = -330
 _POWERS = np.array([float(f"1e{power}") for power in range(_LEAST_POWER, 309)])
+# A string column of more values is free text.
+MOST_CATEGORIES = 255
+# Categories and parts of texts of fewer rows have no column of their own, and model files do not name them.
+FEWEST_ROWS = 5
+TEXT_COMPONENTS = 30
+# With fewer rows, it cannot be tested whether a column numbers them.
+_FEWEST_FOR_IDS = 20
+# Steps of the middle half of numbers to which medians are rounded.
+_FILL_PARTS = 50
+_INDEX = "the index of a data frame, which pandas wrote without a name"
+# What stands for a missing number, and the limits to which numbers are clipped.
+Limits: TypeAlias = Sequence[float]
+_WORDS = [{"true", "false"}, {"yes", "no"}, {"t", "f"}, {"y", "n"}]
 # What may be odd about a cell.
 ODD_KINDS = ("unseen", "unreadable", "missing", "clipped")
 
@@ -121,7 +136,7 @@ class Column(ABC):
 
     def _filled(self, values: Array, fill: Array | float, was_there: Bools, excess: Array | float = 0.0) -> Encoded:
         """NaN rows filled; clipped and unreadable cells counted."""
-        is_gap = np.asarray(np.isnan(values).any(axis=1))
+        is_gap: Bools = np.isnan(values).any(axis=1)
         odd = {"unreadable": int((is_gap & was_there).sum()), "clipped": int(np.count_nonzero(excess))}
         found = self._with_indicator(np.where(is_gap[:, None], fill, values), is_gap, int((~was_there).sum()), **odd)
         return found._replace(excess=float(np.sum(excess)))
@@ -272,19 +287,21 @@ class TextColumn(Column):
             raise ValueError("a text column with other arrays than those of its n-grams")
 
     @classmethod
-    def learn(cls, name: str, present: Series, has_missing: bool, n_parts: int, n_rows: int, seed: int) -> TextColumn:
-        """The column of these texts, with n-grams of at least this number of rows; a ValueError if there are none."""
+    def learn(
+        cls, name: str, present: Series, has_missing: bool, seed: int, note: str = ""
+    ) -> TextColumn | DroppedColumn:
+        """The column of these texts, with the n-grams of at least `FEWEST_ROWS` rows."""
         texts, words, ngrams = _ngram_counts(present)
         n_with = np.bincount((texts @ words).indices, minlength=len(ngrams))
-        is_common = n_with >= n_rows
+        is_common = n_with >= FEWEST_ROWS
         if not is_common.any():
-            raise ValueError("no n-gram occurs in enough rows")
+            return DroppedColumn(name, f"no part of its texts occurs in {FEWEST_ROWS} rows or more")
         idf = np.log((1 + len(present)) / (1 + n_with[is_common])) + 1.0
         texts, words = _tf_idf(texts, words[:, is_common], idf)
-        components = np.eye(len(idf)) if len(idf) <= n_parts else _main_directions(texts, words, n_parts, seed)
+        components = np.eye(len(idf)) if len(idf) <= TEXT_COMPONENTS else _main_directions(texts, words, seed)
         parts = texts @ (words @ components)
         scale = float(np.sqrt(parts.var(axis=0).sum())) or 1.0
-        return cls(name, tuple(map(str, ngrams[is_common])), idf, components / scale, has_missing)
+        return cls(name, tuple(map(str, ngrams[is_common])), idf, components / scale, has_missing, note)
 
     @property
     def _names(self) -> list[str]:
@@ -332,7 +349,7 @@ def _tf_idf(texts: Any, words: Any, idf: Array) -> tuple[Any, Any]:
     return texts.multiply(1.0 / np.where(length > 0.0, length, 1.0)[:, None]).tocsr(), words
 
 
-def _main_directions(texts: Any, words: Any, n_parts: int, seed: int) -> Array:
+def _main_directions(texts: Any, words: Any, seed: int) -> Array:
     """The first right singular vectors of ``texts @ words``, (n-grams, parts), as `randomized_svd` of scikit-learn.
 
     Unlike that, it factorises no matrix with a row for each text, which would take most of the time.
@@ -340,7 +357,7 @@ def _main_directions(texts: Any, words: Any, n_parts: int, seed: int) -> Array:
     from scipy.linalg import lu
     from threadpoolctl import threadpool_limits
 
-    is_wide = texts.shape[0] < words.shape[1]
+    n_parts, is_wide = TEXT_COMPONENTS, texts.shape[0] < words.shape[1]
     left, right = (words.T, texts.T) if is_wide else (texts, words)
     found = np.random.RandomState(seed).normal(size=(right.shape[1], n_parts + 10))
     with threadpool_limits(1, user_api="blas"):  # several threads would mostly wait
@@ -355,6 +372,172 @@ def _main_directions(texts: Any, words: Any, n_parts: int, seed: int) -> Array:
     # Few different words have fewer components: the rest would be rounding errors.
     parts = parts[:, sizes[:n_parts] > 1e-9 * sizes[0]]
     return np.ascontiguousarray(parts * np.sign(parts[np.abs(parts).argmax(axis=0), range(parts.shape[1])]))
+
+
+@dataclass(frozen=True)
+class DroppedColumn:
+    """A column that the model does not use, and why."""
+
+    name: str
+    reason: str
+
+
+def learn_columns(
+    table: TableCells, dropped: Mapping[str, str], kept: Collection[str], categories: Collection[str], seed: int
+) -> list[Column | DroppedColumn]:
+    """How to encode each column, or why it is left out: ``dropped`` ones for stated reasons, see `learn_column`."""
+    names = [name for name in table.frame.columns if name not in dropped]
+    table.load(names)
+    plain = {name: table[name].plain for name in names}
+    complete = {name: cells for name, cells in plain.items() if cells is not None and not np.isnan(cells).any()}
+    limits: dict[str, Limits] = {}
+    for some, values in stacked(complete):
+        limits.update(zip(some, _limits(values).T.tolist(), strict=True))
+    return [
+        DroppedColumn(name, dropped[name])
+        if name in dropped
+        else learn_column(table[name], name in kept, name in categories, seed, limits.get(name))
+        for name in table.frame.columns
+    ]
+
+
+def learn_column(
+    cells: ColumnCells, is_kept: bool = False, is_category: bool = False, seed: int = 0, limits: Limits | None = None
+) -> Column | DroppedColumn:
+    """How to encode a column of training rows, or why it is left out.
+
+    ``is_kept`` keeps what looks like an identifier, ``is_category`` takes any column as categories; ``seed`` is for
+    texts; ``limits`` are those of plain numbers, where they are known.
+    """
+    series, name = cells.series, cells.name
+    if series.dtype == object and any(isinstance(cell, list | dict | tuple | set | np.ndarray) for cell in series):
+        return DroppedColumn(name, "holds lists or records, not single values")
+    if cells.plain is not None and cells.is_there.any() and not is_category:
+        known = cells.plain[cells.is_there]
+        if known.min() < known.max():
+            reason = "" if is_kept else _why_number_identifies(name, known)
+            return DroppedColumn(name, reason) if reason else _number(name, known, len(series), limits)
+    if cells.present.empty:
+        reason = "every value is missing"
+    elif cells.n_values == 1 and not cells.has_missing:
+        reason = f"constant: every value is {cells.present.iloc[0]}"
+    elif is_category:
+        return category_column(name, cells.counts, cells.has_missing)
+    else:
+        reason = "" if is_kept else _why_identifier(cells)
+    return DroppedColumn(name, reason) if reason else _by_content(cells, seed)
+
+
+def _limits(known: Array) -> Array:
+    """What stands for a missing number, and the limits to which numbers are clipped: (3,) or, of columns, (3, m)."""
+    lower, middle, upper = np.quantile(known, [0.25, 0.5, 0.75], axis=-1)
+    fill = rounded(middle, nice_step(upper - lower, _FILL_PARTS))
+    return np.stack([fill, *clip_limits(known.min(axis=-1), known.max(axis=-1))])
+
+
+def _why_number_identifies(name: str, known: Array) -> str:
+    if is_nameless_index(name):
+        return _INDEX
+    return why_numbering(name, known) if len(known) >= _FEWEST_FOR_IDS else ""
+
+
+def _why_identifier(cells: ColumnCells) -> str:
+    """Why a column only names its rows; empty where it may be informative."""
+    if cells.n_finite == len(cells.present) or is_nameless_index(cells.name):
+        return _why_number_identifies(cells.name, cells.numbers[np.isfinite(cells.numbers)])
+    if len(cells.present) < _FEWEST_FOR_IDS:
+        return ""
+    is_amount = cells.reading is not None and cells.reading.is_amount
+    reason = why_codes(cells.name, cells.present, cells.n_values, is_amount=is_amount)
+    return "" if reason and (cells.date_format or cells.mixed_dates) else reason
+
+
+def _by_content(cells: ColumnCells, seed: int) -> Column | DroppedColumn:
+    name, present, dtype, has_missing = cells.name, cells.present, cells.series.dtype, cells.has_missing
+    may_be_words = str(present.iloc[0]).lower() in BOOLEAN_WORDS  # the first cell tells most columns apart
+    words = set(present.str.lower().unique()) if may_be_words else set()
+    if pd.api.types.is_bool_dtype(dtype) or (words and any(words <= pair for pair in _WORDS)):
+        values = present.str.lower().map(BOOLEAN_WORDS).to_numpy(dtype=np.float64)
+        return BooleanColumn(name, float(values.mean() > 0.5), has_missing)
+    if pd.api.types.is_datetime64_any_dtype(dtype):
+        return _date(cells, None)
+    if dtype != "category":
+        if pd.api.types.is_numeric_dtype(dtype) or cells.n_finite == len(present):
+            if not cells.n_finite:
+                return DroppedColumn(name, "every value is missing or infinite")
+            return _number(name, cells.numbers[np.isfinite(cells.numbers)], len(cells.series))
+        if cells.reading is not None and cells.reading.is_number:
+            return _written_number(cells, cells.reading)
+        if cells.date_format:
+            note = f"{name} was read month-first, but {AMBIGUOUS}" if is_ambiguous(present, cells.date_format) else ""
+            return _date(cells, cells.date_format, note)
+        if cells.mixed_dates is not None:
+            found, message = cells.mixed_dates
+            if found is None:
+                return DroppedColumn(name, message)
+            return _date(cells, found, message and f"{name} {message}")
+    counts = cells.counts
+    is_free = cells.n_values > MOST_CATEGORIES or counts.iloc[0] < FEWEST_ROWS
+    note = _why_no_number(cells, "text" if is_free else "categories")
+    if not is_free:
+        return category_column(name, counts, has_missing, note)
+    return TextColumn.learn(name, present, has_missing, seed, note)
+
+
+def _written_number(cells: ColumnCells, reading: NumberReading) -> Column:
+    """Numbers in a notation of their own, or with odd cells among them, and a note about it."""
+    notation, message = reading.notation, []
+    if notation != PLAIN:
+        value = notation.numbers(np.zeros(1, dtype=np.int64), [reading.example])[0]
+        message.append(f'was read as numbers ("{reading.example}" is {value:.10g})')
+    if reading.n_odd:
+        where = f"{'first ' * (reading.n_odd > 1)}{cells.at(reading.first_odd)}"
+        message.append(f"has {plural(reading.n_odd, 'cell')} without a number, taken as missing ({where})")
+    if reading.n_marked:
+        message.append(f'has "{reading.mark}" or the like in {reading.n_marked} cells, taken as missing')
+    note = f"{cells.name} {' and '.join(message)}" if message else ""
+    known = reading.values[np.isfinite(reading.values)]
+    return _number(cells.name, known, len(reading.values), **asdict(notation), note=note)
+
+
+def _number(name: str, known: Array, n_rows: int, limits: Limits | None = None, **how: Any) -> NumberColumn:
+    fill, low, high = _limits(known).tolist() if limits is None else limits
+    return NumberColumn(name, fill, len(known) < n_rows, low, high, **how)
+
+
+def _why_no_number(cells: ColumnCells, taken_for: str) -> str:
+    """A note on a column that is nearly one of numbers; empty where it is not."""
+    reading = cells.reading
+    if reading is None or not reading.is_amount:
+        return ""
+    taken = f"{cells.name} was taken as {taken_for} although"
+    if reading.units:
+        return f"{taken} its cells begin or end in numbers: their units differ ({', '.join(reading.units)})"
+    first = cells.at(reading.first_odd)
+    return f"{taken} {reading.share:.0%} of its cells are numbers: {reading.n_odd} are not (first {first})"
+
+
+def _date(cells: ColumnCells, form: str | None, note: str = "") -> Column | DroppedColumn:
+    found = cells.date_parts(form)
+    is_known = ~np.isnan(found["days"])
+    if not is_known.any():
+        return DroppedColumn(cells.name, "no date of the years 1 to 9999")
+    known = {part: values[is_known] for part, values in found.items()}
+    # A part that never varies, such as the hour of plain dates, says nothing.
+    parts = tuple(part for part, values in known.items() if values.min() < values.max())
+    if not parts:
+        return DroppedColumn(cells.name, "constant: every value is one date")
+    fill = np.array([_limits(known[part])[0] for part in parts])
+    _, low, high = _limits(known["days"]).tolist()
+    return DateColumn(cells.name, form, parts, fill, not is_known.all(), low, high, note)
+
+
+def category_column(name: str, counts: Series, has_missing: bool, note: str = "") -> CategoryColumn | DroppedColumn:
+    """A column of categories from the rows of each value; those of fewer than `FEWEST_ROWS` share one column."""
+    named = sorted(str(value) for value in counts.index[counts >= FEWEST_ROWS][:MOST_CATEGORIES])
+    if not named:
+        return DroppedColumn(name, f"no value occurs in {FEWEST_ROWS} rows or more")
+    return CategoryColumn(name, tuple(named), len(named) < len(counts), has_missing, note)
 
 
 def blocks_of(columns: Sequence[Column]) -> list[Index]:

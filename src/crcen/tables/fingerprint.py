@@ -65,18 +65,16 @@ class Recognition:
             return f"{self.n_rows:,} rows can be compared with the training rows, {why}{repeats}"
         if self.status == "new":
             return f"{self.n_rows:,} rows compared, no more training rows among them than chance explains{repeats}"
-        found = f"about {self.n_seen:,} of {self.n_rows:,} rows compared are training rows"
         if self.shares:
             shares = listed(f"{share:.0%} of {label}" for label, share in self.shares.items())
-            return f"{found} ({shares}): rows were duplicated, depending on their label, before the split"
-        return f"{found}{repeats}"
+            repeats = f" ({shares}): rows were duplicated, depending on their label, before the split"
+        return f"about {self.n_seen:,} of {self.n_rows:,} rows compared are training rows{repeats}"
 
     @property
     def notes(self) -> list[str]:
         """A sentence if rows were seen in training."""
-        if self.status != "seen":
-            return []
-        return [f"{self.measured}: results on training rows are no evidence; use rows kept apart"]
+        note = f"{self.measured}: results on training rows are no evidence; use rows kept apart"
+        return [note] if self.status == "seen" else []
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
@@ -108,10 +106,13 @@ class Fingerprint:
         """Reject values that no rows give: files can be forged."""
         if self.buckets.dtype != np.uint8 or self.buckets.shape != (-(-self.n_buckets // 8),) or self.n_buckets < 1:
             raise ValueError("the fingerprint of the training rows has invalid buckets")
-        if not 0 <= self.salt < 2**64 or not 0 <= self.limit < 2**64 or not 0 <= self.n_twins <= self.rows.sum() > 0:
+        is_possible = 0 <= self.salt < 2**64 and 0 <= self.limit < 2**64 and 0 <= self.n_twins <= self.rows.sum() > 0
+        if (
+            not is_possible
+            or self.rows.shape != self.twins.shape
+            or not ((self.twins >= 0) & (self.twins <= self.rows)).all()
+        ):
             raise ValueError("the fingerprint of the training rows has impossible counts")
-        if self.rows.shape != self.twins.shape or not ((self.twins >= 0) & (self.twins <= self.rows)).all():
-            raise ValueError("the fingerprint of the training rows has impossible counts by class")
 
     @classmethod
     def of_hashes(cls, salt: int, hashes: Hashes, counts: Index, limit: int) -> "Fingerprint":
@@ -318,11 +319,9 @@ class RowDigest:
     @property
     def by_column(self) -> dict[str, str]:
         """Digest of the values of each column and of how often each occurs."""
-        found = {}
-        for name, counts in self._cells.items():
-            text = "\n".join(f"{count} {cell}" for cell, count in sorted(counts.items()))
-            found[name] = hashlib.sha256(_bytes(text)).hexdigest()
-        return found
+        lists = {name: sorted(counts.items()) for name, counts in self._cells.items()}
+        texts = {name: "\n".join(f"{count} {cell}" for cell, count in cells) for name, cells in lists.items()}
+        return {name: hashlib.sha256(_bytes(text)).hexdigest() for name, text in texts.items()}
 
 
 def _bytes(text: str) -> bytes:
@@ -338,12 +337,8 @@ def _cells_of(column: Series) -> list[str]:
 
 def canonical(cell: object) -> str:
     """The value of a cell as text that is the same in all formats."""
-    if isinstance(cell, str):
-        text = cell.strip()
-    elif hasattr(cell, "isoformat"):
-        text = cell.isoformat()
-    else:
-        text = str(cell)
+    text = cell.isoformat() if hasattr(cell, "isoformat") else str(cell)
+    text = text.strip() if isinstance(cell, str) else text
     if text[:1] not in _FIRST_OF_NUMBER:
         lower = text.casefold()
         return lower if lower in ("true", "false") else text

@@ -84,11 +84,9 @@ def _is_time(name: str, values: Array) -> bool:
 
 def _grows_evenly(values: Array) -> bool:
     """Whether numbers go up from row to row, about as far each time; sorted measurements have thin ends."""
-    n = len(values)
-    if not (np.diff(values) > 0).all():
-        return False
-    line = np.linspace(values[0], values[-1], n)
-    return bool(np.abs(values - line).max() < (_EVEN + 1.0 / np.sqrt(n)) * (values[-1] - values[0]))
+    line = np.linspace(values[0], values[-1], len(values))
+    most = (_EVEN + 1.0 / np.sqrt(len(values))) * (values[-1] - values[0])
+    return bool((np.diff(values) > 0).all() and np.abs(values - line).max() < most)
 
 
 def why_codes(name: str, present: Series, n_values: int, *, is_amount: bool) -> str:
@@ -109,8 +107,7 @@ def why_codes(name: str, present: Series, n_values: int, *, is_amount: bool) -> 
 
 def why_repeating(cells: ColumnCells, kind: str) -> str:
     """A warning if a column repeats like the identifier of a customer or patient; empty if it does not."""
-    name = cells.name
-    words = _words(name)
+    name, words = cells.name, _words(cells.name)
     if kind not in ("number", "category", "text") or _TIME_NAME.search(words):
         return ""
     is_named = _ID_NAME.search(words) or _BEARER_NAME.fullmatch(words)
@@ -121,10 +118,8 @@ def why_repeating(cells: ColumnCells, kind: str) -> str:
     few, many = _REPEATS
     if n_values < _FEWEST_IDS or not few <= n / n_values <= many or counts[0] > max(_MOST_COMMON * n, 20):
         return ""
-    return (
-        f"{name} repeats like a customer or patient ID ({n_values:,} values in {n:,} rows): drop it and use --clusters "
-        f"{name}"
-    )
+    found = f"{name} repeats like a customer or patient ID ({n_values:,} values in {n:,} rows)"
+    return f"{found}: drop it and use --clusters {name}"
 
 
 def _repeats_beyond_chance(cells: ColumnCells) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import combinations, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -18,8 +18,7 @@ from crcen._support.lazy import pd
 from crcen._support.text import listed
 from crcen._support.values import json_value
 from crcen.tables.cells import ColumnCells, TableCells, as_cells, stacked
-from crcen.tables.column_kinds import DroppedColumn
-from crcen.tables.columns import BooleanColumn, Column, DateColumn, NumberColumn
+from crcen.tables.columns import BooleanColumn, Column, DateColumn, DroppedColumn, NumberColumn
 from crcen.tables.fingerprint import duplicated_class, mixed_bits, name_key
 from crcen.tables.identifiers import why_repeating
 from crcen.tables.typing import Array, Bools, DataFrame, Hashes, Index
@@ -85,13 +84,7 @@ class Duplicates:
 
     @classmethod
     def of(
-        cls,
-        codes: Hashes,
-        numbers: Index,
-        labels: Sequence[object],
-        is_test: Bools | None = None,
-        *,
-        is_coarse: bool = False,
+        cls, codes: Hashes, numbers: Index, labels: Sequence[object], is_test: Bools | None = None, *, is_coarse: bool
     ) -> Duplicates:
         """Count copies among rows with these codes and class numbers (by place in ``labels``)."""
         at = np.unique(codes, return_inverse=True)[1] * len(labels) + numbers
@@ -100,12 +93,9 @@ class Duplicates:
         twins = np.bincount(numbers, counts[at] > 1, minlength=len(labels)).astype(np.int64)
         own = duplicated_class(rows, twins, n_distinct)
         shares = {label: float(m / n) for label, m, n in zip(labels, twins, rows, strict=True) if n}
-        crossing = 0
-        if is_test is not None:
-            in_train = np.bincount(at, ~is_test) > 0
-            crossing = int((in_train[at] & is_test).sum())
+        n_crossing = 0 if is_test is None else int((is_test & (np.bincount(at, ~is_test) > 0)[at]).sum())
         label = None if own is None else labels[own]
-        return cls(len(codes), len(codes) - n_distinct, shares, label, crossing, is_coarse)
+        return cls(len(codes), len(codes) - n_distinct, shares, label, n_crossing, is_coarse)
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
@@ -144,10 +134,8 @@ class Signs:
     @property
     def notes(self) -> list[str]:
         """One sentence for each sign."""
-        found = [
-            f"{one.sentence}: ask when it is recorded, and drop it if that is after the event (CRC006)"
-            for one in self.leaks[:5]
-        ]
+        advice = "ask when it is recorded, and drop it if that is after the event (CRC006)"
+        found = [f"{one.sentence}: {advice}" for one in self.leaks[:5]]
         if len(self.leaks) > 5:
             more = listed(dict.fromkeys(name for one in self.leaks[5:] for name in one.columns))
             found.append(f"the same holds for {more} (CRC006)")
@@ -181,7 +169,6 @@ def are_coarse(names: Sequence[str], codes_of: Callable[[Sequence[str]], Hashes]
 
     ``codes_of`` hashes the rows by these columns. Halves are drawn at random, as one half may repeat the other.
     """
-    import pandas as pd
 
     def pairs(some: Sequence[str]) -> int:
         counts = np.unique(codes_of(some), return_counts=True)[1]
@@ -362,11 +349,11 @@ class _Ranked:
 
 def _separating(cells: Mapping[str, Cells], numbers: Index, labels: Sequence[object]) -> list[Leak]:
     """Columns that separate a class alone; one entry for each column."""
-    sizes, found = np.bincount(numbers, minlength=len(labels)), {}
+    sizes, found = np.bincount(numbers, minlength=len(labels)).tolist(), {}
     ranked = separations({name: [one] for name, one in cells.items()}, numbers)
     for one, k, area in sorted(suspects(ranked, len(labels)), key=lambda suspect: suspect[2]):
         said = f"{one.name} alone nearly separates {labels[k]} (area under the ROC curve {area:.4f})"
-        found[one.name] = Leak((one.name,), labels[k], int(sizes[k]), int(sizes[k]), 1.0, 0.0, said)
+        found[one.name] = Leak((one.name,), labels[k], sizes[k], sizes[k], 1.0, 0.0, said)
     return [found[name] for name in cells if name in found]
 
 
@@ -451,9 +438,8 @@ def _pure_end(values: Array, rows: Index, numbers: Index, totals: Index) -> int:
 def _date_orders(cells: Mapping[str, Cells], numbers: Index, n_classes: int) -> Iterator[_Set]:
     """Rows in which one date is before, after or the same as another one."""
     dates = [name for name, column in cells.items() if column.kind == "date"][:_MOST_DATES]
-    for i, first in enumerate(dates):
-        for second in dates[i + 1 :]:
-            a, b = cells[first].values, cells[second].values
-            for inside, word in ((a < b, "before"), (a > b, "after"), (a == b, "the same as")):
-                counts = np.bincount(numbers[inside], minlength=n_classes)
-                yield _Set((first, second), counts, _MOST_FOR_PRESENCE, f"{first} is {word} {second}")
+    for first, second in combinations(dates, 2):
+        a, b = cells[first].values, cells[second].values
+        for inside, word in ((a < b, "before"), (a > b, "after"), (a == b, "the same as")):
+            counts = np.bincount(numbers[inside], minlength=n_classes)
+            yield _Set((first, second), counts, _MOST_FOR_PRESENCE, f"{first} is {word} {second}")

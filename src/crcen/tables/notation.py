@@ -73,25 +73,12 @@ def _cell(text: str) -> _Cell | None:
     if found is None or bool(found["opened"]) != bool(found["closed"]):
         return None
     signs = [found[name] for name in ("sign", "second", "third") if found[name]]
-    affixes = {_unit(found[name]) for name in ("before", "after") if found[name]}
+    units = [found[name].casefold() for name in ("before", "after") if found[name]]
+    affixes = {unit[:-1] if len(unit) > 2 and unit.endswith("s") else unit for unit in units}  # one year, two years
     if len(signs) + bool(found["opened"]) > 1 or len(affixes) > 1:
         return None
     body = re.sub(r"\s", " ", found["body"].replace("’", "'").replace("_", "'"))
     return _Cell("".join(affixes), body, bool(found["opened"]) or (bool(signs) and signs[0] != "+"))
-
-
-def _unit(affix: str) -> str:
-    """A unit in one spelling: without case, one year as two years."""
-    unit = affix.casefold()
-    return unit[:-1] if len(unit) > 2 and unit.endswith("s") else unit
-
-
-def _body(decimal: str, thousands: str) -> re.Pattern[str]:
-    whole, fraction, exponent = r"\d+", rf"(?:{re.escape(decimal)}\d*)?", r"(?:[eE][-+]?\d+)?"
-    if thousands:  # also in India's groups of two
-        mark = re.escape(thousands)
-        whole = rf"(?:[1-9]\d{{0,2}}(?:{mark}\d{{2,3}})*{mark}\d{{3}}|\d+)"
-    return re.compile(rf"(?:{whole}{fraction}|{re.escape(decimal)}\d+){exponent}")
 
 
 def is_missing_mark(text: str) -> bool:
@@ -115,7 +102,10 @@ class Notation:
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        return _body(self.decimal, self.thousands)
+        whole, point, mark = r"\d+", re.escape(self.decimal), re.escape(self.thousands)
+        if mark:  # also in India's groups of two
+            whole = rf"(?:[1-9]\d{{0,2}}(?:{mark}\d{{2,3}})*{mark}\d{{3}}|\d+)"
+        return re.compile(rf"(?:{whole}(?:{point}\d*)?|{point}\d+)(?:[eE][-+]?\d+)?")
 
     def values(self, cells: Sequence[_Cell | None]) -> Array:
         """The numbers of cells, NaN where they are not written so; one NaN more, for a missing cell (code -1)."""
@@ -184,6 +174,10 @@ def read_numbers(codes: Index, distinct: Series) -> NumberReading | None:
     notation = _likeliest(cells, counts, affixes)
     values = notation.values(cells)
     fits = ~np.isnan(values[:-1])
+
+    def how_telling(text: str) -> tuple[int, int]:  # of a notation
+        return sum(not one.isdigit() and one not in "+-" for one in text), -len(text)
+
     is_odd = np.append(~fits & ~is_mark, False)[codes]
     n_odd, n_numbers = int(is_odd.sum()), int(counts[fits].sum())
     return NumberReading(
@@ -193,15 +187,10 @@ def read_numbers(codes: Index, distinct: Series) -> NumberReading | None:
         first_odd=int(is_odd.argmax()) if n_odd else None,
         n_odd=n_odd,
         n_marked=int(counts[is_mark].sum()),
-        example=max((str(one) for one in distinct[fits]), key=_tells, default=""),
+        example=max(map(str, distinct[fits]), key=how_telling, default=""),
         mark=str(distinct[is_mark][0]) if is_mark.any() else "",
         units=_different_units(affixes),
     )
-
-
-def _tells(text: str) -> tuple[int, int]:
-    """How much of a notation a cell shows."""
-    return sum(not one.isdigit() and one not in "+-" for one in text), -len(text)
 
 
 def _different_units(affixes: Counter[str]) -> tuple[str, ...]:
@@ -374,13 +363,6 @@ def iso_dates(cells: Series, order: str) -> Series:
     return text.mask(is_date, dates.dt.strftime(form).astype("string"))
 
 
-def _formats(shown: Sequence[str], counts: Series) -> str:
-    if len(counts) == 1:
-        return "has dates"
-    cells = [f"{one} in {n:,} cells" for one, n in zip(shown, counts, strict=True)]
-    return f"has dates in {len(counts)} formats ({', '.join(cells[:3])})"
-
-
 def mixed_dates(present: Series) -> tuple[str | None, str] | None:
     """The format of dates in several notations (None if the order is ambiguous), and a note; None if no dates."""
     sample = present.iloc[:: max(1, len(present) // (4 * _DATE_SAMPLE))]
@@ -401,19 +383,21 @@ def mixed_dates(present: Series) -> tuple[str | None, str] | None:
     odd = text[dates.isna().to_numpy()]
     others = f" and {len(odd):,} other cells, taken as missing" if len(odd) else ""
     is_large = [bool(one.any()) for one in large]
-    if all(is_large) or (is_numeric.any() and not any(is_large) and len(counts) > 1):
-        # The reason is stored in the model, so it shows patterns and no cells.
-        message = _formats([re.sub(r"[^\W\d_]", "a", re.sub(r"\d", "9", one)) for one in examples], counts) + others
-        if all(is_large):
-            first, second = (int(one.sum()) for one in large)
-            return None, (
-                f"{message} that contradict each other: the first number is above 12 in {first:,} cells and the second "
-                f"in {second:,}"
-            )
-        return None, f"{message}, and {AMBIGUOUS}"
-    message = _formats([f'"{one}"' for one in examples], counts) + others
-    if len(odd):
-        message += f" ({str(odd.iloc[0])[:40]!r})"
-    if len(counts) == 1 and not len(odd):  # 03-Mar-24 is clear
-        return f"{MIXED}{order}", ""
-    return f"{MIXED}{order}", message + (f", read {order}" if np.any(is_numeric) else "")
+    is_unknown = all(is_large) or bool(is_numeric.any() and not any(is_large) and len(counts) > 1)
+    # A reason why a column is left out is stored in the model, so it shows patterns and no cells.
+    patterns = [re.sub(r"[^\W\d_]", "a", re.sub(r"\d", "9", one)) for one in examples]
+    shown = patterns if is_unknown else [f'"{one}"' for one in examples]
+    cells = ", ".join([f"{one} in {n:,} cells" for one, n in zip(shown, counts, strict=True)][:3])
+    message = (f"has dates in {len(counts)} formats ({cells})" if len(counts) > 1 else "has dates") + others
+    if all(is_large):
+        first, second = (f"{int(one.sum()):,}" for one in large)
+        above = f"the first number is above 12 in {first} cells and the second in {second}"
+        message += f" that contradict each other: {above}"
+    elif is_unknown:
+        message += f", and {AMBIGUOUS}"
+    elif len(counts) == 1 and not len(odd):  # 03-Mar-24 is clear
+        message = ""
+    else:
+        message += f" ({str(odd.iloc[0])[:40]!r})" if len(odd) else ""
+        message += f", read {order}" if is_numeric.any() else ""
+    return None if is_unknown else f"{MIXED}{order}", message

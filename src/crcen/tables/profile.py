@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass, fields, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
+from crcen._support.text import plural
 from crcen.models.options import Calibration
 from crcen.models.reasons.reasons import typical_rows
 from crcen.tables.cells import TableCells, as_cells, stacked
-from crcen.tables.column_kinds import FEWEST_ROWS
-from crcen.tables.columns import RANGE_PARTS, Column, EncodedTable, blocks_of, nice_step, rounded
+from crcen.tables.columns import FEWEST_ROWS, RANGE_PARTS, Column, EncodedTable, blocks_of, nice_step, rounded
 from crcen.tables.fingerprint import chance_of_more
 from crcen.tables.typing import Array, Bools, DataFrame, Index
 from crcen.theory.checks import check_row_weights
@@ -234,30 +234,30 @@ class NewRows:
         found, labels = [], {column.name: _labels(column) for column in self.columns}
         for before, tally in zip(self.profile.columns, self._tallies, strict=True):
             found += [one for one in _compared(before, tally, labels[before.name], level) if one is not None]
-        if n_alarms is not None:
+        if n_alarms is not None and self.profile.scores:
             found += self._alarms(n_alarms, logit_threshold, level)
         return found
 
     def _alarms(self, n_alarms: int, logit_threshold: float, level: float) -> list[Difference]:
         shares = [float((one > logit_threshold).mean()) for one in self.profile.scores]
         n, here = self.profile.n_rows, n_alarms / self.n_rows
-        if not shares:
-            return []
         # The model on rows it has learnt from and networks on rows they have not: new rows may be like either.
         share = min(shares, key=lambda one: abs(one - here))
-        if min(shares) <= here <= max(shares) or max(here, share) < UNLIKE_RATIO * min(here, share) + UNLIKE_SHARE:
-            return []
-        if _chance_apart(n_alarms, self.n_rows, round(share * n), n) > level:
+        is_near = max(here, share) < UNLIKE_RATIO * min(here, share) + UNLIKE_SHARE
+        is_like = is_near or min(shares) <= here <= max(shares)
+        if is_like or _chance_apart(n_alarms, self.n_rows, round(share * n), n) > level:
             return []
         return [Difference(None, "alarms", here, share, f"{_percent(here)} alarms here, {_percent(share)} in training")]
 
 
 def _compared(before: ColumnProfile, tally: _Tally, labels: list[str], level: float) -> "list[Difference | None]":
     """A column's differences: of its cells, then of what is missing."""
-    unreadable, missing = "{here} of cells cannot be read as a {kind}", "{here} missing here, {training} in training"
     gaps = [
-        _share(before, "unreadable", tally.n_unreadable, before.n_unreadable, tally.n, unreadable, level),
-        _share(before, "missing", tally.n_missing, before.n_missing, tally.n, missing, level),
+        _share(before, tally, kind, level, sentence)
+        for kind, sentence in (
+            ("unreadable", "{here} of cells cannot be read as a {kind}"),
+            ("missing", "{here} missing here, {training} in training"),
+        )
     ]
     cells = _numbers(before, tally, level) if len(before.edges) else _categories(before, tally, labels, level)
     if cells is not None and cells.kind == "distribution" and any(gaps):
@@ -277,21 +277,19 @@ def _clipped(before: ColumnProfile, tally: _Tally, level: float) -> Difference |
         return None
     low, high = (_shown(edge, before.kind) for edge in (before.edges[0], before.edges[-1]))
     share = tally.n_clipped / tally.n_values
-    cells = f"{tally.n_clipped:,} value{'s' * (tally.n_clipped > 1)}"
-    message = f"{before.name} has {cells} far outside of the training range {low} to {high}, which were clipped"
-    return Difference(before.name, "clipped", share, 0.0, message)
+    cells = f"{plural(tally.n_clipped, 'value')} far outside of the training range {low} to {high}"
+    return Difference(before.name, "clipped", share, 0.0, f"{before.name} has {cells}, which were clipped")
 
 
 def _numbers(before: ColumnProfile, tally: _Tally, level: float) -> Difference | None:
     n, n_before = tally.n_values, int(before.below[-1])
     if not n:
         return None
-    outside = (tally.n_below + tally.n_above) / n
-    is_outside = outside >= UNLIKE_SHARE and any(
-        chance_of_more(count, n, 0, n_before) < level for count in (tally.n_below, tally.n_above)
-    )
-    distance = float(np.abs(tally.at_most / n - before.below / n_before).max())
-    is_far = distance >= UNLIKE_DISTANCE and kolmogorov_smirnov(distance, n, n_before) < level
+    outside, n_beyond = (tally.n_below + tally.n_above) / n, max(tally.n_below, tally.n_above)
+    is_outside = outside >= UNLIKE_SHARE and chance_of_more(n_beyond, n, 0, n_before) < level
+    distances = np.abs(tally.at_most / n - before.below / n_before)
+    at = int(distances.argmax())
+    is_far = distances[at] >= UNLIKE_DISTANCE and kolmogorov_smirnov(float(distances[at]), n, n_before) < level
     mean, name = (tally.total + tally.excess) / n, before.name
     ratio = _scale(mean, before.mean)
     if (is_outside or is_far) and before.kind == "number" and ratio is not None:
@@ -304,7 +302,6 @@ def _numbers(before: ColumnProfile, tally: _Tally, level: float) -> Difference |
         message = f"{name} is outside of the training range {low} to {high} in {_percent(outside)} of rows"
         return Difference(name, "range", outside, 0.0, message)
     if is_far:
-        at = int(np.argmax(np.abs(tally.at_most / n - before.below / n_before)))
         here, there = float(tally.at_most[at] / n), float(before.below[at] / n_before)
         edge = _shown(before.edges[at], before.kind)
         message = f"{name} is at most {edge} in {_percent(here)} of rows here, {_percent(there)} in training"
@@ -326,26 +323,21 @@ def _categories(before: ColumnProfile, tally: _Tally, labels: list[str], level: 
         return None
     here, there = tally.counts / n, before.counts / n_before
     at = int(np.argmax(np.abs(here - there)))
-    if abs(here[at] - there[at]) < UNLIKE_DISTANCE:
-        return None
-    if _chance_apart(int(tally.counts[at]), n, int(before.counts[at]), n_before) > level:
+    chance = _chance_apart(int(tally.counts[at]), n, int(before.counts[at]), n_before)
+    if abs(here[at] - there[at]) < UNLIKE_DISTANCE or chance > level:
         return None
     message = f"{name} is {labels[at]} in {_percent(here[at])} of rows here, {_percent(there[at])} in training"
     return Difference(name, "categories", float(here[at]), float(there[at]), message)
 
 
-def _share(
-    before: ColumnProfile, kind: str, count: int, count_before: int, n: int, sentence: str, level: float
-) -> Difference | None:
+def _share(before: ColumnProfile, tally: _Tally, kind: str, level: float, sentence: str) -> Difference | None:
     """Missing or unreadable cells, where they are more or fewer than chance allows."""
-    n_before = before.n_known + before.n_missing + before.n_unreadable
+    count, count_before = getattr(tally, f"n_{kind}"), getattr(before, f"n_{kind}")
+    n, n_before = tally.n, before.n_known + before.n_missing + before.n_unreadable
     here, there = count / n, count_before / n_before
     low, high = sorted((here, there))
-    if (
-        high - low < UNLIKE_SHARE
-        or high < UNLIKE_RATIO * low
-        or _chance_apart(count, n, count_before, n_before) > level
-    ):
+    is_large = high - low >= UNLIKE_SHARE and high >= UNLIKE_RATIO * low
+    if not is_large or _chance_apart(count, n, count_before, n_before) > level:
         return None
     message = sentence.format(here=_percent(here), training=_percent(there), kind=before.kind)
     return Difference(before.name, kind, here, there, f"{before.name}: {message}")

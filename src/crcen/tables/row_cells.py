@@ -59,8 +59,7 @@ def encode_dicts(
     for column in columns:
         cells = [_plain(row.get(column.name)) for row in rows]
         try:
-            read = _READERS[type(column)]
-            values, kinds = zip(*(read(column, cell) for cell in cells), strict=True)
+            values, kinds = zip(*(_READERS[type(column)](column, cell) for cell in cells), strict=True)
         except (_NotPlain, KeyError):
             if any(isinstance(cell, list | tuple | dict | np.ndarray) for cell in cells):
                 message = f"a dict is one row, but {column.name!r} has several cells: give a list of dicts for more."
@@ -84,12 +83,12 @@ def _plain(cell: Cell) -> Cell:
     return None if type(cell) is float and math.isnan(cell) else cell
 
 
-def _there(column: Column, values: list[float]) -> list[float]:
-    return [*values, 0.0] if column.has_missing else values
+def _there(column: Column, values: list[float], odd: str = "") -> Read:
+    return [*values, 0.0] if column.has_missing else values, odd
 
 
-def _gap(column: Column, fill: list[float]) -> Read:
-    return ([*fill, 1.0], "") if column.has_missing else (fill, "missing")
+def _gap(column: Column, fill: list[float], odd: str = "") -> Read:
+    return ([*fill, 1.0], odd) if column.has_missing else (fill, odd or "missing")
 
 
 def _number(column: NumberColumn, cell: Cell) -> Read:
@@ -102,9 +101,9 @@ def _number(column: NumberColumn, cell: Cell) -> Read:
     if kind is not float:
         raise _NotPlain
     if not math.isfinite(cell):
-        return _gap(column, [column.fill])[0], "unreadable"
+        return _gap(column, [column.fill], "unreadable")
     value = min(max(cell, column.low), column.high)
-    return _there(column, [value]), "" if value == cell else "clipped"
+    return _there(column, [value], "" if value == cell else "clipped")
 
 
 def _boolean(column: BooleanColumn, cell: Cell) -> Read:
@@ -113,7 +112,7 @@ def _boolean(column: BooleanColumn, cell: Cell) -> Read:
     if type(cell) not in (bool, int, str):
         raise _NotPlain
     value = BOOLEAN_WORDS.get(str(cell).strip().lower())
-    return (_gap(column, [column.fill])[0], "unreadable") if value is None else (_there(column, [value]), "")
+    return _gap(column, [column.fill], "unreadable") if value is None else _there(column, [value])
 
 
 def _category(column: CategoryColumn, cell: Cell) -> Read:
@@ -127,7 +126,7 @@ def _category(column: CategoryColumn, cell: Cell) -> Read:
     place = column.places.get(text, n_categories)
     if place < len(values):
         values[place] = 1.0
-    return _there(column, values), "unseen" if place == n_categories else ""
+    return _there(column, values, "unseen" if place == n_categories else "")
 
 
 def _date(column: DateColumn, cell: Cell) -> Read:
@@ -144,8 +143,8 @@ def _date(column: DateColumn, cell: Cell) -> Read:
         "weekday": time.weekday(),
         "hour": time.hour + time.minute / 60.0,
     }
-    odd = "" if parts["days"] == days else "clipped"
-    return _there(column, [float(parts[part]) for part in column.parts]), odd
+    values = [float(parts[part]) for part in column.parts]
+    return _there(column, values, "" if parts["days"] == days else "clipped")
 
 
 def _time_of(text: str, date_format: str | None) -> datetime:
