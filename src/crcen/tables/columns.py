@@ -136,7 +136,7 @@ class Column(ABC):
 
     def _filled(self, values: Array, fill: Array | float, was_there: Bools, excess: Array | float = 0.0) -> Encoded:
         """NaN rows filled; clipped and unreadable cells counted."""
-        is_gap: Bools = np.isnan(values).any(axis=1)
+        is_gap = np.asarray(np.isnan(values).any(axis=1))
         odd = {"unreadable": int((is_gap & was_there).sum()), "clipped": int(np.count_nonzero(excess))}
         found = self._with_indicator(np.where(is_gap[:, None], fill, values), is_gap, int((~was_there).sum()), **odd)
         return found._replace(excess=float(np.sum(excess)))
