@@ -68,9 +68,35 @@ def test_another_prevalence_is_no_useless_model(run, found):
         assert not any("prevalence shift" in note for note in values["notes"])
         assert values["key_equation"]["verdict"] == "holds"
         assert not [one["code"] for one in values["findings"] if one["status"] == "warning"]
+    wrong = run("evaluate", mixed, "--resamples", 0, "--prevalence", "0.3")[1]
+    assert "prevalence shift: yes 0.6 here and 0.3 as stated" in wrong
+    assert "60 % of rows are yes here and 30 % as stated" in wrong
     moved = draw(3000, 2, k=3)
     few = pd.concat([moved[moved["state"] == "worst"], moved[moved["state"] != "worst"].head(300)])
     assert "prevalence shift" in run("evaluate", few, "--resamples", 0, k=3)[1]
+
+
+def test_few_training_rows_are_named_at_any_prevalence(tmp_path, crcen_command):
+    search = crcen.CRCENClassifierCV(hidden=(), l2=1e-3, max_epochs=3, encoding="standard", n_members=1, cv=3)
+    rows = draw(1500, 0)
+    rows = pd.concat([rows[rows["state"] == "no"], rows[rows["state"] == "yes"].head(20)])
+    crcen.fit_table(rows, target="state", weighting="balanced", estimator=search, out=tmp_path / "few.crcen")
+    draw(1500, 1).to_csv(tmp_path / "rows.csv", index=False)
+    command = ("evaluate", tmp_path / "few.crcen", tmp_path / "rows.csv", "--resamples", 0, "--prevalence", 0.2)
+    assert "rows of yes here, 20 in training" in crcen_command(*command)[1]
+
+
+def test_options_that_no_goal_of_a_command_depends_on_are_refused(run):
+    refused = {
+        ("plan", "--level", 0.01, "--recall-bound", 0.5): "--level must go with --drift",
+        ("plan", "--audit-rule", "uniform"): "--audit-rule must go with --recall-bound",
+        ("plan", "--confidence", 0.9): "--confidence must go with --recall-bound or --cost-width",
+        ("plan", "--power", 0.9, "--cost-width", 100): "--power must go with --drift or --recall-bound",
+        ("report", "--confidence", 0.9): "--confidence must go with --audited",
+    }
+    for (name, *options), said in refused.items():
+        code, _, err = run(name, draw(50, 1), *options)
+        assert (code, said in err) == (1, True), err
 
 
 @pytest.mark.parametrize("k", [2, 3])

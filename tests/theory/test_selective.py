@@ -10,7 +10,7 @@ from crcen.exceptions import InvalidParameter
 from crcen.theory import planning, selective
 from crcen.theory.intervals import clopper_pearson, cost_interval
 from crcen.theory.rows import effective_rows
-from crcen.theory.selective import audit_probabilities, audit_scores, missed_bound
+from crcen.theory.selective import audit_probabilities, audit_scores, recall_bounds
 from crcen.theory.tail import residual_test, residual_values
 
 
@@ -199,20 +199,23 @@ def test_labels_for_a_cost_width_give_that_width():
     assert planning.labels_for_cost_width(p, actions, costs, 1e-9) == np.inf
 
 
-@pytest.mark.parametrize("rule", ["neyman", "uniform"])
-def test_audits_for_a_recall_bound_reach_it(rule):
+@pytest.mark.parametrize(("rule", "share_other"), [("neyman", 0.0), ("uniform", 0.0), ("neyman", 0.1)])
+def test_audits_for_a_recall_bound_reach_it(rule, share_other):
+    # A share of the rows with an alarm is decided for a third class: rows of this class among them are missed.
     rng = np.random.default_rng(2)
     chance = rng.beta(0.05, 1, 8000)
     p, weights = columns(chance), np.array([1.0, 20.0])
     quiet = chance < 1 / 21
+    actions = np.where(quiet, 0, np.where(rng.random(8000) < share_other, 2, 1))
     scores = audit_scores(p, weights) if rule == "neyman" else np.ones(8000)
-    n = planning.audits_for_recall_bound(chance, quiet, scores, 0.7)
+    own, n_other = np.where(actions == 2, 0.0, chance), chance[actions == 2].sum()
+    n = planning.audits_for_recall_bound(own, quiet, scores, 0.7, n_other=n_other)
     e = audit_probabilities(scores, quiet, n)
     reached = []
     for _ in range(100):
-        y = rng.random(8000) < chance
-        upper = missed_bound(e[quiet], (rng.random(8000) < e)[quiet], y[quiet])
-        caught = y[~quiet].sum()
-        reached.append(caught / (caught + upper) >= 0.7)
+        y = (rng.random(8000) < chance).astype(np.int64)
+        is_known = ~quiet | (rng.random(8000) < e)
+        bounds, _ = recall_bounds(np.where(is_known, y, -1), actions, np.where(quiet, e, 1.0), 0, 3)
+        reached.append(bounds[1] >= 0.7)
     assert 0.68 <= np.mean(reached) <= 0.92
-    assert planning.audits_for_recall_bound(chance, quiet, scores, 0.999) == math.inf
+    assert planning.audits_for_recall_bound(own, quiet, scores, 0.999, n_other=n_other) == math.inf

@@ -58,7 +58,8 @@ class Declaration(ShownInOneLine):
 
     def __str__(self) -> str:
         rows = self.content["rows"]
-        lines = [f"{len(self.criteria)} criteria declared for {self.content['model']['file']}: {self.path}"]
+        declared = "1 criterion" if len(self.criteria) == 1 else f"{len(self.criteria)} criteria"
+        lines = [f"{declared} declared for {self.content['model']['file']}: {self.path}"]
         for one in self.content["criteria"]:
             needed = f"{one['labels_needed']:,} labels" if "labels_needed" in one else "no number"
             lines.append(f"  {one['criterion']:<28} {needed} ({one['plan']})")

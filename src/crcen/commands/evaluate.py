@@ -276,7 +276,7 @@ def evaluate_table(
         *rows.notes,
         *(audited.notes if audited else ()),
         *inputs.weight_notes(model, weight),
-        *_warnings(y, p, w, rule, trained, together),
+        *_warnings(y, p, w, rule, rows.model, together),
     ]
     table, n_classes = quality.counts.table, len(rule.labels)
     n_elsewhere, decided = float(table[:, n_classes:].sum()), table[:, :n_classes]
@@ -312,17 +312,20 @@ def evaluate_table(
     )
 
 
-def _warnings(y: Index, p: Array, w: Array, rule: rules.RowRule, trained: Price, clusters: Index | None) -> list[str]:
+def _warnings(
+    y: Index, p: Array, w: Array, rule: rules.RowRule, model: FittedModel, clusters: Index | None
+) -> list[str]:
     """Notes on moved class shares (CRC004) and a useless model."""
-    labels, before, positive = rule.labels, trained.counts, rule.price.positive
+    labels, before, positive = rule.labels, model.weighting_.counts, rule.price.positive
     counts, totals = np.bincount(y, minlength=len(labels)), np.bincount(y, w, len(labels))
     here, tests = totals / totals.sum(), judge_class_shares(y, w, before, clusters)
     moved = [k for k in rule.watched if 0.0 < here[k] < 1.0 and tests[k].has_moved]
     notes = []
     if moved:
-        shown = ", ".join(f"{labels[k]} {tests[k].share:.3g} here and {tests[k].before:.3g} in training" for k in moved)
+        where = getattr(model, "shares_are_", "in training")
+        shown = ", ".join(f"{labels[k]} {tests[k].share:.3g} here and {tests[k].before:.3g} {where}" for k in moved)
         use = f"use --prevalence {'auto' if positive is None else f'{here[positive]:.3g}'} (CRC004)"
-        at = "probabilities, tests and prices are at the share of training"
+        at = f"probabilities, tests and prices are at the share {'of training' if where == 'in training' else where}"
         notes.append(f"prevalence shift: {shown}, more than chance allows; {at}: {use}")
     if int((counts >= FEWEST_OF_A_CLASS).sum()) < 2:
         return notes

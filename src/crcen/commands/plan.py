@@ -132,6 +132,14 @@ def plan_table(
     require(audit_rule in AUDIT_RULES, allowed, "audit_rule")
     asked = {"drift": drift, "recall_bound": recall_bound, "cost_width": cost_width}
     goals = {name: float(value) for name, value in asked.items() if value is not None} or {"drift": 0.3}
+    for name, is_default, of in (
+        ("power", power == 0.8, ("drift", "recall_bound")),
+        ("level", level == 0.05, ("drift",)),
+        ("confidence", confidence == LEVEL, ("recall_bound", "cost_width")),
+        ("audit_rule", audit_rule == "neyman", ("recall_bound",)),
+    ):
+        must = f"{name} must go with {'= or '.join(of)}=: the other goals do not depend on it."
+        require(is_default or any(goal in goals for goal in of), must, name, *of)
     for name, value in {**goals, "power": power, "level": level, "confidence": confidence}.items():
         most, allowed = (math.inf, "be above 0") if name in ("drift", "cost_width") else (1.0, "lie between 0 and 1")
         require(0.0 < value < most, f"{name} must {allowed}: got {value:g}.", name)
@@ -159,8 +167,9 @@ def plan_table(
         for k in found:
             # Rows of the class that other alarms take are missed without an audit.
             chance = np.where(quiet | (actions == k), p[:, k], 0.0)
+            n_other = float((p[:, k] - chance).sum())
             audits[rule.labels[k]] = planning.audits_for_recall_bound(
-                chance, quiet, scores, bound, **chances, seed=random_state
+                chance, quiet, scores, bound, n_other=n_other, **chances, seed=random_state
             )
     if "cost_width" in goals:
         width = goals["cost_width"] / 1000.0

@@ -108,7 +108,7 @@ def stated_weighting(weighting: Weighting, costs: Costs, classes: Sequence[objec
     if isinstance(weighting, Mapping):
         return weights_by_label(weighting, classes, target)
     is_of_two = isinstance(weighting, ThresholdGoal) or is_price_of_two(weighting)
-    instead = "state costs=, or weights of the classes, or name one class to find with positive=."
+    instead = "state costs=, or weights of the classes, or fit a model that finds one class, with positive=."
     for_two = f"{weighting!r} is for two classes, and {target} has {len(classes)}: {instead}"
     require(len(classes) == 2 or not is_of_two, for_two, "costs", "positive")
     return weighting

@@ -282,6 +282,8 @@ class _Shifted:
 
     def __init__(self, model: FittedModel, shares: ClassShares) -> None:
         self._model, self._shares = model, shares
+        self.training_rows_ = model.weighting_.counts
+        self.shares_are_ = "by the estimate" if shares.is_estimated else "as stated"
 
     def __getattr__(self, name: str) -> object:
         if name in ("profile_", "oof_decision_function_", "oof_proba_"):  # scores at the shares of training

@@ -112,7 +112,7 @@ def _can_be_ranked(evidence: Evidence) -> bool:
 )
 def too_few_rows(evidence: Evidence) -> Outcome:
     """Compare the rows of each watched class here and in training with the limit."""
-    here, trained = evidence.counts, evidence.trained_counts
+    here, trained = evidence.counts, evidence.training_rows
     least = np.minimum(here, trained) if evidence.has_price else here
     few = [k for k in evidence.watched if least[k] < limits.FEWEST_POSITIVES]
     shown = few or [min(evidence.watched, key=lambda k: least[k])]
@@ -238,9 +238,10 @@ def drift(evidence: Evidence) -> Outcome:
     tests = {k: judged[k] for k in evidence.watched}
     moved = [k for k, test in tests.items() if test.has_moved]
     shown = moved or [max(tests, key=lambda k: abs(tests[k].z))]
+    where = getattr(evidence.model, "shares_are_", "in training")
     said = [
-        f"{100 * tests[k].share:.3g} % of rows are {evidence.names[k]} here and {100 * tests[k].before:.3g} % in "
-        f"training ({abs(tests[k].z):.1f} standard deviations)"
+        f"{100 * tests[k].share:.3g} % of rows are {evidence.names[k]} here and {100 * tests[k].before:.3g} % {where} "
+        f"({abs(tests[k].z):.1f} standard deviations)"
         for k in shown
     ]
     measured = listed(said, 4)

@@ -124,8 +124,13 @@ class Evidence:
 
     @property
     def trained_counts(self) -> Array:
-        """Training rows of each class."""
+        """Training rows of each class, in the class shares of the probabilities if these were moved."""
         return self.labels.by_class(self.price.n_pos, self.price.n_neg) if self.has_positive else self.price.counts
+
+    @property
+    def training_rows(self) -> Array:
+        """Training rows of each class."""
+        return np.asarray(getattr(self.model, "training_rows_", self.trained_counts))
 
     @property
     def target(self) -> Bools:

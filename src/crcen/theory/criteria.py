@@ -360,6 +360,8 @@ def labels_needed(one: Criterion, rows: ScoredClasses, confidence: float, *, pow
         chance = p[:, one.column]
         total = float(chance.sum()) if one.metric == "recall" else float(own.sum())
         expected = float(chance[own].sum()) / total if total > 0.0 else math.nan
+        if math.isnan(expected):
+            return math.inf, f"no {one.metric} is expected, as the model decides for the class in none of such rows"
         if not expected > one.threshold:
             return math.inf, f"the model expects a {one.metric} of {expected:.3g} on such rows, not above the threshold"
         share = min(total / len(p), 1.0 - 1e-9)

@@ -122,16 +122,21 @@ def audits_for_recall_bound(
     scores: Array,
     bound: float,
     *,
+    n_other: float = 0.0,
     confidence: float = LEVEL,
     power: float = 0.8,
     seed: int = 0,
 ) -> float:
-    """Audits with which the lower bound on recall reaches ``bound`` with this power, by simulation; maybe infinite."""
+    """Audits with which the lower bound on recall reaches ``bound`` with this power, by simulation; maybe infinite.
+
+    ``chance`` is the probability of the class in rows that are decided for it or ``quiet``, and 0 in others, among
+    which ``n_other`` rows of the class are expected.
+    """
     _check_shares(bound=bound, confidence=confidence, power=power)
     rng, n_quiet, own = np.random.default_rng(seed), int(quiet.sum()), chance[quiet]
     caught = rng.poisson(float(chance[~quiet].sum()), _SIMULATIONS)
     missed, total = rng.poisson(float(own.sum()), _SIMULATIONS), float(own.sum())
-    allowed = caught * (1.0 / bound - 1.0)
+    allowed = caught * (1.0 / bound - 1.0) - rng.poisson(n_other, _SIMULATIONS)
     places = [rng.choice(n_quiet, size, p=own / total) if size else np.zeros(0, np.int64) for size in missed]
     luck = [rng.random(len(place)) for place in places]
     is_uniform = bool(np.ptp(scores[quiet]) == 0.0) if n_quiet else True
