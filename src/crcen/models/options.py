@@ -8,7 +8,6 @@ from functools import wraps
 from inspect import signature
 from typing import Any, Self, TypeVar, dataclass_transform
 
-import numpy as np
 from sklearn.base import BaseEstimator
 
 from crcen.exceptions import InvalidParameter
@@ -16,7 +15,7 @@ from crcen.models.probability import PROBABILITIES
 from crcen.theory.price import WeightingLike
 from crcen.theory.rows import Estimator
 from crcen.training.engines import ENGINES
-from crcen.training.parameters import Checked, choice, flag, number
+from crcen.training.parameters import Checked, choice, flag, number, option
 from crcen.training.recipe import Inputs, Schedule
 
 # Of `training_weighting`: the loss is weighted as decisions are. Of `balance`: the bias is solved for out of fold.
@@ -46,17 +45,9 @@ class Calibration(Checked):
         Class weights of the loss: none, the price itself, or others. Decisions are at the price in any case.
     """
 
-    balance: bool | str = AUTO
-    probability: str = AUTO
+    balance: bool | str = option(AUTO, choice, allowed=(AUTO, OUT_OF_FOLD, True, False))
+    probability: str = option(AUTO, choice, allowed=(AUTO, *PROBABILITIES))
     training_weighting: WeightingLike = None
-
-    def __post_init__(self) -> None:
-        """Validate."""
-        balance = bool(self.balance) if isinstance(self.balance, np.bool_) else self.balance
-        self._set(
-            balance=choice("balance", balance, (AUTO, OUT_OF_FOLD, True, False)),
-            probability=choice("probability", self.probability, (AUTO, *PROBABILITIES)),
-        )
 
     @classmethod
     def of(cls, value: object) -> Calibration:
@@ -119,22 +110,11 @@ class Search(Checked):
     """
 
     scoring: Any = None
-    n_settings: int = 1
-    halving: bool = True
-    widen: bool | str = "auto"
-    engine: str = "local"
-    memory_bytes: int | None = None
-
-    def __post_init__(self) -> None:
-        """Validate."""
-        bound = self.memory_bytes
-        self._set(
-            n_settings=number("n_settings", self.n_settings, low=1, integer=True),
-            halving=flag("halving", self.halving),
-            widen=choice("widen", self.widen, ("auto", True, False)),
-            engine=choice("engine", self.engine, tuple(ENGINES)),
-            memory_bytes=None if bound is None else number("memory_bytes", bound, low=1, integer=True),
-        )
+    n_settings: int = option(1, number, low=1, integer=True)
+    halving: bool = option(True, flag)
+    widen: bool | str = option("auto", choice, allowed=("auto", True, False))
+    engine: str = option("local", choice, allowed=tuple(ENGINES))
+    memory_bytes: int | None = option(None, number, low=1, integer=True)
 
 
 # -- groups in set_params, and hints -----------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ class TrainingJob(Recipe):
         if self.solver not in SOLVERS or None in open_ends or "auto" in (self.encoding, self.column_scales):
             raise InvalidParameter("a training job leaves nothing to the data: use Recipe.settled first.")
         weights = tuple(float(weight) for weight in self.class_weights)
-        self._set(class_weights=weights)
+        object.__setattr__(self, "class_weights", weights)
         if len(weights) < 2 or not all(0.0 < weight < np.inf for weight in weights):
             raise InvalidParameter(f"class_weights must be two or more positive numbers: got {weights!r}.")
         if (self.start or self.leaves_state) and (not self.draws_batches or self.stops_early):

@@ -1,8 +1,9 @@
 """Validation of single parameters: each function returns the value in a plain type or raises `InvalidParameter`."""
 
 import numbers
-from collections.abc import Iterable
-from dataclasses import fields
+from collections.abc import Callable, Iterable
+from dataclasses import field, fields
+from functools import cache
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -13,12 +14,27 @@ _Group = TypeVar("_Group")
 _Value = TypeVar("_Value")
 
 
+def option(default: object, check: Callable[..., object], **limits: object) -> Any:
+    """A field of a `Checked` class: its check gets its name, its value and the limits; a default of None passes."""
+    return field(default=default, metadata={"check": (check, limits, default is None)})
+
+
+@cache
+def _checks(kind: type) -> dict[str, tuple[Callable[..., object], dict[str, object], bool]]:
+    """The checks of a class's fields; a subclass may change a default without repeating the check."""
+    declared: list[Any] = [getattr(base, "__dataclass_fields__", {}) for base in reversed(kind.__mro__)]
+    return {one.name: one.metadata["check"] for own in declared for one in own.values() if one.metadata}
+
+
 class Checked:
     """Base of frozen dataclasses that validate their fields in the constructor; the repr lists non-default values."""
 
-    def _set(self, **values: object) -> None:
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+    def __post_init__(self) -> None:
+        """Validate."""
+        for name, (check, limits, is_optional) in _checks(type(self)).items():
+            value = getattr(self, name)
+            if value is not None or not is_optional:
+                object.__setattr__(self, name, check(name, value, **limits))
 
     def replace(self, **changes: object) -> Self:
         """Return a copy with some fields changed and no validation, for values that the library computes itself."""
@@ -60,6 +76,7 @@ def number(
 
 def choice(name: str, value: _Value, allowed: Iterable[object]) -> _Value:
     """One of a few values, of the same type."""
+    value = bool(value) if isinstance(value, np.bool_) else value  # type: ignore[assignment]
     for one in allowed:
         if value is one or (type(value) is type(one) and value == one):
             return value

@@ -10,7 +10,7 @@ from typing import Any, Self
 from crcen.exceptions import InvalidParameter
 from crcen.training.encoding import ENCODINGS, MISSING
 from crcen.training.network import ACTIVATIONS
-from crcen.training.parameters import Checked, choice, flag, layer_sizes, number
+from crcen.training.parameters import Checked, choice, flag, layer_sizes, number, option
 
 # One against all needs one output per class.
 ONE_AGAINST_ALL = "one_against_all"
@@ -86,28 +86,14 @@ class Schedule(Checked):
         natural, from the sigmoids over their sum.
     """
 
-    solver: str = "auto"
-    batch_size: int | None = None
-    learning_rate: float = 0.01
-    tol: float = 1e-5
-    early_stopping: bool = False
-    validation_fraction: float = 0.1
-    activation: str = "relu"
-    loss: str = "cross_entropy"
-
-    def __post_init__(self) -> None:
-        """Validate."""
-        size = self.batch_size
-        self._set(
-            solver=choice("solver", self.solver, ("auto", *SOLVERS)),
-            batch_size=None if size is None else number("batch_size", size, low=1, integer=True),
-            learning_rate=number("learning_rate", self.learning_rate, low=0, high=1e30, open_low=True),
-            tol=number("tol", self.tol, low=0),
-            early_stopping=flag("early_stopping", self.early_stopping),
-            validation_fraction=number("validation_fraction", self.validation_fraction, low=0, high=0.9, open_low=True),
-            activation=choice("activation", self.activation, ACTIVATIONS),
-            loss=choice("loss", self.loss, LOSSES),
-        )
+    solver: str = option("auto", choice, allowed=("auto", *SOLVERS))
+    batch_size: int | None = option(None, number, low=1, integer=True)
+    learning_rate: float = option(0.01, number, low=0, high=1e30, open_low=True)
+    tol: float = option(1e-5, number, low=0)
+    early_stopping: bool = option(False, flag)
+    validation_fraction: float = option(0.1, number, low=0, high=0.9, open_low=True)
+    activation: str = option("relu", choice, allowed=ACTIVATIONS)
+    loss: str = option("cross_entropy", choice, allowed=LOSSES)
 
     @property
     def needs_all_rows(self) -> bool:
@@ -117,6 +103,13 @@ class Schedule(Checked):
     def in_batches(self) -> Self:
         """The same schedule with mini-batches, for rows that arrive in parts."""
         return self.replace(solver=ADAM.name)
+
+
+def _encodings(name: str, value: Any) -> str | tuple[str, ...]:
+    """An encoding, or several."""
+    if isinstance(value, list | tuple):
+        return tuple(choice(name, one, ("auto", *ENCODINGS)) for one in value)
+    return choice(name, value, ("auto", *ENCODINGS))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -143,57 +136,31 @@ class Inputs(Checked):
         ``False`` uses the inputs unchanged, whatever the encoding.
     """
 
-    encoding: str | Sequence[str] = "auto"
-    bins: int = 12
-    missing: str = "error"
-    column_scales: bool | str | None = None
-    standardize: bool = True
-
-    def __post_init__(self) -> None:
-        """Validate."""
-        several = isinstance(self.encoding, list | tuple)
-        for one in self.encoding if several else (self.encoding,):
-            choice("encoding", one, ("auto", *ENCODINGS))
-        self._set(
-            encoding=tuple(self.encoding) if several else self.encoding,
-            bins=number("bins", self.bins, low=2, integer=True),
-            missing=choice("missing", self.missing, MISSING),
-            column_scales=choice("column_scales", self.column_scales, ("auto", True, False, None)),
-            standardize=flag("standardize", self.standardize),
-        )
+    encoding: str | Sequence[str] = option("auto", _encodings)
+    bins: int = option(12, number, low=2, integer=True)
+    missing: str = option("error", choice, allowed=MISSING)
+    column_scales: bool | str | None = option(None, choice, allowed=("auto", True, False, None))
+    standardize: bool = option(True, flag)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(Schedule, Inputs):
     """All training parameters of a network except its rows, class weights and seed."""
 
-    hidden: tuple[int, ...] = (32,)  # hidden layer sizes and the penalty on weights
-    l2: float = 1e-4
+    hidden: tuple[int, ...] = option((32,), layer_sizes)
+    l2: float = option(1e-4, number, low=0)  # the penalty on weights
     # passes over the rows. ``None``: 30 for Adam (fewer from 17,000 rows, where 4,000 steps are enough, but at least
     # 5), 500 iterations for L-BFGS
-    max_epochs: int | None = None
+    max_epochs: int | None = option(None, number, low=1, integer=True)
     # the input layer (see `crcen.training.encoding`). ``"auto"``: ``"steps"`` with a hidden layer, otherwise
     # ``"standard"``
-    encoding: str = "auto"
-    balance: bool = True  # whether the output bias is solved for after training
+    encoding: str = option("auto", choice, allowed=("auto", *ENCODINGS))
+    balance: bool = option(True, flag)  # whether the output bias is solved for after training
 
     @classmethod
     def of(cls, schedule: Schedule, inputs: Inputs, **own: Any) -> Recipe:
         """A recipe from both groups of parameters and the remaining ones."""
         return cls(**{**_values(Schedule, schedule), **_values(Inputs, inputs), **own})
-
-    def __post_init__(self) -> None:
-        """Validate."""
-        Schedule.__post_init__(self)
-        Inputs.__post_init__(self)
-        epochs = self.max_epochs
-        self._set(
-            hidden=layer_sizes("hidden", self.hidden),
-            l2=number("l2", self.l2, low=0),
-            max_epochs=None if epochs is None else number("max_epochs", epochs, low=1, integer=True),
-            encoding=choice("encoding", self.encoding, ("auto", *ENCODINGS)),
-            balance=flag("balance", self.balance),
-        )
 
     @property
     def batch_rows(self) -> int:
