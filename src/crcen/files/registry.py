@@ -63,7 +63,7 @@ TYPES: dict[str, dict[str, str]] = {
     "crcen.theory.sequential": {"StreamSums": ""},
     "crcen.training.encoding": {"InputEncoding": ""},
     "crcen.training.network": {"NetworkGroup": ""},
-    "crcen.training.modules": dict.fromkeys(("FittedModule", "ModuleGroup"), ""),
+    "crcen.training.modules": {"FittedModule": ""},
     "crcen.training.recipe": dict.fromkeys(("Inputs", "Recipe", "Schedule"), ""),
     "sklearn.compose": {
         "ColumnTransformer": f"{_INPUTS} _columns _remainder _transformer_to_input_indices output_indices_ "

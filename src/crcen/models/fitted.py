@@ -214,13 +214,13 @@ class FittedNetworks(FittedEnsemble):
 
     def _group(self) -> NetworkGroup:
         member, *others = self.ensemble_.members
+        if not isinstance(member, NetworkGroup):
+            raise AttributeError(f"a {type(member).__name__} has no layers.")
         if others:
             raise AttributeError(
                 f"networks of {1 + len(others)} settings have layers of their own: look at ensemble_.members, or fit "
                 f"with n_settings=1."
             )
-        if not isinstance(member, NetworkGroup):
-            raise AttributeError(f"a {type(member).__name__} has no layers.")
         return member
 
 

@@ -24,7 +24,7 @@ from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_t
 from crcen.theory.labels import Labels
 from crcen.theory.price import CostRatio, Price, WeightingLike
 from crcen.theory.rows import Array, Bools, Estimator, Index
-from crcen.training.engines import grouped
+from crcen.training.engines import as_members
 from crcen.training.jobs import Status, TrainingJob, TrainingResult
 from crcen.training.network import Network
 from crcen.training.recipe import ONE_AGAINST_ALL, Recipe
@@ -165,11 +165,11 @@ def assemble(
     against all, whose networks were balanced class by class, before they are made to sum to 1. ``more`` are networks of
     other settings: each setting is one member, and all count alike.
     """
-    groups = [grouped([one.network for one in own if one.network is not None]) for own in (results, *more)]
-    ensemble = Ensemble.of(rows.labels, weighting, tuple(groups))
+    networks = [[one.network for one in own if one.network is not None] for own in (results, *more)]
+    ensemble = Ensemble.of(rows.labels, weighting, tuple(one for own in networks for one in as_members(own)))
     logits = ensemble.mean_logits(rows.X)
     if is_balanced:
-        if len(groups) > 1 or len(groups[0]) > 1 or _is_one_against_all(groups[0]):
+        if sum(map(len, networks)) > 1 or _is_one_against_all(networks[0][0]):
             ensemble = ensemble.shifted(solved_shifts(rows.target, logits, weighting, rows.weights))
             logits = logits + ensemble.shift
         residual = key_equation_of_logits(rows.target, logits, weighting, rows.weights).residual
@@ -199,7 +199,7 @@ def held_out_logits(
 
 def engine_logits(networks: Sequence[Network], rows: FitRows, own: Index) -> Array:
     """Mean logits (n, K) of networks for some rows."""
-    logits = grouped(networks).logits(rows.X[own])
+    logits: Array = np.mean([member.logits(rows.X[own]) for member in as_members(networks)], axis=0)
     return logits if rows.labels.positive is None else rows.labels.columns(logits[:, 0])
 
 
@@ -222,8 +222,8 @@ def solved_at_price(ensemble: Ensemble, logits: Array, target: Index, weights: A
     return ensemble.moved(solved_shifts(target, ensemble.priced(logits)[1], ensemble.weighting, weights))
 
 
-def _is_one_against_all(networks: object) -> bool:
-    return bool(getattr(networks, "is_one_against_all", False))
+def _is_one_against_all(network: object) -> bool:
+    return bool(getattr(network, "is_one_against_all", False))
 
 
 def held_out_shifts(logits: Array, rows: FitRows, price: Price) -> Array:

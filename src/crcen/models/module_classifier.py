@@ -123,7 +123,7 @@ class ModuleClassifier(CRCENClassifier):
         bare = copy.copy(self)
         bare.module = bare.optimizer = None
         own: Any = self.ensemble_.members
-        bare.ensemble_ = replace(self.ensemble_, members=tuple(one.without_code() for one in own))
+        bare.ensemble_ = replace(self.ensemble_, members=tuple(replace(one, module=None) for one in own))
         return bare
 
     def around(self, module: object) -> ModuleClassifier:

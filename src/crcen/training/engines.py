@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from crcen.exceptions import InvalidParameter, MissingExtra
 from crcen.theory.rows import Array
 from crcen.training.jobs import TrainingResult
-from crcen.training.network import Network, NetworkGroup
+from crcen.training.network import Member, Network, NetworkGroup
 
 Engine = Callable[..., list[TrainingResult]]
 
@@ -63,10 +63,6 @@ def trainer_on_some(train: Any, rows: NDArray[np.int64], factors: Array | float 
     return partial(train.func, X[rows], y[rows], **options)
 
 
-def grouped(networks: Sequence[Any]) -> Any:
-    """Trained networks as one member: `NetworkGroup`, or `crcen.training.modules.ModuleGroup` for torch modules."""
-    if isinstance(networks[0], Network):
-        return NetworkGroup.of(networks)
-    from crcen.training.modules import ModuleGroup  # loads torch
-
-    return ModuleGroup(tuple(networks))
+def as_members(networks: Sequence[Any]) -> tuple[Member, ...]:
+    """Trained networks as members of a model: one `NetworkGroup`, or every torch module by itself."""
+    return (NetworkGroup.of(networks),) if isinstance(networks[0], Network) else tuple(networks)

@@ -62,7 +62,7 @@ def logits_of(module: nn.Module, inputs: Tensor, n_outputs: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class FittedModule:
-    """One trained module: its state as arrays, and the shift of the balance solve."""
+    """One trained module as a member of a model: its state as arrays, and the shift of the balance solve."""
 
     state: dict[str, NDArray[np.generic]]  # the ``state_dict``
     n_outputs: int  # 1 for two classes, otherwise their number
@@ -98,31 +98,9 @@ class FittedModule:
             parts = [logits_of(module, part, self.n_outputs).double().numpy() for part in torch.split(inputs, _ROWS)]
         return np.asarray(np.concatenate(parts) + self.shift)
 
-
-@dataclass(frozen=True, eq=False)
-class ModuleGroup:
-    """Fitted modules whose logits are averaged."""
-
-    modules: tuple[FittedModule, ...]
-
-    def __len__(self) -> int:
-        return len(self.modules)
-
-    def logits(self, X: NDArray[np.generic]) -> Array:
-        """Mean logits, (n, 1) or (n, C)."""
-        return np.asarray(np.mean([module.logits(X) for module in self.modules], axis=0))
-
     def arrays(self) -> dict[str, Any]:
-        """The state of every module."""
-        return {"modules": [{"state": one.state, "shift": one.shift} for one in self.modules]}
-
-    def without_code(self) -> "ModuleGroup":
-        """The same without the modules."""
-        return ModuleGroup(tuple(replace(one, module=None) for one in self.modules))
-
-    def filled(self, module: object) -> "ModuleGroup":
-        """The same with modules given by the caller."""
-        return ModuleGroup(tuple(one.filled(module) for one in self.modules))
+        """State and shift."""
+        return {"state": self.state, "shift": self.shift}
 
 
 # -- training ----------------------------------------------------------------------------------------------------------
