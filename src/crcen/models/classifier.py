@@ -8,34 +8,19 @@ from functools import partial
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
 
 from crcen._support.progress import progress_bar
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.models import fitting
 from crcen.models.fitted import Course, FittedNetworks, transactional_fit, write_fit
-from crcen.models.fitting import (
-    OUT_OF_FOLD_ROWS,
-    TRAINING_ROWS,
-    FitRows,
-    assemble,
-    at_goal,
-    base_seed,
-    before_goal,
-    check_loss,
-    fitted_map,
-    fold_members,
-    held_out_logits,
-    member_jobs,
-    seen_rows,
-    solved_at_price,
-    usable,
-)
+from crcen.models.fitting import FitRows
 from crcen.models.incremental import IncrementalFit
 from crcen.models.options import OUT_OF_FOLD, Calibration, GroupedParameters, estimator
 from crcen.models.probability import PROBABILITIES, probability_folds
-from crcen.models.schedule_cut import Train, is_cut, train_to_cut
+from crcen.models.schedule_cut import is_cut, train_to_cut
 from crcen.models.search.folds import Fold
 from crcen.models.search.grid import log_losses
 from crcen.models.validation import Seed, check_classes, check_number, check_rows, check_weights
@@ -44,7 +29,7 @@ from crcen.theory.key_equation import on_rows
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price, WeightingLike, is_price_of_two
 from crcen.theory.rows import Array, Index, Rows
-from crcen.training.engines import need_torch
+from crcen.training.engines import Engine, need_torch
 from crcen.training.jobs import TrainingJob
 from crcen.training.parameters import group
 from crcen.training.recipe import ONE_AGAINST_ALL, Inputs, Recipe, Schedule
@@ -183,28 +168,28 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
         recipe = self.recipe()
         X, y = check_rows(self, X, y, reset=True)
         classes, weights = check_classes(y), check_weights(sample_weight, X)
-        check_loss(recipe, len(classes))
+        fitting.check_loss(recipe, len(classes))
         rows = FitRows(X, y, weights, Labels.from_rows(classes, y, weights, self.pos_label, self.weighting))
-        price = rows.resolve(before_goal(self.weighting))
+        price = rows.resolve(fitting.before_goal(self.weighting))
         trained = self.training_weighting_at(price, rows.labels)
-        recipe, seed = recipe.settled(len(X)), base_seed(self.random_state)
-        jobs = member_jobs(recipe, trained, self.n_members, seed, rows)
+        recipe, seed = recipe.settled(len(X)), fitting.base_seed(self.random_state)
+        jobs = fitting.member_jobs(recipe, trained, self.n_members, seed, rows)
         balance, probability, folds, fold_jobs, rows_of_key = self._on_folds(recipe, trained, seed, rows)
         with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
-            train = self.training_on(X, rows.engine_target, weights, len(classes))
+            train = self.training_on(rows)
             if is_cut(self, recipe, folds, balance):
                 losses = partial(_natural_losses, rows, trained)
                 results = train_to_cut(train, jobs, fold_jobs, folds, losses, len(X), progress)
             else:
-                results = train(jobs + fold_jobs, progress)
-        oof = held_out_logits(folds, results[self.n_members :], rows, trained if recipe.balance else None)
-        members = usable(results[: self.n_members], type(self).__name__)
-        ensemble, logits = assemble(trained, members, rows, is_balanced=recipe.balance)
-        ensemble = ensemble.mapped(fitted_map(probability, oof, rows, trained))
+                results = train(jobs + fold_jobs, progress=progress)
+        oof = fitting.held_out_logits(folds, results[self.n_members :], rows, trained if recipe.balance else None)
+        members = fitting.usable(results[: self.n_members], type(self).__name__)
+        ensemble, logits = fitting.assemble(trained, members, rows, is_balanced=recipe.balance)
+        ensemble = ensemble.mapped(fitting.fitted_map(probability, oof, rows, trained))
         if self.is_control:
-            key = on_rows(ensemble.key_equation(logits, rows.target, weights), TRAINING_ROWS)
+            key = on_rows(ensemble.key_equation(logits, rows.target, weights), fitting.TRAINING_ROWS)
             if isinstance(self.weighting, ThresholdGoal):
-                ensemble = at_goal(ensemble, self.weighting, ensemble.priced(oof)[0], rows)
+                ensemble = fitting.at_goal(ensemble, self.weighting, ensemble.priced(oof)[0], rows)
             else:
                 ensemble = ensemble.at_price(price)
             write_fit(self, ensemble, recipe, Course.of(members), key)
@@ -213,25 +198,23 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
         ensemble, oof, logits = ensemble.at_price(price), oof + to_price, logits + to_price
         own = logits, rows.target, weights
         if balance == OUT_OF_FOLD:
-            seen = seen_rows(oof)
+            seen = fitting.seen_rows(oof)
             own = oof[seen], rows.target[seen], weights[seen]
         if balance == OUT_OF_FOLD or (recipe.balance and trained is not price):
-            ensemble = solved_at_price(ensemble, *own)
+            ensemble = fitting.solved_at_price(ensemble, *own)
         if isinstance(self.weighting, ThresholdGoal):
             before = ensemble.shift
-            ensemble = at_goal(ensemble, self.weighting, ensemble.priced(oof)[0], rows)
+            ensemble = fitting.at_goal(ensemble, self.weighting, ensemble.priced(oof)[0], rows)
             own = own[0] + (ensemble.shift - before), *own[1:]
         key = on_rows(ensemble.key_equation(*own), rows_of_key)
         write_fit(self, ensemble, recipe, Course.of(members), key)
 
-    def training_on(
-        self, X: NDArray[np.generic], target: NDArray[np.generic], weights: Array, n_classes: int = 2
-    ) -> Train:
-        """What trains jobs on these rows, list by list; subclasses may have networks of another kind."""
+    def training_on(self, rows: FitRows) -> Engine:
+        """The engine that trains jobs on these rows, list by list; subclasses may have networks of another kind."""
         from crcen.training.engine import Trainer  # torch is for fitting alone
 
-        trainer = Trainer(X, target, n_classes=n_classes, sample_weight=weights, device=self.device)
-        return lambda jobs, progress: trainer(jobs, progress=progress)
+        how = {"n_classes": rows.labels.n_classes, "sample_weight": rows.weights, "device": self.device}
+        return Trainer(rows.X, rows.engine_target, **how)
 
     def _on_folds(
         self, recipe: Recipe, trained: Price, seed: int, rows: FitRows
@@ -242,19 +225,20 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
         if isinstance(self.weighting, ThresholdGoal):  # met out of fold
             balance, is_open = OUT_OF_FOLD, False
         if balance != OUT_OF_FOLD and probability == PROBABILITIES[0]:
-            return balance, probability, [], [], TRAINING_ROWS
+            return balance, probability, [], [], fitting.TRAINING_ROWS
         jobs: list[TrainingJob] = []
         try:
             folds = probability_folds(rows.engine_target, rows.weights, seed, _FEWEST_FOR_FOLDS if is_open else 2)
             for own, _ in folds:
-                n_members = fold_members(self.n_members, len(rows.X))
-                jobs += member_jobs(recipe, trained, n_members, seed, rows, own)
+                n_members = fitting.fold_members(self.n_members, len(rows.X))
+                jobs += fitting.member_jobs(recipe, trained, n_members, seed, rows, own)
         except InvalidInput as error:
             if not is_open:
                 raise
-            reason = f"{TRAINING_ROWS}, not out of fold: {str(error).partition(';')[0]}"
+            reason = f"{fitting.TRAINING_ROWS}, not out of fold: {str(error).partition(';')[0]}"
             return *calibration.settled(has_folds=False), [], [], reason
-        return balance, probability, folds, jobs, OUT_OF_FOLD_ROWS if balance == OUT_OF_FOLD else TRAINING_ROWS
+        rows_of_key = fitting.OUT_OF_FOLD_ROWS if balance == OUT_OF_FOLD else fitting.TRAINING_ROWS
+        return balance, probability, folds, jobs, rows_of_key
 
     def recipe(self) -> Recipe:
         """How networks are trained by these parameters, all of which are checked."""

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils import Tags
 
 from crcen.exceptions import InvalidParameter
 from crcen.models.classifier import CRCENClassifier
+from crcen.models.fitting import FitRows
 from crcen.models.options import Calibration, estimator
-from crcen.models.schedule_cut import Train
 from crcen.models.validation import Seed
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.price import WeightingLike
-from crcen.theory.rows import Array
+from crcen.training.engines import Engine
 from crcen.training.parameters import group
 from crcen.training.recipe import Inputs, Recipe, Schedule
 
@@ -107,16 +106,12 @@ class ModuleClassifier(CRCENClassifier):
         balance = bool(self._calibration().balance)
         return Recipe.of(schedule.in_batches(), Inputs(standardize=False), balance=balance, **own)
 
-    def training_on(
-        self, X: NDArray[np.generic], target: NDArray[np.generic], weights: Array, n_classes: int = 2
-    ) -> Train:
-        """Train jobs by autograd."""
+    def training_on(self, rows: FitRows) -> Engine:
+        """Training of jobs by autograd."""
         from crcen.training.modules import train_modules  # torch is for fitting alone
 
-        own = self.module, self.optimizer
-        return lambda jobs, progress: train_modules(
-            X, target, jobs, *own, sample_weight=weights, device=self.device, progress=progress
-        )
+        how = {"sample_weight": rows.weights, "device": self.device}
+        return partial(train_modules, rows.X, rows.engine_target, self.module, self.optimizer, **how)
 
     def without_code(self) -> ModuleClassifier:
         """The same with arrays instead of modules, for files."""

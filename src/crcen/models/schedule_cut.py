@@ -9,10 +9,10 @@ from crcen.models.fitting import has_many_rows
 from crcen.models.search.folds import Fold
 from crcen.models.search.trials import Progress
 from crcen.theory.rows import Array, Estimator, Index
+from crcen.training.engines import Engine
 from crcen.training.jobs import TrainingJob, TrainingResult, TrainingState
 from crcen.training.recipe import Recipe, n_batches
 
-Train = Callable[[list[TrainingJob], Progress], list[TrainingResult]]
 States = list[TrainingState | None]
 
 _RECORD_BYTES = 2**28  # held-out logits are kept for every epoch while they take no more than this
@@ -32,7 +32,7 @@ def is_cut(model: Estimator, recipe: Recipe, folds: Sequence[Fold], balance: boo
 
 
 def train_to_cut(
-    train: Train,
+    train: Engine,
     jobs: list[TrainingJob],
     fold_jobs: list[TrainingJob],
     folds: Sequence[Fold],
@@ -48,8 +48,8 @@ def train_to_cut(
     on_folds = [job.replace(start=state) for job, state in zip(on_folds, states, strict=True)]
     rest = part_of(progress, _SHARE_OF_CHOICE, 1.0)
     if _are_ready(found, epochs == fold_jobs[0].max_epochs, len(folds)):
-        return [*train(on_all, rest), *found]
-    return train(on_all + on_folds, rest)
+        return [*train(on_all, progress=rest), *found]
+    return train(on_all + on_folds, progress=rest)
 
 
 def _are_ready(found: Sequence[TrainingResult], is_whole: bool, n_folds: int) -> bool:
@@ -61,7 +61,7 @@ def _are_ready(found: Sequence[TrainingResult], is_whole: bool, n_folds: int) ->
 
 
 def _chosen_epochs(
-    train: Train,
+    train: Engine,
     fold_jobs: list[TrainingJob],
     folds: Sequence[Fold],
     losses: Callable[[Array, Index], Array],
@@ -92,7 +92,7 @@ def _chosen_epochs(
             job.replace(start=state, stop_epoch=stop, leaves_state=goes_on)
             for job, state in zip(watched, states, strict=True)
         ]
-        found = train(part, part_of(progress, begun / schedule, stop / schedule))
+        found = train(part, progress=part_of(progress, begun / schedule, stop / schedule))
         curve = _curve(found, folds, losses)
         lowest = int(np.argmin(curve)) if len(curve) else 0
         if len(curve) and curve[lowest] < least:

@@ -14,18 +14,8 @@ from torch import Tensor, nn
 from crcen.exceptions import InvalidParameter
 from crcen.theory.key_equation import KeyEquation, key_equation_of_logits
 from crcen.theory.rows import Array, as_numpy
-from crcen.torch.balance import (
-    Loader,
-    Sampler,
-    collect,
-    evaluating,
-    logits_of,
-    margin,
-    output_bias,
-    row_by_row,
-    solved_shifts,
-    split_batch,
-)
+from crcen.torch import balance
+from crcen.torch.balance import Loader, Sampler
 from crcen.torch.loss import ClassWeightedLoss, Inputs, NaturalLogits, Weighting, price_of
 
 SMALL = 0.01  # log-odds: a distance without effect on decisions
@@ -129,7 +119,8 @@ def stationarity(
     if loss is not None and not callable(loss):
         raise InvalidParameter(f"loss must be callable with logits and targets: got {type(loss).__name__}.")
     trial = _Trial(module, batches, weighting, bias, loss, optimizer, sampler)
-    equation = key_equation_of_logits(trial.rows.y, margin(trial.rows.logits), trial.price, trial.rows.sample_weight)
+    rows = trial.rows
+    equation = key_equation_of_logits(rows.y, balance.margin(rows.logits), trial.price, rows.sample_weight)
     return Stationarity(equation, trial.shifts, tuple(_examined(name, trial) for name in _CAUSES))
 
 
@@ -162,24 +153,24 @@ class _Trial:
     ) -> None:
         self.module, self.optimizer = module, optimizer
         self.batches = None if isinstance(batches, Iterator) else batches  # to be read again
-        source, own_sampler, order = row_by_row(batches)
+        source, own_sampler, order = balance.row_by_row(batches)
         self.sampler = own_sampler if sampler is None else sampler  # "none" for a plain loader, None if not known
         self.bias: Tensor | None = None
-        with torch.random.fork_rng(devices=[]), evaluating(module):
+        with torch.random.fork_rng(devices=[]), balance.evaluating(module):
             torch.manual_seed(0)
             parts = {mode: [one for one in module.modules() if isinstance(one, kind)] for mode, kind in _MODES.items()}
             pairs: dict[str, list[tuple[Tensor, Tensor]]] = {
                 mode: [] for mode in ("", *parts) if not mode or parts[mode]
             }
             for number, batch in enumerate(source):
-                inputs, target = split_batch(batch)
+                inputs, target = balance.split_batch(batch)
                 for mode, own in pairs.items():
                     with _training(parts.get(mode, [])):
-                        own.append((logits_of(module, inputs), target))
+                        own.append((balance.logits_of(module, inputs), target))
                 if number == 0:
                     self.bias, self.no_bias = _bias(module, inputs, name)
-        self.rows = collect(pairs[""])
-        self.in_mode = {mode: collect(pairs[mode]).logits for mode in pairs if mode}  # logits as in training
+        self.rows = balance.collect(pairs[""])
+        self.in_mode = {mode: balance.collect(pairs[mode]).logits for mode in pairs if mode}  # logits as in training
         self.outputs = torch.cat([logits.detach().cpu().double() for logits, _ in pairs[""]])  # as the loss gets them
         self.targets = torch.cat([target.detach().cpu() for _, target in pairs[""]])
         self.batch_size = len(pairs[""][0][1])
@@ -193,7 +184,7 @@ class _Trial:
         """Values to add to the columns of logits so that the key equation holds; row weights multiply the rows."""
         own = self.rows.sample_weight
         weights = own if isinstance(row_weights, float) else row_weights * (1.0 if own is None else own)
-        return solved_shifts(replace(self.rows, sample_weight=weights), self.price, logits)
+        return balance.solved_shifts(replace(self.rows, sample_weight=weights), self.price, logits)
 
     def minimised(self, objective: Callable[[Tensor], Tensor]) -> Array:
         """The shifts that minimise an objective, by L-BFGS in float64; several have mean 0."""
@@ -226,7 +217,7 @@ def _bias(module: nn.Module, inputs: Inputs, name: str | None) -> tuple[Tensor |
     if isinstance(module, NaturalLogits):
         return None, "no optimizer moves the shift of NaturalLogits"
     try:
-        return output_bias(module, inputs, name)[1], ""
+        return balance.output_bias(module, inputs, name)[1], ""
     except InvalidParameter as error:
         if name is not None:
             raise
@@ -364,14 +355,16 @@ def _early_stopping(trial: _Trial) -> Effect:
         for half in (taken[:middle], taken[middle:]):
             module.train()
             with torch.enable_grad():
-                for inputs, target in map(split_batch, half):
+                for inputs, target in map(balance.split_batch, half):
                     optimizer.zero_grad()
-                    logits = logits_of(module, inputs)
+                    logits = balance.logits_of(module, inputs)
                     _called(loss, logits, target.to(logits.device)).backward()  # type: ignore[no-untyped-call]
                     optimizer.step()
-            with evaluating(module):
-                pairs = map(split_batch, row_by_row(trial.batches)[0])
-                path.append(trial.solved(collect((logits_of(module, x), target) for x, target in pairs).logits))
+            with balance.evaluating(module):
+                pairs = map(balance.split_batch, balance.row_by_row(trial.batches)[0])
+                path.append(
+                    trial.solved(balance.collect((balance.logits_of(module, x), target) for x, target in pairs).logits)
+                )
     sentence = f"training continued for {len(taken)} steps on a copy"
     first, second, third = (abs(shifts[np.abs(trial.shifts).argmax()]) for shifts in path)
     # Noise also moves a bias, back and forth.

@@ -177,15 +177,15 @@ def epochs(net: nn.Module, rows: ModuleRows, job: TrainingJob, optimizer: torch.
 def train_modules(
     X: NDArray[np.generic],
     y: NDArray[np.generic],
-    jobs: Sequence[TrainingJob],
     module: object,
-    optimizer: object = None,
+    optimizer: object,
+    jobs: Sequence[TrainingJob],
     *,
     sample_weight: Array,
     device: str = "auto",
     progress: Progress | None = None,
 ) -> list[TrainingResult]:
-    """`crcen.training.engine.train` for user-supplied modules, one after the other."""
+    """Train copies of a user-supplied module, one after the other."""
     where, numbers = find_device(device), y.astype(np.int64)
     results = []
     for i, job in enumerate(jobs):

@@ -13,23 +13,10 @@ from sklearn.utils import Tags
 
 from crcen._support.progress import part_of, progress_bar
 from crcen.exceptions import InvalidParameter
+from crcen.models import fitting
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitted import Course, transactional_fit, write_fit, write_out_of_fold
-from crcen.models.fitting import (
-    OUT_OF_FOLD_ROWS,
-    TRAINING_ROWS,
-    FitRows,
-    assemble,
-    base_seed,
-    before_goal,
-    check_loss,
-    fitted_map,
-    held_out_shifts,
-    move_to_goal,
-    seen_rows,
-    solved_at_price,
-    usable,
-)
+from crcen.models.fitting import FitRows
 from crcen.models.options import AUTO, OUT_OF_FOLD, Search, estimator
 from crcen.models.probability import PROBABILITIES
 from crcen.models.search.folds import checked_folds
@@ -132,9 +119,10 @@ class CRCENClassifierCV(CRCENClassifier):
         scoring = self._scoring(settings)
         X, y = check_rows(self, X, y, reset=True)
         classes, weights = check_classes(y), check_weights(sample_weight, X)
-        check_loss(settings[0].recipe, len(classes))
+        fitting.check_loss(settings[0].recipe, len(classes))
         with_costs = next((one.weighting for one in settings if isinstance(one.weighting, CostMatrix)), None)
-        labels, seed = Labels.from_rows(classes, y, weights, self.pos_label, with_costs), base_seed(self.random_state)
+        labels = Labels.from_rows(classes, y, weights, self.pos_label, with_costs)
+        seed = fitting.base_seed(self.random_state)
         folds = checked_folds(self.cv, X, y, weights, labels, groups, seed)
         rows = FitRows(X, y, weights, labels, folds)
         settings = [replace(setting, recipe=setting.recipe.settled(len(X))) for setting in settings]
@@ -152,7 +140,7 @@ class CRCENClassifierCV(CRCENClassifier):
             few = best_few(outcomes, choose(outcomes, one_standard_error=False), search.n_settings)
             kept = refit_settings(run, few, self.n_members, part_of(progress, 0.7, 1.0))
         self._keep(kept, rows)
-        move_to_goal(self, rows)
+        fitting.move_to_goal(self, rows)
         self.best_settings_ = [
             one.outcome.setting.params() | {"epochs": one.outcome.epochs, "score": one.outcome.merit} for one in kept
         ]
@@ -182,7 +170,7 @@ class CRCENClassifierCV(CRCENClassifier):
 
     def _settings(self) -> list[Setting]:
         """The grid, checked: a search is one recipe with some of its parameters replaced."""
-        weightings = self.weighting if isinstance(self.weighting, list) else [before_goal(self.weighting)]
+        weightings = self.weighting if isinstance(self.weighting, list) else [fitting.before_goal(self.weighting)]
         if any(isinstance(one, ThresholdGoal) for one in weightings):
             raise InvalidParameter(
                 "a list of weightings must hold prices: a goal stands alone, weighting=RecallAtLeast(0.9)."
@@ -247,30 +235,30 @@ class CRCENClassifierCV(CRCENClassifier):
         """Write the kept settings' networks, and what their out-of-fold logits at the price say."""
         setting, recipe = kept[0].outcome.setting, kept[0].outcome.setting.recipe
         price, trained, name = rows.resolve(setting.weighting), rows.resolve(setting.trained_at), type(self).__name__
-        members, *others = (usable(one.results, name) for one in kept)
+        members, *others = (fitting.usable(one.results, name) for one in kept)
         oof: Array = np.mean([one.oof for one in kept], axis=0)
-        ensemble, logits = assemble(trained, members, rows, *others, is_balanced=recipe.balance)
+        ensemble, logits = fitting.assemble(trained, members, rows, *others, is_balanced=recipe.balance)
         ensemble, logits = ensemble.at_price(price), logits + to_price(rows, setting)
-        seen = seen_rows(oof)
+        seen = fitting.seen_rows(oof)
         held_out = oof[seen], rows.target[seen], rows.weights[seen]
         equation = key_equation_of_logits(held_out[1], held_out[0], price, held_out[2])
-        self.oof_key_equation_ = on_rows(without_test(equation), OUT_OF_FOLD_ROWS)
+        self.oof_key_equation_ = on_rows(without_test(equation), fitting.OUT_OF_FOLD_ROWS)
         balance, probability = self._calibration().settled()
         leaves_out = not seen[rows.weights > 0].all()
         if self._calibration().probability == AUTO and leaves_out:
             probability = PROBABILITIES[0]  # folds over time leave rows out, and a map would learn their drift
-        ensemble = ensemble.mapped(fitted_map(probability, oof, rows, price))
+        ensemble = ensemble.mapped(fitting.fitted_map(probability, oof, rows, price))
         shifts = np.zeros(rows.labels.n_classes)
         if balance == OUT_OF_FOLD:
-            shifts = held_out_shifts(ensemble.priced(oof)[1], rows, price)
+            shifts = fitting.held_out_shifts(ensemble.priced(oof)[1], rows, price)
             ensemble = ensemble.moved(shifts)
-            key = on_rows(ensemble.key_equation(*held_out), OUT_OF_FOLD_ROWS)
+            key = on_rows(ensemble.key_equation(*held_out), fitting.OUT_OF_FOLD_ROWS)
             if leaves_out:
-                key = on_rows(without_test(key), f"{OUT_OF_FOLD_ROWS}, as far as folds agree")
+                key = on_rows(without_test(key), f"{fitting.OUT_OF_FOLD_ROWS}, as far as folds agree")
         else:
             if recipe.balance and setting.trained_at is not setting.weighting:
-                ensemble = solved_at_price(ensemble, logits, rows.target, rows.weights)
-            key = on_rows(ensemble.key_equation(logits, rows.target, rows.weights), TRAINING_ROWS)
+                ensemble = fitting.solved_at_price(ensemble, logits, rows.target, rows.weights)
+            key = on_rows(ensemble.key_equation(logits, rows.target, rows.weights), fitting.TRAINING_ROWS)
         self.oof_shift_ = shifts if rows.labels.positive is None else float(rows.labels.margin(shifts))
         write_fit(self, ensemble, recipe, Course.of(sum(others, members)), key)
         write_out_of_fold(self, ensemble, oof)
