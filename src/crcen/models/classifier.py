@@ -31,7 +31,6 @@ from crcen.theory.price import Price, WeightingLike, is_price_of_two
 from crcen.theory.rows import Array, Index, Rows
 from crcen.training.engines import Engine, need_torch
 from crcen.training.jobs import TrainingJob
-from crcen.training.parameters import group
 from crcen.training.recipe import ONE_AGAINST_ALL, Inputs, Recipe, Schedule
 
 # With fewer rows of a class than this nothing is fitted out of fold, unless it was asked for.
@@ -249,19 +248,19 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
         return Calibration.of(self.calibration)
 
     def _inputs(self) -> Inputs:
-        inputs = self.encoding if isinstance(self.encoding, Inputs) else Inputs(encoding=self.encoding)
+        inputs = Inputs.of(self.encoding)
         return replace(inputs, column_scales=self._column_scales) if inputs.column_scales is None else inputs
 
     def _recipe(self, hidden: object, l2: float, encoding: object, balance: bool) -> Recipe:
         """The recipe with one value of what a search has several of."""
         self._check_parameters()
-        schedule = group("schedule", self.schedule, Schedule, "learning_rate=0.02")
+        schedule = Schedule.of(self.schedule)
         own = {"hidden": hidden, "l2": l2, "max_epochs": self.max_epochs, "encoding": encoding, "balance": balance}
         if schedule.loss not in self.losses:
             if schedule.loss != Schedule.loss:
                 raise InvalidParameter(f"loss must be one of {', '.join(self.losses)}: got {schedule.loss!r}.")
             own["loss"] = self.losses[0]
-        return Recipe.of(schedule, self._inputs(), **own)
+        return Recipe.combined(schedule, self._inputs(), **own)
 
     @property
     def takes_missing(self) -> bool:

@@ -17,7 +17,6 @@ from crcen.models.validation import Seed
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.price import WeightingLike
 from crcen.training.engines import Engine
-from crcen.training.parameters import group
 from crcen.training.recipe import Inputs, Recipe, Schedule
 
 
@@ -99,12 +98,12 @@ class ModuleClassifier(CRCENClassifier):
         if self.module is None:
             raise InvalidParameter("module must be an nn.Module or a factory: got None.")
         self._check_parameters()
-        schedule = group("schedule", self.schedule, Schedule, "learning_rate=0.02")
+        schedule = Schedule.of(self.schedule)
         if schedule.needs_all_rows:
             raise InvalidParameter("modules are trained in batches: leave solver out, and give optimizer.")
         own = {"hidden": (), "l2": self.l2, "max_epochs": self.max_epochs, "encoding": "standard"}
         balance = bool(self._calibration().balance)
-        return Recipe.of(schedule.in_batches(), Inputs(standardize=False), balance=balance, **own)
+        return Recipe.combined(schedule.in_batches(), Inputs(standardize=False), balance=balance, **own)
 
     def training_on(self, rows: FitRows) -> Engine:
         """Training of jobs by autograd."""

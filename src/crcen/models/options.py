@@ -160,7 +160,7 @@ class GroupedParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn ha
         if deep:
             for name, kind in _groups(type(self)).items():
                 try:
-                    group = _as_group(found[name], kind)
+                    group = kind.of(found[name])
                 except InvalidParameter:  # `fit` rejects it
                     continue
                 found |= {f"{name}__{field.name}": getattr(group, field.name) for field in fields(kind)}
@@ -178,17 +178,8 @@ class GroupedParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn ha
             allowed = [field.name for field in fields(kinds[name])]
             for field in sorted(set(values).difference(allowed)):
                 raise ValueError(f"{kinds[name].__name__} has no parameter {field!r}: use one of {', '.join(allowed)}.")
-            setattr(self, name, replace(_as_group(getattr(self, name), kinds[name]), **values))
+            setattr(self, name, replace(kinds[name].of(getattr(self, name)), **values))
         return self
-
-
-def _as_group(value: Any, kind: Any) -> Any:
-    """The group of a parameter's value, which may be a plain value."""
-    if isinstance(value, kind):
-        return value
-    if kind is Calibration:
-        return kind.of(value)
-    return kind(encoding=value) if kind is Inputs else kind()
 
 
 def _reject(estimator: Estimator, given: Iterable[str]) -> None:

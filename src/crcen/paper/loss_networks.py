@@ -34,7 +34,7 @@ from crcen.torch.loss import ClassWeightedLoss
 from crcen.training.device import find_device
 from crcen.training.jobs import TrainingJob
 from crcen.training.modules import ModuleRows, epochs
-from crcen.training.parameters import group, layer_sizes
+from crcen.training.parameters import layer_sizes
 from crcen.training.recipe import Inputs, Recipe, Schedule
 
 Inputs32 = NDArray[np.float32]
@@ -118,9 +118,9 @@ class LossNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _train(self, X: Inputs32, target: Index) -> None:
         """Adam with a one-cycle learning rate; sets ``module_``."""
-        schedule = group("schedule", self.schedule, Schedule, "learning_rate=0.02").in_batches()
+        schedule = Schedule.of(self.schedule).in_batches()
         own = {"l2": self.l2, "max_epochs": self.max_epochs, "encoding": "standard"}
-        recipe = Recipe.of(schedule, Inputs(standardize=False), hidden=(), balance=False, **own).settled(len(X))
+        recipe = Recipe.combined(schedule, Inputs(standardize=False), hidden=(), balance=False, **own).settled(len(X))
         job = TrainingJob.by(recipe, (1.0, 1.0), seed=self._seed, shuffle_seed=self._seed)
         device = find_device(self.device)
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):

@@ -26,7 +26,6 @@ from crcen.theory.price import WeightingLike
 from crcen.theory.rows import Array
 from crcen.training.device import find_device
 from crcen.training.jobs import Status
-from crcen.training.parameters import group
 from crcen.training.recipe import Schedule
 from crcen.training.stream import AllReduce, Batch, StreamTrainer, cut_evenly
 from crcen.training.threads import reproducible_arithmetic
@@ -151,7 +150,7 @@ def fit_stream(
 def streamed_model(weighting: object, epochs: int, parameters: Parameters, **counts: object) -> CRCENClassifier:
     """A classifier with checked settings of a streamed fit; ``counts`` of rows and workers are checked, too."""
     model = CRCENClassifier(cast(WeightingLike, weighting), **{"max_epochs": epochs, **_DEFAULTS, **parameters})
-    schedule = group("schedule", model.schedule, Schedule, "learning_rate=0.02")
+    schedule = Schedule.of(model.schedule)
     model.schedule = replace(schedule, batch_size=schedule.batch_size or _BATCH_SIZE)
     check_streamable(model)
     check_counts(**counts)

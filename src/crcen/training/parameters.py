@@ -10,7 +10,6 @@ import numpy as np
 
 from crcen.exceptions import InvalidParameter
 
-_Group = TypeVar("_Group")
 _Value = TypeVar("_Value")
 
 
@@ -36,6 +35,16 @@ class Checked:
             if value is not None or not is_optional:
                 object.__setattr__(self, name, check(name, value, **limits))
 
+    @classmethod
+    def of(cls, value: object) -> Self:
+        """The group that is the value of a parameter; ``None`` stands for its defaults."""
+        if value is None:
+            return cls()
+        if type(value) is not cls:
+            name, first = cls.__name__, next(iter(_checks(cls)))
+            raise InvalidParameter(f"{name.lower()} must be None or a {name}, as {name}({first}=…): got {value!r}.")
+        return value
+
     def replace(self, **changes: object) -> Self:
         """Return a copy with some fields changed and no validation, for values that the library computes itself."""
         new = object.__new__(type(self))
@@ -47,17 +56,6 @@ class Checked:
         values = [(field.name, getattr(self, field.name), field.default) for field in fields(own)]
         shown = ", ".join(f"{name}={value!r}" for name, value, default in values if value != default)
         return f"{type(self).__name__}({shown})"
-
-
-def group(name: str, value: object, kind: type[_Group], example: str) -> _Group:
-    """A group of parameters such as `Schedule`; ``None`` stands for its defaults."""
-    if value is None:
-        return kind()
-    if type(value) is not kind:
-        raise InvalidParameter(
-            f"{name} must be None or a {kind.__name__} as {kind.__name__}({example}): got {value!r}."
-        )
-    return value
 
 
 def number(

@@ -142,6 +142,11 @@ class Inputs(Checked):
     column_scales: bool | str | None = option(None, choice, allowed=("auto", True, False, None))
     standardize: bool = option(True, flag)
 
+    @classmethod
+    def of(cls, value: object) -> Self:
+        """The group that is the value of a parameter ``encoding``, which may be a name."""
+        return value if isinstance(value, cls) else cls(encoding=value)  # type: ignore[arg-type]  # checked
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(Schedule, Inputs):
@@ -158,7 +163,7 @@ class Recipe(Schedule, Inputs):
     balance: bool = option(True, flag)  # whether the output bias is solved for after training
 
     @classmethod
-    def of(cls, schedule: Schedule, inputs: Inputs, **own: Any) -> Recipe:
+    def combined(cls, schedule: Schedule, inputs: Inputs, **own: Any) -> Recipe:
         """A recipe from both groups of parameters and the remaining ones."""
         return cls(**{**_values(Schedule, schedule), **_values(Inputs, inputs), **own})
 

@@ -39,7 +39,6 @@ from crcen.theory.labels import Labels
 from crcen.theory.price import is_price_of_two
 from crcen.theory.rows import Array, Rows, Splitter
 from crcen.training.engines import trainer_on
-from crcen.training.parameters import group
 from crcen.training.recipe import Inputs, Recipe
 
 _HIDDEN, _L2, _ENCODINGS = [(64,), (64, 32)], (1e-4, 1e-3, 1e-2, 1e-1), ("standard", "steps")
@@ -207,7 +206,7 @@ class CRCENClassifierCV(CRCENClassifier):
         ]
 
     def _search(self) -> Search:
-        return group("search", self.search, Search, "halving=False")
+        return Search.of(self.search)
 
     def _borders(self) -> Borders:
         """Which borders of the grid may be crossed; what was given is taken at its word."""
