@@ -18,7 +18,7 @@ import numpy as np
 _FITTED = "ensemble_ key_equation_ recipe_ n_iter_ loss_curve_ status_ n_features_in_ feature_names_in_ _partial"
 _SEARCHED = (
     f"{_FITTED} best_epochs_ best_index_ best_params_ best_score_ best_settings_ cv_results_ n_splits_ oof_counts_ "
-    "oof_decision_function_ oof_expense_ oof_key_equation_ oof_proba_ oof_shift_ scorer_ search_notes_ search_time_"
+    "oof_decision_function_ oof_key_equation_ oof_proba_ oof_shift_ scorer_ search_notes_ search_time_"
 )
 _INPUTS = "n_features_in_ feature_names_in_"
 _COLUMNS = ("BooleanColumn", "CategoryColumn", "DateColumn", "NumberColumn", "TextColumn")
@@ -53,7 +53,6 @@ TYPES: dict[str, dict[str, str]] = {
     "crcen.tables.fingerprint": {"Fingerprint": ""},
     "crcen.tables.profile": dict.fromkeys(("ColumnProfile", "TrainingProfile"), ""),
     "crcen.theory.cost_matrix": {"CostMatrix": ""},
-    "crcen.theory.expense": dict.fromkeys(("ExpenseStep", "ExpenseTable"), ""),
     "crcen.theory.goals": dict.fromkeys(("Capacity", "PrecisionAtLeast", "RecallAtLeast"), ""),
     "crcen.theory.key_equation": {"KeyEquation": ""},
     "crcen.theory.labels": {"Labels": ""},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field, replace
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -22,13 +21,12 @@ from crcen.models.options import OUT_OF_FOLD, Calibration, GroupedParameters, es
 from crcen.models.probability import PROBABILITIES, probability_folds
 from crcen.models.schedule_cut import is_cut, train_to_cut
 from crcen.models.search.folds import Fold
-from crcen.models.search.grid import log_losses
 from crcen.models.validation import Seed, check_classes, check_number, check_rows, check_weights
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import on_rows
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price, WeightingLike, is_price_of_two
-from crcen.theory.rows import Array, Index, Rows
+from crcen.theory.rows import Rows
 from crcen.training.engines import Engine, need_torch
 from crcen.training.jobs import TrainingJob
 from crcen.training.recipe import ONE_AGAINST_ALL, Inputs, Recipe, Schedule
@@ -177,8 +175,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
         with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
             train = self.training_on(rows)
             if is_cut(self, recipe, folds, balance):
-                losses = partial(_natural_losses, rows, trained)
-                results = train_to_cut(train, jobs, fold_jobs, folds, losses, len(X), progress)
+                results = train_to_cut(train, jobs, fold_jobs, folds, rows, trained, progress)
             else:
                 results = train(jobs + fold_jobs, progress=progress)
         oof = fitting.held_out_logits(folds, results[self.n_members :], rows, trained if recipe.balance else None)
@@ -289,8 +286,3 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
         """The weighting of the training loss of a model that decides at a price; subclasses may train at another."""
         calibration = self._calibration()
         return price if calibration.is_at_price else labels.resolve(calibration.training_weighting, price.counts)
-
-
-def _natural_losses(rows: FitRows, trained: Price, logits: Array, own: Index) -> Array:
-    """Log loss of each record of a network's logits of some rows, under their training weight."""
-    return log_losses(rows.labels.columns(logits), rows.target[own], rows.weights[own], trained, natural=True)

@@ -136,10 +136,7 @@ def _learn(
         recipe = recipe.replace(encoding=_FIRST_ENCODING)
     recipe = recipe.in_batches().replace(column_scales=False, balance=False)
     recipe = recipe.settled(len(X) if fitted is None else 1)
-    trainer = _trainer(model, state, recipe, encoding, trained, fitted)
-    class_weights, totals = labels.in_order(trained.weights), labels.in_order(state["totals"])
-    trainer.weigh(class_weights, float((class_weights * totals).sum() / totals.sum()))
-    _one_pass(trainer, state, encoding, rows)
+    trainer = _taught(model, state, recipe, encoding, trained, fitted, rows)
     if not trainer.is_finite:
         raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}, or look for extreme values.")
     layers, biases = map(tuple, trainer.parameters())
@@ -194,18 +191,22 @@ def _first_encoding(recipe: Recipe, rows: FitRows) -> InputEncoding:
     return fit_encoding(kind, layout, *own, standardize=recipe.standardize, indicators=indicators)
 
 
-def _trainer(
+def _taught(
     model: Estimator,
     state: dict[str, Any],
     recipe: Recipe,
     encoding: InputEncoding,
     trained: Price,
     fitted: NetworkGroup | None,
+    rows: FitRows,
 ) -> StreamTrainer:
-    """The networks where they stand: at their start, as fitted, or as the last call left them."""
+    """The networks after one pass over the rows, from their start, as fitted, or as the last call left them."""
     need_torch()
+    import torch
+
     from crcen.training.device import find_device
-    from crcen.training.stream import StreamShape, StreamTrainer
+    from crcen.training.stream import Batch, StreamShape, StreamTrainer, cut_evenly, encoded_rows, spread_order
+    from crcen.training.threads import reproducible_arithmetic
 
     n_members = model.n_members if fitted is None else len(fitted)
     seeds = tuple(member_seed(state["seed"], member) for member in range(n_members))
@@ -220,24 +221,13 @@ def _trainer(
     else:
         bias = np.log(trained.weights * trained.counts)
         trainer.initialise(bias - bias.mean())
-    return trainer
-
-
-def _one_pass(trainer: StreamTrainer, state: dict[str, Any], encoding: InputEncoding, rows: FitRows) -> None:
-    """Learn from the rows."""
-    import torch
-
-    from crcen.training.stream import Batch, cut_evenly, encoded_rows, spread_order
-    from crcen.training.threads import reproducible_arithmetic
-
-    scale = state["totals"].sum() / state["n_rows"]
+    class_weights, totals = rows.labels.in_order(trained.weights), rows.labels.in_order(state["totals"])
+    trainer.weigh(class_weights, float((class_weights * totals).sum() / totals.sum()))
     rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([state["seed"], 5, trainer.rows_seen])))
-    order = spread_order(rows.engine_target, rng)
-    batches = Batch(
-        torch.from_numpy(encoded_rows(encoding, rows.X)[order]),
-        torch.from_numpy(rows.engine_target[order].astype(np.float32)),
-        torch.from_numpy((rows.weights[order] / scale).astype(np.float32)),
-    ).to(trainer.device)
+    order, mean = spread_order(rows.engine_target, rng), state["totals"].sum() / state["n_rows"]
+    parts = encoded_rows(encoding, rows.X), rows.engine_target, rows.weights / mean
+    batches = Batch(*(torch.from_numpy(part[order].astype(np.float32)) for part in parts)).to(trainer.device)
     with reproducible_arithmetic():
-        for _ in trainer.run(batches[part] for part in cut_evenly(len(order), trainer.shape.recipe.batch_rows)):
-            pass
+        for part in cut_evenly(len(order), recipe.batch_rows):
+            trainer.step(batches[part])
+    return trainer

@@ -1,14 +1,16 @@
 """The number of epochs with the lowest loss on held-out rows, one number for all folds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from crcen._support.progress import part_of
-from crcen.models.fitting import has_many_rows
+from crcen.models.fitting import FitRows, has_many_rows
 from crcen.models.search.folds import Fold
+from crcen.models.search.grid import log_losses
 from crcen.models.search.trials import Progress
-from crcen.theory.rows import Array, Estimator, Index
+from crcen.theory.price import Price
+from crcen.theory.rows import Array, Estimator
 from crcen.training.engines import Engine
 from crcen.training.jobs import TrainingJob, TrainingResult, TrainingState
 from crcen.training.recipe import Recipe, n_batches
@@ -36,14 +38,14 @@ def train_to_cut(
     jobs: list[TrainingJob],
     fold_jobs: list[TrainingJob],
     folds: Sequence[Fold],
-    losses: Callable[[Array, Index], Array],
-    n_rows: int,
+    rows: FitRows,
+    trained: Price,
     progress: Progress,
 ) -> list[TrainingResult]:
     """Results of the jobs on all rows and of those on folds, cut where rows held out are predicted best."""
+    n_rows = len(rows.X)
     share = part_of(progress, 0.0, _SHARE_OF_CHOICE)
-    stops = _STOPS_OF_MANY_ROWS if has_many_rows(n_rows) else _STOPS
-    epochs, found, states = _chosen_epochs(train, fold_jobs, folds, losses, stops, share)
+    epochs, found, states = _chosen_epochs(train, fold_jobs, folds, rows, trained, share)
     on_all, on_folds = _cut_after(epochs, jobs, fold_jobs, folds, n_rows)
     on_folds = [job.replace(start=state) for job, state in zip(on_folds, states, strict=True)]
     rest = part_of(progress, _SHARE_OF_CHOICE, 1.0)
@@ -64,8 +66,8 @@ def _chosen_epochs(
     train: Engine,
     fold_jobs: list[TrainingJob],
     folds: Sequence[Fold],
-    losses: Callable[[Array, Index], Array],
-    shares: Sequence[tuple[float, float]],
+    rows: FitRows,
+    trained: Price,
     progress: Progress,
 ) -> tuple[int | None, list[TrainingResult], States]:
     """After how many epochs networks on folds have the least loss on rows held out, these networks, and states before.
@@ -84,6 +86,7 @@ def _chosen_epochs(
     ]
     states: States = [None] * len(watched)
     best, least, before_best = None, np.inf, states
+    shares = _STOPS_OF_MANY_ROWS if has_many_rows(len(rows.X)) else _STOPS
     stops = [(round(share * schedule), limit) for share, limit in shares if schedule >= _SHORTEST_SCHEDULE]
     begun = 0
     for stop, limit in [*stops, (schedule, 0.0)]:
@@ -93,7 +96,7 @@ def _chosen_epochs(
             for job, state in zip(watched, states, strict=True)
         ]
         found = train(part, progress=part_of(progress, begun / schedule, stop / schedule))
-        curve = _curve(found, folds, losses)
+        curve = _curve(found, folds, rows, trained)
         lowest = int(np.argmin(curve)) if len(curve) else 0
         if len(curve) and curve[lowest] < least:
             recorded = next(one.recorded_epochs for one in found if one.status.is_finite)
@@ -104,14 +107,15 @@ def _chosen_epochs(
     return best, found, before_best
 
 
-def _curve(found: Sequence[TrainingResult], folds: Sequence[Fold], losses: Callable[[Array, Index], Array]) -> Array:
-    """The folds' mean loss on rows held out at each record; empty where all networks diverged, infinite where none."""
+def _curve(found: Sequence[TrainingResult], folds: Sequence[Fold], rows: FitRows, trained: Price) -> Array:
+    """The folds' mean natural log loss of held-out rows at each record; empty if all networks diverged."""
     members = len(found) // len(folds)
     curves = []
     for i, (_, held_out) in enumerate(folds):
         own = [one.val_logits for one in found[i * members : (i + 1) * members] if one.status.is_finite]
         if own:
-            curves.append(losses(np.mean(own, axis=0, dtype=np.float64), held_out))
+            logits = rows.labels.columns(np.mean(own, axis=0, dtype=np.float64))
+            curves.append(log_losses(logits, rows.target[held_out], rows.weights[held_out], trained, natural=True))
     curve = np.mean(curves, axis=0) if curves else np.empty(0)
     return np.where(np.isfinite(curve), curve, np.inf)
 

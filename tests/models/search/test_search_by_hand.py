@@ -289,7 +289,6 @@ def test_classes_are_balanced_out_of_fold_and_the_refit_answers():
     assert len(fitted.cv_results_["params"]) == 4
     (counts,) = fitted.oof_counts_  # every row once
     np.testing.assert_array_equal(counts.sum(axis=1), np.bincount(NUMBERS))
-    assert fitted.oof_expense_ is None
 
 
 def test_scores_of_classes_are_scikit_learns_and_losses_those_of_the_posterior():

@@ -310,7 +310,7 @@ def test_the_chosen_weighting_is_that_of_the_model():
     np.testing.assert_allclose(natural, clf.decision_function(X) - shift, atol=1e-9)
 
 
-def test_operating_points_have_counts_in_the_order_given_and_the_expense_along_them():
+def test_operating_points_have_counts_in_the_order_given():
     X, y = rare_rows(n=160)
     budgets = [crcen.Budget(1), crcen.Budget(4), crcen.Budget(16)]
     fitted = of_weightings(budgets).fit(X, y)
@@ -321,22 +321,6 @@ def test_operating_points_have_counts_in_the_order_given_and_the_expense_along_t
     alarms = [counts.tp + counts.fp for counts in fitted.oof_counts_]
     assert alarms == sorted(alarms)
     assert alarms[0] < alarms[2]
-    table = crcen.expense_table(budgets, *([getattr(c, name) for c in fitted.oof_counts_] for name in ("fn", "fp")))
-    assert len(fitted.oof_expense_) == 2
-    for step, expected in zip(fitted.oof_expense_, table, strict=True):
-        for name in ("fn_start", "fn_end", "fp_start", "fp_end", "bracket_low", "bracket_high", "expense"):
-            assert getattr(step, name) == pytest.approx(getattr(expected, name), nan_ok=True), name
-        assert step.verdict == expected.verdict
-    mixed = of_weightings(["balanced", None, crcen.Budget(2)]).fit(X, y)  # kinds are ordered by their price
-    prices = [step.bracket_low for step in mixed.oof_expense_] + [mixed.oof_expense_.steps[-1].bracket_high]
-    assert prices == pytest.approx([1.0, 2.0, (len(y) - y.sum()) / y.sum()])
-
-
-@pytest.mark.parametrize(
-    "weightings", [[crcen.Budget(2), crcen.Budget(2)], [crcen.Budget(1), None, crcen.Budget(3)]], ids=str
-)
-def test_equal_prices_have_no_expense(weightings):
-    clf = of_weightings(weightings).fit(*rare_rows(n=160))
-    assert clf.oof_expense_ is None
-    assert len(clf.oof_counts_) == len(weightings)
-    assert clf.oof_counts_[0] == clf.oof_counts_[1]
+    mixed = of_weightings(["balanced", None, crcen.Budget(1)]).fit(X, y)
+    assert mixed.oof_counts_[0].tp > mixed.oof_counts_[1].tp
+    assert mixed.oof_counts_[1] == mixed.oof_counts_[2]  # one price

@@ -87,9 +87,8 @@ class CRCENClassifierCV(CRCENClassifier):
     oof_shift_ : float
         Log-odds added by the solve on out-of-fold rows, as far as folds over time agree; 0 without it.
     oof_counts_ : list of ConfusionCounts, or of arrays of shape (K, actions) for more than two classes
-        Out-of-fold decisions for every weighting at its best setting, one network per fold, before the balance solve.
-    oof_expense_ : ExpenseTable or None
-        Expense along several weightings of increasing price of two classes.
+        Out-of-fold decisions for every weighting at its best setting, one network per fold, before the balance solve;
+        `crcen.expense_table` gives the expense along them.
     search_notes_ : list of str
         Parameters of the chosen setting that are at a border of the grid.
     n_splits_, scorer_, search_time_
@@ -147,7 +146,7 @@ class CRCENClassifierCV(CRCENClassifier):
         self.best_index_, self.best_params_ = outcomes.index(chosen), chosen.setting.params()
         self.best_epochs_, self.best_score_ = chosen.epochs, float(chosen.scores.mean())
         self.cv_results_, self.search_notes_ = score_table(outcomes), border_notes(chosen, outcomes)
-        self.n_splits_, (self.oof_counts_, self.oof_expense_) = len(folds), operating_points(outcomes, rows)
+        self.n_splits_, self.oof_counts_ = len(folds), operating_points(outcomes, rows)
         self.search_time_ = time.perf_counter() - start
 
     def __sklearn_tags__(self) -> Tags:

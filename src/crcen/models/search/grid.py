@@ -12,7 +12,6 @@ from sklearn.metrics import average_precision_score, get_scorer
 from crcen.exceptions import InvalidParameter
 from crcen.models.fitting import FitRows, seen_rows
 from crcen.theory.decision import log_sum_exp, softmax
-from crcen.theory.expense import ExpenseTable, expense_table
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.labels import Labels
 from crcen.theory.metrics import confusion_counts, decision_counts
@@ -63,38 +62,24 @@ class Outcome:
         return -np.inf if np.isnan(mean) else mean
 
 
-def operating_points(outcomes: list[Outcome], rows: FitRows) -> tuple[list[Any], ExpenseTable | None]:
-    """Out-of-fold counts of every weighting at its best setting, and the expense along them if it is defined.
+def operating_points(outcomes: list[Outcome], rows: FitRows) -> list[Any]:
+    """Out-of-fold counts of every weighting at its best setting.
 
     All from the search, one network a fold and not balanced, so that the steps of a path can be compared. Counts are
     `ConfusionCounts` for a binary problem, otherwise (K, actions): a row for each class, a column for each decision.
     """
-    best: dict[int, Outcome] = {}
-    for outcome in outcomes:
-        rival = best.setdefault(outcome.setting.weighting_index, outcome)
-        if (not outcome.is_dropped, outcome.merit) > (not rival.is_dropped, rival.merit):
-            best[outcome.setting.weighting_index] = outcome
-    prices = [rows.resolve(outcome.setting.weighting) for outcome in best.values()]
-    counts = [_counts(outcome.logits, rows, price) for outcome, price in zip(best.values(), prices, strict=True)]
-    if rows.labels.positive is None:
-        return counts, None
-    order = np.argsort([price.cost_ratio for price in prices])
-    table = None
-    if len(prices) > 1 and np.all(np.diff([prices[i].cost_ratio for i in order]) > 0):
-        ordered = [counts[i] for i in order]
-        table = expense_table([prices[i] for i in order], [c.fn for c in ordered], [c.fp for c in ordered])
-    return counts, table
+    ranked = sorted(outcomes, key=lambda outcome: (outcome.is_dropped, -outcome.merit))
+    best = {outcome.setting.weighting_index: outcome for outcome in reversed(ranked)}
+    return [_counts(best[index], rows) for index in sorted(best)]
 
 
-def _counts(logits: Array, rows: FitRows, price: Price) -> Any:
-    seen, labels = seen_rows(logits), rows.labels
-    target, weights, logits = rows.target[seen], rows.weights[seen], logits[seen]
-    chosen = labels.choose(logits)
+def _counts(outcome: Outcome, rows: FitRows) -> Any:
+    labels, seen, price = rows.labels, seen_rows(outcome.logits), rows.resolve(outcome.setting.weighting)
+    target, weights, logits, costs = rows.target[seen], rows.weights[seen], outcome.logits[seen], price.costs
     if labels.positive is not None:
-        return confusion_counts(target == labels.column, chosen == labels.column, weights)
-    costs = price.costs
+        return confusion_counts(target == labels.column, labels.choose(logits) == labels.column, weights)
     if costs is None:
-        return decision_counts(target, chosen, labels.n_classes, weights).table
+        return decision_counts(target, labels.choose(logits), labels.n_classes, weights).table
     chosen = costs.choose(softmax(logits - price.log_weights))
     return decision_counts(target, chosen, labels.n_classes, weights, n_actions=costs.n_actions).table
 
