@@ -1,14 +1,12 @@
 """Atomic writes keep destination, mode and owner; a lock excludes other processes and ends with its holder."""
 
 import errno
-import multiprocessing
 import os
 import signal
 import socket
 import stat
 import subprocess
 import sys
-import threading
 import time
 
 import pandas as pd
@@ -213,34 +211,6 @@ def test_standard_output_is_written_in_order(tmp_path, name):
     assert (done.stdout or (tmp_path / "out").read_text()) == "first\na\n1\n2\nby number\nlast\n"
 
 
-def write_often(path, letter, ready):
-    ready.wait()
-    for _ in range(40):
-        with atomic_file(path) as file:
-            for _ in range(20):
-                file.write(letter * 5_000)
-
-
-def test_two_writers_of_one_name_never_mix(tmp_path):
-    context = multiprocessing.get_context("spawn")
-    ready = context.Barrier(3)
-    path = tmp_path / "a"
-    both = [context.Process(target=write_often, args=(path, letter, ready)) for letter in (b"x", b"y")]
-    for process in both:
-        process.start()
-    ready.wait()
-    seen = set()
-    while any(process.is_alive() for process in both):
-        if path.exists():
-            content = path.read_bytes()
-            assert len(content) == 100_000
-            seen.update(content)
-            assert len(set(content)) == 1
-    assert [process.join() or process.exitcode for process in both] == [0, 0]
-    assert seen == set(b"xy")
-    assert os.listdir(tmp_path) == ["a"]
-
-
 # The command, stopped while it replaces a file.
 STUCK = """
 import sys, time
@@ -315,30 +285,3 @@ def test_a_lock_holds_for_folders_new_files_and_links(tmp_path, name):
         pass
     with pytest.raises(DataUnavailable, match="does not exist"), exclusive_lock(tmp_path / "no" / "file"):
         pass
-
-
-def test_many_threads_never_hold_a_lock_together(tmp_path):
-    inside, most, turns = 0, 0, 0
-    end = time.monotonic() + 60.0
-
-    def visit():
-        nonlocal inside, most, turns
-        while turns < 60 and time.monotonic() < end:
-            try:
-                with exclusive_lock(tmp_path):
-                    inside += 1
-                    most = max(most, inside)
-                    turns += 1
-                    time.sleep(0.0005)
-                    inside -= 1
-            except DataUnavailable:
-                pass
-
-    visitors = [threading.Thread(target=visit) for _ in range(6)]
-    for one in visitors:
-        one.start()
-    for one in visitors:
-        one.join()
-    assert most == 1
-    assert turns >= 60
-    assert os.listdir(tmp_path) == []

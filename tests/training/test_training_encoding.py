@@ -257,13 +257,6 @@ def test_values_and_labels_of_other_rows_do_not_reach_a_fold(kind, solver, hidde
     np.testing.assert_array_equal(before.logits(X), after.logits(X))
 
 
-def test_jobs_that_take_missing_cells_and_jobs_that_do_not():
-    how = {"hidden": (3,), "max_epochs": 2}
-    jobs = [binary_job(0.5, missing=missing, **how) for missing in ("error", "indicator")]
-    for result in train(np.nan_to_num(X), Y, jobs, device="cpu"):
-        assert result.residual < 1e-14
-
-
 def test_a_missing_cell_in_a_row_without_weight_changes_nothing():
     weights = np.ones(N)
     weights[7] = 0.0
