@@ -5,14 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from training_reference import (
-    assert_same_result,
-    binary_job,
-    flat,
-    plain_logits,
-    plain_loss,
-    row_weights,
-)
+from training_reference import assert_same_result, binary_job, flat, plain_logits, plain_loss, row_weights
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.training.encoding import ENCODINGS
