@@ -1,4 +1,4 @@
-"""Time limits: a clock, and training that does not begin what cannot finish."""
+"""Time limits: a clock, and training that does not start jobs that cannot finish in time."""
 
 import time
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from crcen.training.jobs import TrainingJob, TrainingResult
 
 
 class OutOfTime(Exception):
-    """A step cannot finish in time and was not begun."""
+    """A step cannot finish in time and was not started."""
 
 
 class Clock:
-    """Seconds that are left of a limit; without a limit there are always enough."""
+    """The remaining seconds of a time limit; infinite without a limit."""
 
     def __init__(self, seconds: float | None) -> None:
         self._end = None if seconds is None else time.perf_counter() + seconds
@@ -36,7 +36,7 @@ class Clock:
 
 
 class TimedTraining:
-    """Training of jobs that raises `OutOfTime` where the time of earlier jobs says that it would take too long."""
+    """An engine that raises `OutOfTime` if jobs would take too long, estimated from the time of earlier jobs."""
 
     def __init__(self, train: Engine, n_rows: int, clock: Clock) -> None:
         self._train, self._n_rows, self.clock = train, n_rows, clock
@@ -62,11 +62,11 @@ class TimedTraining:
         return work * self._seconds / self._work if self._work else 0.0
 
     def learn_from(self, other: "TimedTraining") -> None:
-        """Take over what another one knows about the time of row epochs."""
+        """Use the measured times of another engine."""
         self._seconds, self._work = other._seconds, other._work
 
     def on(self, rows: Index, factors: Array | float = 1.0) -> "TimedTraining":
-        """Training on some of the rows, their weights times ``factors``, by the same clock."""
+        """The engine on some of the rows, with their weights times ``factors`` and the same clock."""
         found = TimedTraining(trainer_on_some(self._train, rows, factors), len(rows), self.clock)
         found.learn_from(self)
         found.reserve = self.reserve

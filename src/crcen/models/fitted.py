@@ -1,4 +1,4 @@
-"""Predictions of a fitted estimator, all from its ensemble, and the only writers of fitted attributes."""
+"""Predictions of fitted estimators, all from their ensemble, and the only functions that write fitted attributes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Course:
 
     @classmethod
     def of(cls, results: Sequence[TrainingResult]) -> Course:
-        """That of finished jobs."""
+        """The course of finished jobs."""
         n_iter = max(result.n_iter for result in results)
         curves = [np.pad(r.loss_curve, (0, n_iter - r.n_iter), mode="edge") for r in results]
         worst = max(results, key=lambda result: list(Status).index(result.status))
@@ -43,7 +43,7 @@ class Course:
 
 
 def write_ensemble(model: Estimator, ensemble: Ensemble, key_equation: KeyEquation | None) -> None:
-    """Give an estimator its ensemble; no other code writes it, whatever the fit was."""
+    """Set the ensemble of an estimator; no other code writes it."""
     model.ensemble_ = ensemble
     if key_equation is not None:
         model.key_equation_ = key_equation
@@ -54,23 +54,23 @@ def write_ensemble(model: Estimator, ensemble: Ensemble, key_equation: KeyEquati
 def write_fit(
     model: Estimator, ensemble: Ensemble, recipe: Recipe, course: Course, key_equation: KeyEquation | None = None
 ) -> None:
-    """The same for networks, with how they were trained and how that went."""
+    """Set the ensemble of an estimator of networks, with its recipe and the course of training."""
     write_ensemble(model, ensemble, key_equation)
     model.recipe_ = recipe
     model.n_iter_, model.loss_curve_, model.status_ = course.n_iter, course.loss_curve, course.status
 
 
 class FittedEnsemble:
-    """The answers of an estimator that has its ensemble, and that state by its everyday names."""
+    """Predictions of an estimator with an ensemble, and its fitted attributes."""
 
     ensemble_: Ensemble
     key_equation_: KeyEquation
 
     def decision_function(self, X: Rows) -> Array:
-        """Weighted logit of ``classes_[1]``, float64: above 0 exactly where `predict` gives ``classes_[1]``.
+        """Weighted logit of ``classes_[1]``, float64: positive exactly where `predict` returns ``classes_[1]``.
 
-        With more classes a column for each, (n, K), of which the largest is `predict`: weighted logits with the mean 0,
-        or minus the expected cost of every action, where the weighting is a `CostMatrix`.
+        For more classes (n, K): weighted logits with mean 0, or minus the expected cost of every action if the
+        weighting is a `CostMatrix`; `predict` returns the largest.
         """
         _, weighted = self._logits(X)
         return self.ensemble_.decision(weighted)
@@ -78,14 +78,14 @@ class FittedEnsemble:
     def predict(self, X: Rows) -> NDArray[np.generic]:
         """Decide at the stated price c: positive where `predict_proba` is above 1/(1 + c), not at a tie.
 
-        This need not be the larger of both probabilities. With more classes it is the one with the largest w_k p_k, or
-        the cheapest action of a `CostMatrix`.
+        This need not be the more probable class. For more classes it is the class with the largest w_k p_k, or the
+        cheapest action of a `CostMatrix`.
         """
         _, weighted = self._logits(X)
         return self.ensemble_.decided(weighted)
 
     def predict_proba(self, X: Rows) -> Array:
-        """Natural posterior, (n, K) in the order of ``classes_``: the weighting is taken out again."""
+        """Natural posterior, (n, K) in the order of ``classes_``, without the weighting."""
         natural, weighted = self._logits(X)
         return self.ensemble_.posterior(natural, weighted)
 
@@ -95,31 +95,31 @@ class FittedEnsemble:
         return log_softmax(natural)
 
     def weighted_proba(self, X: Rows) -> Array:
-        """The paper's q: probabilities under the weighting, in the shape of `predict_proba`."""
+        """Probabilities under the weighting, the q of the paper, in the shape of `predict_proba`."""
         _, weighted = self._logits(X)
         return softmax(weighted)
 
     def reasons(
         self, X: Rows, *, background: Rows = None, classes: ArrayLike | None = None, random_state: int = 0
     ) -> Reasons:
-        """What each column adds to the natural log-odds of each row, against other rows: Shapley values.
+        """Shapley values: what each column adds to the natural log-odds of each row, compared with other rows.
 
         Parameters
         ----------
         X : array or data frame of shape (n, n_features)
             Rows to explain, such as alarms.
         background : array or data frame of shape (m, n_features)
-            Rows to compare with, such as those of training; of many a random part is used.
+            Rows to compare with, such as the training rows; a random part is used if there are many.
         classes : label or array of shape (n,), optional
-            Of a model of several classes: which one is explained, against the likeliest other one; by default what is
-            decided, and for an action the likeliest class.
+            For more than two classes: the class to explain, compared with the most probable other class. Default: the
+            decision, or the most probable class if the decision is an action.
         random_state : int, default=0
-            Seed; the values are the same for the same rows.
+            Seed of the sampled orders.
 
         Returns
         -------
         Reasons
-            ``values``, their ``errors``, and the strongest ones in words by ``sentences(3)``.
+            ``values``, their ``errors``, and ``sentences(3)`` with the strongest reasons in words.
         """
         check_is_fitted(self)
         rows = check_rows(self, X, reset=False)
@@ -148,7 +148,7 @@ class FittedEnsemble:
 
     @property
     def pos_label_(self) -> Any:
-        """The positive class; of more than two there is none."""
+        """The positive class of a binary problem."""
         labels = self.ensemble_.labels
         if labels.positive is None:
             raise AttributeError(f"none of {labels.n_classes} classes is the positive one.")
@@ -161,12 +161,12 @@ class FittedEnsemble:
 
     @property
     def costs_(self) -> CostMatrix | None:
-        """The costs that are decided by, in the order of the classes, where the weighting is a `CostMatrix`."""
+        """The costs of decisions, in the order of the classes, if the weighting is a `CostMatrix`."""
         return self.ensemble_.weighting.costs
 
     @property
     def shift_(self) -> float | Array:
-        """Added to the averaged log-odds of the positive class, or to the logit of each class."""
+        """The shift of the averaged log-odds of the positive class, or of the logit of each class."""
         labels, shift = self.ensemble_.labels, self.ensemble_.shift
         return shift if labels.positive is None else float(labels.margin(shift))
 
@@ -188,23 +188,23 @@ def write_out_of_fold(model: Estimator, ensemble: Ensemble, logits: Array) -> No
 
 
 class FittedNetworks(FittedEnsemble):
-    """What an estimator of networks alone shows beside its answers: how they were trained, and their layers."""
+    """Further attributes of an estimator of networks alone: how they were trained, and their layers."""
 
     recipe_: Recipe
 
     @property
     def column_scales_(self) -> bool:
-        """Whether the networks were trained with scales of their columns."""
+        """Whether the networks were trained with column scales."""
         return bool(self.recipe_.column_scales)
 
     @property
     def coefs_(self) -> list[Array]:
-        """(n_members, in, out) a layer."""
+        """Weights of each layer, (n_members, in, out)."""
         return list(self._group().weights)
 
     @property
     def intercepts_(self) -> list[Array]:
-        """(n_members, out) a layer."""
+        """Biases of each layer, (n_members, out)."""
         return list(self._group().biases)
 
     @property
@@ -226,7 +226,7 @@ class FittedNetworks(FittedEnsemble):
 
 @contextmanager
 def transactional_fit(estimator: object) -> Iterator[None]:
-    """Put an estimator back as it was if its fit fails, Ctrl-C included: what is half fitted must not look fitted."""
+    """Restore an estimator if its fit fails or is interrupted: a partly fitted estimator must not look fitted."""
     before = dict(vars(estimator))
     try:
         yield

@@ -18,9 +18,9 @@ from crcen.training.engines import ENGINES
 from crcen.training.parameters import Checked, choice, flag, number, option
 from crcen.training.recipe import Inputs, Schedule
 
-# Of `training_weighting`: the loss is weighted as decisions are. Of `balance`: the bias is solved for out of fold.
+# Values of `training_weighting` (the loss is weighted by the price) and `balance` (the bias is solved out of fold).
 AT_PRICE, OUT_OF_FOLD = "price", "oof"
-# Of `balance` and `probability`: out of fold by a temperature if there are folds, otherwise as in the paper.
+# Value of `balance` and `probability`: out of fold with a temperature if there are folds, otherwise as in the paper.
 AUTO = "auto"
 
 

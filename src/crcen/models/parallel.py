@@ -1,4 +1,4 @@
-"""Parallel fits, each on one thread: a small one cannot use several cores by itself."""
+"""Parallel fits, each on one thread: a small fit cannot use several cores by itself."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,11 +17,11 @@ Fitted = TypeVar("Fitted")
 
 
 def parallel_fits(model: Estimator, fit: Callable[[Part], Fitted], parts: Sequence[Part]) -> list[Fitted]:
-    """``fit(part)`` of every part, on as many cores as training may use where these are fits of our networks on a CPU.
+    """``fit(part)`` of every part, in parallel for our networks on a CPU; other classifiers may use their own threads.
 
-    Other classifiers have threads of their own, or none that they can share. No fit warns of its convergence.
+    Convergence warnings are suppressed.
     """
-    with warnings.catch_warnings():  # once for all: filters are common to threads
+    with warnings.catch_warnings():  # once: all threads share the filters
         warnings.simplefilter("ignore", ConvergenceWarning)
         workers = min(_threads_of(model), len(parts))
         if workers < 2:

@@ -1,4 +1,4 @@
-"""The stationarity of a fitted classifier's loss in every one of its parameters."""
+"""The stationarity of a fitted classifier's objective in each of its parameters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from crcen.theory.rows import Rows, Shown
 class Stationarity(Shown):
     """Gradient of the training objective at a fitted model; zero everywhere at a stationary point."""
 
-    # one array a layer, with the members as first axis, in the shapes of ``coefs_`` and ``intercepts_``
+    # one array per layer, in the shapes of ``coefs_`` and ``intercepts_``
     weights: list[NDArray[np.float64]]
     biases: list[NDArray[np.float64]]
 
@@ -55,7 +55,7 @@ def stationarity(model: CRCENClassifier, X: Rows, y: ArrayLike, sample_weight: A
     model : CRCENClassifier or CSMLPClassifier
         Fitted.
     X, y, sample_weight
-        Rows; the condition is about those that the model was trained on.
+        The training rows of the model.
 
     Returns
     -------
@@ -71,7 +71,7 @@ def stationarity(model: CRCENClassifier, X: Rows, y: ArrayLike, sample_weight: A
     ensemble, recipe = model.ensemble_, model.recipe_
     if len(ensemble.members) > 1:
         raise InvalidInput(
-            f"each setting has a condition of its own, and this model averages {len(ensemble.members)}: fit with "
+            f"stationarity is defined for one setting, and this model averages {len(ensemble.members)}: fit with "
             f"n_settings=1."
         )
     target, numbers = ensemble.labels.target(labels), ensemble.labels.encode(labels)
