@@ -10,6 +10,7 @@ from sklearn.datasets import make_classification
 from crcen import CRCENClassifier
 from crcen.models.fitting import base_seed, member_seed
 from crcen.models.probability import probability_folds
+from crcen.models.schedule_cut import CutSchedule
 from crcen.training.engine import train
 from crcen.training.jobs import TrainingJob
 from grouped_settings import grouped
@@ -93,7 +94,7 @@ def test_folds_are_trained_once_where_the_whole_schedule_is_best(n_classes, trai
     once = CRCENClassifier(None, **own).fit(X, y)
     counts = [len(call.jobs) for call in trained]
     assert [call.jobs[0].last_epoch for call in trained] == [10, 15, 20, 25, 30, 30]
-    monkeypatch.setattr("crcen.models.schedule_cut._are_ready", lambda *_: False)
+    monkeypatch.setattr("crcen.models.schedule_cut.CutSchedule._are_ready", lambda *_: False)
     twice = CRCENClassifier(None, **own).fit(X, y)
     assert counts == [8] * 5 + [2]
     assert [len(call.jobs) for call in trained[6:]] == [8] * 5 + [8 + 2]
@@ -121,8 +122,6 @@ def test_folds_end_where_held_out_rows_gained_nothing_for_long(curve, epochs, tr
     X, y = noisy_rows()
     # A loss by hand, at a few epochs: the lowest one within the first third of fifteen, between, or at the end.
     at = np.interp(np.arange(1, 31), np.linspace(1, 30 if len(curve) > 3 else 8, len(curve)), curve)
-    monkeypatch.setattr(
-        "crcen.models.schedule_cut._curve", lambda found, *_: at[np.array(found[0].recorded_epochs) - 1]
-    )
+    monkeypatch.setattr(CutSchedule, "_curve", lambda self, found: at[np.array(found[0].recorded_epochs) - 1])
     CRCENClassifier(None, **SMALL).fit(X, y)
     assert trained[-2].jobs[0].last_epoch == epochs

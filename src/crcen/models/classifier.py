@@ -19,7 +19,7 @@ from crcen.models.fitting import FitRows
 from crcen.models.incremental import IncrementalFit
 from crcen.models.options import OUT_OF_FOLD, Calibration, GroupedParameters, estimator
 from crcen.models.probability import PROBABILITIES, probability_folds
-from crcen.models.schedule_cut import is_cut, train_to_cut
+from crcen.models.schedule_cut import CutSchedule, is_cut
 from crcen.models.search.folds import Fold
 from crcen.models.validation import Seed, check_classes, check_number, check_rows, check_weights
 from crcen.theory.goals import ThresholdGoal
@@ -172,13 +172,14 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
         recipe, seed = recipe.settled(len(X)), fitting.base_seed(self.random_state)
         jobs = fitting.member_jobs(recipe, trained, self.n_members, seed, rows)
         balance, probability, folds, fold_jobs, rows_of_key = self._on_folds(recipe, trained, seed, rows)
+        rows = replace(rows, folds=folds)
         with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
             train = self.training_on(rows)
-            if is_cut(self, recipe, folds, balance):
-                results = train_to_cut(train, jobs, fold_jobs, folds, rows, trained, progress)
+            if is_cut(self, recipe, rows, balance):
+                results = CutSchedule(train, rows, trained, jobs, fold_jobs).results(progress)
             else:
                 results = train(jobs + fold_jobs, progress=progress)
-        oof = fitting.held_out_logits(folds, results[self.n_members :], rows, trained if recipe.balance else None)
+        oof = fitting.held_out_logits(results[self.n_members :], rows, trained if recipe.balance else None)
         members = fitting.usable(results[: self.n_members], type(self).__name__)
         ensemble, logits = fitting.assemble(trained, members, rows, is_balanced=recipe.balance)
         ensemble = ensemble.mapped(fitting.fitted_map(probability, oof, rows, trained))

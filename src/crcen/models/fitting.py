@@ -39,7 +39,7 @@ _BALANCED = 1e-12  # what the solve leaves of the key equation, unless no shift 
 
 @dataclass(frozen=True, eq=False)
 class FitRows:
-    """The rows of a fit: inputs, labels, class numbers, sample weights and, in a search, folds."""
+    """The rows of a fit: inputs, labels, class numbers, sample weights and folds, if any."""
 
     X: Array
     y: NDArray[np.generic]
@@ -179,13 +179,11 @@ def assemble(
     return ensemble, logits
 
 
-def held_out_logits(
-    folds: Sequence[Fold], results: Sequence[TrainingResult], rows: FitRows, price: Price | None
-) -> Array:
+def held_out_logits(results: Sequence[TrainingResult], rows: FitRows, price: Price | None) -> Array:
     """Logits (n, K) of held-out rows, members averaged; NaN for rows in no fold or of folds that diverged."""
     logits = np.full((len(rows.X), rows.labels.n_classes), np.nan)
-    members = len(results) // max(len(folds), 1)
-    for i, (own, held_out) in enumerate(folds):
+    members = len(results) // max(len(rows.folds), 1)
+    for i, (own, held_out) in enumerate(rows.folds):
         found = [result.network for result in results[i * members : (i + 1) * members]]
         networks = [network for network in found if network is not None]
         if not networks:
