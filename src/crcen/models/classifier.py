@@ -210,8 +210,8 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
         """The engine that trains jobs on these rows, list by list; subclasses may have networks of another kind."""
         from crcen.training.engine import Trainer  # torch is for fitting alone
 
-        how = {"n_classes": rows.labels.n_classes, "sample_weight": rows.weights, "device": self.device}
-        return Trainer(rows.X, rows.engine_target, **how)
+        n_classes, device = rows.labels.n_classes, self.device
+        return Trainer(rows.X, rows.engine_target, n_classes=n_classes, sample_weight=rows.weights, device=device)
 
     def _on_folds(
         self, recipe: Recipe, trained: Price, seed: int, rows: FitRows

@@ -109,8 +109,8 @@ class ModuleClassifier(CRCENClassifier):
         """Training of jobs by autograd."""
         from crcen.training.modules import train_modules  # torch is for fitting alone
 
-        how = {"sample_weight": rows.weights, "device": self.device}
-        return partial(train_modules, rows.X, rows.engine_target, self.module, self.optimizer, **how)
+        own = rows.X, rows.engine_target, self.module, self.optimizer
+        return partial(train_modules, *own, sample_weight=rows.weights, device=self.device)
 
     def without_code(self) -> ModuleClassifier:
         """The same with arrays instead of modules, for files."""

@@ -30,7 +30,8 @@ class Checked:
 
     def __post_init__(self) -> None:
         """Validate."""
-        for name, (check, limits, is_optional) in _checks(type(self)).items():
+        kind: Any = type(self)
+        for name, (check, limits, is_optional) in _checks(kind).items():
             value = getattr(self, name)
             if value is not None or not is_optional:
                 object.__setattr__(self, name, check(name, value, **limits))
@@ -41,8 +42,8 @@ class Checked:
         if value is None:
             return cls()
         if type(value) is not cls:
-            name, first = cls.__name__, next(iter(_checks(cls)))
-            raise InvalidParameter(f"{name.lower()} must be None or a {name}, as {name}({first}=…): got {value!r}.")
+            name = cls.__name__
+            raise InvalidParameter(f"{name.lower()} must be None or a {name}, as {name}(…): got {value!r}.")
         return value
 
     def replace(self, **changes: object) -> Self:
