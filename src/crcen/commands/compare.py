@@ -21,7 +21,7 @@ from crcen.commands import inputs
 from crcen.commands.declare import check_confidence, input_columns, new_to_model
 from crcen.commands.inputs import Data, FittedModel, Source, require
 from crcen.commands.prices import Costs, Weighting, own_costs, plain_price
-from crcen.commands.records import Sequences, json_text, model_digest, read_json, state_lock
+from crcen.commands.records import Sequences, json_text, model_digest, read_json, sealed, state_lock
 from crcen.commands.results import note_lines
 from crcen.commands.rules import Label, RowRule
 from crcen.commands.scoring import CHUNK_ROWS, Judging, score_table
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-_FORMAT, _VERSION = "crcen comparison", 4
+_FORMAT, _VERSION = "crcen comparison", 5
 _MOST_GROUPS, _SHOWN_ROWS, _FEWEST_REPEATED = 20, 20, 20
 _MISSING_P = 0.001  # labels are missing depending on the score
 _VERDICTS = {1: "new", -1: "old", 0: "undecided"}
@@ -115,22 +115,19 @@ class _Evidence:
         """Plain values that `take` reads."""
         kept = {name: getattr(self, name) for name in ("rows", "least_audit", "batches", "decided_after")}
         sums = {"totals": self.totals.tolist(), "changes": self.changes.tolist(), "tests": self.tests.state()}
-        return {"format": _FORMAT, "version": _VERSION, **self.identity, **kept, **sums}
+        return sealed({"format": _FORMAT, "version": _VERSION, **self.identity, **kept, **sums})
 
     def take(self, state: str | Path) -> None:
         """Continue from a file."""
-        content = read_json(state, _FORMAT, _VERSION, "the state of a comparison")
+        content = read_json(state, _FORMAT, _VERSION, "the state of a comparison", is_sealed=True)
         for name, value in self.identity.items():
             other = f"{state} is the state of a comparison with another {name}: begin another one."
             require(content.get(name) == value, other, error=InvalidInput)
-        try:
-            self.least_audit, self.batches = float(content["least_audit"]), list(content["batches"])
-            self.rows, self.decided_after = content["rows"], content["decided_after"]
-            for name in ("totals", "changes"):
-                getattr(self, name)[:] = np.asarray(content[name], dtype=np.float64).reshape(getattr(self, name).shape)
-            self.tests = Sequences.from_state(content["tests"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise InvalidInput(f"{state} is damaged: begin another comparison.") from error
+        self.least_audit, self.batches = float(content["least_audit"]), list(content["batches"])
+        self.rows, self.decided_after = content["rows"], content["decided_after"]
+        for name in ("totals", "changes"):
+            getattr(self, name)[:] = np.asarray(content[name], dtype=np.float64).reshape(getattr(self, name).shape)
+        self.tests = Sequences.from_state(content["tests"])
 
     @property
     def groups(self) -> dict[str, ConfidenceSequence]:

@@ -264,6 +264,7 @@ def _rows(source: Source, target: str | None, positive: Label | None, audited: s
         one = f"rows of another class are needed ({plural(n_missing, 'row')} without a value)"
         counted = f"{target} has {plural(len(values), 'value')}, and classes are 2 to {MOST_CLASSES}"
         notes.append(f"{counted}: {one if len(values) < 2 else many}")
+        require(len(values), f"{source.name} has no row with a value of {target}.", error=InvalidInput)
         known = frame[frame[target].notna()].drop(columns=target)
         return _Rows(known, dict(values.sort_values(kind="stable").items()), notes)
     if audited is not None:

@@ -21,7 +21,7 @@ from crcen._support.values import Values, attributes, json_value
 from crcen.commands.declare import DeclaredWatch, declaration_of_model
 from crcen.commands.inputs import Data, FittedModel, dates_of, group_columns, require, weight_notes
 from crcen.commands.prices import Costs, Weighting
-from crcen.commands.records import json_text, model_digest, read_json, state_lock
+from crcen.commands.records import json_text, model_digest, read_json, sealed, state_lock
 from crcen.commands.results import note_lines
 from crcen.commands.rules import Label, RowRule, rule_of
 from crcen.commands.scoring import Hashes, Judging, ScoredTable
@@ -35,7 +35,7 @@ from crcen.theory.limits import FALSE_ALARM_RATE, WATCHED_COLUMNS_PART
 from crcen.theory.metrics import ExpectedShares, expected_shares
 from crcen.theory.rows import Array, Index, Shown
 
-_FORMAT, _VERSION = "crcen watch", 5
+_FORMAT, _VERSION = "crcen watch", 6
 # Calls whose results are kept, and labelled rows whose hashes are; the evidence itself needs only sums.
 _MOST_CALLS, _MOST_HASHES = 400, 1_000_000
 # Rows with an earlier twin are replays if fewer twins than this share are expected by chance.
@@ -423,16 +423,15 @@ class MonitorState:
             if sums is not None:
                 monitor.use_reference(sums)
             return cls(model_digest(model), rate, monitor)
-        found = read_json(state, _FORMAT, _VERSION, "the state of a watch")
+        found = read_json(state, _FORMAT, _VERSION, "the state of a watch", is_sealed=True)
         other = f"{state} is the watch of another model: after a new fit begin a new one, with another name."
         require(found.get("model") == model_digest(model), other, error=InvalidInput)
-        try:
-            own = [found[name] for name in ("false_alarm_rate", "n_calls", "history")]
-            _check_state(*own)
-            monitor = KeyEquationMonitor.from_state(found["labels"], model)
-        except (InvalidInput, AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-            raise InvalidInput(f"{state} is a damaged state of a watch ({error}): begin a new one.") from error
-        return cls(found["model"], own[0], monitor, own[1], own[2], found.get("declared"))
+        begun = found["false_alarm_rate"]
+        same = f"false_alarm_rate must not change in a watch that was started with {begun:g}: got {rate:g}."
+        require(rate in (FALSE_ALARM_RATE, begun), same, "false_alarm_rate")
+        own = [found[name] for name in ("model", "false_alarm_rate", "labels", "n_calls", "history", "declared")]
+        own[2] = KeyEquationMonitor.from_state(own[2], model)
+        return cls(*own)
 
     def check_cohorts(self, delay: int | None, cohort: str | None, now: date | int | str | None) -> None:
         """Reject a delay without cohorts, cohorts without a delay, and another delay than that of the watch."""
@@ -459,30 +458,11 @@ class MonitorState:
     def to_dict(self) -> Values:
         """Plain values, ready for JSON."""
         values = {name: one for name, one in vars(self).items() if name != "monitor"}
-        return {"format": _FORMAT, "version": _VERSION, **values, "labels": self.monitor.state()}
+        return sealed({"format": _FORMAT, "version": _VERSION, **values, "labels": self.monitor.state()})
 
 
 def _hashes_from(text: str) -> Hashes:
     return np.frombuffer(base64.b64decode(text, validate=True), dtype="<u4").astype(np.uint32)
-
-
-def _check_state(false_alarm_rate: float, n_calls: int, history: list[Values]) -> None:
-    """Reject values that later calls and the page cannot use."""
-    is_right = 0.0 < false_alarm_rate < 1.0 and type(n_calls) is int and n_calls >= len(history)
-    if not is_right or (n_calls and not history):
-        raise ValueError(f"false_alarm_rate is {false_alarm_rate!r}, n_calls is {n_calls!r} of {len(history)} calls")
-    for number, call in enumerate(history, n_calls - len(history) + 1):
-        lost = {"when", "unlike", "is_alarm"} - {*call}
-        decided = [*call["decided"].values()]
-        counts = [*(call[name] for name in ("rows", "labelled", "held")), *decided]
-        are_counts = all(type(count) is int and count >= 0 for count in counts)
-        if lost or not are_counts or call["call"] != number or max(call["labelled"], sum(decided)) > call["rows"]:
-            raise ValueError(f"call {number} lacks values, or its counts contradict each other")
-        figures = [call["expected"][name] for name in ("precision", "recall", "cost_per_1000")]
-        values = [one[end] for one in figures if one is not None for end in ("value", "low", "high")]
-        if not all(value is None or math.isfinite(value) for value in [call["alarm_share"], *values]):
-            raise ValueError(f"alarm_share and expected of call {number} must be finite numbers")
-        _hashes_from(call["row_hashes"])
 
 
 # -- page ------------------------------------------------------------------------------------------------------------

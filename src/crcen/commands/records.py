@@ -16,6 +16,7 @@ from crcen import InvalidInput, TableClassifier
 from crcen._support.files import exclusive_lock
 from crcen._support.values import Values
 from crcen.commands.inputs import FittedModel
+from crcen.decisions.monitor.monitor import state_digest
 from crcen.files.payload import pack
 from crcen.theory.rows import Estimator
 from crcen.theory.sequential import ConfidenceSequence
@@ -31,7 +32,12 @@ def json_text(content: Mapping[str, object]) -> str:
     return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def read_json(path: str | Path, form: str, version: int | None, what: str) -> Values:
+def sealed(content: Values) -> Values:
+    """A content with its digest, which `read_json` compares."""
+    return {**content, "digest": state_digest(content)}
+
+
+def read_json(path: str | Path, form: str, version: int | None, what: str, *, is_sealed: bool = False) -> Values:
     """The content of a file of a format; an error states what the file should have been."""
     try:
         content = json.loads(Path(path).read_bytes(), parse_constant=reject_constant)
@@ -45,6 +51,9 @@ def read_json(path: str | Path, form: str, version: int | None, what: str) -> Va
         raise InvalidInput(
             f"{path} is not {what} of version {version}, which this crcen reads: it has {content.get('version')!r}."
         )
+    if is_sealed and content.pop("digest", None) != state_digest(content):
+        damaged = what.removeprefix("the ")
+        raise InvalidInput(f"{path} is a damaged {damaged}, since its digest does not match: begin a new one.")
     return content
 
 

@@ -400,7 +400,7 @@ class KeyEquationMonitor(ShownInOneLine):
 def _sealed(entries: Values) -> Values:
     """Entries with the format, its version and their digest."""
     state = {"format": _FORMAT, "version": _VERSION, **entries}
-    return {**state, "digest": _digest(state)}
+    return {**state, "digest": state_digest(state)}
 
 
 def _opened(state: object) -> Values:
@@ -410,13 +410,13 @@ def _opened(state: object) -> Values:
         raise InvalidInput(
             f"the state must be of the format {_FORMAT!r}, version {_VERSION}, got {short(found, 60)}: start a new one"
         )
-    digest = _digest({name: value for name, value in state.items() if name != "digest"})
+    digest = state_digest({name: value for name, value in state.items() if name != "digest"})
     if not digest or state.get("digest") != digest:
         raise InvalidInput("the state of the monitor is damaged: its digest does not match; start a new monitor")
     return state
 
 
-def _digest(state: Values) -> str:
+def state_digest(state: Values) -> str:
     """SHA-256 of the values; programs that store JSON may write 1.0 as 1."""
     try:
         values = json.loads(json.dumps(state), parse_int=float)
