@@ -36,7 +36,7 @@ def main() -> None:
         low, high = curve.intervals.T
         covered.append((low <= truth) & (truth <= high))
         accused.append([step.is_beyond_noise for step in curve.steps])
-        catches.append([step.step.catches for step in curve.steps])
+        catches.append([step.catches for step in curve.steps])
     print(f"{args.samples} samples of {args.rows} rows, 95 % intervals of 1,000 resamples")
     print(f"{'price':>10}  {'expected expense':>16}  {'catches':>7}  {'covered':>7}  {'accused':>7}")
     means = (np.mean(values, axis=0) for values in (catches, covered, accused))

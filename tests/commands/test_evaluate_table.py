@@ -81,7 +81,7 @@ def test_an_evaluation_is_of_the_models_answers(evaluation, fitted, mixed_table)
     variance = np.sum(lam**2 * p * (1 - q) ** 2 + (1 - lam) ** 2 * (1 - p) * q**2)
     own = fitted.training_error.log_odds * np.sum(lam * (1 - q) * p)
     assert evaluation.equation.z == pytest.approx(equation.z / math.sqrt(1 + own**2 / variance), rel=1e-6)
-    assert [one.step.bracket_low for one in evaluation.expense.steps] == pytest.approx([2.5, 5])
+    assert [one.bracket_low for one in evaluation.expense.steps] == pytest.approx([2.5, 5])
 
 
 def test_words_and_plain_values(evaluation):

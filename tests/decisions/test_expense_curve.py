@@ -1,5 +1,6 @@
 """Expense curves: counts, brackets, intervals and verdicts; training with a weight against a moved threshold."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -12,7 +13,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import crcen
 from crcen import Alpha, Budget, CostRatio, ExpenseCurve, InvalidInput, InvalidParameter, Lam, Schedule
-from crcen.decisions.expense_curve import CurveStep, equivalence_report
+from crcen.decisions.expense_curve import equivalence_report
 from crcen.models.search.weight_path import path_logits
 from crcen.paper.networks import MovedThresholdClassifier
 from crcen.theory.decision import sigmoid, weighted_probability
@@ -50,8 +51,8 @@ def test_counts_are_those_of_each_threshold(population):
         assert (curve.counts.tp[i], curve.counts.fp[i], curve.counts.fn[i], curve.counts.tn[i]) == (tp, fp, fn, tn)
         assert curve.counts.recall[i] == pytest.approx(tp / y.sum())
     steps = curve.steps
-    assert steps[1].step.expense == pytest.approx(np.diff(curve.counts.fp)[1] / -np.diff(curve.counts.fn)[1])
-    assert (steps[1].step.bracket_low, steps[1].step.bracket_high) == pytest.approx((5, 10))
+    assert steps[1].expense == pytest.approx(np.diff(curve.counts.fp)[1] / -np.diff(curve.counts.fn)[1])
+    assert (steps[1].bracket_low, steps[1].bracket_high) == pytest.approx((5, 10))
 
 
 def test_brackets_hold_and_intervals_cover_as_stated(population):
@@ -88,7 +89,7 @@ def test_wrong_probabilities_leave_their_brackets_beyond_noise(population):
 def test_verdict_names_its_curve(population):
     y, p = draw(population, 20_000, np.random.default_rng(3))
     step = ExpenseCurve.from_predictions(y, weighted_probability(p, CostRatio(10)), PATH).steps[0]
-    retrained = CurveStep(step.step, step.low, step.high, "retrained")
+    retrained = replace(step, kind="retrained")
     assert retrained.reason == f"{step.reason}, or the ranking changed from one network to the next"
 
 
@@ -99,7 +100,7 @@ def test_few_flips_may_be_chance_and_none_are_undefined():
     nothing, chance, nothing_again = curve.steps
     assert (nothing.verdict, nothing.reason) == ("undefined", "no row lies between the two thresholds")
     assert np.isnan([nothing.low, nothing.high, nothing_again.low]).all()
-    assert (chance.step.expense, chance.verdict, chance.is_beyond_noise) == (3.0, "above", False)
+    assert (chance.expense, chance.verdict, chance.is_beyond_noise) == (3.0, "above", False)
     assert chance.high == np.inf  # in many resamples the one catch is missing
     assert "may be chance" in chance.reason
 
@@ -227,7 +228,7 @@ def test_frame_has_a_row_for_each_weighting(population):
     frame = curve.frame()
     assert frame["alpha"].tolist() == pytest.approx([0.25, 0.5, 1, 2, 4])
     np.testing.assert_allclose(frame["recall"], frame["tp"] / y.sum())
-    np.testing.assert_allclose(frame["expense"][1:], [s.step.expense for s in curve.steps])
+    np.testing.assert_allclose(frame["expense"][1:], [s.expense for s in curve.steps])
     np.testing.assert_allclose(frame["bracket_high"][1:], frame["cost_ratio"][1:])
     assert frame["verdict"].tolist() == ["", *(s.verdict for s in curve.steps)]
     assert set(frame["curve"]) == {"threshold"}

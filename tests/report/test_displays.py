@@ -80,7 +80,7 @@ def test_a_display_draws_on_the_axes_given(make, curve, model, new):
 def test_expense_curve_draws_points_intervals_and_brackets(curve):
     display = drawn(curve.plot())
     points = display.ax_.containers[0].lines[0].get_ydata()
-    np.testing.assert_allclose(points, [step.step.expense for step in curve.steps])
+    np.testing.assert_allclose(points, [step.expense for step in curve.steps])
     (bars,) = display.ax_.containers[0].lines[2]
     ends = np.array([segment[:, 1] for segment in bars.get_segments()])
     np.testing.assert_allclose(ends, curve.intervals)

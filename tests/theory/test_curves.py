@@ -84,16 +84,15 @@ def test_the_cost_curve_is_the_lowest_line_of_all_thresholds(rows):
 
 def test_gains_are_shares_of_rows_in_order_and_have_the_area_of_the_roc_curve(rows):
     y, p, _ = rows
-    found = DecisionCurves(y, p).gains()
-    for rows_taken, positives in zip(found.rows[1:4], found.found[1:4], strict=True):
+    shares, found, _ = DecisionCurves(y, p).gains()
+    for rows_taken, positives in zip(shares[1:4], found[1:4], strict=True):
         threshold = np.sort(p)[::-1][round(rows_taken * len(p)) - 1]
         assert positives == pytest.approx((p[y] >= threshold).mean())
         assert rows_taken == pytest.approx((p >= threshold).mean())
-    area = float(np.sum(np.diff(found.rows) * (found.found[1:] + found.found[:-1]) / 2))
+    area = float(np.sum(np.diff(shares) * (found[1:] + found[:-1]) / 2))
     share = y.mean()
     assert (area - share / 2) / (1 - share) == pytest.approx(roc_auc_score(y, p))
-    assert np.isnan(found.lift[0])
-    assert found.lift[-1] == pytest.approx(1.0)
+    np.testing.assert_allclose(DecisionCurves(y, p).lift().model, found[1:] / shares[1:])
 
 
 def test_prices_must_be_prices(rows):

@@ -17,8 +17,9 @@ from crcen._support.values import Values, json_value, label_key
 from crcen.commands.inputs import FittedModel, require
 from crcen.tables.notation import is_missing_mark, read_numbers
 from crcen.tables.reading import open_table
-from crcen.theory.expense import ClassStep, judge_step
+from crcen.theory.expense import ClassStep
 from crcen.theory.goals import ThresholdGoal
+from crcen.theory.limits import EXPENSE_Z
 from crcen.theory.price import Price, WeightingLike, is_price_of_two
 from crcen.theory.rows import DataFrame
 
@@ -54,18 +55,18 @@ def step_values(
         ]
     values = []
     for one in steps.steps:
-        test = judge_step(one.step, noise)
+        z = one.deviation(noise)
         values.append(
             {
-                "bracket": [plain_price(one.step.bracket_low), plain_price(one.step.bracket_high)],
-                "catches": one.step.catches,
-                "false_alarms": one.step.delta_fp,
-                "expense": json_value(one.step.expense),
+                "bracket": [plain_price(one.bracket_low), plain_price(one.bracket_high)],
+                "catches": one.catches,
+                "false_alarms": one.delta_fp,
+                "expense": json_value(one.expense),
                 "interval": [json_value(one.low), json_value(one.high)],
                 "verdict": one.verdict,
-                "standard_deviations": json_value(test.z),
-                "is_beyond_noise": test.is_beyond_chance,
-                "reason": test.sentence,
+                "standard_deviations": json_value(z),
+                "is_beyond_noise": abs(z) > EXPENSE_Z,
+                "reason": one.sentence(z),
             }
         )
     return values
@@ -75,13 +76,13 @@ def step_lines(curve: ExpenseCurve, noise: float = 1.0) -> list[str]:
     """Each step as a line: the bracket, what was paid, and the verdict."""
     lines = []
     for one in curve.steps:
-        bracket = f"  price {one.step.bracket_low:.4g} to {one.step.bracket_high:.4g}"
-        paid = f"{one.step.catches:,.6g} more found for {one.step.delta_fp:,.6g} more false alarms"
-        if one.step.catches > 0.0:
-            paid += f", {one.step.expense:.4g} a catch"
+        bracket = f"  price {one.bracket_low:.4g} to {one.bracket_high:.4g}"
+        paid = f"{one.catches:,.6g} more found for {one.delta_fp:,.6g} more false alarms"
+        if one.catches > 0.0:
+            paid += f", {one.expense:.4g} a catch"
         if math.isfinite(one.low) and math.isfinite(one.high):
             paid += f" ({one.low:.4g} to {one.high:.4g})"
-        lines.append(f"{bracket:<26} {paid}: {judge_step(one.step, noise).sentence}")
+        lines.append(f"{bracket:<26} {paid}: {one.sentence(one.deviation(noise))}")
     return lines
 
 

@@ -46,30 +46,24 @@ class CurveRows:
 
 
 @dataclass(frozen=True)
-class CurveStep:
+class CurveStep(ExpenseStep):
     """One step of an expense curve with its interval."""
 
-    step: ExpenseStep
     low: float  # bootstrap interval of the expense; inf where resamples gained no catch, NaN where there is none
     high: float
     kind: str  # of the curve: "threshold" or "retrained"
 
     @property
-    def verdict(self) -> str:
-        """Where the expense lies: "inside" its bracket, "below", "above", or "undefined"."""
-        return self.step.verdict
-
-    @property
     def is_beyond_noise(self) -> bool:
         """Whether the whole interval lies outside the bracket."""
-        return self.low > self.step.bracket_high or self.high < self.step.bracket_low
+        return self.low > self.bracket_high or self.high < self.bracket_low
 
     @property
     def reason(self) -> str:
         """The verdict as a sentence: what it means on this curve, or why there is none."""
         if self.verdict == "undefined":
-            same = self.kind == "threshold" and self.step.delta_fp == 0.0 and self.step.catches == 0.0
-            return "no row lies between the two thresholds" if same else self.step.reason
+            same = self.kind == "threshold" and self.delta_fp == 0.0 and self.catches == 0.0
+            return "no row lies between the two thresholds" if same else super().reason
         if self.verdict == "inside":
             return ""
         if math.isnan(self.low):
@@ -213,7 +207,7 @@ class ExpenseCurve(ShownInOneLine):
     def steps(self) -> tuple[CurveStep, ...]:
         """The steps with intervals and verdicts."""
         return tuple(
-            CurveStep(step, float(low), float(high), self.kind)
+            CurveStep(**vars(step), low=float(low), high=float(high), kind=self.kind)
             for step, (low, high) in zip(self.table, self.intervals, strict=True)
         )
 
@@ -225,7 +219,7 @@ class ExpenseCurve(ShownInOneLine):
         prices = ("lam", "alpha", "cost_ratio", "threshold")
         columns = {name: [getattr(weighting, name) for weighting in self.weightings] for name in prices}
         columns |= {name: getattr(self.counts, name) for name in ("tp", "fp", "fn", "tn", "recall", "precision")}
-        columns |= {name: [getattr(step and step.step, name, math.nan) for step in steps] for name in names}
+        columns |= {name: [getattr(step, name, math.nan) for step in steps] for name in names}
         columns |= {f"interval_{end}": [getattr(step, end, math.nan) for step in steps] for end in ("low", "high")}
         for name, absent in (("verdict", ""), ("is_beyond_noise", False), ("reason", "")):
             columns[name] = [getattr(step, name, absent) for step in steps]
@@ -245,12 +239,12 @@ class ExpenseCurve(ShownInOneLine):
         ]
         recall, precision = np.asarray(self.counts.recall), np.asarray(self.counts.precision)
         for i, step in enumerate(self.steps):
-            prices = f"{step.step.bracket_low:.4g} -> {step.step.bracket_high:.4g}"
+            prices = f"{step.bracket_low:.4g} -> {step.bracket_high:.4g}"
             found = f"{recall[i]:.3f} -> {recall[i + 1]:.3f}"
             right = f"{precision[i]:.3f} -> {precision[i + 1]:.3f}"
             interval = "" if math.isnan(step.low) else f"[{step.low:.4g}, {step.high:.4g}]"
             verdict = step.verdict + (f": {step.reason}" if step.reason else "")
-            paid = "–" if math.isnan(step.step.expense) else f"{step.step.expense:.4g}"
+            paid = "–" if math.isnan(step.expense) else f"{step.expense:.4g}"
             lines.append(f"{prices:>18}  {found:>14}  {right:>14}  {paid:>8}  {interval:>17}  {verdict}")
         return "\n".join(lines + self.table.average_line)
 

@@ -137,19 +137,18 @@ def expense_outside(evidence: Evidence) -> Outcome:
 def _price_steps(evidence: Evidence) -> Outcome:
     points = evidence.of(points_of)
     prices = price_ladder(evidence.price.cost_ratio, points.n_neg / points.n_pos)
-    judged = [points.judge(step, evidence.step_noise) for step in points.path(prices)]
-    judged = [one for one in judged if not math.isnan(one.z)]
+    judged = [(points.deviation(step, evidence.step_noise), step) for step in points.path(prices)]
+    judged = [one for one in judged if not math.isnan(one[0])]
     if not judged:
         return None, "too few decisions change with the price to tell"
-    worst = max(judged, key=lambda one: abs(one.z))
-    step = worst.step
-    if worst.z == 0.0:
+    z, step = max(judged, key=lambda one: abs(one[0]))
+    if z == 0.0:
         return False, f"all {len(judged)} steps between round prices that can be judged lie in their brackets"
     between = f"between the prices {step.bracket_low:g} and {step.bracket_high:g}"
     cost = f"a catch cost {step.expense:.3g} false alarms"
     found = cost if step.catches > 0.0 else f"{step.delta_fp:,.6g} false alarms were added and no catch"
-    return worst.is_beyond_chance, (
-        f"{between} {found}; that is {abs(worst.z):.1f} standard deviations outside of the bracket "
+    return abs(z) > limits.EXPENSE_Z, (
+        f"{between} {found}; that is {abs(z):.1f} standard deviations outside of the bracket "
         f"({plural(len(judged), 'step')} compared)"
     )
 

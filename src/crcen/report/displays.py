@@ -232,18 +232,15 @@ class DecisionCurveDisplay(_Display):
 
     def _lines(self, curves: DecisionCurves) -> tuple[Array, Array, dict[str, Array]]:
         """Places, the reference, and the lines of a model by what is added to its name."""
-        if self.kind in ("net_benefit", "cost"):
-            ratio = curves.n_neg / curves.n_pos
-            prices = np.geomspace(min(1.0, ratio / 10.0), 10.0 * max(1.0, ratio), 201)
-            found = curves.cost_curve() if self.kind == "cost" else curves.net_benefit(prices)
-            return found.x, found.trivial, {"": found.model}
         if self.kind == "brier":
             stated, best = (curves.brier_curve(is_best=is_best) for is_best in (False, True))
             return stated.x, stated.trivial, {", as stated": stated.model, ", best threshold": best.model}
-        gains = curves.gains()
-        if self.kind == "gains":
-            return gains.rows, gains.rows, {"": gains.found}
-        return gains.rows[1:], np.ones_like(gains.rows[1:]), {"": gains.lift[1:]}
+        if self.kind == "net_benefit":
+            ratio = curves.n_neg / curves.n_pos
+            found = curves.net_benefit(np.geomspace(min(1.0, ratio / 10.0), 10.0 * max(1.0, ratio), 201))
+        else:
+            found = {"cost": curves.cost_curve, "gains": curves.gains, "lift": curves.lift}[self.kind]()
+        return found.x, found.trivial, {"": found.model}
 
 
 _MOST_TICKS = 9
@@ -257,7 +254,7 @@ class ExpenseCurveDisplay(_Display):
 
     def _draw(self, ax: Axes) -> str:
         prices = np.array([weighting.cost_ratio for weighting in self.curve.weightings])
-        values = np.array([(step.step.expense, step.low, step.high) for step in self.curve.steps])
+        values = np.array([(step.expense, step.low, step.high) for step in self.curve.steps])
         finite = np.concatenate([prices, values[np.isfinite(values) & (values > 0)]])
         bottom, top = finite.min() / 1.5, finite.max() * 1.5
         ax.set(xscale="log", yscale="log", xlim=(prices[0] / 1.15, prices[-1] * 1.15), ylim=(bottom, top))

@@ -12,7 +12,7 @@ from crcen.report.evidence import Evidence, chosen_rows, class_probabilities, ke
 from crcen.report.quality import RowMetrics, share_log_loss
 from crcen.theory.curves import DecisionCurves
 from crcen.theory.decision import weighted_probability
-from crcen.theory.expense import ExpenseStep, ExpenseTable, StepTest, expense_table, judge_step
+from crcen.theory.expense import ExpenseStep, ExpenseTable, expense_table
 from crcen.theory.intervals import share_interval
 from crcen.theory.key_equation import KeyEquation, means_by_law
 from crcen.theory.limits import EXPENSE_Z, LEAST_VARIANCE
@@ -84,10 +84,10 @@ class OperatingPoints(DecisionCurves):
         counts = self.counts(prices)
         return expense_table([CostRatio(price) for price in prices], counts.fn, counts.fp)
 
-    def judge(self, step: ExpenseStep, noise: float = 1.0) -> StepTest:
-        """Whether the expense of a step of `path` is chance; ``noise`` as `fitted_model_noise` gives it."""
+    def deviation(self, step: ExpenseStep, noise: float = 1.0) -> float:
+        """`ExpenseStep.deviation` of a step of `path`, with the weights of the rows that change."""
         ends = 1.0 / (1.0 + np.array([step.bracket_low, step.bracket_high]))
-        return judge_step(step, noise, float(np.diff(self.square[self.cuts_above(ends)])[0]))
+        return step.deviation(noise, float(np.diff(self.square[self.cuts_above(ends)])[0]))
 
     def thinned(self, prices: Sequence[float], limit: int) -> Index:
         """Positions of at most `limit` scores: all, or those that are exact at the prices and others spread evenly."""
@@ -185,12 +185,12 @@ def decision_numbers(curves: DecisionCurves, price: float) -> dict[str, dict[str
     best = curves.brier_curve(_POINTS, is_best=True)
     # Cuts at even steps of rows, with the first ones, where lift is largest, at even steps of their logarithm.
     wanted = np.concatenate([np.linspace(0.0, 1.0, _MOST_CUTS // 2), np.geomspace(1e-4, 1.0, _MOST_CUTS // 2)])
-    kept = np.unique(np.clip(np.searchsorted(gains.rows, wanted), 0, gains.rows.size - 1))
+    kept = np.unique(np.clip(np.searchsorted(gains.x, wanted), 0, gains.x.size - 1))
     return {
         "net_benefit": {"price": benefit.x, "model": benefit.model, "everybody": benefit.trivial},
         "cost": {"share": cost.x, "model": cost.model, "trivial": cost.trivial},
         "brier": {"share": brier.x, "model": brier.model, "lowest": best.model, "trivial": brier.trivial},
-        "gains": {"rows": gains.rows[kept], "found": gains.found[kept]},
+        "gains": {"rows": gains.x[kept], "found": gains.model[kept]},
     }
 
 
@@ -397,7 +397,7 @@ def _ladder(evidence: Evidence, points: OperatingPoints, price: float) -> list[V
                 "low": step.bracket_low if step else math.nan,
                 "expense": step.expense if step else math.nan,
                 "verdict": step.verdict if step else "",
-                "z": points.judge(step, evidence.noise).z if step else math.nan,
+                "z": points.deviation(step, evidence.noise) if step else math.nan,
             }
         )
     return rows

@@ -42,23 +42,11 @@ def average_precision(tp: Array, fp: Array) -> float:
 
 
 class Curve(NamedTuple):
-    """A curve over prices, or over the share of a false alarm in the cost of a false alarm and a miss."""
+    """A curve over prices, over the share of a false alarm in the cost of both errors, or over shares of rows."""
 
     x: Array
     model: Array
-    trivial: Array  # an alarm on every row, or the better of that and no alarm
-
-
-class Gains(NamedTuple):
-    """Gains and lift: share of the positives found in each share of the riskiest rows, both from 0 to 1."""
-
-    rows: Array
-    found: Array
-
-    @property
-    def lift(self) -> Array:
-        """How many times more positives there are among those rows than among all; NaN at no row."""
-        return divided(self.found, self.rows)
+    trivial: Array  # an alarm on every row, the better of that and no alarm, or alarms at random
 
 
 class DecisionCurves:
@@ -112,6 +100,12 @@ class DecisionCurves:
         trivial = np.minimum(share * self.n_neg, (1.0 - share) * self.n_pos)
         return Curve(share, 2.0 * loss / self.n_rows, 2.0 * trivial / self.n_rows)
 
-    def gains(self) -> Gains:
-        """Shares of rows and of positives at every cut."""
-        return Gains((self.tp + self.fp) / self.n_rows, self.tp / self.n_pos)
+    def gains(self) -> Curve:
+        """Share of the positives found in each share of the riskiest rows, both from 0 to 1."""
+        rows = (self.tp + self.fp) / self.n_rows
+        return Curve(rows, self.tp / self.n_pos, rows)
+
+    def lift(self) -> Curve:
+        """How many times more positives there are in each share of the riskiest rows than among all rows."""
+        rows, found, _ = (one[1:] for one in self.gains())
+        return Curve(rows, found / rows, np.ones_like(rows))

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,11 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.checks import check_not_negative
 from crcen.theory.limits import EXPENSE_Z, LEAST_VARIANCE
-from crcen.theory.price import Budget, CostRatio, Lam, Price, as_spec, cost_ratio_of
+from crcen.theory.price import Price, cost_ratio_of
 from crcen.theory.residual_test import two_sided
 from crcen.theory.rows import Array, ShownInOneLine
-
-PricedWeighting: TypeAlias = Price | Lam | CostRatio | Budget
 
 _ROUNDING = 1e-9
 # Factors of the weight of a class from step to step; the other weights stay.
@@ -27,10 +24,10 @@ _FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 @dataclass(frozen=True)
 class ExpenseStep:
-    """One step along a path of weights, with misses and false alarms at both ends."""
+    """One step between two prices, with misses and false alarms at both ends."""
 
-    start: PricedWeighting
-    end: PricedWeighting
+    bracket_low: float  # cost ratios at the start and the end: a right expense lies between them
+    bracket_high: float
     fn_start: float
     fn_end: float
     fp_start: float
@@ -52,16 +49,6 @@ class ExpenseStep:
         return self.delta_fp / self.catches if self.catches > 0.0 else math.nan
 
     @property
-    def bracket_low(self) -> float:
-        """The cost ratio at the start: a right expense is not below it."""
-        return cost_ratio_of(self.start)
-
-    @property
-    def bracket_high(self) -> float:
-        """The cost ratio at the end: a right expense is not above it."""
-        return cost_ratio_of(self.end)
-
-    @property
     def reason(self) -> str:
         """Why the expense is undefined; empty otherwise."""
         if self.catches > 0.0:
@@ -71,11 +58,41 @@ class ExpenseStep:
     @property
     def verdict(self) -> str:
         """Position of the expense: "inside" the bracket, "below", "above", or "undefined"."""
-        if self.reason:
+        if self.catches <= 0.0:
             return "undefined"
         if self.expense < self.bracket_low * (1.0 - _ROUNDING):
             return "below"
         return "above" if self.expense > self.bracket_high * (1.0 + _ROUNDING) else "inside"
+
+    def deviation(self, noise: float = 1.0, squares: float | None = None) -> float:
+        """Standard deviations by which the catches of a moved threshold lie outside of what the bracket allows.
+
+        Negative if a catch cost too much, positive if too little, 0 inside; NaN if too few rows changed to tell.
+        ``squares`` is the sum of the squared weights of these rows, by default their number.
+        """
+        size = self.catches + self.delta_fp
+        squares = size if squares is None else squares
+        if size <= 0.0 or squares <= 0.0:
+            return math.nan
+        if self.verdict == "inside":
+            return 0.0
+        share = 1.0 / (1.0 + (self.bracket_low if self.verdict == "below" else self.bracket_high))
+        if share * (1.0 - share) * size**2 / squares < LEAST_VARIANCE:
+            return math.nan
+        return (self.catches - share * size) / math.sqrt(share * (1.0 - share) * squares * noise)
+
+    def sentence(self, z: float) -> str:
+        """The result of a test with this `deviation` in words; beyond `EXPENSE_Z` it is not chance."""
+        if self.catches == 0.0 and self.delta_fp == 0.0:
+            return "no decision changes between these prices"
+        if math.isnan(z):
+            return "too few decisions change between these prices to tell"
+        if z == 0.0:
+            return "inside its bracket"
+        where, wrong = ("above its bracket", "high") if z < 0.0 else ("below its bracket", "low")
+        if abs(z) <= EXPENSE_Z:
+            return f"{where}, within chance"
+        return f"{where}, beyond chance: probabilities between these prices are too {wrong}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -130,68 +147,18 @@ def expense_table(weightings: Sequence[object], fn: ArrayLike, fp: ArrayLike) ->
     fn, fp : array of shape (len(weightings),)
         Misses and false alarms at each weighting; weighted counts allowed.
     """
-    prices = [cost_ratio_of(weighting) for weighting in weightings]  # refuses what needs counts
-    path = [one if isinstance(one, Price) else as_spec(one) for one in weightings]
-    if len(path) < 2:
-        raise InvalidParameter(f"a step needs at least two weightings, got {len(path)}")
+    prices = [cost_ratio_of(weighting) for weighting in weightings]
+    if len(prices) < 2:
+        raise InvalidParameter(f"a step needs at least two weightings, got {len(prices)}")
     for low, high in pairwise(prices):
         if low >= high:
             raise InvalidParameter(f"weightings must increase in cost ratio, got {low:g} before {high:g}: sort them")
-    counts = []
-    for name, values in (("fn", fn), ("fp", fp)):
-        found = check_not_negative(values, name)
-        if found.shape != (len(path),):
-            raise InvalidInput(f"{name} must be one count for each of the {len(path)} weightings, got {found.shape}")
-        counts.append(found.tolist())
-    ends = [(*pair, *misses, *alarms) for pair, misses, alarms in zip(*map(pairwise, (path, *counts)), strict=True)]
-    return ExpenseTable(tuple(ExpenseStep(*one) for one in ends))
-
-
-@dataclass(frozen=True)
-class StepTest:
-    """A step between two prices, and whether its cost is explained by chance."""
-
-    step: ExpenseStep
-    # Standard deviations by which the catches lie outside of what the bracket allows: negative if a catch cost too
-    # much, positive if too little, 0 inside; NaN if too few rows changed to tell.
-    z: float
-
-    @property
-    def is_beyond_chance(self) -> bool:
-        """Whether it lies more than `EXPENSE_Z` standard deviations outside."""
-        return abs(self.z) > EXPENSE_Z
-
-    @property
-    def sentence(self) -> str:
-        """The result in words."""
-        if self.step.catches == 0.0 and self.step.delta_fp == 0.0:
-            return "no decision changes between these prices"
-        if math.isnan(self.z):
-            return "too few decisions change between these prices to tell"
-        if self.z == 0.0:
-            return "inside its bracket"
-        where = "above its bracket" if self.z < 0.0 else "below its bracket"
-        if not self.is_beyond_chance:
-            return f"{where}, within chance"
-        return f"{where}, beyond chance: probabilities between these prices are too {'high' if self.z < 0 else 'low'}"
-
-
-def judge_step(step: ExpenseStep, noise: float = 1.0, squares: float | None = None) -> StepTest:
-    """Test the cost of one step of a moved threshold, by the share of positives among the rows that flip.
-
-    ``squares`` is the sum of their squared weights, by default their number.
-    """
-    size = step.catches + step.delta_fp
-    squares = size if squares is None else squares
-    if size <= 0.0 or squares <= 0.0:
-        return StepTest(step, math.nan)
-    if step.verdict == "inside":
-        return StepTest(step, 0.0)
-    share = 1.0 / (1.0 + (step.bracket_low if step.verdict == "below" else step.bracket_high))
-    if share * (1.0 - share) * size**2 / squares < LEAST_VARIANCE:
-        return StepTest(step, math.nan)
-    z = (step.catches - share * size) / math.sqrt(share * (1.0 - share) * squares)
-    return StepTest(step, z / math.sqrt(noise))
+    counts = {name: check_not_negative(values, name) for name, values in (("fn", fn), ("fp", fp))}
+    for name, found in counts.items():
+        if found.shape != (len(prices),):
+            raise InvalidInput(f"{name} must be one count for each of the {len(prices)} weightings, got {found.shape}")
+    ends = zip(*(pairwise(one) for one in (prices, *(found.tolist() for found in counts.values()))), strict=True)
+    return ExpenseTable(tuple(ExpenseStep(*price, *misses, *alarms) for price, misses, alarms in ends))
 
 
 @dataclass(frozen=True)
