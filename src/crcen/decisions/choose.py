@@ -1,7 +1,5 @@
 """From a goal to a price: which weighting reaches a recall, a precision or a number of alarms."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Undo a known class weighting or resampling in probabilities: exact algebra on the odds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import cast
 

@@ -1,7 +1,5 @@
 """Decisions of any probability model at a price, and their expected costs."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import cast

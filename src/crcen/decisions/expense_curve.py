@@ -1,7 +1,5 @@
 """Expense curves along a path of weights, and training with a weight compared with a moved threshold."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -103,7 +101,7 @@ class ExpenseCurve(ShownInOneLine):
         level: float = 0.95,
         n_resamples: int = 1000,
         random_state: int = 0,
-    ) -> ExpenseCurve:
+    ) -> "ExpenseCurve":
         """Move the threshold of one model: a curve of kind "threshold".
 
         Parameters
@@ -141,7 +139,7 @@ class ExpenseCurve(ShownInOneLine):
         level: float = 0.95,
         n_resamples: int = 1000,
         random_state: int = 0,
-    ) -> ExpenseCurve:
+    ) -> "ExpenseCurve":
         """Train a copy of an estimator for each weight, all networks in one stack, and judge it on other rows.
 
         Parameters
@@ -175,7 +173,7 @@ class ExpenseCurve(ShownInOneLine):
         *,
         sample_weight: ArrayLike | None = None,
         **bootstrap: Any,
-    ) -> ExpenseCurve:
+    ) -> "ExpenseCurve":
         """Move the threshold of a cross-validated search on its out-of-fold rows.
 
         Parameters
@@ -225,7 +223,7 @@ class ExpenseCurve(ShownInOneLine):
             columns[name] = [getattr(step, name, absent) for step in steps]
         return pandas.DataFrame({**columns, "curve": self.kind})
 
-    def plot(self, ax: Axes = None) -> ExpenseCurveDisplay:
+    def plot(self, ax: Axes = None) -> "ExpenseCurveDisplay":
         """Draw the steps on their brackets, on axes given or on a new figure."""
         from crcen.report.displays import ExpenseCurveDisplay
 

@@ -1,7 +1,5 @@
 """Uncertainty of a fitted model from its finite training set, estimated by refits on random parts of the rows."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import combinations
 

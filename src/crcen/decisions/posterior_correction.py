@@ -1,7 +1,5 @@
 """PosteriorCorrection: any classifier that was weighted or resampled, with natural probabilities."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np
@@ -84,7 +82,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         self.cv = cv
         self.pos_label = pos_label
 
-    def fit(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> PosteriorCorrection:
+    def fit(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> "PosteriorCorrection":
         """Fit the estimator and find the effect of its training on the odds.
 
         ``sample_weight`` is passed on to the estimator (to the last step of a pipeline); refused with a sampler.

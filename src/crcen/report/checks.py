@@ -1,7 +1,5 @@
 """The registry of checks: each is one function with its code, subject, limit and advice, for K ≥ 2 classes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Evidence about columns: separation by each one alone, permutation importance, and effects of its values."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple

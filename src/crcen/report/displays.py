@@ -1,7 +1,5 @@
 """Displays for matplotlib: corrections, decision curves, expense, key equation and weight path."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -76,7 +74,7 @@ class CorrectionDisplay(_Display):
     @classmethod
     def from_predictions(
         cls, y: ArrayLike, before: ArrayLike, after: ArrayLike, *, sample_weight: Weights = None, ax: Axes = None
-    ) -> CorrectionDisplay:
+    ) -> "CorrectionDisplay":
         """Draw the probabilities of any model on rows that it did not see.
 
         Parameters
@@ -92,7 +90,7 @@ class CorrectionDisplay(_Display):
         return cls(reliability_groups(target, p, q, weights)).plot(ax=ax)
 
     @classmethod
-    def from_estimator(cls, model: Estimator, X: Rows, y: ArrayLike, *, ax: Axes = None) -> CorrectionDisplay:
+    def from_estimator(cls, model: Estimator, X: Rows, y: ArrayLike, *, ax: Axes = None) -> "CorrectionDisplay":
         """Draw ``weighted_proba`` and ``predict_proba`` of a fitted model on rows it did not see."""
         evidence, q = _weighted(model, X, y)
         return cls.from_predictions(evidence.target, q, evidence.p, ax=ax)
@@ -180,7 +178,7 @@ class DecisionCurveDisplay(_Display):
         kind: str = "net_benefit",
         sample_weight: Weights = None,
         ax: Axes = None,
-    ) -> DecisionCurveDisplay:
+    ) -> "DecisionCurveDisplay":
         """Draw from 0/1 labels and natural posteriors of the positive class.
 
         Parameters
@@ -208,7 +206,7 @@ class DecisionCurveDisplay(_Display):
         kind: str = "net_benefit",
         sample_weight: Weights = None,
         ax: Axes = None,
-    ) -> DecisionCurveDisplay:
+    ) -> "DecisionCurveDisplay":
         """Draw a fitted classifier with ``predict_proba`` on rows that it did not see."""
         labels = np.asarray(y)
         own = Labels.of_model(model, labels)
@@ -313,13 +311,13 @@ class KeyEquationDisplay(_Display):
     @classmethod
     def from_predictions(
         cls, y: ArrayLike, q: ArrayLike, weighting: WeightingLike, *, ax: Axes = None
-    ) -> KeyEquationDisplay:
+    ) -> "KeyEquationDisplay":
         """Draw the weighted probabilities of any model; parameters as in `crcen.key_equation`."""
         equation, (positive, outputs) = key_equation(y, q, weighting), check_binary_rows(y, q)
         return cls(outputs[positive], outputs[~positive], equation).plot(ax=ax)
 
     @classmethod
-    def from_estimator(cls, model: Estimator, X: Rows, y: ArrayLike, *, ax: Axes = None) -> KeyEquationDisplay:
+    def from_estimator(cls, model: Estimator, X: Rows, y: ArrayLike, *, ax: Axes = None) -> "KeyEquationDisplay":
         """Draw a fitted model with ``weighted_proba`` and ``weighting_``, best on rows it did not see."""
         evidence, q = _weighted(model, X, y)
         return cls.from_predictions(evidence.target, q, evidence.price, ax=ax)
@@ -357,7 +355,7 @@ class WeightPathDisplay(_Display):
             raise InvalidParameter(f"a path needs at least two weights in increasing order, got λ = {lams}")
 
     @classmethod
-    def from_curve(cls, curve: ExpenseCurve, *, ax: Axes = None) -> WeightPathDisplay:
+    def from_curve(cls, curve: ExpenseCurve, *, ax: Axes = None) -> "WeightPathDisplay":
         """Draw the path of an `ExpenseCurve`."""
         return cls(curve.key_equations).plot(ax=ax)
 

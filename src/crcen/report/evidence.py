@@ -1,7 +1,5 @@
 """Evidence: the predictions of a fitted model for labelled rows, checked once and measured once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -41,13 +39,13 @@ class EncodedRows:
     """Rows encoded once by a table classifier, which encodes each column by itself."""
 
     X: Array  # (n, n_encoded), finite
-    columns: Mapping[str, Column]  # those that the model uses, by name
+    columns: "Mapping[str, Column]"  # those that the model uses, by name
     blocks: Mapping[str, slice]  # their encoded columns
     estimator: Estimator  # predicts from such rows
-    table: EncodedTable  # what the model's ``encode`` returned
+    table: "EncodedTable"  # what the model's ``encode`` returned
 
     @classmethod
-    def of(cls, model: Estimator, X: Rows) -> EncodedRows | None:
+    def of(cls, model: Estimator, X: Rows) -> "EncodedRows | None":
         """Encode rows by a table classifier; None for a model that takes rows as they are."""
         if not all(hasattr(model, name) for name in ("encode", "columns_", "estimator_")):
             return None
@@ -85,7 +83,7 @@ class Evidence:
     random_state: int = 0
     _made: dict[Callable[..., object], Any] = field(default_factory=dict, init=False, repr=False)
 
-    def of(self, measure: Callable[[Evidence], T]) -> T:
+    def of(self, measure: "Callable[[Evidence], T]") -> T:
         """A measurement of this evidence, made at most once."""
         if measure not in self._made:
             self._made[measure] = measure(self)

@@ -1,7 +1,5 @@
 """write_report: one fitted model and labelled rows → one HTML file that needs nothing else."""
 
-from __future__ import annotations
-
 import os
 import platform
 import shlex

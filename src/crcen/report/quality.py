@@ -1,7 +1,5 @@
 """Metrics of decisions and probabilities on labelled rows, with closed-form or bootstrap intervals."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,7 +31,7 @@ def measured_text(one: Interval) -> str:
 class _Sample:
     """Rows with weights, as metrics see them."""
 
-    rows: RowMetrics
+    rows: "RowMetrics"
     weights: Array
 
     @cached_property
@@ -66,11 +64,11 @@ class Metric:
 
     title: str
     value: Callable[[_Sample], float]
-    limits: Callable[[RowMetrics], Limits] | None = None
+    limits: "Callable[[RowMetrics], Limits] | None" = None
     is_binary: bool | None = None  # for models with a positive class, for others (False), or for both (None)
 
 
-def _per_catch(rows: RowMetrics) -> Limits:
+def _per_catch(rows: "RowMetrics") -> Limits:
     low, high = rows.precision_limits
     with np.errstate(divide="ignore"):
         return tuple(float(np.divide(1.0, share) - 1.0) for share in (high, low))  # type: ignore[return-value]

@@ -1,7 +1,5 @@
 """The balance solve: shifts of the output biases that make the key equations hold, from logits for full precision."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -105,7 +103,7 @@ class BalanceRows:
     # stacks the arrays of all workers; each worker then finds the same shifts
     gather: Callable[[Array], Array] = lambda array: array[None]
 
-    def flows(self, shifts: Array) -> _Flows:
+    def flows(self, shifts: Array) -> "_Flows":
         """Flows between classes with these shifts."""
         found = (_part_flows(logits + shifts, y, weights) for logits, y, weights in self.parts())
         return _Flows(self._together(found, self.n_classes))

@@ -1,7 +1,5 @@
 """Cost of every decision for every true class, and the cheapest decision for given probabilities."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -73,7 +71,7 @@ class CostMatrix(Shown):
         self.__dict__.update(costs=values, labels=names, actions=others, is_binary=bool(is_binary))
 
     @classmethod
-    def binary(cls, tp: ArrayLike = 0.0, fp: ArrayLike = 1.0, fn: ArrayLike = 1.0, tn: ArrayLike = 0.0) -> CostMatrix:
+    def binary(cls, tp: ArrayLike = 0.0, fp: ArrayLike = 1.0, fn: ArrayLike = 1.0, tn: ArrayLike = 0.0) -> "CostMatrix":
         """Costs of the four outcomes of a binary decision; numbers, or an array (n,) with one for each row.
 
         The alarm is cheaper exactly where p exceeds ``threshold`` = (fp − tn) / ((fp − tn) + (fn − tp)). Numbers need
@@ -108,7 +106,7 @@ class CostMatrix(Shown):
             )
         return found
 
-    def with_review(self, cost: float, name: str = "review") -> CostMatrix:
+    def with_review(self, cost: float, name: str = "review") -> "CostMatrix":
         """The same costs with one more action, whose cost is the same for every true class."""
         column = np.full((*self.costs.shape[:-1], 1), float(cost))
         costs = np.concatenate([self.costs, column], axis=-1)
@@ -162,7 +160,7 @@ class CostMatrix(Shown):
             raise InvalidParameter("only CostMatrix.binary without further actions has a threshold: use choose(p).")
         return scalar(np.asarray(self.costs[..., k, 1 - k] - self.costs[..., k, k]))
 
-    def for_classes(self, classes: Sequence[object], positive: object = None) -> CostMatrix:
+    def for_classes(self, classes: Sequence[object], positive: object = None) -> "CostMatrix":
         """The same costs with rows and columns in the order of ``classes``; a binary matrix needs the positive one."""
         wanted = [_plain(label) for label in classes]
         if len(wanted) != self.n_classes:

@@ -1,7 +1,5 @@
 """Conversions between logits, weighted and natural probabilities: logit p = logit q − log c, p_k ∝ q_k / w_k."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import log_softmax as _log_softmax

@@ -1,7 +1,5 @@
 """Expense: cost of one more catch in false alarms between consecutive weights, beside the cost it should have."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

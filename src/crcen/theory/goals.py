@@ -1,7 +1,5 @@
 """Operating goals: a number of alarms, a recall, a precision or a review band, which rows turn into a threshold."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -79,11 +77,11 @@ class ThresholdGoal(Goal):
     confidence: ClassVar[float | None] = None  # of a guarantee, which needs labelled rows that the model did not see
     misses: ClassVar[str] = ""  # how often new rows miss a goal without a confidence, as simulated
 
-    def for_rows(self, n_rows: float, rate: float | None = None) -> ThresholdGoal:
+    def for_rows(self, n_rows: float, rate: float | None = None) -> "ThresholdGoal":
         """The goal for this many rows; ``rate`` is rows a day, which a capacity of a day or a week needs."""
         return self
 
-    def over_days(self, days: Index) -> ThresholdGoal:
+    def over_days(self, days: Index) -> "ThresholdGoal":
         """The goal of a period as one of rows, by the days on which rows came in."""
         return self
 
@@ -112,7 +110,7 @@ class ThresholdGoal(Goal):
         cuts = np.concatenate([self.cuts(rows.curve.totals(drawn * rows.weights)) for drawn in draws])
         return np.where(cuts < 0, 0.0, prices[cuts])
 
-    def meet(self, p: Array, times: ArrayLike | None = None) -> MetGoal:
+    def meet(self, p: Array, times: ArrayLike | None = None) -> "MetGoal":
         """Meet the goal on rows without labels, as their probabilities expect it; a period needs the rows' times."""
         threshold = self.for_rows(float(p.size)).threshold(RowsByProbability(p, p))
         return MetGoal(self, p, p > threshold, (threshold, threshold))
@@ -179,7 +177,7 @@ class Capacity(ThresholdGoal):
             raise InvalidParameter(f"{self} of {n_rows:g} rows allow an alarm on every row: ask for fewer alarms")
         return _AlarmShare(self.alarms / n_rows, text)
 
-    def over_days(self, days: Index) -> Capacity:
+    def over_days(self, days: Index) -> "Capacity":
         """As a capacity of rows."""
         if self.period is None:
             return self
@@ -188,7 +186,7 @@ class Capacity(ThresholdGoal):
             raise InvalidParameter(f"{self} allows an alarm on every row: there are {rows:.3g} rows a {self.period}.")
         return replace(self, per=round(rows))
 
-    def meet(self, p: Array, times: ArrayLike | None = None) -> MetGoal:
+    def meet(self, p: Array, times: ArrayLike | None = None) -> "MetGoal":
         """The riskiest rows of each period; equal ones by their order."""
         periods, n_allowed = np.zeros(p.size, dtype=np.int64), self.alarms
         if self.period is not None:
@@ -274,7 +272,7 @@ class _ShareGoal(ThresholdGoal):
         """The cut whose share on new rows is guaranteed."""
         raise NotImplementedError
 
-    def meet(self, p: Array, times: ArrayLike | None = None) -> MetGoal:
+    def meet(self, p: Array, times: ArrayLike | None = None) -> "MetGoal":
         """As for any goal; a guarantee needs labels."""
         if self.confidence is not None:
             raise InvalidParameter(
@@ -393,7 +391,7 @@ class Review(Goal):
             raise InvalidParameter(f"low of Review must be below high: got {self.low:g} and {self.high:g}")
 
     @classmethod
-    def of(cls, given: Review | Iterable[float] | None) -> Review | None:
+    def of(cls, given: "Review | Iterable[float] | None") -> "Review | None":
         """A review from two prices; None stays None."""
         if given is None or isinstance(given, Review):
             return given
@@ -413,7 +411,7 @@ class Review(Goal):
         """The answer for every row: "alarm", "review" or "no alarm"."""
         return np.array(ANSWERS)[self.meet(p).answers]
 
-    def meet(self, p: Array, price: float | None = None) -> ReviewedRows:
+    def meet(self, p: Array, price: float | None = None) -> "ReviewedRows":
         """Send rows between the two prices to review; a miss without one is worth ``price``, else their mean."""
         low, high = self.thresholds
         answers = (p > low).astype(np.int64) + (p > high)

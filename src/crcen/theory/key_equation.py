@@ -1,7 +1,5 @@
 """The key equation on any rows, K ≥ 2 classes: outflow of each class equals its inflow, F_jk = w_j Σ_{y=j} s q_k."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -280,7 +278,7 @@ def _two_columns(
     return (positive == (price.positive == 1)).astype(np.int64), price.by_column(q, complement), price
 
 
-def _rows(y: Index, q: Array, weighting: WeightingLike, sample_weight: ArrayLike | None) -> _TestedRows:
+def _rows(y: Index, q: Array, weighting: WeightingLike, sample_weight: ArrayLike | None) -> "_TestedRows":
     """Rows with a price for their classes, all of which must have weight."""
     sizes, n_classes = checks.check_row_weights(sample_weight, y.size), q.shape[1]
     counts = np.bincount(y, weights=sizes, minlength=n_classes)
@@ -321,7 +319,7 @@ class _TestedRows:
         return np.asarray(p / p.sum(axis=1, keepdims=True))
 
     @cached_property
-    def sums(self) -> KeySums:
+    def sums(self) -> "KeySums":
         """Sums over the rows."""
         return key_sums(self.y, self.q, self.sizes, self.price)
 
@@ -377,7 +375,7 @@ class KeySums:
     means: Array  # by class, of the output that `KeyEquation.variances` are of
     squares: Array  # its sum of squares about the mean
 
-    def __add__(self, other: KeySums) -> KeySums:
+    def __add__(self, other: "KeySums") -> "KeySums":
         masses = self.masses + other.masses
         share = divided(other.masses, masses, 0.0)
         gap = other.means - self.means

@@ -1,7 +1,5 @@
 """Metrics of decisions and probabilities: counts, shares and costs with intervals, expected counts, bootstrap."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -212,7 +210,7 @@ class Quality:
         """Cost of the rows of each class over all rows: these add up to ``cost``."""
         return np.asarray((self.counts.table * self.costs.costs).sum(axis=1) / self.counts.table.sum())
 
-    def with_recall_lows(self, lows: Array) -> Quality:
+    def with_recall_lows(self, lows: Array) -> "Quality":
         """The same with intervals of recall that reach down to these limits, where audits leave positives unseen."""
         lower = (float(np.fmin(one.low, low)) for one, low in zip(self.recalls, lows, strict=True))
         return replace(self, recalls=tuple(one._replace(low=low) for one, low in zip(self.recalls, lower, strict=True)))

@@ -1,7 +1,5 @@
 """Price: class weights, counts and costs; for two classes one number with four names (λ, α, cost ratio, budget)."""
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import math
@@ -183,7 +181,7 @@ class Price(Shown):
         self.counts.setflags(write=False)
 
     @classmethod
-    def binary(cls, lam: float, n_pos: float, n_neg: float, positive: int = 1) -> Price:
+    def binary(cls, lam: float, n_pos: float, n_neg: float, positive: int = 1) -> "Price":
         """The price λ of two classes with these counts."""
         value = Lam(lam).value
         pos, neg = positive_number(n_pos, "n_pos"), positive_number(n_neg, "n_neg")
@@ -290,7 +288,7 @@ class Price(Shown):
         """Values of the positive and the negative class as columns (n, 2) in the order of the classes."""
         return np.stack([neg, pos] if self._column("positive class") == 1 else [pos, neg], axis=1)
 
-    def replace(self, weighting: object) -> Price:
+    def replace(self, weighting: object) -> "Price":
         """Another price for the same classes and counts."""
         return resolved(weighting, self.counts, self.positive)
 

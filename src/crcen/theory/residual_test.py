@@ -1,7 +1,5 @@
 """The residuals Σ w(e_y − q) as sums over rows, their variance under the model, and tests of a fitted model."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -47,7 +45,7 @@ class JointTest(Shown):
         return f"χ² = {self.statistic:.4g} with {self.degrees} degrees of freedom, p-value {p_text(self.p_value, 3)}"
 
     @classmethod
-    def none(cls, degrees: int, reason: str) -> JointTest:
+    def none(cls, degrees: int, reason: str) -> "JointTest":
         """No test, with the reason."""
         return cls(math.nan, degrees, math.nan, reason)
 
@@ -62,7 +60,7 @@ def quadratic_form(sums: Array, variance: Array) -> tuple[float, int]:
 
 
 def joint_test(
-    sums: Array, variance: Array, total: float, error: TrainingError | None = None, jacobian: Array | None = None
+    sums: Array, variance: Array, total: float, error: "TrainingError | None" = None, jacobian: Array | None = None
 ) -> JointTest:
     """Test that sums (m,) with this covariance have mean 0; ``jacobian`` (m, K) is the effect of log-odds on them."""
     if not (np.diag(variance) > 0.0).all():
@@ -75,7 +73,9 @@ def joint_test(
     return JointTest(statistic, degrees, chi_square_tail(statistic, degrees))
 
 
-def joint_pair_test(sums: PairSums, total: float, error: TrainingError | None, noise: float, share: float) -> JointTest:
+def joint_pair_test(
+    sums: "PairSums", total: float, error: "TrainingError | None", noise: float, share: float
+) -> JointTest:
     """Test of all pairwise equations; a measured error raises their variances by ``share``."""
     test = joint_test(sums.sums, noise * sums.variance, total)
     if error is None or test.reason:
@@ -104,7 +104,7 @@ class TrainingError(EqualByArrays):
             raise InvalidInput("a training error needs finite (K, K) covariances, degrees above 0 and pairs from 0.")
 
     @classmethod
-    def binary(cls, log_odds: float, degrees: float = math.inf, least: float = 0.0) -> TrainingError:
+    def binary(cls, log_odds: float, degrees: float = math.inf, least: float = 0.0) -> "TrainingError":
         """By standard deviations of the mean log-odds of the positive class."""
         if not (0.0 <= log_odds < math.inf and 0.0 <= least < math.inf and degrees > 0.0):
             raise InvalidInput(f"log_odds and least must be from 0, degrees > 0: got {log_odds}, {least}, {degrees}")
@@ -270,7 +270,7 @@ class PairSums(AddsUp):
     sums: Array
     variance: Array
 
-    def among(self, classes: Index) -> PairSums:
+    def among(self, classes: Index) -> "PairSums":
         """Those of pairs of some classes."""
         first, second = np.triu_indices(math.isqrt(2 * len(self.sums)) + 1, 1)
         own = np.flatnonzero(np.isin(first, classes) & np.isin(second, classes))

@@ -1,7 +1,5 @@
 """KeyEquationMonitor: is the model still right, as labels arrive? One false-alarm rate for a stream's whole life."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import warnings
@@ -360,7 +358,7 @@ class KeyEquationMonitor(ShownInOneLine):
         write_atomic(path, json.dumps(self.state(), indent=1, allow_nan=False) + "\n")
 
     @classmethod
-    def from_json(cls, path: str | Path, model: Estimator = None) -> KeyEquationMonitor:
+    def from_json(cls, path: str | Path, model: Estimator = None) -> "KeyEquationMonitor":
         """Resume from a file that `to_json` wrote; the model is not in it."""
         try:
             state = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -369,7 +367,7 @@ class KeyEquationMonitor(ShownInOneLine):
         return cls.from_state(state, model)
 
     @classmethod
-    def from_state(cls, state: object, model: Estimator = None) -> KeyEquationMonitor:
+    def from_state(cls, state: object, model: Estimator = None) -> "KeyEquationMonitor":
         """Resume from what `state` returned: the next update gives the same as if there had been no break."""
         stored = _opened(state)
         classes, weights, n_classes = stored["classes"], stored["class_weights"], len(stored["classes"])
