@@ -143,10 +143,9 @@ class Capacity(ThresholdGoal):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "alarms", check_whole_number(self.alarms, "Capacity", 1))
-        if isinstance(self.per, str):
-            if self.per not in PERIODS:
-                raise InvalidParameter(f"per of Capacity must be 'day', 'week', a number or None: got {self.per!r}")
-        elif self.per is not None:
+        if isinstance(self.per, str) and self.per not in PERIODS:
+            raise InvalidParameter(f"per of Capacity must be 'day', 'week', a number or None: got {self.per!r}")
+        if self.per is not None and self.period is None:
             object.__setattr__(self, "per", check_whole_number(self.per, "per of Capacity", 1))
             if self.per <= self.alarms:
                 raise InvalidParameter(f"{self!r} allows an alarm on every row: per must be above {self.alarms}")
@@ -306,7 +305,9 @@ class RecallAtLeast(_ShareGoal):
 
     def _guaranteed(self, rows: RowsByProbability, confidence: float) -> int:
         positive = np.sort(rows.p[rows.independent(np.asarray(rows.target, dtype=np.bool_))])
-        lost = n_lost_allowed(len(positive), self.share, confidence)
+        # Positives that may lie below the threshold: k − 1 with P(Bin ≥ k) ≥ confidence, which falls in k.
+        chances = bdtrc(np.arange(len(positive)), len(positive), 1.0 - self.share)
+        lost = int(np.count_nonzero(chances >= confidence)) - 1
         if lost < 0:
             raise InvalidParameter(
                 f"{self} needs at least {fewest_rows(self.share, confidence)} positive "
@@ -416,9 +417,8 @@ class Review(Goal):
         low, high = self.thresholds
         answers = (p > low).astype(np.int64) + (p > high)
         middle, c = p[answers == 1], math.sqrt(self.low * self.high) if price is None else price
-        caught, missed = float(p[answers == 2].sum()), float(p[answers == 0].sum())
         saved = float(np.minimum(1.0 - middle, c * middle).sum())
-        return ReviewedRows(self, answers, caught, float(middle.sum()), missed, c, saved)
+        return ReviewedRows(self, answers, np.bincount(answers, p, len(ANSWERS)), c, saved)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -462,13 +462,6 @@ class MetGoal(ShownInOneLine):
         """Expected share of the alarms that are right; NaN without an alarm."""
         return self.expected_catches / self.n_alarms if self.n_alarms else math.nan
 
-    @property
-    def tie_sentence(self) -> str:
-        """How equal probabilities at the border were decided; empty if there were none."""
-        tied, taken = self.ties
-        text = f"{taken:,} of {tied:,} rows with equal probability at the border got an alarm, by their order"
-        return text if tied else ""
-
     def to_dict(self) -> dict[str, object]:
         """Plain values."""
         keys = "price threshold=thresholds expected_recall=recall expected_precision=precision periods=n_periods"
@@ -488,7 +481,12 @@ class MetGoal(ShownInOneLine):
             f"  expected          {self.expected_catches:,.1f} of {self.expected_positives:,.1f} positives found "
             f"(recall {self.recall:.3g}), precision {self.precision:.3g}",
         ]
-        return "\n".join(lines + ([f"  {self.tie_sentence}"] if self.tie_sentence else []))
+        tied, taken = self.ties
+        if tied:
+            lines.append(
+                f"  {taken:,} of {tied:,} rows with equal probability at the border got an alarm, by their order"
+            )
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -497,9 +495,7 @@ class ReviewedRows(ShownInOneLine):
 
     review: Review
     answers: Index  # numbers into `ANSWERS`
-    expected_caught: float  # positives among the alarms
-    expected_reviewed: float  # among the rows to review
-    expected_missed: float  # among the rest
+    expected: Array  # positives among the rows of each answer
     price: float  # what a miss is worth with two answers, for the comparison
     saved: float  # false alarms that a perfect review saves against two answers, its own cost not counted
 
@@ -521,16 +517,14 @@ class ReviewedRows(ShownInOneLine):
 
     def to_dict(self) -> dict[str, object]:
         """Plain values."""
-        positives = (self.expected_missed, self.expected_reviewed, self.expected_caught)
         return {
-            **attributes(self.review, "low high"),
-            **attributes(self, "rows=counts review_share=share"),
-            "expected_positives": dict(zip(ANSWERS, positives, strict=True)),
+            **attributes(self, "low=review.low high=review.high rows=counts review_share=share"),
+            "expected_positives": dict(zip(ANSWERS, self.expected.tolist(), strict=True)),
             **attributes(self, "price saved break_even"),
         }
 
     def __str__(self) -> str:
-        counts, worth = self.counts, ""
+        counts, worth, (missed, reviewed, _) = self.counts, "", self.expected
         if not math.isnan(self.break_even):
             worth = (
                 f"; against two answers at a price of {self.price:.4g} it saves the cost of {self.saved:,.4g} false "
@@ -538,15 +532,9 @@ class ReviewedRows(ShownInOneLine):
             )
         return (
             f"{str(self.review).capitalize()}: {counts['alarm']:,} alarms, {counts['review']:,} to review "
-            f"({100 * self.share:.3g} % of the rows, {self.expected_reviewed:,.1f} positives expected among them), "
-            f"{counts['no alarm']:,} left alone ({self.expected_missed:,.1f} positives expected){worth}"
+            f"({100 * self.share:.3g} % of the rows, {reviewed:,.1f} positives expected among them), "
+            f"{counts['no alarm']:,} left alone ({missed:,.1f} positives expected){worth}"
         )
-
-
-def n_lost_allowed(n_pos: int, share: float, confidence: float) -> int:
-    """Held-out positives that may lie below a threshold of guaranteed recall: k − 1 with P(Bin ≥ k) ≥ confidence."""
-    chances = bdtrc(np.arange(n_pos), n_pos, 1.0 - share)  # P(Bin ≥ 1), …, P(Bin ≥ n): falling
-    return int(np.count_nonzero(chances >= confidence)) - 1
 
 
 def _last(met: Bools) -> Index:

@@ -25,20 +25,20 @@ _NEEDS_COUNTS = (
 
 def _real_number(value: object, name: str, allowed: str) -> float:
     """`value` as a float (NaN and infinities included), or an error that says why it is not one number."""
+    got, meant = f"a {type(value).__name__}", "one plain number"
     if isinstance(value, bool | np.bool_):
-        meant = '"balanced"' if value else "None, plain cross entropy"
-        raise InvalidParameter(f"{name} must be {allowed}, got the truth value {bool(value)}: did you mean {meant}?")
-    if isinstance(value, numbers.Real):
-        try:
+        got, meant = f"the truth value {bool(value)}", '"balanced"' if value else "None, plain cross entropy"
+    elif isinstance(value, numbers.Real):
+        with contextlib.suppress(OverflowError):
             return float(value)
-        except OverflowError:
-            return math.inf
-    if isinstance(value, str):
-        raise InvalidParameter(f"{name} must be {allowed}, got the text {value!r}: did you mean a number?")
-    if isinstance(value, _Spec):
-        raise InvalidParameter(f"{name} must be {allowed}, got {value!r}: did you mean {value!r} by itself?")
-    got = f"an array of shape {value.shape}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
-    raise InvalidParameter(f"{name} must be {allowed}, got {got}: did you mean one plain number?")
+        return math.inf
+    elif isinstance(value, str):
+        got, meant = f"the text {value!r}", "a number"
+    elif isinstance(value, _Spec):
+        got, meant = f"{value!r}", f"{value!r} by itself"
+    elif isinstance(value, np.ndarray):
+        got = f"an array of shape {value.shape}"
+    raise InvalidParameter(f"{name} must be {allowed}, got {got}: did you mean {meant}?")
 
 
 def positive_number(value: object, name: str) -> float:
@@ -118,7 +118,15 @@ def as_spec(weighting: object) -> Spec:
     if isinstance(weighting, Lam | Alpha | CostRatio | Budget):
         return weighting
     if isinstance(weighting, str):
-        return _spec_from_text(weighting)
+        if weighting == "balanced":
+            return Alpha(1.0)
+        hint = '"balanced", None (plain cross entropy), or a number such as CostRatio(10)?'
+        if difflib.get_close_matches(weighting.lower(), ["balanced"]):
+            hint = '"balanced"?'
+        with contextlib.suppress(ValueError):
+            float(weighting)
+            hint = f"the number {weighting.strip()} without quotes?"
+        raise InvalidParameter(f'a weighting given as text must be "balanced", got {weighting!r}: did you mean {hint}')
     if isinstance(weighting, Goal):
         raise InvalidParameter(f"{weighting!r} is no price by itself: {weighting.use}")
     if isinstance(weighting, dict):
@@ -130,18 +138,6 @@ def as_spec(weighting: object) -> Spec:
         name = weighting.__name__
         raise InvalidParameter(f"a weighting needs a number, got the class {name}: did you mean {name}(0.5)?")
     return Lam(weighting)  # type: ignore[arg-type]  # Lam refuses what is not a number, with a suggestion
-
-
-def _spec_from_text(text: str) -> Spec:
-    if text == "balanced":
-        return Alpha(1.0)
-    hint = '"balanced", None (plain cross entropy), or a number such as CostRatio(10)?'
-    if difflib.get_close_matches(text.lower(), ["balanced"]):
-        hint = '"balanced"?'
-    with contextlib.suppress(ValueError):
-        float(text)
-        hint = f"the number {text.strip()} without quotes?"
-    raise InvalidParameter(f'a weighting given as text must be "balanced", got {text!r}: did you mean {hint}')
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -172,11 +168,21 @@ class Price(Shown):
         if self.positive is not None:
             if self.n_classes != 2 or self.positive not in (0, 1):
                 raise InvalidParameter(f"positive is column 0 or 1 of two classes: got {self.positive!r}.")
-            if self.weights[1 - self.positive] != 1.0 - self.weights[self.positive]:
-                pos, neg = self.weights[[self.positive, 1 - self.positive]].tolist()
+            pos, neg = self.weights[[self.positive, 1 - self.positive]].tolist()
+            if neg != 1.0 - pos:
                 lam = _lam_of(pos / neg)
                 object.__setattr__(self, "weights", _by_column(lam, 1.0 - lam, self.positive))
-            self._check_range()
+            if not (0.0 < self.lam < 1.0):
+                raise InvalidParameter(
+                    f"weights must give a λ that double precision can tell from 0 and 1: got {self.lam}"
+                )
+            # Each in turn: the first one out of range could make the next one divide by 0.
+            names = ("cost_ratio", "imbalance_ratio", "alpha")
+            if not all(sys.float_info.min <= getattr(self, name) <= sys.float_info.max for name in names):
+                raise InvalidParameter(
+                    f"a cost ratio and an α must lie between about 1e-308 and 1e308, got λ = {self.lam!r} with counts "
+                    f"{self.n_pos:g} and {self.n_neg:g}: did you mean a milder weighting?"
+                )
         self.weights.setflags(write=False)
         self.counts.setflags(write=False)
 
@@ -186,17 +192,6 @@ class Price(Shown):
         value = Lam(lam).value
         pos, neg = positive_number(n_pos, "n_pos"), positive_number(n_neg, "n_neg")
         return cls(_by_column(value, 1.0 - value, positive), _by_column(pos, neg, positive), None, positive)
-
-    def _check_range(self) -> None:
-        if not (0.0 < self.lam < 1.0):
-            raise InvalidParameter(f"weights must give a λ that double precision can tell from 0 and 1: got {self.lam}")
-        # Each in turn: the first one out of range could make the next one divide by 0.
-        names = ("cost_ratio", "imbalance_ratio", "alpha")
-        if not all(sys.float_info.min <= getattr(self, name) <= sys.float_info.max for name in names):
-            raise InvalidParameter(
-                f"a cost ratio and an α must lie between about 1e-308 and 1e308, got λ = {self.lam!r} with counts "
-                f"{self.n_pos:g} and {self.n_neg:g}: did you mean a milder weighting?"
-            )
 
     @property
     def n_classes(self) -> int:
@@ -286,7 +281,7 @@ class Price(Shown):
 
     def by_column(self, pos: Array, neg: Array) -> Array:
         """Values of the positive and the negative class as columns (n, 2) in the order of the classes."""
-        return np.stack([neg, pos] if self._column("positive class") == 1 else [pos, neg], axis=1)
+        return _by_column(pos, neg, self._column("positive class"))
 
     def replace(self, weighting: object) -> "Price":
         """Another price for the same classes and counts."""
@@ -472,8 +467,8 @@ def _lam_of(cost: float) -> float:
     return cost / (1.0 + cost) if cost < 1.0 else 1.0 / (1.0 + 1.0 / cost)
 
 
-def _by_column(pos: float, neg: float, positive: int) -> Array:
-    return np.array([neg, pos] if positive == 1 else [pos, neg])
+def _by_column(pos: float | Array, neg: float | Array, positive: int) -> Array:
+    return np.stack([neg, pos] if positive == 1 else [pos, neg], axis=-1)
 
 
 def _normalised(values: Array) -> Array:
