@@ -112,8 +112,11 @@ class BalanceRows:
         """`_sides` with a set of classes as one."""
         found = []
         for logits, y, weights in self.parts():
-            margin, is_own = _margin(logits + shifts, y, inside)
-            margin = margin + extra
+            moved, is_own = logits + shifts, inside[y]
+            if self.n_classes == 2:
+                margin = moved[:, 1] - moved[:, 0] + extra
+            else:
+                margin = log_sum_exp(moved[:, inside], 1) - log_sum_exp(moved[:, ~inside], 1) + extra
             found.append(_sides(margin[is_own], margin[~is_own], weights[is_own], weights[~is_own]))
         return self._together(found, 1)
 
@@ -225,13 +228,6 @@ def _sets(jacobian: Array) -> list[Bools]:
         if n_parts > 1:
             found |= {tuple((part == one).tolist()) for one in range(n_parts)}
     return [np.array(one) for one in sorted(found, key=lambda one: (sum(one), one))]
-
-
-def _margin(logits: Array, y: Index, inside: Bools) -> tuple[Array, Bools]:
-    """Log-odds of a set of classes against the others, and which rows are of it."""
-    if logits.shape[1] == 2:
-        return logits[:, 1] - logits[:, 0], y == 1
-    return log_sum_exp(logits[:, inside], 1) - log_sum_exp(logits[:, ~inside], 1), inside[y]
 
 
 def _sides(own: Array, rest: Array, log_own: Array, log_rest: Array) -> Array:

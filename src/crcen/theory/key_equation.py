@@ -13,23 +13,10 @@ from crcen._support.values import attributes
 from crcen.exceptions import InvalidInput
 from crcen.theory import checks, residual_test, tail
 from crcen.theory.decision import sigmoid, softmax
-from crcen.theory.limits import EQUATION_P, fitted_noise
+from crcen.theory.limits import EQUATION_P, fitted_model_noise
 from crcen.theory.price import Price, WeightingLike, alpha_of, cost_ratio_of, resolve, resolved
 from crcen.theory.residual_test import FEWEST_TO_TEST, JointResidualSums, JointTest, PairSums, TrainingError, two_sided
-from crcen.theory.rows import (
-    Array,
-    Bools,
-    Clusters,
-    FloatOrArray,
-    Index,
-    ShownInOneLine,
-    as_numpy,
-    divided,
-    effective_rows,
-    p_text,
-    scalar,
-    short,
-)
+from crcen.theory.rows import Array, Clusters, FloatOrArray, Index, ShownInOneLine, as_numpy, divided, p_text, short
 
 _OUT_OF_FOLD = "folds share their training rows, so errors cancel out of fold; test on rows that no fold has seen"
 _TOO_FEW = f"fewer than {FEWEST_TO_TEST} rows of a class are too few to test"
@@ -119,8 +106,7 @@ class KeyEquation(ShownInOneLine):
         if self.n_classes > 2:
             return float(np.abs(self.residuals).max())
         missed, alarmed = self._sides
-        price = self.weighting
-        return abs(missed - alarmed) / (price.lam * price.n_pos + price.threshold * price.n_neg)
+        return abs(missed - alarmed) / float(self.weighting.weights @ self.weighting.counts)
 
     @property
     def imbalance(self) -> float:
@@ -249,11 +235,17 @@ def key_equation(
     else:
         positive, outputs = checks.check_binary_rows(y, q)
         numbers, columns, price = _two_columns(positive, outputs, 1.0 - outputs, weighting, sample_weight)
-    rows = _rows(numbers, columns, price, sample_weight)
-    if training_error is not None and len(training_error.least) != columns.shape[1]:
-        raise InvalidInput(f"training_error is for {len(training_error.least)} classes, and q has {columns.shape[1]}.")
+    sizes, n_classes = checks.check_row_weights(sample_weight, numbers.size), columns.shape[1]
+    counts = np.bincount(numbers, weights=sizes, minlength=n_classes)
+    _check_all_present(counts)
+    price = resolve(price, counts=counts)
+    if price.n_classes != n_classes:
+        raise InvalidInput(f"q must have a column for each of {price.n_classes} classes: got {n_classes}.")
+    if training_error is not None and len(training_error.least) != n_classes:
+        raise InvalidInput(f"training_error is for {len(training_error.least)} classes, and q has {n_classes}.")
     related = checks.check_clusters(clusters, numbers.size)
-    found = replace(rows, error=training_error, clusters=related, is_stratified=is_stratified).equation()
+    rows = _TestedRows(numbers, columns, sizes, price, training_error, 1.0, related, is_stratified)
+    found = rows.equation()
     return found if clusters is None or found.z_reason else replace(found, pairs=found.equations)
 
 
@@ -265,28 +257,17 @@ def key_equation_of_logits(
     if outputs.ndim == 2:
         return key_equation(y, softmax(outputs), weighting, sample_weight)
     positive, q = checks.check_binary_rows(y, sigmoid(outputs), "logits")
-    return _rows(*_two_columns(positive, q, sigmoid(-outputs), weighting, sample_weight), sample_weight).equation()
+    return key_equation(*_two_columns(positive, q, sigmoid(-outputs), weighting, sample_weight), sample_weight)
 
 
 def _two_columns(
-    positive: Bools, q: Array, complement: Array, weighting: WeightingLike, sample_weight: ArrayLike | None
+    positive: NDArray[np.bool_], q: Array, complement: Array, weighting: WeightingLike, sample_weight: ArrayLike | None
 ) -> tuple[Index, Array, Price]:
     """Class numbers, columns and price from q and 1 − q of the positive class, each with its own digits."""
     price = resolve(weighting, *checks.class_totals(positive, checks.check_row_weights(sample_weight, positive.size)))
     if price.positive is None:
         raise InvalidInput(f"q must have a column for each of {price.n_classes} classes: got one value for each row.")
     return (positive == (price.positive == 1)).astype(np.int64), price.by_column(q, complement), price
-
-
-def _rows(y: Index, q: Array, weighting: WeightingLike, sample_weight: ArrayLike | None) -> "_TestedRows":
-    """Rows with a price for their classes, all of which must have weight."""
-    sizes, n_classes = checks.check_row_weights(sample_weight, y.size), q.shape[1]
-    counts = np.bincount(y, weights=sizes, minlength=n_classes)
-    _check_all_present(counts)
-    price = resolve(weighting, counts=counts)
-    if price.n_classes != n_classes:
-        raise InvalidInput(f"q must have a column for each of {price.n_classes} classes: got {n_classes}.")
-    return _TestedRows(y, q, sizes, price)
 
 
 def _check_all_present(counts: NDArray[np.number]) -> None:
@@ -559,14 +540,14 @@ def judge_equations(
     """Test the key equations of natural probabilities on rows that the model did not see, at the price ``trained``.
 
     Class numbers and p (n, K), or 0/1 and p (n,). ``noise`` is how much an unmeasured error raises the variance (by
-    default `fitted_noise`), ``error`` that error as refits measured it. Classes with few rows are not tested.
+    default `fitted_model_noise`), ``error`` that error as refits measured it. Classes with few rows are not tested.
     """
     n_classes = trained.n_classes
     numbers, q = checks.check_class_numbers(y, n_classes), trained.weighted(p)
     if len(numbers) != len(q):
         raise InvalidInput(f"p must have one row for each label: got {len(q)} for {len(numbers)}.")
     sizes = checks.check_row_weights(sample_weight, numbers.size)
-    unmeasured = fitted_noise(effective_rows(sizes), float(trained.counts.sum())) if noise is None else noise
+    unmeasured = fitted_model_noise(sizes, trained) if noise is None else noise
     factor = unmeasured if error is None else 1.0
     if q.ndim == 1:  # of the positive class, and numbers are 1 there
         numbers, q, _ = _two_columns(numbers == 1, q, 1.0 - q, trained, sizes)
@@ -623,7 +604,7 @@ def _probability(values: ArrayLike, what: str) -> FloatOrArray:
     outside = found[~((found >= -_ROUNDING) & (found <= 1.0 + _ROUNDING))]
     if outside.size:
         raise InvalidInput(f"{what} must lie in [0, 1], but the key equation gives {outside.ravel()[0]:.6g}")
-    return scalar(np.clip(found, 0.0, 1.0))
+    return np.clip(found, 0.0, 1.0)[()]
 
 
 def means_by_law(discrimination: float, alpha: float) -> tuple[float, float]:
@@ -670,7 +651,7 @@ def _cantelli(distance: Array, variance: ArrayLike, name: str) -> FloatOrArray:
     """Lower bound of the share of values within `distance` of their mean on one side: d² / (v + d²) for d > 0."""
     spread = checks.check_not_negative(variance, name)
     squared = np.maximum(distance, 0.0) ** 2
-    return scalar(divided(squared, squared + spread, 0.0))
+    return divided(squared, squared + spread, 0.0)[()]
 
 
 def recall_bound(mean_pos: ArrayLike, var_pos: ArrayLike, threshold: ArrayLike = 0.5) -> FloatOrArray:
