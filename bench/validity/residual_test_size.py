@@ -105,7 +105,7 @@ def one_fit(task: tuple[str, int, float, int]) -> dict[str, Any]:
         X_new, y_new, _ = draw(rng, round(ratio * n), kind)
         p = model.predict_proba(X_new)
         for way, how in enumerate(({"noise": 1.0}, {"noise": 1.0 + ratio}, {}, {"error": error})):
-            judged = judge_equations(y_new, p[:, 1] if is_binary else p, trained, **how)
+            judged = judge_equations(y_new, p, trained, **how)
             p_value = judged.equations.p_value
             below = [p_value < level for level in LEVELS]
             rejected[place, way] += below if is_binary else (below[0], judged.pairs.p_value < LEVELS[0])

@@ -14,6 +14,11 @@ from crcen.theory.price import CostRatio, Price
 PRICE = resolve(Budget(4.0), 100, 900)
 
 
+def compare(columns, y, p, *settings, **more):
+    """Groups by class numbers and probabilities of all classes, or of the positive one of two."""
+    return compare_groups(columns, y.astype(int), np.column_stack([1 - p, p]) if p.ndim == 1 else p, *settings, **more)
+
+
 def rows(n, seed):
     rng = np.random.default_rng(seed)
     p = rng.beta(1, 5, n)
@@ -23,7 +28,7 @@ def rows(n, seed):
 def test_figures_are_counts_of_the_group():
     rng, p, y = rows(800, 0)
     group = rng.choice(["a", "b", None], 800, p=[0.6, 0.3, 0.1])
-    (found,) = compare_groups({"sex": group}, y, p, PRICE, PRICE)
+    (found,) = compare({"sex": group}, y, p, PRICE, PRICE)
     assert [one.name for one in found.groups] == ["a", "b", MISSING]
     for one in found.groups:
         mine = group == (None if one.name == MISSING else one.name)
@@ -43,7 +48,7 @@ def test_figures_are_counts_of_the_group():
 def test_equal_recall_is_reached_at_the_named_price():
     rng, p, y = rows(3000, 1)
     group = rng.choice(["a", "b"], 3000)
-    (found,) = compare_groups({"sex": group}, y, p, PRICE, PRICE)
+    (found,) = compare({"sex": group}, y, p, PRICE, PRICE)
     for one in found.groups:
         mine = group == one.name
         alarms = p[mine] >= 1 / (1 + one.equal_recall[0]) * (1 - 1e-12)
@@ -59,7 +64,7 @@ def test_a_recall_that_differs_is_found_and_agrees_with_fishers_test():
     p = np.where(caught, 0.9, 0.05)
     group = np.repeat(["a", "b"], 200)
     labels, scores = np.r_[y, ~y], np.r_[p, np.full(400, 0.05)]
-    (found,) = compare_groups({"g": np.r_[group, group]}, labels, scores, PRICE, PRICE)
+    (found,) = compare({"g": np.r_[group, group]}, labels, scores, PRICE, PRICE)
     exact = fisher_exact([[150, 50], [118, 82]]).pvalue
     recall = next(test for test in found.tests if test.figure == "recall")
     assert recall.p_value == pytest.approx(exact, abs=4 * math.sqrt(exact / 10000) + 2e-4)
@@ -71,7 +76,7 @@ def test_probabilities_that_are_wrong_for_a_group_are_found():
     group = rng.choice(["a", "b", "c"], 6000)
     odds = p / (1 - p) * np.exp(0.8)
     y = np.where(group == "c", rng.random(6000) < odds / (1 + odds), y)
-    (found,) = compare_groups({"g": group}, y, p, PRICE, PRICE)
+    (found,) = compare({"g": group}, y, p, PRICE, PRICE)
     assert "calibration" in found.differing
     assert "(c)" in found.sentence
     c = next(one for one in found.groups if one.name == "c")
@@ -84,32 +89,32 @@ def test_groups_that_are_alike_are_seldom_called_different():
     for seed in range(60):
         rng, p, y = rows(600, 100 + seed)
         columns = {name: rng.choice(list("abcd"), 600, p=[0.5, 0.3, 0.15, 0.05]) for name in ("x", "y", "z")}
-        warned += any(one.differing for one in compare_groups(columns, y, p, PRICE, PRICE))
+        warned += any(one.differing for one in compare(columns, y, p, PRICE, PRICE))
     assert warned <= 4  # more has a chance of .0004 at a rate of .01
 
 
 def test_many_values_and_groups_of_one_class():
     rng, p, y = rows(900, 5)
     group = rng.integers(0, 60, 900).astype(str)
-    (found,) = compare_groups({"g": group}, y, p, PRICE, PRICE)
+    (found,) = compare({"g": group}, y, p, PRICE, PRICE)
     assert len(found.groups) == MOST_GROUPS
     assert found.groups[-1].name == OTHERS
     assert sum(one.n_rows for one in found.groups) == 900
     none = np.where(y, "a", "b")
-    (found,) = compare_groups({"g": none}, y, p, PRICE, PRICE)
+    (found,) = compare({"g": none}, y, p, PRICE, PRICE)
     assert found.groups[0].equation is None
     assert found.to_dict()["groups"][0]["key_equation"]["left"] is None
     assert all("nan" not in line for line in found.lines())
     with pytest.raises(InvalidInput, match="one value for each"):
-        compare_groups({"g": none[:5]}, y, p, PRICE, PRICE)
+        compare({"g": none[:5]}, y, p, PRICE, PRICE)
 
 
 def test_a_row_of_weight_k_counts_as_k_rows():
     rng, p, y = rows(600, 5)
     group = rng.choice(["a", "b"], 600, p=[0.7, 0.3])
     k = rng.integers(0, 4, 600)
-    (weighted,) = compare_groups({"sex": group}, y, p, PRICE, PRICE, 10.0 * k)
-    (copied,) = compare_groups({"sex": np.repeat(group, k)}, np.repeat(y, k), np.repeat(p, k), PRICE, PRICE)
+    (weighted,) = compare({"sex": group}, y, p, PRICE, PRICE, 10.0 * k)
+    (copied,) = compare({"sex": np.repeat(group, k)}, np.repeat(y, k), np.repeat(p, k), PRICE, PRICE)
     assert weighted.overall_recall == pytest.approx(copied.overall_recall)
     for one, other in zip(weighted.groups, copied.groups, strict=True):
         assert one.name == other.name
@@ -128,7 +133,7 @@ def test_tests_by_weight_reject_as_often_as_they_say():
     for seed in range(200):
         rng, p, y = rows(600, seed)
         group = rng.choice(["a", "b", "c"], 600)
-        (found,) = compare_groups({"g": group}, y, p, PRICE, PRICE, rng.gamma(2.0, 3.0, 600), error_rate=0.3)
+        (found,) = compare({"g": group}, y, p, PRICE, PRICE, rng.gamma(2.0, 3.0, 600), error_rate=0.3)
         rejected += [test.differs for test in found.tests]
     # At .1 each: 20 of 200, with a standard deviation of 4.2.
     assert np.all(rejected > 6)
@@ -156,7 +161,7 @@ def classes(seed, n=2000, moved=0.0):
 def test_figures_of_k_classes_are_those_of_the_rows_of_a_group():
     group, y, p = classes(0)
     weights = np.random.default_rng(1).choice([0.0, 1.0, 2.0], len(y))
-    (found,) = compare_groups({"g": group}, y, p, AT_COSTS, TRAINED, weights, labels="xyz", noise=1.3)
+    (found,) = compare({"g": group}, y, p, AT_COSTS, TRAINED, weights, labels="xyz", noise=1.3)
     assert [one.name for one in found.groups] == ["a", "b", "c"]
     for one in found.groups:
         mine = (group == one.name) & (weights > 0)
@@ -181,10 +186,10 @@ def test_columns_of_two_classes_are_the_binary_comparison(positive):
     p = rng.beta(1, 4, 3000)
     y, group = rng.random(3000) < p, rng.choice(["a", "b", "c"], 3000)
     price = resolve(CostRatio(4.0), 600, 2400)
-    (two,) = compare_groups({"g": group}, y, p, price, price, noise=1.2)
+    (two,) = compare({"g": group}, y, p, price, price, noise=1.2)
     same = Price([1, 4], [2400, 600], None, 1) if positive else Price([4, 1], [600, 2400], None, 0)
     columns = np.column_stack([1 - p, p] if positive else [p, 1 - p])
-    (found,) = compare_groups({"g": group}, (y == positive).astype(int), columns, same, same, noise=1.2)
+    (found,) = compare({"g": group}, (y == positive).astype(int), columns, same, same, noise=1.2)
     assert [one.p_value for one in found.tests] == pytest.approx([one.p_value for one in two.tests], rel=1e-8)
     assert found.lines() == two.lines()
 
@@ -202,7 +207,7 @@ def test_shares_in_strata_agree_with_fishers_test_where_one_stratum_tells():
 def test_a_group_whose_probabilities_are_wrong_is_found_and_named(is_weighted):
     group, y, p = classes(4, moved=1.2)
     weights = np.random.default_rng(0).uniform(0.5, 1.5, len(y)) if is_weighted else None
-    (found,) = compare_groups({"g": group}, y, p, AT_COSTS, TRAINED, weights, labels="xyz")
+    (found,) = compare({"g": group}, y, p, AT_COSTS, TRAINED, weights, labels="xyz")
     assert "calibration" in found.differing
     assert "rows of x found over expected" in found.sentence
     assert "(c)" in found.sentence
@@ -215,7 +220,7 @@ def test_a_group_whose_probabilities_are_wrong_is_found_and_named(is_weighted):
 def test_groups_of_k_classes_that_are_alike_are_seldom_called_different():
     """At most .01 for all figures together: 60 tables."""
     tables = (classes(seed, n=800) for seed in range(60))
-    assert sum(bool(compare_groups({"g": g}, y, p, AT_COSTS, TRAINED)[0].differing) for g, y, p in tables) <= 3
+    assert sum(bool(compare({"g": g}, y, p, AT_COSTS, TRAINED)[0].differing) for g, y, p in tables) <= 3
 
 
 def clustered(rng, n_clusters=200, size=10, rho=0.5):
@@ -233,7 +238,7 @@ def test_clusters_keep_the_error_rate_of_every_test():
         p, y, clusters = clustered(rng)
         group = rng.integers(0, 3, 200)[clusters].astype(str)
         for place, own in enumerate((None, clusters)):
-            (found,) = compare_groups({"g": group}, y, p, PRICE, PRICE, clusters=own, error_rate=0.15)
+            (found,) = compare({"g": group}, y, p, PRICE, PRICE, clusters=own, error_rate=0.15)
             hits[place] += [test.p_value < 0.05 for test in found.tests]
     assert hits[0, 2] / 200 > 0.12  # calibration
     assert (hits[1] / 200 <= 0.05 + 2.6 * np.sqrt(0.05 * 0.95 / 200)).all()
@@ -243,7 +248,7 @@ def test_a_real_difference_is_found_with_clusters_and_intervals_are_longer():
     p, y, clusters = clustered(np.random.default_rng(4), 600)
     group = np.where(clusters % 2, "a", "b")
     alone, together = (
-        compare_groups({"g": group}, y & ((group == "b") | (p < 0.1)), p, PRICE, PRICE, clusters=own)[0]
+        compare({"g": group}, y & ((group == "b") | (p < 0.1)), p, PRICE, PRICE, clusters=own)[0]
         for own in (None, clusters)
     )
     assert "calibration" in together.differing

@@ -335,20 +335,24 @@ def test_without_a_test_only_the_test_goes(n_classes):
 # -- tested for a fitted model ---------------------------------------------------------------------------------------
 
 
+def judge(y, p, trained, **settings):
+    """Two classes, the second of them positive, from its probability."""
+    return judge_equations(np.asarray(y, int), np.column_stack([1 - np.asarray(p), p]), trained, **settings)
+
+
 def test_the_equation_is_tested_with_the_models_error():
     rng = np.random.default_rng(0)
     p = rng.beta(1, 9, 4000)
     y = rng.random(4000) < p
     equation = key_equation(y, weighted_probability(p, TRAINED), TRAINED)
-    for target, chances in ((y.astype(int), np.column_stack([1 - p, p])), (y, p)):
-        test = judge_equations(target, chances, TRAINED, noise=4.0)
-        assert test.z == pytest.approx(equation.z / 2, rel=1e-9)
-        assert test.p_value == pytest.approx(2 * norm.sf(abs(test.z)), rel=0.05)
-        assert test.verdict == "holds"
-    off = judge_equations(y, p / 2, TRAINED, noise=1.0)
+    test = judge(y, p, TRAINED, noise=4.0)
+    assert test.z == pytest.approx(equation.z / 2, rel=1e-9)
+    assert test.p_value == pytest.approx(2 * norm.sf(abs(test.z)), rel=0.05)
+    assert test.verdict == "holds"
+    off = judge(y, p / 2, TRAINED, noise=1.0)
     assert off.verdict == off.to_dict()["verdict"] == "does not hold"
     assert off.p_value < EQUATION_P
-    none = judge_equations([0, 1], [0.0, 1.0], TRAINED)
+    none = judge([0, 1], [0.0, 1.0], TRAINED)
     assert none.verdict == "not tested"
     assert none.to_dict()["p_value"] is None
 
@@ -359,27 +363,27 @@ def test_what_fails_says_in_which_direction_also_where_the_sides_agree():
     p = rng.beta(1, 9, 8000)
     y = rng.random(8000) < p
     kept = y | (rng.random(8000) < 0.5)
-    test = judge_equations(y[kept], p[kept], TRAINED, noise=1.0)
+    test = judge(y[kept], p[kept], TRAINED, noise=1.0)
     assert test.lhs == pytest.approx(test.rhs, rel=0.1)
     assert str(test).endswith(
         ": more positives than the probabilities say, which the sides do not show, as they take the share of positives "
         "from training"
     )
-    test = judge_equations(y, np.sqrt(p), TRAINED, noise=1.0)
+    test = judge(y, np.sqrt(p), TRAINED, noise=1.0)
     assert str(test).endswith(": fewer positives than the probabilities say")
 
 
 def test_the_tail_of_a_lopsided_residual_outlives_the_allowance():
     p, y = np.append(np.full(300, 0.001), np.full(100, 1 - 1e-9)), np.arange(400) >= 298
-    known, allowed = (judge_equations(y, p, resolve(None, 100, 300), noise=noise) for noise in (1.0, 1.1))
+    known, allowed = (judge(y, p, resolve(None, 100, 300), noise=noise) for noise in (1.0, 1.1))
     assert allowed.p_value > known.p_value > 10 * 2 * norm.sf(known.z)
 
 
 def test_few_rows_of_a_class_are_not_tested():
-    few = judge_equations([0, 1, 1], [0.3, 0.2, 0.1], TRAINED, noise=1.0)
+    few = judge([0, 1, 1], [0.3, 0.2, 0.1], TRAINED, noise=1.0)
     assert few.verdict == "not tested"
     assert "too few" in str(few)
-    assert "p-value" in str(judge_equations([0, 1] * 20, [0.3, 0.2] * 20, TRAINED, noise=1.0))
+    assert "p-value" in str(judge([0, 1] * 20, [0.3, 0.2] * 20, TRAINED, noise=1.0))
     y, p = drawn(500, 2)
     keep = np.concatenate([np.flatnonzero(y < 2), np.flatnonzero(y == 2)[:5]])
     judged = judge_equations(y[keep], p[keep], THREE, LABELS)

@@ -195,7 +195,7 @@ def _digits(one: Interval, digits: str = ".2f") -> str:
 
 def compare_groups(
     columns: Mapping[str, ArrayLike],
-    y: Index | Bools,
+    y: Index,
     p: Array,
     price: Price,
     trained: Price,
@@ -209,11 +209,8 @@ def compare_groups(
     """Metrics of groups, column by column, with tests under one error rate over all columns and metrics.
 
     ``columns`` maps a name to the group of every row (text or None). Rows have class numbers and natural probabilities
-    (n, K), or bool labels and p (n,) of the positive class. ``noise`` is that of `crcen.theory.limits.fitted_noise`.
+    (n, K). ``noise`` is that of `crcen.theory.limits.fitted_model_noise`.
     """
-    if p.ndim == 1:  # two classes, the second of them positive
-        y, p = np.asarray(y).astype(np.int64), np.stack([1.0 - p, p], axis=1)
-        price, trained = (Price.binary(one.lam, one.n_pos, one.n_neg) for one in (price, trained))
     costs = price.cost_matrix
     names = tuple(labels or costs.labels or range(p.shape[1]))
     costs = costs.for_classes(names)
@@ -223,7 +220,7 @@ def compare_groups(
     overall = math.nan
     if positive is not None and w[y == positive].any():
         overall = float(np.average(chosen[y == positive] == positive, weights=w[y == positive]))
-    level, numbers = error_rate / (3 * max(len(columns), 1)), y.astype(np.int64)
+    level = error_rate / (3 * max(len(columns), 1))
     together = None if clusters is None else np.unique(clusters, return_inverse=True)[1].ravel()
 
     def figures(name: str, rows: Bools) -> GroupFigures:
@@ -234,11 +231,15 @@ def compare_groups(
             test = judge_equations(own, chances, trained, names, sizes, noise=noise, clusters=related)
             return GroupFigures(*first, equation=test)
         is_pos, alarms, chance = own == positive, chosen[rows] == positive, chances[:, positive]
+        equation = None
+        if sizes[is_pos].any() and sizes[~is_pos].any():
+            own_weights = None if (sizes == 1.0).all() else sizes
+            equation = key_equation(is_pos, trained.weighted(chance), Lam(trained.lam), own_weights)
         return GroupFigures(
             *(*first, positive, (int(is_pos.sum()), int(alarms.sum()), int((is_pos & alarms).sum()))),
             share_interval(alarms, sizes, related),
             _found_over_expected(is_pos, chance, sizes, noise, related),
-            _equation(is_pos, chance, sizes, trained),
+            equation,
             _at_recall(is_pos, chance, sizes, overall, price.cost_ratio),
         )
 
@@ -254,7 +255,7 @@ def compare_groups(
             figure: shares_alike(which[used], [one[used] for one in strata], right[used], own_w, level, own)
             for figure, strata in shares.items()
         }
-        p_values["calibration"] = _residuals_alike(which[used], numbers[used], p[used], w[used], noise, level, own)
+        p_values["calibration"] = _residuals_alike(which[used], y[used], p[used], w[used], noise, level, own)
         tests = tuple(GroupTest(figure, p_value, level) for figure, p_value in p_values.items())
         found.append(GroupComparison(column, groups, tests, overall))
     return tuple(found)
@@ -288,12 +289,6 @@ def _found_over_expected(is_pos: Bools, chance: Array, w: Array, noise: float, c
     return Interval(found / expected, max(found - half, 0.0) / expected, (found + half) / expected)
 
 
-def _equation(is_pos: Bools, chance: Array, w: Array, trained: Price) -> KeyEquation | None:
-    if not (w[is_pos].any() and w[~is_pos].any()):
-        return None
-    return key_equation(is_pos, trained.weighted(chance), Lam(trained.lam), None if (w == 1.0).all() else w)
-
-
 def _at_recall(is_pos: Bools, chance: Array, w: Array, recall: float, cost_ratio: float) -> tuple[float, float, float]:
     """Price, alarms and cost per 1,000 rows at which a group has at least this recall, with the fewest alarms."""
     nothing = math.nan, math.nan, math.nan
@@ -315,8 +310,11 @@ def shares_alike(
     which: Index, strata: Sequence[Bools], hit: Bools, w: Array | None, level: float, clusters: Index | None
 ) -> float:
     """p-value, to be compared with ``level``, of equal shares of hits of all groups in each stratum of rows."""
-    if w is None and clusters is None:
-        return _exact_chance(which, strata, hit, level)
+    if w is None and clusters is None:  # given the number of hits of each stratum, in groups with enough rows
+        n_groups = int(which.max()) + 1
+        counts = [[np.bincount(which[rows], minlength=n_groups) for rows in (one & hit, one)] for one in strata]
+        known = [(hits[sizes >= FEWEST_ROWS], sizes[sizes >= FEWEST_ROWS]) for hits, sizes in counts]
+        return shares_p_value(known, level)
     rows = (which, hit, np.ones(len(hit)) if w is None else w, np.zeros_like(which) if clusters is None else clusters)
     cells = [found for one in strata if (found := _differences(one, *rows)) is not None]
     if not cells:
@@ -341,16 +339,6 @@ def _differences(rows: Bools, which: Index, hit: Bools, w: Array, clusters: Inde
     scaled = each.reshape(-1, n_groups)[:, known] * scale
     common = np.sqrt(sizes[known] / sizes.sum())  # what all groups share is not a difference
     return np.asarray(scaled - np.outer(scaled @ common, common))
-
-
-def _exact_chance(which: Index, strata: Sequence[Bools], hit: Bools, level: float) -> float:
-    """Exact p-value, up to its draws: hits of each stratum given their number, in groups with enough rows."""
-    counted, n_groups = [], int(which.max()) + 1
-    for rows in strata:
-        right, sizes = (np.bincount(which[some], minlength=n_groups) for some in (rows & hit, rows))
-        known = sizes >= FEWEST_ROWS
-        counted.append((right[known], sizes[known]))
-    return shares_p_value(counted, level)
 
 
 def _residuals_alike(

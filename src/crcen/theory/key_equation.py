@@ -537,10 +537,10 @@ def judge_equations(
     clusters: ArrayLike | None = None,
     is_stratified: bool = False,
 ) -> EquationTest:
-    """Test the key equations of natural probabilities on rows that the model did not see, at the price ``trained``.
+    """Test the key equations of natural probabilities (n, K) on rows that the model did not see, at its price.
 
-    Class numbers and p (n, K), or 0/1 and p (n,). ``noise`` is how much an unmeasured error raises the variance (by
-    default `fitted_model_noise`), ``error`` that error as refits measured it. Classes with few rows are not tested.
+    ``noise`` is how much an unmeasured error raises the variance (by default `fitted_model_noise`), ``error`` that
+    error as refits measured it. Classes with few rows are not tested.
     """
     n_classes = trained.n_classes
     numbers, q = checks.check_class_numbers(y, n_classes), trained.weighted(p)
@@ -549,9 +549,7 @@ def judge_equations(
     sizes = checks.check_row_weights(sample_weight, numbers.size)
     unmeasured = fitted_model_noise(sizes, trained) if noise is None else noise
     factor = unmeasured if error is None else 1.0
-    if q.ndim == 1:  # of the positive class, and numbers are 1 there
-        numbers, q, _ = _two_columns(numbers == 1, q, 1.0 - q, trained, sizes)
-    elif trained.positive is not None:
+    if trained.positive is not None:
         _check_all_present(np.bincount(numbers, sizes, 2))
     related = checks.check_clusters(clusters, numbers.size)
     rows = _TestedRows(numbers, q, sizes, trained, error, factor, related, is_stratified)

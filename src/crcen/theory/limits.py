@@ -53,15 +53,13 @@ UNLIKE_P = 0.001
 UNLIKE_SHARE, UNLIKE_DISTANCE, UNLIKE_RATIO, UNLIKE_SCALE = 0.01, SCORE_DISTANCE, 1.5, 5.0
 
 
-def fitted_noise(n_new: float, n_train: float) -> float:
-    """Variance of a residual on new rows over that under the truth, for models without a measured error."""
-    return 1.0 + UNMEASURED * n_new / n_train
-
-
 def fitted_model_noise(weights: Array, weighting: Price, profile: object = None) -> float:
-    """The same for new rows with these sample weights; a training profile counts training rows without weights."""
+    """Variance of a residual on new rows over that under the truth, for models without a measured error.
+
+    The new rows have these sample weights; a training profile counts training rows without weights.
+    """
     n_train = getattr(profile, "n_rows", 0) or float(weighting.counts.sum())
-    return fitted_noise(effective_rows(weights), float(n_train))
+    return 1.0 + UNMEASURED * effective_rows(weights) / float(n_train)
 
 
 def count_chance(observed: float, expected: float, variance: float | None = None, noise: float = 1.0) -> float:
