@@ -16,6 +16,7 @@ from scipy.stats import norm
 
 from bench.harness import columns, done, draw_classes, head, line, rate, sigmoid
 from crcen import KeyEquationMonitor
+from crcen.theory.residual_test import residual_test, residual_values
 from crcen.theory.selective import (
     audit_draws,
     audit_probabilities,
@@ -24,7 +25,6 @@ from crcen.theory.selective import (
     missed_bound,
     recall_bounds,
 )
-from crcen.theory.tail import residual_test, residual_values
 
 ROWS, COST = 10_000, 20.0
 

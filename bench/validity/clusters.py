@@ -14,11 +14,11 @@ from scipy.stats import binom, norm
 from bench.harness import Replicates, columns, head, line, options, rate
 from crcen.report.checks import group_chance, score_distance
 from crcen.report.measurements import reliability_groups
-from crcen.theory.exact_tests import one_per_cluster, precision_cut, shares_p_value
-from crcen.theory.groups import compare_groups
+from crcen.theory.goals import one_per_cluster, precision_cut
+from crcen.theory.groups import compare_groups, shares_p_value
 from crcen.theory.limits import judge_class_shares
 from crcen.theory.price import CostRatio, resolve
-from crcen.theory.tail import residual_test, residual_values
+from crcen.theory.residual_test import residual_test, residual_values
 
 
 def clustered(rng: np.random.Generator, n_clusters: int, size: int, rho: float) -> tuple[np.ndarray, ...]:

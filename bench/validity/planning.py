@@ -16,8 +16,8 @@ from crcen.theory.planning import (
     labels_for_drift,
     labels_for_recall_bound,
 )
+from crcen.theory.residual_test import residual_test, residual_values
 from crcen.theory.selective import audit_probabilities, audit_scores, missed_bound
-from crcen.theory.tail import residual_test, residual_values
 
 
 def drift(rng: np.random.Generator, logits: np.ndarray, labels: int, c: float, size: float, uncertainty: float) -> bool:

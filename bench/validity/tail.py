@@ -3,8 +3,8 @@
     python -m bench.validity.tail [--scale 1.0] [--processes 2]
 
 "before": normal tail with Bennett's inequality if the total skewness exceeds .5 (two classes), or a joint χ² (K > 2).
-"after": `crcen.theory.tail.residual_test`; K classes by Holm's correction over the class residuals. All probabilities
-are the true ones unless a model uncertainty is given.
+"after": `residual_test` of crcen.theory.residual_test; K classes by Holm's correction over the class residuals. All
+probabilities are the true ones unless a model uncertainty is given.
 """
 
 import math
@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import chdtrc, erfc
 
 from bench.harness import Replicates, columns, draw_classes, head, line, options, rate, sigmoid
-from crcen.theory.tail import holm, residual_test, residual_values, stratified_factor, variance_of
+from crcen.theory.residual_test import holm, residual_test, residual_values, stratified_factor, variance_of
 
 
 def bennett(values: np.ndarray, p: np.ndarray, y: np.ndarray) -> float:

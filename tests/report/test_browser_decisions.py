@@ -6,7 +6,7 @@ from known_models import PricedPosterior, draw
 
 import crcen
 from crcen import Capacity, ExpenseCurve, PrecisionAtLeast, RecallAtLeast
-from crcen.theory.curves import DecisionCurves
+from crcen.theory.metrics import DecisionCurves
 
 CHARTS = ("chart-benefit", "chart-gains", "chart-brier", "chart-costcurve")
 

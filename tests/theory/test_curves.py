@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score
 
 from crcen import InvalidInput, InvalidParameter
-from crcen.theory.curves import DecisionCurves, ThresholdCurve, average_precision, roc_area
+from crcen.theory.metrics import DecisionCurves, ThresholdCurve, average_precision, roc_area
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2_contingency, fisher_exact, hypergeom
 
-from crcen.theory.exact_tests import fewest_rows, one_per_cluster, precision_cut, shares_p_value
+from crcen.theory.goals import fewest_rows, one_per_cluster, precision_cut
+from crcen.theory.groups import shares_p_value
 from crcen.theory.intervals import estimate_shares, shifted_probabilities
 
 

@@ -6,7 +6,7 @@ from scipy.stats import binom
 
 import crcen
 from crcen.theory.decision import sigmoid
-from crcen.theory.exact_tests import fewest_rows
+from crcen.theory.goals import fewest_rows
 
 
 def probabilities(n, seed=0):

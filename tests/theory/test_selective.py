@@ -9,9 +9,9 @@ from scipy.stats import beta
 from crcen.exceptions import InvalidParameter
 from crcen.theory import planning, selective
 from crcen.theory.intervals import clopper_pearson, cost_interval
+from crcen.theory.residual_test import residual_test, residual_values
 from crcen.theory.rows import effective_rows
 from crcen.theory.selective import audit_probabilities, audit_scores, recall_bounds
-from crcen.theory.tail import residual_test, residual_values
 
 
 def test_scores_of_two_classes_are_neyman_allocation():

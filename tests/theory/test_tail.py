@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from crcen.theory import tail
+from crcen.theory import residual_test as tail
 
 
 def columns(p):

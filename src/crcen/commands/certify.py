@@ -26,7 +26,7 @@ from crcen.commands.prices import own_costs
 from crcen.commands.records import file_digest, json_text, read_json
 from crcen.commands.results import Result, note_lines
 from crcen.commands.scoring import Judging
-from crcen.report.certificate import certificate_page
+from crcen.report.rendering import certificate_page
 from crcen.tables.fingerprint import RowDigest
 from crcen.theory.criteria import ScoredClasses, judge_criteria
 from crcen.theory.intervals import wilson

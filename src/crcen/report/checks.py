@@ -13,15 +13,14 @@ from crcen.report.evidence import Evidence, kept_by, log_odds
 from crcen.report.measurements import ReliabilityGroup, points_of, price_ladder, reliability, reliability_groups
 from crcen.tables.leaks import suspects
 from crcen.theory import limits
-from crcen.theory.curves import ThresholdCurve, roc_area
 from crcen.theory.expense import judge_class_steps, outside_chance
 from crcen.theory.groups import GROUP_ERROR_RATE
 from crcen.theory.intervals import auc_interval, design_effect, shifted_probabilities
-from crcen.theory.metrics import log_losses
+from crcen.theory.metrics import ThresholdCurve, log_losses, roc_area
 from crcen.theory.price import Price
+from crcen.theory.residual_test import student_p_value
 from crcen.theory.rows import Array, Bools, Clusters, Estimator
 from crcen.theory.selective import LabelSelection, label_selection
-from crcen.theory.tail import student_p_value
 
 # Whether a check warns (None: it cannot be made), and what was measured or why it cannot.
 Outcome = tuple[bool | None, str]

@@ -19,10 +19,9 @@ from crcen.theory.key_equation import EquationTest, judge_equations
 from crcen.theory.labels import Labels
 from crcen.theory.limits import fitted_model_noise
 from crcen.theory.price import Budget, Price
-from crcen.theory.residual_test import TrainingError
+from crcen.theory.residual_test import TrainingError, residual_effect
 from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, as_numpy
 from crcen.theory.selective import LabelSelection
-from crcen.theory.tail import residual_effect
 
 if TYPE_CHECKING:
     from crcen.tables.columns import Column, EncodedTable

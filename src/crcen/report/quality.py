@@ -10,10 +10,18 @@ from numpy.typing import ArrayLike
 from scipy.special import entr
 
 from crcen._support.text import plural
-from crcen.theory.curves import ThresholdCurve, average_precision, roc_area
 from crcen.theory.intervals import LEVEL, UNKNOWN, Interval, auc_interval, cost_interval, share_interval
 from crcen.theory.limits import NEAR_PERFECT_AREA
-from crcen.theory.metrics import ConfusionCounts, DecisionCounts, log_losses, percentile_interval, row_draws
+from crcen.theory.metrics import (
+    ConfusionCounts,
+    DecisionCounts,
+    ThresholdCurve,
+    average_precision,
+    log_losses,
+    percentile_interval,
+    roc_area,
+    row_draws,
+)
 from crcen.theory.price import Price
 from crcen.theory.rows import Array, Bools, Clusters, Index
 

@@ -11,6 +11,7 @@ from functools import cache, partial
 from importlib import resources
 from typing import Any, TypeAlias
 
+from crcen._support.values import Values
 from crcen.theory.rows import short
 
 Jinja: TypeAlias = Any  # no type checker sees jinja2
@@ -127,3 +128,13 @@ def _logit(p: float, low: float = -math.inf, high: float = math.inf) -> float:
 
 def _last_part(name: object) -> str | None:
     return re.split(r"[\\/]", str(name).rstrip("\\/"))[-1] if name else None
+
+
+def certificate_schema() -> Values:
+    """The JSON Schema of certificates."""
+    return dict(json.loads(asset("certificate.schema.json")))
+
+
+def certificate_page(content: Values) -> str:
+    """The content of a certificate as one HTML page without scripts; the same content gives the same bytes."""
+    return rendered("certificate.html.j2", {"content": content}, asset("certificate.css"))

@@ -17,9 +17,8 @@ from crcen.theory.key_equation import judge_equations
 from crcen.theory.limits import DRIFT_SCALE
 from crcen.theory.planning import labels_for_drift, labels_for_recall_bound, smallest_drift, smallest_size
 from crcen.theory.price import Price
-from crcen.theory.residual_test import TrainingError
+from crcen.theory.residual_test import TrainingError, holm
 from crcen.theory.rows import Array, Bools, Index, p_text, plain
-from crcen.theory.tail import holm
 
 Differences = Callable[[float], "tuple[str, ...] | None"]
 

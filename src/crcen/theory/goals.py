@@ -12,16 +12,17 @@ from scipy.special import bdtrc
 from crcen._support.values import attributes
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.checks import check_whole_number
-from crcen.theory.curves import ThresholdCurve
-from crcen.theory.exact_tests import fewest_rows, one_per_cluster, precision_cut
-from crcen.theory.metrics import row_draws
+from crcen.theory.metrics import ThresholdCurve, row_draws
 from crcen.theory.price import Goal, positive_number
 from crcen.theory.rows import Array, Bools, Index, ShownInOneLine, divided
+from crcen.theory.selective import row_hash
 
 Totals = tuple[Array, Array]
 
 # Periods that a capacity may be for, in days.
 PERIODS = {"day": 1, "week": 7}
+# Sequences of tests of a guaranteed precision, if there are this many rows for each.
+_STARTS, _ROWS_PER_START = 4, 150
 # Decisions of a review, by number.
 ANSWERS = ("no alarm", "review", "alarm")
 
@@ -145,7 +146,7 @@ class Capacity(ThresholdGoal):
         object.__setattr__(self, "alarms", check_whole_number(self.alarms, "Capacity", 1))
         if isinstance(self.per, str) and self.per not in PERIODS:
             raise InvalidParameter(f"per of Capacity must be 'day', 'week', a number or None: got {self.per!r}")
-        if self.per is not None and self.period is None:
+        if not isinstance(self.per, str | None):
             object.__setattr__(self, "per", check_whole_number(self.per, "per of Capacity", 1))
             if self.per <= self.alarms:
                 raise InvalidParameter(f"{self!r} allows an alarm on every row: per must be above {self.alarms}")
@@ -418,7 +419,7 @@ class Review(Goal):
         answers = (p > low).astype(np.int64) + (p > high)
         middle, c = p[answers == 1], math.sqrt(self.low * self.high) if price is None else price
         saved = float(np.minimum(1.0 - middle, c * middle).sum())
-        return ReviewedRows(self, answers, np.bincount(answers, p, len(ANSWERS)), c, saved)
+        return ReviewedRows(self, answers, np.bincount(answers, p, len(ANSWERS)).astype(np.float64), c, saved)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -568,3 +569,42 @@ def _share(value: object, name: str, *, includes_one: bool) -> float:
         meant = f": did you mean {share / 100:g}?" if 1.0 < share < 100.0 else ""
         raise InvalidParameter(f"{name} must be a share above 0 and {most}, got {share:g}{meant}")
     return share
+
+
+def precision_cut(target: Bools, scores: Array, share: float, confidence: float) -> int:
+    """Number of rows, in order of falling score, whose precision is at least `share`; 0 if none is guaranteed.
+
+    Exact tests at a fixed sequence of numbers of alarms, each 10 % larger, up to the first that does not reject. With
+    many rows there are four sequences: one wrong row at the top then does not end everything.
+    """
+    order = np.argsort(-scores, kind="stable")
+    hits, falling, n = np.cumsum(target[order]), scores[order], len(scores)
+    last = np.append(np.flatnonzero(np.diff(falling)), n - 1)  # cuts between different scores
+    n_starts = _STARTS if n >= _ROWS_PER_START * fewest_rows(share, confidence) else 1
+    level, best = (1.0 - confidence) / n_starts, 0
+    for doublings in range(n_starts):
+        m = fewest_rows(share, 1.0 - level) * 2**doublings
+        while m <= n:
+            place = int(last[np.searchsorted(last, m - 1)])  # the next cut at or after m rows
+            if bdtrc(float(hits[place]) - 1.0, place + 1, share) > level:
+                break
+            best = max(best, place + 1)
+            m = max(place + 2, math.ceil(1.1 * (place + 1)))
+    return best
+
+
+def fewest_rows(share: float, confidence: float) -> int:
+    """The smallest number of rows, all of them right, that guarantees a share: share^n ≤ 1 − confidence."""
+    return max(1, math.ceil(math.log1p(-confidence) / math.log(share) - 1e-12))
+
+
+def one_per_cluster(clusters: NDArray[np.generic], seed: int = 0) -> Bools:
+    """One row of each cluster, drawn at random by the seed: rows that are independent again."""
+    luck = row_hash(np.arange(len(clusters), dtype=np.uint64), seed)
+    _, which = np.unique(clusters, return_inverse=True)
+    order = np.lexsort((luck, which.ravel()))
+    first = np.ones(len(order), dtype=np.bool_)
+    first[1:] = np.diff(which.ravel()[order]) > 0
+    chosen = np.zeros(len(order), dtype=np.bool_)
+    chosen[order[first]] = True
+    return chosen

@@ -5,24 +5,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import hypergeom
 
 from crcen._support.values import attributes
 from crcen.exceptions import InvalidInput
-from crcen.theory.exact_tests import shares_p_value, sign_flip_p_value
 from crcen.theory.intervals import UNKNOWN, Interval, share_interval
 from crcen.theory.key_equation import EquationTest, KeyEquation, judge_equations, key_equation
 from crcen.theory.metrics import Quality, measure_quality
 from crcen.theory.price import Lam, Price
-from crcen.theory.residual_test import chi_square_tail
+from crcen.theory.residual_test import chi_square_tail, clustered_variance
 from crcen.theory.rows import Array, Bools, Clusters, Index, plain
-from crcen.theory.tail import clustered_variance
 
 # Probability of calling any of the groups different, over all columns and metrics, if none is.
 GROUP_ERROR_RATE = 0.01
 MOST_GROUPS = 20  # values of a column that are shown; the rest are one group
 OTHERS, MISSING = "all others", "missing"
 FEWEST_ROWS = 5  # with which a group takes part in tests
+_CHUNK = 20_000
+_EXCEEDANCES = 50  # Besag and Clifford (1991): enough draws as extreme as the data, and the p-value is known well
+_DRAWS_PER_LEVEL = 20
 
 
 @dataclass(frozen=True)
@@ -380,3 +382,58 @@ def _residuals_alike(
         together -= together @ slopes @ np.linalg.pinv(slopes, rcond=1e-5)
         return sign_flip_p_value(together, level, noise)
     return chi_square_tail(sum(float(((r - s @ common) ** 2).sum()) for r, s in parts), degrees)
+
+
+def shares_p_value(strata: Sequence[tuple[Index, Index]], level: float, seed: int = 0) -> float:
+    """P-value of equal shares in all groups, given (hits, sizes) by group in each stratum; NaN if none can differ.
+
+    Exact for two groups in one stratum, otherwise by at least 20/level draws, fewer after 50 as extreme as the data.
+    """
+    known = []
+    for hits, sizes in strata:
+        total, n = int(hits.sum()), int(sizes.sum())
+        if (sizes > 0).sum() >= 2 and 0 < total < n:
+            known.append((hits[sizes > 0], sizes[sizes > 0], total, n))
+    if not known:
+        return math.nan
+    if len(known) == 1 and len(known[0][1]) == 2:
+        (first, _), (size, _), total, n = *map(tuple, known[0][:2]), *known[0][2:]
+        support = np.arange(max(0, total - (n - size)), min(size, total) + 1)
+        far = np.abs(support - total * size / n)
+        chance = hypergeom.pmf(support, n, total, size)
+        return min(1.0, float(chance[far >= abs(first - total * size / n) * (1.0 - 1e-9)].sum()))
+    observed = sum(_distance(hits, sizes, total, n) for hits, sizes, total, n in known)
+    rng, beyond, drawn, most = np.random.default_rng(seed), 0, 0, max(math.ceil(_DRAWS_PER_LEVEL / level), 9_999)
+    while drawn < most and beyond < _EXCEEDANCES:
+        size = min(_CHUNK, most - drawn)
+        far = np.zeros(size)
+        for _, sizes, total, n in known:
+            far += _distance(rng.multivariate_hypergeometric(sizes, total, size, method="marginals"), sizes, total, n)
+        extreme = np.flatnonzero(far >= observed * (1.0 - 1e-9))
+        if beyond + len(extreme) >= _EXCEEDANCES:
+            return _EXCEEDANCES / (drawn + int(extreme[_EXCEEDANCES - beyond - 1]) + 1.0)
+        beyond, drawn = beyond + len(extreme), drawn + size
+    return (beyond + 1.0) / (drawn + 1.0)
+
+
+def _distance(hits: NDArray[np.integer], sizes: Index, total: int, n: int) -> Array:
+    expected = sizes * (total / n)
+    return np.asarray(((hits - expected) ** 2 / (expected * (1.0 - total / n))).sum(axis=-1))
+
+
+def sign_flip_p_value(cells: Array, level: float, noise: float = 1.0) -> float:
+    """P-value of mean zero of a sum of ``cells`` (clusters, d): its length among those with random signs.
+
+    Valid for any dependence in clusters (Hemerik, Goeman and Finos 2020). ``noise`` multiplies the clusters' variance.
+    """
+    cells = cells[np.abs(cells).max(axis=1, initial=0.0) > 0.0]
+    if not cells.size:
+        return math.nan
+    fitted = max(1.0 - cells.shape[1] / len(cells), 0.0)  # residuals about shares that were estimated vary less
+    observed, rng = fitted * (1.0 - 1e-9) * float((cells.sum(axis=0) ** 2).sum()) / noise, np.random.default_rng(0)
+    beyond, drawn, most = 0, 0, max(math.ceil(_DRAWS_PER_LEVEL / level), 9_999)
+    while drawn < most and beyond < _EXCEEDANCES:
+        size = min(max(2_000_000 // len(cells), 1), most - drawn)
+        signs = 2.0 * rng.integers(0, 2, (size, len(cells)), dtype=np.int8) - 1.0
+        beyond, drawn = beyond + int((((signs @ cells) ** 2).sum(axis=1) >= observed).sum()), drawn + size
+    return (beyond + 1.0) / (drawn + 1.0)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen._support.values import attributes
 from crcen.exceptions import InvalidInput
-from crcen.theory import checks, residual_test, tail
+from crcen.theory import checks, residual_test
 from crcen.theory.decision import sigmoid, softmax
 from crcen.theory.limits import EQUATION_P, fitted_model_noise
 from crcen.theory.price import Price, WeightingLike, alpha_of, cost_ratio_of, resolve, resolved
@@ -318,17 +318,17 @@ class _TestedRows:
 
     def _class_values(self, k: int) -> Array:
         """What each row adds to the residual of class k, by its label."""
-        return tail.residual_values(self.p, self.price.weights, k, self.sizes)
+        return residual_test.residual_values(self.p, self.price.weights, k, self.sizes)
 
-    def class_test(self, k: int) -> tail.ResidualTest:
+    def class_test(self, k: int) -> residual_test.ResidualTest:
         """Test of the residual of one class."""
         values = self._class_values(k)
-        uncertainty = [((self.noise - 1.0) * tail.variance_of(values, self.p), math.inf)]
+        uncertainty = [((self.noise - 1.0) * residual_test.variance_of(values, self.p), math.inf)]
         if self.error is not None:
             own = self.sums.sums.slope[k]
             parts = ((self.error.covariance, self.error.degrees), (self.error.least, math.inf))
             uncertainty = [(float(own @ part @ own), degrees) for part, degrees in parts]
-        return tail.residual_test(values, self.p, self.y, uncertainty, self.clusters, self.is_stratified)
+        return residual_test.residual_test(values, self.p, self.y, uncertainty, self.clusters, self.is_stratified)
 
     def _guarded(self, joint: JointTest, tested: Index | None) -> JointTest:
         """A joint test whose p-value is not below Holm's over the classes if these are lopsided or rows in clusters."""
@@ -337,12 +337,14 @@ class _TestedRows:
         for k in classes:
             rough = two_sided(self.sums.sums.of_class(k).z / math.sqrt(self.noise))
             # A residual far from significance needs no better tail, nor one of many events.
-            is_fine = is_normal and not (rough * len(classes) < 0.5 and tail.is_lopsided(self._class_values(k), self.p))
+            is_fine = is_normal and not (
+                rough * len(classes) < 0.5 and residual_test.is_lopsided(self._class_values(k), self.p)
+            )
             needs_more = needs_more or not is_fine
             p_values.append(rough if is_fine else self.class_test(k).p_value)
         if not needs_more:
             return joint
-        p_value = float(np.nanmin(tail.holm(p_values)))
+        p_value = float(np.nanmin(residual_test.holm(p_values)))
         return replace(joint, p_value=p_value if self.is_stratified else max(p_value, joint.p_value))
 
 

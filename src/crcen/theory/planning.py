@@ -9,9 +9,9 @@ from scipy.stats import binom, norm
 
 from crcen.exceptions import InvalidParameter
 from crcen.theory.intervals import LEVEL, clopper_pearson, expected_cost_interval
+from crcen.theory.residual_test import residual_values, variance_of
 from crcen.theory.rows import Array, Bools, Index
 from crcen.theory.selective import audit_probabilities, betting_bound
-from crcen.theory.tail import residual_values, variance_of
 
 _MOST_POSITIVES = 1_000_000
 _SIMULATIONS = 100

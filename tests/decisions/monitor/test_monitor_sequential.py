@@ -10,7 +10,7 @@ from known_streams import stream, weighted
 from scipy.special import expit
 from scipy.stats import binom
 
-from crcen.decisions.monitor.drift_tests import DriftTest, Start, Tally
+from crcen.decisions.monitor.track import DriftTest, Start, Tally
 from crcen.theory.price import Price
 from crcen.theory.sequential import GRID, StreamSums, stream_sums
 

@@ -12,8 +12,18 @@ from numpy.typing import ArrayLike
 
 from crcen._support.files import write_atomic
 from crcen._support.values import Values, json_value
-from crcen.decisions.monitor.cohorts import ArrivalOrder, AuditArrival, Cohorts, Sums, cohort_numbers
-from crcen.decisions.monitor.rows import Batch, WatchedModel, check_audits, labelled_rows, segment_names
+from crcen.decisions.monitor.rows import (
+    ArrivalOrder,
+    AuditArrival,
+    Batch,
+    Cohorts,
+    Sums,
+    WatchedModel,
+    check_audits,
+    cohort_numbers,
+    labelled_rows,
+    segment_names,
+)
 from crcen.decisions.monitor.track import DriftAlarm, MonitorReading, Track, draw_readings, table_of_readings
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.validation import take_rows
