@@ -34,25 +34,13 @@ def test_counts_are_those_of_decisions_at_the_price(rows, price):
         assert getattr(counts, cell) == pytest.approx(getattr(wanted, cell), abs=1e-9)
 
 
-def test_noise_is_zero_inside_and_counts_standard_deviations_outside():
-    # 100 rows flip between the prices 3 and 9 (thresholds 1/4 and 1/10).
-    p = np.full(100, 0.2)
-    for positives, wanted in ((15, 0.0), (40, (40 - 25) / math.sqrt(100 * 0.25 * 0.75)), (4, (4 - 10) / 3.0)):
-        points = OperatingPoints(np.arange(100) < positives, p, np.ones(100))
-        step = points.path([3.0, 9.0]).steps[0]
-        assert points.judge(step).z == pytest.approx(wanted)
-    assert math.isnan(points.judge(points.path([0.1, 0.2]).steps[0]).z)  # nothing flips
-    few = OperatingPoints(np.arange(20) < 9, np.full(20, 0.2), np.ones(20))
-    assert math.isnan(few.judge(few.path([3.0, 9.0]).steps[0]).z)  # a variance of 20 · ¼ · ¾ is too little to tell
-
-
 def test_noise_of_right_probabilities_is_rarely_large():
     model = KnownPosterior()
     beyond, looked = 0, 0
     for seed in range(40):
         X, y = draw(model, 600, seed=seed)
         points = OperatingPoints(y == 1, model.predict_proba(X)[:, 1], np.ones(y.size))
-        noise = [points.judge(step).z for step in points.path(price_ladder(5.0, 8.0))]
+        noise = [points.deviation(step) for step in points.path(price_ladder(5.0, 8.0))]
         noise = [z for z in noise if not math.isnan(z)]
         beyond, looked = beyond + sum(abs(z) > 3 for z in noise), looked + len(noise)
     assert looked > 200
@@ -65,8 +53,8 @@ def test_weights_of_one_size_leave_the_noise_alone():
     target = rng.random(300) < 0.5
     one, seven = (OperatingPoints(target, p, np.full(300, size)) for size in (1.0, 7.0))
     steps = [points.path([3.0, 9.0]).steps[0] for points in (one, seven)]
-    assert one.judge(steps[0]).z == pytest.approx(seven.judge(steps[1]).z)
-    assert one.judge(steps[0]).z > 3
+    assert one.deviation(steps[0]) == pytest.approx(seven.deviation(steps[1]))
+    assert one.deviation(steps[0]) > 3
 
 
 def test_thinned_points_are_exact_at_the_prices_asked_for():
