@@ -197,16 +197,17 @@ def _rows(source: Estimator, X: Rows, y: ArrayLike | None, sample_weight: ArrayL
         target, p, seen = out_of_fold_posterior(source, y)
         weights: ArrayLike | None = None if sample_weight is None else np.asarray(sample_weight)[seen]
     else:
-        labels, own = _checked_labels(source, X, y), Labels.of_model(source, np.asarray(as_numpy(y)))
-        p = check_probabilities(_probabilities(source, X, len(labels), 2)[:, own.column], "predict_proba")
-        target, weights = own.is_positive(own.decode(own.encode(labels))), sample_weight
+        labels, proba = _predictions(source, X, y)
+        own = Labels.of_model(source, labels)
+        p = check_probabilities(proba[:, own.column], "predict_proba")
+        target, weights = own.encode(labels) == own.column, sample_weight
     checked = check_row_weights(weights, target.size)
     class_totals(target, checked)
     return CurveRows(target, p, checked)
 
 
-def _checked_labels(source: Estimator, X: Rows, y: ArrayLike | None) -> NDArray[np.generic]:
-    """The labels of the rows that a fitted classifier is judged on."""
+def _predictions(source: Estimator, X: Rows, y: ArrayLike | None) -> tuple[NDArray[np.generic], Array]:
+    """The labels of the rows that a fitted classifier is judged on, and its probabilities of all classes."""
     if not hasattr(source, "predict_proba") or not hasattr(source, "classes_"):
         raise InvalidParameter(
             f"choose_weighting takes an ExpenseCurve, a CRCENClassifierCV or a fitted classifier with predict_proba, "
@@ -214,21 +215,18 @@ def _checked_labels(source: Estimator, X: Rows, y: ArrayLike | None) -> NDArray[
         )
     if X is None or y is None:
         raise InvalidParameter(f"{type(source).__name__} needs X and y, rows that it did not see")
-    return np.asarray(as_numpy(y))
-
-
-def _probabilities(source: Estimator, X: Rows, n_rows: int, n_classes: int) -> Array:
-    p = np.asarray(source.predict_proba(X), dtype=np.float64)
-    if p.shape != (n_rows, n_classes):
-        raise InvalidInput(f"predict_proba must give {n_classes} columns for each of {n_rows} rows, got {p.shape}")
-    return p
+    labels, p = np.asarray(as_numpy(y)), np.asarray(source.predict_proba(X), dtype=np.float64)
+    shape = (len(labels), len(source.classes_))
+    if p.shape != shape:
+        raise InvalidInput(f"predict_proba must give {shape[1]} columns for each of {shape[0]} rows, got {p.shape}")
+    return labels, p
 
 
 def _choose_class_weights(
     source: Estimator, recalls: Mapping[Hashable, float], X: Rows, y: ArrayLike | None, sample_weight: ArrayLike | None
 ) -> ChosenClassWeights:
     """Smallest class weights with a recall for each of some classes."""
-    labels = _checked_labels(source, X, y)
+    labels, p = _predictions(source, X, y)
     classes = Labels(np.asarray(source.classes_))
     known = classes.classes.tolist()
     for label, recall in recalls.items():
@@ -239,7 +237,6 @@ def _choose_class_weights(
     target = classes.encode(labels)
     weights = check_row_weights(sample_weight, target.size)
     classes.counts(target, weights)
-    p = _probabilities(source, X, target.size, classes.n_classes)
     floors = {known.index(label): float(recall) for label, recall in recalls.items()}
     log_weights = _least_weights(p, target, weights, floors)
     if log_weights is None:

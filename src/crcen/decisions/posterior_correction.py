@@ -174,7 +174,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
 
     def _price_of_training(self, labels: Labels) -> Price:
         """The price at which the fitted classifier decides by itself."""
-        own = getattr(final_step(self.estimator_), "weighting_", None)
+        own = getattr(_nested(self.estimator_)[-1], "weighting_", None)
         if isinstance(own, Price):  # ours: natural probabilities, decided at the price it was given
             return Price(own.weights, own.counts, own.costs)  # by class, whichever is positive
         if labels.n_classes == 2 and self.odds_factor_ == 1.0:
@@ -308,29 +308,24 @@ _LOG_LOSSES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
-def final_step(estimator: Estimator) -> Estimator:
-    """The classifier at the end of a pipeline, through search objects as well."""
-    inner = _inner(estimator)
-    return estimator if inner is None else final_step(inner)
+def _nested(estimator: Estimator) -> list[Estimator]:
+    """The estimator, what a search found best, the end of a pipeline, and so on, down to the classifier itself."""
+    found = [estimator]
+    while hasattr(found[-1], "best_estimator_") or hasattr(found[-1], "steps"):
+        last = found[-1]
+        found.append(last.best_estimator_ if hasattr(last, "best_estimator_") else last.steps[-1][1])
+    return found
 
 
 def samplers_of(estimator: Estimator) -> list[Estimator]:
     """The samplers of a pipeline in order, and then those of pipelines inside it."""
-    own = [step for _, step in getattr(estimator, "steps", []) if hasattr(step, "fit_resample")]
-    inner = _inner(estimator)
-    return own if inner is None else own + samplers_of(inner)
-
-
-def _inner(estimator: Estimator) -> Estimator | None:
-    """What a search found best, the end of a pipeline, or None."""
-    if hasattr(estimator, "best_estimator_"):
-        return estimator.best_estimator_
-    return estimator.steps[-1][1] if hasattr(estimator, "steps") else None
+    steps = [step for one in _nested(estimator) for _, step in getattr(one, "steps", [])]
+    return [step for step in steps if hasattr(step, "fit_resample")]
 
 
 def why_no_shift(estimator: Estimator, samplers: list[Estimator]) -> str:
     """Why a prior shift cannot be exact for this classifier and the samplers of its training rows, or nothing."""
-    last = final_step(estimator)
+    last = _nested(estimator)[-1]
     name = type(last).__name__
     if name == "BalancedBaggingClassifier" and last.sampler is not None:
         samplers = [*samplers, last.sampler]
@@ -354,7 +349,7 @@ def why_no_shift(estimator: Estimator, samplers: list[Estimator]) -> str:
 
 def balancing_counts(estimator: Estimator, classes: LabelArray, counts: Array) -> Array:
     """Expected class counts of the members of a balanced ensemble; any other classifier leaves the counts unchanged."""
-    last = final_step(estimator)
+    last = _nested(estimator)[-1]
     name = type(last).__name__
     if name == "ResampledClassifier":
         return np.full(len(counts), counts.max())
@@ -382,7 +377,7 @@ def balancing_counts(estimator: Estimator, classes: LabelArray, counts: Array) -
 
 def training_class_weights(estimator: Estimator, classes: LabelArray, rows: Array, totals: Array) -> Array:
     """Weight of each class in the loss of a fitted classifier, up to a common factor; an error if it is uncertain."""
-    last = final_step(estimator)
+    last = _nested(estimator)[-1]
     name, library = type(last).__name__, type(last).__module__.partition(".")[0]
     none = np.ones(len(classes))
     if library not in _KNOWN_LIBRARIES:

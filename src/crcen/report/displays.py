@@ -259,21 +259,7 @@ class ExpenseCurveDisplay(_Display):
         for c1, c2 in pairwise(prices):
             ax.fill_between([c1, c2], c1, c2, color=GREY, alpha=0.25, linewidth=0)
         ax.fill_between([], [], color=GREY, alpha=0.25, linewidth=0, label="bracket: expense implied by the price")
-        self._draw_steps(ax, np.sqrt(prices[:-1] * prices[1:]), values.T, bottom, top)
-        shown = prices[:: -(-len(prices) // _MOST_TICKS)]
-        ax.set_xticks(shown, [f"{price:.3g}" for price in shown])
-        round_numbers = np.array([m * 10.0**e for e in range(-12, 13) for m in (1, 2, 5)])
-        shown = round_numbers[(round_numbers >= bottom) & (round_numbers <= top)]
-        shown = shown[:: -(-len(shown) // _MOST_TICKS)]
-        ax.set_yticks(shown, [f"{price:g}" for price in shown])
-        ax.minorticks_off()
-        ax.set_xlabel("price: false alarms paid for one more catch (cost ratio)")
-        ax.set_ylabel("expense: false alarms per catch gained")
-        return f"Expense, {self.curve.description}"
-
-    def _draw_steps(self, ax: Axes, centre: Array, values: Array, bottom: float, top: float) -> None:
-        expense, low, high = values
-        steps = self.curve.steps
+        (expense, low, high), centre, steps = values.T, np.sqrt(prices[:-1] * prices[1:]), self.curve.steps
         is_beyond_noise = np.array([step.is_beyond_noise for step in steps])
         outside = (True, ALERT, "D", "expense, outside beyond noise")
         for is_outside, colour, marker, label in ((False, BLUE, "o", "expense"), outside):
@@ -293,6 +279,16 @@ class ExpenseCurveDisplay(_Display):
             if step.verdict == "undefined":
                 style = {"rotation": 90, "ha": "center", "va": "bottom", "fontsize": "small"}
                 ax.annotate(f"undefined: {step.reason}", (x, bottom), (0, 4), textcoords="offset points", **style)
+        shown = prices[:: -(-len(prices) // _MOST_TICKS)]
+        ax.set_xticks(shown, [f"{price:.3g}" for price in shown])
+        round_numbers = np.array([m * 10.0**e for e in range(-12, 13) for m in (1, 2, 5)])
+        shown = round_numbers[(round_numbers >= bottom) & (round_numbers <= top)]
+        shown = shown[:: -(-len(shown) // _MOST_TICKS)]
+        ax.set_yticks(shown, [f"{price:g}" for price in shown])
+        ax.minorticks_off()
+        ax.set_xlabel("price: false alarms paid for one more catch (cost ratio)")
+        ax.set_ylabel("expense: false alarms per catch gained")
+        return f"Expense, {self.curve.description}"
 
 
 _DASHED = (0, (4, 3))

@@ -289,9 +289,23 @@ def gather(
     **more: Any,
 ) -> Evidence:
     """Predict for labelled rows and check the predictions; parameters of `crcen.write_report` and `Evidence`."""
-    classes = _classes(model)
+    if not hasattr(model, "predict_proba"):
+        raise InvalidParameter(
+            f"a report needs a classifier with predict_proba, got {type(model).__name__}: wrap it in "
+            "sklearn.calibration.CalibratedClassifierCV"
+        )
+    classes = np.asarray(getattr(model, "classes_", ()))
+    if classes.ndim != 1 or len(classes) < 2:
+        raise InvalidParameter(
+            f"a report needs a fitted classifier of two or more classes_, got {type(model).__name__} with {classes}"
+        )
     X, columns = _rows(X, model)
-    numbers = _numbers(y, len(X), classes)
+    numbers = Labels(classes).encode(y)
+    if numbers.shape != (len(X),):
+        raise InvalidInput(f"y must have one label for each of the {len(X)} rows, got shape {numbers.shape}")
+    if len(np.unique(numbers)) < 2:
+        only = repr(classes.tolist()[numbers[0]]) if len(X) else "no label"
+        raise InvalidInput(f"a report needs rows of several classes: y holds only {only}")
     weights = None if sample_weight is None else check_row_weights(sample_weight, len(numbers))
     encoded = EncodedRows.of(model, X)
     if out_of_fold is None:
@@ -323,20 +337,6 @@ def compared_groups(
     return compare_groups(*rows, labels=labels, noise=found.noise, clusters=found.clusters)
 
 
-def _classes(model: Estimator) -> Labelled:
-    if not hasattr(model, "predict_proba"):
-        raise InvalidParameter(
-            f"a report needs a classifier with predict_proba, got {type(model).__name__}: wrap it in "
-            "sklearn.calibration.CalibratedClassifierCV"
-        )
-    if not hasattr(model, "classes_"):
-        raise InvalidParameter(f"a report needs a fitted classifier, got {type(model).__name__} without classes_")
-    classes = np.asarray(model.classes_)
-    if classes.ndim != 1 or len(classes) < 2:
-        raise InvalidParameter(f"a report needs a classifier of two or more classes, got {classes.tolist()}")
-    return classes
-
-
 def _rows(X: Rows, model: Estimator) -> tuple[Rows, tuple[str, ...]]:
     """X with rows that can be taken by position, and a name for each column; an array's may be the model's own."""
     if not hasattr(X, "iloc") and hasattr(X, "to_pandas"):
@@ -350,13 +350,3 @@ def _rows(X: Rows, model: Estimator) -> tuple[Rows, tuple[str, ...]]:
     if len(names) == X.shape[1]:
         return X, tuple(str(name) for name in names)
     return X, tuple(f"column {number}" for number in range(1, X.shape[1] + 1))
-
-
-def _numbers(y: ArrayLike, n: int, classes: Labelled) -> Index:
-    numbers = Labels(classes).encode(y)
-    if numbers.shape != (n,):
-        raise InvalidInput(f"y must have one label for each of the {n} rows, got shape {numbers.shape}")
-    if len(np.unique(numbers)) < 2:
-        only = repr(classes.tolist()[numbers[0]]) if n else "no label"
-        raise InvalidInput(f"a report needs rows of several classes: y holds only {only}")
-    return numbers

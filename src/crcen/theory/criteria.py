@@ -63,9 +63,8 @@ def parse_criteria(texts: Sequence[str], classes: Sequence[object], positive: in
     for text in texts:
         one = _parsed(" ".join(str(text).split()), classes, positive)
         if any((one.metric, one.column) == (other.metric, other.column) for other in found):
-            raise InvalidParameter(
-                f"require must state each criterion once: got {one.text!r} again.", parameter="require"
-            )
+            said = f"require must state each criterion once: got {one.text!r} again."
+            raise InvalidParameter(said, parameter="require")
         found.append(one)
     return tuple(found)
 
@@ -83,7 +82,12 @@ def _parsed(text: str, classes: Sequence[object], positive: int | None) -> Crite
     allowed = ("≥", ">=") if metric else ("≤", "<=")
     if sign not in allowed:
         raise InvalidParameter(f"require {text!r} must compare with {allowed[1]}: got {sign}.")
-    value = _number(number, text)
+    try:
+        value = float(number.removesuffix("%").strip()) / (100.0 if number.endswith("%") else 1.0)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InvalidParameter(f"the threshold of {text!r} must be a number: got {number!r}.")
     if metric:
         if not 0.0 < value < 1.0:
             hint = f"; did you mean {value / 100:g}?" if 2.0 <= value < 100.0 else "."
@@ -96,17 +100,6 @@ def _parsed(text: str, classes: Sequence[object], positive: int | None) -> Crite
         raise InvalidParameter(f"the threshold and the rows of {text!r} must be above 0.")
     unit = "row" if size == "row" else str(per)
     return Criterion("cost", value / per, -1, f"cost per {unit} <= {value:g}", per)
-
-
-def _number(text: str, whole: str) -> float:
-    is_percent = text.endswith("%")
-    try:
-        value = float(text.removesuffix("%").strip())
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise InvalidParameter(f"the threshold of {whole!r} must be a number: got {text!r}.")
-    return value / 100.0 if is_percent else value
 
 
 def _column(metric: str, label: str | None, classes: Sequence[object], positive: int | None) -> int:
@@ -281,37 +274,27 @@ def _measured(one: Criterion, rows: ScoredClasses, part: Bools, confidence: floa
         p_fail = intervals.cost_p_value(y, actions, -rows.costs, -one.threshold)
         return Outcome(one, len(y), interval.value, (bound.low, bound.high), interval, 0, p_pass, p_fail)
     if one.metric == "key equation":
-        return _equation(one, rows, part, confidence)
-    return _alike(one, rows, 1.0 - confidence) if one.metric == "groups" else Outcome(one, len(y))
-
-
-def _equation(one: Criterion, rows: ScoredClasses, part: Bools, confidence: float) -> Outcome:
-    y, p = rows.y[part], rows.p[part]
-    if len(np.unique(y)) < 2:
-        return Outcome(one, len(y), detail="rows of one class only cannot be tested")
-    found = judge_equations(y, p, rows.trained, rows.labels, noise=rows.noise, error=rows.error)
-    if found.z_reason:
-        return Outcome(one, len(y), detail=found.z_reason)
-    least = smallest_drift(
-        *(p, rows.trained.weights, rows.reference, len(y)), level=1.0 - confidence, uncertainty=rows.uncertainty
-    )
-    label = rows.labels[rows.reference]
-    detail = f"a drift of {least:.2g} in the log-odds of {label} would be found with a probability of 80 %"
-    return Outcome(one, len(y), found.residual, p_fail=found.p_value, detail=detail)
-
-
-def _alike(one: Criterion, rows: ScoredClasses, alpha: float) -> Outcome:
-    found = compare_groups(
-        *(rows.groups, rows.y, rows.p, rows.price, rows.trained),
-        labels=rows.labels,
-        noise=rows.noise or 1.0,
-        error_rate=alpha,
-    )
-    values = [test.p_value for comparison in found for test in comparison.tests if not math.isnan(test.p_value)]
-    if not values:
-        return Outcome(one, len(rows.y), detail="no group has enough rows")
-    detail = "; ".join(comparison.sentence for comparison in found)
-    return Outcome(one, len(rows.y), p_fail=min(1.0, len(values) * min(values)), detail=detail)
+        if len(np.unique(y)) < 2:
+            return Outcome(one, len(y), detail="rows of one class only cannot be tested")
+        p = rows.p[part]
+        found = judge_equations(y, p, rows.trained, rows.labels, noise=rows.noise, error=rows.error)
+        if found.z_reason:
+            return Outcome(one, len(y), detail=found.z_reason)
+        drifts = (p, rows.trained.weights, rows.reference, len(y))
+        least = smallest_drift(*drifts, level=1.0 - confidence, uncertainty=rows.uncertainty)
+        label = rows.labels[rows.reference]
+        detail = f"a drift of {least:.2g} in the log-odds of {label} would be found with a probability of 80 %"
+        return Outcome(one, len(y), found.residual, p_fail=found.p_value, detail=detail)
+    if one.metric == "groups":
+        scored = (rows.groups, rows.y, rows.p, rows.price, rows.trained)
+        settings = {"labels": rows.labels, "noise": rows.noise or 1.0, "error_rate": 1.0 - confidence}
+        columns = compare_groups(*scored, **settings)
+        values = [test.p_value for column in columns for test in column.tests if not math.isnan(test.p_value)]
+        if not values:
+            return Outcome(one, len(y), detail="no group has enough rows")
+        detail = "; ".join(column.sentence for column in columns)
+        return Outcome(one, len(y), p_fail=min(1.0, len(values) * min(values)), detail=detail)
+    return Outcome(one, len(y))
 
 
 def _statement(test: Outcome, confidence: float, n_tests: int) -> str:

@@ -264,9 +264,10 @@ class Quality:
         if heads != names:
             table += [f"{name:<{width}}(no class)" for name in names[len(self.labels) :]]
         share_width = max(24, *(len(str(share)) + 2 for share in (*self.recalls, *self.precisions)))
+        averages = [f"{one:.3f}" if math.isfinite(one) else "–" for one in self.average_precisions]
         by_class = [
             f"{name:<{width}} {_count(float(self.counts.table[k].sum())):>9}  {self.recalls[k]!s:<{share_width}}"
-            f"{self.precisions[k]!s:<{share_width}}{_three(self.average_precisions[k]):>14}{self.cost_by_class[k]:>14.4g}"
+            f"{self.precisions[k]!s:<{share_width}}{averages[k]:>14}{self.cost_by_class[k]:>14.4g}"
             for k, name in enumerate(names[: len(self.labels)])
         ]
         saved, side = self.saved, "cheaper"
@@ -343,10 +344,6 @@ def _share(among: Bools, hit: Bools, weights: Array, clusters: NDArray[np.generi
 
 def _count(value: float) -> str:
     return f"{value:,.0f}" if value.is_integer() or value >= 100 else f"{value:.3g}"
-
-
-def _three(value: float) -> str:
-    return f"{value:.3f}" if math.isfinite(value) else "–"
 
 
 class ExpectedShares(NamedTuple):

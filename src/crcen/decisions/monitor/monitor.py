@@ -348,20 +348,21 @@ class KeyEquationMonitor(ShownInOneLine):
 
     def state(self) -> Values:
         """Everything but the model, as JSON can hold it; its size does not grow with the number of batches."""
-        return _sealed(
-            {
-                "classes": list(self._watched.classes),
-                "class_weights": self._watched.price.weights.tolist(),
-                **{name: getattr(self, name) for name in _SETTINGS},
-                "n_batches": self.n_batches,
-                "cohorts": None if self._cohorts is None else self._cohorts.state(),
-                "weight_unit": self._weight_unit,
-                "audits": json_value(self._audits),
-                "arrival": json_value(self._arrivals),
-                "tracks": [track.state() for track in self._tracks.values()],
-                "alarms": json_value(self.alarms),
-            }
-        )
+        state = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "classes": list(self._watched.classes),
+            "class_weights": self._watched.price.weights.tolist(),
+            **{name: getattr(self, name) for name in _SETTINGS},
+            "n_batches": self.n_batches,
+            "cohorts": None if self._cohorts is None else self._cohorts.state(),
+            "weight_unit": self._weight_unit,
+            "audits": json_value(self._audits),
+            "arrival": json_value(self._arrivals),
+            "tracks": [track.state() for track in self._tracks.values()],
+            "alarms": json_value(self.alarms),
+        }
+        return {**state, "digest": state_digest(state)}
 
     def to_json(self, path: str | Path) -> None:
         """Write the state to a file atomically."""
@@ -405,14 +406,8 @@ class KeyEquationMonitor(ShownInOneLine):
         return made
 
 
-def _sealed(entries: Values) -> Values:
-    """Entries with the format, its version and their digest."""
-    state = {"format": _FORMAT, "version": _VERSION, **entries}
-    return {**state, "digest": state_digest(state)}
-
-
 def _opened(state: object) -> Values:
-    """The state that `_sealed` returned, perhaps read from a file; an error for any other value."""
+    """The state of a monitor, perhaps read from a file; an error for any other value."""
     if not isinstance(state, dict) or (state.get("format"), state.get("version")) != (_FORMAT, _VERSION):
         found = {name: state.get(name) for name in ("format", "version")} if isinstance(state, dict) else state
         raise InvalidInput(

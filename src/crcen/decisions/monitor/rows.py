@@ -31,29 +31,20 @@ class WatchedModel:
         if self.has_price and weighting is not None:
             raise InvalidParameter(f"weighting={weighting!r} must not be given: the model's own weighting_ is used")
         price = model.weighting_ if self.has_price else weighting
-        n_classes = max(self._n_classes(price, n_columns), 2)
-        if n_classes == 2:
-            self.labels = Labels(np.arange(2), 1) if model is None else Labels.of_model(model)
+        if isinstance(price, str | Alpha):
+            raise InvalidParameter(f"weighting={price!r} needs class counts: give the weights that q was made with")
+        classes = None if model is None else np.asarray(getattr(model, "classes_", ()))
+        n_classes = n_columns if classes is None else len(classes)
+        if classes is None and isinstance(price, Price | dict | list | tuple | np.ndarray):
+            n_classes = price.n_classes if isinstance(price, Price) else len(price)
+        if n_classes > 2:
+            self.labels = Labels(np.arange(n_classes) if classes is None else classes)
         else:
-            self.labels = Labels(np.arange(n_classes) if model is None else np.asarray(model.classes_))
-        self.price = self._price(price)
-        names = self.labels.classes.tolist()
+            self.labels = Labels(np.arange(2), 1) if model is None else Labels.of_model(model)
+        ones, names = np.ones(self.labels.n_classes), self.labels.classes.tolist()
+        weights = self.labels.in_order(self.labels.resolve(price, ones).weights)
+        self.price = Price(weights, ones, None, 1 if len(ones) == 2 else None)
         self.classes: tuple[object, ...] = tuple(names if n_classes > 2 or self.labels.is_last else names[::-1])
-
-    def _n_classes(self, price: WeightingLike, n_columns: int) -> int:
-        if self.model is not None:
-            return len(getattr(self.model, "classes_", ()))
-        if isinstance(price, Price):
-            return price.n_classes
-        return len(price) if isinstance(price, dict | list | tuple | np.ndarray) else n_columns
-
-    def _price(self, given: WeightingLike) -> Price:
-        """The price of the probabilities, in the order of `classes`."""
-        labels, ones = self.labels, np.ones(self.labels.n_classes)
-        if isinstance(given, str | Alpha):
-            raise InvalidParameter(f"weighting={given!r} needs class counts: give the weights that q was made with")
-        weights = labels.in_order(labels.resolve(given, ones).weights)
-        return Price(weights, ones, None, 1 if labels.n_classes == 2 else None)
 
     def encode(self, y: ArrayLike) -> Index:
         """Class numbers of labels in the order of `classes`; without a model y must hold 0/1 or class numbers."""
@@ -78,12 +69,10 @@ class WatchedModel:
             return np.column_stack([1.0 - chance, chance])
         if values.shape == (n_rows, n_classes):
             return self._in_order(check_probabilities(values))
+        needed, hint = f"one value for each of the {n_rows} rows", ""
         if n_classes > 2:
             needed = f"a row for each of the {n_rows} labels and a column for each of {n_classes} classes"
-        else:
-            needed = f"one value for each of the {n_rows} rows"
-        hint = ""
-        if n_classes == 2 and values.ndim == 2 and values.shape[1] > 2:
+        elif values.ndim == 2 and values.shape[1] > 2:
             hint = f": for {values.shape[1]} classes give the monitor a model of them, or their weights as weighting="
         raise InvalidInput(f"q must have {needed}, got shape {values.shape}{hint}")
 
