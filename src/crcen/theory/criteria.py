@@ -287,8 +287,8 @@ def _measured(one: Criterion, rows: ScoredClasses, part: Bools, confidence: floa
         return Outcome(one, len(y), found.residual, p_fail=found.p_value, detail=detail)
     if one.metric == "groups":
         scored = (rows.groups, rows.y, rows.p, rows.price, rows.trained)
-        settings = {"labels": rows.labels, "noise": rows.noise or 1.0, "error_rate": 1.0 - confidence}
-        columns = compare_groups(*scored, **settings)
+        noise = rows.noise or 1.0
+        columns = compare_groups(*scored, labels=rows.labels, noise=noise, error_rate=1.0 - confidence)
         values = [test.p_value for column in columns for test in column.tests if not math.isnan(test.p_value)]
         if not values:
             return Outcome(one, len(y), detail="no group has enough rows")
