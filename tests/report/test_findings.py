@@ -40,11 +40,10 @@ def test_right_probabilities_are_not_warned_about():
 def test_too_few_positives_here_or_in_training():
     model = KnownPosterior()
     X, y = draw(model, 2000)
-    few = np.concatenate([np.flatnonzero(y == 1)[:49], np.flatnonzero(y == 0)])
-    assert findings(model, X[few], y[few])["CRC001"].status == "warning"
-    assert "49 rows of 1 here" in findings(model, X[few], y[few])["CRC001"].measured
-    enough = np.concatenate([np.flatnonzero(y == 1)[:50], np.flatnonzero(y == 0)])
-    assert findings(model, X[enough], y[enough])["CRC001"].status == "passed"
+    for n_pos, status in ((49, "warning"), (50, "passed")):
+        few = np.concatenate([np.flatnonzero(y == 1)[:n_pos], np.flatnonzero(y == 0)])
+        found = findings(model, X[few], y[few])["CRC001"]
+        assert (found.status, found.measured) == (status, f"{n_pos} rows of 1 here")
     assert "CRC001" in warned(PricedPosterior(n_train=300), X, y)
 
 
@@ -115,26 +114,22 @@ def test_scores_unlike_those_of_training_are_drift(scored, out_of_fold, of_train
     assert findings(model, X, y)["CRC004"].status == status
 
 
-@pytest.mark.parametrize("shift", [0.0, 0.1, 0.5])
-def test_the_distance_of_scores_is_kolmogorovs(shift):
-    rng = np.random.default_rng(0)
-    one, other = rng.normal(size=400), rng.normal(shift, 1.0, size=700)
-    distance, by_chance = score_distance(one, other)
-    wanted = ks_2samp(one, other)
-    assert distance == pytest.approx(wanted.statistic)
-    assert by_chance == pytest.approx(wanted.pvalue, rel=0.1, abs=1e-4)
-
-
-@pytest.mark.parametrize("slack", [0.05, 0.3])
-def test_scores_within_a_slack_are_one(slack):
-    """Moved by less than the slack is no distance; by more, that of what is left of the move."""
+def test_the_distance_of_scores_is_kolmogorovs_and_a_move_within_a_slack_is_none():
     rng = np.random.default_rng(0)
     one = rng.normal(size=400)
-    for moved in (-0.9 * slack, 0.0, slack):
-        assert score_distance(one, one + moved, slack * 1.0001) == (0.0, 1.0)
+    for shift in (0.0, 0.1, 0.5):
+        other = rng.normal(shift, 1.0, size=700)
+        distance, by_chance = score_distance(one, other)
+        wanted = ks_2samp(one, other)
+        assert distance == pytest.approx(wanted.statistic)
+        assert by_chance == pytest.approx(wanted.pvalue, rel=0.1, abs=1e-4)
     other = rng.normal(0.6, 0.1, size=300)
-    assert score_distance(one, other, slack)[0] == pytest.approx(ks_2samp(one, other - slack).statistic)
-    assert score_distance(other, one, slack)[0] == pytest.approx(ks_2samp(one, other - slack).statistic)
+    for slack in (0.05, 0.3):
+        for moved in (-0.9 * slack, 0.0, slack):
+            assert score_distance(one, one + moved, slack * 1.0001) == (0.0, 1.0)
+        left = ks_2samp(one, other - slack).statistic  # of the move
+        assert score_distance(one, other, slack)[0] == pytest.approx(left)
+        assert score_distance(other, one, slack)[0] == pytest.approx(left)
 
 
 def test_scores_of_few_values_that_folds_place_a_little_elsewhere_are_no_drift():
