@@ -103,10 +103,10 @@ class BalanceRows:
     # stacks the arrays of all workers; each worker then finds the same shifts
     gather: Callable[[Array], Array] = lambda array: array[None]
 
-    def flows(self, shifts: Array) -> "_Flows":
-        """Flows between classes with these shifts."""
+    def flows(self, shifts: Array) -> Array:
+        """Flows between classes with these shifts, as `_part_flows` has them."""
         found = (_part_flows(logits + shifts, y, weights) for logits, y, weights in self.parts())
-        return _Flows(self._together(found, self.n_classes))
+        return self._together(found, self.n_classes)
 
     def sides(self, shifts: Array, inside: Bools, extra: float) -> Array:
         """`_sides` with a set of classes as one."""
@@ -134,13 +134,13 @@ def solve_balance(rows: BalanceRows, closed: float = _CLOSED) -> Array:
         return shifts
     flows = rows.flows(shifts)
     for _ in range(_MOST_ROUNDS):
-        if flows.gap <= closed:
+        if _gap(flows) <= closed:
             break
         better = _newton(rows, shifts, flows)
         if better is None:
             # Each class, then each set of classes that belong together, in turn against the rest: binary solves.
             swept = shifts.copy()
-            for inside in _sets(flows.jacobian()):
+            for inside in _sets(_jacobian(flows)):
                 swept[inside] += _set_root(rows, swept, inside, 0.0)
             moved = np.abs((swept - swept[0]) - (shifts - shifts[0])).max()
             shifts, flows = swept, rows.flows(swept)
@@ -183,29 +183,27 @@ def _merged(parts: Array) -> Array:
     return np.vstack([totals, *np.einsum("msk,mskj->skj", shares, changes)])
 
 
-class _Flows:
-    """Outflow and inflow of each class, as logarithms."""
-
-    def __init__(self, table: Array) -> None:
-        self._table, self.n_classes = table, table.shape[1]
-        self.gaps = table[0] - table[1]
-        self.gap = float(np.abs(self.gaps).max())
-
-    def jacobian(self) -> Array:
-        """Derivatives of the gaps in the shifts; every row sums to zero."""
-        matrix = self._table[2 : 2 + self.n_classes] + self._table[2 + self.n_classes :]
-        np.fill_diagonal(matrix, 0.0)
-        np.fill_diagonal(matrix, -matrix.sum(axis=1))
-        return np.asarray(matrix)
+def _gap(flows: Array) -> float:
+    """The largest gap of log outflow and log inflow."""
+    return float(np.abs(flows[0] - flows[1]).max())
 
 
-def _newton(rows: BalanceRows, shifts: Array, flows: _Flows) -> tuple[Array, _Flows] | None:
+def _jacobian(flows: Array) -> Array:
+    """Derivatives of the gaps in the shifts; every row sums to zero."""
+    n_classes = flows.shape[1]
+    matrix = flows[2 : 2 + n_classes] + flows[2 + n_classes :]
+    np.fill_diagonal(matrix, 0.0)
+    np.fill_diagonal(matrix, -matrix.sum(axis=1))
+    return np.asarray(matrix)
+
+
+def _newton(rows: BalanceRows, shifts: Array, flows: Array) -> tuple[Array, Array] | None:
     """The first of a few halved steps that lowers the largest gap."""
     n_classes = len(shifts)
     bordered = np.ones((n_classes + 1, n_classes + 1))
-    bordered[:n_classes, :n_classes], bordered[-1, -1] = flows.jacobian(), 0.0
+    bordered[:n_classes, :n_classes], bordered[-1, -1] = _jacobian(flows), 0.0
     try:
-        step = np.linalg.solve(bordered, np.append(-flows.gaps, 0.0))[:n_classes]
+        step = np.linalg.solve(bordered, np.append(flows[1] - flows[0], 0.0))[:n_classes]
     except np.linalg.LinAlgError:
         return None
     if not np.isfinite(step).all():
@@ -214,7 +212,7 @@ def _newton(rows: BalanceRows, shifts: Array, flows: _Flows) -> tuple[Array, _Fl
         part = 0.5**halving
         trial = shifts + part * step
         found = rows.flows(trial)
-        if found.gap < flows.gap * (1.0 - 1e-4 * part):
+        if _gap(found) < _gap(flows) * (1.0 - 1e-4 * part):
             return trial, found
     return None
 

@@ -600,11 +600,7 @@ def fewest_rows(share: float, confidence: float) -> int:
 
 def one_per_cluster(clusters: NDArray[np.generic], seed: int = 0) -> Bools:
     """One row of each cluster, drawn at random by the seed: rows that are independent again."""
-    luck = row_hash(np.arange(len(clusters), dtype=np.uint64), seed)
-    _, which = np.unique(clusters, return_inverse=True)
-    order = np.lexsort((luck, which.ravel()))
-    first = np.ones(len(order), dtype=np.bool_)
-    first[1:] = np.diff(which.ravel()[order]) > 0
+    order = np.argsort(row_hash(np.arange(len(clusters), dtype=np.uint64), seed))
     chosen = np.zeros(len(order), dtype=np.bool_)
-    chosen[order[first]] = True
+    chosen[order[np.unique(clusters[order], return_index=True)[1]]] = True
     return chosen

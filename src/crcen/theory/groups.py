@@ -271,14 +271,10 @@ def named_groups(column: str, values: ArrayLike, n: int) -> tuple[list[str], Ind
     texts = np.array([MISSING if cell is None or cell != cell else str(cell) for cell in cells], dtype=object)
     names, which, counts = np.unique(texts.astype(str), return_inverse=True, return_counts=True)
     order = np.argsort(-counts, kind="stable")
-    place = np.empty(len(names), dtype=np.int64)
-    place[order] = np.arange(len(names))
     shown = [str(name) for name in names[order]]
-    where = place[which]
     if len(shown) > MOST_GROUPS:
-        where = np.minimum(where, MOST_GROUPS - 1)
         shown = [*shown[: MOST_GROUPS - 1], OTHERS]
-    return shown, where
+    return shown, np.minimum(np.argsort(order)[which], MOST_GROUPS - 1)
 
 
 def _found_over_expected(is_pos: Bools, chance: Array, w: Array, noise: float, clusters: Index | None) -> Interval:

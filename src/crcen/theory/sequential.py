@@ -14,7 +14,7 @@ from crcen.exceptions import InvalidInput
 from crcen.theory.checks import check_row_weights
 from crcen.theory.price import Price
 from crcen.theory.residual_test import JointResidualSums, joint_residual_sums
-from crcen.theory.rows import Array
+from crcen.theory.rows import Array, effective_rows
 
 GRID_SIZE = 81
 # Drifts in log-odds up to ±3, denser near 0.
@@ -90,8 +90,7 @@ def stream_sums(
 
 def typical_weight(weights: Array) -> float:
     """Σw² / Σw, the weight of a typical unit of weight; 1 without weight."""
-    top = float(weights.max(initial=0.0))
-    return top * float(((weights / top) ** 2).sum() / (weights / top).sum()) if top else 1.0
+    return float(weights.sum()) / effective_rows(weights) if weights.any() else 1.0
 
 
 @dataclass(frozen=True)

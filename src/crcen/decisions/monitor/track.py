@@ -147,8 +147,7 @@ class Track:
         reading, change = self.history[-1], self.test.change()
         assert change is not None  # without a starting point the evidence is 1
         where = (self.segment, reading.batch, when, reading.n_rows, self.classes[self.tested][change.test])
-        interval = (change.drift, change.error, change.low, change.high)
-        return DriftAlarm(*where, change.batch, *interval, reading.log_evidence)
+        return DriftAlarm(*where, *change[1:], reading.log_evidence)
 
     def _reading(self, batch: int) -> MonitorReading:
         own, stream, before = np.diag(self.sums.variance), self.test.total, self.test.reference
@@ -293,8 +292,7 @@ class Start(NamedTuple):
     before: Tally
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """The test (number of the class, 0 for two) and the starting point with most evidence; log-odds, 95 % interval."""
 
     test: int
