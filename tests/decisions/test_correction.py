@@ -78,6 +78,10 @@ def lgbm(**params):
     return lightgbm.LGBMClassifier(**BOOSTED, **params)
 
 
+def balanced_forest(**params):
+    return imblearn_ensemble.BalancedRandomForestClassifier(3, **params)
+
+
 @pytest.mark.parametrize(
     ("estimator", "factor"),
     [
@@ -117,15 +121,12 @@ def test_the_corrected_loss_is_near_bayes_where_the_raw_one_is_far(sim2, estimat
         (with_sampler(over.RandomOverSampler(sampling_strategy=0.5, random_state=0), LogisticRegression()), 2.5),
         (with_sampler(under.RandomUnderSampler(sampling_strategy={0: 120}), LogisticRegression()), 2.5),
         (
-            with_sampler(
-                under.RandomUnderSampler(sampling_strategy=0.5, random_state=0),
-                LogisticRegression(class_weight="balanced"),
-            ),
+            with_sampler(under.RandomUnderSampler(sampling_strategy=0.5), LogisticRegression(class_weight="balanced")),
             5.0,
         ),
-        (imblearn_ensemble.BalancedRandomForestClassifier(3), 5.0),
-        (imblearn_ensemble.BalancedRandomForestClassifier(3, sampling_strategy=0.5), 2.5),
-        (imblearn_ensemble.BalancedRandomForestClassifier(3, sampling_strategy={0: 90, 1: 60}), 5.0 * 60 / 90),
+        (balanced_forest(), 5.0),
+        (balanced_forest(sampling_strategy=0.5), 2.5),
+        (balanced_forest(sampling_strategy={0: 90, 1: 60}), 5.0 * 60 / 90),
         (imblearn_ensemble.BalancedBaggingClassifier(LogisticRegression(class_weight={1: 3}), n_estimators=3), 15.0),
         (imblearn_ensemble.BalancedBaggingClassifier(n_estimators=3, sampler=over.RandomOverSampler()), 5.0),
     ],
@@ -369,21 +370,16 @@ def test_a_weighted_classifier_of_three_classes_gets_natural_probabilities(kind,
     np.testing.assert_array_equal(at_costs.predict(NEW), at_costs.classes_[p.argmax(axis=1)])
 
 
-def test_a_sampler_of_three_classes_is_undone():
+def test_samplers_and_class_weights_of_three_classes_are_undone():
     sampler, linear = under.RandomUnderSampler(random_state=0), LogisticRegression(C=1e6)
-    for model in (PosteriorCorrection(with_sampler(sampler, linear)), PosteriorCorrection(linear, sampling=sampler)):
+    boosted = lightgbm.LGBMClassifier(n_estimators=20, num_leaves=4, class_weight="balanced", verbose=-1)
+    sampled = PosteriorCorrection(with_sampler(sampler, linear)), PosteriorCorrection(linear, sampling=sampler)
+    for model in (*sampled, PosteriorCorrection(boosted)):
         p = model.fit(X, Y).predict_proba(NEW)
         np.testing.assert_allclose(p.mean(axis=0), SHARES, atol=0.015)
-
-
-def test_class_weights_of_lightgbm_and_catboost_are_read():
-    model = lightgbm.LGBMClassifier(n_estimators=20, num_leaves=4, class_weight="balanced", verbose=-1)
-    p = PosteriorCorrection(model).fit(X, Y).predict_proba(NEW)
-    np.testing.assert_allclose(p.mean(axis=0), SHARES, atol=0.015)
     catboost = pytest.importorskip("catboost")
-    model = catboost.CatBoostClassifier(
-        iterations=30, depth=3, class_weights=(1.0, 4.0, 15.0), verbose=0, allow_writing_files=False
-    )
+    settings = {"iterations": 30, "depth": 3, "verbose": 0, "allow_writing_files": False}
+    model = catboost.CatBoostClassifier(class_weights=(1.0, 4.0, 15.0), **settings)
     corrected = PosteriorCorrection(model).fit(X, Y)
     np.testing.assert_allclose(corrected.class_factors_ / corrected.class_factors_[0], WEIGHTS)
     np.testing.assert_allclose(corrected.predict_proba(NEW).mean(axis=0), SHARES, atol=0.02)
@@ -404,6 +400,9 @@ def test_a_temperature_of_three_classes_is_fitted_out_of_fold():
 # -- what is refused --------------------------------------------------------------------------------------------
 
 
+UNDER_SAMPLED = with_sampler(under.RandomUnderSampler(random_state=0), LogisticRegression())
+
+
 class Homemade(ClassifierMixin, BaseEstimator):
     """From a library that is not known."""
 
@@ -421,10 +420,7 @@ class Homemade(ClassifierMixin, BaseEstimator):
         (PosteriorCorrection(Homemade()), "a library that is not known here; give weighting="),
         (PosteriorCorrection(GaussianNB(priors=[0.5, 0.5])), "what priors does .* is not certain"),
         (PosteriorCorrection(BaggingClassifier(LogisticRegression(class_weight="balanced"), 2)), "estimator__class_w"),
-        (
-            PosteriorCorrection(lightgbm.LGBMClassifier(objective="cross_entropy", n_jobs=1)),
-            "objective='cross_entropy'",
-        ),
+        (PosteriorCorrection(lgbm(objective="cross_entropy")), "objective='cross_entropy'"),
         (PosteriorCorrection(LinearSVC()), "must have predict_proba: got LinearSVC"),
         (PosteriorCorrection(sampling="auto-matic"), "sampling must be 'auto'"),
         (PosteriorCorrection(sampling=1.5), "strictly between 0 and 1: got 1.5"),
@@ -434,59 +430,41 @@ class Homemade(ClassifierMixin, BaseEstimator):
         (PosteriorCorrection(price=7), "strictly between 0 and 1"),
         (PosteriorCorrection(pos_label=2), "pos_label must be one of the classes 0, 1"),
         (
-            PosteriorCorrection(
-                GridSearchCV(
-                    with_sampler(under.RandomUnderSampler(random_state=0), LogisticRegression()),
-                    {"logisticregression__C": [1.0]},
-                    cv=2,
-                )
-            ),
+            PosteriorCorrection(GridSearchCV(UNDER_SAMPLED, {"logisticregression__C": [1.0]}, cv=2)),
             "what RandomUnderSampler did inside GridSearchCV cannot be read off; give sampling=",
         ),
         (
-            PosteriorCorrection(
-                imblearn_ensemble.BalancedRandomForestClassifier(2, sampling_strategy=lambda y: {0: 60, 1: 60})
-            ),
-            "cannot be read off sampling_strategy",
+            PosteriorCorrection(balanced_forest(sampling_strategy=lambda y: {0: 60, 1: 60})),
+            "cannot be read off sampling_s",
         ),
-        (
-            PosteriorCorrection(imblearn_ensemble.BalancedRandomForestClassifier(2, sampling_strategy="not majority")),
-            "cannot be read off sampling_strategy='not majority'",
-        ),
+        (PosteriorCorrection(balanced_forest(sampling_strategy="not majority")), "sampling_strategy='not majority'"),
     ],
 )
 def test_what_is_not_certain_or_not_meant_is_refused(few, model, error):
     with pytest.raises(InvalidParameter, match=error):
         model.fit(*few)
     assert not hasattr(model, "classes_")
+    told = PosteriorCorrection(Homemade(), weighting=CostRatio(4)).fit(*few)
+    np.testing.assert_allclose(told.predict_proba(few[0])[:, 1], 0.2)
 
 
-def test_an_unknown_library_can_be_told(few):
-    X, y = few
-    model = PosteriorCorrection(Homemade(), weighting=CostRatio(4)).fit(X, y)
-    np.testing.assert_allclose(model.predict_proba(X)[:, 1], 0.2)
-
-
-@pytest.mark.parametrize(
-    ("params", "error"),
-    [
+def test_parameters_for_two_classes_are_refused_for_three():
+    isotonic = {"method": "isotonic", "price": None}
+    for params, error in (
         ({"pos_label": 1}, "pos_label"),
-        ({"price": Budget(5)}, "price for two classes"),
-        ({"method": "isotonic", "price": None}, "isotonic"),
-    ],
-)
-def test_parameters_for_two_classes_are_refused_for_three(params, error):
-    with pytest.raises(InvalidParameter, match=error):
-        PosteriorCorrection(LogisticRegression(), **params).fit(X, Y)
+        ({"price": Budget(5)}, "two classes"),
+        (isotonic, "isotonic"),
+    ):
+        with pytest.raises(InvalidParameter, match=error):
+            PosteriorCorrection(LogisticRegression(), **params).fit(X, Y)
 
 
 def test_bad_rows(few):
     X, y = few
     ones = np.ones(len(y))
-    sampled = PosteriorCorrection(with_sampler(under.RandomUnderSampler(), LogisticRegression()))
     split, plain = PosteriorCorrection(method="isotonic", cv=999, price=None), PosteriorCorrection()
     for model, rows, sentence in (
-        (sampled, (X, y, ones), "cannot follow rows through a sampler"),
+        (PosteriorCorrection(UNDER_SAMPLED), (X, y, ones), "cannot follow rows through a sampler"),
         (plain, (X, 0 * y), "one class only"),
         (plain, (X, y, -ones), "sample_weight must not be negative"),
         (plain, (X, y, (y == 0).astype(float)), "every row of class 1 has sample_weight 0"),
@@ -558,9 +536,6 @@ def test_two_columns_are_both_corrected_and_keep_small_numbers():
     np.testing.assert_allclose(p[:, 0], [1.0, 0.0, 3e-300, 1.0, 0.5], rtol=1e-12)
     np.testing.assert_allclose(p[:, 1], [0.0, 1.0, 1.0, 1e-300 / 3, 0.5], rtol=1e-12)
     assert correct_proba(q[:, 1], weighting=CostRatio(3)).shape == (5,)
-
-
-def test_float32_comes_back_as_float64():
     p = correct_proba(np.float32([[0.3, 0.7]]), weighting=CostRatio(7 / 3))
     assert p.dtype == np.float64
     np.testing.assert_allclose(p, [[0.5, 0.5]], atol=1e-7)
@@ -593,34 +568,26 @@ def test_one_number_under_every_name(same):
 
 
 @pytest.mark.parametrize(
-    ("q", "error"),
-    [([0.2, np.nan], "NaN"), ([0.2, 1.2], "lie in"), ([[0.2, 0.2]], "sum to 1"), (0.5, "shape"), (["a"], "q")],
-)
-def test_what_is_no_probability_is_refused(q, error):
-    with pytest.raises(InvalidInput, match=error):
-        correct_proba(q, weighting=CostRatio(2))
-
-
-def test_a_price_of_two_classes_says_nothing_about_three():
-    with pytest.raises(InvalidParameter, match="a price for two classes, and there are 3"):
-        correct_proba([[0.2, 0.3, 0.5]], weighting=CostRatio(2))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error"),
+    ("q", "arguments", "error"),
     [
-        ({}, "nothing to correct"),
-        ({"natural_prior": 0.1}, "nothing to correct"),
-        ({"sampled_prior": 0.5}, "needs natural_prior"),
-        ({"sampled_prior": 1.0, "natural_prior": 0.1}, "strictly between"),
-        ({"sampled_prior": 0.5, "natural_prior": 0}, "above 0"),
-        ({"sampled_prior": 0.5, "natural_prior": float("nan")}, "finite"),
-        ({"weighting": 5}, "strictly between 0 and 1"),
+        ([0.2, np.nan], {"weighting": CostRatio(2)}, "NaN"),
+        ([0.2, 1.2], {"weighting": CostRatio(2)}, "lie in"),
+        ([[0.2, 0.2]], {"weighting": CostRatio(2)}, "sum to 1"),
+        (0.5, {"weighting": CostRatio(2)}, "shape"),
+        (["a"], {"weighting": CostRatio(2)}, "q"),
+        ([[0.2, 0.3, 0.5]], {"weighting": CostRatio(2)}, "a price for two classes, and there are 3"),
+        ([0.5], {}, "nothing to correct"),
+        ([0.5], {"natural_prior": 0.1}, "nothing to correct"),
+        ([0.5], {"sampled_prior": 0.5}, "needs natural_prior"),
+        ([0.5], {"sampled_prior": 1.0, "natural_prior": 0.1}, "strictly between"),
+        ([0.5], {"sampled_prior": 0.5, "natural_prior": 0}, "above 0"),
+        ([0.5], {"sampled_prior": 0.5, "natural_prior": float("nan")}, "finite"),
+        ([0.5], {"weighting": 5}, "strictly between 0 and 1"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(arguments, error):
-    with pytest.raises(InvalidParameter, match=error):
-        correct_proba([0.5], **arguments)
+def test_what_cannot_be_corrected_is_refused(q, arguments, error):
+    with pytest.raises((InvalidInput, InvalidParameter), match=error):
+        correct_proba(q, **arguments)
 
 
 def test_weights_and_samples_of_three_classes_are_divided_out():
