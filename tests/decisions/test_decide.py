@@ -28,15 +28,6 @@ def test_a_budget_is_a_cost_ratio_is_a_weight_is_a_matrix(b):
         np.testing.assert_array_equal(decide(P, price)[off_the_threshold], by_hand[off_the_threshold])
 
 
-def test_alpha_needs_counts():
-    np.testing.assert_array_equal(decide(P, "balanced", n_pos=10, n_neg=90), P > 0.1)
-    np.testing.assert_array_equal(decide(P, Alpha(0.5), n_pos=10, n_neg=90), P > 1 / 5.5)
-    with pytest.raises(InvalidParameter, match="only with class counts"):
-        decide(P, Alpha(1))
-    with pytest.raises(InvalidParameter, match="counts come in pairs"):
-        decide(P, Alpha(1), n_pos=10)
-
-
 @pytest.mark.parametrize("price", [Budget(3), Lam(0.95), "balanced"])
 def test_a_fitted_model_decides_the_same(rare_rows, price):
     X, y = rare_rows(400)
@@ -45,23 +36,22 @@ def test_a_fitted_model_decides_the_same(rare_rows, price):
 
 
 @pytest.mark.parametrize(
-    ("p", "sentence"),
+    ("p", "price", "counts", "sentence"),
     [
-        ([0.1, 1.2], r"p must lie in \[0, 1\], got values from 0.1 to 1.2: are these logits"),
-        ([[0.9, 0.1], [0.2, 0.8]], "pass its column"),
-        ([], "at least one row"),
-        (0.5, "at least one row"),
+        ([0.1, 1.2], Budget(5), {}, r"p must lie in \[0, 1\], got values from 0.1 to 1.2: are these logits"),
+        ([[0.9, 0.1], [0.2, 0.8]], Budget(5), {}, "pass its column"),
+        ([], Budget(5), {}, "at least one row"),
+        (0.5, Budget(5), {}, "at least one row"),
+        *((P, price, {}, "must be|needs a number") for price in (-1.0, 1.5, "cheap", {0: 1, 1: 5}, Budget)),
+        (P, Alpha(1), {}, "only with class counts"),
+        (P, Alpha(1), {"n_pos": 10}, "counts come in pairs"),
     ],
 )
-def test_what_is_no_posterior_is_refused(p, sentence):
-    with pytest.raises(InvalidInput, match=sentence):
-        decide(p, Budget(5))
-
-
-@pytest.mark.parametrize("price", [-1.0, 1.5, "cheap", {0: 1, 1: 5}, Budget])
-def test_what_is_no_price_is_refused(price):
-    with pytest.raises(InvalidParameter):
-        decide(P, price)
+def test_what_is_no_posterior_or_no_price_is_refused(p, price, counts, sentence):
+    with pytest.raises((InvalidInput, InvalidParameter), match=sentence):
+        decide(p, price, **counts)
+    np.testing.assert_array_equal(decide(P, "balanced", n_pos=10, n_neg=90), P > 0.1)
+    np.testing.assert_array_equal(decide(P, Alpha(0.5), n_pos=10, n_neg=90), P > 1 / 5.5)
 
 
 @pytest.fixture(scope="module")
@@ -105,15 +95,11 @@ def test_summary_tells_the_last_catch_from_the_average_one(many):
     assert f"price of the average catch  {summary.average_price:.4g} " in text
 
 
-def test_summary_without_labels_or_alarms():
+def test_summary_without_labels_or_alarms_and_of_costs_by_row():
     summary = crcen.decision_summary([0.01, 0.02], Budget(2))
     assert summary.n_alarms == 0
-    assert np.isnan(summary.average_price)
-    assert np.isnan(summary.realised_price)
+    assert np.isnan([summary.average_price, summary.realised_price]).all()
     assert "realised" not in str(summary)
-
-
-def test_summary_of_costs_by_row():
     costs = CostMatrix.binary(tp=1.0, fp=1.0, fn=np.array([0.5, 5.0, 9.0]))
     summary = crcen.decision_summary([0.9, 0.9, 0.9], costs)
     assert summary.marginal_price == pytest.approx((4, 8))  # the first row decides nothing
@@ -123,13 +109,9 @@ def test_summary_of_costs_by_row():
     assert np.isnan(nothing.marginal_price).all()
 
 
-def test_class_weights_decide_as_their_costs():
-    p, w = CHANCES, WEIGHTS
-    np.testing.assert_array_equal(decide(p, Price(w, np.ones(3))), (p * w).argmax(axis=1))
-
-
-def test_summary_of_decisions_between_classes_and_actions():
+def test_class_weights_decide_as_their_costs_and_a_summary_counts_classes_and_actions():
     p, rng = CHANCES, np.random.default_rng(1)
+    np.testing.assert_array_equal(decide(p, Price(WEIGHTS, np.ones(3))), (p * WEIGHTS).argmax(axis=1))
     y = np.array([rng.choice(3, p=one) for one in p])
     costs = CostMatrix(np.column_stack([WEIGHTS[:, None] * (1 - np.eye(3)), np.full(3, 0.8)]), LABELS, ["review"])
     summary = crcen.decision_summary(p, costs, LABELS[y])
@@ -173,10 +155,9 @@ def test_searches_and_cross_validation_take_it(rare_rows):
 
 def test_what_is_no_price_is_refused_at_once(rare_rows):
     X, y = rare_rows(100)
-    with pytest.raises(InvalidParameter, match="no price by itself"):
-        cost_scorer(crcen.Capacity(5))
-    with pytest.raises(InvalidParameter, match="one price"):
-        cost_scorer(CostMatrix.binary(fn=np.ones(3)))
+    for price, sentence in ((crcen.Capacity(5), "no price by itself"), (CostMatrix.binary(fn=np.ones(3)), "one price")):
+        with pytest.raises(InvalidParameter, match=sentence):
+            cost_scorer(price)
     with pytest.raises(InvalidParameter, match="LinearSVC has none"):
         cost_scorer(Budget(3))(LinearSVC().fit(X, y), X, y)
 
