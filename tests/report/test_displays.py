@@ -108,7 +108,7 @@ def test_many_prices_have_few_ticks(model, new):
     assert len(display.ax_.get_xticks()) <= 9
 
 
-def test_key_equation_draws_means_and_what_the_equation_implies(model, new):
+def test_key_equation_draws_means_and_what_the_equation_implies(model, rows, new):
     display = drawn(KeyEquationDisplay.from_estimator(model, new.X, new.y))
     q = model.weighted_proba(new.X)[:, 1]
     verticals = [line.get_xdata()[0] for line in display.ax_.lines if len(line.get_xdata()) == 2]
@@ -119,11 +119,8 @@ def test_key_equation_draws_means_and_what_the_equation_implies(model, new):
     assert f"left side {equation.lhs:.3g}" in display.ax_.get_title(loc="left")
     shares = [patch.get_data().values for patch in display.ax_.patches]
     np.testing.assert_allclose([values.sum() for values in shares], 1.0)
-
-
-def test_training_rows_lie_on_the_lines(model, rows):
-    equation = KeyEquationDisplay.from_estimator(model, rows.X, rows.y).equation
-    assert equation.mean_pos == pytest.approx(equation.predicted_mean_pos, abs=1e-9)
+    trained = KeyEquationDisplay.from_estimator(model, rows.X, rows.y).equation
+    assert trained.mean_pos == pytest.approx(trained.predicted_mean_pos, abs=1e-9)
 
 
 def test_orientation_of_labels_does_not_matter(rows, new):
@@ -135,10 +132,8 @@ def test_orientation_of_labels_does_not_matter(rows, new):
 
 
 def test_weight_path_law_goes_through_means_where_the_equation_holds(rows):
-    equations = []
-    for price in PATH:
-        one = CRCENClassifier(price, hidden=(), random_state=0).fit(rows.X, rows.y)
-        equations.append(one.key_equation_)
+    models = [CRCENClassifier(price, hidden=(), random_state=0).fit(rows.X, rows.y) for price in PATH]
+    equations = [one.key_equation_ for one in models]
     display = drawn(WeightPathDisplay(equations).plot())
     law_pos, law_neg, pos, neg = (line.get_xydata() for line in display.ax_.lines[:4])
     for law, measured in ((law_pos, pos), (law_neg, neg)):

@@ -119,9 +119,6 @@ def test_equal_probabilities_stay_together():
     assert [group.mean_p for group in groups] == pytest.approx([0.1, 0.3, 0.9])
     (only,) = reliability_groups(rng.random(500) < 0.2, np.full(500, 0.2), None, np.ones(500))
     assert (only.n_rows, only.mean_q) == (500, None)
-
-
-def test_probabilities_of_zero_alone_are_one_group():
     (only,) = reliability_groups(np.arange(20) < 2, np.zeros(20), None, np.ones(20))
     assert (only.observed_positives, only.expected_positives, only.z) == (2.0, 0.0, math.inf)
 
@@ -182,6 +179,8 @@ def test_figures_are_those_of_each_model_at_the_first_ones_price(compared):
     half = 1.96 * difference.std() / np.sqrt(len(y))
     assert second["interval"] == pytest.approx([1000 * (difference.mean() - half), 1000 * (difference.mean() + half)])
     assert first["more_per_1000"] == 0.0
+    with pytest.raises(InvalidInput, match="the model b must have one probability for each of 1500 rows"):
+        compare(gather(model, X, y), {"b": p[:5]}, "first")
 
 
 def test_the_page_draws_them_in_a_browser(compared, chromium, tmp_path):
@@ -196,9 +195,3 @@ def test_the_page_draws_them_in_a_browser(compared, chromium, tmp_path):
     assert page.stat().st_size < 1_000_000
     alone = crcen.write_report(model, X, y, tmp_path / "alone.html").path.read_text()
     assert 'id="models"' not in alone
-
-
-def test_probabilities_must_be_of_the_same_rows(compared):
-    model, X, y, p = compared
-    with pytest.raises(InvalidInput, match="the model b must have one probability for each of 1500 rows"):
-        compare(gather(model, X, y), {"b": p[:5]}, "first")

@@ -27,9 +27,6 @@ def test_the_positive_class():
     assert of(["a", "a", "b"], [1, 1, 5]) == "a"
     assert of(["a", "b", "b"], [2, 1, 1]) == "a"  # weights that balance the classes: rows decide
     assert of([0, 0, 1], pos_label=0) == 0
-
-
-def test_what_has_no_positive_class():
     with pytest.raises(InvalidInput, match="every class needs weight: every row of class b has sample_weight 0"):
         of(["a", "b"], [1, 0])
     for wrong in ("c", ["a"], np.array([1])):
@@ -66,9 +63,6 @@ def test_three_classes_have_numbers_and_no_positive_class():
         _ = labels.column
     with pytest.raises(InvalidInput, match="every row of class b has sample_weight 0"):
         labels.counts(labels.encode(y), [0, 2, 3, 4])
-
-
-def test_unknown_labels_are_refused():
     assert LAST.is_positive(["yes", "maybe"]).tolist() == [True, False]
     with pytest.raises(InvalidInput, match="y must hold the labels \\['no', 'yes'\\] only: got 'maybe'"):
         LAST.encode(["yes", "maybe"])

@@ -88,13 +88,6 @@ def test_positive_specs_refuse(spec, value, words):
 
 
 @pytest.mark.parametrize(
-    ("plain", "spec"), [(None, Lam(0.5)), ("balanced", Alpha(1)), (0.9, Lam(0.9)), (Budget(3), Budget(3))]
-)
-def test_plain_forms_stand_for_specs(plain, spec):
-    assert as_spec(plain) == spec
-
-
-@pytest.mark.parametrize(
     ("weighting", "words"),
     [
         ("balance", "got 'balance': did you mean \"balanced\"\\?"),
@@ -118,19 +111,15 @@ def test_weightings_that_mean_nothing(weighting, words):
         assert "\n" not in message
 
 
-def test_prices_and_alphas_that_need_no_counts():
+def test_plain_forms_stand_for_specs_and_some_prices_and_alphas_need_no_counts():
+    assert [as_spec(w) for w in (None, "balanced", 0.9, Budget(3))] == [Lam(0.5), Alpha(1), Lam(0.9), Budget(3)]
     resolved = Price.binary(0.75, 10, 90)
     assert [cost_ratio_of(w) for w in (None, 0.75, Lam(0.75), CostRatio(7), Budget(8), resolved)] == [1, 3, 3, 7, 8, 3]
     assert [alpha_of(w) for w in ("balanced", Alpha(2), resolved)] == pytest.approx([1, 2, 1 / 3], rel=1e-15)
-
-
-@pytest.mark.parametrize(
-    ("function", "weighting"),
-    [*((cost_ratio_of, w) for w in ("balanced", Alpha(2))), *((alpha_of, w) for w in (None, 0.9, CostRatio(9)))],
-)
-def test_the_other_kind_of_price_needs_counts(function, weighting):
-    with pytest.raises(InvalidParameter, match=r"class counts are needed.*resolve\(weighting, n_pos, n_neg\)"):
-        function(weighting)
+    for function, needing in ((cost_ratio_of, ("balanced", Alpha(2))), (alpha_of, (None, 0.9, CostRatio(9)))):
+        for weighting in needing:
+            with pytest.raises(InvalidParameter, match=r"class counts are needed.*resolve\(weighting, n_pos, n_neg\)"):
+                function(weighting)
 
 
 @given(lams, counts, counts)
@@ -160,16 +149,12 @@ def test_round_trips(price, n_pos, n_neg):
 
 
 def test_names_of_the_paper():
-    assert resolve(None, 1000, 10000).lam == 0.5
-    assert resolve(None, 1000, 10000).logit_shift == 0.0
+    assert (resolve(None, 1000, 10000).lam, resolve(None, 1000, 10000).logit_shift) == (0.5, 0.0)
     assert resolve("balanced", 1000, 10000).lam == pytest.approx(10000 / 11000, rel=1e-15)
     assert resolve(Alpha(2), 1000, 10000).lam == pytest.approx(2 * 10000 / (1000 + 2 * 10000), rel=1e-15)
     assert resolve(Budget(4), 1000, 10000).lam == pytest.approx(4 / (1 + 4), rel=1e-15)
     assert [1 / resolve(w, 1000, 10000).alpha for w in (None, "balanced", Alpha(2))] == pytest.approx([10, 1, 0.5])
-
-
-def test_what_is_resolved_keeps_its_counts_and_enormous_ones_do_not_overflow():
-    made = resolve("balanced", 10, 90)
+    made = resolve("balanced", 10, 90)  # what is resolved keeps its counts
     assert resolve(made, 50, 50) is made
     assert resolve("balanced", 1e308, 1e308).lam == pytest.approx(0.5)
 
@@ -274,28 +259,13 @@ def test_prices_of_three_classes_that_mean_nothing_are_refused(weighting, senten
         resolve(weighting, counts=[1, 2, 3])
 
 
-def test_weights_are_undone_exactly():
-    p = np.random.default_rng(0).dirichlet(np.ones(4), 500)
-    price = Price(np.array([1.0, 5.0, 12.0, 40.0]), np.ones(4))
-    assert price.posterior(price.weighted(p)) == pytest.approx(p, abs=1e-14)
-
-
-prices = st.floats(1e-3, 1e3)
-inside = st.floats(1e-9, 1 - 1e-9)
-
-
-@given(inside, prices)
-def test_the_logit_shifts_by_the_log_price(q, price):
+@given(st.floats(1e-9, 1 - 1e-9), prices)
+def test_the_logit_shifts_by_the_log_price_and_back(q, price):
     assert logit(posterior(q, CostRatio(price))) == pytest.approx(logit(q) - np.log(price), rel=1e-6, abs=1e-6)
     assert posterior(q, CostRatio(price)) == pytest.approx(expit(logit(q) - np.log(price)), rel=1e-9)
-
-
-@given(inside, prices)
-def test_inverse(p, price):
-    there = weighted_probability(p, CostRatio(price))
-    back = posterior(there, CostRatio(price))
+    there = weighted_probability(q, CostRatio(price))
     # 1 − q is known to 1e-16 absolutely, so what is lost coming back is that over 1 − q.
-    assert back == pytest.approx(p, rel=1e-15 / (1 - there) + 1e-14)
+    assert posterior(there, CostRatio(price)) == pytest.approx(q, rel=1e-15 / (1 - there) + 1e-14)
 
 
 @pytest.mark.parametrize("price", [1e-300, 1e-6, 1.0, 1e6, 1e300])
@@ -317,13 +287,12 @@ def test_all_names_of_one_price_agree():
     for plain in (None, 0.5):
         np.testing.assert_allclose(posterior(q, plain), q, rtol=1e-15)
     assert isinstance(posterior(0.5, CostRatio(4)), float)
-
-
-@pytest.mark.parametrize("function", [posterior, weighted_probability])
-@pytest.mark.parametrize("bad", [[-0.1], [1.1], [float("nan")]])
-def test_what_is_not_a_probability_is_refused(function, bad):
-    with pytest.raises(InvalidInput, match=r"must lie in \[0, 1\]"):
-        function(bad, None)
+    for function in (posterior, weighted_probability):
+        with pytest.raises(InvalidInput, match=r"must lie in \[0, 1\]"):
+            function([1.1], None)
+    p = np.random.default_rng(0).dirichlet(np.ones(4), 500)
+    price = Price(np.array([1.0, 5.0, 12.0, 40.0]), np.ones(4))
+    assert price.posterior(price.weighted(p)) == pytest.approx(p, abs=1e-14)
 
 
 def test_sigmoid():
