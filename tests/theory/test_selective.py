@@ -157,18 +157,13 @@ def test_labels_for_drift_reach_the_power(uncertainty):
         extra = (uncertainty * float(p[:, 1] @ values[:, 1])) ** 2
         found.append(residual_test(values, p, y, uncertainty=[(extra, math.inf)]).p_value < 0.05)
     assert np.mean(found) == pytest.approx(0.8, abs=0.08)
-    assert planning.smallest_drift(
-        columns(1 / (1 + np.exp(-logits))), weights, 1, n, uncertainty=uncertainty
-    ) == pytest.approx(0.5, rel=0.01)
-
-
-def test_no_number_of_labels_is_sufficient_for_an_uncertain_model():
+    found = planning.smallest_drift(columns(1 / (1 + np.exp(-logits))), weights, 1, n, uncertainty=uncertainty)
+    assert found == pytest.approx(0.5, rel=0.01)
     p = columns(np.full(100, 0.1))
-    assert planning.labels_for_drift(p, np.ones(2), 1, 0.3, uncertainty=0.2) == math.inf
-    with pytest.raises(InvalidParameter, match="drift"):
-        planning.labels_for_drift(p, np.ones(2), 1, 0.0)
-    with pytest.raises(InvalidParameter, match="power"):
-        planning.labels_for_drift(p, np.ones(2), 1, 0.3, power=1.0)
+    assert planning.labels_for_drift(p, np.ones(2), 1, 0.3, uncertainty=0.2) == math.inf  # no number is enough
+    for drift, power, wrong in ((0.0, 0.8, "drift"), (0.3, 1.0, "power")):
+        with pytest.raises(InvalidParameter, match=wrong):
+            planning.labels_for_drift(p, np.ones(2), 1, drift, power=power)
 
 
 def test_positives_for_a_recall_bound_are_the_fewest():
