@@ -23,8 +23,7 @@ from crcen._support.values import Values, json_value
 from crcen.commands import declare
 from crcen.commands.inputs import Data, Source, model_of, require, source_of
 from crcen.commands.prices import own_costs
-from crcen.commands.records import file_digest, json_text, read_json
-from crcen.commands.results import Result, note_lines
+from crcen.commands.results import Result, file_digest, json_text, note_lines, read_json
 from crcen.commands.scoring import Judging
 from crcen.report.rendering import certificate_page
 from crcen.tables.fingerprint import RowDigest

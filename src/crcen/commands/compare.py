@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import Alpha, InvalidInput, InvalidParameter, ReadOptions
-from crcen._support.files import check_writable, write_atomic
+from crcen._support.files import check_writable
 from crcen._support.progress import logged
 from crcen._support.text import listed
 from crcen._support.values import Values, json_value, label_key, plain_label, rest_of
@@ -21,10 +21,9 @@ from crcen.commands import inputs
 from crcen.commands.declare import check_confidence, input_columns, new_to_model
 from crcen.commands.inputs import Data, FittedModel, Source, require
 from crcen.commands.prices import Costs, Weighting, own_costs, plain_price
-from crcen.commands.records import Sequences, json_text, model_digest, read_json, sealed, state_lock
-from crcen.commands.results import note_lines
+from crcen.commands.results import Sequences, model_digest, note_lines, read_state, state_lock, write_state
 from crcen.commands.rules import Label, RowRule
-from crcen.commands.scoring import CHUNK_ROWS, Judging, score_table
+from crcen.commands.scoring import CHUNK_ROWS, Judging
 from crcen.tables.fingerprint import RowDigest
 from crcen.tables.writing import TableWriter
 from crcen.theory.intervals import UNKNOWN, Interval
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-_FORMAT, _VERSION = "crcen comparison", 5
+_STATE = ("crcen comparison", 5)  # format and version
 _MOST_GROUPS, _SHOWN_ROWS, _FEWEST_REPEATED = 20, 20, 20
 _MISSING_P = 0.001  # labels are missing depending on the score
 _VERDICTS = {1: "new", -1: "old", 0: "undecided"}
@@ -115,19 +114,16 @@ class _Evidence:
         """Plain values that `take` reads."""
         kept = {name: getattr(self, name) for name in ("rows", "least_audit", "batches", "decided_after")}
         sums = {"totals": self.totals.tolist(), "changes": self.changes.tolist(), "tests": self.tests.state()}
-        return sealed({"format": _FORMAT, "version": _VERSION, **self.identity, **kept, **sums})
+        return {**self.identity, **kept, **sums}
 
     def take(self, state: str | Path) -> None:
         """Continue from a file."""
-        content = read_json(state, _FORMAT, _VERSION, "the state of a comparison", is_sealed=True)
+        content = read_state(state, _STATE, "comparison")
         for name, value in self.identity.items():
             other = f"{state} is the state of a comparison with another {name}: begin another one."
-            require(content.get(name) == value, other, error=InvalidInput)
-        self.least_audit, self.batches = float(content["least_audit"]), list(content["batches"])
-        self.rows, self.decided_after = content["rows"], content["decided_after"]
-        for name in ("totals", "changes"):
-            getattr(self, name)[:] = np.asarray(content[name], dtype=np.float64).reshape(getattr(self, name).shape)
-        self.tests = Sequences.from_state(content["tests"])
+            require(content.pop(name) == value, other, error=InvalidInput)
+        content["tests"] = Sequences.from_state(content["tests"])
+        vars(self).update(content, totals=np.array(content["totals"]), changes=np.array(content["changes"]))
 
     @property
     def groups(self) -> dict[str, ConfidenceSequence]:
@@ -322,8 +318,7 @@ def compare_models(
                     writer.write(chunk.assign(decision_old=first, decision_new=second)[first != second])
         if evidence.tests["cost"].decides(1.0 - confidence):
             evidence.decided_after = evidence.rows
-        if state is not None:
-            write_atomic(state, json_text(evidence.state()))
+        write_state(state, _STATE, evidence.state())
     return _result(evidence, rows.notes, rows)
 
 
@@ -383,11 +378,10 @@ def _positive(source: Source, target: str, positive: Label | None) -> Label:
 
 def _rows(judging: Judging, new_model: Estimator) -> _Rows:
     source, target, price, groups = judging.source, str(judging.target), judging.rule.price, judging.groups
-    models, kept = (judging.model, new_model), [*groups, *judging.roles.values()]
-    columns = [name for one in models for name in input_columns(one, source, target)]
+    columns = [name for one in (judging.model, new_model) for name in input_columns(one, source, target)]
     digest = RowDigest([name for name in dict.fromkeys([*columns, target]) if name not in judging.roles.values()])
     found = judging.score(recognises=True, digest=digest)
-    other = score_table(new_model, source, None, [target, *kept], recognises=True)
+    other = replace(judging, model=new_model).score(reads_labels=False, recognises=True)
     for one in (found, other):
         new_to_model(one.watch, "a comparison needs rows that neither model was trained on")
     y, frame, known, e = found.y, found.frame, found.is_labelled, found.audit_probabilities

@@ -25,8 +25,7 @@ from crcen._support.values import Values, json_value
 from crcen.commands.inputs import Data, FittedModel, Source, group_values, model_of, source_of
 from crcen.commands.inputs import require as require_that
 from crcen.commands.prices import own_costs
-from crcen.commands.records import Sequences, file_digest
-from crcen.commands.results import note_lines
+from crcen.commands.results import Sequences, file_digest, note_lines
 from crcen.commands.scoring import Judging, RowWatch
 from crcen.tables.fingerprint import Recognition, RowDigest
 from crcen.theory.criteria import TESTS, Criterion, ScoredClasses, labels_needed, parse_criteria
@@ -348,15 +347,10 @@ class DeclaredWatch:
         """With the tests of earlier calls, if there are any."""
         if state is None:
             return cls(declared, costs)
-        try:
-            if state["digest"] == declared.digest:
-                tests = {str(text): Sequences.from_state(groups) for text, groups in state["tests"].items()}
-                return cls(declared, costs, tests, [str(one) for one in state["broken"]])
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise InvalidInput(
-                "the declared criteria in the state of this watch are damaged: begin a new one."
-            ) from error
-        raise InvalidInput("this watch was begun with another declaration: begin a new one.")
+        other = "this watch was begun with another declaration: begin a new one."
+        require_that(state["digest"] == declared.digest, other, error=InvalidInput)
+        tests = {text: Sequences.from_state(groups) for text, groups in state["tests"].items()}
+        return cls(declared, costs, tests, state["broken"])
 
     def state(self) -> Values:
         """Plain values that `from_state` takes."""

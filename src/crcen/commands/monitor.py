@@ -21,8 +21,7 @@ from crcen._support.values import Values, attributes, json_value
 from crcen.commands.declare import DeclaredWatch, declaration_of_model
 from crcen.commands.inputs import Data, FittedModel, dates_of, group_columns, require, weight_notes
 from crcen.commands.prices import Costs, Weighting
-from crcen.commands.records import json_text, model_digest, read_json, sealed, state_lock
-from crcen.commands.results import note_lines
+from crcen.commands.results import model_digest, note_lines, read_state, state_lock, write_state
 from crcen.commands.rules import Label, RowRule, rule_of
 from crcen.commands.scoring import Hashes, Judging, ScoredTable
 from crcen.decisions.monitor.track import DriftAlarm, MonitorReading
@@ -35,7 +34,7 @@ from crcen.theory.limits import FALSE_ALARM_RATE, WATCHED_COLUMNS_PART
 from crcen.theory.metrics import ExpectedShares, expected_shares
 from crcen.theory.rows import Array, Index, Shown
 
-_FORMAT, _VERSION = "crcen watch", 6
+_STATE = ("crcen watch", 6)  # format and version
 # Calls whose results are kept, and labelled rows whose hashes are; the evidence itself needs only sums.
 _MOST_CALLS, _MOST_HASHES = 400, 1_000_000
 # Rows with an earlier twin are replays if fewer twins than this share are expected by chance.
@@ -308,16 +307,15 @@ def monitor_table(
             reading=readings[-1] if readings else None,
             false_alarm_rate=kept.false_alarm_rate,
             notes=tuple([*scored.notes, *notes]),
-            path=None if state is None else Path(state),
-            page=None if page is None else Path(page),
+            path=state and Path(state),
+            page=page and Path(page),
             n_held=kept.monitor.n_held,
             declared=declared,
         )
         kept.add({"when": when or source.name, **watch.to_dict()}, hashes[rows])
         if page is not None:
             write_atomic(page, _page(watch, kept))
-        if state is not None:
-            write_atomic(state, json_text(kept.to_dict()))
+        write_state(state, _STATE, kept.to_dict())
     return watch
 
 
@@ -367,7 +365,7 @@ def _new_rows(kept: MonitorState, rows: Index, hashes: Hashes, name: str) -> tup
     twins = float((counts[counts > 1]).sum()) / len(own)
     left_out, calls = np.zeros(len(own), dtype=bool), []
     for call in kept.history:
-        earlier = _hashes_from(call["row_hashes"])
+        earlier = np.frombuffer(base64.b64decode(call["row_hashes"]), dtype="<u4").astype(np.uint32)
         if not len(earlier):
             continue
         # Each earlier row is the partner of one row here.
@@ -400,9 +398,6 @@ def _cohorts_of(scored: ScoredTable) -> NDArray[np.generic] | None:
     return np.asarray(numbers) if are_numbers else dates_of(column, "cohort").astype("datetime64[D]")
 
 
-# -- state between calls -------------------------------------------------------------------------------------------
-
-
 @dataclass
 class MonitorState:
     """What is kept between calls."""
@@ -419,19 +414,17 @@ class MonitorState:
         """The state in a file, or one before any row: labels are compared with rows held out of training, if any."""
         if state is None or not Path(state).exists():
             monitor = KeyEquationMonitor(model, false_alarm_rate=(1.0 - WATCHED_COLUMNS_PART) * rate, delay=delay)
-            sums = getattr(model, "held_out_sums_", None)
-            if sums is not None:
+            if (sums := getattr(model, "held_out_sums_", None)) is not None:
                 monitor.use_reference(sums)
             return cls(model_digest(model), rate, monitor)
-        found = read_json(state, _FORMAT, _VERSION, "the state of a watch", is_sealed=True)
+        found = read_state(state, _STATE, "watch")
         other = f"{state} is the watch of another model: after a new fit begin a new one, with another name."
-        require(found.get("model") == model_digest(model), other, error=InvalidInput)
+        require(found["model"] == model_digest(model), other, error=InvalidInput)
         begun = found["false_alarm_rate"]
         same = f"false_alarm_rate must not change in a watch that was started with {begun:g}: got {rate:g}."
         require(rate in (FALSE_ALARM_RATE, begun), same, "false_alarm_rate")
-        own = [found[name] for name in ("model", "false_alarm_rate", "labels", "n_calls", "history", "declared")]
-        own[2] = KeyEquationMonitor.from_state(own[2], model)
-        return cls(*own)
+        monitor = KeyEquationMonitor.from_state(found.pop("labels"), model)
+        return cls(**found, monitor=monitor)
 
     def check_cohorts(self, delay: int | None, cohort: str | None, now: date | int | str | None) -> None:
         """Reject a delay without cohorts, cohorts without a delay, and another delay than that of the watch."""
@@ -458,14 +451,7 @@ class MonitorState:
     def to_dict(self) -> Values:
         """Plain values, ready for JSON."""
         values = {name: one for name, one in vars(self).items() if name != "monitor"}
-        return sealed({"format": _FORMAT, "version": _VERSION, **values, "labels": self.monitor.state()})
-
-
-def _hashes_from(text: str) -> Hashes:
-    return np.frombuffer(base64.b64decode(text, validate=True), dtype="<u4").astype(np.uint32)
-
-
-# -- page ------------------------------------------------------------------------------------------------------------
+        return {**values, "labels": self.monitor.state()}
 
 
 def _page(watch: TableWatch, kept: MonitorState) -> str:

@@ -1,16 +1,30 @@
-"""Results of commands: an object whose text is ``str`` and whose plain values are ``to_dict``."""
+"""Results of commands, the JSON files that commands keep between calls, and digests of models."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import ArrayLike
+
+from crcen import InvalidInput, TableClassifier
+from crcen._support.files import exclusive_lock, write_atomic
 from crcen._support.values import Values, attributes
-from crcen.theory.rows import ShownInOneLine
+from crcen.commands.inputs import FittedModel
+from crcen.decisions.monitor.monitor import state_digest
+from crcen.files.payload import pack
+from crcen.theory.rows import Estimator, ShownInOneLine
+from crcen.theory.sequential import ConfidenceSequence
 
 
 class Result(ShownInOneLine):
-    """A result whose ``keys`` name its plain values, as `attributes` takes them."""
+    """A result whose text is ``str`` and whose ``keys`` name its plain values, as `attributes` takes them."""
 
     keys: ClassVar[str]
 
@@ -22,3 +36,96 @@ class Result(ShownInOneLine):
 def note_lines(notes: Iterable[str]) -> list[str]:
     """Notes as lines of text."""
     return [f"Note: {note}." for note in notes]
+
+
+def state_lock(state: str | Path | None, seconds: float = 0.0) -> AbstractContextManager[None]:
+    """Hold the lock of a state, if there is one; ``seconds`` is how long to wait for another call."""
+    return nullcontext() if state is None else exclusive_lock(state, instead="use another state", seconds=seconds)
+
+
+def write_state(path: str | Path | None, kind: tuple[str, int], content: Values) -> None:
+    """Write a state of a format and version with a digest of its content, if there is a path."""
+    if path is not None:
+        content = {"format": kind[0], "version": kind[1], **content}
+        write_atomic(path, json_text(content | {"digest": state_digest(content)}))
+
+
+def read_state(path: str | Path, kind: tuple[str, int], what: str) -> Values:
+    """The content of a state that `write_state` wrote; a changed file is rejected."""
+    content = read_json(path, *kind, f"the state of a {what}")
+    if content.pop("digest", None) != state_digest(content):
+        raise InvalidInput(f"{path} is a damaged state of a {what}, since its digest does not match: begin a new one.")
+    return {name: value for name, value in content.items() if name not in ("format", "version")}
+
+
+def json_text(content: Mapping[str, object]) -> str:
+    """The one text of a content."""
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def read_json(path: str | Path, form: str, version: int | None, what: str) -> Values:
+    """The content of a file of a format; an error states what the file should have been."""
+    try:
+        content = json.loads(Path(path).read_bytes(), parse_constant=reject_constant)
+    except OSError as error:
+        raise InvalidInput(f"{path}, {what}, cannot be read: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{path} is not {what}, since it is no JSON: name another file.") from error
+    if not isinstance(content, dict) or content.get("format") != form:
+        raise InvalidInput(f"{path} is not {what}: name another file.")
+    if content.get("version") != version:
+        raise InvalidInput(
+            f"{path} is not {what} of version {version}, which this crcen reads: it has {content.get('version')!r}."
+        )
+    return content
+
+
+def reject_constant(name: str) -> None:
+    """Reject NaN and infinities, as ``parse_constant`` of `json.loads`."""
+    raise ValueError(f"{name} is no number of JSON; null is missing")
+
+
+def file_digest(path: str | Path) -> str:
+    """SHA-256 of a file."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def model_digest(model: FittedModel) -> str:
+    """A digest of a fitted model: its price, its columns and the numbers that it answers from."""
+    inner: Estimator = model.estimator_ if isinstance(model, TableClassifier) else model
+    names = [column.name for column in model.columns_] if isinstance(model, TableClassifier) else []
+    ensemble, weights = getattr(inner, "ensemble_", None), model.weighting_.weights
+    if ensemble is None:
+        rows = getattr(model, "background_", None)
+        answers = inner.predict_proba(np.zeros((1, inner.n_features_in_)) if rows is None else rows)
+        numbers: list[object] = [np.round(np.asarray(answers, dtype=np.float64), 9)]
+    else:
+        numbers = [[one.arrays() for one in ensemble.members], ensemble.probability_map, ensemble.shift]
+        numbers.append(ensemble.member_weights)
+    return hashlib.sha256(b"".join(pack([type(inner).__name__, names, weights, numbers]))).hexdigest()
+
+
+class Sequences(dict[str, ConfidenceSequence]):
+    """Confidence sequences of means by name, which a state keeps between calls."""
+
+    def put(self, name: str, values: ArrayLike, low: float, high: float) -> None:
+        """Add values to the sequence of a name; a new one has this range."""
+        self[name] = self.get(name, ConfidenceSequence(low, high)).add(values)
+
+    def state(self) -> Values:
+        """Range, values and counts of each sequence."""
+        return {name: [one.low, one.high, one.values.tolist(), one.counts.tolist()] for name, one in self.items()}
+
+    @classmethod
+    def from_state(cls, state: Values) -> Sequences:
+        """The sequences of a state."""
+        found = cls()
+        for name, (low, high, values, counts) in state.items():
+            found[name] = replace(
+                ConfidenceSequence(low, high).add(values), counts=np.asarray(counts, dtype=np.float64)
+            )
+        return found

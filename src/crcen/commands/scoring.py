@@ -277,15 +277,46 @@ class Judging:
         compared = inputs.group_columns(groups, source, label)
         return cls(fitted, source, label, rule, inputs.role_columns(source, None, roles or {}), compared)
 
-    def score(self, verbose: int = 0, *, reads_labels: bool = True, **how: Any) -> ScoredTable:
-        """Score all rows, with or without labels; ``how`` as in `score_table`."""
-        names, target = [*self.roles.values(), *self.groups], self.target
-        if target is not None and not reads_labels:
-            names, target = [*names, target], None
-        return score_table(self.model, self.source, target, names, verbose, roles=self.roles, **how)
+    def score(
+        self,
+        verbose: int = 0,
+        *,
+        reads_labels: bool = True,
+        keeps_all: bool = False,
+        digest: RowDigest | None = None,
+        **watched: bool,
+    ) -> ScoredTable:
+        """Score all rows, keep the named columns or all of them, and give every row to a digest.
+
+        ``watched`` are parameters of `RowWatch`.
+        """
+        model, source, target = self.model, self.source, self.target if reads_labels else None
+        watch = RowWatch(model, clusters=self.roles.get("clusters"), **watched)
+        ignored = {*self.roles.values(), *self.groups, *([] if self.target is None else [self.target])}
+        numbers, scores, kept = [], [], []
+        # Chunks of wide tables are too short to tell how often identifiers repeat, which have no fractions.
+        first: list[pd.DataFrame] = []
+        with counted("rows", source.n_rows, visible=bool(verbose)) as done:
+            for chunk, p in scored_chunks(model, source, watch, ignored):
+                if watch.clusters is None and sum(map(len, first)) < CHUNK_ROWS:
+                    first.append(chunk.loc[:, [kind.kind != "f" for kind in chunk.dtypes]] if first else chunk)
+                y = np.full(len(p), -1, dtype=np.int64)
+                if target is not None:
+                    known = chunk[target].notna().to_numpy()
+                    y[known] = inputs.labels_as(chunk[target][known], model.classes_, target)
+                if digest is not None:
+                    digest.add(chunk)
+                numbers.append(y)
+                scores.append(p)
+                kept.append(chunk if keeps_all else chunk[[name for name in chunk.columns if name in ignored]])
+                done(len(p))
+        frame, repeating = pd.concat(kept, ignore_index=True), _repeating_column(model, first, ignored)
+        found = ScoredTable(np.concatenate(numbers), np.concatenate(scores), watch, frame, [], self.roles, repeating)
+        found.notes.extend([*source.notes, *watch.notes, *found.dependent_rows("use --clusters")])
+        return found
 
     def labelled(self, verbose: int, prevalence: Prevalence, *, stratified: bool = False, **how: bool) -> LabelledRows:
-        """Score all rows for tests of those with a label, of several classes; ``how`` as in `score_table`."""
+        """Score all rows for tests of those with a label, of several classes; ``how`` as in `score`."""
         scored = self.score(verbose, **how)
         known, e, target, labels = scored.is_labelled, scored.audit_probabilities, str(self.target), self.rule.labels
         y, name, own = scored.y[known], self.source.name, scored.frame.get(self.roles.get("clusters", ""))
@@ -346,60 +377,14 @@ class LabelledRows:
         return None if e is None else AuditedRows.of(rule, self.scored.y, self.p_all, e, confidence)
 
 
-def score_table(
-    model: FittedModel,
-    source: Source,
-    target: str | None,
-    columns: Sequence[str] = (),
-    verbose: int = 0,
-    *,
-    roles: Mapping[str, str] | None = None,
-    recognises: bool = False,
-    keeps_hashes: bool = False,
-    keeps_all: bool = False,
-    digest: RowDigest | None = None,
-) -> ScoredTable:
-    """Score all rows of a table, keep further columns or all of them, and give every row to a digest."""
-    roles = roles or {}
-    watch = RowWatch(model, recognises=recognises, keeps_hashes=keeps_hashes, clusters=roles.get("clusters"))
-    names = list(dict.fromkeys(columns))
-    ignored = {*names} if target is None else {target, *names}
-    numbers, kept = [], []
-    scores: list[Array] = []
-    first: list[pd.DataFrame] = []  # chunks of wide tables are too short to tell how often identifiers repeat
-    with counted("rows", source.n_rows, visible=bool(verbose)) as done:
-        for chunk, p in scored_chunks(model, source, watch, ignored):
-            if watch.clusters is None and sum(map(len, scores)) < CHUNK_ROWS:
-                first.append(_identifiers(model, chunk) if first else chunk)
-            y = np.full(len(p), -1, dtype=np.int64)
-            if target is not None:
-                known = chunk[target].notna().to_numpy()
-                y[known] = inputs.labels_as(chunk[target][known], model.classes_, target)
-            if digest is not None:
-                digest.add(chunk)
-            numbers.append(y)
-            scores.append(p)
-            kept.append(chunk if keeps_all else chunk[names])
-            done(len(p))
-    frame = pd.concat(kept, ignore_index=True)
-    together = pd.concat(first, join="inner") if len(first) > 1 else next(iter(first), None)
-    repeating = None if together is None else _repeating_column(model, together, ignored)
-    found = ScoredTable(np.concatenate(numbers), np.concatenate(scores), watch, frame, [], roles, repeating)
-    found.notes.extend([*source.notes, *watch.notes, *found.dependent_rows("use --clusters")])
-    return found
-
-
-def _identifiers(model: FittedModel, frame: pd.DataFrame) -> pd.DataFrame:
-    """Columns that may be identifiers: those without fractions."""
-    own = getattr(model, "clusters_name_", None)
-    return frame[[name for name in frame.columns if frame[name].dtype.kind != "f" or name == own]]
-
-
-def _repeating_column(model: FittedModel, frame: pd.DataFrame, ignored: set[str]) -> str | None:
+def _repeating_column(model: FittedModel, chunks: list[pd.DataFrame], ignored: set[str]) -> str | None:
     """The column by which rows may depend on each other: that of clusters in training, or one like an identifier."""
+    if not chunks:
+        return None
     name = getattr(model, "clusters_name_", None)
-    if name in frame.columns:
+    if name in chunks[0].columns:
         return str(name)
+    frame = pd.concat(chunks, join="inner") if len(chunks) > 1 else chunks[0]
     kinds = {str(one): "number" if frame[one].dtype.kind in "iuf" else "text" for one in frame.columns}
     others = (one for one in kinds if one not in ignored)
     return next((one for one in others if why_repeating(ColumnCells(frame[one]), kinds[one])), None)

@@ -14,7 +14,7 @@ import numpy as np
 import crcen
 from crcen import CostMatrix, InvalidInput, InvalidParameter, ReadOptions, TableClassifier
 from crcen.commands.prices import costs_from, weights_by_label
-from crcen.commands.records import reject_constant
+from crcen.commands.results import reject_constant
 from crcen.tables.reading import open_table
 from crcen.theory.price import Goal, Price
 
