@@ -1,0 +1,513 @@
+"""All commands, in the order of `crcen --help`: each parses, calls one public function, and prints."""
+
+import inspect
+import os
+import re
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from crcen.cli.app import option_name
+from crcen.cli.options import (
+    Given,
+    Listing,
+    Result,
+    add_command,
+    argument,
+    choice,
+    is_stated,
+    library,
+    option,
+    renamed,
+    share,
+)
+
+_TARGET = option(str, "Column with the label.", default=...)
+_OLD_CATEGORY, _OLD_GROUPS = renamed("--category", "--categorical"), renamed("--groups", "--clusters")
+_CRITERIA = (
+    "recall >= 0.8, precision[CLASS] >= 0.5, cost per 1000 <= 400, key equation, drift, groups; may be repeated."
+)
+_FOLDER: Given = {"exists": True, "file_okay": False}  # a mistyped path is a usage error
+_large, _gate, _goal, _column, _log, _limit, _access = (
+    partial(option, panel=panel)
+    for panel in (
+        *("Large data", "For pipelines", "Instead of a price", "Probabilities of other tools"),
+        *("Decision log", "Limits", "Access"),
+    )
+)
+_add_evidence, _add_research = (partial(add_command, panel=panel) for panel in ("Evidence", "Research: the paper"))
+
+
+def _bytes(text: str) -> int:
+    """A size such as 4GB or 500MB in bytes."""
+    found = re.fullmatch(r"\s*(\d+\.?\d*)\s*([KMGT]?)B?\s*", text.upper())
+    if found is None:
+        raise typer.BadParameter(f"must be a size such as 4GB or 500MB: got {text!r}.")
+    return int(float(found[1]) * 1000 ** " KMGT".index(found[2] or " "))
+
+
+def _fit(engine: str, quick: bool, no_fingerprint: bool, details: bool, **given: object) -> Result:
+    stated = {name: value for name, value in given.items() if is_stated(value)}
+    if quick and stated.setdefault("effort", "quick") != "quick":
+        raise typer.BadParameter(f"--quick is --effort quick: got --effort {stated['effort']} as well.")
+    function = library("fit_table" if engine == "table" else "fit_files")
+    accepted = {*inspect.signature(function).parameters, *["details"] * (engine == "table")}
+    for name in [*stated, *["details"] * details]:
+        if name not in accepted or (name == "workers" and engine != "ray"):
+            large = "--engine ray" if name == "workers" else "--engine stream or --engine ray"
+            use = large if name in ("workers", "epochs", "hold_out", "memory", "storage") else "tables in memory"
+            raise typer.BadParameter(f"{option_name(name)} is for {use}, not for --engine {engine}.")
+    if engine != "table":
+        stated["engine"] = engine
+    return function(fingerprint=not no_fingerprint, **stated)
+
+
+def _report(files: list[str], **given: object) -> Result:
+    if len(files) < 2:
+        raise typer.BadParameter(f"a report needs a model and a table: got {files[0]} alone.")
+    model, *others, data = files
+    return library("report_table")(model, data, others=others, **given)
+
+
+def _compare(files: list[str], probability_old: list[str], probability_new: list[str], **given: object) -> Result:
+    least = 1 if probability_old or probability_new else 3
+    if len(files) < least:
+        raise typer.BadParameter(f"a comparison needs two models and a table: got {' '.join(files)}.")
+    old, new = (None, None) if least == 1 else files[:2]
+    tables = files[least - 1 :]
+    given |= {"probability_old": probability_old or None, "probability_new": probability_new or None}
+    return library("compare_models")(old, new, tables[0] if len(tables) == 1 else tables, **given)
+
+
+def _serve(
+    models: list[Path], port: int, workers: int, token: str | None, token_file: Path | None, **settings: Any
+) -> None:
+    _need_packages("crcen serve")
+    from crcen.serve.processes import serve
+    from crcen.serve.server import Settings
+
+    if token is not None and token_file is not None and "CRCEN_TOKEN" not in os.environ:
+        raise typer.BadParameter("--token and --token-file both state the token: give one of them.")
+    if token_file is not None:
+        token = token_file.read_text(encoding="utf-8").strip()
+    settings |= {"audit": settings["audit"] or 0.0, "token": token or None}
+    settings |= {"log_bytes": settings.pop("log_size") * 1_000_000}
+    settings |= {"max_bytes": settings.pop("max_megabytes") * 1_000_000}
+    names = ", ".join(path.name.removesuffix(".crcen") for path in models)
+
+    def started(address: str) -> None:
+        typer.echo(f"Serving {names} at {address} (description: {address}/openapi.json)")
+
+    serve(Settings(tuple(models), **settings), port, workers, started)
+
+
+def _app(port: int, no_browser: bool, folder: Path) -> None:
+    _need_packages("crcen app")
+    from crcen.serve.app import run_app
+
+    said = "Open {} in a browser; Ctrl-C ends the application."
+    run_app(folder, port, lambda address: typer.echo(said.format(address)), browser=not no_browser)
+
+
+def _need_packages(command: str) -> None:
+    from crcen._support.extras import need
+
+    for package in ("uvicorn", "starlette"):
+        need(package, "serve", command)
+
+
+def _info(model: Path | None) -> Result:
+    return library("commands.environment.environment_info")() if model is None else library("model_info")(model)
+
+
+def _datasets(data_home: Path | None) -> Listing:
+    from crcen.datasets.benchmark import list_datasets
+
+    rows = list_datasets(data_home)
+    lines = [f"{'name':16s} {'rows':>7s} {'columns':>7s} {'positive':>8s} {'ratio':>6s}  {'in paper':9s} from"]
+    lines += [
+        f"{row.name:16s} {row.n_samples:7d} {row.n_features:7d} {row.n_pos:8d} {row.imbalance_ratio:6.1f}  "
+        f"{row.paper_name or '':9s} {row.available}"
+        for row in rows
+    ]
+    return Listing([asdict(row) | {"imbalance_ratio": row.imbalance_ratio} for row in rows], lines)
+
+
+def _methods() -> Listing:
+    from crcen.paper.methods import METHODS
+
+    fields = ("summary", "changes", "probabilities", "budget", "source")
+    values = [{"name": name} | {key: getattr(method, key) for key in fields} for name, method in METHODS.items()]
+    natural = {"natural": "natural", "factor": "by a known factor", "calibrate": "by calibration out of fold"}
+    lines = [
+        f"{name:19s} {method.summary}; changes {', '.join(method.changes.split()) or 'nothing'}; probabilities "
+        f"{natural[method.probabilities]}{f'; at most {method.budget}' if method.budget else ''} [{method.source}]"
+        for name, method in METHODS.items()
+    ]
+    return Listing(values, lines)
+
+
+def _reproduce(**given: Any) -> Listing:
+    from crcen.paper.reproduce import reproduce
+
+    run = reproduce(**given)
+    values = {"folder": str(run.folder), "texts": list(run.texts)}
+    return Listing(values, [*run.texts, f"Written to {run.folder}"])
+
+
+add_command(
+    "look",
+    "Look at a table before a fit: kinds, gaps, ids, leaks, and what would be done with each column.",
+    "look_at_table",
+    {
+        "target": option(str, "Column with the label: columns that determine it by themselves are named."),
+        "old_category": _OLD_CATEGORY,
+    },
+    "data columns audit_probability read",
+    examples=("look data.csv --target fraud",),
+)
+add_command(
+    "split",
+    "Split a file into training rows and test rows.",
+    "split_table",
+    {
+        "target": _TARGET,
+        "test": option(float, "Share of test rows, between 0 and 1.", default=0.25),
+        "clusters": option(str, "Keep equal values of this column in one file."),
+        "old_groups": _OLD_GROUPS,
+        "time": option(str, "Use the latest rows by this column as test rows."),
+        "folder": option(Path, "Where to write; default the folder of the data."),
+    },
+    "data random_state read",
+    examples=(
+        "split data.csv --target fraud",
+        "split visits.parquet --target readmitted --clusters patient --test 0.3",
+    ),
+)
+add_command(
+    "fit",
+    """Learn from a table, say how well it went on rows held out, and save the model. Without a price: --balanced.
+    A target of 3 to 50 values is a multiclass target; --positive finds one value among all others.
+    """,
+    _fit,
+    {
+        "target": _TARGET,
+        "out": option(Path, "Where to save the model.", default=Path("model.crcen")),
+        "onnx": option(Path, "Where to write it as an ONNX graph too."),
+        "report": option(Path, "Where to write the HTML report on rows held out."),
+        "old_category": _OLD_CATEGORY,
+        "selected_by": option(Path, "The earlier model whose alarms were checked, without recorded probabilities."),
+        "clusters": option(str, "Validate with equal values of this column together."),
+        "old_groups": _OLD_GROUPS,
+        "time": option(str, "Validate on rows that are later by this column."),
+        "learner": option(choice("committee", "networks", "trees", "forest"), "What is searched; default committee."),
+        "time_limit": option(float, "Seconds; steps that cannot finish are not started."),
+        "effort": option(choice("quick", "standard", "best"), "quick: one network; best: more settings and folds."),
+        "quick": option(bool, "The same as --effort quick."),
+        "no_fingerprint": option(bool, "Store no hashes of training rows in the model."),
+        "details": option(bool, "Print columns, learner, price and every metric too."),
+        "engine": _large(choice("table", "stream", "ray"), "stream: files; ray: on a cluster.", default="table"),
+        "workers": _large(int, "Workers of --engine ray; default 2."),
+        "epochs": _large(int, "Passes over the rows, with --engine stream or ray; default 5."),
+        "hold_out": _large(str, "Share of rows held out of training, such as 5%; default 5%.", parser=share),
+        "memory": _large(
+            str, "Most memory of the process, such as 4GB; with ray, for the rows of the trees.", parser=_bytes
+        ),
+        "storage": _large(str, "Folder for checkpoints and scratch files."),
+    },
+    "data random_state columns price goal weighting weight audit_probability read",
+    examples=(
+        "fit train.csv --target fraud --budget 20 --out model.crcen",
+        "fit visits.parquet --target readmitted --positive yes --clusters patient --drop name",
+        "fit machines.csv --target state --costs costs.csv",
+        "fit calls.xlsx --target sold --capacity 20/day --time called --report calls.html",
+        "fit 'days/*.parquet' --target y --engine ray --workers 4",
+    ),
+)
+add_command(
+    "predict",
+    "Write a probability and a decision for every row, in constant memory; a price here needs no new training.",
+    "predict_table",
+    {
+        "out": option(str, "File to write: .csv, .tsv, .parquet, .xlsx, or sqlite:///scores.db#scores.", default=...),
+        "held_out": _goal(str, "Labelled rows the model did not see, to choose the price of the goal on."),
+        "time": _goal(str, "Column of dates, for --capacity 20/day."),
+        "audit": option(str, "Draw rows without an alarm for a check: their number, or a share.", metavar="N|P%"),
+        "default_action": option(str, "Decision that is no alarm, for --audit; default the commonest class."),
+        "id": option(list[str], "Column to carry over; may be repeated."),
+        "all_columns": option(bool, "Carry over every column."),
+        "sort": option(bool, "Highest risk first; needs memory for all rows."),
+        "safe_csv": option(bool, "Put ' before ids and labels that a spreadsheet takes for formulas."),
+        "append": option(bool, "Add to a table of a database that is there."),
+        "reasons": option(int, "Reasons for each alarm: columns that raised or lowered it most.", default=0, min=0),
+        "background": option(str, "File of rows that --reasons compares with; default typical rows."),
+    },
+    "model data audit_rule random_state price goal guarantee weighting review cost_column alarm_cost prevalence "
+    "clusters read",
+    examples=(
+        "predict model.crcen new.csv --out scored.parquet --id customer",
+        "predict model.crcen new.csv.gz --out scored.csv --budget 10 --reasons 3",
+        "predict model.crcen new.csv --out scored.csv --costs costs.csv",
+        "predict model.crcen new.xlsx --out calls.xlsx --top 200 --all-columns --sort",
+    ),
+)
+add_command(
+    "evaluate",
+    "Judge a model on labelled rows it has not seen: metrics with intervals, key equation, price of catches.",
+    "evaluate_table",
+    {
+        "stratified": option(bool, "The class counts of these rows were fixed when they were drawn."),
+        "fail_on": _gate(str, "Checks that must not warn, such as CRC003,CRC007, or any: else exit with 3."),
+        "min_recall": _gate(float, "Recall to reach, else exit with 3."),
+        "min_precision": _gate(float, "Precision to reach, else exit with 3."),
+        "n_resamples": option(int, "Resamples; 0 omits some intervals.", "--resamples", default=500, min=0),
+    },
+    "model data target price goal guarantee weighting review cost_column alarm_cost prevalence weight clusters "
+    "audit_probability groups read",
+    examples=(
+        "evaluate model.crcen test.csv --budget 10 --json",
+        "evaluate model.crcen test.csv --fail-on CRC003,CRC007 --min-recall 0.7",
+    ),
+    exit_code=lambda result: 3 if result.failures else 0,
+)
+add_command(
+    "report",
+    "Write one HTML page about a model on labelled rows, with a slider for the price, or about several.",
+    _report,
+    {
+        "files": argument(list[str], "A model, or several side by side, and then the table.", "MODEL... DATA"),
+        "out": option(Path, "The HTML file to write.", default=Path("report.html")),
+        "confidence": option(float, "Of the bound on recall, with --audited.", default=0.95),
+        "title": option(str, "Title of the page."),
+        "declaration": option(Path, "Declaration of the model, to link to."),
+        "certificate": option(Path, "Certificate (JSON) of the model, to link to."),
+    },
+    "target weighting weight clusters prevalence audit_probability groups review read",
+    examples=(
+        "report model.crcen test.csv --out report.html --groups sex --groups region",
+        "report model.crcen test.csv --costs costs.csv",
+    ),
+)
+add_command(
+    "plan",
+    "Say how many labels or audits are needed, from rows without labels.",
+    "plan_table",
+    {
+        "drift": option(float, "Drift in log-odds that the labels must detect; default 0.3 without another goal."),
+        "recall_bound": option(float, "Lower bound on recall that labels or audits must establish."),
+        "cost_width": option(float, "Width of the interval of the cost per 1,000 rows."),
+        "power": option(float, "Probability of reaching the goal.", default=0.8),
+        "level": option(float, "Level of the test of drift.", default=0.05),
+        "confidence": option(float, "Of the bound on recall and of the interval.", default=0.95),
+    },
+    "model data audit_rule random_state price weighting prevalence read",
+    examples=(
+        "plan model.crcen rows.csv --drift 0.3 --power 0.8",
+        "plan model.crcen rows.csv --recall-bound 0.8",
+        "plan model.crcen rows.csv --cost-width 20",
+    ),
+)
+add_command(
+    "monitor",
+    "Watch a model at work: exit code 0 when quiet, 3 on an alarm. Labels are used where there are any.",
+    "monitor_table",
+    {
+        "state": option(Path, "JSON file that carries the watch from call to call; made if it does not exist."),
+        "when": option(str, "What to call these rows; default the name of the file."),
+        "page": option(Path, "HTML page to write, with the running evidence."),
+        "delay": option(int, "Of a new watch: use labels only after this number of --cohort values.", min=0),
+        "cohort": option(str, "Column with the day (a date) or the number of the week in which rows were scored."),
+        "now": option(str, "The present cohort, a date or a number; default the latest in the table."),
+        "false_alarm_rate": option(float, "Probability of any false alarm of a new watch, ever.", default=0.05),
+        "declaration": option(Path, "File of `crcen declare`, whose criteria are watched too."),
+        "old_error_rate": renamed("--error-rate", "--false-alarm-rate"),
+    },
+    "model data target weight clusters audit_probability price weighting read",
+    examples=(
+        "monitor model.crcen today.csv --state watch.json",
+        "monitor model.crcen may.parquet --state watch.json --when 2024-05 --page watch.html",
+        "monitor model.crcen week.csv --state watch.json --delay 30 --cohort scored_on",
+    ),
+    exit_code=lambda result: 3 if result.is_alarm else 0,
+)
+_add_evidence(
+    "declare",
+    "Declare acceptance criteria of a model before the labels of the test rows are used.",
+    "declare",
+    {
+        "require": option(list[str], _CRITERIA, default=..., metavar="CRITERION"),
+        "out": option(Path, "The TOML file to write.", default=Path("declaration.toml")),
+        "rows": option(str, "Table of the rows to be tested, without labels; default: any rows are accepted."),
+        "groups": option(list[str], "Column whose values are groups; criteria must hold in each. May be repeated."),
+        "confidence": option(float, "One minus the probability of any wrong verdict.", default=0.95),
+        "description": option(Path, "TOML or JSON file with purpose, population, limitations and responsible."),
+    },
+    "model target read",
+    examples=(
+        'declare model.crcen --require "recall >= 0.8" --require "cost per 1000 <= 400" --require "key equation" '
+        "--groups sex --rows test_unlabelled.csv --out declaration.toml",
+    ),
+)
+_add_evidence(
+    "certify",
+    "Test declared criteria on labelled rows: exit code 0, or 3 if a criterion fails.",
+    "certify",
+    {
+        "declaration": argument(Path, "File that `crcen declare` wrote."),
+        "model": option(Path, "File of the declared model.", default=...),
+        "out": option(Path, "The printable HTML page to write.", default=Path("certificate.html")),
+        "json_out": option(Path, "The JSON file to write.", default=Path("certificate.json")),
+        "sign": option(Path, "Ed25519 private key, of `crcen keygen`."),
+        "again": option(bool, "Certify on the same rows once more; the certificate states it."),
+    },
+    "data read",
+    examples=(
+        "certify declaration.toml test.csv --model model.crcen --out certificate.html --json-out certificate.json "
+        "--sign key.pem",
+    ),
+    exit_code=lambda result: 3 if result.verdict == "fail" else 0,
+)
+_add_evidence(
+    "verify",
+    "Check a certificate: exit code 0 if everything belongs together, whatever the verdicts, otherwise 1.",
+    "verify",
+    {
+        "certificate": argument(Path, "JSON file that `crcen certify` wrote."),
+        "model": option(Path, "Model that must be the certified one."),
+        "data": option(str, "Labelled rows that must be the certified ones."),
+        "declaration": option(Path, "Declaration that must belong to it."),
+        "page": option(Path, "HTML page that must belong to it."),
+        "public_key": option(Path, "Public key that must have signed it."),
+    },
+    "read",
+    examples=("verify certificate.json --model model.crcen --data test.csv --public-key key.pem.pub",),
+    exit_code=lambda result: 0 if result.is_valid else 1,
+)
+_add_evidence(
+    "keygen",
+    "Make an Ed25519 key pair to sign certificates with.",
+    "commands.certify.generate_key",
+    {"out": option(Path, "File of the private key; the public one has .pub after it.", default=Path("key.pem"))},
+    examples=("keygen --out key.pem",),
+)
+_add_evidence(
+    "compare",
+    "Is a new model cheaper than the old one at the price? The answer is valid after any number of rows.",
+    _compare,
+    {
+        "files": argument(list[str], "Old model, new model, table; or a table of probabilities.", "[OLD NEW] DATA"),
+        "probability_old": _column(list[str], "Column of the old model, or CLASS=COLUMN for each class."),
+        "probability_new": _column(list[str], "Column of the new model, or CLASS=COLUMN for each class."),
+        "positive": _column(str, "The positive class; default 1 of 0 and 1."),
+        "groups": option(list[str], "Column whose values are groups; may be repeated."),
+        "confidence": option(float, "One minus the probability of ever naming the wrong model.", default=0.95),
+        "state": option(Path, "JSON file that carries the comparison from call to call until it is decided."),
+        "out": option(Path, "Table of the rows that change decision."),
+    },
+    "target price weighting audit_probability read",
+    examples=(
+        "compare old.crcen new.crcen rows.csv --state compare.json",
+        "compare scored.csv --probability-old p_old --probability-new p_new --target fraud --budget 20",
+    ),
+)
+add_command(
+    "serve",
+    "Serve models over HTTP: JSON, CSV and the Open Inference Protocol v2. SIGHUP loads changed files again.",
+    _serve,
+    {
+        "models": argument(list[Path], "Model files; the file name is the model name.", "MODEL..."),
+        "port": option(int, "Port; 0 takes a free one.", default=8000, min=0, max=65_535),
+        "host": _access(str, "Address; any other than loopback needs a token.", default="127.0.0.1"),
+        "token": _access(str, "Token that clients send as Authorization: Bearer.", envvar="CRCEN_TOKEN"),
+        "token_file": _access(Path, "File with the token.", exists=True, dir_okay=False),
+        "workers": option(int, "Processes.", default=1, min=1, max=64),
+        "id": option(str, "Column with the identifier of each row."),
+        "log": _log(Path, "File for a line of JSON for each decision."),
+        "log_inputs": _log(bool, "Log inputs instead of their hash, to compare columns with training."),
+        "log_size": _log(int, "Megabytes after which a new file is begun.", default=100, min=1),
+        "audit": _log(str, "Share of rows without an alarm to draw for checks, such as 1%.", parser=share),
+        "default_action": _log(str, "Decision that is no alarm, for --audit; default the commonest class."),
+        "seed": _log(int, "Seed of the draws.", default=0, min=0),
+        "max_rows": _limit(int, "Rows of a request.", default=100_000, min=1),
+        "max_megabytes": _limit(int, "Size of a request.", default=32, min=1),
+        "timeout": _limit(float, "Seconds of a request.", default=30.0, min=0.1),
+    },
+    examples=(
+        "serve model.crcen --port 8000",
+        "serve fraud.crcen churn.crcen --log decisions.jsonl --log-inputs --audit 1%",
+        "serve model.crcen --host 0.0.0.0 --token-file token.txt --workers 2",
+    ),
+    has_json=False,
+)
+add_command(
+    "app",
+    "Open the local web application: from a table to scored rows. Data stay on this machine.",
+    _app,
+    {
+        "port": option(int, "Port; 0 takes a free one.", default=0, min=0, max=65_535),
+        "no_browser": option(bool, "Print the address and open no browser."),
+        "folder": option(Path, "Where models are saved.", default=Path(".")),
+    },
+    examples=("app",),
+    has_json=False,
+)
+add_command(
+    "export",
+    "Write a model as one ONNX graph, checked against the model before it is written.",
+    "export_onnx",
+    {"out": option(Path, "The ONNX file to write.", "--onnx", default=...)},
+    "model",
+    examples=("export model.crcen --onnx model.onnx",),
+)
+add_command(
+    "info",
+    "Say what is installed, or what a saved model is; a model is not loaded for that.",
+    _info,
+    {"model": argument(Path, "A saved model; without it, what is installed.", default=None)},
+    examples=("info", "info model.crcen --json"),
+)
+add_command(
+    "demo",
+    "Fit, evaluate and report on a bundled set; writes the report and nothing else.",
+    "commands.demo.demo",
+    {"out": option(Path, "The report to write.", default=Path("report.html"))},
+    examples=("demo --out report.html",),
+)
+_add_research(
+    "datasets",
+    "List the benchmark sets and where each would be loaded from.",
+    _datasets,
+    {"data_home": option(Path, "Folder in imbalanced-learn's cache layout.", **_FOLDER)},
+    examples=("datasets --data-home data",),
+)
+_add_research(
+    "methods",
+    "List the compared methods: what each changes, how natural probabilities follow, and its source.",
+    _methods,
+    {},
+    examples=("methods",),
+)
+_add_research(
+    "reproduce",
+    "Rebuild the paper's tables and figure, published numbers next to ours; interrupted runs resume.",
+    _reproduce,
+    {
+        "artefact": argument(choice("table1", "table2", "table3", "figure1", "all"), "What to rebuild.", default="all"),
+        "data_home": option(Path, "Folder in imbalanced-learn's cache layout; default CRCEN_DATA_HOME.", **_FOLDER),
+        "quick": option(bool, "A minute-long version on the bundled sets."),
+        "out": option(Path, "Run folder; default runs/ and a hash of the settings. Same folder: resume."),
+        "selection": option(choice("first_split", "per_split"), "Choose hyperparameters once, or for each split."),
+        "scoring": option(choice("f1", "g_mean", "weighted_log_loss", "own_metric"), "Score by which they are chosen."),
+        "config": option(Path, "TOML file with settings that replace the packaged ones.", dir_okay=False),
+        "engine": option(choice("local", "ray"), "Train searches here, or on a Ray cluster.", default="local"),
+        "methods": option(str, "Methods of table3, separated by commas, or all; see `crcen methods`."),
+        "reading": option(
+            choice("today", "2019", "scikit-learn"), "Networks and libraries of table3.", default="today"
+        ),
+    },
+    examples=("reproduce table1", "reproduce all --quick --out runs/quick"),
+    interrupted="run the same command again to resume",
+)
