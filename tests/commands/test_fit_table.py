@@ -10,7 +10,7 @@ from sklearn.metrics import average_precision_score, f1_score, log_loss, recall_
 
 import crcen
 from crcen import Alpha, Budget, CostMatrix, CRCENClassifierCV, InvalidInput, InvalidParameter, fit_table
-from crcen.commands.fit import AlarmShares, folds_of
+from crcen.commands.fit import alarm_shares, folds_of
 from crcen.exceptions import DataUnavailable
 from crcen.theory.decision import sigmoid
 
@@ -191,13 +191,12 @@ class TestAlarmsOfTheSavedModel:
 
     def test_a_difference_beyond_noise_is_said(self):
         by_folds = np.arange(5000) % 8 == 0
-        shares = AlarmShares.of(by_folds, np.zeros(5000, dtype=bool), np.ones(5000, dtype=bool))
-        assert shares.differ
-        assert "raises 0 alarms per 1,000 held-out rows" in shares.notes[0]
-        assert "the models of the folds 125" in shares.notes[0]
+        shares, notes = alarm_shares(by_folds, np.zeros(5000, dtype=bool), np.ones(5000, dtype=bool))
+        assert shares["differ"]
+        assert "raises 0 alarms per 1,000 held-out rows, and the models of the folds 125" in notes[0]
         for n, n_more in ((60, 9), (100_000, 300)):  # neither few rows nor a small share
             by_folds, by_model = (np.arange(n) < 0.1 * n + more for more in (0, n_more))
-            assert not AlarmShares.of(by_folds, by_model, np.ones(n, dtype=bool)).notes
+            assert not alarm_shares(by_folds, by_model, np.ones(n, dtype=bool))[1]
 
     def test_a_drift_over_time_does_not_move_the_model(self, small_search):
         rng = np.random.default_rng(1)

@@ -256,9 +256,6 @@ def library(name: str) -> Callable[..., Result]:
     return partial(function, verbose=int(sys.stderr.isatty())) if has_progress else function
 
 
-# -- from options to parameters --------------------------------------------------------------------------------------
-
-
 def is_stated(value: object) -> bool:
     """Whether an option was given."""
     return value is not None and value is not False and value != []

@@ -1,7 +1,5 @@
 """Selective labels: audits of quiet rows, and what labels with known probabilities say about all rows."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 
@@ -11,7 +9,7 @@ from numpy.typing import NDArray
 
 from crcen._support.text import listed
 from crcen._support.values import Values, label_key
-from crcen.commands.inputs import Label, require
+from crcen.commands.inputs import Label, check, is_share
 from crcen.commands.results import Result
 from crcen.commands.rules import RowRule
 from crcen.theory.intervals import LEVEL, Interval
@@ -54,8 +52,7 @@ def with_default(rule: RowRule, default_action: Label | None) -> RowRule:
     keys = [label_key(name) for name in rule.names]
     has_positive = rule.price.positive is not None
     allowed = "left out for a model with a positive class" if has_positive else f"one of {listed(rule.names)}"
-    is_right = not has_positive and label_key(default_action) in keys
-    require(is_right, f"default_action must be {allowed}: got {default_action!r}.", "default_action")
+    check("default_action", default_action, not has_positive and label_key(default_action) in keys, f"be {allowed}")
     return replace(rule, quiet=keys.index(label_key(default_action)))
 
 
@@ -67,15 +64,15 @@ def draw_audits(
     ``audit`` is their expected number, or a share of the rows without an alarm such as "2%".
     """
     quiet, text = np.asarray(actions == rule.default), str(audit).strip()
-    n_quiet, is_share = int(quiet.sum()), text.endswith("%")
+    n_quiet, is_percent = int(quiet.sum()), text.endswith("%")
     try:
         value = float(text.removesuffix("%"))
     except ValueError:
         value = math.nan
-    allowed = "audit must be a number of rows, such as 100, or a share of the rows without an alarm, such as 2%"
     is_right = not isinstance(audit, bool) and 0.0 < value < math.inf and not (is_share and value > 100.0)
-    require(is_right, f"{allowed}: got {audit!r}.", "audit")
-    expected = value / 100.0 * n_quiet if is_share else min(value, float(n_quiet))
+    allowed = "be a number of rows, such as 100, or a share of the rows without an alarm, such as 2%"
+    check("audit", audit, is_right, allowed)
+    expected = value / 100.0 * n_quiet if is_percent else min(value, float(n_quiet))
     scores = audit_scores(p, rule.price.weights) if audit_rule == "neyman" else np.ones(len(p))
     e = audit_probabilities(scores, quiet, expected) if n_quiet else np.ones(len(p))
     rank = pd.Series(hashes).groupby(hashes).cumcount().to_numpy(dtype=np.uint64)  # rows that are alike differ in it
@@ -106,10 +103,9 @@ class AuditedRows(Result):
     n_left_out: int  # unlabelled rows that no audit could have drawn
 
     @classmethod
-    def of(cls, rule: RowRule, y: Index, p: Array, e: Array, confidence: float = LEVEL) -> AuditedRows:
+    def of(cls, rule: RowRule, y: Index, p: Array, e: Array, confidence: float = LEVEL) -> "AuditedRows":
         """From all rows: class numbers (−1: no label), probabilities and audit probabilities."""
-        is_right = 0.0 < confidence < 1.0
-        require(is_right, f"confidence must lie between 0 and 1: got {confidence:g}.", "confidence")
+        check("confidence", confidence, is_share(confidence), "lie between 0 and 1")
         possible = (e > 0.0) & (e <= 1.0)
         y, p, e = y[possible], p[possible], e[possible]
         actions = np.asarray(rule.price.decide(p), dtype=np.int64)

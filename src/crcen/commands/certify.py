@@ -1,7 +1,5 @@
 """certify and verify: declared criteria tested on labelled rows, the certificate, its signature and its check."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -21,7 +19,7 @@ from crcen._support.progress import logged
 from crcen._support.text import listed
 from crcen._support.values import Values, json_value
 from crcen.commands import declare
-from crcen.commands.inputs import Data, Source, model_of, require, source_of
+from crcen.commands.inputs import Data, Source, model_of, require, require_input, source_of
 from crcen.commands.prices import own_costs
 from crcen.commands.results import Result, file_digest, json_text, note_lines, read_json
 from crcen.commands.scoring import Judging
@@ -119,7 +117,7 @@ def certify(
     digest, stated = file_digest(model), declared.content["model"]
     both = f"its digest is {digest[:12]}…, declared was {stated['sha256'][:12]}…."
     is_declared = digest == stated["sha256"]
-    require(is_declared, f"{model} is not the declared model {stated['file']}: {both}", error=InvalidInput)
+    require_input(is_declared, f"{model} is not the declared model {stated['file']}: {both}")
     named = {name: declared.content[name] for name in ("target", "groups")}
     judging = Judging.of(model, data, read, needs_target=True, **named)
     found = declare.score_rows(judging, labelled=True)
@@ -131,8 +129,7 @@ def certify(
         earlier = [one for one in everything if one["declaration"] == declared.digest]
         same = [one["date"] for one in earlier if one["rows"] == found.digest.rows]
         second = f"on {', '.join(same[-1:])}: a second one needs again=, and the certificate states it."
-        once = f"{declaration} was certified on these rows {second}"
-        require(again or not same, once, "again", error=InvalidInput)
+        require_input(again or not same, f"{declaration} was certified on these rows {second}", "again")
         content = _content(declared, found, judging, same, len(earlier) - len(same))
         content["signed_by"] = None if key is None else _hex(key)
         content = json.loads(json.dumps(content))  # what a file holds
@@ -386,8 +383,7 @@ def verify(
     """
     content = read_json(certificate, FORMAT, VERSION, "a certificate that crcen certify wrote")
     keys = {"digest", "signature", "signed_by", "model", "data", "declaration", "verdict"}
-    no_certificate = f"{certificate} is not a certificate that crcen certify wrote."
-    require(keys <= {*content}, no_certificate, error=InvalidInput)
+    require_input(keys <= {*content}, f"{certificate} is not a certificate that crcen certify wrote.")
     is_canonical = json_text(content).encode(errors="surrogatepass") == Path(certificate).read_bytes()
     is_same = is_canonical and hashlib.sha256(_payload(content)).hexdigest() == content["digest"]
     checks = [("content", is_same, "unchanged since it was written" if is_same else "changed after it was written")]
@@ -462,7 +458,6 @@ def evidence_links(
     if certificate is not None:
         found = verify(certificate, model=model, declaration=declaration)
         wrong = "; ".join(text for _, is_right, text in found.checks if not is_right)
-        no_link = f"the certificate {certificate} cannot be linked to: {wrong}."
-        require(found.is_valid, no_link, error=InvalidInput)
+        require_input(found.is_valid, f"the certificate {certificate} cannot be linked to: {wrong}.")
         links.append((f"certificate: {found.verdict}", certificate))
     return [(text, quote(os.path.relpath(os.path.realpath(path), folder).replace(os.sep, "/"))) for text, path in links]

@@ -1,15 +1,14 @@
 """compare_models: is a new model cheaper than the old one at the price, by a confidence sequence of paired costs."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from crcen import Alpha, InvalidInput, InvalidParameter, ReadOptions
@@ -19,7 +18,7 @@ from crcen._support.text import listed
 from crcen._support.values import Values, json_value, label_key, plain_label, rest_of
 from crcen.commands import inputs
 from crcen.commands.declare import check_confidence, input_columns, new_to_model
-from crcen.commands.inputs import Data, FittedModel, Source, require
+from crcen.commands.inputs import Data, FittedModel, Source, require, require_input
 from crcen.commands.prices import Costs, Weighting, own_costs, plain_price
 from crcen.commands.results import Sequences, model_digest, note_lines, read_state, state_lock, write_state
 from crcen.commands.rules import Label, RowRule
@@ -31,10 +30,6 @@ from crcen.theory.price import Price
 from crcen.theory.rows import Array, Bools, Estimator, Index, ShownInOneLine, plain
 from crcen.theory.selective import label_selection
 from crcen.theory.sequential import ConfidenceSequence
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 _STATE = ("crcen comparison", 5)  # format and version
 _MOST_GROUPS, _SHOWN_ROWS, _FEWEST_REPEATED = 20, 20, 20
@@ -121,7 +116,7 @@ class _Evidence:
         content = read_state(state, _STATE, "comparison")
         for name, value in self.identity.items():
             other = f"{state} is the state of a comparison with another {name}: begin another one."
-            require(content.pop(name) == value, other, error=InvalidInput)
+            require_input(content.pop(name) == value, other)
         content["tests"] = Sequences.from_state(content["tests"])
         vars(self).update(content, totals=np.array(content["totals"]), changes=np.array(content["changes"]))
 
@@ -135,14 +130,13 @@ class _Evidence:
         use, least = rows.used, rows.least_audit if self.least_audit is None else self.least_audit
         fell = f"{audit or 'audit_probability'} must not fall below that of the first rows, {least:.4g}"
         is_right = rows.least_audit >= least * (1.0 - 1e-12)
-        require(is_right, f"{fell}: got {rows.least_audit:.4g}; begin another state.", error=InvalidInput)
+        require_input(is_right, f"{fell}: got {rows.least_audit:.4g}; begin another state.")
         is_new = rows.digest not in self.batches or use.sum() < _FEWEST_REPEATED
-        repeated = f"the rows of {name} are already part of this comparison: name other rows."
-        require(is_new, repeated, error=InvalidInput)
+        require_input(is_new, f"the rows of {name} are already part of this comparison: name other rows.")
         for column, cells in rows.groups.items():
             n_values = len(set(cells[use]))
             many = f"groups must have at most {_MOST_GROUPS} values: {column} has {n_values}."
-            require(n_values <= _MOST_GROUPS, many, "groups", error=InvalidInput)
+            require_input(n_values <= _MOST_GROUPS, many, "groups")
         self.least_audit, reach = least, float(np.ptp(self.costs, axis=1).max()) / least
         y, old, new, weights = rows.y[use], rows.old[use], rows.new[use], rows.weights[use]
         known = y >= 0
@@ -164,7 +158,7 @@ class _Evidence:
                 key = json.dumps([column, value], ensure_ascii=False)
                 self.tests.put(key, difference[values == value], -reach, reach)
         many = "groups must have few values: all calls together have too many."
-        require(len(self.groups) <= 10 * _MOST_GROUPS, many, "groups", error=InvalidInput)
+        require_input(len(self.groups) <= 10 * _MOST_GROUPS, many, "groups")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -277,8 +271,7 @@ def compare_models(
     alone = f"positive must go with columns of probabilities, since models know theirs: got {positive!r}."
     require(positive is None or probability_old is not None, alone, "positive")
     if probability_old is not None and probability_new is not None:
-        none_given = "probabilities of both models are in the table: leave the models out."
-        require(old is None and new is None, none_given)
+        require(old is None and new is None, "probabilities of both models are in the table: leave the models out.")
         needed = "a comparison of probabilities needs a price: state what a miss is worth, or costs=."
         require(weighting is not None or costs is not None, needed, "costs")
         by_counts = isinstance(weighting, Alpha) or (isinstance(weighting, str) and weighting == "balanced")
@@ -327,14 +320,14 @@ def _check_alike(first: FittedModel, second: FittedModel, *, is_stated: bool) ->
     classes, others = first.classes_.tolist(), second.classes_.tolist()
     is_same = classes == others and first.weighting_.positive == second.weighting_.positive
     each = f"the old one has {listed(classes)}, the new one {listed(others)}."
-    require(is_same, f"both models must have the same classes: {each}", error=InvalidInput)
+    require_input(is_same, f"both models must have the same classes: {each}")
     units = [one / one.max() for one in (own_costs(model).costs for model in (first, second))]
     is_same = is_stated or (units[0].shape == units[1].shape and np.allclose(units[0], units[1], rtol=1e-6))
     found = "other costs each"
     if first.weighting_.positive is not None:
         found = " and ".join(f"{one.weighting_.cost_ratio:.4g}" for one in (first, second)) + " false alarms for a miss"
     two = f"the models were fitted at different prices ({found}): state one price for both."
-    require(is_same, two, "weighting", "costs", error=InvalidInput)
+    require_input(is_same, two, "weighting", "costs")
 
 
 def _columns(
@@ -386,7 +379,7 @@ def _rows(judging: Judging, new_model: Estimator) -> _Rows:
         new_to_model(one.watch, "a comparison needs rows that neither model was trained on")
     y, frame, known, e = found.y, found.frame, found.is_labelled, found.audit_probabilities
     notes = [*found.watch.notes, *source.notes, *found.dependent_rows("give one row of each")]
-    require(known.any(), f"{source.name} has no row with a value of {target}.", error=InvalidInput)
+    require_input(known.any(), f"{source.name} has no row with a value of {target}.")
     old, new = (np.asarray(price.decide(p), dtype=np.int64) for p in (found.p, other.p))
     weights, used, least = np.ones(len(y)), known, 1.0
     if e is not None:

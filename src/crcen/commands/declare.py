@@ -1,7 +1,5 @@
 """declare: acceptance criteria of a model in a file, and their tests on a stream of labelled rows."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -22,8 +20,8 @@ from crcen._support.files import check_writable, write_atomic
 from crcen._support.progress import logged
 from crcen._support.text import closest, listed
 from crcen._support.values import Values, json_value
-from crcen.commands.inputs import Data, FittedModel, Source, group_values, model_of, source_of
-from crcen.commands.inputs import require as require_that
+from crcen.commands import inputs
+from crcen.commands.inputs import Data, FittedModel, Source, check, is_share, require_input
 from crcen.commands.prices import own_costs
 from crcen.commands.results import Sequences, file_digest, note_lines
 from crcen.commands.scoring import Judging, RowWatch
@@ -72,8 +70,7 @@ class Declaration(ShownInOneLine):
 
 def check_confidence(confidence: float) -> None:
     """Reject a confidence outside [0.5, 1)."""
-    is_right = isinstance(confidence, float | int) and 0.5 <= confidence < 1.0
-    require_that(is_right, f"confidence must be at least 0.5 and below 1: got {confidence!r}.", "confidence")
+    check("confidence", confidence, confidence == 0.5 or is_share(confidence, 0.5), "be at least 0.5 and below 1")
 
 
 def versions() -> dict[str, str]:
@@ -119,7 +116,7 @@ def score_rows(judging: Judging, *, labelled: bool) -> ScoredRows:
     n_labels, n_rows = int(known.sum()), len(found.y)
     every = f"a certificate needs the label of every row: {n_rows - n_labels:,} rows of {judging.source.name}"
     is_right = not labelled or n_labels == n_rows
-    require_that(is_right, f"{every} have no value of {target}.", error=InvalidInput)
+    require_input(is_right, f"{every} have no value of {target}.")
     costs, price = own_costs(model), model.weighting_
     if price.positive is None:
         price = replace(price, costs=costs)
@@ -131,7 +128,7 @@ def score_rows(judging: Judging, *, labelled: bool) -> ScoredRows:
         price=price,
         trained=model.weighting_,
         y=found.y,
-        groups={name: group_values(found.frame[name]) for name in groups},
+        groups={name: inputs.group_values(found.frame[name]) for name in groups},
         error=getattr(model, "training_error_", None),
         noise=fitted_model_noise(np.ones(len(found.p)), price, getattr(model, "profile_", None)),
     )
@@ -176,9 +173,9 @@ def declare(
         How the table is read.
     """
     saved = "model must be the file of a saved model, whose digest is declared; use crcen.save."
-    require_that(isinstance(model, str | Path), saved)
+    inputs.require(isinstance(model, str | Path), saved)
     check_confidence(confidence)
-    fitted, model_sha = model_of(model), file_digest(model)
+    fitted, model_sha = inputs.model_of(model), file_digest(model)
     target = target or getattr(fitted, "target_name_", None)
     if target is None:
         raise InvalidParameter("this model does not know its target column; name it with target=.", parameter="target")
@@ -187,12 +184,12 @@ def declare(
     criteria = parse_criteria(texts, classes, price.positive)
     names = [groups] if isinstance(groups, str) else [str(name) for name in groups]
     needs_groups = any(one.metric == "groups" for one in criteria)
-    require_that(names or not needs_groups, "the criterion 'groups' needs groups=, the columns to compare.", "groups")
+    inputs.require(names or not needs_groups, "the criterion 'groups' needs groups=, the columns to compare.", "groups")
     fields = _description(description)
     check_writable(out, model, rows, description)
     scored, rows_content = None, {"are_declared": False, "sha256": "", "file": "", "number": 0, "notes": [_ANY_ROWS]}
     if rows is not None:
-        source = source_of(rows, read, fitted)
+        source = inputs.source_of(rows, read, fitted)
         judging = Judging.of(fitted, source, read, target=target if target in source.columns else None, groups=names)
         found = score_rows(judging, labelled=False)
         note = f"the file contained {found.n_labels:,} values of {target}, so that labels were available at this time"
@@ -266,10 +263,8 @@ def _description(given: Mapping[str, str] | str | Path | None) -> dict[str, str]
     for name, value in (given or {}).items():
         close = closest(str(name), FIELDS)
         meant = f"did you mean {close}?" if close else f"it may have {listed(FIELDS)}."
-        unknown = f"{where} has the field {name!r}, which is none of a declaration: {meant}"
-        require_that(name in found, unknown, error=InvalidInput)
-        text = f"{where} must hold text in the field {name}: got {value!r}."
-        require_that(isinstance(value, str), text, error=InvalidInput)
+        require_input(name in found, f"{where} has the field {name!r}, which is none of a declaration: {meant}")
+        require_input(isinstance(value, str), f"{where} must hold text in the field {name}: got {value!r}.")
         found[name] = value.strip()
     return found
 
@@ -305,12 +300,11 @@ def read_declaration(path: str | Path) -> Declaration:
         raise InvalidInput(f"{path} is not a declaration: its first line must be the digest that crcen declare wrote.")
     both = f"it states the digest {stated[1].decode()[:12]}… and its content has {digest[:12]}…"
     is_same = digest == stated[1].decode()
-    require_that(is_same, f"{path} was changed after it was declared: {both}; declare again.", error=InvalidInput)
+    require_input(is_same, f"{path} was changed after it was declared: {both}; declare again.")
     try:
         content = tomllib.loads(rest.decode("utf-8"))
         is_known = content["format"] == FORMAT and content["version"] == VERSION
-        other = f"{path} is a declaration of version {content['version']}: this crcen reads {VERSION}."
-        require_that(is_known, other, error=InvalidInput)
+        require_input(is_known, f"{path} is a declaration of version {content['version']}: this crcen reads {VERSION}.")
         classes, positive = content["classes"], content["positive"]
         column = classes.index(positive) if positive != "" else None
         texts = [one["criterion"] for one in content["criteria"]]
@@ -343,12 +337,12 @@ class DeclaredWatch:
     broken: list[str] = field(default_factory=list)
 
     @classmethod
-    def from_state(cls, declared: Declaration, costs: Array, state: Values | None) -> DeclaredWatch:
+    def from_state(cls, declared: Declaration, costs: Array, state: Values | None) -> "DeclaredWatch":
         """With the tests of earlier calls, if there are any."""
         if state is None:
             return cls(declared, costs)
         other = "this watch was begun with another declaration: begin a new one."
-        require_that(state["digest"] == declared.digest, other, error=InvalidInput)
+        require_input(state["digest"] == declared.digest, other)
         tests = {text: Sequences.from_state(groups) for text, groups in state["tests"].items()}
         return cls(declared, costs, tests, state["broken"])
 

@@ -1,7 +1,5 @@
 """demo: fit, evaluate and report on a bundled data set."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

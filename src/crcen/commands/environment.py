@@ -1,7 +1,5 @@
 """environment_info: installed packages and the device for training."""
 
-from __future__ import annotations
-
 import os
 import platform
 from dataclasses import dataclass

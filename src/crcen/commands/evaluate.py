@@ -1,7 +1,5 @@
 """evaluate_table: metrics with intervals, key equation, expense and checks of a model on rows it has not seen."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +11,7 @@ from crcen._support.progress import counted, logged
 from crcen._support.values import Values, attributes, json_value
 from crcen.commands import inputs, rules
 from crcen.commands.audits import AuditedRows, bound_values
-from crcen.commands.inputs import GROUP_CHECK, Data, FittedModel, Label, require
+from crcen.commands.inputs import GROUP_CHECK, Data, FittedModel, Label, check, require
 from crcen.commands.prices import Costs, Weighting, price_values, prices_around, step_lines, step_values
 from crcen.commands.results import note_lines
 from crcen.commands.scoring import Judging, unlike_lines
@@ -223,8 +221,7 @@ def evaluate_table(
     codes, asked = _codes_of(fail_on, groups), {"recall": min_recall, "precision": min_precision}
     least = {name: share for name, share in asked.items() if share is not None}
     for name, share in least.items():
-        allowed = f"min_{name} must be a share above 0 and at most 1: got {share:g}."
-        require(0.0 < share <= 1.0, allowed, f"min_{name}")
+        require(0.0 < share <= 1.0, f"min_{name} must be a share above 0 and at most 1: got {share:g}.", f"min_{name}")
     roles = {"weight": weight, "clusters": clusters, "cost_column": cost_column, "audit_probability": audit_probability}
     named: Values = {"target": target, "needs_target": True, "roles": roles, "groups": groups}
     named |= {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost}
@@ -346,8 +343,8 @@ def _codes_of(fail_on: str | Sequence[str] | None, groups: str | Sequence[str]) 
     if codes == ["ANY"]:
         return _CODES
     unknown = [code for code in codes if code not in _CODES]
-    allowed = f"fail_on must name checks of the report, {_CODES[0]} to {_CODES[-1]}, or any"
-    require(not unknown, f"{allowed}: got {', '.join(unknown)}.", "fail_on")
+    allowed = f"name checks of the report, {_CODES[0]} to {_CODES[-1]}, or any"
+    check("fail_on", ", ".join(unknown), not unknown, allowed)
     alone = f"fail_on={GROUP_CHECK} compares groups: name their columns with groups=."
     require(GROUP_CHECK not in codes or groups, alone, "fail_on", "groups")
     return tuple(codes)

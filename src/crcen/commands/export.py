@@ -13,11 +13,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from crcen import CrcenError, InvalidInput, TableClassifier, __version__
+from crcen import CrcenError, TableClassifier, __version__
 from crcen._support.extras import need
 from crcen._support.files import check_writable, write_atomic
 from crcen._support.values import Values, json_value
-from crcen.commands.inputs import model_of, require
+from crcen.commands.inputs import model_of, require, require_input
 from crcen.commands.prices import price_values
 from crcen.commands.results import Result
 from crcen.tables.columns import Column
@@ -78,8 +78,7 @@ def export_onnx(model: Estimator, out: str | Path) -> OnnxExport:
     check_exportable(fitted, out, model)
     onnx, runtime = need("onnx", "onnx"), need("onnxruntime", "onnx")
     estimator = getattr(fitted, "estimator_", fitted)
-    only = f"only models of crcen are exported: got {type(fitted).__name__}."
-    require(hasattr(estimator, "ensemble_"), only, error=InvalidInput)
+    require_input(hasattr(estimator, "ensemble_"), f"only models of crcen are exported: got {type(fitted).__name__}.")
     proto = build_graph(fitted)
     classes = [json_value(label) for label in fitted.classes_]
     described = {"classes": classes, "price": price_values(fitted.weighting_, classes)}
@@ -116,7 +115,7 @@ def check_exportable(model: Estimator, out: str | Path, *read: object) -> None:
     for one in [] if isinstance(members, str) else members:
         name = type(getattr(one, "model", one)).__name__
         other = f"a committee with a {name} has no ONNX form here; leave it out of members, or predict in Python."
-        require(isinstance(one, str) or is_networks(one) or is_trees(one), other, error=InvalidInput)
+        require_input(isinstance(one, str) or is_networks(one) or is_trees(one), other)
     check_columns(getattr(model, "columns_", ()))
 
 
@@ -174,9 +173,6 @@ def _encoded_rows(members: Sequence[Estimator], n_columns: int, n: int, rng: np.
             at_threshold = rng.random(n) < 0.3
             found[at_threshold, column] = rng.choice(known, int(at_threshold.sum()))
     return found
-
-
-# -- graph -------------------------------------------------------------------------------------------------------------
 
 
 def _operation(name: str) -> Callable[[Value, Operand], Value]:
@@ -282,7 +278,7 @@ def check_columns(columns: Iterable[Column]) -> None:
     drops = " ".join(f"--drop {one.name}" for one in bad)
     only = "only numbers, truth values, categories and dates"
     instead = f"fit with {drops}, or turn them into numbers before."
-    require(not bad, f"ONNX cannot carry {named}: {only}; {instead}", error=InvalidInput)
+    require_input(not bad, f"ONNX cannot carry {named}: {only}; {instead}")
 
 
 def build_graph(model: Estimator) -> Proto:
@@ -304,9 +300,6 @@ def build_graph(model: Estimator) -> Proto:
     proto = onnx.helper.make_graph(graph.nodes, "crcen", graph.inputs, outputs, graph.constants)
     opsets = [onnx.helper.make_opsetid("", _OPSET), onnx.helper.make_opsetid("ai.onnx.ml", _ML_OPSET)]
     return onnx.helper.make_model(proto, opset_imports=opsets, ir_version=_IR, producer_name="crcen")
-
-
-# -- columns ---------------------------------------------------------------------------------------------------------
 
 
 def _column(graph: Graph, column: Member) -> Value:
@@ -366,9 +359,6 @@ def date_parts(seconds: Value) -> dict[str, Value]:
     }
 
 
-# -- members ---------------------------------------------------------------------------------------------------------
-
-
 def is_networks(member: Member) -> bool:
     """Whether a member is a group of networks."""
     return hasattr(member, "encoding")
@@ -410,7 +400,7 @@ def _activation(graph: Graph, name: str, x: Value) -> Value:
     known = ("relu", "tanh", "sigmoid", "silu")
     why = "ONNX runtimes have no error function in double precision, which gelu needs; fit with relu."
     why = why if name == "gelu" else f"the activation {name} has no ONNX form here."
-    require(name in known, why, error=InvalidInput)
+    require_input(name in known, why)
     return x * graph.apply("Sigmoid", x) if name == "silu" else graph.apply(name.capitalize(), x)
 
 
@@ -490,9 +480,6 @@ def _tree_logit(graph: Graph, trees: Member, X: Value) -> Value:
         return total
     logs = graph.apply("Log", total)
     return logs if n_outputs > 1 else logs - graph.apply("Log", -total + trees.share_of_both)
-
-
-# -- answers ---------------------------------------------------------------------------------------------------------
 
 
 def _answers(graph: Graph, estimator: Estimator, weighted: Value) -> list[object]:

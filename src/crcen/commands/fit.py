@@ -1,7 +1,5 @@
 """fit_table: from a table with a target column to a validated model with evidence on held-out rows."""
 
-from __future__ import annotations
-
 import math
 import time as clock
 import warnings
@@ -27,7 +25,7 @@ from crcen._support.text import listed, plural
 from crcen._support.values import attributes, json_value
 from crcen.commands import inputs, prices
 from crcen.commands.export import check_exportable
-from crcen.commands.inputs import Data, FittedModel, Label, Rows, require
+from crcen.commands.inputs import Data, FittedModel, Label, Rows, check, require, require_input
 from crcen.commands.prices import Costs, Weighting
 from crcen.commands.results import Result, note_lines
 from crcen.exceptions import TrainingFailed
@@ -64,35 +62,6 @@ _ROLES = {
 }
 
 
-class AlarmShares(NamedTuple):
-    """Shares of alarms: of rows held out once by the folds' models and by the saved model, and of all rows."""
-
-    folds: float
-    saved_model: float
-    training: float
-    differ: bool  # the first two, beyond noise
-
-    @classmethod
-    def of(cls, by_folds: Bools, by_model: Bools, was_held_out: Bools) -> AlarmShares:
-        """Count alarms of the folds' models (held-out rows in order) and of the saved model (all rows)."""
-        same = by_model[was_held_out]
-        z = (int(same.sum()) - int(by_folds.sum())) / math.sqrt(max(1, int((by_folds != same).sum())))
-        folds, saved, training = (float(alarms.mean()) for alarms in (by_folds, same, by_model))
-        return cls(folds, saved, training, abs(z) > _Z and max(folds, saved) > _FACTOR * min(folds, saved))
-
-    @property
-    def notes(self) -> list[str]:
-        """A sentence if they differ."""
-        folds, saved = (f"{1000.0 * share:,.4g}" for share in self[:2])
-        both = f"the saved model raises {saved} alarms per 1,000 held-out rows, and the models of the folds {folds}"
-        advice = "evaluate the saved model on new labelled rows before relying on it"
-        return [f"{both}: the figures above are those of the folds; {advice}"] if self.differ else []
-
-    def __str__(self) -> str:
-        folds, saved, training = (f"{1000.0 * share:,.4g}" for share in self[:3])
-        return f"{folds} by the folds' models, {saved} by the saved model on the same rows, {training} on all its rows"
-
-
 @dataclass(frozen=True)
 class Selection:
     """How training rows were chosen for a label: with known probabilities, or by an earlier model."""
@@ -106,7 +75,7 @@ class Selection:
     quiet_share: float | None = None  # and among its other rows
 
     @classmethod
-    def by_model(cls, model: FittedModel | str | Path, frame: pd.DataFrame, labelled: Bools) -> Selection:
+    def by_model(cls, model: FittedModel | str | Path, frame: pd.DataFrame, labelled: Bools) -> "Selection":
         """Compare rows with and without a label by the decisions of the model that selected them."""
         fitted = inputs.model_of(model)
         price = fitted.weighting_
@@ -120,24 +89,23 @@ class Selection:
     def notes(self) -> list[str]:
         """Sentences for the user."""
         alarm, quiet = 100.0 * (self.alarm_share or 0.0), 100.0 * (self.quiet_share or 0.0)
-        if self.column is not None and self.largest_weight is None:
-            return []
+        said = f"{alarm:.3g} % of the alarms of the earlier model have a label, and {quiet:.3g} % of other rows; "
+        said += "record the probability of each and use --audited, since rows count equally here"
         if self.column is not None:
-            return [
-                f"weights of 1 / {self.column} were cut at {self.largest_weight:.4g}, so that {self.n_labelled:,} rows "
-                f"carry as much information as {self.effective_rows:,.0f} equally weighted ones; figures are biased "
-                "towards rows that were likely to be chosen"
-            ]
-        if not self.n_unlabelled:
-            return ["every row has a label, so the earlier model selected none of them"]
-        if quiet < 0.01 * alarm:
-            return [
+            said = (
+                f"weights of 1 / {self.column} were cut at {self.largest_weight or 0.0:.4g}, so that "
+                f"{self.n_labelled:,} rows carry as much information as {self.effective_rows:,.0f} equally weighted "
+                "ones; figures are biased towards rows that were likely to be chosen"
+            )
+        elif not self.n_unlabelled:
+            said = "every row has a label, so the earlier model selected none of them"
+        elif quiet < 0.01 * alarm:
+            said = (
                 f"labels exist only where the earlier model raised an alarm ({alarm:.3g} % of alarms, {quiet:.2g} % of "
                 "other rows): nothing can be learned about rows without an alarm, and the probabilities of such rows "
                 "are extrapolated; draw audits with crcen predict --audit (CRC011)"
-            ]
-        shares = f"{alarm:.3g} % of the alarms of the earlier model have a label, and {quiet:.3g} % of other rows"
-        return [f"{shares}; record the probability of each and use --audited, since rows count equally here"]
+            )
+        return [] if self.column is not None and self.largest_weight is None else [said]
 
 
 class PositiveClass(NamedTuple):
@@ -147,14 +115,26 @@ class PositiveClass(NamedTuple):
     metrics: dict[str, Interval]
     average_price: float
     expense: crcen.ExpenseCurve
-    alarms: AlarmShares
+    alarm_shares: dict[str, float | bool]  # see `alarm_shares`
+    notes: list[str]  # alarms that differ, classes that are separated, a useless model
 
-    @property
-    def notes(self) -> list[str]:
-        """What to point out: alarms that differ, classes that are separated, a useless model."""
-        counts, loss = self.counts, self.metrics["log_loss"].value
-        useless = of_no_use(loss, [float(counts.tp + counts.fn), float(counts.fp + counts.tn)])
-        return [*self.alarms.notes, *too_good(self.metrics["roc_auc"].value), *useless]
+
+def alarm_shares(by_folds: Bools, by_model: Bools, was_held_out: Bools) -> tuple[dict[str, float | bool], list[str]]:
+    """Shares of alarms of the folds' models (held-out rows) and of the saved model (the same, all rows), and notes.
+
+    The first two ``differ`` if that is beyond noise.
+    """
+    same = by_model[was_held_out]
+    z = (int(same.sum()) - int(by_folds.sum())) / math.sqrt(max(1, int((by_folds != same).sum())))
+    folds, saved, training = (float(one.mean()) for one in (by_folds, same, by_model))
+    differ = abs(z) > _Z and max(folds, saved) > _FACTOR * min(folds, saved)
+    note = (
+        f"the saved model raises {1000.0 * saved:,.4g} alarms per 1,000 held-out rows, and the models of the folds "
+        f"{1000.0 * folds:,.4g}: the figures above are those of the folds; evaluate the saved model on new labelled "
+        "rows before relying on it"
+    )
+    found = {"folds": folds, "saved_model": saved, "training": training, "differ": differ}
+    return found, [note] if differ else []
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -234,7 +214,7 @@ class TableFit(FittedTable):
         out_of_fold, equation = self.quality.to_dict(), model.estimator_.oof_key_equation_
         if positive is not None:
             own_price["average_price"] = json_value(positive.average_price)
-            own_price |= {"expense": prices.step_values(positive.expense), "alarm_shares": positive.alarms._asdict()}
+            own_price |= {"expense": prices.step_values(positive.expense), "alarm_shares": positive.alarm_shares}
             own = {name: json_value(one.value) for name, one in positive.metrics.items() if name != "cost_per_1000"}
             out_of_fold |= {"counts": count_values(positive.counts), **own}
         residual = equation.residual if np.ndim(equation.lhs) == 0 else equation.residuals
@@ -297,23 +277,27 @@ class TableFit(FittedTable):
         return "\n".join(lines)
 
     def _positive_lines(self, positive: PositiveClass) -> list[str]:
-        estimator, metrics, titles = self.model.estimator_, dict(positive.metrics), METRICS
-        equation, found = estimator.oof_key_equation_, metrics.pop("false_alarms_per_catch")
-        del metrics["alarms_per_1000"]
+        estimator, metrics = self.model.estimator_, positive.metrics
+        equation, found = estimator.oof_key_equation_, metrics["false_alarms_per_catch"]
         expected = "" if math.isnan(positive.average_price) else f" ({positive.average_price:.4g} expected)"
         caught = "nothing was caught" if math.isnan(found.value) else f"{measured_text(found)} on average{expected}"
-        texts = {titles[name].title: measured_text(one) for name, one in metrics.items()}
-        texts[titles["alarms_per_1000"].title] = str(positive.alarms)
-        last = f"{self.model.weighting_.cost_ratio:.6g} for the last catch"
-        texts[titles["false_alarms_per_catch"].title] = f"{caught}; {last}"
         balance = crcen.Calibration.of(getattr(estimator, "calibration", "out_of_fold")).balance
         shifted = f"log-odds then shifted by {estimator.oof_shift_:+.3f} to solve it"
         if self.goal is not None:
             shifted = "log-odds not shifted to solve it: the price is where the goal is met"
         elif estimator.oof_shift_ == 0.0 and balance in ("auto", "oof"):
             shifted = "log-odds not shifted to solve it: later rows differ in both directions"
-        sides = f"left side {equation.lhs:.4g}, right side {equation.rhs:.4g}"
-        texts["key equation"] = f"{sides} ({shifted})"
+        folds, saved, training, _ = (f"{1000.0 * share:,.4g}" for share in positive.alarm_shares.values())
+        alarms = (
+            f"{folds} by the folds' models, {saved} by the saved model on the same rows, {training} on all its rows"
+        )
+        last = {
+            "alarms_per_1000": alarms,
+            "false_alarms_per_catch": f"{caught}; {self.model.weighting_.cost_ratio:.6g} for the last catch",
+        }
+        texts = {METRICS[name].title: measured_text(one) for name, one in metrics.items() if name not in last}
+        texts |= {METRICS[name].title: text for name, text in last.items()}
+        texts["key equation"] = f"left side {equation.lhs:.4g}, right side {equation.rhs:.4g} ({shifted})"
         return [f"{title:<24} {text}" for title, text in texts.items()]
 
     def _class_lines(self) -> list[str]:
@@ -529,19 +513,15 @@ def fit_table(
     )
 
 
-# -- learners --------------------------------------------------------------------------------------------------------
-
-
 def unfitted_learner(
     learner: str | None, estimator: Learner | None, time_limit: float | None, n_rows: int, effort: str = "standard"
 ) -> Learner:
     """The estimator for a learner and an effort, or a copy of the given one; many rows are searched more cheaply."""
     is_own = f"a CRCENClassifierCV or a CommitteeClassifier: got {type(estimator).__name__}."
     require(estimator is None or isinstance(estimator, Learner), f"estimator must be {is_own}", "estimator")
-    alone = f"learner must be left out where an estimator is given: got {learner!r}."
-    require(estimator is None or learner is None, alone, "learner")
-    require(learner in (None, *LEARNERS), f"learner must be one of {', '.join(LEARNERS)}: got {learner!r}.", "learner")
-    require(effort in EFFORTS, f"effort must be one of {', '.join(EFFORTS)}: got {effort!r}.", "effort")
+    check("learner", learner, estimator is None or learner is None, "be left out where an estimator is given")
+    check("learner", learner, learner in (None, *LEARNERS), f"be one of {', '.join(LEARNERS)}")
+    check("effort", effort, effort in EFFORTS, f"be one of {', '.join(EFFORTS)}")
     is_search = estimator is None and learner != "networks"
     own = f"learner={learner}" if estimator is None else "an estimator"
     alone = f"effort={effort} must go without {own}: quick is one network, best a committee or trees."
@@ -549,8 +529,7 @@ def unfitted_learner(
     require(effort == "standard" or is_alone, alone, "effort", "learner")
     no_limit = "time_limit must go with the learner trees or committee: a search of networks has none."
     require(time_limit is None or is_search, no_limit, "time_limit")
-    no_limit = f"time_limit must be a number of seconds above 0: got {time_limit}."
-    require(time_limit is None or time_limit > 0, no_limit, "time_limit")
+    check("time_limit", time_limit, time_limit is None or time_limit > 0, "be a number of seconds above 0")
     if estimator is not None:
         return clone(estimator)
     if learner == "networks" and n_rows > _MANY:  # where settings differ less and cost more
@@ -596,9 +575,6 @@ def _learner_values(fitted: Learner) -> dict[str, object]:
     return {"learner": "networks", "network": networks[0], "networks": networks, "leaderboard": []}
 
 
-# -- validation ------------------------------------------------------------------------------------------------------
-
-
 def folds_of(
     y: pd.Series, together: Array | Index | None, clusters: str | None, time: str | None, n_splits: int, seed: int
 ) -> tuple[int | TimeSplit | StratifiedGroupKFold, str]:
@@ -620,8 +596,7 @@ def folds_of(
         count = min(n_splits, rarest)
         return count, f"{count} stratified folds"
     count = min(n_splits, max(rarest, 2), len(np.unique(together)))
-    too_few = f"clusters must have at least two different values: {clusters} has one."
-    require(count >= 2, too_few, "clusters", error=InvalidInput)
+    require_input(count >= 2, f"clusters must have at least two different values: {clusters} has one.", "clusters")
     return StratifiedGroupKFold(count, shuffle=True, random_state=seed), f"{count} folds that keep {clusters} together"
 
 
@@ -630,7 +605,7 @@ def _measure_training_error(
 ) -> None:
     """Keep the error of a model's mean log-odds, from refits, as ``training_error_``, unless rows or time are few."""
     is_number = isinstance(n_refits, int) and not isinstance(n_refits, bool) and (n_refits == 0 or n_refits >= 3)
-    require(is_number, f"n_refits must be 0, or a whole number of at least 3: got {n_refits!r}.")
+    check("n_refits", n_refits, is_number, "be 0, or a whole number of at least 3")
     price, estimator, start = model.weighting_, model.estimator_, clock.perf_counter()
     fewest = float(price.counts.min() if price.positive is None else price.n_pos)
     if not n_refits or fewest < _FEW or start > until:
@@ -662,16 +637,16 @@ def _held_out(
     assert rows is not None  # a curve of moved thresholds has its rows
     seen = np.isfinite(estimator.oof_decision_function_)
     alarms = price.decide(rows.p)
-    shares = AlarmShares.of(alarms, np.asarray(estimator.predict(encoded) == model.pos_label_), seen)
+    shares, notes = alarm_shares(alarms, np.asarray(estimator.predict(encoded) == model.pos_label_), seen)
     p, w = rows.p[alarms], rows.weights[alarms]  # of an average catch: false alarms that are expected
     average = float((1.0 - p) @ w) / float(p @ w) if (p @ w) > 0.0 else math.nan
     both = price.by_column(rows.p, 1.0 - rows.p)
     numbers = np.where(rows.target, price.positive, 1 - price.positive)
     scored = RowMetrics(numbers, both, price, rows.weights)
-    return both, seen, PositiveClass(scored.confusion, scored.measured(), average, expense, shares)
-
-
-# -- notes -----------------------------------------------------------------------------------------------------------
+    counts, metrics = scored.confusion, scored.measured()
+    notes += too_good(metrics["roc_auc"].value)
+    notes += of_no_use(metrics["log_loss"].value, [float(counts.tp + counts.fn), float(counts.fp + counts.tn)])
+    return both, seen, PositiveClass(counts, metrics, average, expense, shares, notes)
 
 
 def _class_notes(model: TableClassifier, quality: Quality) -> list[str]:

@@ -1,7 +1,5 @@
 """fit_files: from a table larger than memory to a saved model with held-out evidence, here or on a Ray cluster."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import time
@@ -21,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from crcen import CRCENClassifier, InvalidInput, ReadOptions, TableClassifier, fit_ray, save
+from crcen import CRCENClassifier, ReadOptions, TableClassifier, fit_ray, save
 from crcen._support.files import check_writable
 from crcen._support.progress import progress_bar
 from crcen._support.text import listed, plural
@@ -29,7 +27,7 @@ from crcen._support.values import attributes
 from crcen.commands import inputs
 from crcen.commands.evaluate import TableEvaluation, evaluate_table
 from crcen.commands.fit import FittedTable, Options
-from crcen.commands.inputs import Data, Label, require
+from crcen.commands.inputs import Data, Label, check, is_share, require, require_input
 from crcen.commands.prices import Costs, Weighting, stated_weighting
 from crcen.commands.results import note_lines
 from crcen.models.committee.stacking import MemberScore
@@ -176,7 +174,7 @@ def fit_files(
         The model and its evidence on held-out rows.
     """
     goal = isinstance(weighting, ThresholdGoal)
-    require(engine in ENGINES, f"engine must be one of {', '.join(ENGINES)}: got {engine!r}.", "engine")
+    check("engine", engine, engine in ENGINES, f"be one of {', '.join(ENGINES)}")
     require(not goal, f"{weighting!r} is for tables in memory, not for engine={engine}: state a price.", "engine")
     learner = _checked_learner(learner, hold_out, memory, engine)
     if out is not None:
@@ -200,7 +198,7 @@ def fit_files(
     }
     dropped.pop(target, None)
     names = tuple(name for name in table.columns if name != target and name not in dropped)
-    require(names, f"{table.name} holds no column but {target} to learn from.", error=InvalidInput)
+    require_input(names, f"{table.name} holds no column but {target} to learn from.")
     _read_ahead(table, _FIRST_BYTES)
     raw_bytes = _row_bytes(table, [*names, target])
     sizes = bound.rows(frame=5 * raw_bytes, sample=4 * raw_bytes)
@@ -321,17 +319,16 @@ def fit_files(
 
 def _checked_learner(learner: str | None, hold_out: float, memory: int | None, engine: str) -> str:
     """The learner; shares and sizes that are not possible are rejected."""
-    is_share = isinstance(hold_out, int | float) and not isinstance(hold_out, bool) and 0.0 <= hold_out <= 0.5
     is_size = memory is None or (isinstance(memory, int) and not isinstance(memory, bool) and memory >= 1)
     found = learner or ("committee" if hold_out else "networks")
     is_committee = found == "committee"
-    require(is_share, f"hold_out must be a share between 0 and 0.5, such as 0.05 or 5%: got {hold_out!r}.", "hold_out")
-    allowed = f"learner must be one of {', '.join(LEARNERS)} for files"
-    require(found in LEARNERS, f"{allowed}: got {learner!r}.", "learner")
+    is_right = hold_out in (0, 0.5) or is_share(hold_out, 0.0, 0.5)
+    check("hold_out", hold_out, is_right, "be a share between 0 and 0.5, such as 0.05 or 5%")
+    check("learner", learner, found in LEARNERS, f"be one of {', '.join(LEARNERS)} for files")
     require(hold_out or not is_committee, "a committee is combined on held-out rows: got hold_out=0.", "hold_out")
     together = "memory is for the trees of a committee with engine='ray': got learner='networks'."
     require(memory is None or is_committee or engine == "stream", together, "memory", "learner")
-    require(is_size, f"memory must be a number of bytes above 0: got {memory!r}.", "memory")
+    check("memory", memory, is_size, "be a number of bytes above 0")
     return found
 
 

@@ -1,9 +1,8 @@
 """What commands take: a data frame or a file, a model or its file, and columns of labels, amounts, times and groups."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -57,6 +56,19 @@ def require(is_right: object, message: str, *parameters: str, error: type[CrcenE
     """Raise an error with this message, which names these parameters, unless a condition holds."""
     if not is_right:
         raise error(message, parameter=parameters)
+
+
+require_input = partial(require, error=InvalidInput)
+
+
+def check(name: str, value: object, is_right: object, allowed: str, *others: str) -> None:
+    """Raise "name must allowed: got value." unless the value is right; ``others`` are further parameters it names."""
+    require(is_right, f"{name} must {allowed}: got {value!r}.", name, *others)
+
+
+def is_share(value: object, low: float = 0.0, high: float = 1.0) -> bool:
+    """Whether a value is a number strictly between two others."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and low < value < high
 
 
 def source_of(
@@ -135,7 +147,7 @@ def rows_of(
     each = f"the target {target} needs at least 2 rows of each value, one to learn from and one to check with"
     got = f"got 1 of {_listed([classes[np.argmin(counts)]])}."
     # Of more classes one with a single row is trained on in every fold.
-    require(counts.min() >= 2 or len(classes) > 2, f"{each}: {got}", error=InvalidInput)
+    require_input(counts.min() >= 2 or len(classes) > 2, f"{each}: {got}")
     return Rows(frame.drop(columns=target), pd.Series(y, name=target), positive, [*notes, *found])
 
 
@@ -159,12 +171,10 @@ def class_labels(
     for label in classes:
         other = by_key.setdefault(label_key(label), label)
         both = f"the target {target} has {_listed([other])} and {_listed([label])}"
-        alike = f"{both}, which differ in capital letters alone: write them alike."
-        require(other == label, alike, error=InvalidInput)
-    require(classes, f"{where} has no row with a value of {target}.", error=InvalidInput)
+        require_input(other == label, f"{both}, which differ in capital letters alone: write them alike.")
+    require_input(classes, f"{where} has no row with a value of {target}.")
     is_there = positive is None or label_key(positive) in by_key
-    allowed = f"positive must be a value of {target}, {_listed(classes)}: got {positive!r}."
-    require(is_there, allowed, "positive", error=InvalidInput)
+    require_input(is_there, f"positive must be a value of {target}, {_listed(classes)}: got {positive!r}.", "positive")
     positive = None if positive is None else by_key[label_key(positive)]
     if positive is not None and len(classes) > 2:
         others, rest, positive = [one for one in classes if one != positive], rest_of(positive), str(positive)
@@ -179,7 +189,7 @@ def class_labels(
         raise InvalidInput(f"{most}: {got} classes, numbers into bands.", parameter="positive")
     missing = f"in {plural(n_missing, 'other row')} it is missing; write a word there if that is a class."
     got = f"got one, {classes[0]}; {missing if n_missing else 'rows of the other one are needed.'}"
-    require(len(classes) > 1, f"the target {target} must have two different values: {got}", error=InvalidInput)
+    require_input(len(classes) > 1, f"the target {target} must have two different values: {got}")
     return labels, positive, notes
 
 
@@ -215,7 +225,7 @@ def labels_as(cells: pd.Series, classes: LabelArray, target: str) -> Index:
     found = {cell: place.get(label_key(cell), rest) for cell in _distinct(cells, target)}
     unknown = [str(cell) for cell, at in found.items() if at < 0]
     known = f"the target {target} must hold the labels of training, {_listed(classes.tolist())}"
-    require(not unknown, f"{known}: got {_listed(unknown)}.", error=InvalidInput)
+    require_input(not unknown, f"{known}: got {_listed(unknown)}.")
     return np.array([found[cell] for cell in cells], dtype=np.int64)
 
 
@@ -238,15 +248,14 @@ def target_of(target: str | None, model: FittedModel, source: Source) -> str:
     columns = getattr(model, "columns_", None)
     inputs = getattr(model, "feature_names_in_", ()) if columns is None else [column.name for column in columns]
     got = f"got {name}; that of training was {known}." if known else f"got {name}."
-    require(name not in inputs, f"the target must not be a column that the model decides by: {got}", error=InvalidInput)
+    require_input(name not in inputs, f"the target must not be a column that the model decides by: {got}")
     return name
 
 
 def cluster_numbers(cells: pd.Series) -> Index:
     """Clusters of rows as numbers; a missing cell is an error."""
     absent = f"{cells.name} is missing in {int(cells.isna().sum())}."
-    every = f"clusters must be known for every labelled row: {absent}"
-    require(cells.notna().all(), every, "clusters", error=InvalidInput)
+    require_input(cells.notna().all(), f"clusters must be known for every labelled row: {absent}", "clusters")
     return np.asarray(pd.factorize(cells)[0], dtype=np.int64)
 
 
@@ -278,7 +287,7 @@ def weights_of(cells: pd.Series) -> Array:
     """The weights of rows, from a column of amounts: 1 on average, and not all 0."""
     weights = amounts_of(cells, "weight")
     zero = f"weight must name a column with numbers above 0: {cells.name} is 0 in every row."
-    require(weights.any(), zero, "weight", error=InvalidInput)
+    require_input(weights.any(), zero, "weight")
     weights = weights / weights.max()
     return in_units(weights, float(weights.mean()))
 
@@ -305,9 +314,6 @@ def weight_notes(model: FittedModel, weight: str | None) -> list[str]:
     ]
 
 
-# -- times -----------------------------------------------------------------------------------------------------------
-
-
 def times_of(cells: pd.Series, name: str) -> Array:
     """Numbers in the order of a column's times: numbers, or dates of one format; no cell is missing."""
     numbers = cells if pd.api.types.is_datetime64_any_dtype(cells.dtype) else pd.to_numeric(cells, errors="coerce")
@@ -321,7 +327,7 @@ def dates_of(cells: pd.Series, what: str = "time") -> NDArray[np.datetime64]:
     is_number = not is_date and pd.to_numeric(cells, errors="coerce").notna().all()
     held = "missing cells" if cells.isna().any() else "numbers"
     dates_only = f"{what} must name a column of dates to count by day or week: {cells.name} holds {held}."
-    require(cells.notna().all() and not is_number, dates_only, what, error=InvalidInput)
+    require_input(cells.notna().all() and not is_number, dates_only, what)
     dates = cells if is_date else _dates(cells, str(cells.name), what)
     if getattr(dates.dt, "tz", None) is not None:
         dates = dates.dt.tz_localize(None)
@@ -339,15 +345,12 @@ def _dates(cells: pd.Series, name: str, what: str = "time") -> pd.Series:
     return as_dates(text, form)
 
 
-# -- groups ----------------------------------------------------------------------------------------------------------
-
-
 def group_columns(groups: str | Sequence[str] | None, source: Source, target: str | None) -> list[str]:
     """Names of columns whose values are groups, each once."""
     names = [groups] if isinstance(groups, str) else list(dict.fromkeys(map(str, groups or ())))
     for name in names:
         check_column(name, source.columns, "groups", source.name)
-        require(name != target, f"groups must not be the target: got {name}.", "groups", error=InvalidInput)
+        require_input(name != target, f"groups must not be the target: got {name}.", "groups")
     most = f"groups must be at most {_MOST_GROUP_COLUMNS} columns: got {len(names)}."
     require(len(names) <= _MOST_GROUP_COLUMNS, most, "groups")
     return names

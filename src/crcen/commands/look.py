@@ -1,7 +1,5 @@
 """look_at_table: columns, gaps and signs of leaks in a table before a fit."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +16,7 @@ from crcen._support.progress import busy, logged
 from crcen._support.text import listed, plural
 from crcen._support.values import attributes, json_value
 from crcen.commands import inputs
-from crcen.commands.inputs import MOST_CLASSES, Data, Label, Source, require
+from crcen.commands.inputs import MOST_CLASSES, Data, Label, Source, require, require_input
 from crcen.tables.cells import ColumnCells, TableCells
 from crcen.tables.columns import Column, DateColumn, NumberColumn, blocks_of, encode_table
 from crcen.tables.leaks import Cells, Signs, cells_of, find_signs, separations
@@ -254,7 +252,7 @@ def _rows(source: Source, target: str | None, positive: Label | None, audited: s
     inputs.role_columns(source, None, {"audit_probability": audited})
     frame, notes = source.numbered(), source.notes
     if target is None:
-        require(len(frame), f"{source.name} has no rows.", error=InvalidInput)
+        require_input(len(frame), f"{source.name} has no rows.")
         return _Rows(frame, {}, notes)
     inputs.check_column(target, source.columns, "the target", source.name)
     values = frame[target].dropna().astype(str).value_counts()

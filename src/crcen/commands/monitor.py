@@ -1,7 +1,5 @@
 """monitor_table: whether new rows are still like those of training, and the model still right."""
 
-from __future__ import annotations
-
 import base64
 import math
 import warnings
@@ -18,8 +16,9 @@ from crcen._support.files import check_writable, write_atomic
 from crcen._support.progress import logged
 from crcen._support.text import listed
 from crcen._support.values import Values, attributes, json_value
+from crcen.commands import inputs
 from crcen.commands.declare import DeclaredWatch, declaration_of_model
-from crcen.commands.inputs import Data, FittedModel, dates_of, group_columns, require, weight_notes
+from crcen.commands.inputs import Data, FittedModel, check, is_share, require, require_input
 from crcen.commands.prices import Costs, Weighting
 from crcen.commands.results import model_digest, note_lines, read_state, state_lock, write_state
 from crcen.commands.rules import Label, RowRule, rule_of
@@ -52,7 +51,7 @@ class ExpectedFigures(Shown):
     cost_per_1000: Interval
 
     @classmethod
-    def of(cls, rule: RowRule, p: Array, actions: Index) -> ExpectedFigures:
+    def of(cls, rule: RowRule, p: Array, actions: Index) -> "ExpectedFigures":
         """Figures of rows with probabilities (n, K) and decisions."""
         paid = rule.costs.costs[:, actions].T
         mean = (p * paid).sum(axis=1)
@@ -244,8 +243,7 @@ def monitor_table(
         HTML file to write, with the running evidence.
     """
     rate = false_alarm_rate
-    is_rate = isinstance(rate, int | float) and not isinstance(rate, bool) and 0.0 < rate < 1.0
-    require(is_rate, f"false_alarm_rate must lie between 0 and 1: got {rate!r}.", "false_alarm_rate")
+    check("false_alarm_rate", rate, is_share(rate), "lie between 0 and 1")
     for place in (state, page):
         if place is not None:
             check_writable(place, model, data, declaration)
@@ -257,7 +255,7 @@ def monitor_table(
     judging = Judging.of(model, data, read, weighting, costs, target=target, roles=roles, needs_price=True)
     fitted, source, rule = judging.model, judging.source, judging.rule
     if stated is not None and judging.target is not None:
-        judging.groups.extend(group_columns(stated.content["groups"], source, judging.target))
+        judging.groups.extend(inputs.group_columns(stated.content["groups"], source, judging.target))
     no_labels = f"{' and '.join(judging.roles)} must go with labels: {source.name} has no target column."
     require(judging.target is not None or not judging.roles, no_labels, *judging.roles)
     if state is not None:  # before the rows are scored, so that a wrong state is reported at once
@@ -279,7 +277,7 @@ def monitor_table(
             if isinstance(now, str) and now.strip().lstrip("-").isdigit():
                 now = int(now)
             named: Values = {"now": now} if cohort is not None else {"when": when or source.name}
-            notes += [*weight_notes(fitted, weight), *_count_labels(kept, scored, rows, fitted, own, named)]
+            notes += [*inputs.weight_notes(fitted, weight), *_count_labels(kept, scored, rows, fitted, own, named)]
         k = kept.n_calls + 1  # the columns of call k have 1/(k(k + 1)) of their part, which sums to 1
         error_rate = WATCHED_COLUMNS_PART * kept.false_alarm_rate / (k * (k + 1))
         unlike = scored.watch.unlike(n_alarms, rule.price, error_rate)
@@ -320,7 +318,7 @@ def monitor_table(
 
 
 def _count_labels(
-    kept: MonitorState, scored: ScoredTable, rows: Index, model: FittedModel, own: Values, named: Values
+    kept: "MonitorState", scored: ScoredTable, rows: Index, model: FittedModel, own: Values, named: Values
 ) -> list[str]:
     """Give labelled rows to the test, with audits also the rows without a label; its warnings as notes."""
     among, e = np.searchsorted(np.flatnonzero(scored.is_labelled), rows), scored.audit_probabilities
@@ -349,10 +347,7 @@ def _before(model: FittedModel, rule: RowRule) -> ExpectedFigures | None:
     return ExpectedFigures.of(rule, p, rule.decide(p)[0])
 
 
-# -- rows that were counted before ---------------------------------------------------------------------------------
-
-
-def _new_rows(kept: MonitorState, rows: Index, hashes: Hashes, name: str) -> tuple[Index, list[str]]:
+def _new_rows(kept: "MonitorState", rows: Index, hashes: Hashes, name: str) -> tuple[Index, list[str]]:
     """The labelled rows that were not counted before, and notes; a replayed table is an error.
 
     If hardly any row of this table has a twin in it, a row that matches an earlier one is a replay; otherwise only a
@@ -392,10 +387,10 @@ def _cohorts_of(scored: ScoredTable) -> NDArray[np.generic] | None:
         return None
     column = scored.labelled(scored.roles["cohort"])
     absent = f"cohort must be known for every labelled row: {column.name} is missing in some."
-    require(column.notna().all(), absent, "cohort", error=InvalidInput)
+    require_input(column.notna().all(), absent, "cohort")
     numbers = pd.to_numeric(column, errors="coerce")
     are_numbers = numbers.notna().all() and column.dtype.kind != "M"
-    return np.asarray(numbers) if are_numbers else dates_of(column, "cohort").astype("datetime64[D]")
+    return np.asarray(numbers) if are_numbers else inputs.dates_of(column, "cohort").astype("datetime64[D]")
 
 
 @dataclass
@@ -410,7 +405,7 @@ class MonitorState:
     declared: Values | None = None  # running tests of declared criteria
 
     @classmethod
-    def of(cls, state: str | Path | None, model: FittedModel, rate: float, delay: int | None) -> MonitorState:
+    def of(cls, state: str | Path | None, model: FittedModel, rate: float, delay: int | None) -> "MonitorState":
         """The state in a file, or one before any row: labels are compared with rows held out of training, if any."""
         if state is None or not Path(state).exists():
             monitor = KeyEquationMonitor(model, false_alarm_rate=(1.0 - WATCHED_COLUMNS_PART) * rate, delay=delay)
@@ -419,7 +414,7 @@ class MonitorState:
             return cls(model_digest(model), rate, monitor)
         found = read_state(state, _STATE, "watch")
         other = f"{state} is the watch of another model: after a new fit begin a new one, with another name."
-        require(found["model"] == model_digest(model), other, error=InvalidInput)
+        require_input(found["model"] == model_digest(model), other)
         begun = found["false_alarm_rate"]
         same = f"false_alarm_rate must not change in a watch that was started with {begun:g}: got {rate:g}."
         require(rate in (FALSE_ALARM_RATE, begun), same, "false_alarm_rate")

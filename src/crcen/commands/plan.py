@@ -1,7 +1,5 @@
 """plan_table: how many labels or audits are needed to find a drift, to show a recall, or to know a cost."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +10,7 @@ from crcen import InvalidParameter, ReadOptions
 from crcen._support.progress import logged
 from crcen._support.values import Values
 from crcen.commands.audits import AUDIT_RULES
-from crcen.commands.inputs import Data, FittedModel, require
+from crcen.commands.inputs import Data, FittedModel, check, require
 from crcen.commands.prices import Costs, Weighting
 from crcen.commands.results import Result
 from crcen.commands.rules import ClassShares, Label, Prevalence, RowRule
@@ -128,8 +126,7 @@ def plan_table(
     random_state : int, default=0
         Seed of the simulation of audits.
     """
-    allowed = f"audit_rule must be neyman or uniform: got {audit_rule!r}."
-    require(audit_rule in AUDIT_RULES, allowed, "audit_rule")
+    require(audit_rule in AUDIT_RULES, f"audit_rule must be neyman or uniform: got {audit_rule!r}.", "audit_rule")
     asked = {"drift": drift, "recall_bound": recall_bound, "cost_width": cost_width}
     goals = {name: float(value) for name, value in asked.items() if value is not None} or {"drift": 0.3}
     for name, is_default, of in (
@@ -142,7 +139,7 @@ def plan_table(
         require(is_default or any(goal in goals for goal in of), must, name, *of)
     for name, value in {**goals, "power": power, "level": level, "confidence": confidence}.items():
         most, allowed = (math.inf, "be above 0") if name in ("drift", "cost_width") else (1.0, "lie between 0 and 1")
-        require(0.0 < value < most, f"{name} must {allowed}: got {value:g}.", name)
+        check(name, value, 0.0 < value < most, allowed)
     judging = Judging.of(model, data, read, weighting, costs, needs_price=True)
     fitted, rule = judging.model, judging.rule
     p = judging.score(verbose, reads_labels=False).p

@@ -1,7 +1,5 @@
 """predict_table: probabilities and a decision for every row of a table, in chunks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -12,13 +10,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from crcen import CostRatio, InvalidInput, InvalidParameter, ReadOptions
+from crcen import CostRatio, InvalidParameter, ReadOptions
 from crcen._support.files import check_writable
 from crcen._support.progress import counted, logged
 from crcen._support.text import plural
 from crcen._support.values import Values, attributes
+from crcen.commands import inputs
 from crcen.commands.audits import AUDIT_COLUMNS, AUDIT_RULES, Audits, draw_audits, with_default
-from crcen.commands.inputs import Data, FittedModel, Label, Source, check_column, model_of, require, source_of
+from crcen.commands.inputs import Data, FittedModel, Label, Source, check, require, require_input
 from crcen.commands.prices import Costs, Weighting, price_values
 from crcen.commands.results import Result, note_lines
 from crcen.commands.rules import ClassShares, Prevalence, ReviewPrices, RowRule, chosen_price, reject_without_positive
@@ -48,9 +47,8 @@ class RowReasons(Result):
     keys = "rows=n_rows base_log_odds=base standard_error"
 
     def __init__(self, model: FittedModel, number: int, background: Data | None, read: ReadOptions | None) -> None:
-        allowed = f"a whole number from 0 to {_MOST_REASONS}"
         is_right = isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= _MOST_REASONS
-        require(is_right, f"reasons must be {allowed}: got {number!r}.", "reasons")
+        check("reasons", number, is_right, f"be a whole number from 0 to {_MOST_REASONS}")
         alone = "background must go with reasons=, which states how many."
         require(number or background is None, alone, "background", "reasons")
         has_reasons = hasattr(model, "reasons") or not number
@@ -58,7 +56,7 @@ class RowReasons(Result):
         self.model: Estimator = model
         self.number, self.positive, self.background = number, model.weighting_.positive, None
         if background is not None:
-            frame = source_of(background, read, model, is_strict=False).read()
+            frame = inputs.source_of(background, read, model, is_strict=False).read()
             if len(frame) > _MOST_BACKGROUND:
                 frame = frame.sample(_MOST_BACKGROUND, random_state=0)
             self.background = model_rows(model, frame, set())
@@ -253,7 +251,7 @@ def predict_table(
     chunk_rows = check_whole_number(chunk_rows, "chunk_rows", 1)
     if out is not None and not is_database(out):
         check_writable(out, model, data)
-    model = model_of(model)
+    model = inputs.model_of(model)
     reject_without_positive(model, {"held_out": held_out})
     chosen: ChosenWeighting | None = None
     chosen_notes: list[str] = []
@@ -269,8 +267,7 @@ def predict_table(
     names, target = answer_columns(rule), str(getattr(model, "target_name_", ""))
     is_audited = audit is not None
     is_rule = audit_rule in AUDIT_RULES and (is_audited or audit_rule == "neyman")
-    allowed = f"audit_rule must be neyman or uniform, and go with audit=: got {audit_rule!r}."
-    require(is_rule, allowed, "audit_rule", "audit")
+    check("audit_rule", audit_rule, is_rule, "be neyman or uniform, and go with audit=", "audit")
     require(is_audited or default_action is None, "default_action must go with audit=.", "default_action", "audit")
     ids = _copied(id, all_columns, source, (*names, *why.names, *(AUDIT_COLUMNS if is_audited else ())))
     ignored, watch, pieces = {*ids, target} - {""}, RowWatch(model, clusters=clusters), []
@@ -381,7 +378,7 @@ def _chosen_on(
     positive = scored.y[known] == column
     among = f"{int(positive.sum())} of {model.classes_[column]} among {plural(len(positive), 'labelled row')}"
     is_mixed = positive.any() and not positive.all()
-    require(is_mixed, f"held_out needs rows of both classes: {name} has {among}.", error=InvalidInput)
+    require_input(is_mixed, f"held_out needs rows of both classes: {name} has {among}.")
     recognition = scored.watch.recognition(is_labelled=known)
     chosen = chosen_price(goal, positive, scored.p[known][:, column], None, recognition, name, scored.clusters)
     return chosen, [f"held-out rows of {name}: {note}" for note in (recognition.notes if recognition else ())]
@@ -391,7 +388,7 @@ def _copied(id: str | Sequence[str] | None, all_columns: bool, source: Source, t
     """Columns of the table that are copied beside the answers, whose names are taken."""
     ids = [id] if isinstance(id, str) else list(id or ())
     for name in ids:
-        check_column(name, source.columns, "id", source.name)
+        inputs.check_column(name, source.columns, "id", source.name)
     if all_columns:
         ids = [*ids, *(name for name in source.columns if name not in ids)]
     for name in ids:

@@ -1,7 +1,5 @@
 """What mistakes are worth: a price, class weights or a file of costs as users state them; expense around a price."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +12,7 @@ from numpy.typing import NDArray
 from crcen import CostMatrix, CostRatio, ExpenseCurve, InvalidInput, Lam
 from crcen._support.text import closest, listed
 from crcen._support.values import Values, json_value, label_key
-from crcen.commands.inputs import FittedModel, require
+from crcen.commands.inputs import FittedModel, require, require_input
 from crcen.tables.notation import is_missing_mark, read_numbers
 from crcen.tables.reading import open_table
 from crcen.theory.expense import ClassStep
@@ -180,20 +178,17 @@ def costs_from(given: DataFrame, classes: Sequence[object]) -> CostMatrix:
     for what, names in (("row", sides), ("column", heads)):
         found: dict[str, int] = {}
         for number, one in enumerate(names):
-            unnamed = f"{name} must name every row and column: {what} {number + 2} has no name."
-            require(one, unnamed, error=InvalidInput)
+            require_input(one, f"{name} must name every row and column: {what} {number + 2} has no name.")
             twice = f"{name} names the {what} {one} a second time: each {what} must be its own."
-            require(found.setdefault(label_key(one), number) == number, twice, error=InvalidInput)
+            require_input(found.setdefault(label_key(one), number) == number, twice)
         for key, label in by_key.items():
             meant = closest(str(label), [one for one in names if label_key(one) not in by_key])
             hint = f"did you mean the {what} {meant}?" if meant else f"it has {listed(names)}."
-            every = f"{name} must have a {what} for every class: none is called {label}; {hint}"
-            require(key in found, every, error=InvalidInput)
+            require_input(key in found, f"{name} must have a {what} for every class: none is called {label}; {hint}")
         places.append(found)
     rows, columns = places
     unknown = [sides[i] for key, i in rows.items() if key not in by_key]
-    only = f"{name} must have rows for the classes {listed(classes)} only: got {listed(unknown)}."
-    require(not unknown, only, error=InvalidInput)
+    require_input(not unknown, f"{name} must have rows for the classes {listed(classes)} only: got {listed(unknown)}.")
     # All cells are read as one column of numbers is: decimal commas, thousands, currencies.
     texts = [text for text in grid.ravel() if text]
     reading = read_numbers(*pd.factorize(pd.Series(texts, dtype="str")))
@@ -202,11 +197,11 @@ def costs_from(given: DataFrame, classes: Sequence[object]) -> CostMatrix:
     def cost(i: int, j: int) -> float:
         cell, where = grid[i, j], f"the cost in {name} of {heads[j]} decided where {sides[i]} is true"
         is_right = label_key(heads[j]) == label_key(sides[i])  # people leave the diagonal empty
-        require(cell or is_right, f"{where} is missing: write a number, 0 for none.", error=InvalidInput)
+        require_input(cell or is_right, f"{where} is missing: write a number, 0 for none.")
         value = float(numbers.get(cell, math.nan)) if cell else 0.0
-        require(math.isfinite(value), f"{where} must be a number: got {cell!r}.", error=InvalidInput)
+        require_input(math.isfinite(value), f"{where} must be a number: got {cell!r}.")
         gain = f"{where} must be 0 or more: got {cell}; write a gain as a smaller cost than the others."
-        require(value >= 0.0, gain, error=InvalidInput)
+        require_input(value >= 0.0, gain)
         return value
 
     actions = [j for key, j in columns.items() if key not in by_key]
@@ -235,6 +230,6 @@ def _table_of_costs(given: DataFrame) -> tuple[str, list[str], list[str], NDArra
     form = "a first line with what can be decided, then a line for each true class, its name first"
     got = f"got {len(cells) + 1} lines and {cells.shape[1]} columns."
     is_table = len(cells) > 1 and cells.shape[1] > 2
-    require(is_table, f"{name} must be a table of costs: {form}; {got}", error=InvalidInput)
+    require_input(is_table, f"{name} must be a table of costs: {form}; {got}")
     costs = cells.iloc[:, 1:].map(lambda cell: "" if is_missing_mark(cell) else cell)
     return name, cells.iloc[:, 0].tolist(), list(cells.columns[1:]), costs.to_numpy(dtype=object)

@@ -1,7 +1,5 @@
 """report_table: the HTML report of a model on labelled rows of a table, and the outcome of its checks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape

@@ -1,7 +1,5 @@
 """Results of commands, the JSON files that commands keep between calls, and digests of models."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -121,7 +119,7 @@ class Sequences(dict[str, ConfidenceSequence]):
         return {name: [one.low, one.high, one.values.tolist(), one.counts.tolist()] for name, one in self.items()}
 
     @classmethod
-    def from_state(cls, state: Values) -> Sequences:
+    def from_state(cls, state: Values) -> "Sequences":
         """The sequences of a state."""
         found = cls()
         for name, (low, high, values, counts) in state.items():

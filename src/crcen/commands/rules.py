@@ -1,7 +1,5 @@
 """How the rows of a table are decided: by a price, a goal, a review between two prices, or costs of their own."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +12,7 @@ from numpy.typing import NDArray
 from crcen import CostMatrix, InvalidInput, Review
 from crcen._support.text import plural
 from crcen._support.values import Values, json_value, label_key
-from crcen.commands.inputs import FittedModel, Source, amounts_of, dates_of, require, role_columns
+from crcen.commands.inputs import FittedModel, Source, amounts_of, check, dates_of, require, role_columns
 from crcen.commands.inputs import Label as Label
 from crcen.commands.prices import Costs, Weighting, decision_price, price_values
 from crcen.commands.results import Result
@@ -192,8 +190,7 @@ def chosen_price(
     clusters: Index | None = None,
 ) -> ChosenWeighting:
     """The price that meets a goal on labelled rows of the table ``name``; no guarantee is given on training rows."""
-    no_price = f"{goal} has no single price: state alarms in all, or a share such as 5/1000 rows."
-    require(goal.period is None, no_price)
+    require(goal.period is None, f"{goal} has no single price: state alarms in all, or a share such as 5/1000 rows.")
     if goal.confidence is not None and recognition is not None and recognition.status == "seen":
         raise InvalidInput(f"a guarantee needs rows that the model did not see, and of {name} {recognition.measured}.")
     rows = CurveRows(positive, p, np.ones(len(p)) if weights is None else weights)
@@ -212,7 +209,7 @@ class ClassShares:
     @classmethod
     def of(
         cls, prevalence: Prevalence, model: FittedModel, p: Array | None = None, clusters: pd.Series | None = None
-    ) -> ClassShares | None:
+    ) -> "ClassShares | None":
         """From what was stated: None, a share of positives, a dict of label to share, or "auto" with p of all rows."""
         if prevalence is None:
             return None
@@ -229,17 +226,16 @@ class ClassShares:
         if isinstance(prevalence, Mapping):
             by_key = {label_key(label): float(share) for label, share in prevalence.items()}
             is_right = {*by_key} == {*map(label_key, labels)} and all(0.0 < share < 1.0 for share in by_key.values())
-            each = f"prevalence must have a share between 0 and 1 for each of {', '.join(map(str, labels))}"
-            require(is_right, f"{each}: got {dict(prevalence)}.", "prevalence")
+            each = f"have a share between 0 and 1 for each of {', '.join(map(str, labels))}"
+            check("prevalence", dict(prevalence), is_right, each)
             shares = np.array([by_key[label_key(label)] for label in labels])
             total = float(shares.sum())
             is_whole = abs(total - 1.0) <= 0.01
-            require(is_whole, f"prevalence must have shares that sum to 1: got {total:g}.", "prevalence")
+            check("prevalence", total, is_whole, "have shares that sum to 1")
             shares = shares / total
         else:
-            each = f"prevalence must be auto or a share for each of the {len(labels)} classes"
-            hint = f"such as {labels[0]}=0.2: got {prevalence!r}."
-            require(price.positive is not None, f"{each}, {hint}", "prevalence")
+            each = f"be auto or a share for each of the {len(labels)} classes, such as {labels[0]}=0.2"
+            check("prevalence", prevalence, price.positive is not None, each)
             own = positive_number(prevalence, "prevalence")
             hint = f": did you mean {own / 100:g}?" if 1.0 < own < 100.0 else "."
             require(own < 1.0, f"prevalence must be a share between 0 and 1: got {own:g}{hint}", "prevalence")
@@ -355,7 +351,7 @@ class RowCosts(Result):
     @classmethod
     def of(
         cls, positive: Bools, p: Array, misses: Array, alarm_cost: float, price: Price, weights: Array | None
-    ) -> RowCosts:
+    ) -> "RowCosts":
         """Add up what misses and false alarms cost."""
         costs, counted = CostMatrix.binary(fp=alarm_cost, fn=misses), np.ones(len(p)) if weights is None else weights
         by_row = costs.choose(p) == 1

@@ -1,7 +1,5 @@
 """Rows that a model judges: the request, checked once; probabilities by chunk; comparison with training rows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from crcen._support.text import listed, missing_columns, plural
 from crcen._support.values import Values
 from crcen.commands import inputs
 from crcen.commands.audits import AuditedRows
-from crcen.commands.inputs import Data, FittedModel, Source, require
+from crcen.commands.inputs import Data, FittedModel, Source, require, require_input
 from crcen.commands.prices import Costs, Weighting
 from crcen.commands.rules import ClassShares, Prevalence, RowRule, rule_of
 from crcen.commands.split import was_stratified
@@ -59,7 +57,7 @@ def model_rows(model: FittedModel, frame: pd.DataFrame, ignored: set[str]) -> pd
     numbers = frame[names].apply(lambda cells: pd.Series(inputs.numbers_of(cells), index=cells.index))
     for name in names:
         is_number = not (numbers[name].isna() & frame[name].notna()).any()
-        require(is_number, f"the model takes numbers: column {name} holds other values.", error=InvalidInput)
+        require_input(is_number, f"the model takes numbers: column {name} holds other values.")
     return numbers if hasattr(model, "feature_names_in_") else numbers.to_numpy()
 
 
@@ -234,6 +232,38 @@ class ScoredTable:
 
 
 @dataclass(frozen=True, eq=False)
+class LabelledRows:
+    """Rows with a label, at the class shares that were stated, and what tests of them need to know."""
+
+    scored: ScoredTable
+    model: FittedModel  # at these shares
+    shares: ClassShares | None
+    p_all: Array  # of all rows, (n, K)
+    weights: Array | None  # over the audit probabilities, if there are any
+    notes: list[str]
+    options: Values  # of `crcen.write_report` and `crcen.report.evidence.Evidence`
+
+    @property
+    def y(self) -> Index:
+        """Class numbers."""
+        return self.scored.y[self.scored.is_labelled]
+
+    @property
+    def p(self) -> Array:
+        """Probabilities, (n, K)."""
+        return self.p_all[self.scored.is_labelled]
+
+    def inputs(self, model: FittedModel, *aside: str) -> pd.DataFrame | Array:
+        """Columns that a model takes, if all columns were kept; those ``aside`` are no inputs."""
+        return model_rows(model, self.scored.frame[self.scored.is_labelled].reset_index(drop=True), {*aside})
+
+    def audited(self, rule: RowRule, confidence: float) -> AuditedRows | None:
+        """Bounds on recall and missed rows, if labels were drawn with known probabilities."""
+        e = self.scored.audit_probabilities
+        return None if e is None else AuditedRows.of(rule, self.scored.y, self.p_all, e, confidence)
+
+
+@dataclass(frozen=True, eq=False)
 class Judging:
     """A model on a table: what was asked for, resolved and checked before any row is read.
 
@@ -264,7 +294,7 @@ class Judging:
         needs_price: bool = False,
         is_strict: bool = True,
         **how: Any,
-    ) -> Judging:
+    ) -> "Judging":
         """From the parameters of a command, which may need labels; ``how`` are those of `rule_of`."""
         fitted = inputs.model_of(model)
         source = inputs.source_of(data, read, fitted, is_strict=is_strict)
@@ -320,10 +350,10 @@ class Judging:
         scored = self.score(verbose, **how)
         known, e, target, labels = scored.is_labelled, scored.audit_probabilities, str(self.target), self.rule.labels
         y, name, own = scored.y[known], self.source.name, scored.frame.get(self.roles.get("clusters", ""))
-        require(len(y), f"{name} has no row with a value of {target}.", error=InvalidInput)
+        require_input(len(y), f"{name} has no row with a value of {target}.")
         needed = f"judging a model needs rows of {'both' if len(labels) == 2 else 'several'} classes"
         only = f"{name} has only {labels[y[0]]} in {target}."
-        require(len(np.unique(y)) > 1, f"{needed}: {only}", error=InvalidInput)
+        require_input(len(np.unique(y)) > 1, f"{needed}: {only}")
         shares = ClassShares.of(prevalence, self.model, scored.p, own)
         model = self.model if shares is None else shares.applied_to(self.model)
         p, weights = scored.p if shares is None else shares.moved(scored.p), scored.weights
@@ -343,38 +373,6 @@ class Judging:
         options: Values = {"is_audited": e is not None, "selection": selection_of(model, known, p)}
         options |= {"clusters": scored.clusters, "is_stratified": stratified}
         return LabelledRows(scored, model, shares, p, weights, notes, options)
-
-
-@dataclass(frozen=True, eq=False)
-class LabelledRows:
-    """Rows with a label, at the class shares that were stated, and what tests of them need to know."""
-
-    scored: ScoredTable
-    model: FittedModel  # at these shares
-    shares: ClassShares | None
-    p_all: Array  # of all rows, (n, K)
-    weights: Array | None  # over the audit probabilities, if there are any
-    notes: list[str]
-    options: Values  # of `crcen.write_report` and `crcen.report.evidence.Evidence`
-
-    @property
-    def y(self) -> Index:
-        """Class numbers."""
-        return self.scored.y[self.scored.is_labelled]
-
-    @property
-    def p(self) -> Array:
-        """Probabilities, (n, K)."""
-        return self.p_all[self.scored.is_labelled]
-
-    def inputs(self, model: FittedModel, *aside: str) -> pd.DataFrame | Array:
-        """Columns that a model takes, if all columns were kept; those ``aside`` are no inputs."""
-        return model_rows(model, self.scored.frame[self.scored.is_labelled].reset_index(drop=True), {*aside})
-
-    def audited(self, rule: RowRule, confidence: float) -> AuditedRows | None:
-        """Bounds on recall and missed rows, if labels were drawn with known probabilities."""
-        e = self.scored.audit_probabilities
-        return None if e is None else AuditedRows.of(rule, self.scored.y, self.p_all, e, confidence)
 
 
 def _repeating_column(model: FittedModel, chunks: list[pd.DataFrame], ignored: set[str]) -> str | None:

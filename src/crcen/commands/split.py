@@ -1,7 +1,5 @@
 """split_table: a file in two, one for training and one for testing."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -17,13 +15,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from crcen import InvalidInput, ReadOptions
+from crcen import ReadOptions
 from crcen._support.extras import renamed
 from crcen._support.files import atomic_file, write_atomic
 from crcen._support.progress import busy, logged
 from crcen._support.text import listed, plural
 from crcen._support.values import Values, attributes
-from crcen.commands.inputs import MOST_CLASSES, Data, check_column, duplicate_lines, require, role_columns, times_of
+from crcen.commands import inputs
+from crcen.commands.inputs import MOST_CLASSES, Data, check, is_share, require, require_input
 from crcen.commands.results import Result
 from crcen.tables.identifiers import why_codes, why_numbering
 from crcen.tables.leaks import Duplicates, are_coarse
@@ -77,7 +76,7 @@ class TableSplit(Result):
             shown = listed((f"{two[i]:,} {label}" for label, two in self.counts.items()), most=12)
             lines.append(f"  {path}: {plural(self.n_rows[i], 'row')} ({self.target}: {shown})")
         lines += [
-            *duplicate_lines(self.duplicates),
+            *inputs.duplicate_lines(self.duplicates),
             "Next:",
             f"  crcen fit {quote(str(self.train))} --target {quote(self.target)}{self.option} --out model.crcen",
             f"  crcen evaluate model.crcen {quote(str(self.test))}{evaluation}",
@@ -128,13 +127,12 @@ def split_table(
     TableSplit
         The two files, named as ``data`` with ``_train`` and ``_test`` appended, and their class counts.
     """
-    is_share = isinstance(test, float | int) and not isinstance(test, bool) and 0.0 < test < 1.0
-    require(is_share, f"test must be a share between 0 and 1: got {test!r}.", "test")
+    check("test", test, is_share(test), "be a share between 0 and 1")
     both = "clusters= and time= are two ways to split: give one of them."
     require(clusters is None or time is None, both, "clusters", "time")
     table = open_table(data, read)
-    check_column(target, table.columns, "the target", table.name)
-    role_columns(table, target, {"clusters": clusters, "time": time})
+    inputs.check_column(target, table.columns, "the target", table.name)
+    inputs.role_columns(table, target, {"clusters": clusters, "time": time})
     train, kept = _places(table, None if folder is None else Path(folder))
     chunks: Callable[[], Iterable[pd.DataFrame]] = partial(table.chunks, _CHUNK_ROWS)
     with busy("reading the table", visible=bool(verbose)):
@@ -225,7 +223,7 @@ def _survey(name: str, chunks: Iterable[pd.DataFrame], target: str, other: str |
         for label in cells.dropna().unique():
             found.setdefault(str(label), len(found))
         too_many = f"the target {target} must have a few different values: got more than {MOST_CLASSES}"
-        require(len(found) <= MOST_CLASSES, f"{too_many}; is it the label?", error=InvalidInput)
+        require_input(len(found) <= MOST_CLASSES, f"{too_many}; is it the label?")
         codes.append(cells.map(found).fillna(-1).to_numpy(dtype=np.int8))
         if other:
             others.append(chunk[other])
@@ -235,11 +233,11 @@ def _survey(name: str, chunks: Iterable[pd.DataFrame], target: str, other: str |
             is_coarse = are_coarse(compared, partial(_hashes, chunk))
         hashes.append(_hashes(chunk.drop(columns=skipped)))
     code = np.concatenate(codes) if codes else np.empty(0, dtype=np.int8)
-    require((code >= 0).any(), f"{name} has no row with a value of {target}.", error=InvalidInput)
+    require_input((code >= 0).any(), f"{name} has no row with a value of {target}.")
     n_missing = int((code < 0).sum())
     rest = f"; in {plural(n_missing, 'other row')} it is missing" if n_missing else ""
     one_value = f"the target {target} must have at least two different values: got one, {', '.join(found)}{rest}."
-    require(len(found) >= 2, one_value, error=InvalidInput)
+    require_input(len(found) >= 2, one_value)
     code = np.where(code < 0, len(found), code).astype(np.int8)
     cells = pd.concat(others, ignore_index=True) if other else pd.Series(dtype=object)
     return _Survey(code, list(found), np.concatenate(hashes), is_coarse, cells)
@@ -285,13 +283,12 @@ def _drawn(
             n = round(test * len(rows))
             if code < len(labels):
                 each = f"the target {target} needs at least 2 rows of each value, one for each file"
-                require(len(rows) >= 2, f"{each}: got 1 of {labels[code]}.", error=InvalidInput)
+                require_input(len(rows) >= 2, f"{each}: got 1 of {labels[code]}.")
                 n = min(max(n, 1), len(rows) - 1)
             is_test[rng.choice(rows, n, replace=False)] = True
         return is_test, f"at random, {_percent(is_test)} test rows, each value of {target} in the same share"
     members, names = pd.factorize(survey.cells, use_na_sentinel=False)
-    one_value = f"clusters must have at least two different values: {clusters} has one."
-    require(len(names) >= 2, one_value, "clusters", error=InvalidInput)
+    require_input(len(names) >= 2, f"clusters must have at least two different values: {clusters} has one.", "clusters")
     if is_stratified:
         parts = max(2, round(1.0 / min(test, 1.0 - test)))
         splitter = StratifiedGroupKFold(min(parts, len(names)), shuffle=True, random_state=seed)
@@ -308,12 +305,12 @@ def _drawn(
 
 def _latest(cells: pd.Series, test: float, time: str) -> tuple[Bools, str]:
     lacks = f"{time} lacks {int(cells.isna().sum())}; fill them or drop the rows."
-    require(cells.notna().all(), f"time must have a value in each row: {lacks}", "time", error=InvalidInput)
-    when = times_of(cells, time)
+    require_input(cells.notna().all(), f"time must have a value in each row: {lacks}", "time")
+    when = inputs.times_of(cells, time)
     order = np.sort(when)
     is_test = when >= order[min(len(order) - 1, round((1.0 - test) * len(order)))]
     same = f"time must have different values: {time} puts all these rows at one moment."
-    require(not is_test.all(), same, "time", error=InvalidInput)
+    require_input(not is_test.all(), same, "time")
     return is_test, f"by {time}, the latest {_percent(is_test)} are test rows"
 
 
@@ -322,7 +319,7 @@ def _check_labels(survey: _Survey, is_test: Bools, target: str, option: str) -> 
         for i, label in enumerate(survey.labels):
             absent = f"{option}= leaves no {name} row of {target} = {label}"
             hint = "try another share with test=, or another column."
-            require((survey.codes[part] == i).any(), f"{absent}: {hint}", option, "test", error=InvalidInput)
+            require_input((survey.codes[part] == i).any(), f"{absent}: {hint}", option, "test")
 
 
 def _percent(is_test: Bools) -> str:

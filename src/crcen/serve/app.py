@@ -1,7 +1,5 @@
 """The local web application: from a table to scored rows, with the functions of the command line."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -18,8 +16,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
 
+import pandas as pd
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
@@ -34,9 +32,6 @@ from crcen.serve.processes import bound_socket, run_server
 from crcen.serve.requests import Options, json_body, number
 from crcen.tables.reading import open_table
 from crcen.tables.writing import TableWriter
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _MOST_BYTES = 4_000_000_000
 _PAGE_ROWS = 50
@@ -490,8 +485,6 @@ def _costs(value: object, target: str) -> str:
 
 def _numbers(cells: pd.Series) -> pd.Series:
     """A column as numbers if all its cells are; codes such as 007 stay texts."""
-    import pandas as pd
-
     if cells.dropna().astype(str).str.match(r"-?0\d").any():
         return cells
     try:

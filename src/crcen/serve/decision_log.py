@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from filelock import FileLock
 
 from crcen import InvalidInput, KeyEquationMonitor, monitor_table
@@ -179,8 +180,6 @@ class LabelledRows:
         entries = {**self._log.decisions_between(times[0], times[-1], served.version), **entries}
         if not self._has_inputs:
             return self._compare_labels(served, entries, labels, times[-1][:10])
-        import pandas as pd
-
         entries = {one: entry for one, entry in entries.items() if "inputs" in entry}
         target, audit = served.target or "label", _audit_probabilities(entries)
         names = list(map(str, served.model.feature_names_in_))

@@ -7,9 +7,10 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 import crcen
 from crcen import CostMatrix, InvalidInput, InvalidParameter, ReadOptions, TableClassifier
@@ -17,9 +18,6 @@ from crcen.commands.prices import costs_from, weights_by_label
 from crcen.commands.results import reject_constant
 from crcen.tables.reading import open_table
 from crcen.theory.price import Goal, Price
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Row = dict[str, object]  # cells as JSON has them
 Options = dict[str, object]
@@ -93,7 +91,7 @@ def json_rows(body: bytes, most_rows: int) -> tuple[list[Row], Options, bool]:
 class FrameRows(Sequence[Row]):
     """Rows of a data frame, converted when they are first read: many rows are encoded without them."""
 
-    def __init__(self, frame: "pd.DataFrame") -> None:
+    def __init__(self, frame: pd.DataFrame) -> None:
         self.frame = frame
 
     def __len__(self) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from crcen import CrcenError, InvalidInput, InvalidParameter, TableClassifier, load
@@ -196,8 +197,6 @@ class ServedModel:
                     names = [name for name in getattr(encoded, kind) if name in row]
                     notes[-1] += [f"{name}: {shown(row[name])} {text}" for name in names]
             return np.concatenate(found), notes, all_notes, sum(map(bool, notes))
-        import pandas as pd
-
         absent = [name for name in self.columns if not any(name in keys for keys in key_sets)]
         frame = pd.DataFrame(cells) if frame is None else frame.assign(**dict.fromkeys(absent))
         encoded = self.model.encode(frame)
@@ -223,8 +222,6 @@ class ServedModel:
             raise InvalidParameter(f"reasons must be a whole number from 0 to 100: got {number}.")
         if len(rows) > _MOST_EXPLAINED:
             raise InvalidInput(f"reasons are given for at most {_MOST_EXPLAINED:,} rows a request: got {len(rows):,}.")
-        import pandas as pd
-
         frame = pd.DataFrame({name: [row.get(name) for row in rows] for name in self.model.feature_names_in_})
         if self.positive is not None:
             return {"reasons": self.model.reasons(frame).sentences(number)}
