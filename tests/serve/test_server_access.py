@@ -8,7 +8,7 @@ from serve_tables import ROW
 from starlette.testclient import TestClient
 
 from crcen import InvalidParameter
-from crcen.serve.processes import bound_socket
+from crcen.serve.http import bound_socket
 from crcen.serve.server import Service, Settings
 
 TOKEN = "correct-horse"

@@ -86,8 +86,7 @@ def _serve(
     models: list[Path], port: int, workers: int, token: str | None, token_file: Path | None, **settings: Any
 ) -> None:
     _need_packages("crcen serve")
-    from crcen.serve.processes import serve
-    from crcen.serve.server import Settings
+    from crcen.serve.server import Settings, serve
 
     if token is not None and token_file is not None and "CRCEN_TOKEN" not in os.environ:
         raise typer.BadParameter("--token and --token-file both state the token: give one of them.")

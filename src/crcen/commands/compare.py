@@ -18,10 +18,10 @@ from crcen._support.text import listed
 from crcen._support.values import Values, json_value, label_key, plain_label, rest_of
 from crcen.commands import inputs
 from crcen.commands.declare import check_confidence, input_columns, new_to_model
-from crcen.commands.inputs import Data, FittedModel, Source, require, require_input
+from crcen.commands.inputs import Data, FittedModel, Label, Source, require, require_input
 from crcen.commands.prices import Costs, Weighting, own_costs, plain_price
 from crcen.commands.results import Sequences, model_digest, note_lines, read_state, state_lock, write_state
-from crcen.commands.rules import Label, RowRule
+from crcen.commands.rules import RowRule
 from crcen.commands.scoring import CHUNK_ROWS, Judging
 from crcen.tables.fingerprint import RowDigest
 from crcen.tables.writing import TableWriter

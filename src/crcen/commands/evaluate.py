@@ -10,7 +10,6 @@ from crcen import ExpenseCurve, ReadOptions
 from crcen._support.progress import counted, logged
 from crcen._support.values import Values, attributes, json_value
 from crcen.commands import inputs, rules
-from crcen.commands.audits import AuditedRows, bound_values
 from crcen.commands.inputs import GROUP_CHECK, Data, FittedModel, Label, check, require
 from crcen.commands.prices import Costs, Weighting, price_values, prices_around, step_lines, step_values
 from crcen.commands.results import note_lines
@@ -61,7 +60,7 @@ class TableEvaluation(Shown):
     groups: tuple[GroupComparison, ...] = ()
     shares: rules.ClassShares | None = None  # that the probabilities were moved to
     is_weighted: bool = False  # counts are sums of weights
-    audited: AuditedRows | None = None  # bounds, if labels were drawn with known probabilities
+    audited: rules.AuditedRows | None = None  # bounds, if labels were drawn with known probabilities
 
     @property
     def counts(self) -> ConfusionCounts:
@@ -102,7 +101,7 @@ class TableEvaluation(Shown):
             "counts": counts,
             **json_value(self.quality.to_dict()),
             "cost_per_1000": self.metrics["cost_per_1000"].to_dict(),
-            **bound_values(self.audited),
+            **rules.bound_values(self.audited),
             **attributes(self, "audited metrics key_equation=equation"),
             "expense": step_values(self.expense, self.noise, self.labels),
             **attributes(self, "prevalence=shares notes unlike training_rows=recognition findings groups failures"),

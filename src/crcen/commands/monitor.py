@@ -18,10 +18,10 @@ from crcen._support.text import listed
 from crcen._support.values import Values, attributes, json_value
 from crcen.commands import inputs
 from crcen.commands.declare import DeclaredWatch, declaration_of_model
-from crcen.commands.inputs import Data, FittedModel, check, is_share, require, require_input
+from crcen.commands.inputs import Data, FittedModel, Label, check, is_share, require, require_input
 from crcen.commands.prices import Costs, Weighting
 from crcen.commands.results import model_digest, note_lines, read_state, state_lock, write_state
-from crcen.commands.rules import Label, RowRule, rule_of
+from crcen.commands.rules import RowRule, rule_of
 from crcen.commands.scoring import Hashes, Judging, ScoredTable
 from crcen.decisions.monitor.track import DriftAlarm, MonitorReading
 from crcen.report.checks import selection_of
@@ -305,8 +305,8 @@ def monitor_table(
             reading=readings[-1] if readings else None,
             false_alarm_rate=kept.false_alarm_rate,
             notes=tuple([*scored.notes, *notes]),
-            path=state and Path(state),
-            page=page and Path(page),
+            path=None if state is None else Path(state),
+            page=None if page is None else Path(page),
             n_held=kept.monitor.n_held,
             declared=declared,
         )

@@ -9,11 +9,10 @@ import numpy as np
 from crcen import InvalidParameter, ReadOptions
 from crcen._support.progress import logged
 from crcen._support.values import Values
-from crcen.commands.audits import AUDIT_RULES
-from crcen.commands.inputs import Data, FittedModel, check, require
+from crcen.commands.inputs import Data, FittedModel, Label, check, require
 from crcen.commands.prices import Costs, Weighting
 from crcen.commands.results import Result
-from crcen.commands.rules import ClassShares, Label, Prevalence, RowRule
+from crcen.commands.rules import AUDIT_RULES, ClassShares, Prevalence, RowRule
 from crcen.commands.scoring import Judging
 from crcen.theory import planning
 from crcen.theory.intervals import LEVEL

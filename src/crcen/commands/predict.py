@@ -15,12 +15,11 @@ from crcen._support.files import check_writable
 from crcen._support.progress import counted, logged
 from crcen._support.text import plural
 from crcen._support.values import Values, attributes
-from crcen.commands import inputs
-from crcen.commands.audits import AUDIT_COLUMNS, AUDIT_RULES, Audits, draw_audits, with_default
+from crcen.commands import inputs, rules
 from crcen.commands.inputs import Data, FittedModel, Label, Source, check, require, require_input
 from crcen.commands.prices import Costs, Weighting, price_values
 from crcen.commands.results import Result, note_lines
-from crcen.commands.rules import ClassShares, Prevalence, ReviewPrices, RowRule, chosen_price, reject_without_positive
+from crcen.commands.rules import AUDIT_COLUMNS, AUDIT_RULES, ClassShares, Prevalence, ReviewPrices, RowRule
 from crcen.commands.scoring import CHUNK_ROWS, Chunks, Judging, RowWatch, model_rows, scored_chunks, unlike_lines
 from crcen.decisions.choose import ChosenWeighting
 from crcen.tables.databases import is_database
@@ -119,7 +118,7 @@ class TablePredictions(Result):
     review: ReviewedRows | None = None
     reasons: RowReasons | None = None
     shares: ClassShares | None = None  # that the probabilities were moved to
-    audits: Audits | None = None
+    audits: rules.Audits | None = None
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON; without the rows."""
@@ -252,7 +251,7 @@ def predict_table(
     if out is not None and not is_database(out):
         check_writable(out, model, data)
     model = inputs.model_of(model)
-    reject_without_positive(model, {"held_out": held_out})
+    rules.reject_without_positive(model, {"held_out": held_out})
     chosen: ChosenWeighting | None = None
     chosen_notes: list[str] = []
     if held_out is not None:
@@ -262,7 +261,7 @@ def predict_table(
         weighting = chosen.weighting
     how: Values = {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost, "time": time}
     judging = Judging.of(model, data, read, weighting, costs, roles={"clusters": clusters}, **how)
-    source, rule = judging.source, with_default(judging.rule, default_action)
+    source, rule = judging.source, rules.with_default(judging.rule, default_action)
     shares, why = ClassShares.of(prevalence, model), RowReasons(model, reasons, background, read)
     names, target = answer_columns(rule), str(getattr(model, "target_name_", ""))
     is_audited = audit is not None
@@ -282,7 +281,7 @@ def predict_table(
         met = None if rule.goal is None else rule.goal.meet(rule.chance(moved), rule.when(cells))
         if is_audited:
             every = rule.decide(moved, cells)[0] if met is None else rule.numbers(met.alarms)
-            audits = draw_audits(audit, audit_rule, rule, moved, every, hashes, random_state)
+            audits = rules.draw_audits(audit, audit_rule, rule, moved, every, hashes, random_state)
         chunks = _again(source, p_all, chunk_rows)
     n_rows, n_alarms, catches, cost = 0, 0, 0.0, 0.0
     decided, expected, risks = np.zeros(len(rule.names), dtype=np.int64), np.zeros(len(rule.labels)), []
@@ -380,7 +379,7 @@ def _chosen_on(
     is_mixed = positive.any() and not positive.all()
     require_input(is_mixed, f"held_out needs rows of both classes: {name} has {among}.")
     recognition = scored.watch.recognition(is_labelled=known)
-    chosen = chosen_price(goal, positive, scored.p[known][:, column], None, recognition, name, scored.clusters)
+    chosen = rules.chosen_price(goal, positive, scored.p[known][:, column], None, recognition, name, scored.clusters)
     return chosen, [f"held-out rows of {name}: {note}" for note in (recognition.notes if recognition else ())]
 
 

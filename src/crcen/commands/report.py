@@ -15,12 +15,19 @@ from crcen._support.progress import busy, logged
 from crcen._support.text import page_in_frame
 from crcen._support.values import Values, attributes
 from crcen.commands import inputs
-from crcen.commands.audits import AuditedRows, bound_values
 from crcen.commands.certify import evidence_links
 from crcen.commands.inputs import Data, FittedModel, require
 from crcen.commands.prices import Costs, Weighting
 from crcen.commands.results import note_lines
-from crcen.commands.rules import ClassShares, JudgedReview, Prevalence, ReviewPrices, judge_review
+from crcen.commands.rules import (
+    AuditedRows,
+    ClassShares,
+    JudgedReview,
+    Prevalence,
+    ReviewPrices,
+    bound_values,
+    judge_review,
+)
 from crcen.commands.scoring import Judging, LabelledRows
 from crcen.report.checks import Finding
 from crcen.theory.intervals import LEVEL

@@ -16,10 +16,9 @@ from crcen._support.progress import counted
 from crcen._support.text import listed, missing_columns, plural
 from crcen._support.values import Values
 from crcen.commands import inputs
-from crcen.commands.audits import AuditedRows
 from crcen.commands.inputs import Data, FittedModel, Source, require, require_input
 from crcen.commands.prices import Costs, Weighting
-from crcen.commands.rules import ClassShares, Prevalence, RowRule, rule_of
+from crcen.commands.rules import AuditedRows, ClassShares, Prevalence, RowRule, rule_of
 from crcen.commands.split import was_stratified
 from crcen.report.checks import selection_of
 from crcen.tables.cells import ColumnCells
@@ -345,7 +344,7 @@ class Judging:
         found.notes.extend([*source.notes, *watch.notes, *found.dependent_rows("use --clusters")])
         return found
 
-    def labelled(self, verbose: int, prevalence: Prevalence, *, stratified: bool = False, **how: bool) -> LabelledRows:
+    def labelled(self, verbose: int, prevalence: Prevalence, *, stratified: bool = False, **how: Any) -> LabelledRows:
         """Score all rows for tests of those with a label, of several classes; ``how`` as in `score`."""
         scored = self.score(verbose, **how)
         known, e, target, labels = scored.is_labelled, scored.audit_probabilities, str(self.target), self.rule.labels

@@ -1,16 +1,23 @@
-"""What the server and the application share: access control, routes with JSON errors, and counters of requests."""
+"""What the server and the application share: access control, routes with JSON errors, counters, and the web server."""
 
+import asyncio
+import gc
 import hmac
 import inspect
 import json
 import logging
 import re
+import signal
+import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from urllib.parse import parse_qs
 
 import numpy as np
+import uvicorn
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -20,16 +27,19 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from crcen.exceptions import CrcenError
+from crcen.exceptions import CrcenError, InvalidParameter
 
 # Returns a response, or a value for JSON; functions that are not asynchronous run in a thread.
 Handler = Callable[[Request], object]
 Endpoint = tuple[str, str, Handler]  # method, path, handler
+Reload = Callable[[], list[str]]
 
 TEMPLATES = Environment(
     loader=PackageLoader("crcen.serve", "."), autoescape=True, trim_blocks=True, undefined=StrictUndefined
 )
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+ENDS = (signal.SIGINT, signal.SIGTERM)
+GRACE_SECONDS = 10
 _LOGGER = logging.getLogger("crcen.serve")
 _BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _CODES = ("2xx", "3xx", "4xx", "5xx")
@@ -190,3 +200,71 @@ class Metrics:
 def _sample(name: str, model: str, value: float) -> str:
     label = model.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'crcen_{name}{{model="{label}"}} {value:.12g}'
+
+
+@contextmanager
+def signals_to(handlers: Mapping[signal.Signals, Callable[[int, FrameType | None], object]]) -> Iterator[None]:
+    """Handle signals so within the block."""
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Server(uvicorn.Server):
+    """A server that reloads on SIGHUP, and ends with status 0 on SIGTERM and SIGINT."""
+
+    reload: Reload | None = None
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        hup = {signal.SIGHUP: lambda *_: loop.call_soon_threadsafe(loop.run_in_executor, None, self._try_reload)}
+        with signals_to({**dict.fromkeys(ENDS, self.handle_exit), **({} if self.reload is None else hup)}):
+            yield
+
+    def _try_reload(self) -> None:
+        assert self.reload is not None
+        try:
+            _LOGGER.warning("models reloaded, changed: %s", ", ".join(self.reload()) or "none")
+        except CrcenError as error:
+            _LOGGER.error("models were not reloaded, the old ones stay: %s", error)
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A listening socket; a used port is an error with one sentence."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio turns Nagle's algorithm off only where the protocol is stated; with it some answers wait 40 ms for an ACK.
+    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((host, port))
+    except (OSError, OverflowError) as error:
+        found.close()
+        why = getattr(error, "strerror", None) or str(error)
+        raise InvalidParameter(f"port {port} at {host} cannot be used: {why}; try another --port.") from error
+    found.listen(1024)
+    return found
+
+
+def run_server(app: ASGIApp, sock: socket.socket, reload: Reload | None = None) -> None:
+    """Answer requests at a socket until SIGTERM or SIGINT; running requests are finished first."""
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        server_header=False,
+        limit_concurrency=1000,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+    if not _LOGGER.handlers:  # the library's own handler discards records
+        _LOGGER.addHandler(logging.StreamHandler())
+    gc.collect()
+    gc.freeze()  # collections during requests pass over models and libraries
+    server = _Server(config)
+    server.reload = reload
+    server.run([sock])

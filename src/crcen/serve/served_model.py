@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from crcen import CrcenError, InvalidInput, InvalidParameter, TableClassifier, load
 from crcen._support.text import closest, listed
 from crcen._support.values import json_value
-from crcen.commands.audits import with_default
-from crcen.commands.rules import RowRule
+from crcen.commands.rules import RowRule, with_default
 from crcen.serve.requests import FrameRows, Row, shown
 from crcen.theory.decision import sigmoid
 from crcen.theory.goals import ThresholdGoal

@@ -1,13 +1,21 @@
-"""The inference server: routes, limits, decision log, audits, labels and reload."""
+"""The inference server: routes, limits, decision log, audits, labels, reload, and worker processes."""
 
 import asyncio
 import json
+import multiprocessing
 import os
 import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,9 +27,9 @@ from starlette.responses import Response
 
 from crcen import InvalidInput, InvalidParameter, __version__
 from crcen._support.text import listed
-from crcen.serve import requests
+from crcen.serve import http, requests
 from crcen.serve.decision_log import DecisionLog, LabelledRows
-from crcen.serve.http import LOOPBACK, TEMPLATES, Guard, Handler, Metrics, is_loopback, json_response, routed
+from crcen.serve.http import LOOPBACK, Guard, Handler, Metrics, json_response
 from crcen.serve.requests import Options, Row, by_row
 from crcen.serve.served_model import FEW_ROWS, Scored, ServedModel
 from crcen.theory.price import Goal, Price
@@ -34,6 +42,8 @@ T = TypeVar("T")
 _SMALL_BODY = 8_192
 _ABOUT = {"name": "crcen", "version": __version__, "extensions": ["binary_tensor_data"]}
 _OPEN_PATHS = ("/v2/health/live", "/v2/health/ready")
+# Workers that end sooner than this are not started again at once.
+_SHORTEST_LIFE = 1.0
 
 
 @dataclass(frozen=True)
@@ -71,7 +81,7 @@ class Settings:
         no_share = f"audit must be a share from 0 to 1, such as 1%: got {self.audit:g}."
         no_audit, no_log = "default_action must go with audit=.", "log_inputs and audit need log=, the decision log."
         for is_wrong, message, parameters in (
-            (not is_loopback(self.host) and not self.token, needs_token, ("host",)),
+            (not http.is_loopback(self.host) and not self.token, needs_token, ("host",)),
             (self.token is not None and len(self.token) < 8, "token must have at least 8 characters.", ("token",)),
             (not 0.0 <= self.audit < 1.0, no_share, ("audit",)),
             (self.default_action is not None and not self.audit, no_audit, ("default_action", "audit")),
@@ -95,7 +105,7 @@ class Service:
         self.labels = None if self.log is None else LabelledRows(self.log, settings.log_inputs)
         self._pool = ThreadPoolExecutor(settings.threads, thread_name_prefix="crcen-serve")
         self._n_waiting = 0
-        hosts = LOOPBACK | {settings.host} if is_loopback(settings.host) and settings.token is None else None
+        hosts = LOOPBACK | {settings.host} if http.is_loopback(settings.host) and settings.token is None else None
         # Method, path, handler and summary
         self._endpoints: list[tuple[str, str, Handler, str]] = [
             ("POST", "/predict", self.predict, "Probability and decision of rows"),
@@ -115,7 +125,7 @@ class Service:
                 ("GET", f"{path}/ready", lambda request: {"name": self._named(request).name, "ready": True}, ready),
                 ("POST", f"{path}/infer", self.infer, "Open Inference Protocol v2"),
             ]
-        app = routed(
+        app = http.routed(
             [(method, path, handler) for method, path, handler, _ in self._endpoints], count=self.metrics.request
         )
         self.asgi = Guard(app, settings.token, hosts, open_paths=_OPEN_PATHS)
@@ -269,7 +279,7 @@ class Service:
 
     def describe(self, request: Request) -> object:
         """OpenAPI."""
-        text = TEMPLATES.get_template("openapi.json.j2").render(
+        text = http.TEMPLATES.get_template("openapi.json.j2").render(
             version=__version__,
             has_token=self.settings.token is not None,
             paths={
@@ -378,3 +388,67 @@ def _wanted_outputs(request: dict[str, object], names: list[str]) -> dict[str, b
         raise InvalidInput(f"outputs must be a list of objects with a name of {', '.join(names)}.")
     flags = {one["name"]: flag(one.get("parameters"), "binary_data") for one in asked}
     return {name: is_binary if found is None else found is True for name, found in flags.items()}
+
+
+def serve(settings: Settings, port: int, workers: int = 1, started: Callable[[str], None] = lambda _: None) -> None:
+    """Serve models until a signal ends it; port 0 takes a free one, and ``started`` is called with the address."""
+    shown = f"[{settings.host}]" if ":" in settings.host else settings.host
+    with http.bound_socket(settings.host, port) as sock, tempfile.TemporaryDirectory(prefix="crcen-serve-") as folder:
+        address = f"http://{shown}:{sock.getsockname()[1]}"
+        if workers > 1:
+            settings = replace(settings, metrics=Path(folder) / "metrics", workers=workers)
+        service = Service(settings)  # creates shared counters, and refuses what workers would refuse
+        if workers > 1:
+            _supervise(settings, sock, lambda: started(address))
+        else:
+            started(address)
+            http.run_server(service.asgi, sock, service.reload)
+
+
+def _work(settings: Settings, sock: socket.socket) -> None:
+    """A worker process; it ends with its parent."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server handles it
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+    service = Service(settings)
+    http.run_server(service.asgi, sock, service.reload)
+
+
+def _supervise(settings: Settings, sock: socket.socket, started: Callable[[], None]) -> None:
+    """Start workers, start them again if they die, and pass signals on."""
+    context = multiprocessing.get_context("spawn")
+    workers: list[tuple[SpawnProcess, float]] = []
+    ended: list[int] = []
+
+    def start(i: int) -> tuple[SpawnProcess, float]:
+        found = context.Process(target=_work, args=(replace(settings, worker=i), sock), daemon=True)
+        found.start()
+        return found, time.monotonic()
+
+    def reload(*caught: object) -> None:
+        for worker, _ in workers:
+            if worker.pid is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(worker.pid, signal.SIGHUP)
+
+    with http.signals_to({**dict.fromkeys(http.ENDS, lambda number, _: ended.append(number)), signal.SIGHUP: reload}):
+        workers += [start(i) for i in range(settings.workers)]
+        started()
+        while not ended:
+            time.sleep(0.1)
+            for i, (worker, birth) in enumerate(workers):
+                if not worker.is_alive() and time.monotonic() - birth > _SHORTEST_LIFE:
+                    sys.stderr.write(f"crcen: worker {i} ended with status {worker.exitcode} and is started again\n")
+                    workers[i] = start(i)
+        for worker, _ in workers:
+            worker.terminate()
+        end = time.monotonic() + http.GRACE_SECONDS + 5
+        for worker, _ in workers:
+            worker.join(max(0.1, end - time.monotonic()))
+            worker.kill()
