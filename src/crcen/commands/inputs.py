@@ -341,7 +341,7 @@ def _dates(cells: pd.Series, name: str, what: str = "time") -> pd.Series:
         allowed = f"{what} must name a column of numbers or dates of one format"
         raise InvalidInput(f"{allowed}: {name} holds other values.", parameter=what)
     unclear = f"{what} must name a column with dates of one meaning: in {name} {AMBIGUOUS}."
-    require(not is_ambiguous(text, form), unclear, what, error=InvalidInput)
+    require_input(not is_ambiguous(text, form), unclear, what)
     return as_dates(text, form)
 
 
