@@ -137,5 +137,5 @@ def test_far_dates_and_words_that_may_be_missing():
 @pytest.mark.parametrize("rows", ["", "1,\n2,\n"])
 def test_a_target_without_values_is_one_sentence(tmp_path, rows):
     (tmp_path / "a.csv").write_text("x,y\n" + rows)
-    with pytest.raises(InvalidInput, match="^a.csv has no row with a value of y.$"):
+    with pytest.raises(InvalidInput, match=r"^a\.csv has no row with a value of y\.$"):
         look_at_table(tmp_path / "a.csv", target="y")
