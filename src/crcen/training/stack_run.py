@@ -1,7 +1,7 @@
 """One stack from initial parameters to balanced results: the training loop of all solvers."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from crcen.theory.balance import class_shifts, relative_residual, solve_shift
 from crcen.theory.decision import sigmoid, softmax
-from crcen.theory.rows import Array
+from crcen.theory.rows import Array, Index
 from crcen.training.device import device_logits
 from crcen.training.jobs import Status, TrainingJob, TrainingResult, TrainingState
 from crcen.training.network import Network, log_sigmoid
@@ -29,16 +29,6 @@ _PATIENCE = 10
 _ROWS_ON_A_GPU, _UNITS_AT_ONCE = 2**13, 2**24
 # Logits of the balance solve at a time; it holds about ten times as many numbers.
 _LOGITS_AT_ONCE = 2**24
-
-
-@dataclass
-class _Watch:
-    """State of early stopping, (G, M) each: the best epoch so far and whether the network still trains."""
-
-    best_value: Tensor
-    best_flat: Tensor
-    since_best: Tensor
-    stopped_at: Tensor
 
 
 class StackRun:
@@ -103,14 +93,7 @@ class StackRun:
         job, first = self.example, self.example.first_epoch
         epochs = job.last_epoch
         solver, validation = self.solver(), self.validation()
-        watch = _Watch(
-            torch.full_like(self.objective.l2, np.inf),
-            self.stack.flat.clone() if job.stops_early else self.stack.flat,
-            torch.zeros_like(self.objective.l2),
-            torch.full_like(self.objective.l2, epochs),
-        )
         losses: list[Tensor] = []
-        val_losses: list[Tensor] = []
         records: dict[int, Tensor] = {}
         converged_at = torch.full_like(self.objective.l2, torch.inf)
         for epoch in range(first + 1, epochs + 1):
@@ -118,13 +101,12 @@ class StackRun:
             done = solver.converged()
             converged_at = torch.where(done & torch.isinf(converged_at), float(epoch), converged_at)
             if validation and job.stops_early:
-                val_losses.append(validation.loss(self.stack, self.objective))
-                done = done | self._keep_best(watch, val_losses[-1], epoch)
+                done = done | validation.keep_best(epoch)
             is_over = False
             if job.stops_early or not job.draws_batches:
                 is_over = bool((done | ~losses[-1].isfinite()).all())
             if validation and job.record_every and (epoch % job.record_every == 0 or epoch == epochs or is_over):
-                records[epoch] = validation.logits(self.stack)
+                records[epoch] = validation.logits()
             report((epoch - first) / (epochs - first))
             if is_over:
                 break
@@ -132,12 +114,7 @@ class StackRun:
         if isinstance(solver, Adam) and job.leaves_state:
             results = self._states(solver, first + len(losses))
         else:
-            curves = torch.stack(losses, -1).double().cpu().numpy()  # (G, M, epochs)
-            val_curves = np.empty((*curves.shape[:2], 0))
-            if val_losses:
-                val_curves = torch.stack(val_losses, -1).double().cpu().numpy()
-            ends = watch.stopped_at.cpu().numpy(), converged_at.cpu().numpy()
-            results = self._results(watch.best_flat if job.stops_early else self.stack.flat, curves, val_curves, *ends)
+            results = self._results(losses, validation if job.stops_early else None, converged_at.cpu().numpy())
         if validation and records:  # the results have synchronised the device
             self._add_records(results, records, validation)
         return results
@@ -177,30 +154,22 @@ class StackRun:
     def validation(self) -> "_Validation | None":
         """The validation rows, if any."""
         rows = [lead.watched for lead in self.leads if lead.watched is not None]
-        if not rows:
-            return None
-        feed = RowFeed(self.data, rows, self.encodings, self.dtype)
         at_once = VALIDATION_ROWS
         if self.data.device.type == "cuda":  # few large products, within limits
             at_once = max(at_once, min(_ROWS_ON_A_GPU, _UNITS_AT_ONCE // (len(self.groups) * self.stack.width)))
-        return _Validation(feed, [len(part) for part in rows], at_once)
-
-    def _keep_best(self, watch: _Watch, value: Tensor, epoch: int) -> Tensor:
-        """Update the watch with the validation losses of this epoch; return the networks that are stopped."""
-        running = watch.since_best < _PATIENCE
-        better = running & (value < watch.best_value)
-        watch.best_value = torch.where(better, value, watch.best_value)
-        watch.since_best = torch.where(better, 0.0, watch.since_best + 1)
-        chosen = self.stack.spread(better, biases=True)
-        watch.best_flat = torch.where(chosen, self.stack.flat, watch.best_flat)
-        stopped = watch.since_best >= _PATIENCE
-        watch.stopped_at = torch.where(running & stopped, float(epoch), watch.stopped_at)
-        return stopped
+        return _Validation(self, rows, at_once) if rows else None
 
     def _results(
-        self, flat: Tensor, curves: Array, val_curves: Array, stopped_at: Array, converged_at: Array
+        self, losses: list[Tensor], watch: "_Validation | None", converged_at: Array
     ) -> dict[int, TrainingResult]:
+        """Results of all networks, with the best epochs of a watch."""
         results: dict[int, TrainingResult] = {}
+        curves = torch.stack(losses, -1).double().cpu().numpy()  # (G, M, epochs)
+        val_curves = np.empty((*curves.shape[:2], 0))
+        flat, stopped_at = self.stack.flat, np.full_like(converged_at, np.inf)
+        if watch:
+            flat, stopped_at = watch.best_flat, watch.stopped_at.cpu().numpy()
+            val_curves = torch.stack(watch.losses, -1).double().cpu().numpy()
         ends = np.minimum(stopped_at, converged_at) - self.example.first_epoch
         n_iters = np.minimum(ends, curves.shape[2]).astype(np.int64)
         # Whether all training losses, or any validation loss, are finite up to an epoch (index 0: before the first).
@@ -277,31 +246,43 @@ class StackRun:
 
 
 class _Validation:
-    """Validation rows, encoded once."""
+    """Validation rows, encoded once, and the best epoch of each network on them, (G, M)."""
 
-    def __init__(self, feed: RowFeed, sizes: list[int], rows_at_once: int) -> None:
-        self.sizes = sizes
+    def __init__(self, run: StackRun, rows: list[Index], rows_at_once: int) -> None:
+        feed = RowFeed(run.data, rows, run.encodings, run.dtype)
         index = feed.index_in_order(rows_at_once)
+        self.stack, self.objective, self.sizes = run.stack, run.objective, list(map(len, rows))
         self.batches = [(x.clone(), y, base) for x, y, base in feed.batches(index)]
         self.ramps = feed.ramps(index, with_readers=False)
+        self.losses: list[Tensor] = []
+        self.best_flat = self.stack.flat.clone() if run.example.stops_early else self.stack.flat
+        self.best_value = self.stopped_at = torch.full_like(self.objective.l2, np.inf)
+        self.since_best = torch.zeros_like(self.objective.l2)
 
-    def loss(self, stack: Stack, objective: Objective) -> Tensor:
-        """Weighted loss of every network, (G, M)."""
-        total = torch.zeros_like(objective.l2)
-        weight = torch.zeros_like(total)
-        for logits, (_, y, base) in zip(self._outputs(stack), self.batches, strict=True):
-            row_weights = objective.row_weights(y, base)
-            total += (row_weights * stack.row_loss(logits, y)).sum(1)
+    def keep_best(self, epoch: int) -> Tensor:
+        """Keep the parameters of networks whose weighted loss is the lowest so far; return which have stopped."""
+        total, weight = torch.zeros_like(self.objective.l2), torch.zeros_like(self.objective.l2)
+        for logits, (_, y, base) in zip(self._outputs(), self.batches, strict=True):
+            row_weights = self.objective.row_weights(y, base)
+            total += (row_weights * self.stack.row_loss(logits, y)).sum(1)
             weight += row_weights.sum(1)
-        return total / weight
+        self.losses.append(total / weight)
+        running = self.since_best < _PATIENCE
+        better = running & (self.losses[-1] < self.best_value)
+        self.best_value = torch.where(better, self.losses[-1], self.best_value)
+        self.since_best = torch.where(better, 0.0, self.since_best + 1)
+        self.best_flat = torch.where(self.stack.spread(better, biases=True), self.stack.flat, self.best_flat)
+        stopped = self.since_best >= _PATIENCE
+        self.stopped_at = torch.where(running & stopped, float(epoch), self.stopped_at)
+        return stopped
 
-    def logits(self, stack: Stack) -> Tensor:
+    def logits(self) -> Tensor:
         """Logits of every network, (G, M, chunks, rows[, C]), float32, copied to the host asynchronously."""
-        logits = torch.stack([stack.by_network(own) for own in self._outputs(stack)], dim=2)
+        logits = torch.stack([self.stack.by_network(own) for own in self._outputs()], dim=2)
         return logits.to("cpu", torch.float32, non_blocking=True)
 
-    def _outputs(self, stack: Stack) -> Tensor:
+    def _outputs(self) -> Tensor:
         """Logits (chunks, G, rows, M·C)."""
-        chunks = [x for x, _, _ in self.batches]
+        stack, chunks = self.stack, [x for x, _, _ in self.batches]
         logits = compiled(logits_of_batches) if stack.device.type == "cpu" else logits_of_batches
         return logits(stack.workspace(chunks[0].shape[1]), chunks, self.ramps)
