@@ -11,7 +11,7 @@ from training_reference import TORCH_ACTIVATIONS
 
 from crcen import CRCENClassifier, TableClassifier, save
 from crcen.training.encoding import column_layout, fit_encoding
-from crcen.training.network import ACTIVATIONS, Network, stacked_logits
+from crcen.training.network import ACTIVATIONS, Network, NetworkGroup
 from processes import run_python
 
 
@@ -23,14 +23,14 @@ def networks(hidden, activation, n_features=7, members=3, encoding="steps"):
     sizes = (fitted.size, *hidden, 1)
     weights = [rng.normal(size=(members, a, b)) / np.sqrt(a) for a, b in pairwise(sizes)]
     biases = [rng.normal(size=(members, b)) for b in sizes[1:]]
-    return X, (fitted, weights, biases, activation)
+    return X, NetworkGroup(fitted, tuple(weights), tuple(biases), activation)
 
 
-def by_torch(X, encoding, weights, biases, activation):
+def by_torch(X, network):
     """The same with torch, in float64."""
-    h = torch.from_numpy(encoding(X))
+    h, weights, biases = torch.from_numpy(network.encoding(X)), network.weights, network.biases
     for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
-        h = TORCH_ACTIVATIONS[activation](h @ torch.from_numpy(weight) + torch.from_numpy(bias)[:, None])
+        h = TORCH_ACTIVATIONS[network.activation](h @ torch.from_numpy(weight) + torch.from_numpy(bias)[:, None])
     return (h @ torch.from_numpy(weights[-1]) + torch.from_numpy(biases[-1])[:, None])[..., 0].numpy()
 
 
@@ -38,16 +38,16 @@ def by_torch(X, encoding, weights, biases, activation):
 @pytest.mark.parametrize("hidden", [(), (1,), (33,), (64, 32)])
 def test_logits_are_torchs(hidden, activation):
     X, network = networks(hidden, activation)
-    expected = by_torch(X, *network)
-    np.testing.assert_allclose(stacked_logits(X, *network), expected, rtol=1e-12, atol=1e-12 * np.abs(expected).max())
+    expected = by_torch(X, network)
+    np.testing.assert_allclose(network.outputs(X), expected, rtol=1e-12, atol=1e-12 * np.abs(expected).max())
 
 
 def test_an_unknown_activation_is_an_error_and_overflow_is_infinite():
-    X, (encoding, weights, biases, _) = networks((4,), "swish", encoding="standard")
+    X, network = networks((4,), "swish", encoding="standard")
     with pytest.raises(ValueError, match=r"'relu', 'tanh'.*'swish'"):
-        stacked_logits(X, encoding, weights, biases, "swish")
-    huge = [1e200 * weight for weight in weights]
-    assert not np.isfinite(stacked_logits(X, encoding, huge, biases, "relu")).all()
+        network.outputs(X)
+    huge = replace(network, weights=tuple(1e200 * weight for weight in network.weights), activation="relu")
+    assert not np.isfinite(huge.outputs(X)).all()
 
 
 # Wider than what one product adds up, than what BLAS takes one thread for, and a single output of many inputs.
@@ -63,14 +63,15 @@ def test_an_unknown_activation_is_an_error_and_overflow_is_infinite():
 )
 def test_a_row_has_the_same_bits_in_any_batch(hidden, n_features, encoding):
     X, network = networks(hidden, "relu", n_features, encoding=encoding)
-    together = stacked_logits(X, *network)
+    together = network.outputs(X)
     order = np.random.default_rng(1).permutation(len(X))
-    np.testing.assert_array_equal(stacked_logits(X[order], *network), together[:, order])
-    np.testing.assert_array_equal(stacked_logits(np.asfortranarray(X), *network), together)
+    np.testing.assert_array_equal(network.outputs(X[order]), together[:, order])
+    np.testing.assert_array_equal(network.outputs(np.asfortranarray(X)), together)
     for size in (1, 2, 15, 16, 17, 333):
         rows = slice(5, 5 + size)
-        np.testing.assert_array_equal(stacked_logits(X[rows], *network), together[:, rows])
-    alone = Network(network[0], tuple(w[1] for w in network[1]), tuple(b[1] for b in network[2]), "relu")
+        np.testing.assert_array_equal(network.outputs(X[rows]), together[:, rows])
+    own = tuple(w[1] for w in network.weights), tuple(b[1] for b in network.biases)
+    alone = Network(network.encoding, *own, "relu")
     np.testing.assert_array_equal(alone.logits(X), together[1])
     several = replace(
         alone,

@@ -1,7 +1,5 @@
 """Work on a GPU: transfers, encoded rows and float64 logits."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -10,7 +8,7 @@ from torch import Tensor
 from crcen.exceptions import DeviceMissing, InvalidParameter
 from crcen.theory.rows import Array
 from crcen.training.encoding import SMOOTH_LIMIT, InputEncoding
-from crcen.training.network import stacked_logits
+from crcen.training.network import NetworkGroup
 from crcen.training.passes import activate_in_place
 
 # Rows and numbers of logits computed at a time: a GPU needs large products.
@@ -59,30 +57,21 @@ def _encoded(device: torch.device, encoding: InputEncoding, X: Array | Tensor) -
     return z.nan_to_num_(nan=0.0, posinf=torch.inf, neginf=-torch.inf) if encoding.indicators is not None else z
 
 
-def device_logits(
-    X: Array,
-    encoding: InputEncoding,
-    weights: Sequence[Array],
-    biases: Sequence[Array],
-    activation: str,
-    device: torch.device,
-) -> Tensor:
-    """`stacked_logits` as a tensor (M, n), or (M, n, C), on a device."""
+def outputs_on(device: torch.device, group: NetworkGroup, X: Array) -> Tensor:
+    """``group.outputs(X)`` as a tensor on a device."""
     if device.type == "cpu":
-        return torch.from_numpy(stacked_logits(X, encoding, weights, biases, activation))
-    layers = [
-        (torch.from_numpy(np.ascontiguousarray(w)).to(device), torch.from_numpy(np.ascontiguousarray(b)).to(device))
-        for w, b in zip(weights, biases, strict=True)
-    ]
-    models, widest = weights[0].shape[0], max(w.shape[2] for w in weights)
-    at_once = max(64, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // max(models * widest, encoding.size)))
-    n_outputs = weights[-1].shape[2]
-    logits = torch.empty(models, X.shape[0], n_outputs, dtype=torch.float64, device=device)
+        return torch.from_numpy(group.outputs(X))
+    weights, biases = (
+        [torch.from_numpy(np.ascontiguousarray(part)).to(device) for part in parts]
+        for parts in (group.weights, group.biases)
+    )
+    widest, n_outputs = max(weight.shape[2] for weight in weights), weights[-1].shape[2]
+    at_once = max(64, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // max(len(group) * widest, group.encoding.size)))
+    found = torch.empty(len(group), len(X), n_outputs, dtype=torch.float64, device=device)
     with torch.inference_mode():
-        for start in range(0, X.shape[0], at_once):
-            h = encoded_on(device, encoding, X[start : start + at_once])[None]
-            for weight, bias in layers[:-1]:
-                h = activate_in_place(activation, (h @ weight).add_(bias[:, None]))
-            weight, bias = layers[-1]
-            logits[:, start : start + at_once] = h @ weight + bias[:, None]
-    return logits[..., 0] if n_outputs == 1 else logits
+        for start in range(0, len(X), at_once):
+            h = encoded_on(device, group.encoding, X[start : start + at_once])[None]
+            for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
+                h = activate_in_place(group.activation, (h @ weight).add_(bias[:, None]))
+            found[:, start : start + at_once] = h @ weights[-1] + biases[-1][:, None]
+    return found[..., 0] if n_outputs == 1 else found

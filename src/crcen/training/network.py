@@ -48,8 +48,7 @@ class Network:
 
     def outputs(self, X: Array) -> Array:
         """Values of the output layer."""
-        weights, biases = ([part[None] for part in parts] for parts in (self.weights, self.biases))
-        return stacked_logits(X, self.encoding, weights, biases, self.activation)[0]
+        return NetworkGroup.of([self]).outputs(X)[0]
 
 
 @runtime_checkable
@@ -87,8 +86,29 @@ class NetworkGroup(Network):
         return mean[:, None] if mean.ndim == 1 else mean
 
     def outputs(self, X: Array) -> Array:
-        """Values of the output layer of every network, (networks, n) or (networks, n, C)."""
-        return stacked_logits(X, self.encoding, self.weights, self.biases, self.activation)
+        """Values of the output layer of every network, (networks, n), or (networks, n, C) for C > 1 outputs."""
+        n, models, n_outputs, size = len(X), len(self), self.weights[-1].shape[2], self.encoding.size
+        widest = max(weight.shape[2] for weight in self.weights)
+        at_once = max(4, _NUMBERS_AT_ONCE // max(models * widest, size) // _ROWS) * _ROWS
+        found = np.empty((models, n, n_outputs))
+        pairs = zip(self.weights, self.biases, strict=True)
+        *hidden, (last, last_bias) = [(np.ascontiguousarray(w)[:, None], b[:, None, None]) for w, b in pairs]
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller reports overflow
+            for start in range(0, n, at_once):
+                encoded = self.encoding(X[start : start + at_once])
+                rows = len(encoded)
+                if rows % _ROWS or not encoded.flags.c_contiguous:
+                    padded = np.zeros((-(-rows // _ROWS) * _ROWS, size))
+                    padded[:rows] = encoded
+                    encoded = padded
+                h: Array = encoded.reshape(1, -1, _ROWS, size)
+                for weight, bias in hidden:
+                    h = _product(h, weight)
+                    h += bias
+                    activate(self.activation, h)
+                outputs = (_product(h, last) + last_bias).reshape(models, -1, n_outputs)
+                found[:, start : start + rows] = outputs[:, :rows]
+        return found[..., 0] if n_outputs == 1 else found
 
     def arrays(self) -> dict[str, Any]:
         """Encoding, weights and biases; absent parts are left out."""
@@ -117,39 +137,6 @@ def log_sigmoid(outputs: NDArray[_Float]) -> NDArray[_Float]:
     """log σ(o), in the precision of o."""
     found: NDArray[_Float] = -np.logaddexp(outputs.dtype.type(0.0), -outputs)
     return found
-
-
-def stacked_logits(
-    X: Array, encoding: InputEncoding, weights: Sequence[Array], biases: Sequence[Array], activation: str
-) -> Array:
-    """Float64 logits of M networks of one shape with one input encoding; the balance solve and predictions use this.
-
-    Shape
-    -----
-    X (n, F); weights[l] (M, in, out); biases[l] (M, out); result (M, n), or (M, n, C) for C > 1 outputs.
-    """
-    n, models = len(X), len(weights[0])
-    widest = max(weight.shape[2] for weight in weights)
-    at_once = max(4, _NUMBERS_AT_ONCE // max(models * widest, encoding.size) // _ROWS) * _ROWS
-    outputs = (weights[-1].shape[2],) if weights[-1].shape[2] > 1 else ()
-    logits = np.empty((models, n, *outputs))
-    layers = [(np.ascontiguousarray(w)[:, None], b[:, None, None]) for w, b in zip(weights, biases, strict=True)]
-    with np.errstate(over="ignore", invalid="ignore"):  # the caller reports overflow
-        for start in range(0, n, at_once):
-            encoded = encoding(X[start : start + at_once])
-            rows = len(encoded)
-            if rows % _ROWS or not encoded.flags.c_contiguous:
-                padded = np.zeros((-(-rows // _ROWS) * _ROWS, encoding.size))
-                padded[:rows] = encoded
-                encoded = padded
-            h: Array = encoded.reshape(1, -1, _ROWS, encoding.size)
-            for weight, bias in layers[:-1]:
-                h = _product(h, weight)
-                h += bias
-                activate(activation, h)
-            weight, bias = layers[-1]
-            logits[:, start : start + rows] = (_product(h, weight) + bias).reshape(models, -1, *outputs)[:, :rows]
-    return logits
 
 
 def _product(h: Array, weight: Array) -> Array:

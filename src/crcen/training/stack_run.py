@@ -11,9 +11,9 @@ from torch import Tensor
 from crcen.theory.balance import class_shifts, relative_residual, solve_shift
 from crcen.theory.decision import sigmoid, softmax
 from crcen.theory.rows import Array, Index
-from crcen.training.device import device_logits
+from crcen.training.device import outputs_on
 from crcen.training.jobs import Status, TrainingJob, TrainingResult, TrainingState
-from crcen.training.network import Network, log_sigmoid
+from crcen.training.network import Network, NetworkGroup, log_sigmoid
 from crcen.training.passes import logits_of_batches
 from crcen.training.recipe import ONE_AGAINST_ALL
 from crcen.training.rows import VALIDATION_ROWS, RowFeed, TrainingData, float_type
@@ -225,9 +225,9 @@ class StackRun:
             return shifts, residuals
         numbers = wanted.size * lead.n_outputs * len(rows)
         for own in np.array_split(wanted, min(wanted.size, -(-numbers // _LOGITS_AT_ONCE))):
-            parameters = [w[g][own] for w in weights], [b[g][own] for b in biases]
-            logits = device_logits(data.X[rows], self.encodings[g], *parameters, lead.activation, data.device)
-            for k, outputs in zip(own, logits.cpu().numpy(), strict=True):
+            parameters = tuple(w[g][own] for w in weights), tuple(b[g][own] for b in biases)
+            group = NetworkGroup(self.encodings[g], *parameters, lead.activation)
+            for k, outputs in zip(own, outputs_on(data.device, group, data.X[rows]).cpu().numpy(), strict=True):
                 class_weights = self.class_weights[g, k]
                 row_weights = class_weights[y] * s
                 if lead.n_outputs == 1:
