@@ -143,12 +143,11 @@ def shapley_of_ensemble(
         shift = labels.margin(ensemble.shift - ensemble.weighting.log_weights)
         outer = lambda logits: apply_map(state, logits + shift)  # noqa: E731
     values, errors = np.zeros((2, len(X), len(blocks)))
+    orders = _orders(len(blocks), len(background), seed)
     for pair, rows in _by_pair(pairs):
         own = pair if labels.positive is None else None
         makers = [_paths_of(member, own, blocks, weight, background) for member, weight in sampled]
-        values[rows], errors[rows] = _sampled_values(
-            makers, X[rows], len(background), len(blocks), seed, threads, outer
-        )
+        values[rows], errors[rows] = _sampled_values(makers, X[rows], orders, threads, outer)
     # The trees of a class once for all rows that it has a part in; binary members have the logit of the positive class.
     for k in range(labels.n_classes) if labels.positive is None else (labels.column,):
         exact = [(one.column(k) if labels.positive is None else one, weight) for one, weight in trees]
@@ -164,9 +163,10 @@ def shapley_of_function(
 ) -> ShapleyValues:
     """The same for any function that returns logits (n, K); slow, because it evaluates every step of every path."""
     values, errors = np.zeros((2, len(X), len(blocks)))
+    orders = _orders(len(blocks), len(background), seed)
     for pair, rows in _by_pair(pairs):
         paths = partial(Paths, _margin(logits, pair), blocks, 1.0, background)
-        values[rows], errors[rows] = _sampled_values([paths], X[rows], len(background), len(blocks), seed, 1, None)
+        values[rows], errors[rows] = _sampled_values([paths], X[rows], orders)
     return _adding_up(values, errors, logits(X), logits(background), pairs)
 
 
@@ -231,21 +231,15 @@ def _adding_up(values: Array, errors: Array, logits: Array, of_background: Array
 
 
 def _sampled_values(
-    makers: Sequence[Callable[[], Paths]],
-    X: Array,
-    n_starts: int,
-    n_blocks: int,
-    seed: int,
-    threads: int,
-    outer: Logits | None,
+    makers: Sequence[Callable[[], Paths]], X: Array, orders: Index, threads: int = 1, outer: Logits | None = None
 ) -> tuple[Array, Array]:
     """Values and errors by random orders, (n, blocks) each; the orders of a round are the same for all rows."""
+    _, n_starts, n_blocks = orders.shape
     values, errors = np.zeros((2, len(X), n_blocks))
     if not makers:
         return values, errors
     from threadpoolctl import threadpool_limits
 
-    orders = _orders(n_blocks, n_starts, seed)
     at_once = max(8, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // (n_starts * n_blocks)))
 
     def explain(start: int) -> None:
