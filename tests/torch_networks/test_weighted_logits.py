@@ -5,7 +5,6 @@ import json
 import math
 import subprocess
 import sys
-import warnings
 
 import numpy as np
 import pytest
@@ -231,61 +230,47 @@ def test_one_logit_loses_the_log_of_the_cost_ratio(is_flat):
     assert np.allclose(p, crcen.posterior(q, crcen.CostRatio(9)), rtol=1e-5)
 
 
-def balanced():
-    x, y = labelled()
-    loss = ClassWeightedLoss([1.0, 2.0, 9.0])
-    natural = NaturalLogits(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3, bias=False)), loss)
-    balance_(natural, [(x, y)], loss)
-    assert float(natural.shift.abs().max()) > 0.1
-    return natural.eval(), x
-
-
-def test_loaded_exported_and_traced_programs_answer_the_same():
-    natural, x = balanced()
-    body = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3, bias=False))
-    other = NaturalLogits(body, None, counts=[1, 1, 1])
+def loaded(natural, x, folder):
+    weights = len(natural.class_weights)
+    other = NaturalLogits(copy.deepcopy(natural.module), None, counts=[1] * weights)
     other.load_state_dict(natural.state_dict())
-    assert torch.equal(other(x), natural(x))
-    program = torch.export.export(natural, (x[:7],))
-    assert torch.allclose(program.module()(x[:7]), natural(x[:7]), atol=1e-6)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # tracing is deprecated, and warns of shapes that are fixed in it
-        traced = torch.jit.trace(natural, x[:7])
-    assert torch.allclose(traced(x), natural(x), atol=1e-6)
+    return other(x)
 
 
-def test_onnx_graphs_answer_the_same(tmp_path):
+def scripted(natural, x, folder):
+    program = torch.jit.script(natural)
+    assert list(program.state_dict()) == list(natural.state_dict())
+    torch.jit.save(program, str(folder / "net.pt"))
+    return torch.jit.load(str(folder / "net.pt"))(x)
+
+
+def by_onnx(natural, x, folder):
     pytest.importorskip("onnxscript")
     runtime = pytest.importorskip("onnxruntime")
-    natural, x = balanced()
-    file = tmp_path / "net.onnx"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the exporter, about itself
-        torch.onnx.export(natural, (x[:7],), str(file), dynamo=True, verbose=False)
-    session = runtime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
-    (found,) = session.run(None, {session.get_inputs()[0].name: x[:7].numpy()})
-    assert np.allclose(found, natural(x[:7]).detach().numpy(), atol=1e-5)
+    torch.onnx.export(natural, (x,), str(folder / "net.onnx"), dynamo=True, verbose=False)
+    session = runtime.InferenceSession(str(folder / "net.onnx"), providers=["CPUExecutionProvider"])
+    return torch.from_numpy(session.run(None, {session.get_inputs()[0].name: x.numpy()})[0])
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+PROGRAMS = {
+    "loaded": loaded,
+    "exported": lambda natural, x, folder: torch.export.export(natural, (x,)).module()(x),
+    "traced": lambda natural, x, folder: torch.jit.trace(natural, x)(x),
+    "scripted": scripted,
+    "compiled": lambda natural, x, folder: torch.compile(natural, backend="aot_eager", fullgraph=True)(x),
+    "onnx": by_onnx,
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch, about its own programs
 @pytest.mark.parametrize("columns", [1, 3])
-def test_scripted_programs_answer_the_same(columns, tmp_path):
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_programs_answer_as_the_module_does(program, columns, tmp_path):
     x, y = labelled(n_classes=max(columns, 2))
-    weights = [1.0, 2.0, 9.0][: max(columns, 2)]
-    natural = NaturalLogits(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, columns)), weights)
-    balance_(natural, [(x, y)], natural)
-    scripted = torch.jit.script(natural)
-    assert torch.allclose(scripted(x), natural(x), atol=1e-6)
-    assert list(scripted.state_dict()) == list(natural.state_dict())
-    torch.jit.save(scripted, str(tmp_path / "net.pt"))
-    assert torch.allclose(torch.jit.load(str(tmp_path / "net.pt"))(x), natural(x), atol=1e-6)
-
-
-def test_compiled_programs_answer_the_same():
-    natural, x = balanced()
-    compiled = torch.compile(natural, backend="aot_eager", fullgraph=True)
-    assert torch.allclose(compiled(x), natural(x), atol=1e-6)
-    loss = ClassWeightedLoss([1.0, 2.0, 9.0])
-    y = torch.arange(len(x)) % 3
+    loss = ClassWeightedLoss([1.0, 2.0, 9.0][: max(columns, 2)])
+    natural = NaturalLogits(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, columns, bias=False)), loss)
+    balance_(natural, [(x, y)], loss)
+    assert float(natural.shift.abs().max()) > 0.1
+    torch.testing.assert_close(program(natural.eval(), x[:7], tmp_path), natural(x[:7]), rtol=0, atol=1e-5)
     whole = torch.compile(lambda a, b: loss(natural(a), b), backend="aot_eager", fullgraph=True)
     assert whole(x, y).item() == pytest.approx(loss(natural(x), y).item(), rel=1e-5)

@@ -4,10 +4,9 @@ import json
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from crcen import Budget, CommitteeClassifier, TableClassifier, load, model_info, save
+from crcen import load, model_info, save
 from crcen.files.registry import InvalidState, check_state, state_of
 from crcen.models.members.tree_arrays import TreeEnsemble
 from example_rows import interaction_rows
@@ -26,18 +25,6 @@ def test_it_answers_after_loading_as_before(with_gaps, tmp_path):
     info = model_info(tmp_path / "m.crcen")
     assert [one["has_missing"] for one in info.columns] == [True, False, False, False, False]
     assert info.weighting["cost_ratio"] == pytest.approx(8.0)
-
-
-def test_it_saves_inside_a_table(rows, tmp_path):
-    X, y = rows
-    table = pd.DataFrame(X, columns=list("abcde")).assign(kind=np.where(X[:, 0] > 0, "up", "down"))
-    table.loc[::4, "b"] = np.nan
-    model = TableClassifier(estimator=CommitteeClassifier(Budget(8), members="trees", cv=3, random_state=0)).fit(
-        table, y
-    )
-    assert isinstance(model.estimator_, CommitteeClassifier)
-    again = load(save(model, tmp_path / "m.crcen"))
-    np.testing.assert_array_equal(again.predict_proba(table), model.predict_proba(table))
 
 
 def test_a_loaded_committee_needs_neither_torch_nor_boosting_nor_further_threads(with_gaps, tmp_path):
