@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.exceptions import InvalidParameter, MissingExtra
+from crcen.exceptions import MissingExtra
 from crcen.theory.rows import Array
 from crcen.training.jobs import TrainingResult
 from crcen.training.network import Member, Network, NetworkGroup
+from crcen.training.parameters import choice
 
 Engine = Callable[..., list[TrainingResult]]
 
@@ -35,9 +36,7 @@ def need_torch() -> None:
 
 def find_engine(name: str) -> Engine:
     """The function that runs jobs on an engine."""
-    if name not in ENGINES:
-        raise InvalidParameter(f"engine must be one of {', '.join(map(repr, ENGINES))}: got {name!r}.")
-    module, function = ENGINES[name].split(":")
+    module, function = ENGINES[choice("engine", name, ENGINES)].split(":")
     found: Engine = getattr(import_module(module), function)
     return found
 
