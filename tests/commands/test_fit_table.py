@@ -360,7 +360,7 @@ def test_there_are_as_many_folds_over_time_as_the_years_allow(events, n_folds):
     year, y = frame["year"].to_numpy(dtype=float), frame["y"]
     splitter, how = folds_of(y, year, None, "year", 4, 0)
     if not n_folds:
-        with pytest.raises(InvalidInput, match="time cannot be cut"):
+        with pytest.raises(InvalidInput, match="time cannot be split"):
             list(splitter.split(None, y, year))
         return
     found = list(splitter.split(None, y, year))

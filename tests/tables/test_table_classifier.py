@@ -275,7 +275,7 @@ def test_later_rows_are_later_and_every_stretch_has_events():
     ("times", "y"), [([1] * 9, [0, 1] * 4 + [0]), (range(9), [0] * 8 + [1]), ([1, 2] * 4 + [2], [0, 1] * 4 + [0])]
 )
 def test_time_that_cannot_be_cut_is_refused(times, y):
-    with pytest.raises(InvalidInput, match="time cannot be cut into 5 stretches"):
+    with pytest.raises(InvalidInput, match="time cannot be split into 5 periods"):
         list(TimeSplit(4).split(None, y, times))
     with pytest.raises(InvalidInput, match="needs y"):
         list(TimeSplit(4).split(None))

@@ -13,11 +13,10 @@ import torch
 from training_reference import ACTIVATION_NAMES, flat
 
 from crcen.training import solvers
-from crcen.training.encoding import ENCODINGS, column_layout, fit_encoding
+from crcen.training.encoding import column_layout, fit_encoding
 from crcen.training.engine import train
 from crcen.training.jobs import Status, TrainingJob
-from crcen.training.ramp_lookup import NO_RAMPS, RampTables, has_ramps
-from crcen.training.rows import RowFeed, TrainingData
+from crcen.training.ramp_lookup import RampTables
 from crcen.training.solvers import AdamState, CapturedGraph, adam_epoch, adam_factors, take_captured_step, take_step
 from example_rows import rare_rows
 
@@ -204,27 +203,9 @@ def encoded(kind, X, y):
     return fit_encoding(kind, column_layout(X, kind, 4), X, y, np.ones(len(X)))
 
 
-def test_rows_that_steps_were_fitted_on_are_at_a_knot():
-    encoding = encoded("steps", X[:, ::2], Y)
-    coded = RampTables(encoding).code(X[:, ::2])
-    assert coded.shares is None
-    steps = encoding(X[:, ::2])[:, 2:].reshape(len(X), 2, -1)
-    np.testing.assert_array_equal(coded.knots, (steps > 0).sum(axis=2))  # less its mean, a passed step is above 0
-
-
 def test_values_far_outside_and_next_to_each_other():
     """Knots of numbers near the end of float64, and of numbers that share most of their digits."""
     x = np.array([-1e308, -1.0, 1.0, 1.0 + 1e-9, 1e308] * 20)[:, None]
     encoding = encoded("steps", x, np.arange(100) % 3 == 0)
     tables = RampTables(encoding)
     np.testing.assert_allclose(tables.values()[0, tables.code(x).knots[:, 0]], encoding(x)[:, 1:], atol=1e-6)
-
-
-@pytest.mark.parametrize("kind", ENCODINGS)
-def test_other_encodings_are_products(kind):
-    encoding = encoded(kind, X, Y)
-    feed = RowFeed(
-        TrainingData(X, Y, np.ones(130), 2, torch.device("cpu")), [np.arange(130)], [encoding], torch.float32
-    )
-    assert has_ramps(encoding) == (kind in RAMPS)
-    assert (feed.ramps(feed.epoch_index([0], 0, 64)) is NO_RAMPS) == (kind not in RAMPS)

@@ -31,7 +31,7 @@ from crcen.training.engines import Engine, need_torch
 from crcen.training.jobs import TrainingJob
 from crcen.training.recipe import ONE_AGAINST_ALL, Inputs, Recipe, Schedule
 
-# With fewer rows of a class than this nothing is fitted out of fold, unless it was asked for.
+# With fewer rows of a class nothing is fitted out of fold unless it was requested.
 _FEWEST_FOR_FOLDS = 3
 
 
@@ -216,7 +216,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
     def _on_folds(
         self, recipe: Recipe, trained: Price, seed: int, rows: FitRows
     ) -> tuple[bool | str, str, list[Fold], list[TrainingJob], str]:
-        """Balance and probability map settled, folds and jobs on them, and of which rows the key equation is."""
+        """Settled balance and probability map, folds, jobs on them, and the rows of the key equation."""
         calibration = Calibration.of(self.calibration)
         is_open, (balance, probability) = calibration.is_open, calibration.settled(has_folds=not self.is_control)
         if isinstance(self.weighting, ThresholdGoal):  # met out of fold
@@ -238,8 +238,8 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
         return balance, probability, folds, jobs, rows_of_key
 
     def recipe(self) -> Recipe:
-        """How networks are trained by these parameters, all of which are checked."""
-        # What is solved out of fold was balanced on its own rows first.
+        """The training recipe of these parameters, which are validated."""
+        # Networks whose bias is solved out of fold are balanced on their own rows first.
         return self._recipe(self.hidden, self.l2, self._inputs().encoding, bool(self._calibration().balance))
 
     def _calibration(self) -> Calibration:
@@ -250,7 +250,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
         return replace(inputs, column_scales=self._column_scales) if inputs.column_scales is None else inputs
 
     def _recipe(self, hidden: object, l2: float, encoding: object, balance: bool) -> Recipe:
-        """The recipe with one value of what a search has several of."""
+        """The recipe with one value of each parameter that a search takes lists of."""
         self._check_parameters()
         schedule = Schedule.of(self.schedule)
         own = {"hidden": hidden, "l2": l2, "max_epochs": self.max_epochs, "encoding": encoding, "balance": balance}
@@ -262,11 +262,11 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
 
     @property
     def takes_missing(self) -> bool:
-        """Whether a fit takes rows with missing cells."""
+        """Whether rows may have missing cells."""
         return isinstance(self.encoding, Inputs) and self.encoding.missing == "indicator"
 
     def __sklearn_tags__(self) -> Tags:
-        """Any number of classes, unless the weighting is a price of two."""
+        """Any number of classes, unless the weighting is a price for two classes."""
         tags = super().__sklearn_tags__()
         is_binary = is_price_of_two(self.weighting) or getattr(self.calibration, "probability", None) == "isotonic"
         tags.classifier_tags.multi_class = not is_binary
@@ -275,7 +275,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
         return tags
 
     def _check_parameters(self) -> None:
-        """Those that are not of the recipe."""
+        """Validate parameters that are not part of the recipe."""
         check_number(self, "n_members", low=1, integer=True)
         Calibration.of(self.calibration)
         if not isinstance(self.verbose, bool | np.bool_):
@@ -284,6 +284,6 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
             raise InvalidParameter(f"device must be 'auto', 'cpu' or 'cuda': got {self.device!r}.")
 
     def training_weighting_at(self, price: Price, labels: Labels) -> Price:
-        """The weighting of the training loss of a model that decides at a price; subclasses may train at another."""
+        """The class weights of the loss of a model that decides at a price; subclasses may use others."""
         calibration = self._calibration()
         return price if calibration.is_at_price else labels.resolve(calibration.training_weighting, price.counts)

@@ -29,12 +29,12 @@ from crcen.training.jobs import Status, TrainingJob, TrainingResult
 from crcen.training.network import Network
 from crcen.training.recipe import ONE_AGAINST_ALL, Recipe
 
-# Which rows a key equation is of.
+# The rows of a key equation.
 TRAINING_ROWS, OUT_OF_FOLD_ROWS = "the training rows", "out-of-fold rows"
-# From so many rows on, where the schedule is shorter too, folds have this many networks each at most: members differ
-# less there, and folds are most of the time of a fit.
+# From this many rows each fold has at most this many networks: members differ less there, and folds take most of the
+# time of a fit.
 _MANY_ROWS, _MOST_ON_A_FOLD = 17_000, 2
-_BALANCED = 1e-12  # what the solve leaves of the key equation, unless no shift can be added to logits so large
+_BALANCED = 1e-12  # residual after the solve, unless logits are so large that a shift is lost in rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ class FitRows:
 
 
 def check_loss(recipe: Recipe, n_classes: int) -> None:
-    """Refuse a loss that is for more than two classes."""
+    """Reject a loss that needs more than two classes."""
     if recipe.loss == ONE_AGAINST_ALL and n_classes == 2:
         raise InvalidParameter(
             f"loss={ONE_AGAINST_ALL!r} is for more than two classes: with two, each is against the other already, "
@@ -86,7 +86,7 @@ def check_loss(recipe: Recipe, n_classes: int) -> None:
 
 
 def base_seed(random_state: Seed) -> int:
-    """The seed that all others of a fit come from."""
+    """The seed from which all other seeds of a fit are derived."""
     try:
         return int(check_random_state(random_state).randint(2**31 - 1))
     except ValueError as error:
@@ -99,19 +99,19 @@ def member_seed(base: int, member: int) -> int:
 
 
 def fold_members(n_members: int, n_rows: int) -> int:
-    """Networks on each fold, for out-of-fold logits of a model that averages this number of networks."""
+    """Number of networks on each fold for a model that averages ``n_members`` networks."""
     return min(n_members, _MOST_ON_A_FOLD) if has_many_rows(n_rows) else n_members
 
 
 def has_many_rows(n_rows: int) -> bool:
-    """Whether rows are so many that a whole schedule, which is shorter then, serves best as a rule."""
+    """Whether rows are many: the schedule is then shorter, and its end is usually best."""
     return n_rows >= _MANY_ROWS
 
 
 def training_job(
     recipe: Recipe, price: Price, seed: int, member: int, rows: Index | None = None, watched: Index | None = None
 ) -> TrainingJob:
-    """The job of a member by a settled recipe: one output for a binary problem, else one for each class."""
+    """The training job of a member: one output for a binary problem, otherwise one per class."""
     is_binary = price.positive is not None
     class_weights = (price.threshold, price.lam) if is_binary else price.weights
     own = {"rows": rows, "watched": watched, "outputs": None if is_binary else price.n_classes}
@@ -121,7 +121,7 @@ def training_job(
 def member_jobs(
     recipe: Recipe, price: Price, n_members: int, seed: int, rows: FitRows, own: Index | None = None
 ) -> list[TrainingJob]:
-    """One job a member, by a settled recipe, on all rows or on some of them; a share is held out for early stopping."""
+    """One job per member on all rows or on some of them; a share is held out for early stopping."""
     watched: Index | None = None
     if recipe.early_stopping:
         used = np.flatnonzero(rows.weights > 0) if own is None else own[rows.weights[own] > 0]
@@ -130,7 +130,7 @@ def member_jobs(
 
 
 def usable(results: Sequence[TrainingResult], name: str) -> list[TrainingResult]:
-    """Results that have a network; one warning for the rest, and for those that did not converge."""
+    """Results with a network; one warning for diverged networks, and one if the iteration limit was reached."""
     finite = [result for result in results if result.network is not None]
     if not finite:
         raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}, or look for extreme values.")
@@ -161,9 +161,9 @@ def assemble(
 ) -> tuple[Ensemble, Array]:
     """Networks as an ensemble at the weighting they were trained with, and its weighted logits of the training rows.
 
-    A single network was balanced by the engine; the average of several is balanced here, if it is to be, and one
-    against all, whose networks were balanced class by class, before they are made to sum to 1. ``more`` are networks of
-    other settings: each setting is one member, and all count alike.
+    The engine has balanced a single network; an average is balanced here if ``is_balanced``, and so is one against all,
+    whose outputs were balanced class by class before normalisation. ``more`` are networks of other settings: each
+    setting is one member, with equal weights.
     """
     networks = [[one.network for one in own if one.network is not None] for own in (results, *more)]
     ensemble = Ensemble.of(rows.labels, weighting, tuple(one for own in networks for one in as_members(own)))
@@ -216,7 +216,7 @@ def fitted_map(kind: str, oof: Array, rows: FitRows, price: Price) -> Array:
 
 
 def solved_at_price(ensemble: Ensemble, logits: Array, target: Index, weights: Array) -> Ensemble:
-    """An ensemble whose biases, after its map, make the key equation exact at its price on rows with these logits."""
+    """The ensemble with a shift after its map that makes the key equation exact at its price on these rows."""
     return ensemble.moved(solved_shifts(target, ensemble.priced(logits)[1], ensemble.weighting, weights))
 
 
@@ -251,12 +251,12 @@ def shifts_of_folds(logits: Array, rows: FitRows, price: Price) -> tuple[Array, 
 
 
 def agreed_shift(pooled: float, shifts: Array, variances: Array) -> float:
-    """The shift that folds over different stretches of time have in common.
+    """The shift that folds over different periods have in common.
 
-    A network that is too sure of itself is off in the same way in every fold, and the shift mends it. A drift moves
-    each stretch its own way: then the pooled shift is an accident of the stretches, and the model, which has learnt
-    from all of them, must not be moved by it. So where folds differ beyond sampling, by a variance τ² (DerSimonian and
-    Laird 1986), it is their mean m, shrunk by 1 − (τ²/K) / m², or 0 where that is negative.
+    The error of an overconfident network is the same in every fold, and the shift corrects it. A drift moves each
+    period differently: the pooled shift then depends on the choice of periods, and the model, which was trained on all
+    of them, must not be moved by it. If folds differ beyond sampling, by a variance τ² (DerSimonian and Laird 1986),
+    the result is their mean m, shrunk by 1 − (τ²/K) / m², or 0 if that is negative.
     """
     known = np.isfinite(shifts) & np.isfinite(variances) & (variances > 0)
     if known.sum() < 2:
@@ -277,7 +277,7 @@ def agreed_shift(pooled: float, shifts: Array, variances: Array) -> float:
 
 
 def before_goal(weighting: WeightingLike | ThresholdGoal) -> WeightingLike:
-    """What to fit at: λ = ½ where a goal is to be met later, else the weighting itself."""
+    """The weighting to fit at: λ = ½ if a goal is to be met later, otherwise the weighting itself."""
     if not isinstance(weighting, ThresholdGoal):
         return weighting
     if weighting.confidence is not None:
@@ -291,7 +291,7 @@ def before_goal(weighting: WeightingLike | ThresholdGoal) -> WeightingLike:
 
 
 def at_goal(ensemble: Ensemble, goal: ThresholdGoal, natural: Array, rows: FitRows) -> Ensemble:
-    """The same probabilities, decided at the price that meets a goal."""
+    """The ensemble at the price that meets a goal, with the same probabilities."""
     seen = seen_rows(natural)
     p, weights = sigmoid(rows.labels.margin(natural[seen])), rows.weights[seen]
     own = RowsByProbability(rows.engine_target[seen] == 1, p, weights)
@@ -300,7 +300,7 @@ def at_goal(ensemble: Ensemble, goal: ThresholdGoal, natural: Array, rows: FitRo
 
 
 def move_to_goal(model: Estimator, rows: FitRows) -> None:
-    """Have a fitted search or committee decide at the price that meets its ``weighting``, where that is a goal."""
+    """Move a fitted search or committee to the price that meets its ``weighting``, if that is a goal."""
     if not isinstance(model.weighting, ThresholdGoal):
         return
     ensemble, labels = model.ensemble_, rows.labels

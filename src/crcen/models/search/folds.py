@@ -1,4 +1,4 @@
-"""Rows that are held out: the folds of a search, and a share for early stopping, each checked to hold what it must."""
+"""Held-out rows: the folds of a search, and a share for early stopping, both validated."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Fold = tuple[Index, Index]
 
 
 class TimeSplit:
-    """A splitter for scikit-learn: each test fold is a stretch of time, trained on everything before it.
+    """A splitter for scikit-learn: each test fold is a period, and its training fold everything before it.
 
-    The first stretch is only trained on. Stretches have about the same number of rows of the rarer class, so that a
-    rare event is in each; rows of one moment stay together. Times are passed as ``groups``.
+    The first period is only trained on. Periods have about the same number of rows of the rarer class, so that each
+    contains rare events; rows of one time stay together. Times are passed as ``groups``.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class TimeSplit:
         y : array of shape (n,)
             Labels, two classes or more; the rarest one sets the cuts.
         groups : array of shape (n,)
-            When each row was: numbers or times, not missing.
+            Time of each row: numbers or times, not missing.
         """
         if groups is None or y is None:
             raise InvalidInput("TimeSplit needs y, and the times of the rows as groups.")
@@ -63,7 +63,7 @@ class TimeSplit:
         bounds = [*ends.tolist(), len(moments)]
         if any(start >= end for start, end in pairwise(bounds)):
             raise InvalidInput(
-                f"time cannot be cut into {self.n_splits + 1} stretches with a row of class {rare} in each: "
+                f"time cannot be split into {self.n_splits + 1} periods with a row of class {rare} in each: "
                 f"got {plural(is_rare.sum(), 'such row')} at {plural(len(moments), 'different time')}; use fewer folds."
             )
         for start, end in pairwise(bounds):
@@ -100,10 +100,9 @@ def checked_folds(
 
 
 def _with_every_class(folds: list[Fold], target: Index, weights: Array) -> list[Fold]:
-    """Training folds without a row of some class get that class's rows back, though they are held out there, too.
+    """Add the rows of a class to training folds that have none, although they are also held out there.
 
-    A class with one row cannot be trained on and held out at once: refused, a table with one such class among many
-    could not be searched at all.
+    A class with one row cannot be both trained on and held out, and a table with such a class must be searchable.
     """
     found, lone = [], set()
     for train_rows, held_out in folds:

@@ -25,9 +25,9 @@ SEARCHED = ("hidden", "l2", "encoding")
 
 @dataclass(frozen=True)
 class Setting:
-    """One point of the grid; ``weighting_index`` tells weightings apart that need not be hashable.
+    """One point of the grid; ``weighting_index`` identifies weightings, which need not be hashable.
 
-    ``weighting`` is the price, ``trained_at`` what the loss is weighted by.
+    ``weighting`` is the price, ``trained_at`` the weighting of the loss.
     """
 
     weighting_index: int
@@ -36,7 +36,7 @@ class Setting:
     trained_at: WeightingLike = None
 
     def params(self) -> dict[str, Any]:
-        """What was searched, as keyword arguments of `CRCENClassifier`."""
+        """The searched parameters, as keyword arguments of `CRCENClassifier`."""
         return {"weighting": self.weighting} | {name: getattr(self.recipe, name) for name in SEARCHED}
 
 
@@ -57,7 +57,7 @@ class Outcome:
 
     @property
     def merit(self) -> float:
-        """Mean score over the folds; none where a fold has none."""
+        """Mean score over the folds; −∞ if a fold has no score."""
         mean = float(self.scores.mean())
         return -np.inf if np.isnan(mean) else mean
 
@@ -135,7 +135,7 @@ SCORES: dict[str, Score] = {"f1": _f1, "g_mean": _g_mean, "average_precision": _
 
 
 class _HeldOut(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """What a scikit-learn scorer asks of an estimator, answered from the logits of the rows it is asked about."""
+    """An estimator for scikit-learn's scorers that answers from the logits of the held-out rows."""
 
     def __init__(self, labels: Labels, logits: Array, price: Price) -> None:
         self.classes_ = labels.classes

@@ -1,4 +1,4 @@
-"""The settings of a search, trained on every fold in parts of the schedule, with the hopeless ones left behind."""
+"""Trials: settings trained on every fold in parts of the schedule; those far behind are dropped."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -30,7 +30,7 @@ _FINISHED_FROM, _WITHOUT_GAIN = 1 / 2, 1 / 2
 
 
 class Trial:
-    """One setting on every fold: its jobs, and what they have given so far."""
+    """One setting on every fold: its jobs and their results so far."""
 
     def __init__(self, setting: Setting, jobs: Sequence[TrainingJob]) -> None:
         self.setting, self.jobs = setting, jobs
@@ -44,16 +44,16 @@ class Trial:
 
     @property
     def n_rows(self) -> int:
-        """Rows that the smallest fold trains on; 0 where the jobs do not say."""
+        """Training rows of the smallest fold; 0 if the jobs have no list of rows."""
         return min(job.n_trained(0) for job in self.jobs)
 
     def next_jobs(self, stop: int) -> Iterable[TrainingJob]:
-        """The jobs that train every fold up to an epoch, from where it was left."""
+        """The jobs that continue every fold up to an epoch."""
         for job, state in zip(self.jobs, self._states, strict=True):
             yield job.replace(start=state, stop_epoch=stop, leaves_state=True) if self.goes_in_parts else job
 
     def take(self, results: Sequence[TrainingResult]) -> None:
-        """Add what the folds' jobs gave: held-out logits recorded in training, or the network at the end."""
+        """Add the results of the folds: held-out logits recorded in training, or the final network."""
         self.epochs += results[0].recorded_epochs
         self._states = [result.state for result in results]
         if results[0].state is not None and results[0].state.epoch == self.schedule:
@@ -62,7 +62,7 @@ class Trial:
             own += list(result.val_logits) if self.epochs else [result.network]
 
     def forget(self) -> None:
-        """Let go of what only a further part would need."""
+        """Free everything that only a further part would need."""
         self._states, self._records = [None] * len(self.jobs), [[] for _ in self.jobs]
 
     def latest(self, fold: int, X: Array) -> Array:
@@ -90,7 +90,7 @@ def run_trials(
     progress: Progress,
     rungs: Rungs = RUNGS,
 ) -> list[Outcome]:
-    """The outcome of every trial; those that were left behind are marked as dropped."""
+    """The outcome of every trial; those far behind are marked as dropped."""
     schedule = max((trial.schedule for trial in trials if trial.goes_in_parts), default=1)
     in_parts = halving and schedule >= _SHORTEST_SCHEDULE
     stops = {round(share * schedule): keep for share, keep in rungs} if in_parts else {}
@@ -117,7 +117,7 @@ def run_trials(
 def _run_part(
     trials: Sequence[Trial], stop: int, train: Callable[..., list[TrainingResult]], progress: Progress
 ) -> None:
-    """Train trials up to an epoch; only the trials keep what that leaves."""
+    """Train trials up to an epoch; only the trials keep the results."""
     found = iter(train([job for trial in trials for job in trial.next_jobs(stop)], progress=progress))
     for trial in trials:
         trial.take([next(found) for _ in trial.jobs])
@@ -126,7 +126,7 @@ def _run_part(
 def _going_on(
     running: list[int], trials: Sequence[Trial], outcomes: dict[int, Outcome], keep: float, stop: int, schedule: int
 ) -> list[int]:
-    """Which trials go on after a part: not those far behind, which are marked, nor those that no longer gain."""
+    """Trials that continue after a part: not those far behind, which are marked, nor those that no longer improve."""
     if stop == schedule:
         return []
     by_weighting: dict[int, list[int]] = {}

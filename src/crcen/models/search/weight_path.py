@@ -1,4 +1,4 @@
-"""A path of weights, each trained anew on rows apart from those it answers for: all of them in one stack."""
+"""A path of weights: a model trained at each of them, and its logits of held-out rows."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from crcen.training.recipe import Recipe
 
 @dataclass(frozen=True, eq=False)
 class WeightPath:
-    """What every weighting of a path says of rows it was not trained on."""
+    """Logits of held-out rows for every weighting of a path."""
 
     weightings: tuple[Price, ...]  # resolved with the class counts of all training rows: one price for every fold
-    target: NDArray[np.bool_]  # where the rows answered for are positive
+    target: NDArray[np.bool_]  # whether the held-out rows are positive
     weights: Array  # their sample weights
     logits: Array  # weighted logit of the positive class; above 0 is an alarm
 
@@ -42,7 +42,7 @@ def path_logits(
     splits: Sequence[Fold],
     sample_weight: ArrayLike | None = None,
 ) -> WeightPath:
-    """Train a copy of an estimator for every weighting, and ask it about the rows that a split holds out.
+    """Train a copy of an estimator for every weighting, and predict the rows that a split holds out.
 
     Networks of `CRCENClassifier` are trained together, weightings × folds × members in one stack, from the same
     initial weights and batches. Any other estimator with a ``weighting`` or a ``class_weight`` is fitted in a loop.
@@ -73,7 +73,7 @@ def path_logits(
 
 
 def _seeded(estimator: Estimator, pos_label: object) -> Estimator:
-    """A copy with one seed and one positive class, so that networks of the path differ by their weight alone."""
+    """A copy with one seed and one positive class: networks of the path differ in their weight only."""
     copy = clone(estimator)
     params = copy.get_params(deep=False)
     if "pos_label" in params:
