@@ -1,4 +1,4 @@
-"""partial_fit: networks that learn from batch after batch, in scikit-learn's manner."""
+"""partial_fit: networks that learn from successive batches, as in scikit-learn."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ UNBALANCED, _FIRST_ENCODING = "incremental_unbalanced", "standard"
 
 
 def _learns_in_parts(estimator: Estimator) -> bool:
-    """Whether there is a `partial_fit`: not with L-BFGS or a fitted map, nor where a subclass fits in its own way."""
+    """Whether `partial_fit` is available: not with L-BFGS, a fitted map or a subclass with another ``fit``."""
     kind = type(estimator)
     owner: type = next(one for one in kind.__mro__ if IncrementalFit in one.__bases__)
     has_map = Calibration.of(estimator.calibration).probability not in ("auto", "shift")
@@ -92,7 +92,7 @@ def _learn(
     sample_weight: ArrayLike | None,
     class_counts: Mapping[Any, float] | None,
 ) -> dict[str, Any]:
-    """One pass over rows. ``kept`` is what the last call gave for the next one to know, as this one does."""
+    """One pass over rows. ``kept`` is the state that the last call returned; returns the state for the next call."""
     recipe = model.recipe()
     if recipe.early_stopping:
         raise InvalidParameter("partial_fit has no rows to hold out: set early_stopping=False, or use fit.")
@@ -171,7 +171,7 @@ def _price(asked: WeightingLike, labels: Labels, counts: Array) -> Price:
 
 
 def _at_training_weight(before: Ensemble, trained: Price) -> NetworkGroup:
-    """Fitted networks with their shift and map in the output layer, as they are under the weights of training."""
+    """Fitted networks with their shift and map in the output layer, under the training weights."""
     (group,), state, labels = before.members, before.probability_map, before.labels
     if not isinstance(group, NetworkGroup):
         raise InvalidInput(f"partial_fit goes on with networks: this model holds a {type(group).__name__}.")
@@ -181,7 +181,7 @@ def _at_training_weight(before: Ensemble, trained: Price) -> NetworkGroup:
 
 
 def _first_encoding(recipe: Recipe, rows: FitRows) -> InputEncoding:
-    """The input layer of networks that start here, fitted on the first rows."""
+    """The input encoding of new networks, fitted on the first rows."""
     if recipe.column_scales is True:
         raise InvalidParameter("column_scales=True needs all rows at once: use fit, or column_scales='auto'.")
     kind = _FIRST_ENCODING if recipe.encoding == "auto" else recipe.encoding

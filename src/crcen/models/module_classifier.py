@@ -70,7 +70,7 @@ class ModuleClassifier(CRCENClassifier):
     """
 
     takes_any_shape = True  # of rows
-    can_cut = False  # an optimizer of their own has no schedule to cut
+    can_cut = False  # the schedule of a given optimizer cannot be cut
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class ModuleClassifier(CRCENClassifier):
         self.random_state, self.verbose = random_state, verbose
 
     def recipe(self) -> Recipe:
-        """How modules are trained by these parameters, all of which are checked."""
+        """The training recipe of these parameters, which are validated."""
         if self.module is None:
             raise InvalidParameter("module must be an nn.Module or a factory: got None.")
         self._check_parameters()

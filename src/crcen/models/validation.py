@@ -29,12 +29,12 @@ def check_number(owner: object, name: str, *, low: float, integer: bool = False,
 
 
 def check_choice(owner: object, name: str, allowed: tuple[Any, ...]) -> None:
-    """One of a few values."""
+    """One of the allowed values."""
     choice(f"{name} of {type(owner).__name__}", getattr(owner, name), allowed)
 
 
 def _unreadable_columns(X: Rows) -> list[str]:
-    """Names of columns that hold something that is not a number."""
+    """Names of columns with values that are not numbers."""
     if hasattr(X, "columns"):
         columns = [(str(name), np.asarray(X[name])) for name in X.columns]
     else:
@@ -52,7 +52,7 @@ def _holds_numbers(values: NDArray[np.generic]) -> bool:
 
 
 def _is_as_fitted(estimator: Estimator, X: Rows) -> bool:
-    """Whether scikit-learn's checks would give X back as it is: for a single row they take longer than the network."""
+    """Whether scikit-learn's checks would return X unchanged: for a single row they take longer than the network."""
     return (
         type(X) is np.ndarray
         and X.dtype == np.float64
@@ -82,7 +82,7 @@ def check_rows(estimator: Estimator, X: Rows, y: ArrayLike = "no_validation", *,
         if not (isinstance(y, str) and not reset and _is_as_fitted(estimator, X)):
             checked = validate_data(estimator, X, y, reset=reset, ensure_min_samples=2 if reset else 1, **how)
     except (TypeError, ValueError) as error:
-        # Of an array that holds things scikit-learn wants the TypeError itself.
+        # For arrays of objects scikit-learn expects the TypeError itself.
         is_about_values = hasattr(X, "columns") if isinstance(error, TypeError) else "convert" in str(error)
         bad = _unreadable_columns(X) if is_about_values else []
         if bad:
@@ -124,7 +124,7 @@ def check_rows(estimator: Estimator, X: Rows, y: ArrayLike = "no_validation", *,
 
 
 def _is_table(X: Rows) -> bool:
-    """Whether rows are real numbers in columns, which the checks of tables are for."""
+    """Whether rows are real numbers in columns, to be validated as a table."""
     if issparse(X) or hasattr(X, "columns"):
         return True
     array = np.asarray(X)
@@ -132,7 +132,7 @@ def _is_table(X: Rows) -> bool:
 
 
 def _rows_of_any_shape(estimator: Estimator, X: Rows, y: ArrayLike, reset: bool) -> Any:
-    """Images, series or whole numbers (n, ...) as they are, all finite and of one shape."""
+    """Images, series or integers (n, ...), unchanged; all finite and of one shape."""
     rows = np.asarray(X)
     if rows.dtype.kind not in "biuf" or rows.ndim < 2 or not len(rows):
         raise InvalidInput(f"X must hold numbers, one row or more: got {rows.dtype} of shape {rows.shape}.")

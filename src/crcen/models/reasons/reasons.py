@@ -1,4 +1,4 @@
-"""Reasons: what each column adds to the natural log-odds of rows, and the rows that they are compared with."""
+"""Reasons: contributions of columns to the natural log-odds of rows, and the rows for comparison."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from crcen.theory.labels import Labels
 from crcen.theory.rows import Array, DataFrame, Estimator, Index
 
 _SHOWN_ROWS = 10
-# Numbers that are years, where all of a column are.
+# Columns of whole numbers in this range are years.
 _YEARS = (1800.0, 2200.0)
 
 
 @dataclass(frozen=True, eq=False)
 class Reasons:
-    """What columns add to the natural log-odds of rows; prints itself.
+    """Contributions of columns to the natural log-odds of rows.
 
     Parameters
     ----------
     columns : tuple of str
         Columns of the table.
     values : float64 array of shape (n, columns)
-        What each column of each row adds, against typical rows: Shapley values. They and ``base`` add up to
+        Shapley values of each column of each row, compared with typical rows; their sum plus ``base`` is
         ``log_odds``.
     errors : float64 array of shape (n, columns)
         Their standard errors.
@@ -69,20 +69,20 @@ class Reasons:
 
     @property
     def comparisons(self) -> list[str]:
-        """For several classes which two each row compares, such as "worn rather than fine"; else empty."""
+        """For several classes the two that each row compares, such as "worn rather than fine"; otherwise empty."""
         if self.classes is None or self.rivals is None:
             return []
         return [f"{one} rather than {other}" for one, other in zip(self.classes, self.rivals, strict=True)]
 
     def sentences(self, number: int = 3, n_rows: int | None = None) -> list[list[str]]:
-        """For every row its strongest reasons in words, such as "balance 2,310: +1.4 log-odds".
+        """The strongest reasons of every row in words, such as "balance 2,310: +1.4 log-odds".
 
         Parameters
         ----------
         number : int, default=3
-            How many; fewer where there are fewer columns.
+            Number of reasons, at most the number of columns.
         n_rows : int, optional
-            Only of the first rows.
+            Number of rows; by default all.
         """
         number = check_whole_number(number, "number", 1)
         order = np.argsort(-np.abs(self.values[:n_rows]), axis=1, kind="stable")[:, :number]
@@ -92,12 +92,12 @@ class Reasons:
         ]
 
     def columns_of(self, number: int = 3) -> list[list[str]]:
-        """The same by rank: the strongest reason of every row, then the second one, and so on; "" for none."""
+        """The same by rank: the strongest reason of every row, then the second, and so on; "" for none."""
         found = self.sentences(number)
         return [[one[i] if i < len(one) else "" for one in found] for i in range(number)]
 
     def to_frame(self) -> DataFrame:
-        """The values as a data frame, a column for each of the table."""
+        """The values as a data frame with the columns of the table."""
         import pandas as pd
 
         return pd.DataFrame(self.values, columns=list(self.columns))
@@ -117,7 +117,7 @@ class Reasons:
 
     @property
     def about(self) -> str:
-        """What the values are compared with, and how exact they are."""
+        """The comparison of the values, and their precision."""
         exact = f"standard error at most {self.standard_error:.2g} log-odds" if self.standard_error else "exact"
         if isinstance(self.base, np.ndarray):
             return f"against typical rows, for a class rather than the likeliest other one, {exact}"
@@ -145,7 +145,7 @@ class Reasons:
 
 
 def spelled(values: Array) -> NDArray[np.object_]:
-    """Numbers of a column as people write them, "missing" for NaN."""
+    """Numbers of a column as text, "missing" for NaN."""
     present = values[~np.isnan(values)]
     are_years = present.size > 0 and bool(
         ((present >= _YEARS[0]) & (present <= _YEARS[1]) & (present == np.round(present))).all()
@@ -167,18 +167,18 @@ def _number(value: float, is_year: bool) -> str:
 
 
 def _signed(value: float) -> str:
-    """Two digits; what is smaller than the error that is asked for needs no more."""
+    """Two digits: smaller differences are below the standard error."""
     return f"{value:+.1f}" if abs(value) >= 1.0 else f"{value:+.2f}"
 
 
-# Typical rows kept, and rows used of a background that the caller gives.
+# Number of typical rows, and largest number of background rows given by the caller.
 _N_TYPICAL, _MOST_ROWS = 32, 64
-# Training rows that are looked at, and orders that are tried for a column.
+# Largest number of training rows that are used, and number of orders that are tried for a column.
 _LOOKED_AT, _ORDERS = 50_000, 64
 
 
 def typical_rows(X: Array, blocks: Sequence[Index], averaged: Sequence[bool] = (), n_rows: int = _N_TYPICAL) -> Array:
-    """Made-up rows with the distribution of every column, (n_rows, n_features)."""
+    """Artificial rows with the distribution of every column, (n_rows, n_features)."""
     rng = np.random.default_rng(0)
     if len(X) > _LOOKED_AT:
         X = X[np.sort(rng.choice(len(X), _LOOKED_AT, replace=False))]
@@ -193,7 +193,7 @@ def typical_rows(X: Array, blocks: Sequence[Index], averaged: Sequence[bool] = (
         if len(averaged) and averaged[j]:
             pieces = [part[order[a : max(b, a + 1)]] for a, b in itertools.pairwise(edges)]
             cells = np.array([piece.mean(axis=0) for piece in pieces])
-        # Of some random orders the one that has least to do with those before.
+        # Of some random orders the one with the least correlation to the earlier columns.
         tried = rng.permuted(orders, axis=1)
         place = tried[int(np.argmin(((tried @ gram) * tried).sum(axis=1)))]
         centred = place - place.mean()
@@ -202,7 +202,7 @@ def typical_rows(X: Array, blocks: Sequence[Index], averaged: Sequence[bool] = (
     return found
 
 
-# Probabilities are at least this in the log-odds of classifiers without logits.
+# Smallest probability in the log-odds of classifiers without logits.
 _LEAST = 1e-7
 
 
@@ -218,15 +218,15 @@ def explain_rows(
     is_made_up: bool = False,
     classes: ArrayLike | None = None,
 ) -> Reasons:
-    """Reasons of rows as a model's inner estimator takes them."""
+    """Reasons of encoded rows."""
     has_several = len(model.classes_) > 2 or getattr(getattr(model, "weighting_", None), "positive", 1) is None
     if classes is not None and not has_several:
         raise InvalidParameter("classes must be left out: reasons of two classes are for the positive one.")
     seed = check_whole_number(random_state, "random_state", 0)
     if background is None or not len(background):
         raise InvalidParameter(
-            "reasons compare rows with others, and this model keeps none: give some as background=, such as those of "
-            "training.",
+            "reasons compare rows with others, and this model stores none: give some as background=, such as the "
+            "training rows.",
             parameter="background",
         )
     if not is_made_up and len(background) > _MOST_ROWS:

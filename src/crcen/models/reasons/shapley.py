@@ -22,7 +22,7 @@ Floats = NDArray[np.float32]
 Logits = Callable[[Array], Array]
 Pairs = tuple[Index, Index]
 
-# Standard error that is asked for, in log-odds, and the rounds that are made at most.
+# Target of the standard error, in log-odds, and the largest number of rounds.
 STANDARD_ERROR, MOST_ROUNDS = 0.05, 64
 # Orders, each with its reverse, before a standard error is estimated.
 _FIRST_ORDERS = 64
@@ -80,7 +80,7 @@ class NetworkPaths(Paths):
         self._units = np.empty_like(self._ends[0])
 
     def _parts(self, X: Array) -> list[Floats]:
-        """What each block adds to the first layer, (networks, n, units)."""
+        """Contribution of each block to the first layer, (networks, n, units)."""
         encoded = self._group.encoding(X)
         return [(encoded[:, own] @ self._first[:, own]).astype(np.float32) for own in self._inputs]
 
@@ -96,7 +96,7 @@ class NetworkPaths(Paths):
             out[step + 1] += self._logits(np.add(added, here, out=self._units))
 
     def _logits(self, units: Floats) -> Floats:
-        """Logits of pre-activations (networks, n, units), which are written over."""
+        """Logits of pre-activations (networks, n, units), which are overwritten."""
         if self._last is None:
             return np.asarray(units[:, :, 0].sum(axis=0) * self._share)
         activate(self._group.activation, units)
@@ -108,7 +108,7 @@ class NetworkPaths(Paths):
 
 
 def _sources_of(encoding: InputEncoding) -> Index:
-    """The column of the rows that each encoded column is made of."""
+    """The source column of each encoded column."""
     columns = np.arange(encoding.size) if encoding.columns is None else encoding.columns
     if encoding.indicators is None or not len(encoding.indicators):
         return columns
@@ -118,11 +118,11 @@ def _sources_of(encoding: InputEncoding) -> Index:
 
 @dataclass(frozen=True, eq=False)
 class ShapleyValues:
-    """What each column adds to the log-odds of a class against another."""
+    """Contributions of columns to the log-odds of one class against another."""
 
-    values: Array  # shapley values and their standard errors
+    values: Array  # Shapley values and their standard errors
     errors: Array
-    log_odds: Array  # what the values of a row and its base add up to, and the mean log-odds of the background rows
+    log_odds: Array  # the sum of a row's values and its base; the base is the mean log-odds of the background rows
     base: Array
 
 
@@ -192,7 +192,7 @@ def _values_of_trees(
 
 
 def _by_pair(pairs: Pairs) -> list[tuple[tuple[int, int], Index]]:
-    """The different pairs, each with the rows that have it."""
+    """The distinct pairs, each with its rows."""
     both = np.column_stack(pairs)
     return [((int(k), int(r)), np.flatnonzero((both == (k, r)).all(axis=1))) for k, r in np.unique(both, axis=0)]
 
@@ -222,7 +222,7 @@ def _margin(logits: Logits, pair: tuple[int, int] | None) -> Logits:
 
 
 def _adding_up(values: Array, errors: Array, logits: Array, of_background: Array, pairs: Pairs) -> ShapleyValues:
-    """Values that add up to the last digits: what single precision lost goes to columns by their variances."""
+    """Values with an exact sum: the rounding error of single precision is distributed by the columns' variances."""
     rows, (first, second), typical = np.arange(len(logits)), pairs, of_background.mean(axis=0)
     log_odds, base = logits[rows, first] - logits[rows, second], typical[first] - typical[second]
     missing, variance = log_odds - base - values.sum(axis=1), errors**2 + 1e-30
@@ -338,7 +338,7 @@ def _goes_left(trees: TreeEnsemble, X: Array, node: int) -> Bools:
 
 
 def _leaves(trees: TreeEnsemble, root: int) -> list[tuple[float, list[tuple[int, bool]]]]:
-    """Every leaf's value, and the nodes on the way to it with the side that was taken."""
+    """The value of every leaf, and the path to it as nodes and sides."""
     found: list[tuple[float, list[tuple[int, bool]]]] = []
     waiting: list[tuple[int, list[tuple[int, bool]]]] = [(root, [])]
     while waiting:
@@ -352,7 +352,7 @@ def _leaves(trees: TreeEnsemble, root: int) -> list[tuple[float, list[tuple[int,
 
 
 def _add_leaf(values: Array, value: float, own: dict[int, tuple[Bools, Bools]]) -> None:
-    """Add what one leaf gives to every row."""
+    """Add the contribution of one leaf to the values of all rows."""
     codes = _codes([here for here, _ in own.values()])
     patterns, at = _patterns(codes, len(own))
     others, counts = np.unique(_codes([there for _, there in own.values()]), return_counts=True)
@@ -376,7 +376,7 @@ def _codes(satisfied: list[Bools]) -> Index:
 
 
 def _patterns(codes: Index, n_bits: int) -> tuple[Index, Index]:
-    """The different numbers, and which of them each row has."""
+    """The distinct numbers, and the position of each row's number among them."""
     if n_bits > _TABLED:
         found, at = np.unique(codes, return_inverse=True)
         return found, at

@@ -54,8 +54,8 @@ class CRCENClassifierCV(CRCENClassifier):
     Parameters
     ----------
     weighting : as in CRCENClassifier, or a list of such, default="balanced"
-        A list is searched; a weight chosen by F1 or G-mean is not a stated price any more. A goal is searched and
-        trained at λ = ½, and met on out-of-fold rows.
+        A list is searched; a weight chosen by F1 or G-mean is no longer a stated price. A goal is searched and trained
+        at λ = ½, and met on out-of-fold rows.
     hidden : int, tuple, or a list of such, default=None
         A list is searched; a tuple is one network. ``None`` is ``[(64,), (64, 32)]``.
     l2 : float or list of float, default=[1e-4, 1e-3, 1e-2, 1e-1]
@@ -157,17 +157,17 @@ class CRCENClassifierCV(CRCENClassifier):
         return tags
 
     def grid(self, n_rows: int) -> list[Setting]:
-        """The points of the search, with what is left to the number of rows settled."""
+        """The settings of the search, settled for this number of rows."""
         return [replace(setting, recipe=setting.recipe.settled(n_rows)) for setting in self._settings()]
 
     def recipe(self) -> Recipe:
         """Training parameters of the first point of the grid, validated; ``recipe_`` is that of the fitted networks."""
         return self._settings()[0].recipe
 
-    # -- what is searched ----------------------------------------------------------------------------------------
+    # -- the grid -----------------------------------------------------------------------------------------------
 
     def _settings(self) -> list[Setting]:
-        """The grid, checked: a search is one recipe with some of its parameters replaced."""
+        """The validated grid: one recipe with some of its parameters replaced."""
         weightings = self.weighting if isinstance(self.weighting, list) else [fitting.before_goal(self.weighting)]
         if any(isinstance(one, ThresholdGoal) for one in weightings):
             raise InvalidParameter(
@@ -208,7 +208,7 @@ class CRCENClassifierCV(CRCENClassifier):
         return Search.of(self.search)
 
     def _borders(self) -> Borders:
-        """Which borders of the grid may be crossed; what was given is taken at its word."""
+        """Borders of the grid that may be crossed: those of parameters that were not given."""
         widen, is_default = self._search().widen, isinstance(self.l2, tuple) and self.l2 == _L2
         return Borders(
             l2=widen is True or (widen == "auto" and is_default), epochs=bool(widen) and self.max_epochs is None
@@ -227,10 +227,10 @@ class CRCENClassifierCV(CRCENClassifier):
             )
         return check_scoring(scoring)
 
-    # -- what is kept --------------------------------------------------------------------------------------------
+    # -- the kept settings --------------------------------------------------------------------------------------------
 
     def _keep(self, kept: list[Refitted], rows: FitRows) -> None:
-        """Write the kept settings' networks, and what their out-of-fold logits at the price say."""
+        """Write the networks of the kept settings, and results of their out-of-fold logits at the price."""
         setting, recipe = kept[0].outcome.setting, kept[0].outcome.setting.recipe
         price, trained, name = rows.resolve(setting.weighting), rows.resolve(setting.trained_at), type(self).__name__
         members, *others = (fitting.usable(one.results, name) for one in kept)
@@ -244,7 +244,7 @@ class CRCENClassifierCV(CRCENClassifier):
         balance, probability = self._calibration().settled()
         leaves_out = not seen[rows.weights > 0].all()
         if self._calibration().probability == AUTO and leaves_out:
-            probability = PROBABILITIES[0]  # folds over time leave rows out, and a map would learn their drift
+            probability = PROBABILITIES[0]  # folds over time do not hold all rows out, and a map would learn the drift
         ensemble = ensemble.mapped(fitting.fitted_map(probability, oof, rows, price))
         shifts = np.zeros(rows.labels.n_classes)
         if balance == OUT_OF_FOLD:
