@@ -342,8 +342,8 @@ def _codes_of(fail_on: str | Sequence[str] | None, groups: str | Sequence[str]) 
     if codes == ["ANY"]:
         return _CODES
     unknown = [code for code in codes if code not in _CODES]
-    allowed = f"name checks of the report, {_CODES[0]} to {_CODES[-1]}, or any"
-    check("fail_on", ", ".join(unknown), not unknown, allowed)
+    allowed = f"fail_on must name checks of the report, {_CODES[0]} to {_CODES[-1]}, or any"
+    require(not unknown, f"{allowed}: got {', '.join(unknown)}.", "fail_on")
     alone = f"fail_on={GROUP_CHECK} compares groups: name their columns with groups=."
     require(GROUP_CHECK not in codes or groups, alone, "fail_on", "groups")
     return tuple(codes)
