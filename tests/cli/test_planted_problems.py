@@ -1,8 +1,15 @@
 """Problems planted in a table, and found by `look`, `split`, `fit` and `export`; none is found in the clean table."""
 
+import json
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
+
+import crcen
+from crcen.commands import scoring
 
 N = 1200
 
@@ -187,3 +194,240 @@ def test_rows_of_few_different_values_are_no_warning(printed, tmp_path):
     for command, more in (("look", ("--positive", "yes")), ("split", ())):
         out = printed(command, tmp_path / "a.csv", "--target", "y", *more)
         assert ("Note:" in out, "1,994" in out, "Duplicates: " in out) == (False, False, True)
+
+
+def draw(n, seed, shift=0.0, k=2):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2)).round(5)
+    logits = np.column_stack([np.full(n, 2.0 - shift), *(2.0 * X[:, i] for i in range(k - 1))])
+    kind = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    return pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "state": np.array(["no", "yes", "worst"])[kind]})
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """Models of two and of three classes."""
+    folder = tmp_path_factory.mktemp("planted")
+    search = crcen.CRCENClassifierCV(hidden=(), l2=1e-3, max_epochs=8, encoding="standard", n_members=1, cv=3)
+    for k in (2, 3):
+        rows = draw(1500, 0, k=k)
+        crcen.fit_table(rows, target="state", weighting="balanced", estimator=search, out=folder / f"{k}.crcen")
+    return folder
+
+
+@pytest.fixture
+def run(home, crcen_command, tmp_path):
+    def command(name, rows, *options, k=2):
+        rows.to_csv(tmp_path / "rows.csv", index=False)
+        return crcen_command(name, home / f"{k}.crcen", tmp_path / "rows.csv", *options)
+
+    return command
+
+
+@pytest.fixture
+def found(run):
+    """The values that a command gives, which may raise an alarm."""
+
+    def values(name, rows, *options, k=2):
+        code, out, err = run(name, rows, *options, "--json", k=k)
+        assert (code in (0, 3), err) == (True, "")
+        return json.loads(out)
+
+    return values
+
+
+def test_another_prevalence_is_no_useless_model(run, found):
+    """Positives are 60 % in place of 18 %: a shift with its advice, after which the key equation holds."""
+    rows = draw(4000, 1)
+    positive = rows[rows["state"] == "yes"]
+    mixed = pd.concat([positive, rows[rows["state"] == "no"].head(2 * len(positive) // 3)])
+    out = run("evaluate", mixed, "--resamples", 0)[1]
+    assert "prevalence shift: yes 0.6 here" in out
+    assert "use --prevalence 0.6" in out
+    likely = run("evaluate", rows[rows["a"] > 0.8], "--resamples", 0)[1]  # right as they are, and wrong if shifted
+    assert "prevalence shift" in likely
+    assert "of no use" not in out + likely
+    for stated in ("0.6", "auto"):
+        values = found("evaluate", mixed, "--resamples", 0, "--prevalence", stated)
+        assert not any("prevalence shift" in note for note in values["notes"])
+        assert values["key_equation"]["verdict"] == "holds"
+        assert not [one["code"] for one in values["findings"] if one["status"] == "warning"]
+    wrong = run("evaluate", mixed, "--resamples", 0, "--prevalence", "0.3")[1]
+    assert "prevalence shift: yes 0.6 here and 0.3 as stated" in wrong
+    assert "60 % of rows are yes here and 30 % as stated" in wrong
+    moved = draw(3000, 2, k=3)
+    few = pd.concat([moved[moved["state"] == "worst"], moved[moved["state"] != "worst"].head(300)])
+    assert "prevalence shift" in run("evaluate", few, "--resamples", 0, k=3)[1]
+
+
+def test_few_training_rows_are_named_at_any_prevalence(tmp_path, crcen_command):
+    search = crcen.CRCENClassifierCV(hidden=(), l2=1e-3, max_epochs=3, encoding="standard", n_members=1, cv=3)
+    rows = draw(1500, 0)
+    rows = pd.concat([rows[rows["state"] == "no"], rows[rows["state"] == "yes"].head(20)])
+    crcen.fit_table(rows, target="state", weighting="balanced", estimator=search, out=tmp_path / "few.crcen")
+    draw(1500, 1).to_csv(tmp_path / "rows.csv", index=False)
+    command = ("evaluate", tmp_path / "few.crcen", tmp_path / "rows.csv", "--resamples", 0, "--prevalence", 0.2)
+    assert "rows of yes here, 20 in training" in crcen_command(*command)[1]
+
+
+def test_options_that_no_goal_of_a_command_depends_on_are_refused(run):
+    refused = {
+        ("plan", "--level", 0.01, "--recall-bound", 0.5): "--level must go with --drift",
+        ("plan", "--audit-rule", "uniform"): "--audit-rule must go with --recall-bound",
+        ("plan", "--confidence", 0.9): "--confidence must go with --recall-bound or --cost-width",
+        ("plan", "--power", 0.9, "--cost-width", 100): "--power must go with --drift or --recall-bound",
+        ("report", "--confidence", 0.9): "--confidence must go with --audited",
+    }
+    for (name, *options), said in refused.items():
+        code, _, err = run(name, draw(50, 1), *options)
+        assert (code, said in err) == (1, True), err
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_an_extreme_value_is_clipped_and_reported(found, home, k):
+    rows = draw(400, 4, k=k)
+    rows.loc[7, "a"] = 1e9
+    for name, options in (("predict", ("--out", home / "s.csv")), ("evaluate", ("--resamples", 0)), ("monitor", ())):
+        kinds = {(one["column"], one["kind"]) for one in found(name, rows, *options, k=k)["unlike"]}
+        assert {("a", "clipped"), ("a", "scale")} & kinds, name
+    clean = crcen.predict_table(home / f"{k}.crcen", draw(400, 4, k=k)).frame
+    planted = crcen.predict_table(home / f"{k}.crcen", rows)
+    assert any(one.column == "a" for one in planted.unlike)
+    column = "probability" if k == 2 else "probability_yes"
+    assert planted.frame[column].between(1e-6, 1 - 1e-9)[7]
+    np.testing.assert_array_equal(planted.frame[column].drop(7), clean[column].drop(7))
+
+
+def test_rows_for_review_are_explained(run, tmp_path):
+    (tmp_path / "costs.csv").write_text(";no;yes;worst;look\nno;0;1;1;.2\nyes;5;0;1;.2\nworst;9;9;0;.2\n")
+    out = run("evaluate", draw(600, 5, k=3), "--costs", tmp_path / "costs.csv", "--resamples", 0, k=3)[1]
+    assert "rows were decided for look, which is no class: accuracy and recall count them as not found" in out
+
+
+def test_a_clean_report_says_no_warnings_and_lists_the_checks(run, tmp_path):
+    out = run("report", draw(1500, 6), "--out", tmp_path / "r.html")[1]
+    assert "1,500 rows: no warnings; tested without a warning: CRC001, CRC002" in out
+
+
+@pytest.mark.parametrize("command", ["evaluate", "report"])
+def test_repeated_rows_without_clusters_are_stated(found, tmp_path, command):
+    rows = draw(900, 7).assign(patient_id=10_000 + np.arange(900) // 3)
+    options = ("--out", tmp_path / "r.html") if command == "report" else ()
+    stated = "patient_id repeats like an identifier, and tests assume independent rows: use --clusters patient_id"
+    for by in ((), ("--clusters", "patient_id")):
+        assert (stated in found(command, rows, *options, *by)["notes"]) is not bool(by)
+
+
+def test_identifiers_of_a_wide_table_repeat_over_several_chunks(found, monkeypatch):
+    monkeypatch.setattr(scoring, "_CHUNK_BYTES", 1)  # chunks of 1,000 rows, in which hardly any of them repeats
+    rows = draw(6000, 7).assign(patient_id=np.random.default_rng(0).permutation(10_000 + np.arange(6000) // 2))
+    notes = found("evaluate", rows, "--resamples", 0)["notes"]
+    assert any("patient_id repeats like an identifier" in note for note in notes)
+
+
+def test_clusters_of_unlabelled_rows_are_used_and_the_use_is_stated(run, found, tmp_path):
+    """Every row five times: the prevalence is known no better than from the rows once."""
+    once = draw(300, 21).assign(who=np.arange(300))
+    rows = pd.concat([once] * 5, ignore_index=True)
+    out = tmp_path / "out.csv"
+
+    def share(table, *by):
+        values = found("predict", table, "--out", out, "--prevalence", "auto", *by)
+        one = values["prevalence"]["shares"]["yes"]
+        return one["high"] - one["low"], values["notes"]
+
+    alone, naive, together = share(once)[0], share(rows)[0], share(rows, "--clusters", "who")
+    assert naive < 0.6 * alone
+    assert together[0] == pytest.approx(alone, rel=0.05)
+    used = "clusters change no answer: of each who at most one row was compared with the training rows"
+    assert f"{used}; the interval of the prevalence allows for dependent rows" in together[1]
+    assert used in run("predict", rows, "--out", out, "--prevalence", "0.3", "--clusters", "who")[1]
+
+
+def test_report_and_evaluate_state_the_same_intervals(run, found, tmp_path):
+    rows, page = draw(900, 22), tmp_path / "r.html"
+    run("report", rows, "--out", page)
+    judged = found("evaluate", rows, "--resamples", 0)
+    text = " ".join(page.read_text(encoding="utf-8").split())
+    area, cost = judged["metrics"]["roc_auc"], judged["cost_per_1000"]
+    assert f"{area['value']:.4g} (95 % interval {area['low']:.4g} to {area['high']:.4g})" in text
+    assert f"per 1,000 rows (95 % interval {cost['low']:.3g} to {cost['high']:.3g})" in text
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_dependent_rows_raise_no_warning_with_clusters(found, tmp_path, k):
+    """Twenty-five nearly equal rows of each of sixty patients pass for 1,500 rows only if clusters are not stated."""
+    rng = np.random.default_rng(0)
+    rows = draw(60, 12, k=k).assign(patient=range(60), ward=rng.choice(["x", "y", "z"], 60))
+    rows = rows.loc[np.repeat(rows.index, 25)].reset_index(drop=True)
+    rows[["a", "b"]] += rng.normal(0.0, 0.01, (1500, 2))
+    for name, more in (("report", ("--out", tmp_path / "r.html")), ("evaluate", ("--fail-on", "CRC003"))):
+        calls = [found(name, rows, "--groups", "ward", *more, *by, k=k) for by in ((), ("--clusters", "patient"))]
+        alone, together = ({f["code"] for f in one["findings"] if f["status"] == "warning"} for one in calls)
+        assert {"CRC004", "CRC010"} <= alone, name
+        assert {"CRC002", "CRC003"} & alone, name
+        assert not {"CRC002", "CRC003", "CRC004", "CRC007", "CRC010"} & together, name
+
+
+class TestWatch:
+    """The state of a monitor: replayed rows, damaged counts, several writers."""
+
+    def test_replayed_rows_are_not_counted_again(self, run, found, tmp_path):
+        state, rows = ("--state", tmp_path / "watch.json"), draw(300, 8)
+        found("monitor", rows, *state)
+        for planted in (rows.sample(frac=1.0, random_state=0), rows.drop(index=5), rows.head(200)):
+            code, _, err = run("monitor", planted, *state)
+            assert (code, "labelled rows of rows.csv were counted before, in call 1" in err) == (1, True)
+        partly = found("monitor", pd.concat([draw(300, 9), rows.head(20)]), *state)
+        assert partly["labelled"] == 300
+        assert "20 labelled rows were counted before, in call 1, and were left out" in partly["notes"]
+        assert json.loads((tmp_path / "watch.json").read_text())["n_calls"] == 2
+
+    def test_rows_that_repeat_by_nature_are_counted(self, run, found, tmp_path):
+        state, coarse = ("--state", tmp_path / "watch.json"), [draw(300, seed).round(0) for seed in (10, 11)]
+        assert [found("monitor", rows, *state)["labelled"] for rows in coarse] == [300, 300]
+        assert run("monitor", coarse[0].sample(frac=1.0, random_state=1), *state)[0] == 1
+
+    def test_invalid_counts_are_one_sentence(self, run, tmp_path):
+        planted = [
+            *((("n_calls",), value) for value in (-1, None, 10**7)),
+            *((("history",), value) for value in ([{}], None)),
+            *((("false_alarm_rate",), value) for value in (0.5, None)),
+            (("labels",), None),
+            *((("history", 0, "rows"), value) for value in (-5, "many")),
+            (("history", 0, "alarm_share"), 10**400),
+            (("labels", "tracks", 0, "history", 0, "counts", 0), 10**7),
+        ]
+        state = tmp_path / "watch.json"
+        run("monitor", draw(200, 12), "--state", state)
+        whole, rows = state.read_text(), draw(200, 13)
+        for place, value in planted:
+            inside = stored = json.loads(whole)
+            for key in place[:-1]:
+                inside = inside[key]
+            assert place[-1] in inside or isinstance(inside, list)
+            inside[place[-1]] = value
+            state.write_text(json.dumps(stored))
+            before = state.read_bytes()
+            code, _, err = run("monitor", rows, "--state", state, "--page", tmp_path / "page.html")
+            assert (code, len(err.splitlines()), state.read_bytes() == before) == (1, 1, True), (place, value)
+            assert "is a damaged state of a watch" in err
+
+    def test_another_false_alarm_rate_is_refused(self, run, tmp_path):
+        state = tmp_path / "watch.json"
+        run("monitor", draw(200, 12), "--state", state, "--false-alarm-rate", 0.01)
+        _, _, err = run("monitor", draw(200, 13), "--state", state, "--false-alarm-rate", 0.2)
+        assert "--false-alarm-rate must not change in a watch that was started with 0.01: got 0.2" in err
+        assert "at most 0.01" in run("monitor", draw(200, 13), "--state", state)[1]
+
+    def test_four_processes_lose_no_update(self, home, tmp_path):
+        running = []
+        for number in range(4):
+            draw(100, 20 + number).to_csv(tmp_path / f"{number}.csv", index=False)
+            command = [sys.executable, "-m", "crcen", "monitor", home / "2.crcen", tmp_path / f"{number}.csv"]
+            running.append(subprocess.Popen([*map(str, command), "--state", str(tmp_path / "watch.json"), "--json"]))
+        assert {one.wait(timeout=240) for one in running} <= {0, 3}
+        kept = json.loads((tmp_path / "watch.json").read_text())
+        assert (kept["n_calls"], len(kept["history"])) == (4, 4)
+        assert sum(call["labelled"] for call in kept["history"]) == 400
+        assert sorted(call["call"] for call in kept["history"]) == [1, 2, 3, 4]
