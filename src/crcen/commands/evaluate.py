@@ -10,7 +10,7 @@ from crcen import ExpenseCurve, ReadOptions
 from crcen._support.progress import counted, logged
 from crcen._support.values import Values, attributes, json_value
 from crcen.commands import inputs, rules
-from crcen.commands.inputs import GROUP_CHECK, Data, FittedModel, Label, check, require
+from crcen.commands.inputs import GROUP_CHECK, Data, FittedModel, Label, require
 from crcen.commands.prices import Costs, Weighting, price_values, prices_around, step_lines, step_values
 from crcen.commands.results import note_lines
 from crcen.commands.scoring import Judging, unlike_lines

@@ -403,11 +403,6 @@ def fit_table(
         How the table is read; by default detected.
     out, onnx, report : str or Path, optional
         Where to save the model, its ONNX graph, and the report of `write_report` on out-of-fold rows.
-
-    Returns
-    -------
-    TableFit
-        ``.model``, and evidence on held-out rows; print it.
     """
     start = clock.perf_counter()
     both = "clusters= and time= are two ways to validate: give one of them."

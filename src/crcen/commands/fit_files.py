@@ -167,11 +167,6 @@ def fit_files(
         A folder for checkpoints, from which the same call continues, and scratch files; with Ray all machines see it.
     **parameters
         Any other parameter of `crcen.fit_stream` or `crcen.fit_ray`, including those of the network.
-
-    Returns
-    -------
-    FilesFit
-        The model and its evidence on held-out rows.
     """
     goal = isinstance(weighting, ThresholdGoal)
     check("engine", engine, engine in ENGINES, f"be one of {', '.join(ENGINES)}")

@@ -155,11 +155,6 @@ def look_at_table(
         1 / probability, and rows without a label are unlabelled, not negative.
     random_state, verbose : int, default=0
         Seed of rows and halves for the areas of single columns; 1 shows progress on a terminal.
-
-    Returns
-    -------
-    TableLook
-        Kinds, gaps, suspects, and what would be done with each column.
     """
     source = inputs.source_of(data, read)
     with busy("looking at the table", visible=bool(verbose)):

@@ -196,6 +196,8 @@ def predict_table(
 ) -> TablePredictions:
     """Score and decide every row of a table, as `crcen predict` does.
 
+    Columns of the answer are ``probability`` (for several classes ``probability_LABEL`` of each) and ``decision``.
+
     Parameters
     ----------
     model, costs, review, cost_column, alarm_cost, read, verbose
@@ -240,12 +242,6 @@ def predict_table(
         Rows that reasons compare alarms with; by default typical rows of the model.
     chunk_rows : int, default=50,000
         Rows at a time.
-
-    Returns
-    -------
-    TablePredictions
-        Counts and notes, and the rows or their place: ``probability`` of the positive class (for more classes
-        ``probability_LABEL`` of each) and ``decision``.
     """
     chunk_rows = check_whole_number(chunk_rows, "chunk_rows", 1)
     if out is not None and not is_database(out):
@@ -316,12 +312,11 @@ def predict_table(
             frame = frame.iloc[np.argsort(-np.concatenate(risks), kind="stable")].reset_index(drop=True)
         if writer is not None and frame is not None:
             writer.write(frame)
-    cluster_notes = []
-    if clusters is not None:
-        uses = {f"of each {clusters} at most one row was compared with the training rows": True}
-        uses["the interval of the prevalence allows for dependent rows"] = shares is not None and shares.is_estimated
-        uses["intervals and guarantees on held-out rows allow for dependent rows"] = chosen is not None
-        cluster_notes = [f"clusters change no answer: {'; '.join(use for use, applies in uses.items() if applies)}"]
+    uses = [f"clusters change no answer: of each {clusters} at most one row was compared with the training rows"]
+    if shares is not None and shares.is_estimated:
+        uses.append("the interval of the prevalence allows for dependent rows")
+    uses += ["intervals and guarantees on held-out rows allow for dependent rows"] if chosen is not None else []
+    cluster_notes = ["; ".join(uses)] if clusters is not None else []
     is_one_price = met is None and rule.review is None and cost_column is None and shares is None
     price: Price | None = rule.price
     if met is not None:  # at the class counts of training

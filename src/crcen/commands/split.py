@@ -100,9 +100,9 @@ def split_table(
 ) -> TableSplit:
     """Split a file into training and test rows: what `crcen split` does.
 
-    Rows stay in their order. Tables of more than twenty million cells are read twice, in chunks. Rows are drawn at
-    random; if fewer than 50 test rows of the rarest value are expected, each value of the target has the same share in
-    both files.
+    The files are named as ``data``, with ``_train`` and ``_test`` appended; rows stay in their order. Tables of over
+    twenty million cells are read twice, in chunks. Rows are drawn at random; if fewer than 50 test rows of the rarest
+    value are expected, each value of the target has the same share in both files.
 
     Parameters
     ----------
@@ -121,11 +121,6 @@ def split_table(
         Where to write; by default the folder of the file, else the current one. Existing files are not replaced.
     read, verbose
         As in `crcen.fit_table`.
-
-    Returns
-    -------
-    TableSplit
-        The two files, named as ``data`` with ``_train`` and ``_test`` appended, and their class counts.
     """
     check("test", test, is_share(test), "be a share between 0 and 1")
     both = "clusters= and time= are two ways to split: give one of them."

@@ -39,6 +39,7 @@ from crcen import __version__ as version
 from crcen._support.files import write_atomic
 from crcen._support.progress import report_to
 from crcen._support.values import Values, attributes, json_value
+from crcen.commands.inputs import require, require_input
 from crcen.serve.http import LOOPBACK, TEMPLATES, Endpoint, Guard, bound_socket, routed, run_server
 from crcen.serve.requests import Options, json_body, number
 from crcen.tables.reading import open_table
@@ -54,13 +55,6 @@ _FRAME = {
 _REMOVE = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
 _JANITOR = (sys.executable, "-I", "-S", "-c", _REMOVE)
 _MONITOR_SUFFIX = ".monitor.json"
-# Files that a step writes: option of its function, name in the project, file name.
-_OUTPUTS = {
-    "look": [],
-    "fit": [("out", "model", "model.crcen"), ("report", "report", "report.html")],
-    "score": [("out", "scored", "scored.csv")],
-    "monitor": [("page", "page", "monitor.html")],
-}
 # Prices of two classes that are one number: its name, its unit, the price, and how the command line ends it.
 _NUMBER_PRICES: dict[str, tuple[str, float, Callable[[float], object], str]] = {
     "budget": ("the price of a miss", 1.0, Budget, ""),
@@ -68,12 +62,12 @@ _NUMBER_PRICES: dict[str, tuple[str, float, Callable[[float], object], str]] = {
     "precision": ("the precision", 0.01, PrecisionAtLeast, ""),
     "capacity": ("the number of alarms", 1.0, partial(Capacity, per=1000), "/1000"),
 }
-# Function and title of each step.
-_STEPS: dict[str, tuple[str, str]] = {
-    "look": ("look_at_table", "Reading the table"),
-    "fit": ("fit_table", "Fitting"),
-    "score": ("predict_table", "Scoring rows"),
-    "monitor": ("monitor_table", "Comparing rows"),
+# Function, title and files of each step; a file is an option of the function, a name in the project and a file name.
+_STEPS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
+    "look": ("look_at_table", "Reading the table", []),
+    "fit": ("fit_table", "Fitting", [("out", "model", "model.crcen"), ("report", "report", "report.html")]),
+    "score": ("predict_table", "Scoring rows", [("out", "scored", "scored.csv")]),
+    "monitor": ("monitor_table", "Comparing rows", [("page", "page", "monitor.html")]),
 }
 _SECONDS_BETWEEN = 0.2
 
@@ -314,23 +308,18 @@ class Application:
         options = {**shared, "data": _table(project), "drop": drop if isinstance(drop, list) else []}
         prefix, limit = "", None
         if given.get("price") == "costs":
-            text = _costs(given.get("value"), str(shared["target"]))
-            place = project.folder / "costs.csv"
+            text, place = _costs(given.get("value"), str(shared["target"])), project.folder / "costs.csv"
             place.write_text(text, encoding="utf-8")
-            options["costs"] = str(place)
-            price: Options = {"costs": "costs.csv"}
+            options["costs"], price = str(place), Options(costs="costs.csv")
             prefix = f"printf '%s\\n' {' '.join(map(quote, text.splitlines()))} > costs.csv && "
         else:
             options["weighting"], price = _weighting(given)
         if given.get("effort") == "quick":
-            options["effort"] = "quick"
-            effort: Options = {"quick": True}
+            options["effort"], effort = "quick", Options(quick=True)
         else:
             limit = number(given.get("time_limit", 60), "the time limit")
-            if not 1 <= limit <= 86_400:
-                raise InvalidParameter(f"the time limit must be from 1 to 86,400 seconds: got {limit:g}.")
-            options["time_limit"] = limit
-            effort = {"time_limit": f"{limit:g}"}
+            require(1 <= limit <= 86_400, f"the time limit must be from 1 to 86,400 seconds: got {limit:g}.")
+            options["time_limit"], effort = limit, Options(time_limit=f"{limit:g}")
         files: Options = {"out": "model.crcen", "report": "report.html"}
         command = _command("fit", project.name, **shared, **price, drop=options["drop"], **effort, **files)
         return self._start(project, "fit", options, prefix + command, None if limit is None else 3.0 * limit + 300.0)
@@ -365,8 +354,8 @@ class Application:
         """Copy the model into the folder of the user."""
         project, given = self._project(request), await _given(request)
         name = _text(given, "name").removesuffix(".crcen")
-        if not re.fullmatch(r"[\w][\w .-]{0,99}", name):
-            raise InvalidParameter(f"the name must be letters, digits, spaces, dots and dashes: got {name[:60]!r}.")
+        allowed = f"the name must be letters, digits, spaces, dots and dashes: got {name[:60]!r}."
+        require(re.fullmatch(r"[\w][\w .-]{0,99}", name), allowed)
         place = self._saved / f"{name}.crcen"
         if place.exists() and place != project.saved and not given.get("overwrite"):
             raise HTTPException(409, f"{place.name} exists: choose another name.")
@@ -422,8 +411,7 @@ class Application:
         """All scored rows: CSV with a decimal point or comma, or Excel."""
         project, kind = self._project(request), request.query_params.get("kind", "csv")
         names = {"csv": "scored.csv", "comma": "scored-comma.csv", "xlsx": "scored.xlsx"}
-        if kind not in names:
-            raise InvalidParameter(f"kind must be csv, comma or xlsx: got {kind[:20]!r}.")
+        require(kind in names, f"kind must be csv, comma or xlsx: got {kind[:20]!r}.")
         place = project.file("scored").with_name(names[kind])
         if kind == "comma":
             self._frames(project)[1].to_csv(place, sep=";", decimal=",", index=False)
@@ -474,8 +462,7 @@ class Application:
                     if size > _MOST_BYTES:
                         raise HTTPException(413, "a table has at most 4 GB here: use crcen fit --engine stream.")
                     file.write(part)
-            if not size:
-                raise InvalidInput(f"{place.name} is empty: choose another file.")
+            require_input(size, f"{place.name} is empty: choose another file.")
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -489,7 +476,7 @@ class Application:
             project.check_free()
             project.n_jobs += 1
             folder = project.folder / f"job-{project.n_jobs}"
-            outputs = _OUTPUTS[step]
+            outputs = _STEPS[step][2]
 
             def done(result: Options) -> None:
                 project.files.update({name: folder / file for _, name, file in outputs})
@@ -509,8 +496,7 @@ class Application:
 
 def run_app(folder: Path, port: int, started: Callable[[str], None], *, browser: bool) -> None:
     """Run the application until a signal ends it: what `crcen app` does."""
-    if not folder.is_dir():
-        raise InvalidParameter(f"folder must exist: got {folder}.", parameter="folder")
+    require(folder.is_dir(), f"folder must exist: got {folder}.", "folder")
     sock = bound_socket("127.0.0.1", port)
     work = Path(tempfile.mkdtemp(prefix="crcen-app-"))
     # A process that removes the folder when this one ends in any way, also by SIGKILL.
@@ -559,8 +545,7 @@ def _table(project: Project) -> str:
 def _file_name(request: Request) -> str:
     name = Path(request.query_params.get("name", "").replace("\\", "/")).name.strip()
     name = "".join(letter for letter in name if letter.isprintable())[-120:].lstrip(".-")
-    if not name:
-        raise InvalidInput("the file needs a name, such as data.csv.")
+    require_input(name, "the file needs a name, such as data.csv.")
     return name
 
 

@@ -14,6 +14,8 @@ import pandas as pd
 
 import crcen
 from crcen import CostMatrix, InvalidInput, InvalidParameter, ReadOptions, TableClassifier
+from crcen._support.text import plural
+from crcen.commands.inputs import require, require_input
 from crcen.commands.prices import costs_from, weights_by_label
 from crcen.commands.results import reject_constant
 from crcen.tables.reading import open_table
@@ -108,8 +110,7 @@ class FrameRows(Sequence[Row]):
 
 def csv_rows(body: bytes, model: TableClassifier, most_rows: int) -> FrameRows:
     """The rows of a text table, read as `crcen predict` reads one."""
-    if not body.strip():
-        raise InvalidInput("the CSV body must have a line of column names and at least one row: got nothing.")
+    require_input(body.strip(), "the CSV body must have a line of column names and at least one row: got nothing.")
     with tempfile.TemporaryDirectory(prefix="crcen-serve-") as folder:
         path = Path(folder) / "body.csv"
         path.write_bytes(body)
@@ -144,12 +145,10 @@ def tensor_rows(body: bytes, header_length: str | None, most_rows: int) -> tuple
     for tensor in inputs:
         if not isinstance(tensor, dict) or not isinstance(tensor.get("name"), str):
             raise InvalidInput("each input must be an object with name, shape, datatype and data.")
-        if tensor["name"] in columns:
-            raise InvalidInput(f"duplicate input: {tensor['name'][:60]}.")
+        require_input(tensor["name"] not in columns, f"duplicate input: {tensor['name'][:60]}.")
         columns[tensor["name"]], binary = _cells(tensor, binary)
     lengths = {len(cells) for cells in columns.values()}
-    if len(lengths) > 1:
-        raise InvalidInput(f"all inputs must have the same number of rows: got {sorted(lengths)[:5]}.")
+    require_input(len(lengths) == 1, f"all inputs must have the same number of rows: got {sorted(lengths)[:5]}.")
     _check_number(lengths.pop(), most_rows, "an empty tensor")
     # Parameters of clients that are not options of crcen are ignored, as the protocol requires.
     return by_row(columns), {name: value for name, value in parameters.items() if name in OPTIONS}, request
@@ -210,11 +209,9 @@ def tensor_bytes(cells: Sequence[object], datatype: str) -> bytes:
 
 
 def _check_number(n: int, most_rows: int, none: str) -> None:
-    if not n:
-        raise InvalidInput(f"a request must have at least one row: got {none}.")
-    if n > most_rows:
-        limit = "1 row" if most_rows == 1 else f"{most_rows:,} rows"
-        raise InvalidInput(f"a request has at most {limit}: got {n:,}; send several requests.")
+    require_input(n, f"a request must have at least one row: got {none}.")
+    most = f"a request has at most {plural(most_rows, 'row')}: got {n:,}; send several requests."
+    require_input(n <= most_rows, most)
 
 
 def price_of(own: Price, labels: list[object], options: Options) -> Price | Goal:
@@ -223,13 +220,11 @@ def price_of(own: Price, labels: list[object], options: Options) -> Price | Goal
     Options have at most one price: a number (also as text), ``balanced``, ``capacity``, ``weighting`` (a dict, or
     "fine=1,broken=40") or ``costs`` (a matrix, or a dict with ``costs``, ``labels`` and ``actions``).
     """
-    unknown = [name for name in options if name not in OPTIONS]
-    if unknown:
-        raise InvalidParameter(f"unknown option {unknown[0]!r}: allowed are {', '.join(OPTIONS)}.")
+    for name in options:
+        require(name in OPTIONS, f"unknown option {name!r}: allowed are {', '.join(OPTIONS)}.")
     others = ("model", "id", "reasons")
     given = [one for one in OPTIONS if one not in others and options.get(one) is not None and options[one] is not False]
-    if len(given) > 1:
-        raise InvalidParameter(f"{' and '.join(given)} both state the price: give one of them.")
+    require(len(given) <= 1, f"{' and '.join(given)} both state the price: give one of them.")
     if not given:
         return own
     (name,), value = given, options[given[0]]
@@ -238,14 +233,11 @@ def price_of(own: Price, labels: list[object], options: Options) -> Price | Goal
     if name == "weighting":
         return own.replace(_weights(value, labels))
     if name == "balanced":
-        text = str(value).lower()
-        if text not in ("true", "1", "yes", "", "false", "0", "no"):
-            raise InvalidParameter(f"balanced must be true or false: got {shown(value)}.")
-        return own.replace("balanced") if text in ("true", "1", "yes", "") else own
-    if own.positive is None:
-        raise InvalidParameter(
-            f"{name} is for two classes, and this model has {len(labels)}: state costs or weighting."
-        )
+        is_true, is_false = (str(value).lower() in words for words in (("true", "1", "yes", ""), ("false", "0", "no")))
+        require(is_true or is_false, f"balanced must be true or false: got {shown(value)}.")
+        return own.replace("balanced") if is_true else own
+    for_two = f"{name} is for two classes, and this model has {len(labels)}: state costs or weighting."
+    require(own.positive is not None, for_two)
     option = OPTIONS[name]
     assert option.make is not None
     found = option.make(whole_number(value, name) if option.kind == "integer" else number(value, name))
@@ -255,8 +247,7 @@ def price_of(own: Price, labels: list[object], options: Options) -> Price | Goal
 def whole_number(value: object, name: str) -> int:
     """A whole number, also as text."""
     found = number(value, name)
-    if not found.is_integer() or abs(found) > 2**31:
-        raise InvalidParameter(f"{name} must be a whole number: got {shown(value)}.")
+    require(found.is_integer() and abs(found) <= 2**31, f"{name} must be a whole number: got {shown(value)}.")
     return int(found)
 
 

@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from crcen import CrcenError, InvalidInput, InvalidParameter, TableClassifier, load
+from crcen import CrcenError, InvalidInput, TableClassifier, load
 from crcen._support.text import closest, listed
 from crcen._support.values import json_value
+from crcen.commands.inputs import require, require_input
 from crcen.commands.rules import RowRule, with_default
 from crcen.serve.requests import FrameRows, Row, shown
 from crcen.theory.decision import sigmoid
@@ -66,10 +67,8 @@ class ServedModel:
             if isinstance(error, CrcenError):
                 raise
             raise InvalidInput(f"{path} cannot be read: {error.strerror or error}.") from error
-        if not hasattr(self.model, "columns_"):
-            raise InvalidInput(
-                f"{path} must be a model of a table, as crcen fit writes it: got {type(self.model).__name__}."
-            )
+        of_table = f"{path} must be a model of a table, as crcen fit writes it: got {type(self.model).__name__}."
+        require_input(hasattr(self.model, "columns_"), of_table)
         self.columns = {column.name: column for column in self.model.columns_}
         self.classes: list[int | str] = [json_value(label) for label in self.model.classes_]
         self.target: str | None = getattr(self.model, "target_name_", None)
@@ -217,10 +216,9 @@ class ServedModel:
 
     def reasons(self, rows: Sequence[Row], number: int, scored: Scored) -> dict[str, Sequence[object]]:
         """The strongest reasons of every row in words; for several classes also the two classes that they compare."""
-        if not 1 <= number <= 100:
-            raise InvalidParameter(f"reasons must be a whole number from 0 to 100: got {number}.")
-        if len(rows) > _MOST_EXPLAINED:
-            raise InvalidInput(f"reasons are given for at most {_MOST_EXPLAINED:,} rows a request: got {len(rows):,}.")
+        require(1 <= number <= 100, f"reasons must be a whole number from 0 to 100: got {number}.")
+        most = f"reasons are given for at most {_MOST_EXPLAINED:,} rows a request: got {len(rows):,}."
+        require_input(len(rows) <= _MOST_EXPLAINED, most)
         frame = pd.DataFrame({name: [row.get(name) for row in rows] for name in self.model.feature_names_in_})
         if self.positive is not None:
             return {"reasons": self.model.reasons(frame).sentences(number)}
