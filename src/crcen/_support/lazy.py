@@ -1,4 +1,4 @@
-"""pandas and PyArrow, imported on first use: models load and predict without them, and importing them takes long."""
+"""Packages that are imported on first use: models load and predict without them, and importing them takes long."""
 
 from importlib import import_module
 from typing import Any
@@ -22,3 +22,4 @@ pa: Any = LazyModule("pyarrow")
 pc: Any = LazyModule("pyarrow.compute")
 pq: Any = LazyModule("pyarrow.parquet")
 ds: Any = LazyModule("pyarrow.dataset")
+lightgbm: Any = LazyModule("lightgbm")

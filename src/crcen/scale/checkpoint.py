@@ -67,8 +67,8 @@ def write_checkpoint(path: Path, progress: Progress) -> None:
         with atomic_file(path) as file:
             np.savez(file, allow_pickle=False, header=header, **progress.arrays)
     except DataUnavailable as error:
-        kept = "the last whole checkpoint is kept, make room and start again from it"
-        raise DataUnavailable(f"{str(error).rstrip('.')}; {kept}.") from error
+        advice = "the last whole checkpoint is kept, make room and start again from it"
+        raise DataUnavailable(f"{str(error).rstrip('.')}; {advice}.") from error
 
 
 def _digest(arrays: dict[str, LabelArray]) -> str:

@@ -5,7 +5,6 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from math import ceil, inf
-from typing import NamedTuple
 
 import torch
 
@@ -30,23 +29,16 @@ _STEPS = (
 )
 # Shares of the room for bytes that are read ahead, row groups that are open and the rows of the trees.
 _SHARES = {"read": 0.1, "open": 0.2, "trees": 0.6}
-
-
-class _Part(NamedTuple):
-    share: float  # of the room
-    fewest: int  # rows
-    most: int
-
-
+# Share of the room, and the fewest and most rows of each part of the work.
 _PARTS = {
-    "frame": _Part(0.4, 500, 20_000),  # rows that are read at a time
-    "sample": _Part(0.3, 2048, 32_768),  # rows that kinds of columns are learned from
-    "held_out": _Part(0.15, 1000, 100_000),
-    "encoded": _Part(0.3, 250, 20_000),  # rows that are encoded at a time
-    "group": _Part(0.2, 1024, 65_536),  # rows of a row group of encoded rows
-    "buffer": _Part(0.3, 1024, 65_536),  # rows that are shuffled together
-    "profile": _Part(0.5, 1000, 32_768),
-    "open": _Part(0.2, 2, 2),  # row groups that are read at a time, at least
+    "frame": (0.4, 500, 20_000),  # rows that are read at a time
+    "sample": (0.3, 2048, 32_768),  # rows that kinds of columns are learned from
+    "held_out": (0.15, 1000, 100_000),
+    "encoded": (0.3, 250, 20_000),  # rows that are encoded at a time
+    "group": (0.2, 1024, 65_536),  # rows of a row group of encoded rows
+    "buffer": (0.3, 1024, 65_536),  # rows that are shuffled together
+    "profile": (0.5, 1000, 32_768),
+    "open": (0.2, 2, 2),  # row groups that are read at a time, at least
 }
 
 
@@ -66,13 +58,12 @@ class MemoryBound:
 
     def rows(self, n_rows: float = inf, **row_bytes: float) -> dict[str, int]:
         """Rows of parts of the work, at most ``n_rows``, from the bytes of a row; a bound that is too small raises."""
-        needed = max(_PARTS[name].fewest * size / _PARTS[name].share for name, size in row_bytes.items())
-        needed = max(needed, _SMALLEST_ROOM)
+        parts = [(_PARTS[name], name, size) for name, size in row_bytes.items()]
+        needed = max(_SMALLEST_ROOM, *(fewest * size / share for (share, fewest, _), _, size in parts))
         if self._stated is not None and self._room < needed:
             least = f"at least {ceil((self._base + needed) / 1e6):,} MB for this table, libraries included"
             raise InvalidParameter(f"memory must be {least}: got {self._stated / 1e6:,.0f} MB.", parameter="memory")
-        parts = {name: (_PARTS[name], size) for name, size in row_bytes.items()}
-        found = {name: min(part.most, int(part.share * self._room / size)) for name, (part, size) in parts.items()}
+        found = {name: min(most, int(share * self._room / size)) for (share, _, most), name, size in parts}
         self.expected |= {name: min(found[name], n_rows) * size for name, size in row_bytes.items()}
         return found
 
@@ -98,9 +89,8 @@ class MemoryBound:
         return step
 
     def __str__(self) -> str:
-        peak = (
-            self._base - _SPARE + _TYPICAL * max(sum(self.expected.get(name, 0.0) for name in step) for step in _STEPS)
-        )
+        largest = max(sum(self.expected.get(name, 0.0) for name in step) for step in _STEPS)
+        peak = self._base - _SPARE + _TYPICAL * largest
         stated = "" if self._stated is None else f" of at most {self._stated / 1e6:,.0f} MB"
         return f"about {peak / 1e6:,.0f} MB{stated} of memory"
 

@@ -10,7 +10,6 @@ import mmap
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen._support.files import atomic_file
+from crcen._support.lazy import lightgbm
 from crcen.exceptions import InvalidParameter
 from crcen.models.members.lightgbm_trees import TreeSetting, trees_of_text
 from crcen.models.members.tree_arrays import TreeEnsemble
@@ -176,9 +176,8 @@ def _dataset(
     release: Callable[[], None] | None = None,
 ) -> Dataset:
     """LightGBM's data set of binned rows; with ``release`` they are read in parts, and it is called after each."""
-    import lightgbm
 
-    class Rows(lightgbm.Sequence):
+    class Rows(lightgbm.Sequence):  # type: ignore[misc]
         batch_size = _rows_at_once(codes)
 
         def __getitem__(self, at: int | slice | list[int]) -> Array:
@@ -259,8 +258,6 @@ def grow_trees(
     every 50 trees. ``connect`` is called once the data set is built; it returns LightGBM's network parameters if
     several workers grow the trees together. All workers then have the same trees and the same losses.
     """
-    import lightgbm
-
     grown = replace(start, models=list(start.models), losses=list(start.losses))
     if grown.is_done or len(grown.losses) >= _MOST_TREES:
         return grown
@@ -287,13 +284,7 @@ def grow_trees(
 
 def _scores(models: list[str], codes: Codes) -> Array:
     """Raw scores of rows by trees of an earlier run, class after class."""
-    import lightgbm
-
-    boosters = [lightgbm.Booster(model_str=text) for text in models]
-    predict = [partial(one.predict, raw_score=True) for one in boosters]
-    at_once = _rows_at_once(codes)
-    parts = [
-        np.sum([one(np.asarray(codes[i : i + at_once], dtype=np.float64)) for one in predict], axis=0)
-        for i in range(0, len(codes), at_once)
-    ]
+    boosters, at_once = [lightgbm.Booster(model_str=text) for text in models], _rows_at_once(codes)
+    blocks = (np.asarray(codes[i : i + at_once], dtype=np.float64) for i in range(0, len(codes), at_once))
+    parts = [np.sum([one.predict(block, raw_score=True) for one in boosters], axis=0) for block in blocks]
     return np.concatenate(parts).ravel(order="F")
