@@ -24,9 +24,6 @@ ABSENT = "protein_homo"  # its original file could not be obtained
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "build_bundled_datasets.py"
 
 
-# -- Dataset and catalogue ---------------------------------------------------------------------------------------------
-
-
 def test_a_dataset_converts_and_counts():
     data = Dataset("toy", np.asfortranarray(np.ones((5, 2), dtype=np.float32)), [0, 0, 1, 0, 0], ("a", "b"), "here")
     assert data.X.dtype == np.float64
@@ -137,9 +134,6 @@ def write_npz():
     return write
 
 
-# -- places ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def copy_abalone(bundled_folder, write_npz):
     """Put a good abalone file into a data home."""
@@ -218,11 +212,8 @@ def test_the_build_script_makes_the_packaged_arrays(bundled_folder, abalone_arra
     builder = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(builder)
     assert builder.main(["--out", str(tmp_path)]) == 0
-    for name in BUNDLED:
-        with (
-            np.load(tmp_path / find(name).filename) as built,
-            np.load(bundled_folder / find(name).filename) as packaged,
-        ):
+    for name in (find(name).filename for name in BUNDLED):
+        with np.load(tmp_path / name) as built, np.load(bundled_folder / name) as packaged:
             for key in ("data", "label"):
                 np.testing.assert_array_equal(built[key], packaged[key], strict=True)
     data, label = abalone_arrays
@@ -231,9 +222,6 @@ def test_the_build_script_makes_the_packaged_arrays(bundled_folder, abalone_arra
     write_npz(tmp_path, "x3data.npz", content=(bundled_folder / "x3data.npz").read_bytes())
     assert builder.main(["--check", str(tmp_path)]) == 1
     assert "abalone: DIFFERS" in capsys.readouterr().out
-
-
-# -- verification ------------------------------------------------------------------------------------------------------
 
 
 class Bomb:
@@ -319,12 +307,10 @@ def test_a_truncated_or_changed_file_is_refused(tmp_path, bundled_folder, write_
     for changed, clause in wrong:
         path = write_npz(tmp_path, "x5data.npz", content=changed)
         refused(tmp_path, clause)
-    path.unlink()
-    path.symlink_to(tmp_path / "gone")
-    refused(tmp_path, "cannot be read")
-    path.unlink()
-    path.mkdir()
-    refused(tmp_path, "cannot be read")
+    for replace in (lambda: path.symlink_to(tmp_path / "gone"), path.mkdir):
+        path.unlink()
+        replace()
+        refused(tmp_path, "cannot be read")
 
 
 def test_the_original_file_is_accepted_by_its_blob_id(tmp_path, abalone_arrays, write_npz):
@@ -338,9 +324,6 @@ def test_the_original_file_is_accepted_by_its_blob_id(tmp_path, abalone_arrays, 
     np.testing.assert_array_equal(found.y, label == 1)
     with pytest.raises(DataUnavailable, match="checksum"):
         read_verified(path, dataclasses.replace(entry, original_blob_id="0" * 40), "try nothing")
-
-
-# -- download ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -372,10 +355,15 @@ def left_in(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_download_fills_the_cache_once(cache, serve, monkeypatch, capfd):
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_download_fills_the_cache_once_with_progress_on_a_terminal(cache, serve, monkeypatch, is_terminal):
     serve()
+    terminal = io.StringIO()
+    terminal.isatty = lambda: is_terminal
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
     assert load_dataset("abalone").n_pos == 391
-    assert capfd.readouterr() == ("", "")
+    assert ("Downloading" in terminal.getvalue()) == bool(terminal.getvalue()) == is_terminal
     assert left_in(cache) == ["x3data.npz", "x5data.npz"]
     monkeypatch.setattr(_zenodo, "URL", "file:///nonexistent")
     assert [load_dataset(name).n_pos for name in BUNDLED] == [391, 626]
@@ -430,25 +418,12 @@ def test_an_offline_error_names_set_places_and_remedy(no_places, tmp_path, monke
     assert sentence.endswith(".")
 
 
-def test_a_cache_that_cannot_be_written(no_places, serve):
+def test_a_cache_that_cannot_be_written_and_a_missing_extra_are_named(no_places, serve, monkeypatch):
     serve()
     no_places.write_text("a file in place of the folder")
     with pytest.raises(DataUnavailable, match=r"cannot be written .* CRCEN_CACHE"):
         load_dataset("scene")
-
-
-def test_without_imbalanced_learn_the_extra_is_named(no_places, monkeypatch):
     for name in ("imblearn", "imblearn.datasets"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingExtra, match=r"'scene' is not in .*CRCEN_DATA_HOME.*not installed.*crcen\[baselines\]"):
         load_dataset("scene")
-
-
-def test_a_download_shows_progress_on_a_terminal(cache, serve, monkeypatch):
-    serve()
-    terminal = io.StringIO()
-    terminal.isatty = lambda: True
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("TERM", "xterm")
-    load_dataset("abalone")
-    assert "Downloading" in terminal.getvalue()

@@ -44,7 +44,7 @@ from crcen import (
     save,
 )
 from crcen.exceptions import DataUnavailable
-from crcen.files import model_file, payload
+from crcen.files import model_file
 from crcen.paper.networks import MovedThresholdClassifier
 from grouped_settings import grouped
 
@@ -125,13 +125,10 @@ def test_loaded_models_equal_the_saved_ones(model, labels, tmp_path):
     info = model_info(tmp_path / "m")
     assert info.classes == sorted(set(labels))
     assert info.positive == ("yes" if labels is Y else None)
-
-
-def test_header_names_weights_and_counts_of_every_class(tmp_path):
-    info = model_info(save(CRCENClassifier(WEIGHTS, **SMALL).fit(X, THREE), tmp_path / "m"))
-    assert info.weighting["class_weights"] == [10.0, 1.0, 3.0]
-    assert info.weighting["class_counts"] == [float((label == THREE).sum()) for label in info.classes]
-    assert "weight 10" in str(info)
+    if labels is THREE and model.weighting is WEIGHTS:
+        assert info.weighting["class_weights"] == [10.0, 1.0, 3.0]
+        assert info.weighting["class_counts"] == [float((label == THREE).sum()) for label in info.classes]
+        assert "weight 10" in str(info)
 
 
 @pytest.mark.parametrize(("weighting", "labels"), [(Budget(5), Y), (REVIEW, THREE)], ids=["binary", "multiclass"])
@@ -205,15 +202,12 @@ def test_unknown_parts_are_refused_by_name_with_what_is_allowed(tmp_path):
     assert not (tmp_path / "m").exists()
 
 
-def test_a_table_model_comes_back_whole(table_model, saved):
+def test_a_table_model_comes_back_whole_and_its_header_without_loading_it(saved, table_model, monkeypatch):
     found = load(saved)
     assert [column.kind for column in found.columns_] == ["number", "category", "boolean", "date", "text"]
     np.testing.assert_array_equal(found.predict_proba(FRAME), table_model.predict_proba(FRAME))
     assert found.dropped_ == table_model.dropped_
     assert found.target_name_ == "bad"
-
-
-def test_the_header_says_what_is_inside_without_loading_it(saved, table_model, monkeypatch):
     monkeypatch.setattr(model_file, "unpack", None)
     info = model_info(saved)
     assert (info.format, info.model, info.target) == (6, "TableClassifier", "bad")
@@ -239,22 +233,16 @@ def test_a_changed_or_truncated_file_is_refused(saved):
                 load(saved)
 
 
-def test_another_format_is_refused_before_anything_else(saved):
+def test_another_format_and_other_files_are_refused(saved):
     for number, advice in ((7, "update crcen"), (3, "fit and save the model again")):
         saved.write_bytes(b"crcen model, format %d\nwhatever comes" % number)
         for read in (load, model_info):
             with pytest.raises(DataUnavailable, match=f"has format {number}, this crcen reads format 6; {advice}"):
                 read(saved)
-
-
-def test_what_is_no_model_file_is_refused(tmp_path):
-    (tmp_path / "a").write_bytes(pickle.dumps({}))
-    with pytest.raises(InvalidInput, match="is no model that crcen saved"):
-        load(tmp_path / "a")
-    with pytest.raises(DataUnavailable, match="is a folder"):
-        load(tmp_path)
-    with pytest.raises(DataUnavailable, match="is not there"):
-        load(tmp_path / "b")
+    saved.write_bytes(pickle.dumps({}))
+    for path, words in ((saved, "is no model that crcen saved"), (saved.parent, "is a folder"), ("b", "is not there")):
+        with pytest.raises((InvalidInput, DataUnavailable), match=words):
+            load(path)
 
 
 def test_what_could_not_be_loaded_is_not_saved(tmp_path):
@@ -276,11 +264,3 @@ def test_a_full_disk_leaves_the_old_model(table_model, saved, small_files):
         save(table_model, saved)
     assert saved.read_bytes() == before
     assert os.listdir(saved.parent) == ["model.crcen"]
-
-
-def test_a_random_state_is_read_as_files_of_this_format_had_it_at_first():
-    expected = np.random.RandomState(3)
-    keys = expected.get_state()[1]
-    tree = {"random_state": ["MT19937", {"array": ["<u4", [624]]}, 624.0, 0.0, 0.0]}
-    found = payload.unpack(json.dumps(tree).encode(), keys.tobytes())
-    assert found.random_sample(5).tolist() == expected.random_sample(5).tolist()

@@ -75,19 +75,6 @@ def test_the_result_is_an_ordinary_classifier_balanced_on_all_rows(folder, table
     clone(model).fit(frame(X), y)  # its parameters are an ordinary classifier's
 
 
-def test_it_learns_what_a_fit_in_memory_learns(folder, table):
-    X, y, _ = table
-    streamed = fit(folder, Budget(4), epochs=30)
-    settings = NETWORK | {"n_members": 1, "encoding": "standard", "balance": True, "solver": "adam"}
-    plain = CRCENClassifier(Budget(4), **grouped(**settings)).fit(frame(X), y)
-    losses = []
-    for model in (streamed, plain):
-        p = model.predict_proba(frame(X))[:, 1]
-        losses.append(-np.mean(np.where(y == 1, np.log(p), np.log1p(-p))))
-    assert losses[0] == pytest.approx(losses[1], rel=0.03)
-    assert streamed.weighting_ == plain.weighting_
-
-
 @pytest.mark.parametrize("encoding", ["standard", "steps"])
 def test_model_depends_on_the_seed_and_not_on_the_folder(folder, tmp_path, monkeypatch, encoding):
     monkeypatch.setattr("crcen.scale.stream.SAMPLE_ROWS", 200)
@@ -107,14 +94,6 @@ def test_other_encodings_are_fitted_on_a_sample(folder, table, encoding):
     for name, values in plain.input_encoding_.items():
         np.testing.assert_allclose(streamed.input_encoding_[name], values, rtol=1e-9, err_msg=name)
     assert key_equation(y, streamed.weighted_proba(frame(X))[:, 1], streamed.weighting_).residual < 1e-12
-
-
-def test_a_source_of_batches_and_files_of_other_cuts_give_the_same_promises(folder, table):
-    X, y, w = table
-    batches = [(X[i : i + 70], y[i : i + 70], w[i : i + 70]) for i in range(0, 600, 70)]
-    model = fit_stream(batches, **grouped(weighting=Budget(3), epochs=2, **NETWORK))
-    assert key_equation(y, model.weighted_proba(X)[:, 1], model.weighting_, w).residual < 1e-12
-    assert not hasattr(model, "feature_names_in_")
 
 
 def test_labels_of_text_follow_the_rarer_class(tmp_path, table, write):
@@ -361,28 +340,31 @@ def batches(X, y, *weight, size=400):
     return [tuple(part[cut] for part in (X, y, *weight)) for cut in cuts]
 
 
-def numbers(y):
-    return np.searchsorted(LABELS, y)
-
-
-def test_a_stream_comes_to_the_softmax_regression_of_rows_in_memory():
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_stream_comes_to_the_softmax_regression_of_rows_in_memory(n_classes):
     X, y, weight = class_rows()
+    if n_classes == 2:
+        y = np.where(y == "oak", "oak", "birch")
+    weights = {name: WEIGHTS[name] for name in np.unique(y).tolist()}
     common = {"hidden": (), "l2": 1e-3, "training_weighting": "price", "random_state": 0}
-    many = fit_stream(batches(X, y, weight), weighting=WEIGHTS, epochs=60, **grouped(**common, batch_size=128))
+    many = fit_stream(batches(X, y, weight), weighting=weights, epochs=60, **grouped(**common, batch_size=128))
     in_memory = {"balance": True, "probability": "shift", "schedule": Schedule(solver="lbfgs"), "max_epochs": 300}
-    whole = CRCENClassifier(WEIGHTS, **grouped(**in_memory, **common)).fit(X, y, sample_weight=weight)
-    assert many.classes_.tolist() == LABELS.tolist()
+    whole = CRCENClassifier(weights, **grouped(**in_memory, **common)).fit(X, y, sample_weight=weight)
+    assert many.classes_.tolist() == sorted(weights)
+    assert not hasattr(many, "feature_names_in_")
     # The last batches of Adam leave noise; the optimum is the same.
-    assert np.abs(many.predict_proba(X) - whole.predict_proba(X)).max() < 0.02
+    assert np.abs(many.predict_proba(X) - whole.predict_proba(X)).max() < 0.04
     assert np.mean(many.predict(X) == whole.predict(X)) > 0.98
-    equation = key_equation(numbers(y), many.weighted_proba(X), many.weighting_, weight)
-    assert equation.residual <= 1e-11
     assert many.key_equation_.residual <= 1e-11
+    assert set(vars(many)) == set(vars(fit_stream(batches(X, y), weighting=weights, epochs=1)))
+    np.testing.assert_allclose(whole.weighting_.counts, many.weighting_.counts)
+    if n_classes == 2:
+        return
+    equation = key_equation(np.searchsorted(LABELS, y), many.weighted_proba(X), many.weighting_, weight)
+    assert equation.residual <= 1e-11
     np.testing.assert_allclose(many.key_equation_.flows, equation.flows, rtol=1e-9)
     assert many.key_equation_.pairs.statistic == pytest.approx(equation.pairs.statistic, rel=1e-6)
     assert "stream" in many.key_equation_.rows
-    assert set(vars(many)) == set(vars(fit_stream(batches(X, y), weighting=WEIGHTS, epochs=1)))
-    np.testing.assert_allclose(whole.weighting_.counts, many.weighting_.counts)
 
 
 def test_hidden_networks_go_to_files_and_on_from_checkpoints(tmp_path):

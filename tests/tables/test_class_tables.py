@@ -56,8 +56,7 @@ def test_a_table_of_three_classes(estimator, weighting, tmp_path):
         assert np.abs(sums.residuals).max() < 1e-9 * sums.flows.sum()
 
 
-def test_a_price_of_two_classes_is_refused():
+@pytest.mark.parametrize("estimator", [NETWORKS, LogisticRegression()])
+def test_a_price_of_two_classes_is_refused(estimator):
     with pytest.raises(crcen.InvalidParameter, match="price for two classes"):
-        TableClassifier(crcen.Budget(5), estimator=NETWORKS).fit(TABLE, LABELS)
-    with pytest.raises(crcen.InvalidParameter, match="price for two classes"):
-        TableClassifier(crcen.Budget(5), estimator=LogisticRegression()).fit(TABLE, LABELS)
+        TableClassifier(crcen.Budget(5), estimator=estimator).fit(TABLE, LABELS)

@@ -17,16 +17,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from crcen import (
-    CRCENClassifier,
-    InvalidInput,
-    InvalidParameter,
-    ReadOptions,
-    TableClassifier,
-    fit_files,
-    load,
-    predict_table,
-)
+import crcen
+from crcen import CRCENClassifier, InvalidInput, InvalidParameter, ReadOptions, fit_files, predict_table
 from crcen.exceptions import DataUnavailable
 from crcen.tables.reading import open_table
 from crcen.tables.writing import TableWriter
@@ -40,12 +32,10 @@ SYSTEMS = ["postgresql", "sqlite", "duckdb"]
 def server():
     """A PostgreSQL server of an ordinary user, on loopback, in a temporary folder: its port."""
     pytest.importorskip("adbc_driver_postgresql")
-    found = [
-        path for path in [shutil.which("postgres"), *sorted(glob.glob("/usr/lib/postgresql/*/bin/postgres"))] if path
-    ]
+    found = max(glob.glob("/usr/lib/postgresql/*/bin/postgres"), default=shutil.which("postgres"))
     if not found:
         pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
-    programs, user = Path(found[-1]).parent, "postgres" if os.getuid() == 0 else None
+    programs, user = Path(found).parent, "postgres" if os.getuid() == 0 else None
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -145,8 +135,9 @@ def test_columns_without_single_values_are_rejected_by_name(place, kind, what):
     assert open_table(url, ReadOptions(query="select x from t")).columns == ("x",)
 
 
-def test_sqlite_columns_of_several_types_are_text(tmp_path):
+def test_sqlite_columns_of_several_types_are_text_and_database_files_say_how_to_read_them(tmp_path):
     url = f"sqlite:///{tmp_path}/a.db"
+    execute(f"duckdb:///{tmp_path}/a.duckdb", "create table t (x integer)")
     execute(url, "create table t (a, b, c)", "insert into t values (1, 2, 3), (1.5, 'x', null), (2, 3.5, 4)")
     frame = open_table(url, ReadOptions(table="t")).read()
     assert frame["a"].tolist() == [1.0, 1.5, 2.0]
@@ -154,6 +145,9 @@ def test_sqlite_columns_of_several_types_are_text(tmp_path):
     execute(url, "insert into t values (1, x'00ff', 1)")
     with pytest.raises(InvalidInput, match=r"column b of t of .* holds binary"):
         open_table(url, ReadOptions(table="t"))
+    for name, system in (("a.db", "sqlite"), ("a.duckdb", "duckdb")):
+        with pytest.raises(InvalidInput, match=f"is a database: give {system}:///.*{name}, with table= or query="):
+            open_table(tmp_path / name)
 
 
 @each()
@@ -230,7 +224,7 @@ def test_a_streamed_fit_and_scores_in_one_transaction(place, tmp_path, crcen_com
     code, out, said = crcen_command("fit", url, *how)
     assert code == 0, said
     expected = fit_files(rows, target="y", drop=["id"], epochs=1).model
-    np.testing.assert_array_equal(load(model).predict_proba(rows), expected.predict_proba(rows))
+    np.testing.assert_array_equal(crcen.load(model).predict_proba(rows), expected.predict_proba(rows))
     scores, query = f"{url}#scores", ("--query", "select * from rows order by id")
     for append in ((), ("--append",)):
         code, out, said = crcen_command("predict", model, url, *query, "--id", "id", "--out", scores, *append)
@@ -252,7 +246,7 @@ def test_a_streamed_fit_and_scores_in_one_transaction(place, tmp_path, crcen_com
 
 def test_a_failed_prediction_writes_no_table(tmp_path, one_thread):
     rows = pd.DataFrame({"x": np.random.default_rng(0).normal(size=60)})
-    model = TableClassifier(estimator=CRCENClassifier(hidden=(), random_state=0)).fit(rows, rows["x"] > 0.5)
+    model = crcen.TableClassifier(estimator=CRCENClassifier(hidden=(), random_state=0)).fit(rows, rows["x"] > 0.5)
     (tmp_path / "a.csv").write_text("x\n" + "1.5\n" * 70_000 + "1,2\n")
     url = f"sqlite:///{tmp_path}/a.db"
     with pytest.raises(InvalidInput, match="line 70002"):
@@ -335,11 +329,3 @@ def test_duckdb_reads_folders_of_parquet(tmp_path):
     for url in ("duckdb://", "duckdb:///:memory:"):
         frame = open_table(url, ReadOptions(query=query)).read()
         assert frame.to_dict("list") == {"x": [2, 3, 2, 3], "year": [2023, 2023, 2024, 2024]}
-
-
-def test_a_file_that_is_a_database_says_how_to_read_it(tmp_path):
-    execute(f"sqlite:///{tmp_path}/a.db", "create table t (x integer)")
-    execute(f"duckdb:///{tmp_path}/a.duckdb", "create table t (x integer)")
-    for name, system in (("a.db", "sqlite"), ("a.duckdb", "duckdb")):
-        with pytest.raises(InvalidInput, match=f"is a database: give {system}:///.*{name}, with table= or query="):
-            open_table(tmp_path / name)

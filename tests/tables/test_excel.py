@@ -69,30 +69,20 @@ def test_columns_of_several_types_are_text_as_in_a_csv_file(tmp_path):
     assert back["day"][0] == pd.Timestamp("2024-01-02")
     assert back["empty"].isna().all()
     assert table.notes == ["t.xlsx has 2 sheets (Sheet, notes); Sheet was read"]
-
-
-def test_a_model_sees_a_workbook_as_it_sees_a_csv_file(tmp_path):
+    # A model sees a workbook as it sees a CSV file.
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame(
-        {"x": rng.normal(size=80).round(3), "kind": rng.choice(["a", "b"], 80), "y": rng.random(80) < 0.3}
-    )
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    with TableWriter(tmp_path / "t.xlsx") as writer:
-        writer.write(frame)
-    tables = [open_table(tmp_path / f"t.{ending}").read().drop(columns="y") for ending in ("csv", "xlsx")]
-    encoded = [TableClassifier().learn_columns(tables[0]).encode(one).X for one in tables]
-    np.testing.assert_array_equal(*encoded)
+    frame = pd.DataFrame({"x": rng.normal(size=80).round(3), "kind": rng.choice(["a", "b"], 80)})
+    for ending in ("csv", "xlsx"):
+        with TableWriter(tmp_path / f"m.{ending}") as writer:
+            writer.write(frame)
+    tables = [open_table(tmp_path / f"m.{ending}").read() for ending in ("csv", "xlsx")]
+    np.testing.assert_array_equal(*(TableClassifier().learn_columns(tables[0]).encode(one).X for one in tables))
 
 
-@pytest.mark.parametrize(
-    ("rows", "sentence"), [([], "is empty"), ([["a", "a"], [1, 2]], "duplicate column name in .*t.xlsx: a")]
-)
-def test_sheets_that_are_no_tables_are_refused(tmp_path, rows, sentence):
-    with pytest.raises(InvalidInput, match=sentence):
-        open_table(saved(tmp_path / "t.xlsx", *rows))
-
-
-def test_what_no_workbook_can_hold_is_not_written(tmp_path, monkeypatch):
+def test_sheets_that_are_no_tables_are_refused_and_not_written(tmp_path, monkeypatch):
+    for rows, sentence in (([], "is empty"), ([["a", "a"], [1, 2]], "duplicate column name in .*t.xlsx: a")):
+        with pytest.raises(InvalidInput, match=sentence):
+            open_table(saved(tmp_path / "t.xlsx", *rows))
     monkeypatch.setattr(excel, "MOST_ROWS", 3)
     with (
         pytest.raises(InvalidParameter, match="an Excel sheet holds 2 rows"),
@@ -138,14 +128,6 @@ def test_titles_merged_names_hidden_rows_and_formulas_are_read_and_reported(tmp_
     assert open_table(plain, ReadOptions(skip_rows=3, rename_duplicates=True)).read().shape == (0, 2)
     with pytest.raises(InvalidParameter, match="skip_rows must leave rows of the sheet Sheet, which has 4: got 9"):
         open_table(plain, ReadOptions(skip_rows=9))
-
-
-def test_a_stored_formula_value_is_the_value(tmp_path):
-    path = saved(tmp_path / "t.xlsx", ["a", "b"], [1, "=A2*3"])
-    changed(path, path, lambda xml: re.sub(rb"<f>A2\*3</f><v ?/>", b"<f>A2*3</f><v>3</v>", xml))
-    table = open_table(path)
-    assert table.read().to_dict("list") == {"a": [1], "b": [3]}
-    assert table.notes == []
 
 
 def test_sheets_are_chosen_by_name_or_number_and_hidden_ones_are_not_the_first(tmp_path, crcen_command):
@@ -210,12 +192,15 @@ def with_rows(rows):
     return lambda xml: xml.replace(b"</sheetData>", rows + b"</sheetData>")
 
 
-def test_rows_outside_a_wrong_dimension_are_read(tmp_path):
+def test_stored_values_of_formulas_and_rows_outside_a_wrong_dimension_are_read(tmp_path):
+    path = saved(tmp_path / "t.xlsx", ["a", "b"], [1, "=A2*3"])
+    changed(path, path, lambda xml: re.sub(rb"<f>A2\*3</f><v ?/>", b"<f>A2*3</f><v>3</v>", xml))
+    table = open_table(path)
+    assert (table.read().to_dict("list"), table.notes) == ({"a": [1], "b": [3]}, [])
     path = saved(tmp_path / "t.xlsx", ["a", "b"], *([i, i * i] for i in range(30)))
     other = re.compile(rb'<dimension ref="[^"]*"')
     wrong = changed(path, tmp_path / "w.xlsx", lambda xml: other.sub(b'<dimension ref="A1:B11"', xml))
-    pd.testing.assert_frame_equal(open_table(wrong).read(), open_table(path).read())
-    assert len(open_table(wrong).read()) == 30
+    assert open_table(wrong).read().to_numpy().tolist() == [[i, i * i] for i in range(30)]
 
 
 FAR = b'<row r="1048576"><c r="XFD1048576"><v>1</v></c></row>'

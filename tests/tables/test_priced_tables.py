@@ -36,23 +36,17 @@ def test_a_logistic_regression_is_decided_at_the_price(labels, tmp_path):
     q = model.weighted_proba(X)[:, list(model.classes_).index(labels[1])]
     np.testing.assert_allclose(q, 6 * p / (6 * p + 1 - p))
     np.testing.assert_array_equal(model.decision_function(X) > 0, model.predict(X) == model.classes_[1])
-    # Logistic regression with an intercept meets the plain sums; the weighted equation is tested as for any model.
     assert np.isfinite(model.key_equation_.lhs)
     loaded = crcen.load(crcen.save(model, tmp_path / "model.crcen"))
     np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
     np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
 
 
-def test_a_classifier_may_stand_first_and_is_balanced():
-    X, y = _rows()
-    model = TableClassifier(estimator=LogisticRegression()).fit(X, y)
-    assert model.weighting_.alpha == pytest.approx(1)
-    assert 0.1 < (model.predict(X) == "yes").mean() < 0.6
-    assert TableClassifier(estimator=LogisticRegression()).get_params(deep=False)["weighting"] is None
-
-
-def test_a_price_may_stand_first():
+def test_prices_of_the_table_and_of_its_estimator():
     X, y = _rows(200)
+    balanced = TableClassifier(estimator=LogisticRegression()).fit(X, y)
+    assert balanced.weighting_.alpha == pytest.approx(1)
+    assert balanced.get_params(deep=False)["weighting"] is None
     model = TableClassifier(Budget(10), random_state=0)
     assert clone(model).weighting == Budget(10)
     model.set_params(estimator=CRCENClassifier(hidden=(), max_epochs=3, random_state=0)).fit(X, y)
@@ -60,6 +54,11 @@ def test_a_price_may_stand_first():
     assert model.estimator.weighting == "balanced"
     default = TableClassifier(Budget(10))._unfitted()
     assert (type(default).__name__, default.weighting) == ("CRCENClassifierCV", Budget(10))
+    weights = np.where(y == "yes", 3.0, 1.0)
+    weighted = TableClassifier(estimator=LogisticRegression()).fit(X, y, sample_weight=weights)
+    own = LogisticRegression().fit(weighted.encode(X).X, y, sample_weight=weights)
+    np.testing.assert_allclose(weighted.estimator_.estimator_.coef_, own.coef_)
+    assert weighted.weighting_.n_pos == weights[y == "yes"].sum()
 
 
 @pytest.mark.parametrize(
@@ -83,15 +82,6 @@ def test_any_classifier_goes_through_the_workflow(estimator, tmp_path):
     assert found.recognition.status == "new"
     assert model.recognise(X).status == "seen"
     crcen.write_report(model, new, labels, tmp_path / "r.html")
-
-
-def test_sample_weights_reach_it():
-    X, y = _rows()
-    weights = np.where(y == "yes", 3.0, 1.0)
-    model = TableClassifier(estimator=LogisticRegression()).fit(X, y, sample_weight=weights)
-    own = LogisticRegression().fit(model.encode(X).X, y, sample_weight=weights)
-    np.testing.assert_allclose(model.estimator_.estimator_.coef_, own.coef_)
-    assert model.weighting_.n_pos == weights[y == "yes"].sum()
 
 
 @pytest.mark.parametrize(

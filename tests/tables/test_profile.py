@@ -45,120 +45,96 @@ def unlike(model, frame, n_chunks=1):
     return rows.differences()
 
 
-class TestProbabilities:
-    @pytest.mark.parametrize("counts", [(3, 300, 0, 1000), (40, 100, 300, 1000), (0, 10, 5, 50), (10, 10, 1, 400)])
-    def test_fishers_exact_test(self, counts):
-        count, n, before, n_before = counts
-        expected = hypergeom(n + n_before, count + before, n).sf(count - 1)
-        assert chance_of_more(*counts) == pytest.approx(min(1.0, expected) if expected < 0.5 else 1.0, rel=1e-6)
-
-    def test_beyond_the_largest(self):
-        """The three largest of 10 + 40 values are all among the 10."""
-        assert chance_of_more(3, 10, 0, 40) == pytest.approx(math.comb(10, 3) / math.comb(50, 3))
-        assert chance_of_more(0, 10, 0, 40) == 1.0
-
-    def test_the_bound_holds_in_draws(self):
-        rng, beyond = np.random.default_rng(0), 0
-        for _ in range(2000):
-            x, y = np.sort(rng.random(200)), np.sort(rng.random(300))
-            grid = np.quantile(x, np.linspace(0, 1, 33))
-            distance = np.abs(np.searchsorted(x, grid, "right") / 200 - np.searchsorted(y, grid, "right") / 300).max()
-            beyond += kolmogorov_smirnov(distance, 300, 200) < 0.05
-        assert beyond <= 0.05 * 2000
+@pytest.mark.parametrize("counts", [(3, 300, 0, 1000), (40, 100, 300, 1000), (0, 10, 5, 50), (10, 10, 1, 400)])
+def test_fishers_exact_test(counts):
+    count, n, before, n_before = counts
+    expected = hypergeom(n + n_before, count + before, n).sf(count - 1)
+    assert chance_of_more(*counts) == pytest.approx(min(1.0, expected) if expected < 0.5 else 1.0, rel=1e-6)
+    # The three largest of 10 + 40 values are all among the 10.
+    assert chance_of_more(3, 10, 0, 40) == pytest.approx(math.comb(10, 3) / math.comb(50, 3))
 
 
-class TestWhatDiffers:
-    @pytest.mark.parametrize(
-        ("column", "change", "kind", "here", "sentence"),
-        [
-            (
-                "amount",
-                lambda x: 100 * x,
-                "scale",
-                None,
-                r"is (9\d|1[01]\d)(\.\d)? times as large as in training",
-            ),  # cents
-            ("age", lambda x: x.mask(x.index < 40, 140), "range", 0.1, r"15 to 80 in 10 % of rows \(40 values were cl"),
-            ("when", lambda x: x + pd.Timedelta(days=400), "range", 1.0, "2023-12-29 to 2024-11-13"),
-            (
-                "age",
-                lambda x: np.minimum(x + 20, 79),
-                "distribution",
-                None,
-                r"at most \d+ in \d+ % of rows here, \d+ %",
-            ),
-            ("country", lambda x: x.mask(x.index < 80, "FR"), "unseen", 0.2, "new or were rare in training in 20 %"),
-            ("country", lambda x: "DE", "categories", 1.0, r"DE in 100 % of rows here, (8|9|1\d)(\.\d)? % in training"),
-            ("is_new", lambda x: True, "categories", 1.0, "is_new is true in 100 % of rows here"),
-            ("age", lambda x: x.astype(object).mask(x.index < 100, "fifty"), "unreadable", 0.25, "read as a number"),
-        ],
-    )
-    def test_one_change_is_one_difference(self, model, column, change, kind, here, sentence):
-        frame = _table(400, 1)
-        (found,) = unlike(model, frame.assign(**{column: change(frame[column])}))
-        assert (found.column, found.kind) == (column, kind)
-        assert here is None or found.here == here
-        assert re.search(sentence, found.sentence)
-
-    @pytest.mark.parametrize(("value", "count", "expected"), [(300, 20, "range"), (300, 1, None), (1e9, 1, "clipped")])
-    def test_clipped_values_are_reported_beyond_chance(self, model, value, count, expected):
-        frame = _table(1500, 1)
-        frame.loc[: count - 1, "age"] = value
-        found = unlike(model, frame)
-        assert [one.kind for one in found] == ([expected] if expected else [])
-        if expected:
-            assert found[0].column == "age"
-            assert f"{count} value" in found[0].sentence
-
-    @pytest.mark.parametrize("column", ["amount", "age", "country"])
-    def test_missing_cells(self, model, column):
-        frame = _table(400, 1)
-        frame[column] = frame[column].astype(object).where(np.arange(400) % 2 == 0)
-        found = {one.kind: one for one in unlike(model, frame)}
-        assert found["missing"].column == column
-        assert found["missing"].here == pytest.approx(0.5, abs=0.06)
-        assert found["missing"].training == pytest.approx(0.1 if column == "amount" else 0.0, abs=0.03)
-
-    def test_chunks_give_the_same_answer(self, model):
-        frame = _table(500, 1).assign(is_new=True)
-        frame["amount"] *= 100
-        whole = [one.to_dict() for one in unlike(model, frame)]
-        parts = [one.to_dict() for one in unlike(model, frame, n_chunks=7)]
-        assert len(whole) == len(parts) == 2
-        for one, other in zip(whole, parts, strict=True):
-            assert one == {**other, "here": pytest.approx(other["here"])}
+def test_the_bound_holds_in_draws():
+    rng, beyond = np.random.default_rng(0), 0
+    for _ in range(2000):
+        x, y = np.sort(rng.random(200)), np.sort(rng.random(300))
+        grid = np.quantile(x, np.linspace(0, 1, 33))
+        distance = np.abs(np.searchsorted(x, grid, "right") / 200 - np.searchsorted(y, grid, "right") / 300).max()
+        beyond += kolmogorov_smirnov(distance, 300, 200) < 0.05
+    assert beyond <= 0.05 * 2000
 
 
-def test_rows_like_training_are_said_to_be_so(model):
-    found = [unlike(model, _table(n, seed)) for seed in range(1, 60) for n in (1, 30, 700)]
-    assert sum(map(bool, found)) <= 1
+@pytest.mark.parametrize(
+    ("column", "change", "kind", "here", "sentence"),
+    [
+        ("amount", lambda x: 100 * x, "scale", None, r"is (9\d|1[01]\d)(\.\d)? times as large as in training"),  # cents
+        ("age", lambda x: x.mask(x.index < 40, 140), "range", 0.1, r"15 to 80 in 10 % of rows \(40 values were cl"),
+        ("when", lambda x: x + pd.Timedelta(days=400), "range", 1.0, "2023-12-29 to 2024-11-13"),
+        ("age", lambda x: np.minimum(x + 20, 79), "distribution", None, r"at most \d+ in \d+ % of rows here, \d+ %"),
+        ("country", lambda x: x.mask(x.index < 80, "FR"), "unseen", 0.2, "new or were rare in training in 20 %"),
+        ("country", lambda x: "DE", "categories", 1.0, r"DE in 100 % of rows here, (8|9|1\d)(\.\d)? % in training"),
+        ("is_new", lambda x: True, "categories", 1.0, "is_new is true in 100 % of rows here"),
+        ("age", lambda x: x.astype(object).mask(x.index < 100, "fifty"), "unreadable", 0.25, "read as a number"),
+    ],
+)
+def test_one_change_is_one_difference(model, column, change, kind, here, sentence):
+    frame = _table(400, 1)
+    (found,) = unlike(model, frame.assign(**{column: change(frame[column])}))
+    assert (found.column, found.kind) == (column, kind)
+    assert here is None or found.here == here
+    assert re.search(sentence, found.sentence)
 
 
-class TestAlarms:
-    def test_many_more_alarms(self, model):
-        frame = _table(400, 1)
-        frame["age"] = 78
-        answer = crcen.predict_table(model, frame)
-        said = answer.to_dict()["unlike"]
-        (alarms,) = [one for one in said if one["kind"] == "alarms"]
-        assert alarms["column"] is None
-        assert alarms["here"] == answer.n_alarms / 400
-        own = (model.predict(_table(1500, 0)) == model.pos_label_).mean()
-        assert alarms["training"] == pytest.approx(own, abs=0.002)
-        assert "alarms here" in str(answer)
+@pytest.mark.parametrize(("value", "count", "expected"), [(300, 20, "range"), (300, 1, None), (1e9, 1, "clipped")])
+def test_clipped_values_are_reported_beyond_chance(model, value, count, expected):
+    frame = _table(1500, 1)
+    frame.loc[: count - 1, "age"] = value
+    found = unlike(model, frame)
+    assert [(one.column, one.kind) for one in found] == ([("age", expected)] if expected else [])
+    assert all(f"{count} value" in one.sentence for one in found)
 
-    def test_another_price_is_compared_at_that_price(self, model):
-        kinds = [one.kind for one in crcen.predict_table(model, _table(400, 1), weighting=Budget(200)).unlike]
-        assert "alarms" not in kinds
+
+@pytest.mark.parametrize("column", ["amount", "age", "country"])
+def test_missing_cells(model, column):
+    frame = _table(400, 1)
+    frame[column] = frame[column].astype(object).where(np.arange(400) % 2 == 0)
+    found = {one.kind: one for one in unlike(model, frame)}
+    assert found["missing"].column == column
+    assert found["missing"].here == pytest.approx(0.5, abs=0.06)
+    assert found["missing"].training == pytest.approx(0.1 if column == "amount" else 0.0, abs=0.03)
+
+
+def test_chunks_give_the_same_answer(model):
+    frame = _table(500, 1).assign(is_new=True)
+    frame["amount"] *= 100
+    whole = [one.to_dict() for one in unlike(model, frame)]
+    parts = [one.to_dict() for one in unlike(model, frame, n_chunks=7)]
+    assert len(whole) == len(parts) == 2
+    for one, other in zip(whole, parts, strict=True):
+        assert one == {**other, "here": pytest.approx(other["here"])}
+    like = [unlike(model, _table(n, seed)) for seed in range(1, 60) for n in (1, 30, 700)]
+    assert sum(map(bool, like)) <= 1
+
+
+def test_many_more_alarms(model):
+    frame = _table(400, 1)
+    frame["age"] = 78
+    answer = crcen.predict_table(model, frame)
+    said = answer.to_dict()["unlike"]
+    (alarms,) = [one for one in said if one["kind"] == "alarms"]
+    assert alarms["column"] is None
+    assert alarms["here"] == answer.n_alarms / 400
+    own = (model.predict(_table(1500, 0)) == model.pos_label_).mean()
+    assert alarms["training"] == pytest.approx(own, abs=0.002)
+    assert "alarms here" in str(answer)
+    at_another_price = crcen.predict_table(model, _table(400, 1), weighting=Budget(200)).unlike
+    assert "alarms" not in [one.kind for one in at_another_price]
 
 
 def test_it_survives_the_file_and_holds_no_rows(model, tmp_path):
-    path = crcen.save(model, tmp_path / "m.crcen")
-    frame = _table(300, 1).assign(is_new=True)
-    loaded = crcen.load(path)
-    assert (
-        crcen.predict_table(loaded, frame).to_dict()["unlike"] == crcen.predict_table(model, frame).to_dict()["unlike"]
-    )
+    frame, loaded = _table(300, 1).assign(is_new=True), crcen.load(crcen.save(model, tmp_path / "m.crcen"))
+    before, after = (crcen.predict_table(one, frame).to_dict()["unlike"] for one in (model, loaded))
+    assert before == after
     assert max(len(one.edges) for one in loaded.profile_.columns) <= 33
     del loaded.profile_
     blind = crcen.predict_table(loaded, frame)

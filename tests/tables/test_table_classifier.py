@@ -74,9 +74,10 @@ def test_kinds_are_found_out(cells, kind):
 
 def test_strings_of_more_values_than_categories_are_text():
     texts = [" ".join(RNG.choice(WORDS, 5)) + f" {i}" for i in range(600)]
-    model = fitted(600, note=texts)
+    model, frame = fitted(600, note=texts), pd.DataFrame({"note": texts})
     assert kinds(model) == {"note": "text"}
-    assert model.encode(pd.DataFrame({"note": texts[:3]})).X.shape == (3, 30)
+    assert model.encode(frame[:3]).X.shape == (3, 30)
+    np.testing.assert_array_equal(fitted(600, note=texts).predict_proba(frame), model.predict_proba(frame))
     few = fitted(600, note=[" ".join(RNG.choice(["red", "orange", "blue", "night"], 9)) for _ in range(600)])
     assert len(few.encoded_names_) == 4  # of four words, other components would be rounding errors
 
@@ -148,6 +149,10 @@ def test_categories_known_rare_unseen_and_missing():
     found = model.encode(pd.DataFrame({"c": [" a", "b", "r1", "never", None]}))
     np.testing.assert_array_equal(found.X, [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
     assert found.unseen == {"c": 2}  # rare values have no names
+    shops, y = pd.DataFrame({"shop": [f"shop {i % 200}" for i in range(2000)]}), np.arange(2000) % 200 == 77
+    model = TableClassifier(estimator=CRCENClassifier(hidden=(), random_state=0)).fit(shops, y)
+    assert len(model.encoded_names_) == 200
+    np.testing.assert_array_equal(model.predict(shops), y)
 
 
 def test_numbers_and_dates_are_clipped_beyond_the_training_range():
@@ -166,15 +171,6 @@ def test_numbers_and_dates_are_clipped_beyond_the_training_range():
     rows = [{"age": age, "when": when.strftime("%Y-%m-%d")} for age, when in new.to_numpy().tolist()]
     np.testing.assert_array_equal(model.encode(rows).X, found.X)
     assert model.encode(rows).clipped == found.clipped
-
-
-def test_two_hundred_categories_fit_and_each_has_its_column():
-    cells = np.array([f"shop {i % 200}" for i in range(2000)])
-    frame = pd.DataFrame({"shop": cells})
-    y = np.isin(np.arange(2000) % 200, [3, 77])
-    model = TableClassifier(estimator=CRCENClassifier(hidden=(), random_state=0)).fit(frame, y)
-    assert len(model.encoded_names_) == 200
-    np.testing.assert_array_equal(model.predict(frame), y)
 
 
 def test_new_rows_are_met_with_grace():
@@ -219,13 +215,6 @@ def test_it_is_the_estimator_on_the_encoded_columns():
     assert model.weighting_ == alone.weighting_
 
 
-def test_the_same_seed_gives_the_same_model_with_texts():
-    texts = [" ".join(RNG.choice(WORDS, 5)) + f" {i}" for i in range(400)]
-    frame = pd.DataFrame({"note": texts})
-    first, second = (fitted(400, note=texts).predict_proba(frame) for _ in range(2))
-    np.testing.assert_array_equal(first, second)
-
-
 def test_arrays_and_polars_frames():
     X = np.column_stack([NUMBERS, NUMBERS**2])
     model = TableClassifier(estimator=SMALL).fit(X, labels())
@@ -241,15 +230,11 @@ def test_arrays_and_polars_frames():
     np.testing.assert_array_equal(other.predict(frame), other.predict(frame.to_pandas()))
 
 
-def test_a_failed_fit_leaves_nothing_half_fitted():
-    model = TableClassifier(estimator=SMALL)
+def test_groups_reach_the_search_and_a_failed_fit_leaves_nothing():
+    frame, groups, model = pd.DataFrame({"x": NUMBERS}), np.arange(N) // 10, TableClassifier(estimator=SMALL)
     with pytest.raises(InvalidInput, match="one class"):
-        model.fit(pd.DataFrame({"x": NUMBERS}), np.zeros(N))
+        model.fit(frame, np.zeros(N))
     assert not hasattr(model, "columns_")
-
-
-def test_groups_reach_the_search():
-    frame, groups = pd.DataFrame({"x": NUMBERS}), np.arange(N) // 10
     search = CRCENClassifierCV(Budget(3), hidden=(2,), l2=1e-2, max_epochs=2, cv=GroupKFold(3), random_state=0)
     model = TableClassifier(estimator=search).fit(frame, labels(), groups=groups)
     assert np.isfinite(model.estimator_.oof_decision_function_).all()

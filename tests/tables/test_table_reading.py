@@ -99,14 +99,6 @@ def test_compressed_files_and_chunks(tmp_path, kind, around):
     assert together["t"].tolist() == table.read()["t"].tolist() == frame["t"].tolist()
 
 
-def test_types_of_a_parquet_file_survive(tmp_path):
-    frame = pd.DataFrame(
-        {"when": pd.date_range("2024-01-01", periods=3), "yes": [True, False, True], "x": [1.5, np.nan, 2.0]}
-    )
-    frame.to_parquet(tmp_path / "a.parquet")
-    pd.testing.assert_frame_equal(open_table(tmp_path / "a.parquet").read(), frame, check_dtype=False)
-
-
 @pytest.mark.parametrize(
     ("name", "content", "error", "sentence"),
     [
@@ -134,12 +126,6 @@ def test_what_is_no_table_gets_one_sentence(tmp_path, name, content, error, sent
         open_table(path).read()
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_column_without_a_name_takes_none_that_is_there(tmp_path):
-    frame = open_table(written(tmp_path / "a.csv", ",column_1,x,\n0,7,1,a\n1,8,2,b\n")).read()
-    assert frame.columns.tolist() == ["column_1_", "column_1", "x", "column_4"]
-    assert frame["column_1"].tolist() == ["7", "8"]
 
 
 def test_header_lines_of_any_length(tmp_path):
@@ -178,7 +164,14 @@ def test_a_row_of_another_width_is_found_wherever_it_stands(
         open_table(written(tmp_path / "a.csv", text.encode(encoding))).read()
 
 
-def test_a_truncated_parquet_file_and_double_names(tmp_path):
+def test_types_truncation_and_double_names_of_parquet_files(tmp_path):
+    for path, words in ((tmp_path, "no file at"), (tmp_path / "a.parquet", r"is not there; check the name\.$")):
+        with pytest.raises(DataUnavailable, match=words):
+            open_table(path)
+    when = pd.date_range("2024-01-01", periods=3)
+    frame = pd.DataFrame({"when": when, "yes": [True, False, True], "x": [1.5, np.nan, 2.0]})
+    frame.to_parquet(tmp_path / "a.parquet")
+    pd.testing.assert_frame_equal(open_table(tmp_path / "a.parquet").read(), frame, check_dtype=False)
     pq.write_table(pa.table({"a": list(range(9999))}), tmp_path / "a.parquet")
     content = (tmp_path / "a.parquet").read_bytes()
     with pytest.raises(DataUnavailable, match="truncated or altered"):
@@ -186,13 +179,6 @@ def test_a_truncated_parquet_file_and_double_names(tmp_path):
     pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), tmp_path / "a.parquet")
     with pytest.raises(InvalidInput, match=r"duplicate column name in .*: a"):
         open_table(tmp_path / "a.parquet")
-
-
-def test_a_folder_and_a_name_that_is_not_there(tmp_path):
-    with pytest.raises(DataUnavailable, match="no file at"):
-        open_table(tmp_path)
-    with pytest.raises(DataUnavailable, match=r"is not there; check the name\.$"):
-        open_table(tmp_path / "nothing.csv")
 
 
 def test_a_file_and_a_folder_without_permission(closed_folder):
@@ -219,11 +205,12 @@ def test_titles_and_remarks_above_the_names_are_skipped_and_reported(tmp_path, r
         ("a,b\n", ("a", "b"), 0),
         (",y\na,b\nc,d\n", ("column_1", "y"), 2),
         ("name,\na,b\nc,d\n", ("name", "column_2"), 2),
+        (",column_1,x,\n0,7,1,a\n", ("column_1_", "column_1", "x", "column_4"), 1),
         ("#,b,c\n1,2,3\n", ("#", "b", "c"), 1),
         ("#chrom\tpos\n1\t2\n", ("#chrom", "pos"), 1),
         ("a,b\n1," + "x" * 300_000 + "\n2,y\n", ("a", "b"), 2),
     ],
-    ids=["header alone", "no first name", "no last name", "hash", "name with hash", "long cell"],
+    ids=["header alone", "no first name", "no last name", "names taken", "hash", "name with hash", "long cell"],
 )
 def test_a_first_row_that_is_no_title_holds_the_names(tmp_path, text, columns, n_rows):
     table = open_table(written(tmp_path / "a.csv", text))

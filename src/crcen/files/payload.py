@@ -242,8 +242,6 @@ class _Unpacker:
 
     def _random_state(self, content: Any, depth: int) -> object:
         name, keys, position, has_gauss, gauss = content
-        if isinstance(keys, dict):  # as files of this format had them at first
-            keys = self._numbers(*keys["array"])
         if not 0 <= position <= len(keys) == _RANDOM_KEYS:  # NumPy would read memory outside the keys
             raise InvalidState("a random state with another number of keys")
         found = np.random.RandomState()
