@@ -249,10 +249,9 @@ class _Unpacker:
         return found
 
     def _slice(self, content: Any, depth: int) -> object:
-        if any(one is not None and type(one) is not int for one in content):
+        if len(content) != 3 or any(one is not None and type(one) is not int for one in content):
             raise InvalidState("a slice without numbers")
-        start, stop, step = content
-        return slice(start, stop, step)
+        return slice(*content)
 
     def _type(self, content: object, depth: int) -> object:
         found = PLAIN_TYPES.get(str(content)) or find_type(content)

@@ -134,12 +134,11 @@ def _categories_match(state: State) -> bool:
     """Whether column numbers belong to the categories; others would point outside the matrix."""
     if "categories_" not in state:
         return True
-    categories = state["categories_"]
-    dropped = [None] * len(categories) if state["drop_idx_"] is None else list(state["drop_idx_"])
-    again = state["_drop_idx_after_grouping"]
+    categories, given = state["categories_"], (state["drop_idx_"], state["_drop_idx_after_grouping"])
+    dropped, again = ([None] * len(categories) if one is None else list(one) for one in given)
     pairs = list(zip(dropped, categories, strict=True))
     return (
-        ([None] * len(categories) if again is None else list(again)) == dropped
+        again == dropped
         and all(one is None or 0 <= one < len(found) for one, found in pairs)
         and list(state["_n_features_outs"]) == [len(found) - (one is not None) for one, found in pairs]
     )
@@ -235,9 +234,7 @@ def _is_record(kind: type) -> bool:
 def state_of(value: object) -> dict[str, object]:
     """The attributes that define an object of a listed type."""
     kind: typing.Any = type(value)
-    if _is_record(kind):
-        return {name: getattr(value, name) for name in _stored_fields(kind)}
-    return dict(vars(value))
+    return {name: getattr(value, name) for name in _stored_fields(kind)} if _is_record(kind) else dict(vars(value))
 
 
 def create(kind: type, state: State) -> object:

@@ -33,7 +33,6 @@ _ROWS_AT_ONCE = 65_536
 _NUMBERS_AT_ONCE = 2**22
 # Gap of logarithms of flows at which the solve ends; parts of the rows are summed in other orders than whole ones.
 _CLOSED, _CLOSED_TWO = 1e-12, 1e-14
-
 _BALANCED = 1e-10
 
 Shift = float | Array  # of the positive class, or of all
@@ -100,11 +99,7 @@ def solve_file(logits: LogitFile, price: Price, gather: Gather = lambda own: [ow
 
     ``gather`` collects the arrays of all workers; each worker then finds the same shifts.
     """
-
-    def together(values: Array) -> Array:
-        return np.stack(gather(values))
-
-    totals = together(logits.totals).sum(axis=0)
+    totals = np.sum(gather(logits.totals), axis=0)
     is_binary = price.positive is not None
     if not totals.all():
         absent = int(np.argmin(totals))
@@ -115,8 +110,8 @@ def solve_file(logits: LogitFile, price: Price, gather: Gather = lambda own: [ow
         for columns, y, weight in logits.rows(price):
             yield columns, y, np.log(weight) + price.log_weights[y]
 
-    closed = _CLOSED_TWO if is_binary else _CLOSED
-    shifts = solve_balance(BalanceRows(parts, logits.n_classes, together), closed)
+    rows = BalanceRows(parts, logits.n_classes, lambda values: np.stack(gather(values)))
+    shifts = solve_balance(rows, _CLOSED_TWO if is_binary else _CLOSED)
     if price.positive is not None:
         return float(shifts[price.positive] - shifts[1 - price.positive])
     return np.asarray(shifts - shifts.mean())

@@ -2,6 +2,7 @@
 
 import hashlib
 import warnings
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from crcen._support.lazy import ds, pa
+from crcen._support.text import listed
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.locations import paths_of, reading
 from crcen.tables.parquet import STREAM_BYTES, arrow_system, check_kind, index_columns, kind_of, record_batches
@@ -87,6 +89,12 @@ def row_shares(X: Array, seed: int) -> Array:
     return state.astype(np.float64) * 2.0**-64
 
 
+def row_keys(n: int, seed: int, stream: int, origin: str, *place: int) -> Array:
+    """A random number for each of n rows, decided by the name of their file, wherever it is, and their place."""
+    key = [seed, stream, zlib.crc32(Path(origin).name.encode()), *place]
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(key))).random(n)
+
+
 class Stretch(NamedTuple):
     """Rows start…stop−1 of a piece of a source."""
 
@@ -148,12 +156,16 @@ class _Piece:
 
 @dataclass(frozen=True)
 class _File:
-    """A file and how it looked when it was opened; both numbers are 0 for what is no file."""
+    """A file and how it looked when it was opened."""
 
     name: str
     fragment: Fragment
-    size: int = 0
-    changed: int = 0
+    seen: tuple[int, int]  # size and time of the last change, both 0 for what is no file
+
+    def check(self) -> None:
+        """Raise an error if the file is missing or has changed."""
+        if _look(self.fragment) != self.seen:
+            raise DataUnavailable(f"{self.name} was changed while it was in use: start again from the beginning.")
 
 
 class ArrowSource:
@@ -204,23 +216,20 @@ class ArrowSource:
     @property
     def open_bytes(self) -> float:
         """Memory of the row groups that are open at a time."""
-        return min(self._ways, len(self._pieces)) * self._piece_bytes
+        ways, piece_bytes = self._ways()
+        return min(ways, len(self._pieces)) * piece_bytes
 
-    @property
-    def _piece_bytes(self) -> float:
-        largest = max((piece.n_bytes for piece in self._pieces), default=0)
-        buffers = STREAM_BYTES if self._open_bytes < OPEN_BYTES else 0
-        return min(largest, _COLUMN_BYTES * (len(self._features) + 1)) + buffers * (len(self._features) + 1)
-
-    @property
-    def _ways(self) -> int:
-        held = self._piece_bytes
-        return max(2, min(_WAYS, int(self._open_bytes / held))) if held else _WAYS
+    def _ways(self) -> tuple[int, float]:
+        """How many row groups are open at a time, and the memory of each."""
+        largest, n_columns = max((piece.n_bytes for piece in self._pieces), default=0), len(self._features) + 1
+        buffers = STREAM_BYTES * n_columns if self._open_bytes < OPEN_BYTES else 0
+        held = min(largest, _COLUMN_BYTES * n_columns) + buffers
+        return max(2, min(_WAYS, int(self._open_bytes / held))) if held else _WAYS, held
 
     @property
     def fingerprint(self) -> str:
         """A text that differs for other files or columns; folders may be moved."""
-        about = [(Path(f.name).name, f.size) for f in self._files], [p.n_rows for p in self._pieces]
+        about = [(Path(f.name).name, f.seen[0]) for f in self._files], [p.n_rows for p in self._pieces]
         columns = (self._features, self._target, self._weight)
         return hashlib.sha256(repr((about, *columns, self._left_out)).encode()).hexdigest()
 
@@ -245,10 +254,10 @@ class ArrowSource:
                 if not self._skips:
                     raise
                 skipped.append(str(error))
+        said = " ".join(skipped[:3]) + (" …" if len(skipped) > 3 else "")
+        if items and len(skipped) == len(items):
+            raise DataUnavailable(f"none of the {len(items)} files can be used: {said}")
         if skipped:
-            said = " ".join(skipped[:3]) + (" …" if len(skipped) > 3 else "")
-            if len(skipped) == len(items):
-                raise DataUnavailable(f"none of the {len(items)} files can be used: {said}")
             warnings.warn(f"{len(skipped)} of {len(items)} files left out: {said}", UserWarning, stacklevel=5)
 
     def _add(self, name: str, fragment: Fragment) -> None:
@@ -260,7 +269,7 @@ class ArrowSource:
             sizes = [(g.num_rows, g.total_byte_size) for g in groups] if is_parquet else [(fragment.count_rows(), 0)]
         self._check_columns(name, schema)
         number = len(self._files)
-        self._files.append(_File(name, fragment, *_look(fragment)))
+        self._files.append(_File(name, fragment, _look(fragment)))
         self._pieces += [_Piece(number, part, *size) for part, size in zip(parts, sizes, strict=True)]
 
     def _check_columns(self, name: str, schema: Schema) -> None:
@@ -268,18 +277,14 @@ class ArrowSource:
         if not self._features:
             left_out = [column for column in index_columns(schema) if column not in wanted]
             if left_out:
-                message = (
-                    f"{', '.join(left_out)} of {name} was the index of a pandas data frame and is left out; "
-                    f"features=[…] chooses columns."
-                )
-                warnings.warn(message, UserWarning, stacklevel=6)
+                index = f"{', '.join(left_out)} of {name} was the index of a pandas data frame and is left out"
+                warnings.warn(f"{index}; features=[…] chooses columns.", UserWarning, stacklevel=6)
             self._features = tuple(column for column in schema.names if column not in {*wanted, *left_out})
         if not self._features:
             raise InvalidInput(f"{name} holds no column but {', '.join(wanted)}: there is nothing to learn from.")
         for column in (*wanted, *self._features):
             if column not in schema.names:
-                listed = ", ".join(schema.names[:8]) + (", …" if len(schema.names) > 8 else "")
-                raise InvalidInput(f"{name} has no column {column!r}; it has {listed}.")
+                raise InvalidInput(f"{name} has no column {column!r}; it has {listed(schema.names)}.")
             kind, written = kind_of(schema.field(column).type), str(schema.field(column).type)
             check_kind(self._kinds, column, kind, written, name)
             if kind != "number" and column != self._target:
@@ -289,22 +294,17 @@ class ArrowSource:
     def each_part(self, use: Callable[[Iterator[Chunk]], None]) -> None:
         """Call ``use`` with the chunks of each file in order; a file at which it raises is rejected, or left out."""
 
-        def chunks(number: int) -> Iterator[Chunk]:
-            for piece in self._pieces:
-                if piece.file == number:
-                    yield from map(self._kept, self._piece_chunks(piece, 0))
+        def read(number: int) -> None:
+            pieces = (piece for piece in self._pieces if piece.file == number)
+            use(self._kept(chunk) for piece in pieces for chunk in self._piece_chunks(piece, 0))
 
-        self.try_files(lambda number: use(chunks(number)))
+        self.try_files(read)
 
     def try_files(self, read: Callable[[int], None]) -> None:
         """Call ``read`` for the number of every file; a file at which it raises is rejected, or left out."""
         kept: list[int] = []
-
-        def try_one(name: str, number: int) -> None:
-            read(number)
-            kept.append(number)
-
-        self._each([(file.name, number) for number, file in enumerate(self._files)], try_one)
+        files = [(file.name, number) for number, file in enumerate(self._files)]
+        self._each(files, lambda _, number: read(number) or kept.append(number))  # type: ignore[func-returns-value]
         if len(kept) < len(self._files):
             rest = self.part(kept)
             self._files, self._pieces = rest._files, rest._pieces
@@ -336,7 +336,7 @@ class ArrowSource:
         """Raise an error if a file is missing or has changed."""
         for file in self._files:
             with reading(file.name):
-                _check_file(file)
+                file.check()
 
     def _kept(self, chunk: Chunk) -> Chunk:
         share, seed = self._left_out
@@ -350,7 +350,7 @@ class ArrowSource:
     ) -> Iterator[Iterable[Chunk]]:
         """The blocks of an epoch from block ``start`` on, the same for the same arguments."""
         sizes = [piece.n_rows for piece in self._pieces]
-        ways = 1 if seed is None else self._ways  # with a seed, row groups are mixed with each other
+        ways = 1 if seed is None else self._ways()[0]  # with a seed, row groups are mixed with each other
         plan = plan_blocks(sizes, reading_order(len(sizes), seed, epoch), block_rows, ways)
         readers: dict[int, _Reader] = {}
         for block in plan[start:]:
@@ -380,7 +380,7 @@ class ArrowSource:
         file = self._files[piece.file]
         columns = [*self._features, self._target, *([self._weight] if self._weight else [])]
         with reading(file.name):
-            _check_file(file)
+            file.check()
             for batch in record_batches(piece.fragment, columns, self._schema, self._batch_rows):
                 if skip >= batch.num_rows:
                     skip -= batch.num_rows
@@ -411,11 +411,6 @@ def _look(fragment: Fragment) -> tuple[int, int]:
     return info.size, info.mtime_ns or 0
 
 
-def _check_file(file: _File) -> None:
-    if _look(file.fragment) != (file.size, file.changed):
-        raise DataUnavailable(f"{file.name} was changed while it was in use: start again from the beginning.")
-
-
 def numbers_of(column: ArrowArray) -> LabelArray:
     """Numbers and truth values; NaN where one is missing."""
     if pa.types.is_boolean(column.type) or pa.types.is_decimal(column.type):
@@ -425,11 +420,9 @@ def numbers_of(column: ArrowArray) -> LabelArray:
 
 def labels_of(column: ArrowArray, target: str, name: str) -> LabelArray:
     """Labels as they stand; a missing label is rejected."""
-    if column.null_count:
-        message = f"column {target!r} of {name} has {column.null_count} missing labels; drop those rows first."
-        raise InvalidInput(message)
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+    if n := column.null_count:
+        raise InvalidInput(f"column {target!r} of {name} has {n} missing labels; drop those rows first.")
+    column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 

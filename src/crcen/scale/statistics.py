@@ -1,16 +1,14 @@
 """Counts and column moments of rows in passing: added up chunk by chunk, merged over workers. Needs no torch."""
 
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.validation import check_classes
-from crcen.scale.sources import Chunk, RowSource, held_out, read_ahead
+from crcen.scale.sources import Chunk, RowSource, held_out, read_ahead, row_keys
 from crcen.theory.rows import Array, LabelArray
 from crcen.training.encoding import INPUT_LIMIT, InputEncoding, column_layout, fit_encoding, raw
 
@@ -41,13 +39,11 @@ class ColumnMoments:
 
     def merge(self, other: "ColumnMoments") -> None:
         """Add the moments of other rows."""
-        if not other.weight:
-            return
         if not self.weight:
             vars(self).update(vars(other))  # arrays are never changed in place
+        if not other.weight or self.mean is other.mean:
             return
-        total = self.weight + other.weight
-        apart = other.mean - self.mean
+        total, apart = self.weight + other.weight, other.mean - self.mean
         self.mean = self.mean + apart * (other.weight / total)
         with np.errstate(over="ignore"):  # `encoding` rejects these values
             self.squares = self.squares + other.squares + apart**2 * (self.weight * other.weight / total)
@@ -108,12 +104,10 @@ class RowSample:
 
     def add(self, chunk: Chunk) -> None:
         """Offer rows; the name of their file, wherever it is, and the rows before them decide their random numbers."""
-        key = [self._seed, 6, zlib.crc32(Path(chunk.origin).name.encode()), self._seen]
-        keys = np.random.Generator(np.random.Philox(np.random.SeedSequence(key))).random(len(chunk))
+        keys = row_keys(len(chunk), self._seed, 6, chunk.origin, self._seen)
         self._seen += len(chunk)
         good = keys < (self._keys[-1] if len(self._keys) == self._size else np.inf)
-        kept = chunk[good]
-        self._take(keys[good], kept.X, kept.labels, kept.weight)
+        self._take(keys[good], chunk.X[good], chunk.labels[good], chunk.weight[good])
 
     def merge(self, other: "RowSample") -> None:
         """Add the sample of other rows."""
@@ -173,8 +167,7 @@ class StreamStatistics:
 
     def digest(self) -> str:
         """A text that differs for other rows."""
-        moments = [part.tobytes() for part in (self.moments.mean, self.moments.squares)]
-        return repr((self.totals, moments))
+        return repr((self.totals, [self.moments.mean.tobytes(), self.moments.squares.tobytes()]))
 
     def classes(self) -> LabelArray:
         """The labels, sorted."""

@@ -1,6 +1,5 @@
 """One pass over a table larger than memory: facts of its columns, and the encoding learned from them."""
 
-import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,7 +9,7 @@ import numpy as np
 
 from crcen._support.lazy import pd
 from crcen.exceptions import InvalidInput
-from crcen.scale.sources import row_shares
+from crcen.scale.sources import row_keys, row_shares
 from crcen.tables.cells import ColumnCells
 from crcen.tables.columns import (
     CategoryColumn,
@@ -93,8 +92,7 @@ class FrameSample:
     def add(self, frame: DataFrame, rows: Index, file: int, origin: str) -> None:
         """Offer rows of a file by their numbers, in order; its name and the rows before decide their random numbers."""
         self._names[file] = Path(origin).name
-        key = [self._seed, 7, zlib.crc32(self._names[file].encode()), file, self.n_seen]
-        keys = np.random.Generator(np.random.Philox(np.random.SeedSequence(key))).random(len(frame))
+        keys = row_keys(len(frame), self._seed, 7, origin, file, self.n_seen)
         self.n_seen += len(frame)
         good = keys < self._bar
         index = pd.MultiIndex.from_arrays([keys[good], np.full(good.sum(), file), rows[good]])
@@ -125,11 +123,8 @@ class FrameSample:
     @property
     def frame(self) -> DataFrame:
         """The rows in the order of the files; the index is the row number in the file, counted from 1."""
-        drawn = self._drawn()
-        _, files, places = (drawn.index.get_level_values(level) for level in range(3))
-        rows = (places + 1).tolist()
-        if len(self._names) > 1:
-            rows = [f"{row} of {self._names[file]}" for row, file in zip(rows, files, strict=True)]
+        drawn, is_one = self._drawn(), len(self._names) == 1
+        rows = [row + 1 if is_one else f"{row + 1} of {self._names[file]}" for _, file, row in drawn.index]
         return drawn.set_axis(pd.Index(rows, name="row"))
 
     @property
@@ -190,13 +185,11 @@ class TableSurvey:
     def add(self, frame: DataFrame, file: int, origin: str, start: int) -> None:
         """Add rows of a file, of which the first has the number ``start``."""
         known = frame[self.target].notna().to_numpy()
-        rows = start + np.flatnonzero(known)
-        if not known.all():
-            self.n_unlabelled += int((~known).sum())
-            frame = frame[known]
+        rows, n_unlabelled = start + np.flatnonzero(known), int((~known).sum())
+        frame = frame[known] if n_unlabelled else frame
+        self.n_rows, self.n_unlabelled = self.n_rows + len(frame), self.n_unlabelled + n_unlabelled
         if not len(frame):
             return
-        self.n_rows += len(frame)
         for label, number in frame[self.target].value_counts().items():
             self.labels[label] = self.labels.get(label, 0) + int(number)
         if len(self.labels) > _MOST_LABELS:
@@ -266,13 +259,10 @@ def learn_columns(
             cells = cells.astype("category")
         is_kept = name in keep or name in categorical
         how = {"is_kept": is_kept, "is_category": name in categorical, "seed": seed}
-        if not is_complete and not is_kept and _is_row_number(cells, facts):
-            reason = f"numbers the rows: {facts.n_numbers} whole numbers, none twice in a sample"
-            learnt: Column | DroppedColumn = DroppedColumn(name, reason)
-        else:
-            learnt = _learnt(cells, how)
-        if not isinstance(learnt, DroppedColumn):
-            learnt = _set_right(learnt, facts, found.notes)
+        reason = f"numbers the rows: {facts.n_numbers} whole numbers, none twice in a sample"
+        is_number = not is_complete and not is_kept and _is_row_number(cells, facts)
+        learnt = DroppedColumn(name, reason) if is_number else _learnt(cells, how)
+        learnt = learnt if isinstance(learnt, DroppedColumn) else _set_right(learnt, facts, found.notes)
         if isinstance(learnt, DroppedColumn):
             found.dropped.append(learnt)
         else:
@@ -301,21 +291,18 @@ def _with_witnesses(cells: Series, facts: ColumnFacts) -> Series:
     """Cells of a sample; if all are equal, also rare values of all rows, which a sample may miss."""
     if as_text(cells).nunique() > 1:
         return cells
+    others: list[object] = [facts.low, facts.high] if facts.n_numbers else []
     if facts.counts:
-        others: list[object] = list(facts.counts)
-        if pd.api.types.is_bool_dtype(cells.dtype):
-            others = [value == "True" for value in others]
-    else:
-        others = [facts.low, facts.high] if facts.n_numbers else []
+        is_bool = pd.api.types.is_bool_dtype(cells.dtype)
+        others = [value == "True" if is_bool else value for value in facts.counts]
     return pd.concat([cells, pd.Series(others, name=cells.name)], ignore_index=True) if others else cells
 
 
 def _is_row_number(cells: Series, facts: ColumnFacts) -> bool:
     """Whether a column only numbers the rows: whole numbers in a narrow range, none twice in the sample."""
     n = facts.n_numbers
-    if n < _FEWEST_FOR_IDS or facts.n_others or not facts.is_whole or facts.high - facts.low >= 1.5 * n:
-        return False
-    return bool(cells.dropna().is_unique)
+    is_narrow = n >= _FEWEST_FOR_IDS and facts.is_whole and facts.high - facts.low < 1.5 * n
+    return is_narrow and not facts.n_others and bool(cells.dropna().is_unique)
 
 
 def _set_right(column: Column, facts: ColumnFacts, notes: list[str]) -> Column | DroppedColumn:

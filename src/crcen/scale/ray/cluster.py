@@ -83,12 +83,10 @@ def trainer_configs(
     from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
 
     resources = {"CPU": cpus_per_worker, **({"GPU": 1} if use_gpu else {})}
-    how: dict[str, Ray] = {"failure_config": FailureConfig(max_failures=max_failures)}
-    how["checkpoint_config"] = CheckpointConfig(num_to_keep=2)
-    return {
-        "scaling_config": ScalingConfig(num_workers=workers, use_gpu=use_gpu, resources_per_worker=resources),
-        "run_config": RunConfig(name=name, storage_path=storage, **how),
-    }
+    scaling = ScalingConfig(num_workers=workers, use_gpu=use_gpu, resources_per_worker=resources)
+    kept, retried = CheckpointConfig(num_to_keep=2), FailureConfig(max_failures=max_failures)
+    run = RunConfig(name=name, storage_path=storage, checkpoint_config=kept, failure_config=retried)
+    return {"scaling_config": scaling, "run_config": run}
 
 
 _ERROR_LINE = re.compile(r"([\w.]+(Error|Exception)\b|crcen\.exceptions\.\w+): ")  # of a traceback
@@ -117,10 +115,8 @@ class _Meter:
 
     share = 0.0
 
-    def put(self, share: float) -> None:
-        self.share = share
-
-    def get(self) -> float:
+    def move(self, share: float | None = None) -> float:
+        self.share = self.share if share is None else share
         return self.share
 
 
@@ -136,7 +132,7 @@ def cluster_progress(ray: Ray, description: str, *, visible: bool) -> Iterator[C
     def follow(show: Callable[[float], None]) -> None:
         while not is_over.wait(_SECONDS_BETWEEN_LOOKS):
             try:
-                show(ray.get(meter.get.remote(), timeout=10 * _SECONDS_BETWEEN_LOOKS))
+                show(ray.get(meter.move.remote(), timeout=10 * _SECONDS_BETWEEN_LOOKS))
             except ray.exceptions.GetTimeoutError:
                 continue
             except ray.exceptions.RayError:  # its machine is lost: the fit continues without a bar
@@ -146,7 +142,7 @@ def cluster_progress(ray: Ray, description: str, *, visible: bool) -> Iterator[C
         looking = threading.Thread(target=follow, args=(show,), daemon=True, name="crcen-progress")
         looking.start()
         try:
-            yield lambda share: meter.put.remote(share)
+            yield lambda share: meter.move.remote(share)
             show(1.0)
         finally:
             is_over.set()
@@ -184,10 +180,9 @@ def train_on_ray(
         task = ray.remote(num_cpus=1, num_gpus=int(uses_gpu))(_train_part)
         data = ray.put((rows, y, sample_weight))
         parts = _parts(jobs, rows.shape)
-        refs = [task.remote(data, [jobs[p] for p in part], where, memory_bytes) for part in parts]
-        owners = dict(zip(refs, parts, strict=True))
+        owners = {task.remote(data, [jobs[p] for p in part], where, memory_bytes): part for part in parts}
         results: dict[int, TrainingResult] = {}
-        waiting = refs
+        waiting = list(owners)
         while waiting:
             (ref,), waiting = ray.wait(waiting)
             answer = ray.get(ref)

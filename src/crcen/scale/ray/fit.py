@@ -13,15 +13,8 @@ from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitting import base_seed
 from crcen.scale.checkpoint import lock_storage
 from crcen.scale.plan import make_plan, rows_together
-from crcen.scale.ray.cluster import (
-    Ray,
-    check_room,
-    cluster_progress,
-    connected,
-    run_trainer,
-    storage_of,
-    trainer_configs,
-)
+from crcen.scale.ray import cluster
+from crcen.scale.ray.cluster import Ray
 from crcen.scale.ray.reader import survey_part
 from crcen.scale.ray.worker import Assignment
 from crcen.scale.sources import ArrowSource, Source, reading_order
@@ -108,11 +101,11 @@ def fit_ray(
     seeded = int(model.random_state) if isinstance(model.random_state, numbers.Integral) else None
     name = fingerprint_of(model, files.fingerprint, buffer_rows, workers, seeded)
     with (
-        connected(workers * cpus_per_worker) as ray,
-        storage_of(storage) as place,
+        cluster.connected(workers * cpus_per_worker) as ray,
+        cluster.storage_of(storage) as place,
         lock_storage(place, f"crcen-{name[:16]}.fit"),
     ):
-        check_room(ray, workers, cpus_per_worker, use_gpu=use_gpu)
+        cluster.check_room(ray, workers, cpus_per_worker, use_gpu=use_gpu)
         n_machines = sum(node["Alive"] for node in ray.nodes())
         if storage is None and n_machines > 1:
             message = f"storage must be a place that all {n_machines} machines of the cluster see: got None."
@@ -125,10 +118,10 @@ def fit_ray(
         at_once = buffer_rows or rows_together(plan.encoding.size)
         fingerprint = fingerprint_of(model, name, statistics.digest())
         about = (at_once, checkpoint_rows, fingerprint, statistics.is_weighted, float(worker_timeout))
-        told = Assignment(model, plan, files, *about)
-        with cluster_progress(ray, "fit_ray", visible=bool(model.verbose)) as show:
-            configs = trainer_configs(workers, cpus_per_worker, place, f"crcen-{name[:16]}", max_failures, use_gpu)
-            fitted: CRCENClassifier = run_trainer(_trainer(told, show, workers, configs), files, storage)
+        told, name = Assignment(model, plan, files, *about), f"crcen-{name[:16]}"
+        with cluster.cluster_progress(ray, "fit_ray", visible=bool(model.verbose)) as show:
+            configs = cluster.trainer_configs(workers, cpus_per_worker, place, name, max_failures, use_gpu)
+            fitted: CRCENClassifier = cluster.run_trainer(_trainer(told, show, workers, configs), files, storage)
             return deepcopy(fitted)  # arrays from Ray are read-only
 
 
