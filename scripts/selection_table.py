@@ -12,9 +12,8 @@ from pathlib import Path
 
 import crcen
 from crcen.paper.reproduce import read_settings
-from crcen.paper.run_folder import RunFolder
+from crcen.paper.run_folder import RunFolder, Table, published
 from crcen.paper.table3 import METRICS, cells, run_table3
-from crcen.paper.tables import Table, published
 
 
 def main() -> None:

@@ -17,8 +17,7 @@ from bench.rivals.statistics import (
     friedman,
     mean_ranks,
 )
-from crcen.paper.run_folder import RunFolder
-from crcen.paper.tables import Table
+from crcen.paper.run_folder import RunFolder, Table
 
 __all__ = [
     "METRICS",

@@ -16,7 +16,7 @@ from sklearn.model_selection import StratifiedShuffleSplit
 import crcen
 from crcen.datasets.dataset import Dataset
 from crcen.paper.reproduce import read_settings
-from crcen.paper.tables import published
+from crcen.paper.run_folder import published
 from crcen.training.engine import train as train_jobs
 from crcen.training.jobs import TrainingJob
 

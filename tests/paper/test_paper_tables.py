@@ -21,10 +21,10 @@ from crcen.exceptions import MissingExtra, TrainingFailed
 from crcen.paper.figure1 import draw_figure1, expenses, figure1_tables, run_figure1
 from crcen.paper.protocol import splits
 from crcen.paper.reproduce import read_settings
+from crcen.paper.run_folder import published
 from crcen.paper.table1 import run_table1, table1
 from crcen.paper.table2 import run_table2, table2
 from crcen.paper.table3 import _scores, cells, run_table3, table3, table3_ranks
-from crcen.paper.tables import published
 from crcen.training.jobs import Status, TrainingResult
 from papers_training import CRCENClassifier
 

@@ -23,10 +23,9 @@ from crcen.paper.figure1 import run_figure1
 from crcen.paper.methods import make_method
 from crcen.paper.protocol import splits
 from crcen.paper.reproduce import read_settings, reproduce
-from crcen.paper.run_folder import RunFolder, settings_hash
+from crcen.paper.run_folder import RunFolder, published, settings_hash
 from crcen.paper.table1 import run_table1
 from crcen.paper.table3 import READINGS, run_table3
-from crcen.paper.tables import published
 
 BUNDLED = {"abalone", "satimage"}
 ROOT = Path(__file__).parents[2]

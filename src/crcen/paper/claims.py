@@ -8,8 +8,8 @@ import pandas as pd
 import crcen
 from crcen.paper import Rows, Settings
 from crcen.paper.figure1 import expenses
+from crcen.paper.run_folder import Table, published
 from crcen.paper.table3 import METRICS, Cell, cells, published_cells
-from crcen.paper.tables import Table, published
 
 Claim = tuple[str, str, str]  # claim, verdict, number
 

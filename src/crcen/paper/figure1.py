@@ -1,5 +1,6 @@
 """Figure 1: expense along a path of weights, with the theoretical bracket and a moved threshold beside it."""
 
+import itertools
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
@@ -14,8 +15,7 @@ from crcen.datasets.dataset import Dataset
 from crcen.paper import Rows, Settings, Values
 from crcen.paper.methods import Tuning, make_method
 from crcen.paper.protocol import Split, each_split, params_of, select
-from crcen.paper.run_folder import RunFolder
-from crcen.paper.tables import Table
+from crcen.paper.run_folder import RunFolder, Table
 from crcen.theory.expense import ExpenseTable
 
 if TYPE_CHECKING:
@@ -109,21 +109,19 @@ def figure1_tables(rows: Rows, settings: Settings) -> dict[str, Table]:
                 "verdict": entry["verdict"],
             }
         )
-    pairs: dict[tuple[str, str, int], dict[str, str]] = {}
-    for row in rows:
-        label = "λ = ½" if row["weight"] == "½" else f"α = {row['weight']}"
-        start = {"dataset": row["dataset"], "curve": CURVES[row["curve"]], "split": str(row["split"])}
-        line = pairs.setdefault((row["dataset"], row["curve"], row["split"]), start)
-        line[label] = f"({row['fn']}, {row['fp']})"
-    sets = list(dict.fromkeys(row["dataset"] for row in rows))
-    in_order = sorted(pairs, key=lambda key: (sets.index(key[0]), list(CURVES).index(key[1]), key[2]))
+    pairs: list[Values] = []
+    frame = pd.DataFrame(list(rows))
+    for name, curve in itertools.product(frame["dataset"].unique(), CURVES):
+        for split, own in frame[(frame["dataset"] == name) & (frame["curve"] == curve)].groupby("split"):
+            labels = ["λ = ½" if weight == "½" else f"α = {weight}" for weight in own["weight"]]
+            counts = [f"({fn}, {fp})" for fn, fp in zip(own["fn"], own["fp"], strict=True)]
+            about = {"dataset": name, "curve": CURVES[curve], "split": str(split)}
+            pairs.append(about | dict(zip(labels, counts, strict=True)))
     chosen = f"Hyperparameters selected by {settings['scoring']} ({settings['selection']})."
     note = "Expense of counts summed over the test parts of all splits; the bracket is [α₁·IR, α₂·IR] (λ = ½ is c = 1)."
     return {
         "figure1": Table("Figure 1, expense", lines, f"{note} {chosen}"),
-        "figure1_pairs": Table(
-            "Figure 1, counts", [pairs[key] for key in in_order], "(FN, FP) on the test rows of each split. " + chosen
-        ),
+        "figure1_pairs": Table("Figure 1, counts", pairs, f"(FN, FP) on the test rows of each split. {chosen}"),
     }
 
 

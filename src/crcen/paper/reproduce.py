@@ -16,11 +16,10 @@ from crcen.paper import Values
 from crcen.paper.claims import claims
 from crcen.paper.figure1 import run_figure1
 from crcen.paper.protocol import OWN_METRIC
-from crcen.paper.run_folder import RunFolder, settings_hash
+from crcen.paper.run_folder import RunFolder, Table, settings_hash
 from crcen.paper.table1 import run_table1
 from crcen.paper.table2 import run_table2
 from crcen.paper.table3 import READINGS, run_table3
-from crcen.paper.tables import Table
 from crcen.training.engines import find_engine
 
 ARTEFACTS = ("table1", "table2", "table3", "figure1")

@@ -5,21 +5,28 @@ disk, a truncated line is dropped, and finished work is found by its key. One pr
 holds the lock of it (or of the folder around it).
 """
 
+import csv
 import hashlib
+import html
 import json
 import os
 import platform
+import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from pathlib import Path
+
+import pandas as pd
 
 from crcen import InvalidParameter, __version__
 from crcen._support.extras import installed_version
 from crcen._support.files import write_atomic
 from crcen.exceptions import DataUnavailable
 from crcen.paper import Settings, Values
-from crcen.paper.tables import Table
 
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "imbalanced-learn", "matplotlib")
 
@@ -41,6 +48,50 @@ def _environment() -> Values:
         "packages": {package: installed_version(package) or "not installed" for package in _PACKAGES},
         "command": ["crcen", *sys.argv[1:]],
     }
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text with one set of columns; ``**bold**`` is kept in Markdown and HTML and dropped in CSV."""
+
+    title: str
+    rows: Sequence[Mapping[str, str]]
+    note: str = ""
+
+    def _frame(self) -> pd.DataFrame:
+        return pd.DataFrame(list(self.rows), dtype=object).fillna("")
+
+    def markdown(self) -> str:
+        """Title, note and a pipe table."""
+        frame = self._frame()
+        head, *lines = [f"| {' | '.join(cells)} |" for cells in [frame.columns, *frame.to_numpy()]]
+        note = [self.note, ""] if self.note else []
+        return "\n".join([f"## {self.title}", "", *note, head, "|" + "---|" * frame.shape[1], *lines]) + "\n"
+
+    def csv(self) -> str:
+        """Comma-separated values without mark-up."""
+        return str(self._frame().replace(r"\*\*", "", regex=True).to_csv(index=False, lineterminator="\n"))
+
+    def html(self) -> str:
+        """A section with heading, note and table."""
+        with pd.option_context("display.max_colwidth", None):
+            table = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", self._frame().to_html(index=False, border=0))
+        note = f"<p>{html.escape(self.note)}</p>" if self.note else ""
+        return f"<section><h2>{html.escape(self.title)}</h2>{note}<div class='wide'>{table}</div></section>"
+
+
+@cache
+def _published() -> dict[tuple[str, str, str, str], tuple[float, float | None]]:
+    text = resources.files("crcen.paper").joinpath("published.csv").read_text(encoding="utf-8")
+    return {
+        (artefact, row, column, metric): (float(value), float(sd) if sd else None)
+        for artefact, row, column, metric, value, sd in list(csv.reader(text.splitlines()))[1:]
+    }
+
+
+def published(artefact: str, row: str, column: str, metric: str) -> tuple[float, float | None] | None:
+    """Value and standard deviation of a published cell, or ``None`` if the paper has none."""
+    return _published().get((artefact, row, column, metric))
 
 
 class RunFolder:

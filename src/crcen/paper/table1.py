@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 import crcen
 from crcen._support.progress import steps
 from crcen._support.values import attributes
 from crcen.exceptions import TrainingFailed
 from crcen.paper import Index, Rows, Settings, Values
-from crcen.paper.run_folder import RunFolder
-from crcen.paper.tables import Table, published
+from crcen.paper.run_folder import RunFolder, Table, published
 from crcen.theory.decision import sigmoid
 from crcen.training.engines import find_engine
 from crcen.training.jobs import TrainingJob
@@ -40,24 +40,20 @@ def run_table1(settings: Settings, folder: Path, engine: str = "local") -> RunFo
 def _simulate(name: str, runs: Sequence[int], settings: Settings, engine: str) -> list[Values]:
     """All networks of some runs of one simulation, in one stack."""
     make, n_pos, n_neg, n_test = SIMULATIONS[name], settings["n_pos"], settings["n_neg"], settings["n_test"]
-    position = list(SIMULATIONS).index(name)
-    seeds = {run: np.random.SeedSequence([settings["seed"], position, run]).spawn(2) for run in runs}
-    train_sets = [make(n_pos, n_neg, seeds[run][0]) for run in runs]
-    tests = {run: make(n_test, n_test, seeds[run][1]) for run in runs}
-    size = n_pos + n_neg
-    jobs, owners = [], []
+    prices = {label: crcen.resolve(weighting, n_pos, n_neg) for label, weighting in WEIGHTINGS.items()}
+    train_sets, jobs, owners = [], [], []
     for i, run in enumerate(runs):
-        pool = np.arange(i * size, (i + 1) * size)
-        for label, weighting in WEIGHTINGS.items():
-            resolved = crcen.resolve(weighting, n_pos, n_neg)
-            jobs.append(_job(name, resolved.lam, pool, run, settings))
-            owners.append((run, label, resolved))
+        seeds = np.random.SeedSequence([settings["seed"], list(SIMULATIONS).index(name), run]).spawn(2)
+        train_sets.append(make(n_pos, n_neg, seeds[0]))
+        test = make(n_test, n_test, seeds[1])
+        pool = i * (n_pos + n_neg) + np.arange(n_pos + n_neg)
+        jobs += [_job(name, resolved.lam, pool, run, settings) for resolved in prices.values()]
+        owners += [(run, test, *price) for price in prices.items()]
     X, y = np.concatenate([d.X for d in train_sets]), np.concatenate([d.y for d in train_sets])
     rows = []
-    for (run, label, resolved), result in zip(owners, find_engine(engine)(X, y, jobs), strict=True):
+    for (run, test, label, resolved), result in zip(owners, find_engine(engine)(X, y, jobs), strict=True):
         if result.network is None:
             raise TrainingFailed(f"table 1, {name}, run {run}: {result.status.value}.")
-        test = tests[run]
         equation = crcen.key_equation(test.y, sigmoid(result.network.logits(test.X)), resolved)
         row = {"simulation": name, "run": run, "weighting": label, "lam": resolved.lam}
         row |= attributes(equation, "lhs rhs mean_pos mean_neg") | attributes(result, "train_residual=residual n_iter")
@@ -77,25 +73,19 @@ def _job(name: str, lam: float, pool: Index, run: int, settings: Settings) -> Tr
 def table1(rows: Rows) -> Table:
     """Means and standard deviations over runs beside the published ones."""
     lines = []
-    for name in SIMULATIONS:
-        for label in WEIGHTINGS:
-            own = [row for row in rows if row["simulation"] == name and row["weighting"] == label]
-            if not own:
-                continue
-            lhs = np.array([row["lhs"] for row in own])
-            paper = published("table1", name, label, "lhs")
-            sd = lhs.std(ddof=1) if len(lhs) > 1 else float("nan")
-            lines.append(
-                {
-                    "simulation": name.capitalize(),
-                    "weight": _LABELS[label],
-                    "theory (RHS)": f"{own[0]['rhs']:g}",
-                    "ours (LHS)": f"{lhs.mean():.2f} ({sd:.2f})",
-                    "paper (LHS)": f"{paper[0]:.2f} ({paper[1]:.2f})" if paper else "",
-                    "paper − ours, in our sd": f"{(paper[0] - lhs.mean()) / sd:+.2f}" if paper else "",
-                    "largest training residual": f"{max(row['train_residual'] for row in own):.1e}",
-                    "runs": str(len(own)),
-                }
-            )
+    for (name, label), own in pd.DataFrame(list(rows)).groupby(["simulation", "weighting"], sort=False):
+        paper, mean, sd = published("table1", name, label, "lhs"), own["lhs"].mean(), own["lhs"].std()
+        lines.append(
+            {
+                "simulation": name.capitalize(),
+                "weight": _LABELS[label],
+                "theory (RHS)": f"{own['rhs'].iloc[0]:g}",
+                "ours (LHS)": f"{mean:.2f} ({sd:.2f})",
+                "paper (LHS)": f"{paper[0]:.2f} ({paper[1]:.2f})" if paper else "",
+                "paper − ours, in our sd": f"{(paper[0] - mean) / sd:+.2f}" if paper else "",
+                "largest training residual": f"{own['train_residual'].max():.1e}",
+                "runs": str(len(own)),
+            }
+        )
     note = "Key equation (1 − q̄_pos)/q̄_neg on rows not seen in training; mean and standard deviation over runs."
     return Table("Table 1", lines, note)

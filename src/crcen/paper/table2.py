@@ -5,8 +5,7 @@ from pathlib import Path
 import crcen
 from crcen._support.values import attributes
 from crcen.paper import Rows, Settings
-from crcen.paper.run_folder import RunFolder
-from crcen.paper.tables import Table, published
+from crcen.paper.run_folder import RunFolder, Table, published
 
 
 def run_table2(settings: Settings, folder: Path, data_home: Path | None) -> RunFolder:

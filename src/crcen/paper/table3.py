@@ -20,8 +20,7 @@ from crcen.exceptions import TrainingFailed
 from crcen.paper import Array, Classifier, Index, Make, Rows, Seed, Settings, Values
 from crcen.paper.methods import factory, make_method
 from crcen.paper.protocol import OWN_METRIC, Split, each_split, error_sentence, params_of, select, tuning_of
-from crcen.paper.run_folder import RunFolder
-from crcen.paper.tables import Table, published
+from crcen.paper.run_folder import RunFolder, Table, published
 
 METRICS = {"f1": "F1", "g_mean": "Gm"}
 Cell = tuple[str, str, str]  # method, set, metric
