@@ -72,8 +72,7 @@ class SignedScoreClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def predict(self, X: ArrayLike) -> LabelArray:
         """The class given by the sign of the score."""
-        is_last = self.decision_function(X) > 0
-        return np.asarray(self.classes_[is_last.astype(int)])
+        return np.asarray(self.classes_[(self.decision_function(X) > 0).astype(int)])
 
     def _positive(self, X: Array) -> Array:
         """1/(1 + e^(−2·score)): half a log-odds, as in boosting. It ranks rows; it is no posterior."""
@@ -183,10 +182,9 @@ class AdaCClassifier(SignedScoreClassifier):
         self.votes_ = np.array(votes)
 
     def _score(self, X: Array) -> Array:
-        score, X = np.zeros(len(X)), np.asarray(X, dtype=np.float32)
-        for tree, vote in zip(self.estimators_, self.votes_, strict=True):
-            score += np.where(tree.predict(X), vote, -vote)
-        return score
+        X = np.asarray(X, dtype=np.float32)
+        pairs = zip(self.estimators_, self.votes_, strict=True)
+        return np.asarray(sum(np.where(tree.predict(X), vote, -vote) for tree, vote in pairs))
 
 
 @dataclass(eq=False, repr=False)
@@ -359,15 +357,13 @@ def overlap(kept: Bools, before: Sequence[Bools]) -> float:
     """
     if before and not kept.any():
         return 2.0
-    largest = -1.0 if before else 0.0
+    found = []
     for other in before:
         same = float((kept & other).sum()) * float((~kept & ~other).sum())
         apart = float((kept & ~other).sum()) * float((~kept & other).sum())
-        if same + apart:
-            largest = max(largest, (same - apart) / (same + apart))
-        else:  # all or none is kept: Q does not exist
-            largest = max(largest, float(np.array_equal(kept, other)))
-    return largest
+        # If all or none is kept, Q does not exist.
+        found.append((same - apart) / (same + apart) if same + apart else float(np.array_equal(kept, other)))
+    return max(found, default=0.0)
 
 
 def evolve(
@@ -408,10 +404,8 @@ def evolve(
             n_new = min(len(living) - 1, left)
             if n_new < 1:
                 break
-            again: list[Bools] = []
-            for _ in range(n_new):
-                is_drawn, drawn = rng.random_sample(n_bits) < _REDRAWN, rng.random_sample(n_bits) < _SET
-                again.append(np.where(is_drawn, drawn, best[1]))
+            draws = [(rng.random_sample(n_bits) < _REDRAWN, rng.random_sample(n_bits) < _SET) for _ in range(n_new)]
+            again = [np.where(is_drawn, drawn, best[1]) for is_drawn, drawn in draws]
             living = sorted([best, *((fitness(bits), bits) for bits in again)], key=lambda one: -one[0])
             left -= n_new
             apart = int(_REDRAWN * (1 - _REDRAWN) * n_bits)
@@ -509,10 +503,8 @@ class EUSBoostClassifier(SignedScoreClassifier):
         return np.sort(np.concatenate([positives[:n_pos], negatives[: self.max_rows - n_pos]]))
 
     def _score(self, X: Array) -> Array:
-        score = np.zeros(len(X))
-        for tree, vote in zip(self.estimators_, self.votes_, strict=True):
-            score += vote * (2 * _positive(tree, X) - 1)
-        return score
+        pairs = zip(self.estimators_, self.votes_, strict=True)
+        return np.asarray(sum(vote * (2 * _positive(tree, X) - 1) for tree, vote in pairs))
 
 
 def _positive(tree: DecisionTreeClassifier, X: Array) -> Array:

@@ -84,8 +84,7 @@ def params_of(tuning: Tuning, setting: Settings, settings: Settings, seed: int) 
         return {"weighting": crcen.CostRatio(float(setting["cost_ratio"])), "random_state": seed}
     params: Values = {"hidden": (int(setting["hidden"]),), "l2": float(setting["l2"])}
     params |= {"max_epochs": int(settings["epochs"]), "random_state": seed}
-    steps = {name: settings[name] for name in ("batch_size", "learning_rate") if name in settings}
-    if steps:
+    if steps := {name: settings[name] for name in ("batch_size", "learning_rate") if name in settings}:
         params["schedule"] = crcen.Schedule(**steps)
     if not settings.get("standardize", True):
         params["encoding"] = crcen.Inputs(encoding="standard", standardize=False)
@@ -229,13 +228,10 @@ def _model_score(model: Classifier, tuning: Tuning, X: Array, y: Index, price: P
     if tuning.is_natural:
         with np.errstate(divide="ignore"):
             natural = np.clip(logit(model.predict_proba(X)[:, 1]), -_LARGEST_LOGIT, _LARGEST_LOGIT)
-    score = natural + price.logit_shift if tuning.is_natural else np.asarray(model.decision_function(X), float)
+        return _score(natural + price.logit_shift, y, price, scoring) if np.isfinite(natural).all() else -np.inf
+    score = np.asarray(model.decision_function(X), float)
     if not np.isfinite(score).all():
         return -np.inf
-    if tuning.is_natural:
-        return _score(score, y, price, scoring)
-    size = max(float(np.abs(score).mean()), 1e-300)
-    best = minimize_scalar(
-        lambda power: -_score(score / size * 10.0**power, y, price, scoring), bounds=(-4, 3), method="bounded"
-    )
-    return -float(best.fun)
+    score /= max(float(np.abs(score).mean()), 1e-300)
+    how = {"bounds": (-4, 3), "method": "bounded"}
+    return -float(minimize_scalar(lambda power: -_score(score * 10.0**power, y, price, scoring), **how).fun)

@@ -53,10 +53,8 @@ def read_settings(quick: bool, config: str | os.PathLike[str] | None = None, rea
         unknown = sorted(set(values) - set(known)) if isinstance(values, dict) else [section]
         if unknown or not known:
             allowed = ", ".join(known) if known else f"the sections {', '.join(settings)}"
-            raise crcen.InvalidParameter(
-                f"config {os.fspath(config)} has an unknown entry in [{section}] ({', '.join(unknown) or section}): "
-                f"allowed are {allowed}."
-            )
+            entry = f"an unknown entry in [{section}] ({', '.join(unknown) or section})"
+            raise crcen.InvalidParameter(f"config {os.fspath(config)} has {entry}: allowed are {allowed}.")
         known |= values
     return settings
 
@@ -98,22 +96,18 @@ def reproduce(
         raise crcen.InvalidParameter(f"the reading {reading} is of {allowed}: got {artefact}.")
     settings = read_settings(quick, config, reading)
     protocol = settings["protocol"]
-    for name, given in (("selection", selection), ("scoring", scoring)):
-        if given is not None:
-            protocol[name] = given
-        if name in protocol:
-            _check_choice(name, protocol[name], _CHOICES[name])
+    protocol |= {name: given for name, given in (("selection", selection), ("scoring", scoring)) if given is not None}
+    for name in _CHOICES.keys() & protocol.keys():
+        _check_choice(name, protocol[name], _CHOICES[name])
     if methods is not None:
         own = settings["table3"]["methods"]
         settings["table3"]["methods"] = method_names(methods, own if reading == "scikit-learn" else crcen.METHODS)
-    default = Path("runs") / f"{'quick' if quick else 'full'}-{settings_hash(settings)}"
-    folder = Path(out) if out is not None else default
+    folder = Path(out or f"runs/{'quick' if quick else 'full'}-{settings_hash(settings)}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise crcen.InvalidParameter(
-            f"{folder} cannot be a run folder ({error.strerror}); give another --out."
-        ) from error
+        message = f"{folder} cannot be a run folder ({error.strerror}); give another --out."
+        raise crcen.InvalidParameter(message) from error
     home = Path(data_home) if data_home is not None else None
     with exclusive_lock(folder, instead="give another --out"):
         return _rebuild(artefact, settings, folder, home, engine)
@@ -133,10 +127,8 @@ def method_names(text: str, allowed: Iterable[str] | None = None) -> list[str]:
     for name in names or [text]:
         if name not in known:
             near = closest(name, known)
-            meant = f", did you mean {near}?" if near else "."
-            raise crcen.InvalidParameter(
-                f"there is no method {name!r}{meant} Allowed are all, or some of {', '.join(known)}."
-            )
+            message = f"there is no method {name!r}{f', did you mean {near}?' if near else '.'}"
+            raise crcen.InvalidParameter(f"{message} Allowed are all, or some of {', '.join(known)}.")
     return list(dict.fromkeys(names))
 
 
