@@ -98,9 +98,6 @@ def find(name: str) -> CatalogEntry:
     raise InvalidParameter(f"Got data set {name!r}, but only {allowed} are allowed; try {advice}.")
 
 
-# -- places on this machine --------------------------------------------------------------------------------------------
-
-
 class _Place(NamedTuple):
     kind: str
     label: str
@@ -142,10 +139,9 @@ def list_datasets(data_home: str | os.PathLike[str] | None = None) -> tuple[Data
     """List the 27 sets of the benchmark and where each would be loaded from; ``data_home`` as in `load_dataset`."""
     places, rows = tuple(_places(data_home)), []
     for entry in catalog():
-        place = _first_with(entry, places)
-        sizes = entry.n_samples, entry.n_features, entry.n_pos, entry.n_samples / entry.n_pos - 1.0
-        kind = "download" if place is None else place.kind
-        rows.append(DatasetListing(entry.name, *sizes, entry.paper_name, kind))
+        place, sizes = _first_with(entry, places), (entry.n_samples, entry.n_features, entry.n_pos)
+        about = entry.n_samples / entry.n_pos - 1.0, entry.paper_name, "download" if place is None else place.kind
+        rows.append(DatasetListing(entry.name, *sizes, *about))
     return tuple(rows)
 
 
@@ -184,11 +180,9 @@ def _download(entry: CatalogEntry, folder: Path, tried: str) -> None:
                 with busy(f"Downloading the imbalanced-learn benchmark for {entry.name}", visible=True):
                     _fetch(imblearn, place, entry.name)
             except Exception as error:  # each library has its own
-                raise DataUnavailable(
-                    f"{lost}, and the download failed ({type(error).__name__}: {' '.join(str(error).split())[:160]}); "
-                    f"try again with a network, or set {home}.",
-                    parameter="data_home",
-                ) from error
+                reason = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+                message = f"{lost}, and the download failed ({reason}); try again with a network, or set {home}."
+                raise DataUnavailable(message, parameter="data_home") from error
             for one in sorted(catalog(), key=lambda other: other != entry):  # the benchmark is one archive
                 source, target = Path(place) / "zenodo" / one.filename, folder / one.filename
                 if one == entry or (source.is_file() and not os.path.lexists(target)):
@@ -213,9 +207,6 @@ def _fetch(imblearn: Any, place: str, name: str) -> None:
         except Exception as error:
             traceback.clear_frames(error.__traceback__)  # closes them, so that they can be removed
             raise
-
-
-# -- verification ------------------------------------------------------------------------------------------------------
 
 
 class _Refused(Exception):
@@ -254,12 +245,12 @@ def _read(path: Path, entry: CatalogEntry) -> Dataset:
     most = n_bytes + n_bytes // 100 + _ZIP_BYTES
     with path.open("rb") as file:
         raw = file.read(most + 1)
-    is_too_large = len(raw) > most
-    if not is_too_large:
-        with zipfile.ZipFile(io.BytesIO(raw)) as archive:
-            is_too_large = sum(member.file_size for member in archive.infolist()) > most
-    if is_too_large:
-        raise _Refused(f"it is larger than its {entry.n_samples} × {entry.n_features} values can need")
+    too_large = _Refused(f"it is larger than its {entry.n_samples} × {entry.n_features} values can need")
+    if len(raw) > most:
+        raise too_large
+    with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+        if sum(member.file_size for member in archive.infolist()) > most:
+            raise too_large
     with np.load(io.BytesIO(raw), allow_pickle=False) as stored:
         if sorted(stored.files) != list(shapes):
             raise _Refused(f"it holds {', '.join(stored.files[:5]) or 'nothing'} instead of data and label")

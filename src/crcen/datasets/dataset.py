@@ -38,20 +38,14 @@ class Dataset:
         X, y = np.ascontiguousarray(self.X, dtype=np.float64), np.asarray(self.y)
         wrong = ""
         if y.ndim != 1 or not np.isin(y, (0, 1)).all():
-            wrong = (
-                f"labels of shape {y.shape} with values {np.unique(y)[:5].tolist()}, but only one dimension of 0 and 1 "
-                "(1 = minority) is allowed; try (y == minority_label).astype(int)."
-            )
+            found = f"labels of shape {y.shape} with values {np.unique(y)[:5].tolist()}"
+            wrong = f"{found}, but only one dimension of 0 and 1 is allowed; try (y == minority_label).astype(int)."
         elif np.ndim(self.X) != 2 or len(X) != len(y):
-            wrong = (
-                f"X of shape {np.shape(self.X)} and y of shape {y.shape}, but X must have two dimensions and one row "
-                "per label; try X.reshape(len(y), -1)."
-            )
+            found = f"X of shape {np.shape(self.X)} and y of shape {y.shape}"
+            wrong = f"{found}, but X must have two dimensions and one row per label; try X.reshape(len(y), -1)."
         elif len(self.feature_names) != X.shape[1]:
-            wrong = (
-                f"{len(self.feature_names)} feature names for {X.shape[1]} columns, but needs exactly one per column; "
-                "try names x0, x1, …"
-            )
+            found = f"{len(self.feature_names)} feature names for {X.shape[1]} columns"
+            wrong = f"{found}, but needs exactly one per column; try names x0, x1, …"
         if wrong:
             raise InvalidInput(f"The data set {self.name!r} got {wrong}")
         for name, value in (("X", X), ("y", y.astype(np.int64)), ("feature_names", tuple(self.feature_names))):

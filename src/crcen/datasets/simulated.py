@@ -91,12 +91,10 @@ def _log_mass(low: Floats) -> Floats:
 
 def sim2_posterior(X: ArrayLike, imbalance_ratio: float) -> Floats:
     """True probability P(y = 1 | x) of Sim2, for rows of shape (n_samples, 3); parameters as in `sim1_posterior`."""
-    rows = _rows(X, 3, "Sim2")
+    rows, log_ratio = _rows(X, 3, "Sim2"), math.log(positive_number(imbalance_ratio, "imbalance_ratio"))
     with np.errstate(over="ignore"):  # beyond 1e154 the ratio is infinite, as it should be
         terms = rows * ((0.5 - 0.5 / _SIM2_SD_POS**2) * rows - 1.0) + (0.5 - math.log(_SIM2_SD_POS))
-        return np.asarray(
-            scipy.special.expit(terms.sum(axis=1) - math.log(positive_number(imbalance_ratio, "imbalance_ratio")))
-        )
+        return np.asarray(scipy.special.expit(terms.sum(axis=1) - log_ratio))
 
 
 @dataclass(eq=False)
@@ -218,9 +216,8 @@ def make_rare_events(
         raise InvalidParameter(f"Got family={family!r}, but only {', '.join(map(repr, _FAMILIES))} are allowed.")
     size = check_whole_number(rows_per_file, "rows_per_file", 1)
     counts = check_whole_number(n, "n", 1), check_whole_number(n_features, "n_features", 1)
-    events = RareEvents(
-        *counts, positive_number(imbalance_ratio, "imbalance_ratio"), check_whole_number(seed, "seed", 0), family
-    )
+    ratio = positive_number(imbalance_ratio, "imbalance_ratio")
+    events = RareEvents(*counts, ratio, check_whole_number(seed, "seed", 0), family)
     if path is not None:
         events.files = tuple(_write(events, Path(path), size))
     return events
@@ -259,11 +256,11 @@ def _columns(rng: np.random.Generator, n: int, n_features: int) -> Floats:
 def _intercept(scores: Floats, share: float) -> float:
     """The intercept at which the mean posterior is ``share``."""
     ends = -800.0 - float(scores.max()), 800.0 - float(scores.min())
-    return float(
-        scipy.optimize.brentq(
-            lambda intercept: scipy.special.expit(scores + intercept).mean() - share, *ends, xtol=1e-15
-        )
-    )
+
+    def excess(intercept: float) -> float:
+        return float(scipy.special.expit(scores + intercept).mean()) - share
+
+    return float(scipy.optimize.brentq(excess, *ends, xtol=1e-15))
 
 
 def _smooth(rng: np.random.Generator, n_features: int) -> Callable[[Floats], Floats]:

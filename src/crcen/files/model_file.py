@@ -26,7 +26,7 @@ from crcen._support.extras import installed_versions
 from crcen._support.files import check_writable, write_atomic
 from crcen._support.lazy import pd
 from crcen._support.text import printable
-from crcen._support.values import json_value
+from crcen._support.values import attributes, json_value
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter, MissingExtra
 from crcen.files.payload import NotStorable, pack, unpack
 from crcen.files.registry import TYPES, InvalidState, find_type, fits, is_known
@@ -46,7 +46,6 @@ _MODELS = (
 )
 _WRAPPERS = ("PosteriorCorrection", "Pipeline")
 _PACKAGES = ("crcen", "numpy", "scikit-learn", "torch", "pandas")
-_PRICE = ("lam", "alpha", "cost_ratio", "threshold", "n_pos", "n_neg")
 
 Label = str | int | float | bool | None
 
@@ -127,10 +126,12 @@ def save(model: Estimator, path: str | Path) -> Path:
     if n_classes != 2 and (n_classes < 2 or _inner_attribute(model, "weighting_", None) is None):
         allowed = "pipelines that end in a classifier of two classes, or in one of this package"
         raise InvalidParameter(f"save takes {allowed}: got a {name} of {n_classes} classes.")
-    _check_members(model)
+    ensembles = [getattr(one, "ensemble_", None) for one in _chain(model)]
+    for member in (member for one in ensembles for member in getattr(one, "members", ())):
+        if not is_known(type(member)):
+            member.arrays()  # of another library: raises an error with its name
     check_writable(path)
-    if hasattr(model, "without_code"):
-        model = model.without_code()
+    model = model.without_code() if hasattr(model, "without_code") else model
     try:
         tree, data = pack(model)
         unpack(tree, data)
@@ -227,14 +228,6 @@ def _inner_attribute(model: Estimator, name: str, default: Any) -> Any:
     return next((getattr(one, name) for one in _chain(model) if hasattr(one, name)), default)
 
 
-def _check_members(model: Estimator) -> None:
-    """Reject a committee with a member of another library: its `arrays` raises an error with the name."""
-    for one in _chain(model):
-        for member in getattr(getattr(one, "ensemble_", None), "members", ()):
-            if not is_known(type(member)):
-                member.arrays()
-
-
 def _advice(error: NotStorable) -> str:
     """What to use instead of what was rejected."""
     if error.what.startswith("sklearn.") and not error.what.startswith("sklearn.metrics"):
@@ -296,9 +289,9 @@ def _read(path: Path) -> tuple[int, bytes]:
             checksum, body = file.readline(80).strip(), file.read()
     except FileNotFoundError as error:
         raise DataUnavailable(f"{path} is not there; check the name.") from error
+    except DataUnavailable:  # an OSError, too
+        raise
     except OSError as error:
-        if isinstance(error, DataUnavailable):
-            raise
         raise DataUnavailable(f"{path} cannot be read: {error.strerror}.") from error
     if hashlib.sha256(first + body).hexdigest().encode() != checksum:
         raise DataUnavailable(f"{path} is truncated or altered: its checksum does not match; get it again.")
@@ -311,10 +304,11 @@ def _manifest(model: Estimator) -> dict[str, object]:
     price = _inner_attribute(model, "weighting_", None) if price is None else price
     columns, dropped = _columns(model)
     weighting: dict[str, object] | None = None
-    if price is not None and price.positive is None:
-        weighting = {"class_weights": price.weights.tolist(), "class_counts": price.counts.tolist()}
-    elif price is not None:
-        weighting = {name: json_value(getattr(price, name)) for name in _PRICE}
+    if price is not None:
+        names = "lam alpha cost_ratio threshold n_pos n_neg"
+        weighting = attributes(
+            price, names if price.positive is not None else "class_weights=weights class_counts=counts"
+        )
     has_positive = len(model.classes_) == 2 and getattr(price, "positive", 1) is not None
     return {
         "model": type(model).__name__,
