@@ -466,10 +466,7 @@ def test_real_rusboost_is_the_definition():
         weights /= weights.sum()
     np.testing.assert_allclose(model.decision_function(new), votes[:, 1], rtol=1e-9)
     np.testing.assert_array_equal(model.predict(new), votes.argmax(axis=1))
-
-
-def test_real_rusboost_uses_all_stumps():
-    """Today's RUSBoost ends with the first stump that is worse than chance on all rows."""
+    # It uses all stumps; today's RUSBoost ends with the first one that is worse than chance on all rows.
     (X, y), (new, labels) = overlapping(2000), overlapping(4000, 1)
     model = RealRUSBoostClassifier(random_state=0).fit(X, np.where(y == 1, "a", "b"))
     alarms = model.predict(new) == "a"
@@ -514,16 +511,11 @@ PLANE = np.array([[0, 1], [0, -1], [2, 0], [3, 0], [4, 0], [5, 0]], dtype=float)
 IS_POS = np.array([True, True, False, False, False, False])
 
 
-def test_granules_on_a_plane_are_the_negatives_from_near_to_far():
-    model = GranularSVMClassifier(kernel="linear", C=1e6)
-    assert [granule.tolist() for granule in model.granules(PLANE, IS_POS, 3)] == [[2], [3], [4]]
-    assert [granule.tolist() for granule in model.granules(PLANE, IS_POS, 10)] == [[2], [3], [4], [5]]
-
-
 @pytest.mark.parametrize(("aggregation", "middle"), [("combine", 1.0), ("discard", 2.0)])
 def test_final_machine_sees_positives_and_the_granules_of_its_aggregation(rare, aggregation, middle):
     """Combined, the nearest negative at x = 2 counts; with older granules discarded, the third, at x = 4."""
     model = GranularSVMClassifier(aggregation, kernel="linear", C=1e6)
+    assert [granule.tolist() for granule in model.granules(PLANE, IS_POS, 10)] == [[2], [3], [4], [5]]  # near to far
     machine = model._aggregated(PLANE, IS_POS, model.granules(PLANE, IS_POS, 3))
     above, on, below = machine.decision_function([[middle - 0.01, 0.0], [middle, 0.0], [middle + 0.01, 0.0]])
     assert above > 0 > below
@@ -568,17 +560,12 @@ def test_fitness_and_its_maximum_agree_with_brute_force(twelve):
     kept, found = evolve(lambda bits: every[tuple(bits.tolist())], 9, 3, population=20, evaluations=1000, rng=random)
     assert found == pytest.approx(max(every.values()))
     assert every[tuple(kept.tolist())] == found
-
-
-@pytest.mark.parametrize("evaluations", [1, 7, 50, 400])
-def test_evolution_keeps_its_budget_and_thins_out_choices(evaluations):
-    """Bits that are set are dropped more often than they are set: García and Herrera's rule."""
-    seen = []
-    sizes = {"population": 20, "evaluations": evaluations}
-    evolve(lambda bits: seen.append(bits.sum()) or float(len(seen)), 400, 200, **sizes, rng=np.random.RandomState(0))
-    assert len(seen) <= evaluations
-    if evaluations == 400:
-        assert np.mean(seen[-20:]) < 150
+    for evaluations in (1, 7, 50, 400):  # is the budget
+        seen, sizes = [], {"population": 20, "evaluations": evaluations}
+        random = np.random.RandomState(0)
+        evolve(lambda bits, seen=seen: seen.append(bits.sum()) or float(len(seen)), 400, 200, **sizes, rng=random)
+        assert len(seen) <= evaluations
+    assert np.mean(seen[-20:]) < 150  # bits that are set are dropped more often than they are set
 
 
 def test_overlap_is_the_largest_q_statistic():
