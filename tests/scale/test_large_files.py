@@ -4,6 +4,7 @@ import json
 from contextlib import nullcontext
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import crcen
@@ -25,7 +26,6 @@ def test_a_pattern_is_streamed_to_a_model_that_predicts(crcen_command, fit_comma
     same = crcen.fit_stream(folder, "y", crcen.Budget(5), features=["a", "b", "c"], epochs=2, random_state=0)
     np.testing.assert_array_equal(same.coefs_[0], model.estimator_.coefs_[0])
     np.testing.assert_array_equal(same.intercepts_[-1], model.estimator_.intercepts_[-1])
-    pd = pytest.importorskip("pandas")
     X = np.column_stack([table[0][:20], np.ones(20)])
     np.testing.assert_array_equal(same.predict_proba(pd.DataFrame(X[:, :3], columns=[*"abc"])), model.predict_proba(X))
 
@@ -78,33 +78,21 @@ def test_missing_files_targets_and_engines_are_rejected(fit_command, folder, tmp
         crcen.fit_files(tmp_path, target="y", engine="dask")
 
 
-def frame_with_an_index(table, name=None):
-    """The table as a person writes it who sorted a data frame: rows keep the numbers they had."""
-    pd = pytest.importorskip("pandas")
-    X, y, _ = table
-    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=y)
-    return frame.sort_values("y").rename_axis(name)
-
-
 @pytest.mark.parametrize(("name", "is_folder"), [(None, True), ("customer", False)])
 def test_the_index_of_pandas_is_no_input(crcen_command, fit_command, table, tmp_path, name, is_folder):
-    frame, data, scored = frame_with_an_index(table, name), tmp_path / "rows", tmp_path / "scored.csv"
+    data, scored, stored = tmp_path / "rows", tmp_path / "scored.csv", name or "__index_level_0__"
+    # As a person writes it who sorted a data frame: rows keep the numbers they had.
+    frame = pd.DataFrame(table[0], columns=["a", "b", "c"]).assign(y=table[1]).sort_values("y").rename_axis(name)
     data.mkdir()
     for number, part in enumerate((frame[:300], frame[300:]) if is_folder else (frame,)):
         part.to_parquet(data / f"{number}.parquet")
     frame.to_csv(tmp_path / "rows.csv", index=False)
     printed, out = fit_command(data if is_folder else data / "0.parquet", "y", "--epochs", "1")
-    assert f"{name or '__index_level_0__'} was the index of a pandas data frame and is left out" in printed
+    assert f"{stored} was the index of a pandas data frame and is left out" in printed
     assert crcen_command("predict", out, tmp_path / "rows.csv", "--out", scored)[0] == 0
     assert len(scored.read_text().splitlines()) == 601
-
-
-@pytest.mark.parametrize("name", [None, "customer"])
-def test_the_index_of_pandas_is_left_out_with_a_warning_unless_it_is_asked_for(table, tmp_path, name):
-    stored = name or "__index_level_0__"
-    frame_with_an_index(table, name).to_parquet(tmp_path / "rows.parquet")
-    with pytest.warns(UserWarning, match=f"{stored} of .*rows.parquet was the index of a pandas data frame"):
-        clf = crcen.fit_stream(tmp_path, "y", epochs=1, hidden=(4,), random_state=0)
+    with pytest.warns(UserWarning, match=f"{stored} of .*parquet was the index of a pandas data frame"):
+        clf = crcen.fit_stream(data, "y", epochs=1, hidden=(4,), random_state=0)
     assert list(clf.feature_names_in_) == ["a", "b", "c"]
-    clf = crcen.fit_stream(tmp_path, "y", epochs=1, hidden=(4,), features=["a", stored], random_state=0)
+    clf = crcen.fit_stream(data, "y", epochs=1, hidden=(4,), features=["a", stored], random_state=0)
     assert list(clf.feature_names_in_) == ["a", stored]

@@ -35,9 +35,7 @@ def test_every_form_of_a_source_gives_all_rows(form, folder, table):
         "batches": [(X[:100], y[:100], w[:100]), (X[100:], y[100:], w[100:])],
         "table": ds.dataset(pa.table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": y, "w": w})),
     }[form]
-    opened = open_source(
-        source, *(() if form == "batches" else ("y", "w")), **({"target": None} if form == "batches" else {})
-    )
+    opened = open_source(source, *((None, None) if form == "batches" else ("y", "w")))
     for how in ({}, {"seed": 1, "epoch": 0}):
         np.testing.assert_array_equal(sorted_rows(*rows_of(opened, **how)), sorted_rows(X, y, w))
 
@@ -109,6 +107,12 @@ def test_files_that_cannot_be_used_are_named(folder, tmp_path, write):
         open_source(tmp_path / "nowhere", "y")
     with pytest.raises(DataUnavailable, match=r"gone\.parquet is not there"):
         open_source([folder / "part-0.parquet", folder / "gone.parquet"], "y")
+    for source, target, words in (
+        (folder, None, "target must name"),
+        ([(np.zeros((2, 2)), [0, 1])], "y", "batches bring"),
+    ):
+        with pytest.raises(InvalidParameter, match=words):
+            open_source(source, target)
     with pytest.raises(InvalidInput, match="filtered"):  # rather than read whole
         open_source(ds.dataset(sorted(folder.glob("*.parquet"))).filter(ds.field("a") > 0), "y")
     source = open_source(folder, "y")
@@ -159,13 +163,6 @@ def test_batches_that_cannot_be_used(source, sentence):
         opened = open_source(source, None)
         rows_of(opened)
         rows_of(opened)
-
-
-def test_names_of_columns_belong_to_files_and_files_need_a_target(folder):
-    with pytest.raises(InvalidParameter, match="target must name"):
-        open_source(folder, None)
-    with pytest.raises(InvalidParameter, match="batches bring"):
-        open_source([(np.zeros((2, 2)), np.zeros(2))], "y")
 
 
 def test_reading_ahead_keeps_order_errors_and_bounds_and_ends_its_thread():

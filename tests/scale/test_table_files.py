@@ -218,7 +218,7 @@ def test_tables_that_cannot_be_learned_from_are_rejected(rows, tmp_path, change,
     assert words in fit_command(path, "label", fails=True)
 
 
-def test_categories_that_a_file_declares_and_columns_that_one_file_lacks_values_of(rows, tmp_path):
+def test_categories_that_a_file_declares_and_columns_that_one_file_lacks_values_of(rows, tmp_path, monkeypatch):
     folder = tmp_path / "data"
     folder.mkdir()
     table = rows[["amount", "country", "label"]].assign(zone=pd.Categorical((np.arange(N) % 5).astype(str)))
@@ -227,9 +227,7 @@ def test_categories_that_a_file_declares_and_columns_that_one_file_lacks_values_
     model = crcen.fit_files(folder, target="label", epochs=1).model
     kinds = {one["name"]: (one["kind"], one["has_missing"]) for one in described(model)}
     assert kinds == {"amount": ("number", True), "country": ("category", True), "zone": ("category", False)}
-
-
-def test_values_beyond_the_bound_are_not_counted(tmp_path, monkeypatch):
+    # Values beyond the bound are not counted.
     monkeypatch.setattr(table_survey, "MOST_VALUES", 30)
     words = [f"w{k % 40}" for k in range(2000)]
     pd.DataFrame({"word": words, "label": np.arange(2000) % 2}).to_csv(tmp_path / "rows.csv", index=False)
@@ -248,7 +246,8 @@ def test_encoded_rows_are_cut_into_groups_and_files_and_come_back(rows, tmp_path
     columns = learn_columns(surveyed(tmp_path / "rows.csv")).used
     folder = tmp_path / "out"
     folder.mkdir()
-    encoded_rows.write_encoded(files, columns, "label", {"ok": 0, "fraud": 1}, folder, frame_rows=100, group_rows=128)
+    how = {"labels": {"ok": 0, "fraud": 1}, "folder": folder, "frame_rows": 100, "group_rows": 128}
+    encoded_rows.write_encoded(files, columns, "label", **how)
     written = sorted(folder.iterdir())
     assert len(written) > 1
     assert all(pq.ParquetFile(file).num_row_groups <= 2 for file in written)
@@ -258,17 +257,9 @@ def test_encoded_rows_are_cut_into_groups_and_files_and_come_back(rows, tmp_path
     np.testing.assert_array_equal(np.concatenate([chunk.X for chunk in chunks]), expected)
     np.testing.assert_array_equal(np.concatenate([chunk.labels for chunk in chunks]), rows["label"] == "fraud")
     assert len(source.names) == expected.shape[1]
-
-
-def test_an_error_of_the_table_is_not_one_of_the_scratch_folder(rows, tmp_path):
-    rows.drop(columns=["note", "when"]).to_csv(tmp_path / "rows.csv", index=False)
-    files, columns = open_table(tmp_path / "rows.csv"), learn_columns(surveyed(tmp_path / "rows.csv")).used
-    (tmp_path / "rows.csv").unlink()
-    (tmp_path / "out").mkdir()
+    (tmp_path / "rows.csv").unlink()  # an error of the table is not one of the scratch folder
     with pytest.raises(crcen.exceptions.DataUnavailable, match=r"^\S*rows.csv (is not there|was changed)"):
-        encoded_rows.write_encoded(
-            files, columns, "label", {"ok": 0, "fraud": 1}, tmp_path / "out", frame_rows=9, group_rows=9
-        )
+        encoded_rows.write_encoded(files, columns, "label", **how)
 
 
 def test_training_rows_are_known_again_and_rows_unlike_them_are_said(data, rows, tmp_path, crcen_command, fit_command):

@@ -31,14 +31,12 @@ def grouped(value, decimal, thousands, digits=2):
 @pytest.mark.parametrize("around", ["{}", "$ {}", "${}", "{} €", "US$ {}", "{} USD", "EUR {}", "{}%", "{} kg", "Kr {}"])
 def test_every_notation_gives_the_numbers(decimal, thousands, around):
     values = SIZES * np.where(np.arange(N) % 5, 1, -1)
-    column = learnt([around.format(grouped(value, decimal, thousands)) for value in values])
+    cells = pd.Series([around.format(grouped(value, decimal, thousands)) for value in values])
+    column = learnt(cells)
     assert column.kind == "number"
     assert "was read as numbers" in column.note
-    cells = pd.Series([around.format(grouped(value, decimal, thousands)) for value in values])
-    np.testing.assert_array_equal(column.encode(ColumnCells(cells)).values[:, 0], values)
-    np.testing.assert_array_equal(
-        column.encode(ColumnCells(pd.Series(values))).values[:, 0], values
-    )  # numbers are themselves
+    for own in (cells, pd.Series(values)):  # numbers are themselves
+        np.testing.assert_array_equal(column.encode(ColumnCells(own)).values[:, 0], values)
 
 
 @given(st.lists(st.decimals(-(10**9), 10**9, places=2), min_size=20, max_size=30, unique=True))
@@ -74,11 +72,7 @@ def test_all_cells_decide_what_a_mark_means(cells, first):
     [
         (["$5", "€6", "$7"], "category", "units differ ($, €)"),
         (["5 kg", "6", "7 kg"], "category", "units differ (kg, no unit)"),
-        (
-            ["1", "2", "3", "4", "5", "6", "7", "8", "3+"],
-            "category",
-            "89% of its cells are numbers: 20 are not (first row 9: '3+')",
-        ),
+        ([*"12345678", "3+"], "category", "89% of its cells are numbers: 20 are not (first row 9: '3+')"),
         (["A1", "A2", "B1"], "category", ""),
         (["12:30", "12:45", "1:00"], "category", ""),
         (["1.2.3", "1.10.3", "2.0.1"], "category", ""),
@@ -87,15 +81,6 @@ def test_all_cells_decide_what_a_mark_means(cells, first):
 def test_what_is_no_number_stays_what_it_was(cells, kind, said):
     column = learnt(cells * 20)
     assert (column.kind, said in column.note, bool(said) == bool(column.note)) == (kind, True, True)
-
-
-def test_one_odd_cell_is_missing_and_named():
-    cells = SIZES.astype(str).astype(object)
-    cells[17] = "see note"
-    column = learnt(cells)
-    assert (column.kind, column.has_missing) == ("number", True)
-    assert column.note == "x has 1 cell without a number, taken as missing (row 18: 'see note')"
-    assert column.fill == pytest.approx(np.median(np.delete(SIZES, 17)), rel=0.05)
 
 
 @pytest.mark.parametrize("mark", ["?", "-", "N/A", "n.a.", "null", "Unknown", "#DIV/0!", "inf", "not available"])
@@ -112,9 +97,8 @@ def test_marks_for_no_number_are_missing(mark):
 def test_a_saved_model_reads_new_rows_alike_in_chunks(tmp_path):
     rng = np.random.default_rng(1)
     price, rate = rng.lognormal(7, 1.5, 300), rng.uniform(0, 20, 300)
-    plain = pd.DataFrame(
-        {"price": np.round(price, 2), "rate": np.round(rate, 1), "y": rate + rng.normal(size=300) > 17}
-    )
+    y = rate + rng.normal(size=300) > 17
+    plain = pd.DataFrame({"price": np.round(price, 2), "rate": np.round(rate, 1), "y": y})
     written = plain.assign(price=[f"€ {v:,.2f}" for v in plain.price], rate=[f"{v:.1f} %" for v in plain.rate])
     written.to_csv(tmp_path / "w.csv", index=False)
     frame = open_table(tmp_path / "w.csv").read()
@@ -136,12 +120,5 @@ def test_fit_names_the_line_of_an_odd_cell(tmp_path, one_thread):
 
     quick = CRCENClassifierCV(hidden=(2,), l2=1e-2, encoding="standard", n_members=1, max_epochs=2)
     found = fit_table(tmp_path / "a.csv", target="y", estimator=quick, n_splits=2)
-    assert "line 101: 'oops'" in str(found)
+    assert "x has 1 cell without a number, taken as missing (line 101: 'oops')" in " ".join(str(found).split())
     assert any("line 101: 'oops'" in column.get("note", "") for column in found.to_dict()["columns"])
-
-
-def test_decimal_commas_with_points_between_thousands(tmp_path):
-    (tmp_path / "a.csv").write_text("a;b\n1.234,50;x\n987,25;y\n2.000;z\n-12.345.678,5;v\n")
-    table = open_table(tmp_path / "a.csv")
-    assert table.read()["a"].astype(float).tolist() == [1234.5, 987.25, 2000.0, -12345678.5]
-    assert "decimal commas" in table.notes[0]

@@ -31,6 +31,7 @@ UNUSUAL = {
     ),
     "a separator line": ("sep=;\na;b\n1;x\n2;y\n", "utf-8", [["1", "x"], ["2", "y"]]),
     "commas in cells": ("a|b\n1,5|x, y\n2,5|z, w\n", "utf-8", [["1.5", "x, y"], ["2.5", "z, w"]]),
+    "points between thousands": ("a;b\n1.234,50;x\n2.000;z\n", "utf-8", [["1234.50", "x"], ["2000", "z"]]),
 }
 USUAL = {
     "a title": ("Report of May\n\na,b,c\n1,x,3\n2,y,4\n", "utf-8", [["1", "x", "3"], ["2", "y", "4"]]),

@@ -84,10 +84,6 @@ def test_columns_may_be_more_and_in_any_order_but_not_fewer(model):
         model.predict_proba(shuffled)
     # What one row of several lacks is a missing cell.
     assert np.isfinite(model.predict_proba([row, shuffled])).all()
-
-
-def test_columns_of_a_dict_are_no_row(model):
-    frame, _ = made_up(False)
     with pytest.raises(InvalidInput, match="a dict is one row"):
         model.predict(frame[:3].to_dict("list"))
 
