@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.choices.sizes import simulated
 from bench.rivals.datasets import Rows, all_sets, load_set
 from bench.rivals.evaluation import PRICES, costs, split_rows
 from bench.speed.tables import mixed_table
@@ -49,6 +50,13 @@ def batches(size):
 _EARLIER_ROUNDS = ((30, 0.5), (80, 0.34), (200, 0.22), (400, 0.0))
 VARIANTS = {
     "present": {},
+    "compared on all folds": {(NETWORKS, "_COMPARED_ROWS"): 10**9},
+    "compared on 200 rows": {(NETWORKS, "_COMPARED_ROWS"): 200},
+    "two networks in the lead": {(NETWORKS, "_LEADING_NETWORKS"): 2},
+    "five networks in any lead": {(NETWORKS, "_CLEAR_LEAD"): 1.0},
+    "one sample fold": {(TREES, "_SAMPLE_FOLDS"): 1},
+    "250 trees on many rows": {(TREES, "_LARGE_ROUNDS"): ((100, 1.0), (250, 0.0))},
+    "4 repeats": {("crcen.models.committee.classifier", "_REPEATS_IN_TIME"): 4},  # with --effort best --time-limit 120
     "two settings": {(NETWORKS, "N_SETTINGS"): 2},
     "three networks": {(NETWORKS, "N_NETWORKS"): 3},
     "30 epochs": {(NETWORKS, "_ENOUGH_EPOCHS"): 30},
@@ -80,7 +88,7 @@ def fit(task):
 
     import torch
 
-    variant, name, split = task
+    variant, name, split, how = task
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     from crcen import CommitteeClassifier
@@ -88,10 +96,14 @@ def fit(task):
     for (module, attribute), value in VARIANTS[variant].items():
         place = importlib.import_module(module)
         setattr(place, attribute, value(getattr(place, attribute)) if callable(value) else value)
-    data = mixed(100_000) if name == "mixed" else load_set(name)
+    if name.startswith("simulated"):
+        X, y, new, labels = simulated(int(name.removeprefix("simulated ")))
+        data = Rows(name, np.concatenate([X, new]), np.concatenate([y, labels]))
+    else:
+        data = mixed(100_000) if name == "mixed" else load_set(name)
     train, test = split_rows(data, split, _PROTOCOL)
     start = time.process_time()
-    model = CommitteeClassifier(None, pos_label=1, n_jobs=1, device="cpu", random_state=split)
+    model = CommitteeClassifier(None, pos_label=1, n_jobs=1, device="cpu", random_state=split, **how)
     model.fit(data.X[train], data.y[train])
     seconds = time.process_time() - start
     p = model.predict_proba(data.X[test])[:, 1]
@@ -127,6 +139,8 @@ def main():
         "--sets", default="", help="names with commas; default the development sets without the largest"
     )
     parser.add_argument("--splits", type=int, default=2)
+    parser.add_argument("--effort", default="standard")
+    parser.add_argument("--time-limit", type=float)
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -137,7 +151,7 @@ def main():
         [name for name in halves[half] if name not in _LEFT_OUT] for half in ("development", "large-development")
     )
     work = [
-        (variant, name, split)
+        (variant, name, split, {"effort": options.effort, "time_limit": options.time_limit})
         for split in range(options.splits)
         for name in (options.sets.split(",") if options.sets else (*large, *small))
         for variant in options.only.split(",")

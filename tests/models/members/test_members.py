@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -13,12 +14,15 @@ from sklearn.model_selection import StratifiedKFold
 from crcen import CommitteeClassifier, InvalidParameter
 from crcen.exceptions import MissingExtra, TrainingFailed
 from crcen.models.clock import Clock, OutOfTime
-from crcen.models.members import catboost_trees, forest, lightgbm_trees, member, registry
+from crcen.models.fitting import FitRows
+from crcen.models.members import catboost_trees, forest, lightgbm_trees, member, networks, registry
 from crcen.models.members.external import External
 from crcen.models.members.lightgbm_trees import TreeSetting
-from crcen.models.members.member import MemberTask, affordable_trees, best_prefix, log_loss
+from crcen.models.members.member import MemberTask, affordable_trees, best_prefix, log_loss, mean_logits
 from crcen.models.members.registry import MEMBERS
 from crcen.models.members.tree_arrays import TreeEnsemble, TreeWalk, float32_threshold
+from crcen.models.search.run import SearchRun
+from crcen.theory.labels import Labels
 from example_rows import interaction_rows
 
 TREE_KINDS = ["trees", "random_trees", "catboost", "forest"]
@@ -84,6 +88,41 @@ def test_a_missing_value_and_a_column_without_values_are_learned_from():
         row[1, 4] = np.nan
         no, yes = np.mean([part.logits(row)[:, 1] for part in found.parts], axis=0)
         assert yes > no + 1
+
+
+def network_task(n_classes=2, **how):
+    task = task_of(n_classes=n_classes, **how)
+    labels = Labels.from_rows(np.arange(n_classes), task.target, task.weights, 1 if n_classes == 2 else None)
+    return replace(task, search_rows=FitRows(task.X, task.target, task.weights, labels, list(task.folds)))
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize(("compared", "n_folds"), [(10, 1), (10**6, 3)])
+def test_networks_are_compared_on_the_first_folds_and_predict_all(n_classes, compared, n_folds, monkeypatch):
+    outcomes, used = SearchRun.outcomes, []
+
+    def watched(run, *settings, **how):
+        used.append(len(run.rows.folds))
+        return outcomes(run, *settings, **how)
+
+    monkeypatch.setattr(SearchRun, "outcomes", watched)
+    monkeypatch.setattr(networks, "_COMPARED_ROWS", compared)
+    monkeypatch.setattr(networks, "N_NETWORKS", 1)
+    task = network_task(n_classes, effort="quick", best_loss=0.0)
+    found = MEMBERS["networks"].search(task)
+    assert used == [n_folds]
+    for own, held_out in task.folds:  # networks of the other folds' rows alone give the same logits
+        part = replace(task, X=task.X[own], target=task.target[own], weights=task.weights[own])
+        alone = mean_logits(MEMBERS["networks"].refit(part, found.chosen), task.X[held_out])
+        np.testing.assert_allclose(
+            found.logits[held_out] - found.logits[held_out][:, :1], alone - alone[:, :1], rtol=0, atol=1e-4
+        )
+
+
+@pytest.mark.parametrize(("best_loss", "n_networks"), [(np.inf, 5), (0.0, 2)])
+def test_a_member_of_networks_far_ahead_has_more_of_them(best_loss, n_networks):
+    found = MEMBERS["networks"].search(network_task(best_loss=best_loss))
+    assert [len(group) for group in found.parts] == [n_networks]
 
 
 def test_large_data_compares_settings_on_samples(monkeypatch):

@@ -30,7 +30,7 @@ from crcen.models.fitting import (
     seen_rows,
 )
 from crcen.models.members.external import External, ExternalMember
-from crcen.models.members.member import EFFORTS, FittedMember, MemberKind, MemberTask
+from crcen.models.members.member import EFFORTS, FittedMember, MemberKind, MemberTask, log_loss
 from crcen.models.members.registry import default_members, member_kind
 from crcen.models.members.tree_arrays import TreeEnsemble
 from crcen.models.search.folds import Fold, checked_folds
@@ -42,7 +42,8 @@ from crcen.theory.price import Price, WeightingLike, is_price_of_two
 from crcen.theory.rows import Array, Estimator, Rows, Splitter
 from crcen.training.network import Member
 
-_REPEATS = 4  # fits of every member with the most effort, each with a seed and folds of its own
+# Fits of every member with the most effort, each with a seed and folds of its own: without and with a time limit.
+_REPEATS, _REPEATS_IN_TIME = 4, 12
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -151,7 +152,8 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
             most = 0.6 if self.effort == "best" else 0.95
             found = self._search(kinds, replace(task, folds=folds), clock.share(most), part_of(progress, 0.0, most))
             if self.effort == "best":
-                again = [self._folds_again(rows, groups, seed + i) for i in range(1, _REPEATS)]
+                n_repeats = _REPEATS_IN_TIME if clock.is_limited else _REPEATS
+                again = [self._folds_again(rows, groups, seed + i) for i in range(1, n_repeats)]
                 found = self._repeat(found, kinds, replace(task, folds=folds), again, clock.share(0.95))
         self._combine(found, rows, price, seed)
         move_to_goal(self, rows)
@@ -185,8 +187,10 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
             share = kind.time_share / sum(one.time_share for one in order[done:])
             own = part_of(progress, done / len(kinds), (done + 1) / len(kinds))
             start = time.perf_counter()
+            best = min((_loss(one, task) for one in found.values()), default=np.inf)
+            now = replace(task, clock=clock.share(share), is_needed=not found, best_loss=best, progress=own)
             try:
-                fitted = kind.search(replace(task, clock=clock.share(share), is_needed=not found, progress=own))
+                fitted = kind.search(now)
             except OutOfTime:
                 self.notes_.append(f"{kind.name} was left out: no time was left for it")
                 continue
@@ -338,6 +342,12 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         tags.input_tags.allow_nan = True
         tags.input_tags.sparse = True  # made dense inside, within a bound
         return tags
+
+
+def _loss(member: FittedMember, task: MemberTask) -> float:
+    """Log loss out of fold."""
+    known = seen_rows(member.logits)
+    return log_loss(member.logits[known], task.target[known], task.weights[known])
 
 
 def normalised(weights: Array) -> Array:

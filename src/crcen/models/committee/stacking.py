@@ -31,41 +31,54 @@ class Stacking:
         return np.asarray(np.einsum("nmk,m->nk", logits, self.weights) + self.intercepts)
 
 
-def fit_stacking(logits: Array, target: Index, row_weights: Array, ridge: float, least_weight: float = 0.0) -> Stacking:
+def fit_stacking(
+    logits: Array,
+    target: Index,
+    row_weights: Array,
+    ridge: float,
+    least_weight: float = 0.0,
+    start: Stacking | None = None,
+) -> Stacking:
     """Weights ≥ 0 and intercepts that minimise the log loss plus ``ridge``·Σ (w − 1/M)².
 
     Members with less than ``least_weight`` get none, and the others are weighted again.
     """
+    from threadpoolctl import threadpool_limits
+
     n, n_members, n_classes = logits.shape
-    equal, scale, rows = 1.0 / n_members, row_weights / row_weights.mean(), np.arange(n)
-    flat = np.ascontiguousarray(logits.transpose(1, 0, 2).reshape(n_members, -1))
+    equal, scale = 1.0 / n_members, row_weights / row_weights.mean()
+    is_class = target[:, None] == np.arange(1, n_classes)
+    # Log-odds against the first class: one column for two classes.
+    odds = np.ascontiguousarray((logits[:, :, 1:] - logits[:, :, :1]).transpose(1, 0, 2).reshape(n_members, -1))
 
     def objective(parameters: Array) -> tuple[float, Array]:
         away = parameters[:n_members] - equal
-        combined = (parameters[:n_members] @ flat).reshape(n, n_classes) + parameters[n_members:]
-        combined -= combined.max(axis=1, keepdims=True)
-        error = np.exp(combined)
-        total = error.sum(axis=1)
-        loss = scale @ (np.log(total) - combined[rows, target]) + ridge * (away @ away)
-        error /= total[:, None]
-        error[rows, target] -= 1.0
-        error *= scale[:, None]
-        return float(loss), np.concatenate([flat @ error.ravel() + 2.0 * ridge * away, error.sum(axis=0)])
+        combined = (parameters[:n_members] @ odds).reshape(n, n_classes - 1) + parameters[n_members:]
+        top = np.maximum(combined.max(axis=1), 0.0)
+        error = np.exp(combined - top[:, None])
+        total = error.sum(axis=1) + np.exp(-top)
+        loss = scale @ (np.log(total) + top - np.where(is_class, combined, 0.0).sum(axis=1)) + ridge * (away @ away)
+        error = (error / total[:, None] - is_class) * scale[:, None]
+        return float(loss), np.concatenate([odds @ error.ravel() + 2.0 * ridge * away, error.sum(axis=0)])
 
-    found = np.concatenate([np.full(n_members, equal), np.zeros(n_classes)])
+    found = np.concatenate([np.full(n_members, equal), np.zeros(n_classes - 1)])
+    if start is not None:
+        found = np.concatenate([start.weights, start.intercepts[1:] - start.intercepts[0]])
     most = np.full(len(found), np.inf)
-    least = np.repeat([0.0, -np.inf], [n_members, n_classes])
+    least = np.repeat([0.0, -np.inf], [n_members, n_classes - 1])
     options = {"ftol": 1e-13, "gtol": 1e-8}
     for _ in range(2):
         bounds = Bounds(least, most)
-        found = minimize(
-            objective, np.minimum(found, most), jac=True, method="L-BFGS-B", bounds=bounds, options=options
-        ).x
+        with threadpool_limits(1, user_api="blas"):  # several threads would mostly wait
+            found = minimize(
+                objective, np.minimum(found, most), jac=True, method="L-BFGS-B", bounds=bounds, options=options
+            ).x
         is_tiny = found[:n_members] < min(least_weight, found[:n_members].max())
         if not (is_tiny & (found[:n_members] > 0.0)).any():
             break
         most[:n_members][is_tiny] = 0.0
-    return Stacking(found[:n_members], found[n_members:] - found[n_members:].mean(), ridge)
+    intercepts = np.concatenate([[0.0], found[n_members:]])
+    return Stacking(found[:n_members], intercepts - intercepts.mean(), ridge)
 
 
 def choose_ridge(logits: Array, target: Index, row_weights: Array, held_out: Sequence[Index], seed: int = 0) -> float:
@@ -100,7 +113,7 @@ def cross_fitted_logits(
     """
     n_classes = logits.shape[2]
     combined = np.full((len(logits), n_classes), np.nan)
-    seen = _known(logits, held_out) if known is None else known
+    seen, stacking = _known(logits, held_out) if known is None else known, None
     for fold in held_out:
         others = seen.copy()
         others[fold] = False
@@ -111,7 +124,8 @@ def cross_fitted_logits(
         counts = np.bincount(target[others], row_weights[others], n_classes)
         others |= seen & np.isin(target, np.flatnonzero(counts == 0))  # the only row of a class cannot be left out
         if np.bincount(target[others], row_weights[others], n_classes).all():
-            combined[own] = fit_stacking(logits[others], target[others], row_weights[others], ridge)(logits[own])
+            stacking = fit_stacking(logits[others], target[others], row_weights[others], ridge, start=stacking)
+            combined[own] = stacking(logits[own])
     return combined
 
 

@@ -70,7 +70,7 @@ N_BEST = 3
 # Trees after which settings are compared, and the share of settings that continues.
 _ROUNDS = ((15, 0.34), (60, 0.22), (200, 0.2), (400, 0.0))
 _SLOW_ROUNDS = ((60, 0.7), (150, 0.6), (400, 0.4), (1000, 0.0))
-_SAMPLE_ROUNDS, _LARGE_ROUNDS, _LARGE_BEST = ((40, 0.5), (100, 0.0)), ((100, 1.0), (250, 0.0)), 2
+_SAMPLE_ROUNDS, _LARGE_ROUNDS, _LARGE_BEST = ((40, 0.5), (100, 0.0)), ((100, 1.0), (400, 0.0)), 2
 # A sample has this many rows, and at least this many rows of the rarest class; so many folds have one.
 _SAMPLE_ROWS, _SAMPLE_RARE, _SAMPLE_FOLDS = 20_000, 600, 2
 _CHECK_EVERY = 20  # trees

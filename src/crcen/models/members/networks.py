@@ -32,9 +32,13 @@ from crcen.training.recipe import Inputs, Recipe
 # from some number of rows on (`python -m bench.choices.committee_constants`).
 N_SETTINGS, N_NETWORKS = 1, 2
 _MANY_ROWS, _ENOUGH_EPOCHS = 6_000, 6
+# Networks of each setting where their log loss is below this share of every other member's.
+_LEADING_NETWORKS, _CLEAR_LEAD = 5, 0.95
 # The first comparison on some rows: the folds it uses, and the share of settings that it keeps. With an eighth the best
 # setting was lost where networks matter most (`python -m bench.choices.sizes --rows 60000`).
 _SAMPLE_FOLDS, _KEPT = 2, 1 / 4
+# Settings are compared on the first folds that hold out so many rows of every class.
+_COMPARED_ROWS = 400
 # With the most effort: hidden units beside those of the grid, settings kept, and networks of each.
 _WIDER, _MORE_SETTINGS, _MORE_NETWORKS = [(128,), (128, 64)], 3, 3
 # With a time limit: rows to measure the time on, and the share of the time to plan with.
@@ -52,7 +56,7 @@ class _Plan:
 
     def work(self, task: MemberTask) -> float:
         """About how many row epochs it takes."""
-        n_fold, n_folds = np.mean([len(rows) for rows, _ in task.folds]), len(task.folds)
+        n_fold, n_folds = np.mean([len(rows) for rows, _ in task.folds]), _n_compared(task)
         epochs, n_grid = self.grid[0].recipe.max_epochs or 1, len(self.grid)
         sample = Subsample.drawn(task.target, task.weights, task.seed) if n_grid >= 8 else None
         if sample is None:
@@ -64,7 +68,8 @@ class _Plan:
 
     def refit_work(self, task: MemberTask) -> float:
         """The row epochs of the fit of one setting."""
-        return float(self.n_networks * len(task.X) * (self.grid[0].recipe.max_epochs or 1))
+        on_folds = sum(len(rows) for rows, _ in task.folds[_n_compared(task) :])
+        return float((self.n_networks * len(task.X) + on_folds) * (self.grid[0].recipe.max_epochs or 1))
 
 
 class Networks(MemberKind):
@@ -137,6 +142,13 @@ def _plans(task: MemberTask) -> list[_Plan]:
     return standard
 
 
+def _n_compared(task: MemberTask) -> int:
+    """How many of the first folds are needed to compare settings; all of them on few rows."""
+    held_out = [np.bincount(task.target[test], task.weights[test] > 0, task.n_classes) for _, test in task.folds]
+    rarest = np.cumsum(held_out, axis=0).min(axis=1)
+    return min(int(np.searchsorted(rarest, _COMPARED_ROWS)) + 1, len(task.folds))
+
+
 def _shortened(setting: Setting) -> Setting:
     recipe = setting.recipe
     epochs = recipe.max_epochs
@@ -159,19 +171,22 @@ def _affordable(task: MemberTask, plans: list[_Plan], train: TimedTraining, run:
 
 def _first_in_time(plans: list[_Plan], run: SearchRun, train: TimedTraining, task: MemberTask) -> list[Refitted]:
     """Networks of the best settings of the first plan that finishes in time; the last plan has no limit."""
+    compared = run.on_folds(_n_compared(task))
     for plan in plans:
         train.reserve = plan.refit_work(task)
         if plan is plans[-1] and task.is_needed:
             train.clock = Clock(None)
         try:
             own = part_of(task.progress, 0.0, 0.5)
-            outcomes = run.screened(plan.grid, progress=own, keep=_KEPT, n_folds=_SAMPLE_FOLDS)
+            outcomes = compared.screened(plan.grid, progress=own, keep=_KEPT, sample=run.on_folds(_SAMPLE_FOLDS))
             if plan.borders:
                 borders = Borders(l2=True, epochs=True)
-                outcomes = widened(run, outcomes, borders, progress=part_of(task.progress, 0.5, 0.6))
+                outcomes = widened(compared, outcomes, borders, progress=part_of(task.progress, 0.5, 0.6))
             best = best_few(outcomes, choose(outcomes, one_standard_error=False), plan.n_settings)
-            train.reserve = 0.0
-            return refit_settings(run, best, plan.n_networks, part_of(task.progress, 0.6, 1.0), n_on_folds=1)
+            n_networks, train.reserve = plan.n_networks, 0.0
+            if not task.clock.is_limited and -best[0].merit < _CLEAR_LEAD * task.best_loss:
+                n_networks = max(n_networks, _LEADING_NETWORKS)
+            return refit_settings(run, best, n_networks, part_of(task.progress, 0.6, 1.0), n_on_folds=1)
         except OutOfTime:
             continue
     raise OutOfTime

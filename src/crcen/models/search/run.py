@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from crcen._support.progress import part_of
 from crcen.exceptions import InvalidInput, TrainingFailed
 from crcen.models.clock import OutOfTime
-from crcen.models.fitting import FitRows, engine_logits, fold_members, training_job
+from crcen.models.fitting import FitRows, engine_logits, fold_members, seen_rows, training_job
 from crcen.models.search.folds import Fold
 from crcen.models.search.grid import LOG_LOSSES, Outcome, Scoring, Setting, held_out_score, log_losses, to_price
 from crcen.models.search.trials import RUNGS, Progress, Rungs, Trial, run_trials
@@ -33,14 +33,18 @@ class SearchRun:
     train: Engine  # trains a list of jobs on these rows
     memory_bytes: int | None  # bound on memory, or ``None``
 
+    def on_folds(self, n_folds: int) -> "SearchRun":
+        """The search on the first folds alone."""
+        return replace(self, rows=replace(self.rows, folds=self.rows.folds[:n_folds]))
+
     def screened(
-        self, settings: list[Setting], *, progress: Progress, keep: float = 1 / 4, n_folds: int | None = None
+        self, settings: list[Setting], *, progress: Progress, keep: float = 1 / 4, sample: "SearchRun | None" = None
     ) -> list[Outcome]:
         """`outcomes` with settings left behind on the way: where rows are many, a subsample chooses a share first.
 
-        With ``n_folds`` the subsample has the first folds alone, and settings left behind have as many scores.
+        The subsample has the folds of another search where one is given, and settings left behind have as many scores.
         """
-        behind = screen_on_subsample(self, settings, keep, n_folds, progress=part_of(progress, 0.0, 0.3))
+        behind = screen_on_subsample(sample or self, settings, keep, progress=part_of(progress, 0.0, 0.3))
         ahead = [setting for i, setting in enumerate(settings) if i not in behind]
         rest = part_of(progress, 0.3, 1.0) if behind else progress
         found = iter(self.outcomes(ahead, halving=True, progress=rest))
@@ -71,26 +75,28 @@ class SearchRun:
     ) -> tuple[list[TrainingResult], Array]:
         """The members on all rows, and their out-of-fold logits at the price, by networks on each fold, in one stack.
 
-        The first member's networks on the folds are those of the search, unless they are to be balanced. Only the first
-        ``n_on_folds`` members have networks there; by default all of them, or fewer on many rows.
+        The first member's networks on the folds of the search are those of the search, unless they are to be balanced.
+        Only the first ``n_on_folds`` members have networks on folds; by default all of them, or fewer on many rows.
         """
         rows, recipe = self.rows, chosen.setting.recipe
-        known, most = 0 if recipe.balance else 1, n_on_folds or fold_members(n_members, len(rows.X))
-        jobs = []
+        most = n_on_folds or fold_members(n_members, len(rows.X))
+        is_known = [not recipe.balance and bool(seen_rows(chosen.logits[test]).all()) for _, test in rows.folds]
+        work: list[tuple[int | None, TrainingJob]] = []  # the number of its fold, and a job
         for member in range(n_members):
-            for fold in (None, *(train_rows for train_rows, _ in rows.folds)):
-                if fold is not None and not known <= member < most:
-                    continue
-                jobs.append(self.job(chosen.setting, fold, member).replace(stop_epoch=chosen.epochs))
-        results = self.train(jobs, progress=progress)
-        members = [result for job, result in zip(jobs, results, strict=True) if job.rows is None]
-        on_folds = [result.network for job, result in zip(jobs, results, strict=True) if job.rows is not None]
-        oof = self._no_logits()
+            own = [i for i, known in enumerate(is_known) if member < most and (member or not known)]
+            for fold in (None, *own):
+                job = self.job(chosen.setting, None if fold is None else rows.folds[fold][0], member)
+                work.append((fold, job.replace(stop_epoch=chosen.epochs)))
+        results = self.train([job for _, job in work], progress=progress)
+        members, oof = (
+            [result for (fold, _), result in zip(work, results, strict=True) if fold is None],
+            self._no_logits(),
+        )
         for i, (train_rows, held_out) in enumerate(rows.folds):
-            networks = [network for network in on_folds[i :: len(rows.folds)] if network is not None]
+            networks = [one.network for (fold, _), one in zip(work, results, strict=True) if fold == i]
             moved = to_price(rows, chosen.setting, train_rows)
-            logits = [engine_logits([network], rows, held_out) + moved for network in networks]
-            oof[held_out] = np.mean([*logits, chosen.logits[held_out]] if known else logits, axis=0)
+            logits = [engine_logits([one], rows, held_out) + moved for one in networks if one is not None]
+            oof[held_out] = np.mean([*logits, chosen.logits[held_out]] if is_known[i] else logits, axis=0)
         return members, oof
 
     def job(self, setting: Setting, own: Index | None, member: int) -> TrainingJob:
@@ -187,7 +193,7 @@ class Subsample:
 
 
 def screen_on_subsample(
-    run: SearchRun, settings: Sequence[Setting], keep: float, n_folds: int | None = None, *, progress: Progress
+    run: SearchRun, settings: Sequence[Setting], keep: float, *, progress: Progress
 ) -> dict[int, Outcome]:
     """The rejected settings, by position, with their outcomes on the subsample; none where rows are few."""
     rivals: dict[int, list[int]] = {}
@@ -196,7 +202,7 @@ def screen_on_subsample(
             rivals.setdefault(setting.weighting_index, []).append(i)
     screened, rows = [i for own in rivals.values() if len(own) >= _FEWEST_SETTINGS for i in own], run.rows
     sample = Subsample.drawn(rows.engine_target, rows.weights, run.seed) if screened else None
-    folds = None if sample is None else folds_within(rows.folds[:n_folds], sample.rows, rows.target)
+    folds = None if sample is None else folds_within(rows.folds, sample.rows, rows.target)
     if sample is None or folds is None:
         return {}
     own = rows.take(sample.rows)
