@@ -33,16 +33,16 @@ def rounded(price: float) -> float:
     return float(f"{price:.3g}")
 
 
-def price_range(price: float, imbalance_ratio: float) -> tuple[float, float]:
-    """Powers of ten around a price and what "balanced" would pay, with a decade to spare on both sides."""
+def _decades(price: float, imbalance_ratio: float) -> tuple[int, int]:
+    """Exponents of ten around a price and what "balanced" would pay, with a decade to spare on both sides."""
     low = math.floor(math.log10(min(1.0, price)) - 1.0 + 1e-9)
     high = math.ceil(math.log10(max(price, imbalance_ratio)) + 0.5)
-    return 10.0 ** max(low, -6), 10.0 ** min(high, 9)
+    return max(low, -6), min(high, 9)
 
 
 def price_grid(price: float, imbalance_ratio: float) -> list[float]:
     """The prices a slider stops at, three digits each, a hundred to the decade."""
-    low, high = (round(math.log10(end)) for end in price_range(price, imbalance_ratio))
+    low, high = _decades(price, imbalance_ratio)
     exponents = range(low * STEPS_PER_DECADE, high * STEPS_PER_DECADE + 1)
     return [rounded(10.0 ** (exponent / STEPS_PER_DECADE)) for exponent in exponents]
 
@@ -57,10 +57,8 @@ def typed_prices(grid: Sequence[float]) -> list[float]:
 
 def price_ladder(price: float, imbalance_ratio: float) -> list[float]:
     """1, 2 and 5 of every decade of the range."""
-    low, high = price_range(price, imbalance_ratio)
-    decades = range(round(math.log10(low)), round(math.log10(high)) + 1)
-    prices = [float(f"{digit}e{decade}") for decade in decades for digit in (1, 2, 5)]
-    return [one for one in prices if low <= one <= high]
+    low, high = _decades(price, imbalance_ratio)
+    return [*(float(f"{digit}e{decade}") for decade in range(low, high) for digit in (1, 2, 5)), 10.0**high]
 
 
 class OperatingPoints(DecisionCurves):

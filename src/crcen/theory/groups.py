@@ -12,7 +12,7 @@ from crcen._support.values import attributes
 from crcen.exceptions import InvalidInput
 from crcen.theory.intervals import UNKNOWN, Interval, share_interval
 from crcen.theory.key_equation import EquationTest, KeyEquation, judge_equations, key_equation
-from crcen.theory.metrics import Quality, measure_quality
+from crcen.theory.metrics import Quality, ThresholdCurve, measure_quality
 from crcen.theory.price import Lam, Price
 from crcen.theory.residual_test import chi_square_tail, clustered_variance
 from crcen.theory.rows import Array, Bools, Clusters, Index, plain
@@ -289,19 +289,14 @@ def _found_over_expected(is_pos: Bools, chance: Array, w: Array, noise: float, c
 
 def _at_recall(is_pos: Bools, chance: Array, w: Array, recall: float, cost_ratio: float) -> tuple[float, float, float]:
     """Price, alarms and cost per 1,000 rows at which a group has at least this recall, with the fewest alarms."""
-    nothing = math.nan, math.nan, math.nan
-    n_pos = float(w[is_pos].sum())
-    if not n_pos or math.isnan(recall) or recall * n_pos <= 1e-9:
-        return nothing
-    order = np.argsort(-chance[is_pos], kind="stable")
-    enough = int(np.searchsorted(np.cumsum(w[is_pos][order]), recall * n_pos - 1e-9))
-    threshold = float(chance[is_pos][order][min(enough, len(order) - 1)])
-    if not 0.0 < threshold < 1.0:
-        return nothing
-    alarms = chance >= threshold
-    wrong = np.where(is_pos, cost_ratio * ~alarms, alarms)
-    n_alarms, cost = (1000.0 * float((w * one).sum() / w.sum()) for one in (alarms, wrong))
-    return (1.0 - threshold) / threshold, n_alarms, cost
+    curve = ThresholdCurve(is_pos, chance)
+    tp, fp = curve.totals(w)
+    cut = min(int(np.searchsorted(tp, recall * tp[-1] - 1e-9)), len(tp) - 1)
+    threshold, per_1000 = float(curve.score[cut]), 1000.0 / float(w.sum())
+    if not recall * tp[-1] > 1e-9 or not 0.0 < threshold < 1.0:
+        return math.nan, math.nan, math.nan
+    cost = cost_ratio * (tp[-1] - tp[cut]) + fp[cut]
+    return (1.0 - threshold) / threshold, float(per_1000 * (tp[cut] + fp[cut])), float(per_1000 * cost)
 
 
 def shares_alike(

@@ -198,18 +198,11 @@ def cost_p_value(y: Index, actions: Index, costs: Array, bound: float) -> float:
 
 def expected_cost_interval(p: Array, actions: Index, costs: Array, n_rows: float, *, level: float = LEVEL) -> Interval:
     """The cost interval that `n_rows` labelled rows like these would give, by their probabilities p of shape (m, K)."""
-    paid = costs[:, actions].T
-    values, which = np.unique(paid, return_inverse=True)
-    usual = float(values[np.argmax(np.bincount(which.ravel(), p.ravel(), len(values)))])
-    cells = [
-        (float((p[:, k] * (paid[:, k] == cost)).mean()), float(cost) - usual)
-        for k in range(p.shape[1])
-        for cost in np.unique(paid[:, k])
-        if cost != usual
-    ]
-    shares, coefficients = np.array(cells).reshape(-1, 2).T
-    value = usual + float(shares @ coefficients)
-    return Interval(value, *_mover(value, shares, coefficients, np.full(len(shares), float(n_rows)), level))
+    n, n_classes = p.shape
+    # Each row as one of every class, weighted by its probability.
+    y = np.tile(np.arange(n_classes), n)
+    value, shares, coefficients, sizes = _cells(y, np.repeat(actions, n_classes), costs, p.ravel(), None)
+    return Interval(value, *_mover(value, shares, coefficients, np.full_like(sizes, n_rows), level))
 
 
 def _cells(
