@@ -66,7 +66,7 @@ def test_a_display_draws_on_the_axes_given(make, curve, model, new):
         {
             "curve": lambda: curve.plot(ax=ax),
             "equation": lambda: KeyEquationDisplay.from_estimator(model, new.X, new.y, ax=ax),
-            "path": lambda: WeightPathDisplay.from_curve(curve, ax=ax),
+            "path": lambda: WeightPathDisplay(curve.key_equations).plot(ax=ax),
             "correction": lambda: CorrectionDisplay.from_estimator(model, new.X, new.y, ax=ax),
         }[make]()
     )

@@ -341,7 +341,7 @@ _POINTS = 200
 class WeightPathDisplay(_Display):
     """Mean output of both classes against λ, measured and by the law (interpolated along log c)."""
 
-    equations: Sequence[KeyEquation]  # at least two, in increasing order of λ, of one set of rows
+    equations: Sequence[KeyEquation]  # at least two, in increasing order of λ, such as those of an `ExpenseCurve`
 
     _legend = _BELOW
 
@@ -349,11 +349,6 @@ class WeightPathDisplay(_Display):
         lams = [equation.weighting.lam for equation in self.equations]
         if len(lams) < 2 or np.any(np.diff(lams) <= 0.0):
             raise InvalidParameter(f"a path needs at least two weights in increasing order, got λ = {lams}")
-
-    @classmethod
-    def from_curve(cls, curve: ExpenseCurve, *, ax: Axes = None) -> "WeightPathDisplay":
-        """Draw the path of an `ExpenseCurve`."""
-        return cls(curve.key_equations).plot(ax=ax)
 
     def _draw(self, ax: Axes) -> str:
         first = self.equations[0].weighting

@@ -106,7 +106,11 @@ METRICS: dict[str, Metric] = {
     "roc_auc": Metric("ROC AUC", lambda s: s.mean_over_classes(roc_area), lambda r: r.area_limits),
     "log_loss": Metric("log loss", lambda s: s.mean(s.rows.log_losses)),
     "brier": Metric("Brier score", lambda s: s.mean(s.rows.squares)),
-    "cost_per_1000": Metric("cost per 1,000 rows", lambda s: 1000.0 * s.mean(s.rows.paid), lambda r: r.cost_limits),
+    "cost_per_1000": Metric(
+        "cost per 1,000 rows",
+        lambda s: 1000.0 * s.mean(s.rows.paid),
+        lambda r: cost_interval(r.y, r.actions, r.costs, r.weights, r.clusters).scaled(1000.0)[1:],
+    ),
     "alarms_per_1000": Metric(
         "alarms per 1,000 rows",
         lambda s: 1000.0 * s.alarm_weight / s.weights.sum(),
@@ -159,11 +163,6 @@ class RowMetrics:
     def precision_limits(self) -> Limits:
         """Wilson's."""
         return self.share_limits(self.y == self.column, self.actions == self.column)
-
-    @property
-    def cost_limits(self) -> Limits:
-        """By MOVER, per 1,000 rows."""
-        return cost_interval(self.y, self.actions, self.costs, self.weights, self.clusters).scaled(1000.0)[1:]
 
     @property
     def area_limits(self) -> Limits:

@@ -52,6 +52,8 @@ class GroupFigures:
     positive: int | None = None  # column of the positive class, for two classes
     # for two classes: positives, alarms, and positives with an alarm, unweighted
     counts: tuple[int, int, int] = (0, 0, 0)
+    recall: Interval = UNKNOWN  # for two classes: of the positive one, as the precision
+    precision: Interval = UNKNOWN
     alarm_share: Interval = UNKNOWN  # for two classes: share of rows with an alarm
     found_over_expected: Interval = UNKNOWN  # for two classes: positives over the sum of probabilities
     # The key equation at the training price, with the group's own counts (tested for K > 2); None with one class only.
@@ -61,25 +63,9 @@ class GroupFigures:
     equal_recall: tuple[float, float, float] = (math.nan, math.nan, math.nan)
 
     @property
-    def recall(self) -> Interval:
-        """Of the positive class."""
-        return self.quality.recalls[self._column]
-
-    @property
-    def precision(self) -> Interval:
-        """Of the positive class."""
-        return self.quality.precisions[self._column]
-
-    @property
     def cost_per_1000(self) -> float:
         """Cost of the decisions per 1,000 rows; in false alarms for two classes."""
         return 1000.0 * self.quality.cost.value
-
-    @property
-    def _column(self) -> int:
-        if self.positive is None:
-            raise AttributeError("groups of several classes have recalls and precisions in their quality.")
-        return self.positive
 
     @property
     def equation_sentence(self) -> str:
@@ -228,22 +214,20 @@ def compare_groups(
     def figures(name: str, rows: Bools) -> GroupFigures:
         own, chances, sizes = y[rows], p[rows], w[rows]
         related = None if together is None else together[rows]
-        first = (name, len(own), measure_quality(own, chances, costs, sizes, related), np.asarray(sizes @ chances))
+        quality, expected = measure_quality(own, chances, costs, sizes, related), np.asarray(sizes @ chances)
         if positive is None:
             test = judge_equations(own, chances, trained, names, sizes, noise=noise, clusters=related)
-            return GroupFigures(*first, equation=test)
+            return GroupFigures(name, len(own), quality, expected, equation=test)
         is_pos, alarms, chance = own == positive, chosen[rows] == positive, chances[:, positive]
         equation = None
         if sizes[is_pos].any() and sizes[~is_pos].any():
             own_weights = None if (sizes == 1.0).all() else sizes
             equation = key_equation(is_pos, trained.weighted(chance), Lam(trained.lam), own_weights)
-        return GroupFigures(
-            *(*first, positive, (int(is_pos.sum()), int(alarms.sum()), int((is_pos & alarms).sum()))),
-            share_interval(alarms, sizes, related),
-            _found_over_expected(is_pos, chance, sizes, noise, related),
-            equation,
-            _at_recall(is_pos, chance, sizes, overall, price.cost_ratio),
-        )
+        counts = (int(is_pos.sum()), int(alarms.sum()), int((is_pos & alarms).sum()))
+        shares = (quality.recalls[positive], quality.precisions[positive], share_interval(alarms, sizes, related))
+        ratio = _found_over_expected(is_pos, chance, sizes, noise, related)
+        at_recall = _at_recall(is_pos, chance, sizes, overall, price.cost_ratio)
+        return GroupFigures(name, len(own), quality, expected, positive, counts, *shares, ratio, equation, at_recall)
 
     found = []
     right, classes = chosen == y, range(p.shape[1]) if positive is None else [positive]

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -278,8 +279,8 @@ class KeyEquationMonitor(ShownInOneLine):
             self.n_batches += 1
             for name, sums in pieces.items():
                 track = self._tracks[name]
-                track.add(sums, self.n_batches)
-                if track.is_over and not any(alarm.segment == name for alarm in self.alarms):
+                is_over = track.add(sums, self.n_batches).log_evidence >= -math.log(track.level)
+                if is_over and not any(alarm.segment == name for alarm in self.alarms):
                     new.append(track.alarm(when))
                     self.alarms.append(new[-1])
             first = len(self._watched.classes) - len(self._tested)

@@ -133,11 +133,6 @@ class Track:
         return self.history[-1]
 
     @property
-    def is_over(self) -> bool:
-        """Whether the evidence is at the bar now."""
-        return bool(self.history) and self.history[-1].log_evidence >= -math.log(self.level)
-
-    @property
     def reference_error(self) -> Array:
         """Standard error, in log-odds, of the model's error on reference rows, for each tested class."""
         return self.test.reference.error[self.tested]
@@ -316,19 +311,15 @@ class DriftTest:
 
     def add(self, tally: Tally, batch: int) -> None:
         """Take the next rows, of the batch of this number."""
-        if self._is_time():  # before the labels of this batch are seen
+        known, then = (
+            float((self.reference.information + one.information).sum())
+            for one in (self.total, self.starts[-1].before if self.starts else self.total)
+        )
+        if not self.starts or (known > 0.0 and known >= _GROWTH * then):  # before the labels of this batch are seen
             self.starts.append(Start(batch, self.starts[-1].number + 1 if self.starts else 0, self.total))
             if len(self.starts) > _MOST_STARTS:
                 del self.starts[1]
         self.total = self.total + tally
-
-    def _is_time(self) -> bool:
-        if not self.starts:
-            return True
-        before, last = (
-            float((self.reference.information + one.information).sum()) for one in (self.total, self.starts[-1].before)
-        )
-        return before > 0.0 and before >= _GROWTH * last
 
     @cached_property
     def processes(self) -> list[DriftProcess]:
