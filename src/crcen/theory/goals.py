@@ -114,7 +114,7 @@ class ThresholdGoal(Goal):
     def meet(self, p: Array, times: ArrayLike | None = None) -> "MetGoal":
         """Meet the goal on rows without labels, as their probabilities expect it; a period needs the rows' times."""
         threshold = self.for_rows(float(p.size)).threshold(RowsByProbability(p, p))
-        return MetGoal(self, p, p > threshold, (threshold, threshold))
+        return MetGoal(self, p > threshold, float(p[p > threshold].sum()), float(p.sum()), (threshold, threshold))
 
     def decide(self, p: Array, times: ArrayLike | None = None) -> NDArray[np.generic]:
         """Alarms that meet the goal."""
@@ -209,7 +209,8 @@ class Capacity(ThresholdGoal):
                 tied, taken = tied + int(equal.sum()), taken + int(equal[:n_allowed].sum())
         # A period with fewer rows than its capacity implies no price if others do.
         bounded = [one for one in thresholds if one > 0.0] or thresholds
-        return MetGoal(self, p, alarms, (min(bounded), max(bounded)), len(starts), (tied, taken))
+        expected, ends = (float(p[alarms].sum()), float(p.sum())), (min(bounded), max(bounded))
+        return MetGoal(self, alarms, *expected, ends, len(starts), (tied, taken))
 
 
 @dataclass(frozen=True)
@@ -427,21 +428,12 @@ class MetGoal(ShownInOneLine):
     """A goal met on rows, as their probabilities expect it; prints itself."""
 
     goal: ThresholdGoal
-    p: Array  # natural posteriors
     alarms: Bools  # the decisions
+    expected_catches: float  # sum of the alarms' probabilities
+    expected_positives: float  # sum of all probabilities
     thresholds: tuple[float, float]  # probability above which rows got an alarm: smallest and largest over periods
     n_periods: int = 1  # days or weeks
     ties: tuple[int, int] = (0, 0)  # rows that share the probability at the border, and those with an alarm, by order
-
-    @property
-    def expected_catches(self) -> float:
-        """Sum of the alarms' probabilities."""
-        return float(self.p[self.alarms].sum())
-
-    @property
-    def expected_positives(self) -> float:
-        """Sum of all probabilities."""
-        return float(self.p.sum())
 
     @property
     def n_alarms(self) -> int:
