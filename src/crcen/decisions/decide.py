@@ -109,11 +109,6 @@ class DecisionSummary(ShownInOneLine):
     marginal_price: tuple[float, float] | None = None
 
     @property
-    def n_rows(self) -> int:
-        """Rows decided."""
-        return int(self.n_decided.sum())
-
-    @property
     def n_alarms(self) -> int:
         """Rows with an alarm."""
         return int(self.n_decided[self._alarm])
@@ -124,14 +119,9 @@ class DecisionSummary(ShownInOneLine):
         return float(self.expected[1, self._alarm])
 
     @property
-    def expected_false_alarms(self) -> float:
-        """Σ (1 − p) over alarms."""
-        return float(self.expected[0, self._alarm])
-
-    @property
     def average_price(self) -> float:
         """Expected false alarms per expected catch; below the marginal price if probabilities are right."""
-        return self.expected_false_alarms / self.expected_catches if self.expected_catches > 0.0 else math.nan
+        return float(self.expected[0, 1] / self.expected_catches) if self.expected_catches > 0.0 else math.nan
 
     @property
     def realised_price(self) -> float:
@@ -148,7 +138,8 @@ class DecisionSummary(ShownInOneLine):
     def __str__(self) -> str:
         if self.marginal_price is not None:
             return self._alarms_as_text(*self.marginal_price)
-        lines = [f"{self.n_rows} rows decided", "expected", DecisionCounts(self.expected).table_of(self.names)]
+        head = f"{self.n_decided.sum()} rows decided"
+        lines = [head, "expected", DecisionCounts(self.expected).table_of(self.names)]
         paid = ""
         if isinstance(self.counts, DecisionCounts):
             lines += ["realised", self.counts.table_of(self.names)]
@@ -162,10 +153,10 @@ class DecisionSummary(ShownInOneLine):
     def _alarms_as_text(self, low: float, high: float) -> str:
         marginal = f"{low:.4g}" if math.isclose(low, high) else f"{low:.4g} to {high:.4g}, by row"
         lines = [
-            f"{self.n_alarms} alarms on {self.n_rows} rows",
+            f"{self.n_alarms} alarms on {self.n_decided.sum()} rows",
             f"  price of the last catch     {marginal:<12} false alarms (marginal, as stated)",
             f"  price of the average catch  {self.average_price:<12.4g} false alarms (expected)",
-            f"  expected   {self.expected_catches:.4g} catches, {self.expected_false_alarms:.4g} false alarms, "
+            f"  expected   {self.expected_catches:.4g} catches, {self.expected[0, 1]:.4g} false alarms, "
             f"{self.expected[1, 0]:.4g} misses",
         ]
         if isinstance(self.counts, ConfusionCounts):
