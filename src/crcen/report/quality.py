@@ -136,9 +136,9 @@ class RowMetrics:
         self.p = p
         self.column: int | None = price.positive
         self.actions: Index = np.asarray(price.decide(p), dtype=np.int64)
-        self.costs = price.cost_matrix.costs
-        self.weights = np.ones(len(p)) if weights is None else weights
-        self.clusters = clusters
+        self.costs: Array = price.cost_matrix.costs
+        self.weights: Array = np.ones(len(p)) if weights is None else weights
+        self.clusters: Clusters | None = clusters
         classes = range(p.shape[1]) if self.column is None else [self.column]
         self.curves = [ThresholdCurve(self.y == k, p[:, k]) for k in classes]
         truth = np.eye(p.shape[1])[self.y]
