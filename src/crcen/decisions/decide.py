@@ -223,7 +223,7 @@ def decision_summary(
 
 def _marginal(costs: CostMatrix) -> tuple[float, float]:
     """Cost ratios of the rows on which the probability decides, smallest and largest."""
-    added, saved = np.broadcast_arrays(costs.added_by_false_alarm, costs.saved_by_catch)
+    added, saved = np.broadcast_arrays(costs.added_by_mistake(0), costs.added_by_mistake(1))
     open_rows = (added > 0.0) & (saved > 0.0)
     if not open_rows.any():
         return math.nan, math.nan

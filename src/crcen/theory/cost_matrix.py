@@ -89,7 +89,7 @@ class CostMatrix(Shown):
             raise InvalidParameter(f"costs of outcomes must be numbers or arrays of one length: got {lengths}.")
         true_pos, false_pos, miss, true_neg = np.broadcast_arrays(*entries.values())
         found = cls(np.stack([np.stack([true_neg, false_pos], -1), np.stack([miss, true_pos], -1)], -2), is_binary=True)
-        saved, added = np.asarray(found.saved_by_catch), np.asarray(found.added_by_false_alarm)
+        saved, added = found.added_by_mistake(1), found.added_by_mistake(0)
         if ((saved < 0.0) & (added < 0.0)).any():
             raise InvalidParameter(
                 "costs with fn < tp and fp < tn would raise alarms on the least probable rows: did you mean gains? A "
@@ -138,27 +138,18 @@ class CostMatrix(Shown):
         return self.costs.ndim == 3
 
     @property
-    def saved_by_catch(self) -> FloatOrArray:
-        """fn − tp of a binary matrix: what an alarm on a positive row saves."""
-        return self._added_by_mistake(1)
-
-    @property
-    def added_by_false_alarm(self) -> FloatOrArray:
-        """fp − tn of a binary matrix: what an alarm on a negative row adds."""
-        return self._added_by_mistake(0)
-
-    @property
     def threshold(self) -> FloatOrArray:
         """Posterior above which an alarm is cheaper; inf on a row where it never is, −inf where it always is."""
-        added, saved = np.asarray(self.added_by_false_alarm), np.asarray(self.saved_by_catch)
+        added, saved = self.added_by_mistake(0), self.added_by_mistake(1)
         never, always = (saved < 0.0) | ((saved == 0.0) & (added == 0.0)), (added < 0.0) & (saved >= 0.0)
         total = np.where(never | always, 1.0, added + saved)
         return scalar(np.where(never, np.inf, np.where(always, -np.inf, added / total)))
 
-    def _added_by_mistake(self, k: int) -> FloatOrArray:
+    def added_by_mistake(self, k: int) -> Array:
+        """Cost of a mistake on class k of a binary matrix less that of the right decision: fp − tn and fn − tp."""
         if not self.is_binary or self.actions:
             raise InvalidParameter("only CostMatrix.binary without further actions has a threshold: use choose(p).")
-        return scalar(np.asarray(self.costs[..., k, 1 - k] - self.costs[..., k, k]))
+        return np.asarray(self.costs[..., k, 1 - k] - self.costs[..., k, k])
 
     def for_classes(self, classes: Sequence[object], positive: object = None) -> "CostMatrix":
         """The same costs with rows and columns in the order of ``classes``; a binary matrix needs the positive one."""

@@ -120,7 +120,8 @@ class KeyEquationMonitor(ShownInOneLine):
         self._tracks = self._make_tracks(references)
         self.delay = None if delay is None else check_whole_number(delay, "delay", 0)
         self._cohorts = None if self.delay is None else Cohorts(self.delay)
-        self._arrivals = [ArrivalOrder(f"class {label!r}") for label in self._tested]
+        classes = self._watched.classes  # the positive one of two is tested, or all of more
+        self._arrivals = [ArrivalOrder(f"class {one!r}") for one in (classes[1:] if len(classes) == 2 else classes)]
 
     def _reference_sums(self, y: ArrayLike | None, given: Mapping[str, ArrayLike | None]) -> Sums:
         """Sums of the reference rows: all of them, and those of each segment."""
@@ -149,12 +150,6 @@ class KeyEquationMonitor(ShownInOneLine):
         """Compare with rows of which only sums are known, such as those held out of training; before any update."""
         if (sums.counts > 0).sum() > 1:
             self._tracks = self._make_tracks({None: sums})
-
-    @property
-    def _tested(self) -> tuple[object, ...]:
-        """The positive one of two classes, or all of more."""
-        classes = self._watched.classes
-        return classes[1:] if len(classes) == 2 else classes
 
     def update(
         self,
@@ -283,7 +278,7 @@ class KeyEquationMonitor(ShownInOneLine):
                 if is_over and not any(alarm.segment == name for alarm in self.alarms):
                     new.append(track.alarm(when))
                     self.alarms.append(new[-1])
-            first = len(self._watched.classes) - len(self._tested)
+            first = len(self._watched.classes) - len(self._arrivals)
             sentences += [order.add(pieces[None].of_class(first + k)) for k, order in enumerate(self._arrivals)]
         for sentence in filter(None, sentences):
             warnings.warn(sentence, UserWarning, stacklevel=3)
