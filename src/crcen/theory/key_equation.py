@@ -18,7 +18,7 @@ from crcen.theory.price import Price, WeightingLike, alpha_of, cost_ratio_of, re
 from crcen.theory.residual_test import FEWEST_TO_TEST, JointResidualSums, JointTest, PairSums, TrainingError, two_sided
 from crcen.theory.rows import Array, Clusters, FloatOrArray, Index, ShownInOneLine, as_numpy, divided, p_text, short
 
-_OUT_OF_FOLD = "folds share their training rows, so errors cancel out of fold; test on rows that no fold has seen"
+_OUT_OF_FOLD = "folds share training rows, so that their errors cancel; test on rows that took no part in training"
 _TOO_FEW = f"fewer than {FEWEST_TO_TEST} rows of a class are too few to test"
 # Sides of a key equation whose logarithms differ by less look alike.
 _SIDES_ALIKE = 0.2

@@ -189,7 +189,7 @@ def test_key_equation_of_out_of_fold_rows():
         assert getattr(clf.oof_key_equation_, name) == pytest.approx(getattr(expected, name), rel=1e-9)
     # Folds share their rows, so that Z has no law there.
     assert np.isnan([clf.oof_key_equation_.z, clf.oof_key_equation_.p_value]).all()
-    assert "no fold has seen" in clf.oof_key_equation_.z_reason
+    assert "took no part in training" in clf.oof_key_equation_.z_reason
     assert clf.oof_key_equation_.residual > 1e-6
 
 
