@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -145,6 +144,8 @@ MOST_COLUMNS, MOST_VALUES, _EFFECT_ROWS = 12, 9, 150
 _FEWEST_CELLS = 5  # rows with a category, so that the page does not name that of a single person
 _EDGE = 1e-9
 _LONGEST = 22  # characters of a value
+# Values of a column: rows whose cells stand for them, their names, their places, and whether they have an order.
+_Values = tuple[Index, list[str], Array, bool]
 
 
 @dataclass(frozen=True)
@@ -180,27 +181,19 @@ def column_effects(evidence: Evidence) -> tuple[ColumnEffect, ...]:
     for one in evidence.of(permutation_importance).columns[:MOST_COLUMNS]:
         number = evidence.columns.index(one.name)
         values = _values(evidence, number, one.name) if one.increase > 0.0 else None
-        if values is None or len(values.rows) < 2:
+        if values is None or len(values[0]) < 2:
             continue
+        *of_values, is_ordered = values
         points = []
-        for row, label, place in zip(values.rows, values.labels, values.places, strict=True):
+        for row, label, place in zip(*of_values, strict=True):
             change = log_odds(answer(number, int(row))[:, column], _EDGE) - own
             mean, half = float(change.mean()), 1.96 * float(change.std(ddof=1)) / np.sqrt(len(rows))
             points.append(EffectPoint(label, float(place), mean, mean - half, mean + half))
-        if not values.is_ordered:
+        if not is_ordered:
             points.sort(key=lambda point: -point.effect)
             points = [replace(point, place=float(i)) for i, point in enumerate(points)]
-        found.append(ColumnEffect(one.name, values.is_ordered, tuple(points), _shape(points, values.is_ordered)))
+        found.append(ColumnEffect(one.name, is_ordered, tuple(points), _shape(points, is_ordered)))
     return tuple(found)
-
-
-class _Values(NamedTuple):
-    """Rows whose cells stand for the values of a column, their names and places."""
-
-    rows: Index
-    labels: list[str]
-    places: Array
-    is_ordered: bool
 
 
 def _values(evidence: Evidence, number: int, name: str) -> _Values | None:
@@ -233,7 +226,7 @@ def _quantiles(evidence: Evidence, values: Array, number: int, is_date: bool = F
         labels = [str(cell)[:10] for cell in np.asarray(_column(evidence.X, number), dtype=object)[rows]]
     else:
         labels = [f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}" for value in values[rows]]
-    return _Values(rows, labels, values[rows], True)
+    return rows, labels, values[rows], True
 
 
 def _commonest(evidence: Evidence, number: int) -> _Values | None:
@@ -242,7 +235,7 @@ def _commonest(evidence: Evidence, number: int) -> _Values | None:
     names, first, counts = np.unique(texts.astype(str), return_index=True, return_counts=True)
     order = np.argsort(-counts, kind="stable")[:MOST_VALUES]
     order = order[counts[order] >= _FEWEST_CELLS]
-    return _Values(first[order], [short(name, _LONGEST) for name in names[order]], np.arange(float(len(order))), False)
+    return first[order], [short(name, _LONGEST) for name in names[order]], np.arange(float(len(order))), False
 
 
 def _shape(points: list[EffectPoint], is_ordered: bool) -> str:
