@@ -143,7 +143,7 @@ def test_the_score_is_minus_the_cost_of_a_row(rare_rows):
     assert weighted == pytest.approx(cost_scorer("balanced")(model, X[copies], y[copies]))
 
 
-def test_searches_and_cross_validation_take_it(rare_rows):
+def test_searches_take_it_and_a_network_is_scored_at_its_price_not_its_own(rare_rows):
     X, y = rare_rows(300)
     named = np.where(y == 1, "fraud", "ok")  # the positive class comes first
     scorer = pickle.loads(pickle.dumps(cost_scorer(Budget(8))))
@@ -151,6 +151,11 @@ def test_searches_and_cross_validation_take_it(rare_rows):
     np.testing.assert_allclose(cross_val_score(LogisticRegression(), X, named, scoring=scorer, cv=3), scores)
     search = GridSearchCV(LogisticRegression(), {"C": [1e-4, 1.0]}, scoring=scorer, cv=3).fit(X, y)
     assert search.best_score_ == max(search.cv_results_["mean_test_score"])
+    X, y = rare_rows(300)
+    model = crcen.CRCENClassifier(Budget(2), hidden=(), random_state=0).fit(X, y)
+    alarms = model.predict_proba(X)[:, 1] > 1 / 21
+    assert (alarms != model.predict(X)).any()
+    assert cost_scorer(Budget(20))(model, X, y) == pytest.approx(-np.where(y == 1, 20 * ~alarms, alarms).mean())
 
 
 def test_what_is_no_price_is_refused_at_once(rare_rows):
@@ -160,14 +165,6 @@ def test_what_is_no_price_is_refused_at_once(rare_rows):
             cost_scorer(price)
     with pytest.raises(InvalidParameter, match="LinearSVC has none"):
         cost_scorer(Budget(3))(LinearSVC().fit(X, y), X, y)
-
-
-def test_a_network_is_scored_at_the_price_of_the_scorer_not_its_own(rare_rows):
-    X, y = rare_rows(300)
-    model = crcen.CRCENClassifier(Budget(2), hidden=(), random_state=0).fit(X, y)
-    alarms = model.predict_proba(X)[:, 1] > 1 / 21
-    assert (alarms != model.predict(X)).any()
-    assert cost_scorer(Budget(20))(model, X, y) == pytest.approx(-np.where(y == 1, 20 * ~alarms, alarms).mean())
 
 
 @pytest.mark.parametrize(

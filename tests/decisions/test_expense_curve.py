@@ -182,15 +182,12 @@ def test_from_estimator_judges_every_row_once_and_never_the_training_rows(rows):
     assert curve.counts.fn[0] > 0  # ... and the curve does not believe it
 
 
-def test_orientation_and_labels_do_not_matter(rows):
+def test_labels_do_not_matter_and_other_classifiers_of_ours_keep_their_own_way(rows):
     X, y = rows
     named = np.where(y == 1, "fraud", "ok")
     plain = ExpenseCurve.from_estimator(CRCENClassifier(**LINEAR), X, y, PATH)
     other = ExpenseCurve.from_estimator(CRCENClassifier(**LINEAR), X, named, PATH)
     assert plain.counts == other.counts
-
-
-def test_other_classifiers_of_ours_keep_their_own_way(rows):
     X, y = rows
     moved = MovedThresholdClassifier(**grouped(l2=1e-2, **LINEAR))
     curve = ExpenseCurve.from_estimator(moved, X, y, PATH, cv=HELD_OUT)

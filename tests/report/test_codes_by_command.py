@@ -330,10 +330,17 @@ def test_what_cannot_be_judged_is_refused_in_one_sentence(crcen_command, texts, 
     assert not (tmp_path / "report.html").exists()
 
 
-def test_an_input_of_the_model_is_no_target(crcen_command, texts, tmp_path):
+def test_an_input_of_the_model_is_no_target_and_cells_that_are_no_numbers_are_missing(crcen_command, texts, tmp_path):
     notes(200, 2).assign(x=lambda rows: rows["bad"]).to_csv(tmp_path / "rows.csv", index=False)
     asked = ("evaluate", texts / "model.crcen", tmp_path / "rows.csv", "--target", "x")
     assert "a column that the model decides by: got x; that of training was bad" in sentence(crcen_command(*asked))
+    rows = notes(200, 3).astype({"x": object})
+    rows.loc[:9, "x"] = "n.n."
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    asked = ("report", texts / "model.crcen", tmp_path / "rows.csv", "--out", tmp_path / "r.html")
+    code, out, err = crcen_command(*asked, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["rows"] == 200
 
 
 @pytest.mark.parametrize("n_positive", [1, 9])
@@ -352,16 +359,6 @@ def test_a_handful_of_rows_is_never_accused(crcen_command, texts, tmp_path, n_po
         assert {found["CRC003"], found["CRC004"]} <= {"passed"}
     judged = json.loads(crcen_command("evaluate", *asked, "--json")[1])
     assert judged["key_equation"]["verdict"] == "not tested"
-
-
-def test_cells_that_are_no_numbers_count_as_missing(crcen_command, texts, tmp_path):
-    rows = notes(200, 3).astype({"x": object})
-    rows.loc[:9, "x"] = "n.n."
-    rows.to_csv(tmp_path / "rows.csv", index=False)
-    asked = ("report", texts / "model.crcen", tmp_path / "rows.csv", "--out", tmp_path / "r.html")
-    code, out, err = crcen_command(*asked, "--json")
-    assert (code, err) == (0, "")
-    assert json.loads(out)["rows"] == 200
 
 
 def test_a_model_of_numbers_takes_numbers_written_as_text(crcen_command, tmp_path):

@@ -77,7 +77,7 @@ def test_a_display_draws_on_the_axes_given(make, curve, model, new):
     assert ax.get_ylabel()
 
 
-def test_expense_curve_draws_points_intervals_and_brackets(curve):
+def test_expense_curve_draws_points_intervals_noise_and_what_is_undefined_with_few_ticks(curve, model, new):
     display = drawn(curve.plot())
     points = display.ax_.containers[0].lines[0].get_ydata()
     np.testing.assert_allclose(points, [step.expense for step in curve.steps])
@@ -85,23 +85,14 @@ def test_expense_curve_draws_points_intervals_and_brackets(curve):
     ends = np.array([segment[:, 1] for segment in bars.get_segments()])
     np.testing.assert_allclose(ends, curve.intervals)
     assert "one model" in display.ax_.get_title(loc="left")
-
-
-def test_expense_curve_marks_what_is_beyond_noise(model, new):
     q = model.weighted_proba(new.X)[:, 1]
     display = drawn(ExpenseCurve.from_predictions(new.y, q, PATH, n_resamples=100).plot())
     assert "expense, outside beyond noise, 95 % interval" in legend(display)
-
-
-def test_expense_curve_says_what_is_undefined_or_free():
     y, p = [1, 1, 1, 0, 0, 0], [0.9, 0.4, 0.4, 0.1, 0.1, 0.1]
     prices = [CostRatio(c) for c in (0.5, 1, 2, 4)]
     display = drawn(ExpenseCurve.from_predictions(y, p, prices, n_resamples=50).plot())
     assert [text.get_text() for text in display.ax_.texts] == ["undefined: no row lies between the two thresholds"] * 2
     assert display.ax_.containers[0].lines[0].get_ydata()[0] == display.ax_.get_ylim()[0]  # a catch for nothing
-
-
-def test_many_prices_have_few_ticks(model, new):
     prices = [CostRatio(c) for c in np.geomspace(1, 50, 30)]
     p = model.predict_proba(new.X)[:, 1]
     display = drawn(ExpenseCurve.from_predictions(new.y, p, prices, n_resamples=20).plot())
@@ -149,9 +140,6 @@ def test_correction_display_moves_the_stated_and_never_the_observed(model, new):
     assert (before.get_xdata() > after.get_xdata()).all()
     stated, observed = after.get_xdata(), after.get_ydata()
     assert np.abs(np.log(observed / stated)).max() < np.abs(np.log(observed / before.get_xdata())).max()
-
-
-def test_correction_display_without_a_positive_in_some_group():
     rng = np.random.default_rng(0)
     p = np.concatenate([np.full(500, 0.001), np.full(50, 0.5)])
     y = np.concatenate([np.zeros(500), rng.integers(0, 2, 50)]).astype(int)

@@ -109,12 +109,16 @@ def test_class_weights_decide_as_their_matrix_does_and_other_matrices_have_none(
     assert decide([0.05, 0.2], Budget(9)).tolist() == [False, True]
 
 
-def test_labels_may_come_in_another_order():
+def test_labels_may_come_in_another_order_and_are_printed():
     costs = CostMatrix([[0, 1, 2], [3, 0, 4], [5, 6, 0]], labels=["b", "a", "c"])
     ours = costs.for_classes(np.array(["a", "b", "c"]))
     assert ours.costs.tolist() == [[0, 3, 4], [1, 0, 2], [6, 5, 0]]
     with pytest.raises(InvalidParameter, match=r"must be for the classes \['a', 'b', 'x'\]"):
         costs.for_classes(["a", "b", "x"])
+    by_row = CostMatrix.binary(tp=1, fn=np.arange(1.0, 8.0) + 1)
+    assert repr(by_row) == "CostMatrix.binary(tp=1, fp=1, fn=<7 rows>, tn=0)"
+    assert "review" in str(CostMatrix([[0, 1, 0.3], [20, 0, 2]], labels=["ok", "bad"], actions=["review"]))
+    assert "positive" in str(CostMatrix.binary(fn=3))
 
 
 def test_costs_by_row_and_what_they_came_to():
@@ -143,10 +147,3 @@ def test_costs_by_row_and_what_they_came_to():
 def test_matrices_that_mean_nothing_are_refused(make, sentence):
     with pytest.raises(InvalidParameter, match=sentence):
         make()
-
-
-def test_a_matrix_prints_its_names():
-    by_row = CostMatrix.binary(tp=1, fn=np.arange(1.0, 8.0) + 1)
-    assert repr(by_row) == "CostMatrix.binary(tp=1, fp=1, fn=<7 rows>, tn=0)"
-    assert "review" in str(CostMatrix([[0, 1, 0.3], [20, 0, 2]], labels=["ok", "bad"], actions=["review"]))
-    assert "positive" in str(CostMatrix.binary(fn=3))

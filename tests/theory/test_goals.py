@@ -34,12 +34,13 @@ def test_equal_probabilities_at_the_border_are_taken_by_order_and_said():
     assert "equal probability" not in str(crcen.Capacity(2).meet(p))
 
 
-def test_a_capacity_above_the_rows_takes_all_of_them():
+def test_a_capacity_above_the_rows_takes_all_of_them_and_one_of_so_many_rows_is_a_share():
     met = crcen.Capacity(200).meet(probabilities(50))
     assert met.alarms.all()
     assert met.thresholds == (0.0, 0.0)
     assert met.to_dict()["price"] == [None, None]
     assert "every row" in str(met)
+    assert crcen.decide(probabilities(1000), crcen.Capacity(3, per=100)).sum() == 30
 
 
 @pytest.mark.parametrize(("per", "days"), [("day", 1), ("week", 7)])
@@ -54,10 +55,6 @@ def test_a_capacity_by_time_takes_the_riskiest_of_each_period(per, days):
     met = crcen.Capacity(5, per=per).meet(p, first + day)
     assert (met.n_periods, met.n_alarms) == (21 // days, 5 * 21 // days)
     assert met.price[0] < met.price[1]
-
-
-def test_a_capacity_of_so_many_rows_is_a_share():
-    assert crcen.decide(probabilities(1000), crcen.Capacity(3, per=100)).sum() == 30
 
 
 @pytest.mark.parametrize("goal", [0.5, 0.9])

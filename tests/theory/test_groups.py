@@ -259,15 +259,12 @@ def test_a_real_difference_is_found_with_clusters_and_intervals_are_longer():
         assert other.recall.value == one.recall.value
 
 
-def test_two_groups_are_compared_by_the_hypergeometric_tail():
+def test_shares_of_groups_are_compared_exactly_below_any_level_and_at_the_level():
     hits, sizes = np.array([30, 10]), np.array([40, 40])
     exact = shares_p_value([(hits, sizes)], 0.01)
     assert exact == pytest.approx(fisher_exact([[30, 10], [10, 30]]).pvalue)
     apart = shares_p_value([(np.array([0, 40]), np.array([40, 40]))], 1e-5)
     assert apart == pytest.approx(2 * hypergeom.pmf(0, 80, 40, 40))
-
-
-def test_p_values_go_below_any_level():
     hits, sizes = np.array([40, 5, 20, 22]), np.array([45, 45, 45, 45])
     level = 0.01 / (3 * 60)
     assert shares_p_value([(hits, sizes)], level) < level
@@ -277,9 +274,6 @@ def test_p_values_go_below_any_level():
     assert np.isnan(shares_p_value([(np.array([0, 0]), np.array([5, 5]))], 0.01))
     together = shares_p_value([(hits, sizes), (even, sizes)], level)
     assert together < 0.01
-
-
-def test_equal_groups_are_rejected_at_the_level():
     rng = np.random.default_rng(0)
     p_values = np.array([shares_p_value([(rng.binomial(30, 0.4, 3), np.full(3, 30))], 0.05, i) for i in range(200)])
     assert (p_values < 0.05).mean() <= 0.1

@@ -99,15 +99,12 @@ def test_cost_interval_covers(n_classes, n_pos):
     np.testing.assert_allclose(half, found, rtol=1e-9)
 
 
-def test_cost_p_value_inverts_the_upper_limit():
+def test_cost_p_value_inverts_the_upper_limit_and_expected_counts_have_their_interval():
     y, actions = np.repeat([0, 0, 1, 1], [900, 30, 12, 58]), np.repeat([0, 1, 0, 1], [900, 30, 12, 58])
     high = intervals.cost_interval(y, actions, COSTS[2], level=0.9).high
     assert intervals.cost_p_value(y, actions, COSTS[2], high) == pytest.approx(0.05, rel=1e-3)
     assert intervals.cost_p_value(y, actions, COSTS[2], 0.01) == 1.0
     assert intervals.cost_p_value(y, actions, COSTS[2], 15.0) < 1e-10
-
-
-def test_expected_cost_interval_is_that_of_expected_counts():
     p, actions = np.tile([[0.9, 0.1], [0.3, 0.7]], (500, 1)), np.tile([0, 1], 500)
     y = np.r_[np.repeat([0, 1], [450, 50]), np.repeat([0, 1], [150, 350])]
     observed = intervals.cost_interval(y, np.repeat([0, 1], 500), COSTS[2])

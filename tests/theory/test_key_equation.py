@@ -464,10 +464,18 @@ PLAIN = resolve(None, 1000, 10000)
 alphas = st.floats(0.01, 100.0)
 
 
-def test_plain_cross_entropy_at_ratio_ten():
+def test_class_means_of_plain_training_of_constants_and_of_copies():
     assert mean_bounds(PLAIN).max_mean_neg == pytest.approx(0.1)
     assert mean_bounds(PLAIN).min_mean_pos == 0.0
     np.testing.assert_allclose(mean_pos_given([0.08, 0.04], PLAIN), [0.2, 0.6])
+    # At D = 0 the law gives the weighted share of the positives, what an intercept alone would fit.
+    made = resolve(CostRatio(3), 20, 100)
+    share = 3 * 20 / (3 * 20 + 100)
+    assert class_means(0.0, made) == pytest.approx((share, share))
+    assert [copies_per_positive(w) for w in (None, Lam(0.75), CostRatio(5), Budget(6))] == pytest.approx([1, 3, 5, 6])
+    assert copies_per_positive(resolve("balanced", 100, 1000)) == pytest.approx(10)
+    with pytest.raises(InvalidParameter, match="class counts are needed"):
+        copies_per_positive("balanced")
 
 
 @pytest.mark.parametrize("weighting", [Alpha(2), resolve(Alpha(2), 1000, 10000), resolve(Lam(20 / 21), 1000, 10000)])
@@ -500,13 +508,6 @@ def test_given_one_mean_find_the_other(share, alpha):
     assert means_by_law(mean_pos - mean_neg, alpha) == pytest.approx((mean_pos, mean_neg), abs=1e-12)
     bounds = mean_bounds(Alpha(alpha))  # they are attained
     assert mean_pos_given(bounds.max_mean_neg, Alpha(alpha)) == pytest.approx(bounds.min_mean_pos, abs=1e-12)
-
-
-def test_a_constant_output_has_no_discrimination():
-    """At D = 0 the law gives the weighted share of the positives, what an intercept alone would fit."""
-    made = resolve(CostRatio(3), 20, 100)
-    share = 3 * 20 / (3 * 20 + 100)
-    assert class_means(0.0, made) == pytest.approx((share, share))
 
 
 @pytest.mark.parametrize(
@@ -552,13 +553,6 @@ def test_cantelli_is_sharp_for_two_points(threshold, share):
     assert recall_bound(mean, variance, threshold) == pytest.approx(share, abs=1e-9)
     # The mirror image of the same law about ½.
     assert specificity_bound(1 - mean, variance, 1 - threshold) == pytest.approx(share, abs=1e-9)
-
-
-def test_copies_of_a_minority_row():
-    assert [copies_per_positive(w) for w in (None, Lam(0.75), CostRatio(5), Budget(6))] == pytest.approx([1, 3, 5, 6])
-    assert copies_per_positive(resolve("balanced", 100, 1000)) == pytest.approx(10)
-    with pytest.raises(InvalidParameter, match="class counts are needed"):
-        copies_per_positive("balanced")
 
 
 BETA = np.array([-3.0, 1.4, -1.0])

@@ -159,13 +159,16 @@ def test_names_of_the_paper():
     assert resolve("balanced", 1e308, 1e308).lam == pytest.approx(0.5)
 
 
-def test_row_weights_by_hand():
+def test_weights_of_rows_by_hand_and_of_two_classes_as_a_cost_ratio():
     made = Price.binary(0.8, 1, 4)
     np.testing.assert_allclose(made.row_weights([1, 0, 0]), [0.8, 0.2, 0.2], rtol=1e-15)
     np.testing.assert_allclose(made.row_weights([True, False, True], [2, 3, 0]), [1.6, 0.6, 0.0], rtol=1e-15)
     assert made.row_weights([1, 0]).dtype == np.float64
     with pytest.raises(InvalidInput, match="one weight for each of the 2 rows"):
         made.row_weights([1, 0], [1, 2, 3])
+    for weighting in ([2, 6], np.array([0.5, 1.5]), {1: 3, 0: 1}, CostMatrix.binary(fn=3)):
+        assert resolve(weighting, 10, 90).lam == resolve(CostRatio(3), 10, 90).lam == 0.75
+        assert resolve(weighting, counts=[90, 10]).n_pos == 10
 
 
 def test_value_object_with_all_four_names():
@@ -204,12 +207,6 @@ def test_a_lambda_that_rounds_to_the_edge_is_refused_and_the_largest_prices_stil
             resolve(spec, 10, 1000 if spec.value > 1 else 1)
     assert resolve(CostRatio(1e12), 1, 1).cost_ratio == pytest.approx(1e12, rel=1e-3)
     assert resolve(CostRatio(1e-12), 1, 1).cost_ratio == pytest.approx(1e-12, rel=1e-14)
-
-
-def test_weights_of_two_classes_are_a_cost_ratio():
-    for weighting in ([2, 6], np.array([0.5, 1.5]), {1: 3, 0: 1}, CostMatrix.binary(fn=3)):
-        assert resolve(weighting, 10, 90).lam == resolve(CostRatio(3), 10, 90).lam == 0.75
-        assert resolve(weighting, counts=[90, 10]).n_pos == 10
 
 
 def test_three_classes_have_weights_and_no_names_of_two():

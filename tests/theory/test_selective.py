@@ -112,7 +112,7 @@ def test_audited_cost_is_unbiased_and_covers(n_classes):
     assert np.mean(covered) >= 0.93
 
 
-def test_weights_are_clipped_to_half_the_effective_rows():
+def test_weights_are_clipped_to_half_the_effective_rows_and_labels_of_alarms_alone_recognised():
     w = np.r_[np.ones(900), np.full(100, 200.0)]
     clipped, cut = selective.clipped_weights(w)
     assert effective_rows(clipped) == pytest.approx(500)
@@ -120,9 +120,6 @@ def test_weights_are_clipped_to_half_the_effective_rows():
     same, cut = selective.clipped_weights(np.ones(10))
     assert (same == 1).all()
     assert np.isinf(cut)
-
-
-def test_labels_of_alarms_alone_are_recognised():
     rng = np.random.default_rng(0)
     p = rng.beta(0.3, 3, 5000)
     alarms = p > 0.2
