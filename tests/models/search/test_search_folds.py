@@ -120,59 +120,6 @@ def test_shuffled_labels_are_not_predicted():
     assert roc_auc_score(y, clf.decision_function(X)) > 0.7  # the same networks do learn their own rows
 
 
-def assert_same_network(one, other, tolerance):
-    np.testing.assert_array_equal(one.encoding.mean, other.encoding.mean)
-    np.testing.assert_array_equal(one.encoding.scale, other.encoding.scale)
-    for a, b in zip(one.weights + one.biases, other.weights + other.biases, strict=True):
-        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
-
-
-@pytest.mark.parametrize("halving", [True, False])
-@pytest.mark.parametrize(
-    ("settings", "tolerance"),
-    [
-        ({"solver": "lbfgs", "hidden": (), "tol": 1e-8}, 1e-6),
-        ({"solver": "adam", "hidden": (4,), "max_epochs": 8, "batch_size": 32, "learning_rate": 0.03}, 1e-3),
-    ],
-    ids=["lbfgs", "adam"],
-)
-def test_held_out_rows_do_not_reach_the_fold_networks(trained, settings, tolerance, halving):
-    held_out = np.arange(100, 150)
-    spoiled = X.copy()
-    spoiled[held_out] = np.random.default_rng(0).normal(size=(50, X.shape[1])) * 40 + 100
-    calls = []
-    for rows in (X, spoiled):
-        trained.clear()
-        # balance=True, so that the refit trains networks on the fold too.
-        how = {"cv": [(np.arange(100), held_out)], "balance": True, "halving": halving, "encoding": "standard"}
-        CRCENClassifierCV(l2=[1e-3, 0.1], random_state=0, **how, **settings).fit(rows, y)
-        calls.append(list(trained))
-    clean, dirty = calls
-    pairs = 0
-    for call, other_call in zip(clean[:-1], dirty[:-1], strict=False):
-        others = {(job.l2, job.stop_epoch): r for job, r in zip(other_call.jobs, other_call.results, strict=True)}
-        for job, one in zip(call.jobs, call.results, strict=True):
-            other = others.get((job.l2, job.stop_epoch))
-            if other is None:
-                continue  # ended before, by how all folds were scored
-            pairs += 1
-            if settings["solver"] == "lbfgs":
-                assert_same_network(one.network, other.network, tolerance)
-            else:
-                np.testing.assert_allclose(one.state.values, other.state.values, rtol=tolerance, atol=tolerance)
-                # The rows that are watched are others, or nothing was tested.
-                assert np.abs(one.val_logits - other.val_logits).max() > 1.0
-    assert pairs >= (6 if halving and settings["solver"] == "adam" else 2)  # up to half of the schedule at least
-    fold_networks = [
-        [(job.l2, result) for job, result in zip(refit.jobs, refit.results, strict=True) if job.rows is not None]
-        for refit in (clean[-1], dirty[-1])
-    ]
-    assert [len(found) for found in fold_networks] == [4, 4]
-    for (l2, one), (other_l2, other) in zip(*fold_networks, strict=True):
-        if l2 == other_l2 and one.n_iter == other.n_iter:  # else they were chosen on other rows
-            assert_same_network(one.network, other.network, tolerance)
-
-
 # -- the bias that held-out rows may move: one that all folds share, not a drift between them --------------------------
 
 
