@@ -265,8 +265,8 @@ def test_only_settings_of_the_chosen_weighting_that_ran_to_their_end_are_kept():
         return Outcome(Setting(index, None, None), 3, np.array([score]), np.zeros(2), is_dropped)
 
     outcomes = [outcome(0, 5.0), outcome(1, 4.0), outcome(0, 3.0, is_dropped=True), outcome(0, np.nan), outcome(0, 1.0)]
-    assert best_few(outcomes, 0, 4) == [outcomes[0], outcomes[4]]
-    assert best_few(outcomes, 1, 4) == [outcomes[1]]
+    assert best_few(outcomes, 4) == [outcomes[0], outcomes[4]]
+    assert best_few(outcomes[1:], 4) == [outcomes[1]]
 
 
 # -- weightings --------------------------------------------------------------------------------------------------------

@@ -13,16 +13,7 @@ from crcen.models.fitting import member_seed
 from crcen.models.members.member import EFFORTS, Chosen, FittedMember, MemberKind, MemberTask, best_prefix
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.search.grid import Setting
-from crcen.models.search.run import (
-    Borders,
-    Refitted,
-    SearchRun,
-    Subsample,
-    best_few,
-    choose,
-    refit_settings,
-    widened,
-)
+from crcen.models.search.run import Borders, Refitted, SearchRun, Subsample, best_few, refit_settings, widened
 from crcen.training.engines import trainer_on
 from crcen.training.jobs import Status, TrainingJob, TrainingResult
 from crcen.training.network import Member, NetworkGroup
@@ -182,7 +173,7 @@ def _first_in_time(plans: list[_Plan], run: SearchRun, train: TimedTraining, tas
             if plan.borders:
                 borders = Borders(l2=True, epochs=True)
                 outcomes = widened(compared, outcomes, borders, progress=part_of(task.progress, 0.5, 0.6))
-            best = best_few(outcomes, choose(outcomes, one_standard_error=False), plan.n_settings)
+            best = best_few(outcomes, plan.n_settings)
             n_networks, train.reserve = plan.n_networks, 0.0
             if not task.clock.is_limited and -best[0].merit < _CLEAR_LEAD * task.best_loss:
                 n_networks = max(n_networks, _LEADING_NETWORKS)

@@ -21,16 +21,7 @@ from crcen.models.options import AUTO, OUT_OF_FOLD, Search, estimator
 from crcen.models.probability import PROBABILITIES
 from crcen.models.search.folds import checked_folds
 from crcen.models.search.grid import SEARCHED, Scoring, Setting, check_scoring, operating_points, score_table, to_price
-from crcen.models.search.run import (
-    Borders,
-    Refitted,
-    SearchRun,
-    best_few,
-    border_notes,
-    choose,
-    refit_settings,
-    widened,
-)
+from crcen.models.search.run import Borders, Refitted, SearchRun, best_few, border_notes, refit_settings, widened
 from crcen.models.validation import check_classes, check_rows, check_weights
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.goals import ThresholdGoal
@@ -135,7 +126,7 @@ class CRCENClassifierCV(CRCENClassifier):
             else:
                 outcomes = run.outcomes(settings, halving=False, progress=first)
             outcomes = widened(run, outcomes, self._borders(), progress=part_of(progress, 0.5, 0.7))
-            few = best_few(outcomes, choose(outcomes, one_standard_error=False), search.n_settings)
+            few = best_few(outcomes, search.n_settings)
             kept = refit_settings(run, few, self.n_members, part_of(progress, 0.7, 1.0))
         self._keep(kept, rows)
         fitting.move_to_goal(self, rows)

@@ -138,21 +138,6 @@ class SearchRun:
         return 2 * sum(self.train.state_bytes(job) for trial in trials for job in trial.jobs) <= self.memory_bytes // 4
 
 
-def choose(outcomes: list[Outcome], *, one_standard_error: bool) -> int:
-    """Position of the best outcome, or of the simplest within one standard error of it."""
-    means = np.array([-np.inf if outcome.is_dropped else outcome.merit for outcome in outcomes])
-    best = int(np.argmax(means))
-    if not np.isfinite(means[best]):
-        raise InvalidInput("no setting has a finite score; look for extreme values, or lower the learning rate.")
-    if not one_standard_error:
-        return best
-    scores = outcomes[best].scores
-    floor = means[best] - scores.std(ddof=1) / np.sqrt(len(scores))
-    good = np.flatnonzero(means >= floor).tolist()
-    recipes = [outcome.setting.recipe for outcome in outcomes]
-    return min(good, key=lambda i: (sum(recipes[i].hidden), -recipes[i].l2, -means[i]))
-
-
 # -- screening on a subsample ------------------------------------------------------------------------------------------
 
 
@@ -346,18 +331,14 @@ class Refitted:
     oof: Array
 
 
-def best_few(outcomes: list[Outcome], best: int, n_settings: int) -> list[Outcome]:
-    """The outcome at ``best``, and the next best of its weighting that ran to their end."""
-    chosen = outcomes[best]
-    rivals = [
-        one
-        for one in outcomes
-        if one is not chosen
-        and not one.is_dropped
-        and np.isfinite(one.merit)
-        and one.setting.weighting_index == chosen.setting.weighting_index
-    ]
-    return [chosen, *sorted(rivals, key=lambda one: -one.merit)[: n_settings - 1]]
+def best_few(outcomes: list[Outcome], n_settings: int) -> list[Outcome]:
+    """The best outcome, and the next best of its weighting that were not dropped."""
+    finite = [outcome for outcome in outcomes if not outcome.is_dropped and np.isfinite(outcome.merit)]
+    if not finite:
+        raise InvalidInput("no setting has a finite score; look for extreme values, or lower the learning rate.")
+    ranked = sorted(finite, key=lambda outcome: -outcome.merit)
+    chosen = ranked[0].setting.weighting_index
+    return [outcome for outcome in ranked if outcome.setting.weighting_index == chosen][:n_settings]
 
 
 def refit_settings(
