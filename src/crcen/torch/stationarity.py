@@ -180,11 +180,10 @@ class _Trial:
         self.used_loss = ClassWeightedLoss(weighting, self.rows.counts()) if loss is None else loss
         self.shifts = self.solved(self.rows.logits)
 
-    def solved(self, logits: Array, row_weights: Array | float = 1.0) -> Array:
-        """Values to add to the columns of logits so that the key equation holds; row weights multiply the rows."""
-        own = self.rows.sample_weight
-        weights = own if isinstance(row_weights, float) else row_weights * (1.0 if own is None else own)
-        return balance.solved_shifts(replace(self.rows, sample_weight=weights), self.price, logits)
+    def solved(self, logits: Array, sample_weight: Array | None = None) -> Array:
+        """Values to add to the columns of logits so that the key equation holds, also with other row weights."""
+        rows = self.rows if sample_weight is None else replace(self.rows, sample_weight=sample_weight)
+        return balance.solved_shifts(rows, self.price, logits)
 
     def minimised(self, objective: Callable[[Tensor], Tensor]) -> Array:
         """The shifts that minimise an objective, by L-BFGS in float64; several have mean 0."""

@@ -16,19 +16,12 @@ from sklearn.utils import Tags
 
 from crcen._support.progress import part_of, progress_bar
 from crcen.exceptions import CrcenError, InvalidInput, InvalidParameter, MissingExtra, TrainingFailed
+from crcen.models import fitting
 from crcen.models.clock import Clock, OutOfTime
 from crcen.models.committee.stacking import LEAST_WEIGHT, choose_ridge, cross_fitted_logits, fit_stacking, leaderboard
 from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import FittedEnsemble, transactional_fit, write_ensemble, write_out_of_fold
-from crcen.models.fitting import (
-    OUT_OF_FOLD_ROWS,
-    FitRows,
-    base_seed,
-    before_goal,
-    held_out_shifts,
-    move_to_goal,
-    seen_rows,
-)
+from crcen.models.fitting import FitRows
 from crcen.models.members.external import External, ExternalMember
 from crcen.models.members.member import EFFORTS, FittedMember, MemberKind, MemberTask, log_loss
 from crcen.models.members.registry import default_members, member_kind
@@ -139,10 +132,10 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         X, y = check_rows(self, X, y, reset=True)
         classes, weights = check_classes(y), check_weights(sample_weight, X)
         labels = Labels.from_rows(classes, y, weights, self.pos_label, self.weighting)
-        seed = base_seed(self.random_state)
+        seed = fitting.base_seed(self.random_state)
         folds = checked_folds(self.cv, X, y, weights, labels, groups, seed)
         rows = FitRows(X, y, weights, labels, folds)
-        price = rows.resolve(before_goal(self.weighting))
+        price = rows.resolve(fitting.before_goal(self.weighting))
         self.notes_: list[str] = []
         if not kinds:
             kinds, self.notes_ = default_members(len(X), self.effort)
@@ -156,7 +149,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
                 again = [self._folds_again(rows, groups, seed + i) for i in range(1, n_repeats)]
                 found = self._repeat(found, kinds, replace(task, folds=folds), again, clock.share(0.95))
         self._combine(found, rows, price, seed)
-        move_to_goal(self, rows)
+        fitting.move_to_goal(self, rows)
         self.n_splits_, self.fit_time_ = len(folds), time.perf_counter() - start
 
     def _task(self, rows: FitRows, seed: int) -> MemberTask:
@@ -264,7 +257,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         fresh = clone(self)
         X, y = check_rows(fresh, X, y, reset=True)
         rows = FitRows(X, y, check_weights(sample_weight, X), ensemble.labels)
-        task, kinds = self._task(rows, base_seed(self.random_state)), {one.name: one for one in self._kinds()}
+        task, kinds = self._task(rows, fitting.base_seed(self.random_state)), {one.name: one for one in self._kinds()}
         weight_of = {one.name: one.weight for one in self.leaderboard_[:-1]}
         parts: list[Member] = []
         weights: list[float] = []
@@ -326,13 +319,13 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         member_weights = np.array([weight for _, weight in parts])
         natural = Ensemble.of(rows.labels, rows.resolve(None), members, member_weights).shifted(intercepts)
         ensemble, weighted = natural.at_price(price), crossed + price.log_weights
-        seen = seen_rows(weighted)
+        seen = fitting.seen_rows(weighted)
         held_out = weighted[seen], rows.target[seen], rows.weights[seen]
-        self.oof_key_equation_ = on_rows(without_test(ensemble.key_equation(*held_out)), OUT_OF_FOLD_ROWS)
-        shifts = held_out_shifts(weighted, rows, price)
+        self.oof_key_equation_ = on_rows(without_test(ensemble.key_equation(*held_out)), fitting.OUT_OF_FOLD_ROWS)
+        shifts = fitting.held_out_shifts(weighted, rows, price)
         self.oof_shift_ = shifts if rows.labels.positive is None else float(rows.labels.margin(shifts))
         ensemble = ensemble.moved(shifts)
-        write_ensemble(self, ensemble, on_rows(ensemble.key_equation(*held_out), OUT_OF_FOLD_ROWS))
+        write_ensemble(self, ensemble, on_rows(ensemble.key_equation(*held_out), fitting.OUT_OF_FOLD_ROWS))
         write_out_of_fold(self, ensemble, weighted)
 
     def __sklearn_tags__(self) -> Tags:
@@ -346,7 +339,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
 
 def _loss(member: FittedMember, task: MemberTask) -> float:
     """Log loss out of fold."""
-    known = seen_rows(member.logits)
+    known = fitting.seen_rows(member.logits)
     return log_loss(member.logits[known], task.target[known], task.weights[known])
 
 
