@@ -188,6 +188,14 @@ def test_labels_are_compared_with_or_without_inputs(models, tmp_path, name, tabl
         assert all(one == pytest.approx(other, rel=1e-9) for one, other in zip(without, with_inputs, strict=True))
 
 
+@pytest.mark.parametrize("log_inputs", [True, False])
+def test_equal_rows_of_other_identifiers_are_no_replay(models, tmp_path, log_inputs):
+    client = client_of(models["fraud"], log=tmp_path / "log.jsonl", log_inputs=log_inputs)
+    for _ in range(3):
+        one = client.post("/predict", json=ROW).json()["id"]
+        assert client.post("/labels", json={one: "no"}).json()["labels"] == 1
+
+
 def test_labels_need_a_log(models):
     client = client_of(models["fraud"])
     answer = client.post("/labels", json={"a": "yes"})

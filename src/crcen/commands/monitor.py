@@ -209,6 +209,7 @@ def monitor_table(
     now: date | int | str | None = None,
     false_alarm_rate: float = FALSE_ALARM_RATE,
     declaration: str | Path | None = None,
+    are_new: bool = False,
     page: str | Path | None = None,
     read: ReadOptions | None = None,
     verbose: int = 0,
@@ -239,6 +240,8 @@ def monitor_table(
         Probability of any false alarm over all calls if nothing changes, half of it for columns; of a new watch.
     declaration : str or Path, optional
         File of `crcen.declare`: a declared criterion that no longer holds on labelled rows so far raises an alarm.
+    are_new : bool, default=False
+        Whether no labelled row was counted before; otherwise rows are compared with those of earlier calls.
     page : str or Path, optional
         HTML file to write, with the running evidence.
     """
@@ -268,8 +271,10 @@ def monitor_table(
         kept = MonitorState.of(state, fitted, float(rate), delay)
         kept.check_cohorts(delay, cohort, now)
         hashes = scored.watch.hashes(scored.y, scored.p)
-        rows, notes = _new_rows(kept, np.flatnonzero(scored.is_labelled), hashes, source.name)
-        known = scored.is_labelled
+        known, notes = scored.is_labelled, list[str]()
+        rows = np.flatnonzero(known)
+        if len(rows) and not are_new:
+            rows, notes = _new_rows(kept, rows, hashes, source.name)
         is_partly_labelled = audit_probability is None and known.any() and not known.all()
         if is_partly_labelled and selection_of(fitted, known, scored.p).is_alarms_only:
             notes.append("labels only where the model alarmed: they say nothing about the other rows (CRC011)")
@@ -353,8 +358,6 @@ def _new_rows(kept: "MonitorState", rows: Index, hashes: Hashes, name: str) -> t
     If hardly any row of this table has a twin in it, a row that matches an earlier one is a replay; otherwise only a
     table whose rows all match those of one earlier call is.
     """
-    if not len(rows):
-        return rows, []
     own = hashes[rows]
     values, counts = np.unique(own, return_counts=True)
     twins = float((counts[counts > 1]).sum()) / len(own)

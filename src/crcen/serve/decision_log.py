@@ -191,6 +191,7 @@ class LabelledRows:
             state=self._place(served, "json"),
             page=self._place(served, "html"),
             target=target,
+            are_new=True,  # each identifier gets one label
             when=times[-1][:10],
             audit_probability=None if audit is None else _AUDIT,
         ).to_dict()
