@@ -32,6 +32,7 @@ from crcen.exceptions import TrainingFailed
 from crcen.report.quality import METRICS, RowMetrics, count_sentence, count_values, measured_text, of_no_use, too_good
 from crcen.tables.cells import TableCells
 from crcen.tables.leaks import Signs, find_signs
+from crcen.tables.profile import rows_to_score
 from crcen.theory.checks import check_whole_number
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.intervals import Interval
@@ -631,8 +632,10 @@ def _held_out(
     rows = expense.rows
     assert rows is not None  # a curve of moved thresholds has its rows
     seen = np.isfinite(estimator.oof_decision_function_)
-    alarms = price.decide(rows.p)
-    shares, notes = alarm_shares(alarms, np.asarray(estimator.predict(encoded) == model.pos_label_), seen)
+    alarms, by_folds, some = price.decide(rows.p), np.zeros(len(y), dtype=bool), rows_to_score(len(y))
+    by_folds[seen] = alarms
+    by_model = np.asarray(estimator.predict(encoded[some]) == model.pos_label_)
+    shares, notes = alarm_shares(by_folds[some][seen[some]], by_model, seen[some])
     p, w = rows.p[alarms], rows.weights[alarms]  # of an average catch: false alarms that are expected
     average = float((1.0 - p) @ w) / float(p @ w) if (p @ w) > 0.0 else math.nan
     both = price.by_column(rows.p, 1.0 - rows.p)

@@ -22,7 +22,7 @@ from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, as_numpy, di
 # Networks of a refit: averaging more of them changes little compared with the variation of rows.
 _MOST_MEMBERS = 2
 _SHARE = 0.5  # of the rows, in a refit
-_MOST_COMPARED = 20_000  # rows that refits are compared on: of more rows, a random part
+_MOST_COMPARED = 10_000  # rows that refits are compared on: of more rows, a random part
 # With more pairs of classes each is taken by itself.
 _MOST_PAIRS = 100
 

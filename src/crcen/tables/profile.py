@@ -28,6 +28,7 @@ from crcen.theory.rows import Estimator
 from crcen.theory.sequential import StreamSums, stream_sums
 
 _EDGES, _SCORES = 33, 2049
+_MOST_SCORED = 20_000
 # So many training ranges outside, a single value is reported: a unit, or a placeholder such as 999999999.
 _EXTREME = 1000.0
 
@@ -117,12 +118,17 @@ def _rounded_edges(edges: Array) -> Array:
     return np.hstack([rounded(first, step, "down"), inner, rounded(last, step, "up")])
 
 
+def rows_to_score(n_rows: int) -> Index:
+    """Rows by whose scores a fitted model is described: of many rows a random part, in order."""
+    return np.sort(np.random.default_rng(0).permutation(n_rows)[:_MOST_SCORED])
+
+
 def training_scores(estimator: Estimator, X: Array) -> list[Array]:
     """Natural log-odds of the positive class: of training rows, and out of fold if known; empty for several classes."""
     if not hasattr(estimator, "pos_label_"):
         return []
     labels = Labels.of_model(estimator)
-    p = np.clip(estimator.predict_proba(X)[:, labels.column], 1e-300, 1.0 - 1e-16)
+    p = np.clip(estimator.predict_proba(X[rows_to_score(len(X))])[:, labels.column], 1e-300, 1.0 - 1e-16)
     scores = [np.log(p) - np.log1p(-p)]
     held_out = getattr(estimator, "oof_decision_function_", None)
     if held_out is not None and Calibration.of(getattr(estimator, "calibration", "paper")).probability == "shift":
