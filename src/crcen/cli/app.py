@@ -22,8 +22,6 @@ from crcen._support.text import printable
 from crcen._version import __version__
 from crcen.exceptions import CrcenError
 
-__all__ = ["app", "in_options", "option_name", "print_json", "run", "typed"]
-
 # Parameters whose option has another name; others differ by dashes only.
 _OPTIONS = {"audit_probability": "--audited", "n_resamples": "--resamples", "random_state": "--seed"}
 # Prices and goals of this call: their representation → what was typed.

@@ -17,8 +17,6 @@ from crcen._support.text import printable
 from crcen.cli.app import app, option_name, print_json, typed
 from crcen.exceptions import InvalidParameter
 
-__all__ = ["Given", "Listing", "Result", "add_command", "argument", "choice", "is_stated", "library", "option"]
-
 Named: TypeAlias = Callable[[str], inspect.Parameter]
 Kind: TypeAlias = Any  # the type of an option, also ``list[str]``
 Given: TypeAlias = dict[str, Any]  # values of options, by parameter

@@ -20,6 +20,7 @@ from filelock import FileLock
 from crcen import InvalidInput, KeyEquationMonitor, monitor_table
 from crcen._support.files import exclusive_lock, write_atomic
 from crcen._support.values import json_value, label_key
+from crcen.commands.inputs import require_input
 from crcen.exceptions import DataUnavailable
 from crcen.report.checks import selection_of
 from crcen.serve.served_model import ServedModel
@@ -144,11 +145,9 @@ class LabelledRows:
         pairs = _pairs(body)
         known = {label_key(label): label for label in served.model.classes_.tolist()}
         for one, label in pairs.items():
-            if label_key(label) not in known:
-                raise InvalidInput(
-                    f"labels must be of {', '.join(map(str, known.values()))}: got {str(label)[:60]!r} for id "
-                    f"{one[:60]!r}."
-                )
+            got = f"got {str(label)[:60]!r} for id {one[:60]!r}."
+            allowed = f"labels must be of {', '.join(map(str, known.values()))}: {got}"
+            require_input(label_key(label) in known, allowed)
         with exclusive_lock(f"{self._log.path}.labels", instead="send the labels again", seconds=20.0):
             decisions, labelled = self._log.find(pairs)
             usable = {
