@@ -177,7 +177,7 @@ def test_a_rare_class_that_sorts_first(few):
         assert np.array_equal(model.predict(X) == "fraud", number.predict(X) == 1)
 
 
-def test_the_price_alone_decides(few):
+def test_the_price_alone_decides_and_no_price_is_said(few):
     X, y = few
     estimator = LogisticRegression(class_weight="balanced")
     p = PosteriorCorrection(estimator).fit(X, y).predict_proba(X)[:, 1]
@@ -187,6 +187,10 @@ def test_the_price_alone_decides(few):
     common = PosteriorCorrection(estimator, price=Budget(4), pos_label=0).fit(X, y)
     assert np.array_equal(common.predict(X) == 0, 1 - p > 0.2)
     np.testing.assert_allclose(common.predict_proba(X)[:, 1], p)
+    with pytest.warns(UserWarning, match=r"no price was given .* predict decides at ½") as caught:
+        model = PosteriorCorrection(LogisticRegression()).fit(X, y)
+    assert caught[0].filename == __file__
+    assert np.array_equal(model.predict(X), model.estimator_.predict(X))
 
 
 @pytest.mark.parametrize(
@@ -210,14 +214,6 @@ def test_without_a_price_it_decides_as_the_classifier_that_was_trained(few, esti
     assert (model.predict_proba(X)[:, 1] > 0.5).sum() < own.sum()
     first = PosteriorCorrection(estimator).fit(X, np.where(y == 1, "fraud", "ok"))  # the rare class sorts first
     assert np.array_equal(first.predict(X), first.estimator_.predict(X))
-
-
-def test_no_price_and_no_weight_is_said(few):
-    X, y = few
-    with pytest.warns(UserWarning, match=r"no price was given .* predict decides at ½") as caught:
-        model = PosteriorCorrection(LogisticRegression()).fit(X, y)
-    assert caught[0].filename == __file__
-    assert np.array_equal(model.predict(X), model.estimator_.predict(X))
 
 
 def test_a_sampler_given_here_is_one_in_a_pipeline(few):
@@ -290,7 +286,7 @@ def test_boosted_votes_are_calibrated_out_of_fold(method):
     assert abs(mapped.predict_proba(new.X)[:, 1].mean() - new.y.mean()) < 0.02
 
 
-def test_the_map_has_seen_no_row_of_its_own_fold(few):
+def test_the_map_has_seen_no_row_of_its_own_fold_and_certain_votes_are_not_believed(few):
     """By hand with cross_val_predict: the intercept that makes the out-of-fold mean right."""
     X, y = few
     estimator = LogisticRegression(class_weight={0: 1, 1: 5})
@@ -298,10 +294,6 @@ def test_the_map_has_seen_no_row_of_its_own_fold(few):
     q = cross_val_predict(estimator, X, y, cv=4, method="predict_proba")[:, 1]
     p = sigmoid(np.log(q / (1 - q)) - np.log(5) + model.probability_map_[1])
     assert abs(p.sum() - y.sum()) < 1e-8
-
-
-def test_certain_votes_are_not_taken_at_their_word(few):
-    X, y = few
     forest = RandomForestClassifier(5, class_weight="balanced", random_state=0)
     for method in ("balance", "temperature", "isotonic"):
         p = PosteriorCorrection(forest, method=method, cv=3).fit(X, y).predict_proba(X)
@@ -309,7 +301,7 @@ def test_certain_votes_are_not_taken_at_their_word(few):
         assert (p < 1).all()
 
 
-def test_sample_weights_are_passed_on(few):
+def test_sample_weights_are_passed_on_and_counted_where_all_libraries_agree(few):
     X, y = few
     weights = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
     direct = LogisticRegression(class_weight={1: 3}).fit(X, y, sample_weight=weights)
@@ -319,11 +311,7 @@ def test_sample_weights_are_passed_on(few):
     plain, weighted = (clone(piped).fit(X, y, sample_weight=w) for w in (None, weights))
     assert not np.allclose(plain.predict_proba(X), weighted.predict_proba(X))
     PosteriorCorrection(method="temperature", cv=3, price=None).fit(X, y, sample_weight=weights)
-
-
-def test_balanced_under_sample_weights_is_counted_where_all_agree(few):
-    """Some libraries count rows, some sum weights: where that differs it is refused, not guessed."""
-    X, y = few
+    # Some libraries count rows, some sum weights: where that differs it is refused, not guessed.
     model = PosteriorCorrection(LogisticRegression(class_weight="balanced"))
     assert clone(model).fit(X, y, sample_weight=np.full(len(y), 3.0)).odds_factor_ == pytest.approx(5.0)
     with pytest.raises(InvalidParameter, match="some libraries count rows"):

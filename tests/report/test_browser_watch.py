@@ -30,16 +30,13 @@ def page(tmp_path_factory):
     return options["page"]
 
 
-def test_the_page_loads_nothing_and_fits_a_phone(chromium, page):
+def test_the_page_loads_nothing_fits_a_phone_and_says_what_the_calls_found(chromium, page):
     for width in (390, 1160):
         chromium.open(page, width=width)
         assert chromium.troubles() == []
         assert chromium.requests() == [page.resolve().as_uri()]
         assert chromium.run("window.hacked") is None
         assert chromium.run("document.documentElement.scrollWidth") <= width
-
-
-def test_it_says_what_the_calls_found(chromium, page):
     chromium.open(page)
     assert chromium.run("document.querySelector('.badge').innerText") == "Alarm"
     assert "<b>x</b>" in chromium.run("document.querySelector('#columns').innerText")

@@ -57,9 +57,6 @@ def test_columns_have_the_area_of_their_ranks_or_categories(found):
         assert areas[leak] > 0.999, leak
     for harmless in ("nothing", "constant", "name", "kind"):
         assert areas[harmless] == pytest.approx(0.5, abs=0.06), harmless
-
-
-def test_arrays_of_objects_are_categories():
     model = KnownPosterior()
     X, y = draw(model, 300, n_columns=1)
     rows = np.empty((300, 2), dtype=object)
@@ -227,7 +224,7 @@ def test_a_table_that_is_encoded_once_gives_what_encoding_it_anew_gives(rare_row
         assert (one.low, one.high) == pytest.approx((slow[name].low, slow[name].high), abs=1e-12)
 
 
-def test_many_rows_are_thinned_with_the_shares_kept():
+def test_many_rows_are_thinned_and_one_seed_is_one_result():
     model = KnownPosterior(a=-4.0)
     X, y = draw(model, 30_000, n_columns=1)
     found = permutation_importance(gather(model, X, y))
@@ -235,9 +232,6 @@ def test_many_rows_are_thinned_with_the_shares_kept():
     share = y.mean()
     assert found.base_log_loss == pytest.approx(-(share * np.log(share) + (1 - share) * np.log(1 - share)))
     assert found.log_loss == pytest.approx(log_loss(y, model.predict_proba(X)), rel=0.05)
-
-
-def test_one_seed_one_result_and_wide_tables_get_fewer_repeats():
     model = KnownPosterior()
     once, again, other = (
         permutation_importance(gather(model, *draw(model, 100, n_columns=120), random_state=seed)) for seed in (3, 3, 4)

@@ -37,7 +37,7 @@ def test_right_probabilities_are_not_warned_about():
     assert total == 0
 
 
-def test_too_few_positives_here_or_in_training():
+def test_too_few_positives_here_or_in_training_and_what_cannot_be_known():
     model = KnownPosterior()
     X, y = draw(model, 2000)
     for n_pos, status in ((49, "warning"), (50, "passed")):
@@ -45,6 +45,9 @@ def test_too_few_positives_here_or_in_training():
         found = findings(model, X[few], y[few])["CRC001"]
         assert (found.status, found.measured) == (status, f"{n_pos} rows of 1 here")
     assert "CRC001" in warned(PricedPosterior(n_train=300), X, y)
+    X, y = draw(KnownPosterior(), 500)
+    assert findings(KnownPosterior(a=-60.0, b=0.0), X, y)["CRC002"].status == "unknown"  # decisions never change
+    assert findings(KnownPosterior(), X, y)["CRC004"].status == "unknown"  # no shares of training
 
 
 @pytest.mark.parametrize(
@@ -57,12 +60,6 @@ def test_too_few_positives_here_or_in_training():
 )
 def test_wrong_probabilities_break_bracket_and_calibration(stated, codes):
     assert codes <= warned(PricedPosterior(**stated), *draw(KnownPosterior(), 4000))
-
-
-def test_what_cannot_be_known_is_unknown():
-    X, y = draw(KnownPosterior(), 500)
-    assert findings(KnownPosterior(a=-60.0, b=0.0), X, y)["CRC002"].status == "unknown"  # decisions never change
-    assert findings(KnownPosterior(), X, y)["CRC004"].status == "unknown"  # no shares of training
 
 
 def test_calibration_is_judged_by_the_figure_that_is_shown():
@@ -155,7 +152,6 @@ def test_rows_the_network_was_balanced_on_are_recognised_and_those_solved_out_of
     assert found["CRC007"].status == "unknown"
     new = findings(model, *rare_rows(400, seed=1))
     assert new["CRC008"].status == "passed"
-    X, y = rare_rows(400)
     model = crcen.CRCENClassifier(crcen.Budget(5), hidden=(), random_state=0).fit(X, y)
     for rows in ((X, y), rare_rows(400, seed=1)):
         found = findings(model, *rows)["CRC008"]

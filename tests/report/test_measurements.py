@@ -34,7 +34,7 @@ def test_counts_are_those_of_decisions_at_the_price(rows, price):
         assert getattr(counts, cell) == pytest.approx(getattr(wanted, cell), abs=1e-9)
 
 
-def test_noise_of_right_probabilities_is_rarely_large():
+def test_noise_of_right_probabilities_is_rarely_large_and_the_unit_of_weights_does_not_matter():
     model = KnownPosterior()
     beyond, looked = 0, 0
     for seed in range(40):
@@ -45,9 +45,6 @@ def test_noise_of_right_probabilities_is_rarely_large():
         beyond, looked = beyond + sum(abs(z) > 3 for z in noise), looked + len(noise)
     assert looked > 200
     assert beyond / looked < 0.01
-
-
-def test_weights_of_one_size_leave_the_noise_alone():
     rng = np.random.default_rng(1)
     p = rng.uniform(0.1, 0.25, 300)
     target = rng.random(300) < 0.5

@@ -279,16 +279,13 @@ def test_shares_of_groups_are_compared_exactly_below_any_level_and_at_the_level(
     assert (p_values < 0.05).mean() <= 0.1
 
 
-def test_precision_needs_enough_alarms():
+def test_guarantees_need_enough_alarms_and_take_one_row_of_each_cluster_at_random():
     assert fewest_rows(0.5, 0.95) == 5
     scores = np.arange(100, 0, -1.0)
     assert precision_cut(np.arange(100) < 4, scores, 0.5, 0.95) == 0
     assert precision_cut(np.arange(100) < 10, scores, 0.5, 0.95) >= 10
     assert precision_cut(np.arange(100) < 50, np.zeros(100), 0.5, 0.95) == 0
     assert precision_cut(np.arange(100) < 70, np.zeros(100), 0.5, 0.95) == 100
-
-
-def test_one_row_of_each_cluster_is_chosen_at_random():
     clusters = np.repeat(["a", "b", "c"], [1, 50, 3])
     chosen = one_per_cluster(clusters)
     assert list(clusters[chosen]) == ["a", "b", "c"]

@@ -408,7 +408,7 @@ def test_few_rows_of_a_class_are_not_tested():
     assert none.to_dict()["joint"]["p_value"] is None
 
 
-def test_judged_equations_have_the_statistics_of_the_key_equation():
+def test_judged_equations_have_the_statistics_of_the_key_equation_and_show_a_drift():
     y, p = drawn(500, 0)
     judged = judge_equations(y, p, THREE, LABELS, noise=1.7)
     known = key_equation(y, THREE.weighted(p), THREE)
@@ -420,9 +420,6 @@ def test_judged_equations_have_the_statistics_of_the_key_equation():
     for one in judged.classes:
         assert one.drift == pytest.approx(np.log(one.flows_out / one.flows_in))
         assert np.sign(one.drift) == np.sign(one.z)
-
-
-def test_judged_drift_is_found_with_its_size_and_its_class():
     judged = judge_equations(*drawn(20_000, 1, drift=(0.0, 0.0, 0.6)), THREE, LABELS, noise=1.0)
     assert judged.verdict == "does not hold"
     first = judged.class_pairs[0]

@@ -135,7 +135,7 @@ def test_quality_is_that_of_scikit_learn_and_sums_by_hand(is_weighted, costs):
         np.testing.assert_allclose([one.value for one in found.areas], areas)
 
 
-def test_quality_counts_further_actions():
+def test_quality_counts_further_actions_and_long_intervals_do_not_touch():
     found = measure_quality(Y, P, COSTS.with_review(0.5))
     assert found.names == ("a", "b", "c", "review")
     assert found.counts.table.shape == (3, 4)
@@ -143,9 +143,6 @@ def test_quality_counts_further_actions():
     assert found.expected_cost <= 0.5 + 1e-12
     assert "review" in "\n".join(found.lines())
     assert found.to_dict()["decisions"] == list(found.names)
-
-
-def test_long_intervals_of_a_class_do_not_touch():
     p = np.full((300, 3), 0.3) + np.eye(3)[np.arange(300) % 3] * 0.1
     found = measure_quality(np.where(np.arange(300) < 2, 1, 0), p, CostMatrix(1.0 - np.eye(3)))
     assert max(len(str(one)) for one in found.precisions) >= 24
@@ -272,7 +269,7 @@ def rows(request):
     return rng.random(600) < p, p, rng.integers(0, 4, 600).astype(float)
 
 
-def test_net_benefit_is_catches_less_false_alarms(rows):
+def test_net_benefit_is_catches_less_false_alarms_at_prices_above_zero(rows):
     y, p, weights = rows
     prices = np.array([0.5, 3.0, 9.0, 40.0])
     found = DecisionCurves(y, p, weights).net_benefit(prices)
@@ -281,9 +278,13 @@ def test_net_benefit_is_catches_less_false_alarms(rows):
         worth = np.where(y, 1.0, -1.0 / price)
         assert model == pytest.approx(np.average(worth * alarms, weights=weights))
         assert everybody == pytest.approx(np.average(worth, weights=weights))
+    with pytest.raises(InvalidParameter, match="above 0"):
+        DecisionCurves(y, p).net_benefit([0.0, 1.0])
+    with pytest.raises(InvalidInput, match="one value for each"):
+        DecisionCurves(y, p[:5])
 
 
-def test_the_area_under_the_brier_curve_is_the_brier_score(rows):
+def test_the_brier_curve_has_the_area_of_its_score_and_the_cost_curve_is_the_lowest_line(rows):
     y, p, weights = rows
     curves = DecisionCurves(y, p, weights)
     found, best = curves.brier_curve(20_001), curves.brier_curve(20_001, is_best=True)
@@ -291,10 +292,6 @@ def test_the_area_under_the_brier_curve_is_the_brier_score(rows):
     assert area == pytest.approx(metrics.brier_score_loss(y, p, sample_weight=weights), abs=2e-4)
     assert (best.model <= found.model + 1e-12).all()
     assert (best.model <= found.trivial + 1e-12).all()
-
-
-def test_the_cost_curve_is_the_lowest_line_of_all_thresholds(rows):
-    y, p, _ = rows
     found = DecisionCurves(y, p).cost_curve(11)
     thresholds = [-1.0, *np.unique(p)]
     for share, lowest in zip(found.x, found.model, strict=True):
@@ -314,11 +311,3 @@ def test_gains_are_shares_of_rows_in_order_and_have_the_area_of_the_roc_curve(ro
     share = y.mean()
     assert (area - share / 2) / (1 - share) == pytest.approx(metrics.roc_auc_score(y, p))
     np.testing.assert_allclose(DecisionCurves(y, p).lift().model, found[1:] / shares[1:])
-
-
-def test_prices_must_be_prices(rows):
-    y, p, _ = rows
-    with pytest.raises(InvalidParameter, match="above 0"):
-        DecisionCurves(y, p).net_benefit([0.0, 1.0])
-    with pytest.raises(InvalidInput, match="one value for each"):
-        DecisionCurves(y, p[:5])

@@ -333,13 +333,10 @@ def test_cluster_variance_is_that_of_cluster_sums():
     assert alone.p_value <= single.p_value <= 1.1 * alone.p_value + 0.02
 
 
-def test_values_have_mean_zero_under_the_model():
+def test_values_have_mean_zero_under_the_model_and_holm_adjusts_as_by_hand():
     p, w = three_classes(np.random.default_rng(5), 50, [0, -1, -2]), np.array([1.0, 3.0, 10.0])
     for k in range(3):
         np.testing.assert_allclose((p * tail.residual_values(p, w, k)).sum(axis=1), 0.0, atol=1e-14)
-
-
-def test_holm_adjusts_as_by_hand():
     np.testing.assert_allclose(tail.holm([0.01, 0.04, 0.03, np.nan]), [0.03, 0.06, 0.06, np.nan])
     assert tail.holm([]).shape == (0,)
 

@@ -109,7 +109,7 @@ def test_confidence_sequence_is_wrong_rarely_under_optional_stopping():
     assert wrong <= 0.05 * 60 + 3
 
 
-def test_confidence_sequence_decides_and_its_interval_agrees():
+def test_confidence_sequence_decides_its_interval_agrees_and_its_capital_has_mean_one():
     rng = np.random.default_rng(5)
     sequence = ConfidenceSequence(-5.0, 5.0).add(rng.choice([-1.0, 0.0, 5.0], 4000, p=[0.05, 0.9, 0.05]))
     low, high = sequence.interval()
@@ -122,9 +122,6 @@ def test_confidence_sequence_decides_and_its_interval_agrees():
     assert ConfidenceSequence(0.0, 1.0).interval() == (0.0, 1.0)
     with pytest.raises(InvalidInput, match=r"must lie in \[0, 1\]"):
         ConfidenceSequence(0.0, 1.0).add([2.0])
-
-
-def test_capital_has_mean_one():
     values, chance = np.array([-1.0, 0.0, 3.0]), np.array([0.3, 0.6, 0.1])
     for side in (1, -1):
         mean = [

@@ -136,15 +136,12 @@ def test_a_drift_in_one_segment_is_found_there():
     assert north.z == pytest.approx(crcen.key_equation(y[mine], p[mine, 1], None).z, rel=1e-9)
 
 
-def test_the_rate_is_shared_out_over_all_tests():
+def test_the_rate_is_shared_out_and_a_segment_without_reference_is_compared_with_its_past():
     monitor = KeyEquationMonitor(segments=["a", "b", "c", "d"], false_alarm_rate=0.04)
     levels = [track.level for track in monitor._tracks.values()]
     assert levels == pytest.approx([0.02] + [0.005] * 4)
     assert sum(levels) == pytest.approx(0.04)
     assert [track.level for track in KeyEquationMonitor(false_alarm_rate=0.04)._tracks.values()] == [0.04]
-
-
-def test_a_segment_without_reference_rows_is_compared_with_its_own_past():
     monitor = monitor_of(20_000, segments=["new", "absent"])
     for seed, drift, expected in ((10, 0.0, set()), (11, 0.8, {None, "new"})):
         p, y = stream(10_000, seed, drift)
