@@ -531,6 +531,7 @@ def test_refused(call, words):
 
 
 def test_cantelli_by_hand():
+    assert type(recall_bound(0.8, 0.03)) is type(mean_pos_given(0.04, PLAIN)) is float
     assert recall_bound(0.8, 0.03) == pytest.approx(1 - 0.03 / (0.03 + 0.09))
     assert specificity_bound(0.1, 0.04) == pytest.approx(1 - 0.04 / (0.04 + 0.16))
     assert recall_bound(0.8, 0.03, threshold=0.6) == pytest.approx(0.04 / 0.07)

@@ -16,7 +16,7 @@ from crcen.theory.decision import sigmoid, softmax
 from crcen.theory.limits import EQUATION_P, fitted_model_noise
 from crcen.theory.price import Price, WeightingLike, alpha_of, cost_ratio_of, resolve, resolved
 from crcen.theory.residual_test import FEWEST_TO_TEST, JointResidualSums, JointTest, PairSums, TrainingError, two_sided
-from crcen.theory.rows import Array, Clusters, FloatOrArray, Index, ShownInOneLine, as_numpy, divided, p_text, short
+from crcen.theory.rows import Array, FloatOrArray, Index, ShownInOneLine, as_numpy, divided, p_text, scalar, short
 
 _OUT_OF_FOLD = "folds share training rows, so that their errors cancel; test on rows that took no part in training"
 _TOO_FEW = f"fewer than {FEWEST_TO_TEST} rows of a class are too few to test"
@@ -285,7 +285,7 @@ class _TestedRows:
     price: Price
     error: TrainingError | None = None  # of the fitted model
     noise: float = 1.0  # factor of the variances, if that error was not measured
-    clusters: Clusters | None = None
+    clusters: NDArray[np.generic] | None = None
     is_stratified: bool = False
 
     @cached_property
@@ -604,7 +604,7 @@ def _probability(values: ArrayLike, what: str) -> FloatOrArray:
     outside = found[~((found >= -_ROUNDING) & (found <= 1.0 + _ROUNDING))]
     if outside.size:
         raise InvalidInput(f"{what} must lie in [0, 1], but the key equation gives {outside.ravel()[0]:.6g}")
-    return np.clip(found, 0.0, 1.0)[()]
+    return scalar(np.clip(found, 0.0, 1.0))
 
 
 def means_by_law(discrimination: float, alpha: float) -> tuple[float, float]:
@@ -651,7 +651,7 @@ def _cantelli(distance: Array, variance: ArrayLike, name: str) -> FloatOrArray:
     """Lower bound of the share of values within `distance` of their mean on one side: d² / (v + d²) for d > 0."""
     spread = checks.check_not_negative(variance, name)
     squared = np.maximum(distance, 0.0) ** 2
-    return divided(squared, squared + spread, 0.0)[()]
+    return scalar(divided(squared, squared + spread, 0.0))
 
 
 def recall_bound(mean_pos: ArrayLike, var_pos: ArrayLike, threshold: ArrayLike = 0.5) -> FloatOrArray:
