@@ -37,8 +37,15 @@ def test_streamed_standardisation_is_that_of_all_rows_but_held_out_ones(table, c
     assert kept.all() == (share == 0)
 
 
-def test_workers_merge_to_the_same(table):
+def test_workers_merge_to_the_same_and_a_third_label_is_a_class(table):
     X, y, w = table
+    third = statistics_of(X, np.where(np.arange(600) == 550, 2, y), w, [500])
+    assert third.classes().tolist() == [0, 1, 2]
+    assert third.totals.weight[2] == w[550]
+    with pytest.raises(InvalidParameter, match="no sample of rows"):
+        third.encoding("tree", 12, 1, standardize=True)
+    with pytest.raises(InvalidInput, match="too large"):
+        standard(statistics_of(X * 1e200, y, w, []))
     whole = statistics_of(X, y, w, [100])
     left, right = (statistics_of(X[part], y[part], w[part], []) for part in (slice(0, 17), slice(17, None)))
     left.merge(right)
@@ -72,14 +79,3 @@ def test_the_sample_is_random_bounded_and_the_same_each_time():
     merged.merge(statistics_of(X[4000:], y[4000:], np.ones(1000), [700], sample_rows=400, seed=3))
     assert len(set(merged.sample.X[:, 0])) == 400
     assert (merged.sample.X[:, 0] >= 4000).mean() == pytest.approx(0.2, abs=0.1)
-
-
-def test_third_label_is_a_class_and_encodings_that_cannot_be_fitted_are_rejected(table):
-    X, y, w = table
-    found = statistics_of(X, np.where(np.arange(600) == 550, 2, y), w, [500])
-    assert found.classes().tolist() == [0, 1, 2]
-    assert found.totals.weight[2] == w[550]
-    with pytest.raises(InvalidParameter, match="no sample of rows"):
-        found.encoding("tree", 12, 1, standardize=True)
-    with pytest.raises(InvalidInput, match="too large"):
-        standard(statistics_of(X * 1e200, y, w, []))

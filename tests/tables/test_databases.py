@@ -258,24 +258,17 @@ def test_a_failed_prediction_writes_no_table(tmp_path, one_thread):
         predict_table(model, rows, out=tmp_path / "b.csv", append=True)
 
 
-@each("postgresql")
-def test_every_pass_sees_one_state_of_postgresql(place):
-    url, run = place
-    run("create table rows as select i as x from generate_series(1, 1000) s(i)")
-    table = open_table(url, ReadOptions(table="rows"))
-    before = table.read()
-    run("insert into rows values (-1)", "update rows set x = -x where x < 10")
-    pd.testing.assert_frame_equal(table.read(), before)
-    assert len(open_table(url, ReadOptions(table="rows")).read()) == 1001
-
-
-@each("sqlite", "duckdb")
-def test_a_change_between_passes_is_an_error(place):
+@each()
+def test_every_pass_sees_one_state_or_a_change_is_an_error(place):
     url, run = place
     run("create table rows as select 1 as x")
     table = open_table(url, ReadOptions(table="rows"))
-    assert len(table.read()) == 1
-    run("update rows set x = 2")
+    before = table.read()
+    run("insert into rows values (-1)", "update rows set x = -x where x < 10")
+    if url.startswith("postgresql"):
+        pd.testing.assert_frame_equal(table.read(), before)
+        assert len(open_table(url, ReadOptions(table="rows")).read()) == 2
+        return
     with pytest.raises(DataUnavailable, match="was changed while it was in use"):
         table.read()
 

@@ -70,13 +70,10 @@ def test_a_full_disk(full_disk):
     assert os.listdir(full_disk) == []
 
 
-@pytest.mark.parametrize("name", ["a.ods", "a", "a.parquet.gz"])
-def test_other_endings_are_refused(tmp_path, name):
-    with pytest.raises(InvalidParameter, match=r"\.csv, \.tsv, \.parquet or \.xlsx|compressed inside"):
-        TableWriter(tmp_path / name)
-
-
-def test_an_error_about_another_file_is_not_ours(tmp_path):
+def test_other_endings_are_refused_and_errors_about_other_files_are_not_ours(tmp_path):
+    for name in ("a.ods", "a", "a.parquet.gz"):
+        with pytest.raises(InvalidParameter, match=r"\.csv, \.tsv, \.parquet or \.xlsx|compressed inside"):
+            TableWriter(tmp_path / name)
     with pytest.raises(FileNotFoundError), atomic_file(tmp_path / "a"):
         (tmp_path / "another").read_bytes()
 

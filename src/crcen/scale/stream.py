@@ -160,9 +160,8 @@ def streamed_model(weighting: object, epochs: int, parameters: Parameters, **cou
 def check_counts(**counts: object) -> None:
     """Reject counts of rows or workers that are no positive whole numbers."""
     for name, value in counts.items():
-        if value is None and name == "buffer_rows":
-            continue
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        is_right = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+        if not is_right and (value is not None or name != "buffer_rows"):
             raise InvalidParameter(f"{name} must be a whole number of at least 1: got {value!r}.", parameter=name)
 
 
@@ -275,10 +274,8 @@ class StreamRun:
         """Weights and biases of each layer: the best on the held-out rows, or the last."""
         weights, biases = self.trainer.parameters()
         best = self.progress.arrays
-        if "best_weight_0" not in best:
-            return weights, biases
-        numbers = range(len(weights))
-        return [best[f"best_weight_{i}"] for i in numbers], [best[f"best_bias_{i}"] for i in numbers]
+        weights = [best.get(f"best_weight_{i}", own) for i, own in enumerate(weights)]
+        return weights, [best.get(f"best_bias_{i}", own) for i, own in enumerate(biases)]
 
     def _save(self) -> None:
         self._check_finite()

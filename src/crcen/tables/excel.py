@@ -136,10 +136,8 @@ def _header(rows: list[list[Cell]], width: int) -> int:
     """The row of the column names: the first that is half filled, with text alone; else the first that is filled."""
     filled = [[cell for cell in row if cell != ""] for row in rows]
     first = next(at for at, cells in enumerate(filled) if cells)
-    for at, cells in enumerate(filled):
-        if len(cells) >= min(width, max(2, (width + 1) // 2)):
-            return at if all(isinstance(cell, str) for cell in cells) else first
-    return first
+    at = next((at for at, cells in enumerate(filled) if len(cells) >= min(width, max(2, (width + 1) // 2))), first)
+    return at if all(isinstance(cell, str) for cell in filled[at]) else first
 
 
 def _joined_names(rows: list[list[Cell]], first: int, width: int, merged: Ranges) -> tuple[list[str], int]:

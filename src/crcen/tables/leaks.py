@@ -424,8 +424,7 @@ def _sets(name: str, column: Cells, numbers: Index, totals: Index) -> Iterator[_
 
 def _pure_end(values: Array, rows: Index, numbers: Index, totals: Index) -> int:
     """How many of these sorted rows one rare class has alone, if it is as rare as elsewhere in the next rows."""
-    own = numbers[rows[0]]
-    share = totals[own] / totals.sum()
+    own, share = numbers[rows[0]], totals[numbers[rows[0]]] / totals.sum()
     others = np.flatnonzero(numbers[rows] != own)
     if share > _MOST_FOR_RANGES or not others.size:
         return 0

@@ -322,8 +322,7 @@ def parse_mixed(text: Series, order: str) -> Series:
     dates = pd.to_datetime(iso, format="ISO8601", errors="coerce", utc=True)
     named = dates.isna() & iso.str.fullmatch(_WITH_MONTH).fillna(False).astype(bool)
     if named.any():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
+        with warnings.catch_warnings(action="ignore", category=UserWarning):
             dates[named] = pd.to_datetime(iso[named].astype(object), format="mixed", errors="coerce", utc=True)
     return dates
 
@@ -337,12 +336,10 @@ def _iso(text: Series, order: str) -> Series:
         if not found.any():
             continue
         parts = parts[found]
-        year = parts["year"]
+        year, time = parts["year"], parts["time"].fillna("").str.replace(r"^[ T]+", "T", regex=True)
         year = year.where(year.str.len() == 4, ("20" + year).where(year < "69", "19" + year))
-        month, day = (parts["second"], parts["first"]) if is_day_first else (parts["first"], parts["second"])
-        time = parts["time"].fillna("").str.replace(r"^[ T]+", "T", regex=True)
-        joined = year + "-" + month.str.zfill(2) + "-" + day.str.zfill(2) + time
-        text = text.mask(found, joined.reindex(text.index))
+        month, day = (parts[name].str.zfill(2) for name in ("first", "second")[:: -1 if is_day_first else 1])
+        text = text.mask(found, (year + "-" + month + "-" + day + time).reindex(text.index))
     return text
 
 

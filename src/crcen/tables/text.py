@@ -322,16 +322,13 @@ def _any_length() -> Iterator[None]:
 
 def _rows(text: str, separator: str, quote: str) -> Rows:
     """The first rows of a text that are not blank, each with its last line; none if the text is no such table."""
-    found = []
     try:
         with _any_length():
             reader = csv.reader(io.StringIO(text, newline=None), delimiter=separator, **_quoting(quote))
-            for row in islice(reader, _SAMPLE_ROWS):
-                if any(cell.strip() for cell in row):
-                    found.append((reader.line_num, row))
+            found = [(reader.line_num, row) for row in islice(reader, _SAMPLE_ROWS)]
     except csv.Error:
         return []
-    return found
+    return [(line, row) for line, row in found if any(cell.strip() for cell in row)]
 
 
 def _separated(text: str, suffix: str, options: ReadOptions, quote: str) -> tuple[str, Rows, Spans]:
@@ -399,8 +396,7 @@ def _header_at(rows: Rows, options: ReadOptions) -> int:
     has_title = n_filled < 2 or (is_remark and len(rows[-1][1]) != len(first))
     if options.skip_rows is not None or not has_title or (len(first) == 2 and not is_remark):
         return 0  # two cells of which one is empty are a name and a column without one
-    names = (at for at, (_, row) in enumerate(rows) if at and sum(bool(cell.strip()) for cell in row) > 1)
-    at = next(names, 0)
+    at = next((at for at, (_, row) in enumerate(rows) if at and sum(bool(cell.strip()) for cell in row) > 1), 0)
     if not at:
         return 0
     named = [cell.strip() for cell in rows[at][1]]
@@ -408,10 +404,8 @@ def _header_at(rows: Rows, options: ReadOptions) -> int:
     is_header = len(set(named)) == len(named) and all(named) and not any(map(_NUMBER.fullmatch, named))
     if not is_header or not below or len(below) < 0.8 * (len(rows) - at - 1):
         return 1 if is_remark and len(rows[1][1]) > 1 else 0
-    n_numbers = (
-        sum(_NUMBER.fullmatch(cell.strip()) is not None for cell in cells) for cells in zip(*below, strict=True)
-    )
-    is_apart = rows[at][0] - rows[at - 1][0] > 1
+    columns, is_apart = zip(*below, strict=True), rows[at][0] - rows[at - 1][0] > 1
+    n_numbers = (sum(_NUMBER.fullmatch(cell.strip()) is not None for cell in cells) for cells in columns)
     return at if is_remark or is_apart or any(n > 0.8 * len(below) for n in n_numbers) else 0
 
 
