@@ -19,18 +19,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from crcen import (
-    Budget,
-    CRCENClassifier,
-    CrcenError,
-    InvalidInput,
-    PosteriorCorrection,
-    TableClassifier,
-    load,
-    model_info,
-    save,
-)
-from crcen.exceptions import DataUnavailable
+from crcen import Budget, CRCENClassifier, InvalidInput, PosteriorCorrection, TableClassifier, load, model_info, save
+from crcen.exceptions import CrcenError, DataUnavailable
 
 RNG = np.random.default_rng(0)
 N = 300

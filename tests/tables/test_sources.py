@@ -8,18 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crcen import (
-    CRCENClassifier,
-    InvalidInput,
-    InvalidParameter,
-    ReadOptions,
-    TableClassifier,
-    evaluate_table,
-    fit_files,
-    fit_table,
-    predict_table,
-)
-from crcen.exceptions import DataUnavailable
+from crcen import CRCENClassifier, ReadOptions, TableClassifier, evaluate_table, fit_files, fit_table, predict_table
+from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.reading import open_table
 
 pl = pytest.importorskip("polars")
