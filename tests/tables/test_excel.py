@@ -171,6 +171,20 @@ def test_old_and_open_formats(tmp_path, ending):
     pd.testing.assert_frame_equal(back, frame, check_dtype=False)
 
 
+def test_totals_below_a_table_are_no_rows(tmp_path):
+    book = openpyxl.Workbook()
+    for row in [["bad", "x", "z"], *([["no", 1.5, 2]] * 9), ["yes", 2.5, 3], [], ["Total", None, None], ["checked"]]:
+        book.active.append(row)
+    book.save(tmp_path / "t.xlsx")
+    table = open_table(tmp_path / "t.xlsx")
+    assert table.read()["bad"].value_counts().to_dict() == {"no": 9, "yes": 1}
+    assert "below the table in t.xlsx, 2 rows skipped ('Total')" in table.notes
+    book.active.append([])
+    book.active.append(["no", 3.5, 4])  # a row of the table after a gap
+    book.save(tmp_path / "t.xlsx")
+    assert len(open_table(tmp_path / "t.xlsx").read()) == 13
+
+
 # -- attacks -----------------------------------------------------------------------------------------------------------
 
 

@@ -84,6 +84,11 @@ def test_matrices_without_a_meaning_are_refused(entries, sentence):
         CostMatrix.binary(**entries)
 
 
+def test_probabilities_that_do_not_sum_to_one_are_refused():
+    with pytest.raises(InvalidInput, match=r"the columns of p must sum to 1: got sums from 1\.3 to 1\.4"):
+        CostMatrix([[0, 1, 1], [2, 0, 1], [5, 5, 0]]).decide([[0.4, 0.9, 0.1], [0.9, 0.1, 0.3]])
+
+
 @given(st.integers(0, 10**6))
 @settings(max_examples=30, deadline=None)
 def test_the_cheapest_action_is_that_of_brute_force(seed):

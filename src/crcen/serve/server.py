@@ -79,13 +79,13 @@ class Settings:
             f"host {self.host} is reachable from other machines and needs a token: give --token or --token-file."
         )
         no_share = f"audit must be a share from 0 to 1, such as 1%: got {self.audit:g}."
-        no_audit, no_log = "default_action must go with audit=.", "log_inputs and audit need log=, the decision log."
+        no_audit, no_log = "default_action must go with audit=.", "log_inputs= and audit= need log=, the decision log."
         for is_wrong, message, parameters in (
             (not http.is_loopback(self.host) and not self.token, needs_token, ("host",)),
             (self.token is not None and len(self.token) < 8, "token must have at least 8 characters.", ("token",)),
             (not 0.0 <= self.audit < 1.0, no_share, ("audit",)),
             (self.default_action is not None and not self.audit, no_audit, ("default_action", "audit")),
-            (self.log is None and (self.log_inputs or self.audit), no_log, ("log_inputs", "log")),
+            (self.log is None and (self.log_inputs or self.audit), no_log, ("log_inputs", "audit", "log")),
         ):
             if is_wrong:
                 raise InvalidParameter(message, parameter=parameters)

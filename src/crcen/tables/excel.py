@@ -15,7 +15,7 @@ import numpy as np
 
 from crcen._support.extras import need
 from crcen._support.lazy import pd
-from crcen._support.text import listed
+from crcen._support.text import listed, plural
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.frames import FramePart
 from crcen.tables.locations import DataFile, Part
@@ -27,6 +27,8 @@ Ranges = list[tuple[int, int, int, int]]  # merged cells: top, left, bottom, rig
 
 # Of a sheet, its line of names included.
 MOST_ROWS = 1_048_576
+# Rows below a table that may be totals and remarks.
+_MOST_BELOW = 5
 # Limits of what a file may expand to, checked before it is read: bytes of its parts, and memory for their cells.
 _MOST_PARTS, _SMALL_PARTS, _EXPANSION = 10_000, 2**25, 100
 _BASE_MEMORY, _MEMORY_PER_BYTE = 2**28, 16
@@ -127,7 +129,12 @@ class SheetPart(FramePart):
         if depth > 1:
             self.notes.append(f"the names in {self.file.short} take {depth} rows, joined as in {names[-1]!r}")
         columns = filled_names(names, self.name, options)
-        body = [row for row in rows[first + depth :] if any(cell != "" for cell in row)]
+        body = rows[first + depth :]
+        if n := _n_below(body, width):
+            text = next(str(cell) for cell in body[-n] if cell != "")
+            self.notes.append(f"below the table in {self.file.short}, {plural(n, 'row')} skipped ({text[:40]!r})")
+            body = body[:-n]
+        body = [row for row in body if any(cell != "" for cell in row)]
         cells = zip(*body, strict=True) if body else ((),) * width
         return pd.DataFrame({name: _column(list(own)) for name, own in zip(columns, cells, strict=False)})
 
@@ -138,6 +145,15 @@ def _header(rows: list[list[Cell]], width: int) -> int:
     first = next(at for at, cells in enumerate(filled) if cells)
     at = next((at for at, cells in enumerate(filled) if len(cells) >= min(width, max(2, (width + 1) // 2))), first)
     return at if all(isinstance(cell, str) for cell in filled[at]) else first
+
+
+def _n_below(body: list[list[Cell]], width: int) -> int:
+    """Rows after the last empty one that are no rows of the table, such as totals and remarks: a few, nearly empty."""
+    n_filled = [sum(cell != "" for cell in row) for row in body]
+    n = n_filled[::-1].index(0) if 0 in n_filled else 0
+    above = n_filled[: len(body) - n]
+    is_table = not any(above) or max(n_filled[len(body) - n :], default=0) > width // 2
+    return 0 if is_table or n > _MOST_BELOW or np.median([count for count in above if count]) <= width // 2 else n
 
 
 def _joined_names(rows: list[list[Cell]], first: int, width: int, merged: Ranges) -> tuple[list[str], int]:

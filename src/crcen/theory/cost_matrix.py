@@ -11,6 +11,9 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.checks import check_probabilities
 from crcen.theory.rows import Array, FloatOrArray, Shown, as_numpy, decision_table, scalar
 
+# By which the sum of the probabilities of a row may differ from 1.
+_MOST_OFF = 1e-3
+
 
 @dataclass(frozen=True, eq=False)
 class CostMatrix(Shown):
@@ -207,6 +210,9 @@ class CostMatrix(Shown):
             chances = np.column_stack([1.0 - chances, chances])
         if chances.ndim != 2 or chances.shape[1] != self.n_classes:
             raise InvalidInput(f"p must have a column for each of {self.n_classes} classes: got shape {chances.shape}.")
+        sums = chances.sum(axis=1)
+        if len(sums) and np.abs(sums - 1.0).max() > _MOST_OFF:
+            raise InvalidInput(f"the columns of p must sum to 1: got sums from {sums.min():.4g} to {sums.max():.4g}.")
         if self.n_rows not in (None, len(chances)):
             raise InvalidInput(f"these costs are for {self.n_rows} rows: got {len(chances)} rows of probabilities.")
         return chances
