@@ -134,17 +134,17 @@ def test_sheets_are_chosen_by_name_or_number_and_hidden_ones_are_not_the_first(t
     book = openpyxl.Workbook()
     book.active.append(["secret"])
     book.active.sheet_state = "hidden"
-    for name, value in (("May", 5), ("June", 6)):
+    for name, value in (("May", 5), ("June", 6), ("None", 7)):
         sheet = book.create_sheet(name)
         sheet.append(["month", "x"])
         sheet.append([name, value])
     book.save(tmp_path / "t.xlsx")
-    for wanted, value in ((None, 5), ("June", 6), (3, 6), ("2", 5)):
+    for wanted, value in ((None, 5), ("June", 6), (3, 6), ("2", 5), ("None", 7)):
         assert open_table(tmp_path / "t.xlsx", ReadOptions(sheet=wanted)).read()["x"].tolist() == [value]
     code, _, said = crcen_command("look", tmp_path / "t.xlsx", "--sheet", "July")
     assert code == 1
     assert "--sheet must be a sheet of" in said
-    assert "Sheet, May, June: got 'July'" in said
+    assert "Sheet, May, June, None: got 'July'" in said
     with pytest.raises(InvalidParameter, match=r"sheet is for Excel workbooks, and .* is none of these"):
         open_table(pd.DataFrame({"a": [1]}), ReadOptions(sheet=1))
 

@@ -11,6 +11,8 @@ import pytest
 from crcen import InvalidInput, InvalidParameter, ReadOptions, fit_files, fit_table, load, predict_table
 from crcen.exceptions import DataUnavailable
 from crcen.scale import table_survey
+from crcen.tables.cells import ColumnCells
+from crcen.tables.columns import learn_column
 from crcen.tables.notation import sentinels
 from crcen.tables.reading import open_table
 
@@ -243,6 +245,7 @@ AMBIGUOUS = pd.to_datetime([f"2024-{month:02d}-{day:02d}" for month in range(1, 
         (["%Y-%m-%d"], "date", ""),
         (["%d-%b-%y"], "date", ""),
         (["%m/%d/%Y %H:%M"], "date", ""),
+        (["%d/%m/%y"], "date", ""),
     ],
 )
 def test_a_date_column_is_never_text(tmp_path, crcen_command, forms, kind, said):
@@ -257,6 +260,13 @@ def test_a_date_column_is_never_text(tmp_path, crcen_command, forms, kind, said)
     assert column["kind"] == kind
     assert said in column["note"] + column["plan"]
     assert said or not column["note"]
+
+
+@pytest.mark.parametrize(("mark", "is_unclear"), [("/", True), ("-", True), (".", False)])
+def test_dates_with_two_digits_of_the_year_that_fit_both_orders_are_named(mark, is_unclear):
+    column = learn_column(ColumnCells(pd.Series(AMBIGUOUS.strftime(f"%d{mark}%m{mark}%y"), name="when")))
+    assert column.date_format == ("mixed month-first" if is_unclear else "mixed day-first")
+    assert ("when was read month-first, but the order of day and month is ambiguous" in column.note) == is_unclear
 
 
 @pytest.mark.parametrize(("mark", "is_unclear"), [("/", True), ("-", True), (".", False)])

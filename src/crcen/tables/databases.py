@@ -47,7 +47,7 @@ class _Address:
         self.path = "" if self.system == "postgresql" else unquote(parts.path.removeprefix("/"))
         if self.system != "postgresql" and parts.netloc:
             right = f"{self.system}:///{parts.netloc}{parts.path}"
-            raise InvalidParameter(f"{self.url} must have three slashes before a relative path ({right}), or four.")
+            raise InvalidParameter(f"{self.url} must have three slashes before a path ({right}), four if absolute.")
 
     @cached_property
     def driver(self) -> Any:

@@ -75,9 +75,9 @@ class SheetPart(FramePart):
         names = list(map(str, book.sheet_names))
         if not names:
             raise InvalidInput(f"{self.name} has no sheet.")
-        if str(wanted) in names:
-            return str(wanted)
         if wanted is not None:
+            if str(wanted) in names:
+                return str(wanted)
             if str(wanted).isdecimal() and 1 <= int(wanted) <= len(names):
                 return names[int(wanted) - 1]
             message = f"sheet must be a sheet of {self.name}, {listed(names)}: got {wanted!r}."

@@ -369,7 +369,8 @@ def mixed_dates(present: Series) -> tuple[str | None, str] | None:
     parts = text.str.extract(f"^(?:{_NUMERIC})$")
     is_numeric = parts["first"].notna().to_numpy(dtype=bool)
     large = [(parts[name][is_numeric].astype(int) > 12).to_numpy() for name in ("first", "second")]
-    order = "day-first" if large[0].any() else "month-first"
+    has_points = is_numeric.any() and not large[1].any() and bool((parts["mark"][is_numeric] == ".").all())
+    order = "day-first" if large[0].any() or has_points else "month-first"
     dates = parse_mixed(text, order)
     if dates.notna().mean() < _MOSTLY_DATES and not (large[0].any() and large[1].any()):
         return None
@@ -392,8 +393,9 @@ def mixed_dates(present: Series) -> tuple[str | None, str] | None:
         message += f" that contradict each other: {above}"
     elif is_unknown:
         message += f", and {AMBIGUOUS}"
-    elif len(counts) == 1 and not len(odd):  # 03-Mar-24 is clear
-        message = ""
+    elif len(counts) == 1 and not len(odd):  # 03-Mar-24, 31/3/24 and 3.4.24 are clear
+        is_clear = any(is_large) or has_points or parse_mixed(text, ORDERS[0]).equals(dates)
+        message = "" if is_clear else f"was read {order}, but {AMBIGUOUS}"
     else:
         message += f" ({str(odd.iloc[0])[:40]!r})" if len(odd) else ""
         message += f", read {order}" if is_numeric.any() else ""

@@ -97,6 +97,7 @@ def test_another_classifier_may_sit_in_it_but_not_in_files_and_graphs(rows, tmp_
         ({"members": ("trees", "trees")}, "must differ"),
         ({"members": (3,)}, "predict_proba"),
         ({"time_limit": 0}, "time_limit"),
+        ({"time_limit": "a minute"}, "time_limit"),
         ({"n_jobs": 0}, "n_jobs"),
     ],
 )

@@ -119,9 +119,12 @@ def test_networks_are_compared_on_the_first_folds_and_predict_all(n_classes, com
         )
 
 
-@pytest.mark.parametrize(("best_loss", "n_networks"), [(np.inf, 5), (0.0, 2)])
-def test_a_member_of_networks_far_ahead_has_more_of_them(best_loss, n_networks):
-    found = MEMBERS["networks"].search(network_task(best_loss=best_loss))
+@pytest.mark.parametrize(
+    ("best_loss", "effort", "n_networks"),
+    [(9.0, "standard", 5), (0.0, "standard", 2), (9.0, "quick", 1), (np.inf, "standard", 2), (np.inf, "quick", 1)],
+)
+def test_a_member_of_networks_far_ahead_has_more_of_them(best_loss, effort, n_networks):
+    found = MEMBERS["networks"].search(network_task(best_loss=best_loss, effort=effort))
     assert [len(group) for group in found.parts] == [n_networks]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 
@@ -127,8 +127,8 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         return self
 
     def _fit(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None, groups: ArrayLike | None) -> None:
-        start, clock = time.perf_counter(), Clock(self.time_limit)
-        kinds = self._kinds()
+        start, kinds = time.perf_counter(), self._kinds()
+        clock = Clock(self.time_limit)
         X, y = check_rows(self, X, y, reset=True)
         classes, weights = check_classes(y), check_weights(sample_weight, X)
         labels = Labels.from_rows(classes, y, weights, self.pos_label, self.weighting)
@@ -146,7 +146,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
             found = self._search(kinds, replace(task, folds=folds), clock.share(most), part_of(progress, 0.0, most))
             if self.effort == "best":
                 n_repeats = _REPEATS_IN_TIME if clock.is_limited else _REPEATS
-                again = [self._folds_again(rows, groups, seed + i) for i in range(1, n_repeats)]
+                again = (self._folds_again(rows, groups, seed + i) for i in range(1, n_repeats))
                 found = self._repeat(found, kinds, replace(task, folds=folds), again, clock.share(0.95))
         self._combine(found, rows, price, seed)
         fitting.move_to_goal(self, rows)
@@ -216,7 +216,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         found: list[FittedMember],
         kinds: list[MemberKind],
         task: MemberTask,
-        again: list[list[Fold]],
+        again: Iterable[list[Fold]],
         clock: Clock,
     ) -> list[FittedMember]:
         """Average members over further seeds and folds, as far as there is time."""

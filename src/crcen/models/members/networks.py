@@ -23,7 +23,7 @@ from crcen.training.recipe import Inputs, Recipe
 # from some number of rows on (`python -m bench.choices.committee_constants`).
 N_SETTINGS, N_NETWORKS = 1, 2
 _MANY_ROWS, _ENOUGH_EPOCHS = 6_000, 6
-# Networks of each setting where their log loss is below this share of every other member's.
+# Networks of each setting if their log loss is below this share of that of every member fitted before.
 _LEADING_NETWORKS, _CLEAR_LEAD = 5, 0.95
 # The first comparison on some rows: the folds it uses, and the share of settings that it keeps. With an eighth the best
 # setting was lost where networks matter most (`python -m bench.choices.sizes --rows 60000`).
@@ -175,7 +175,8 @@ def _first_in_time(plans: list[_Plan], run: SearchRun, train: TimedTraining, tas
                 outcomes = widened(compared, outcomes, borders, progress=part_of(task.progress, 0.5, 0.6))
             best = best_few(outcomes, plan.n_settings)
             n_networks, train.reserve = plan.n_networks, 0.0
-            if not task.clock.is_limited and -best[0].merit < _CLEAR_LEAD * task.best_loss:
+            leads = task.best_loss < np.inf and -best[0].merit < _CLEAR_LEAD * task.best_loss
+            if leads and task.effort != "quick" and not task.clock.is_limited:
                 n_networks = max(n_networks, _LEADING_NETWORKS)
             return refit_settings(run, best, n_networks, part_of(task.progress, 0.6, 1.0), n_on_folds=1)
         except OutOfTime:
