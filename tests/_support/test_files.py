@@ -285,3 +285,15 @@ def test_a_lock_holds_for_folders_new_files_and_links(tmp_path, name):
         pass
     with pytest.raises(DataUnavailable, match="does not exist"), exclusive_lock(tmp_path / "no" / "file"):
         pass
+
+
+def test_two_writers_of_one_name_never_mix(tmp_path):
+    path = tmp_path / "a"
+    with atomic_file(path) as first:
+        first.write(b"x" * 5_000)
+        with atomic_file(path) as second:
+            second.write(b"y" * 3_000)
+            first.write(b"x" * 5_000)
+        assert path.read_bytes() == b"y" * 3_000
+    assert path.read_bytes() == b"x" * 10_000
+    assert os.listdir(tmp_path) == ["a"]

@@ -262,3 +262,15 @@ def test_one_against_all_is_refused_where_it_has_no_meaning():
         one_against_all().partial_fit(X, Y)
     with pytest.raises(InvalidParameter, match="loss must be 'cross_entropy' here, got 'one_against_all'"):
         crcen.fit_stream([(X, NUMBERS)], weighting=W, **own)
+
+
+def test_early_stopping_and_missing_cells():
+    gappy = np.where((np.arange(800) % 7 == 0)[:, None] & (np.arange(3) == 1), np.nan, X)
+    how = {
+        "schedule": crcen.Schedule(early_stopping=True),
+        "encoding": crcen.Inputs(missing="indicator"),
+        "max_epochs": 12,
+    }
+    p = light("balanced", **how).fit(gappy, Y).predict_proba(gappy)
+    assert p.shape == (800, 4)
+    assert np.isfinite(p).all()

@@ -172,3 +172,24 @@ def test_one_seed_one_result_and_nothing_elses_seed_is_touched(rare_rows, settin
     assert one.shift_ == two.shift_
     np.testing.assert_array_equal(one.loss_curve_, two.loss_curve_)
     assert states() == before
+
+
+def test_a_random_state_instance_moves_on(rare_rows):
+    X, y = rare_rows()
+
+    def two(shared):
+        how = grouped(hidden=(4,), random_state=shared, **SETTINGS["adam"])
+        return np.array([crcen.CRCENClassifier(**how).fit(X, y).decision_function(X) for _ in range(2)])
+
+    first, again = two(np.random.RandomState(3)), two(np.random.RandomState(3))
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first[0] - first[1]).max() > 1e-6
+
+
+def test_members_differ_and_the_first_do_not_depend_on_how_many_follow(rare_rows):
+    X, y = rare_rows()
+    how = {"hidden": (4,), "encoding": "standard", "random_state": 0, **SETTINGS["lbfgs"]}
+    few, many = (crcen.CRCENClassifier(**grouped(n_members=n, **how)).fit(X, y) for n in (2, 4))
+    np.testing.assert_allclose(few.coefs_[0], many.coefs_[0][:2], rtol=1e-6, atol=1e-8)
+    assert len({layer.tobytes() for layer in many.coefs_[0]}) == 4
+    assert (many.coefs_[0].shape, many.intercepts_[1].shape) == ((4, 3, 4), (4, 1))

@@ -54,6 +54,10 @@ def test_workers_merge_to_the_same_and_a_third_label_is_a_class(table):
     np.testing.assert_allclose(left.moments.squares, whole.moments.squares, rtol=1e-10)
     assert left.totals.rows == whole.totals.rows == {0: int((y == 0).sum()), 1: int(y.sum())}
     assert left.totals.weights(np.array([1, 0])) == pytest.approx([w[y == 1].sum(), w[y == 0].sum()], rel=1e-12)
+    twice = StreamStatistics(NAMES)  # workers with equal rows
+    for _ in range(2):
+        twice.merge(right)
+    assert twice.moments.weight == pytest.approx(2 * right.moments.weight)
 
 
 def test_constant_columns_and_rows_without_weight(table):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from crcen.training.encoding import raw
+from crcen.training.encoding import raw, standardization
 from crcen.training.recipe import n_batches
 from crcen.training.rows import RowFeed, TrainingData
 
@@ -39,3 +39,18 @@ def test_an_epoch_holds_every_row_once_and_spreads_classes(batch_size, n_classes
             assert np.abs(np.cumsum(is_own) - np.arange(1, len(pool) + 1) * is_own.mean()).max() <= n_classes
     np.testing.assert_array_equal(first, again)
     assert all((one != two).any() for one, two in ((first[0], other[0]), (first[0], first[2])))
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, 0.1, -1e30, 1e200, 1e-200, 1e-308])
+def test_constant_columns_get_scale_one(value):
+    mean, scale = standardization(np.full((37, 1), value), np.random.default_rng(0).exponential(size=37))
+    np.testing.assert_allclose(mean, value, rtol=1e-12)
+    assert scale[0] == 1.0
+
+
+@pytest.mark.parametrize("size", [1e-150, 1e-30, 1.0, 1e30, 1e200, 1e307])
+def test_standardization_of_extreme_magnitudes(size):
+    unit = np.array([[1.0], [-1.0], [3.0], [0.5]])
+    mean, scale = standardization(unit * size, np.ones(4))
+    np.testing.assert_allclose(mean / size, unit.mean(), rtol=1e-12)
+    np.testing.assert_allclose(scale / size, unit.std(), rtol=1e-12)

@@ -520,8 +520,8 @@ class BatchSource:
         except (TypeError, ValueError) as error:
             raise InvalidInput(f"{origin} must hold numbers in X and in its weights: {error}.") from error
         if X.ndim != 2 or labels.shape != (len(X),) or weight.shape != (len(X),):
-            shapes = f"{X.shape}, {labels.shape} and {weight.shape}"
-            raise InvalidInput(f"{origin} must have X of shape (n, features) and a label a row: got {shapes}.")
+            found = f"got {X.shape}, {labels.shape} and {weight.shape}"
+            raise InvalidInput(f"{origin} must have X of shape (n, features) and a label (and weight) a row: {found}.")
         self.has_names = bool(names)
         names = names or tuple(f"x{j}" for j in range(X.shape[1]))
         self.names = self.names or names

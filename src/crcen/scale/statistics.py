@@ -41,14 +41,13 @@ class ColumnMoments:
         """Add the moments of other rows."""
         if not self.weight:
             vars(self).update(vars(other))  # arrays are never changed in place
-        if not other.weight or self.mean is other.mean:
-            return
-        total, apart = self.weight + other.weight, other.mean - self.mean
-        self.mean = self.mean + apart * (other.weight / total)
-        with np.errstate(over="ignore"):  # `encoding` rejects these values
-            self.squares = self.squares + other.squares + apart**2 * (self.weight * other.weight / total)
-        self.low, self.high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
-        self.weight = total
+        elif other.weight:
+            total, apart = self.weight + other.weight, other.mean - self.mean
+            self.mean = self.mean + apart * (other.weight / total)
+            with np.errstate(over="ignore"):  # `encoding` rejects these values
+                self.squares = self.squares + other.squares + apart**2 * (self.weight * other.weight / total)
+            self.low, self.high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
+            self.weight = total
 
     def encoding(self) -> InputEncoding:
         """Standardisation by these rows; a constant column gets scale 1."""

@@ -4,9 +4,10 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from crcen import load, model_info, save
+from crcen import Budget, CommitteeClassifier, TableClassifier, load, model_info, save
 from crcen.files.registry import InvalidState, check_state, state_of
 from crcen.models.members.tree_arrays import TreeEnsemble
 from example_rows import interaction_rows
@@ -125,3 +126,15 @@ def test_sound_trees_pass():
 def test_forged_trees_are_refused(forged):
     with pytest.raises(InvalidState):
         check_state(TreeEnsemble, state_of(SOUND) | forged)
+
+
+def test_it_saves_inside_a_table(rows, tmp_path):
+    X, y = rows
+    table = pd.DataFrame(X, columns=list("abcde")).assign(kind=np.where(X[:, 0] > 0, "up", "down"))
+    table.loc[::4, "b"] = np.nan
+    model = TableClassifier(estimator=CommitteeClassifier(Budget(8), members="trees", cv=3, random_state=0)).fit(
+        table, y
+    )
+    assert isinstance(model.estimator_, CommitteeClassifier)
+    again = load(save(model, tmp_path / "m.crcen"))
+    np.testing.assert_array_equal(again.predict_proba(table), model.predict_proba(table))
