@@ -242,3 +242,4 @@ def test_what_an_analyst_needs_comes_first(crcen_command):
     for command in ("datasets", "methods", "reproduce"):
         assert f" {command} " in research
         assert f" {command} " not in first
+    assert "multiclass target" not in out  # the first paragraph of each command

@@ -254,6 +254,7 @@ def test_another_prevalence_is_no_useless_model(run, found):
         assert not [one["code"] for one in values["findings"] if one["status"] == "warning"]
     wrong = run("evaluate", mixed, "--resamples", 0, "--prevalence", "0.3")[1]
     assert "prevalence shift: yes 0.6 here and 0.3 as stated" in wrong
+    assert "prices are at the stated share: use" in wrong
     assert "60 % of rows are yes here and 30 % as stated" in wrong
     moved = draw(3000, 2, k=3)
     few = pd.concat([moved[moved["state"] == "worst"], moved[moved["state"] != "worst"].head(300)])
@@ -277,6 +278,7 @@ def test_options_that_no_goal_of_a_command_depends_on_are_refused(run):
         ("plan", "--confidence", 0.9): "--confidence must go with --recall-bound or --cost-width",
         ("plan", "--power", 0.9, "--cost-width", 100): "--power must go with --drift or --recall-bound",
         ("report", "--confidence", 0.9): "--confidence must go with --audited",
+        ("plan", "--power", 1): "--power must lie between 0 and 1: got 1.\n",
     }
     for (name, *options), said in refused.items():
         code, _, err = run(name, draw(50, 1), *options)

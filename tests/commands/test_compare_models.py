@@ -1,6 +1,7 @@
 """Two models on the same rows: verdicts, intervals, audits, states and refusals."""
 
 import json
+import re
 import threading
 
 import numpy as np
@@ -115,6 +116,15 @@ def test_a_state_continues_and_stops_when_decided(classes, tmp_path):
     assert after.content["rows"] == 150 * n == after.content["decided_after"]
     assert "were not used" in after.content["notes"][0]
     assert state.read_text() == before
+
+
+def test_a_state_whose_whole_numbers_were_written_without_a_point_continues(tmp_path):
+    first, second = (scored(200, seed).assign(e=e) for seed, e in ((1, 0.5), (2, 0.8)))
+    one, other = tmp_path / "one.json", tmp_path / "other.json"
+    compared(first, audit_probability="e", state=one)
+    other.write_text(re.sub(r"(\d)\.0\b", r"\1", one.read_text()))
+    found = [compared(second, audit_probability="e", state=state).content for state in (one, other)]
+    assert found[0] == found[1]
 
 
 def _near(value):

@@ -139,3 +139,9 @@ def test_a_target_without_values_is_one_sentence(tmp_path, rows):
     (tmp_path / "a.csv").write_text("x,y\n" + rows)
     with pytest.raises(InvalidInput, match=r"^a\.csv has no row with a value of y\.$"):
         look_at_table(tmp_path / "a.csv", target="y")
+
+
+@pytest.mark.parametrize(("missing", "said"), [([], "are needed"), ([None] * 3, "are needed (3 rows without a value)")])
+def test_a_target_of_one_value_is_named_with_its_missing_cells(missing, said):
+    rows = pd.DataFrame({"x": range(20 + len(missing)), "y": ["a"] * 20 + missing})
+    assert any(note.endswith(said) for note in look_at_table(rows, target="y").notes)

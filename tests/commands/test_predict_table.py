@@ -163,6 +163,8 @@ def test_another_prevalence_of_three_classes(three):
     own = [auto.to_dict()["prevalence"]["shares"][label] for label in ("broken", "fine", "worn")]
     for k, one in enumerate(own):
         assert one["low"] <= trained[k] <= one["high"]
+    with pytest.raises(crcen.InvalidParameter, match=r"shares that sum to 1: got 0\.9\.$"):
+        predict_table(three, TABLE, prevalence=dict.fromkeys(stated, 0.3))
 
 
 def test_other_costs_than_those_of_training(three):

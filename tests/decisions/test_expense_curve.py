@@ -116,6 +116,13 @@ def test_weights_are_copies_and_one_seed_is_one_interval(population):
     np.testing.assert_allclose([w.alpha for w in weighted.weightings], [w.alpha for w in copied.weightings])
 
 
+def test_no_weightings_are_those_of_the_default(population):
+    y, p = draw(population, 500, np.random.default_rng(4))
+    default, none = (ExpenseCurve.from_predictions(y, p, *given, n_resamples=20) for given in ((), (None,)))
+    assert [w.alpha for w in none.weightings] == pytest.approx([0.25, 0.5, 1, 2, 4])
+    assert default.counts == none.counts
+
+
 @pytest.fixture(scope="module")
 def rows(rare_rows):
     return rare_rows(600, seed=7)

@@ -71,6 +71,11 @@ def test_impossible_options_are_rejected(fit_command, folder, options, words):
     assert words in fit_command(folder, "y", *options.split(), fails=True)
 
 
+def test_a_truth_value_is_no_share(folder):
+    with pytest.raises(crcen.InvalidParameter, match=r"hold_out must be a share between 0 and 0.5, .* got False"):
+        crcen.fit_files(folder, target="y", hold_out=False)
+
+
 def test_missing_files_targets_and_engines_are_rejected(fit_command, folder, tmp_path):
     assert "no file at" in fit_command(tmp_path / "*.parquet", "y", "--engine", "ray", fails=True)
     assert "the target must be a column of" in fit_command(folder, "z", fails=True)

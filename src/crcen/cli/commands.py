@@ -189,6 +189,7 @@ add_command(
 add_command(
     "fit",
     """Learn from a table, say how well it went on rows held out, and save the model. Without a price: --balanced.
+
     A target of 3 to 50 values is a multiclass target; --positive finds one value among all others.
     """,
     _fit,

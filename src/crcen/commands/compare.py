@@ -118,7 +118,9 @@ class _Evidence:
             other = f"{state} is the state of a comparison with another {name}: begin another one."
             require_input(content.pop(name) == value, other)
         content["tests"] = Sequences.from_state(content["tests"])
-        vars(self).update(content, totals=np.array(content["totals"]), changes=np.array(content["changes"]))
+        # Programs that store JSON may write 1.0 as 1, and integers would not take fractions of weights.
+        sums = {name: np.array(content[name], dtype=np.float64) for name in ("totals", "changes")}
+        vars(self).update(content | sums)
 
     @property
     def groups(self) -> dict[str, ConfidenceSequence]:

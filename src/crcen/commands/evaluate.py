@@ -321,7 +321,8 @@ def _warnings(
         where = getattr(model, "shares_are_", "in training")
         shown = ", ".join(f"{labels[k]} {tests[k].share:.3g} here and {tests[k].before:.3g} {where}" for k in moved)
         use = f"use --prevalence {'auto' if positive is None else f'{here[positive]:.3g}'} (CRC004)"
-        at = f"probabilities, tests and prices are at the share {'of training' if where == 'in training' else where}"
+        share = {"as stated": "stated share", "by the estimate": "estimated share"}.get(where, "share of training")
+        at = f"probabilities, tests and prices are at the {share}"
         notes.append(f"prevalence shift: {shown}, more than chance allows; {at}: {use}")
     if int((counts >= FEWEST_OF_A_CLASS).sum()) < 2:
         return notes

@@ -317,7 +317,7 @@ def _checked_learner(learner: str | None, hold_out: float, memory: int | None, e
     is_size = memory is None or (isinstance(memory, int) and not isinstance(memory, bool) and memory >= 1)
     found = learner or ("committee" if hold_out else "networks")
     is_committee = found == "committee"
-    is_right = hold_out in (0, 0.5) or is_share(hold_out, 0.0, 0.5)
+    is_right = not isinstance(hold_out, bool) and (hold_out in (0, 0.5) or is_share(hold_out, 0.0, 0.5))
     check("hold_out", hold_out, is_right, "be a share between 0 and 0.5, such as 0.05 or 5%")
     check("learner", learner, found in LEARNERS, f"be one of {', '.join(LEARNERS)} for files")
     require(hold_out or not is_committee, "a committee is combined on held-out rows: got hold_out=0.", "hold_out")

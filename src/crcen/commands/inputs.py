@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from numbers import Real
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -63,12 +64,13 @@ require_input = partial(require, error=InvalidInput)
 
 def check(name: str, value: object, is_right: object, allowed: str, *others: str) -> None:
     """Raise "name must allowed: got value." unless the value is right; ``others`` are further parameters it names."""
-    require(is_right, f"{name} must {allowed}: got {value!r}.", name, *others)
+    got = f"{value:g}" if isinstance(value, float) else repr(value)
+    require(is_right, f"{name} must {allowed}: got {got}.", name, *others)
 
 
 def is_share(value: object, low: float = 0.0, high: float = 1.0) -> bool:
     """Whether a value is a number strictly between two others."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and low < value < high
+    return isinstance(value, Real) and not isinstance(value, bool) and low < float(value) < high
 
 
 def source_of(

@@ -254,7 +254,8 @@ def _rows(source: Source, target: str | None, positive: Label | None, audited: s
     if positive is None and not 2 <= len(values) <= MOST_CLASSES:
         many = "name the one to find with --positive, so that columns can be compared with it"
         n_missing = int(frame[target].isna().sum())
-        one = f"rows of another class are needed ({plural(n_missing, 'row')} without a value)"
+        without = f" ({plural(n_missing, 'row')} without a value)" if n_missing else ""
+        one = f"rows of another class are needed{without}"
         counted = f"{target} has {plural(len(values), 'value')}, and classes are 2 to {MOST_CLASSES}"
         notes.append(f"{counted}: {one if len(values) < 2 else many}")
         require(len(values), f"{source.name} has no row with a value of {target}.", error=InvalidInput)

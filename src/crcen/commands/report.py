@@ -16,7 +16,7 @@ from crcen._support.text import page_in_frame
 from crcen._support.values import Values, attributes
 from crcen.commands import inputs
 from crcen.commands.certify import evidence_links
-from crcen.commands.inputs import Data, FittedModel, require
+from crcen.commands.inputs import Data, FittedModel, check
 from crcen.commands.prices import Costs, Weighting
 from crcen.commands.results import note_lines
 from crcen.commands.rules import (
@@ -126,8 +126,8 @@ def report_table(
         Files of `crcen.declare` and `crcen.certify` (JSON) of this model, which the page links to.
     """
     check_writable(out, model, data, *others, declaration, certificate)
-    bound = f"confidence must go with audit_probability=, as it is that of the bound on recall: got {confidence:g}."
-    require(confidence == LEVEL or audit_probability is not None, bound, "confidence", "audit_probability")
+    is_used, bound = audit_probability is not None, "go with audit_probability=, as it is that of the bound on recall"
+    check("confidence", confidence, confidence == LEVEL or is_used, bound, "audit_probability")
     model_path = str(model) if isinstance(model, str | Path) else None
     links = evidence_links(out, model_path, declaration, certificate)
     roles = {"weight": weight, "clusters": clusters, "audit_probability": audit_probability}

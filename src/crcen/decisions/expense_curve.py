@@ -95,7 +95,7 @@ class ExpenseCurve(ShownInOneLine):
         cls,
         y: ArrayLike,
         p: ArrayLike,
-        weightings: Sequence[WeightingLike] = _DEFAULT_PATH,
+        weightings: Sequence[WeightingLike] | None = None,
         *,
         sample_weight: ArrayLike | None = None,
         level: float = 0.95,
@@ -120,7 +120,7 @@ class ExpenseCurve(ShownInOneLine):
         target, chance = check_binary_rows(y, p, "p")
         rows = CurveRows(target, chance, check_row_weights(sample_weight, target.size))
         totals = class_totals(target, rows.weights)
-        path = tuple(resolve(weighting, *totals) for weighting in weightings)
+        path = tuple(resolve(weighting, *totals) for weighting in _path(weightings))
         alarms = np.array([weighting.decide(chance) for weighting in path])
         found = _counts_and_intervals(path, alarms, rows, level, n_resamples, random_state)
         equations = tuple(key_equation(target, weighted_probability(chance, w), w, rows.weights) for w in path)
@@ -132,7 +132,7 @@ class ExpenseCurve(ShownInOneLine):
         estimator: Estimator,
         X: Rows,
         y: ArrayLike,
-        weightings: Sequence[WeightingLike] = _DEFAULT_PATH,
+        weightings: Sequence[WeightingLike] | None = None,
         *,
         cv: Splitter = 4,
         sample_weight: ArrayLike | None = None,
@@ -154,7 +154,7 @@ class ExpenseCurve(ShownInOneLine):
             See `from_predictions`; α is resolved on y.
         """
         splits = stratified_splits(cv, X, y, random_state)
-        path = path_logits(estimator, X, y, weightings, splits, sample_weight)
+        path = path_logits(estimator, X, y, _path(weightings), splits, sample_weight)
         equations = tuple(
             key_equation_of_logits(path.target, logits, weighting, path.weights)
             for logits, weighting in zip(path.logits, path.weightings, strict=True)
@@ -169,7 +169,7 @@ class ExpenseCurve(ShownInOneLine):
         cls,
         model: Estimator,
         y: ArrayLike,
-        weightings: Sequence[WeightingLike] = _DEFAULT_PATH,
+        weightings: Sequence[WeightingLike] | None = None,
         *,
         sample_weight: ArrayLike | None = None,
         **bootstrap: Any,
@@ -187,7 +187,7 @@ class ExpenseCurve(ShownInOneLine):
         """
         target, p, seen = out_of_fold_posterior(model, y)
         weights = None if sample_weight is None else np.asarray(sample_weight)[seen]
-        path = [model.weighting_.replace(weighting) for weighting in weightings]
+        path = [model.weighting_.replace(weighting) for weighting in _path(weightings)]
         curve = cls.from_predictions(target, p, path, sample_weight=weights, **bootstrap)
         return replace(curve, source="out-of-fold rows of the search")
 
@@ -245,6 +245,10 @@ class ExpenseCurve(ShownInOneLine):
             paid = "–" if math.isnan(step.expense) else f"{step.expense:.4g}"
             lines.append(f"{prices:>18}  {found:>14}  {right:>14}  {paid:>8}  {interval:>17}  {verdict}")
         return "\n".join(lines + self.table.average_line)
+
+
+def _path(weightings: Sequence[WeightingLike] | None) -> Sequence[WeightingLike]:
+    return _DEFAULT_PATH if weightings is None else weightings
 
 
 def _counts_and_intervals(
