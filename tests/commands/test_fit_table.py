@@ -198,6 +198,26 @@ class TestAlarmsOfTheSavedModel:
             by_folds, by_model = (np.arange(n) < 0.1 * n + more for more in (0, n_more))
             assert not alarm_shares(by_folds, by_model, np.ones(n, dtype=bool))[1]
 
+    def test_alarms_of_the_folds_are_those_of_all_rows_where_the_saved_model_scores_a_part(self):
+        seen, scored = np.arange(4000) >= 1000, np.arange(0, 4000, 4)
+        by_folds = np.arange(3000) % 3 == 0
+        alarms = np.zeros(4000, dtype=bool)
+        alarms[seen] = by_folds
+        shares, notes = alarm_shares(by_folds, alarms[scored], seen, scored)
+        assert shares["folds"] == pytest.approx(1000 / 3000)
+        assert shares["saved_model"] == pytest.approx(alarms[scored][scored >= 1000].mean())
+        assert not shares["differ"]
+        assert not notes
+        notes = alarm_shares(by_folds, np.zeros(1000, dtype=bool), seen, scored)[1]
+        assert "raises 0 alarms per 1,000 held-out rows, and the models of the folds 333.3" in notes[0]
+
+    def test_a_random_part_of_many_rows_is_named(self, mixed_table, monkeypatch, small_search):
+        monkeypatch.setattr("crcen.tables.profile._MOST_SCORED", 100)
+        found = fit_table(mixed_table(), target="bad", weighting=Budget(5), estimator=small_search)
+        held_out = found.model.estimator_.oof_decision_function_ > 0
+        assert found.to_dict()["price"]["alarm_shares"]["folds"] == pytest.approx(held_out.mean())
+        assert "by the saved model on a random part of the same rows" in found.details()
+
     def test_a_drift_over_time_does_not_move_the_model(self, small_search):
         rng = np.random.default_rng(1)
         day = np.sort(rng.integers(0, 400, 3000))

@@ -120,15 +120,20 @@ class PositiveClass(NamedTuple):
     notes: list[str]  # alarms that differ, classes that are separated, a useless model
 
 
-def alarm_shares(by_folds: Bools, by_model: Bools, was_held_out: Bools) -> tuple[dict[str, float | bool], list[str]]:
+def alarm_shares(
+    by_folds: Bools, by_model: Bools, was_held_out: Bools, scored: Index | None = None
+) -> tuple[dict[str, float | bool], list[str]]:
     """Shares of alarms of the folds' models (held-out rows) and of the saved model (the same, all rows), and notes.
 
-    The first two ``differ`` if that is beyond noise.
+    The first two ``differ`` if that is beyond noise. ``scored`` are the rows of the saved model's alarms, if not all.
     """
-    same = by_model[was_held_out]
-    z = (int(same.sum()) - int(by_folds.sum())) / math.sqrt(max(1, int((by_folds != same).sum())))
-    folds, saved, training = (float(one.mean()) for one in (by_folds, same, by_model))
-    differ = abs(z) > _Z and max(folds, saved) > _FACTOR * min(folds, saved)
+    rows, alarms = np.arange(len(was_held_out)) if scored is None else scored, was_held_out.copy()
+    alarms[was_held_out] = by_folds
+    held_out = was_held_out[rows]
+    compared, same = alarms[rows][held_out], by_model[held_out]
+    z = (int(same.sum()) - int(compared.sum())) / math.sqrt(max(1, int((compared != same).sum())))
+    folds, rate, saved, training = (float(one.mean()) for one in (by_folds, compared, same, by_model))
+    differ = abs(z) > _Z and max(rate, saved) > _FACTOR * min(rate, saved)
     note = (
         f"the saved model raises {1000.0 * saved:,.4g} alarms per 1,000 held-out rows, and the models of the folds "
         f"{1000.0 * folds:,.4g}: the figures above are those of the folds; evaluate the saved model on new labelled "
@@ -289,9 +294,10 @@ class TableFit(FittedTable):
         elif estimator.oof_shift_ == 0.0 and balance in ("auto", "oof"):
             shifted = "log-odds not shifted to solve it: later rows differ in both directions"
         folds, saved, training, _ = (f"{1000.0 * share:,.4g}" for share in positive.alarm_shares.values())
-        alarms = (
-            f"{folds} by the folds' models, {saved} by the saved model on the same rows, {training} on all its rows"
-        )
+        n_rows = len(estimator.oof_decision_function_)
+        part = "a random part of " if len(rows_to_score(n_rows)) < n_rows else ""
+        alarms = f"{folds} by the folds' models, {saved} by the saved model on {part}the same rows, "
+        alarms += f"{training} on {part}all its rows"
         last = {
             "alarms_per_1000": alarms,
             "false_alarms_per_catch": f"{caught}; {self.model.weighting_.cost_ratio:.6g} for the last catch",
@@ -632,10 +638,9 @@ def _held_out(
     rows = expense.rows
     assert rows is not None  # a curve of moved thresholds has its rows
     seen = np.isfinite(estimator.oof_decision_function_)
-    alarms, by_folds, some = price.decide(rows.p), np.zeros(len(y), dtype=bool), rows_to_score(len(y))
-    by_folds[seen] = alarms
+    alarms, some = price.decide(rows.p), rows_to_score(len(y))
     by_model = np.asarray(estimator.predict(encoded[some]) == model.pos_label_)
-    shares, notes = alarm_shares(by_folds[some][seen[some]], by_model, seen[some])
+    shares, notes = alarm_shares(alarms, by_model, seen, some)
     p, w = rows.p[alarms], rows.weights[alarms]  # of an average catch: false alarms that are expected
     average = float((1.0 - p) @ w) / float(p @ w) if (p @ w) > 0.0 else math.nan
     both = price.by_column(rows.p, 1.0 - rows.p)
