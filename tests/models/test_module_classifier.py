@@ -114,6 +114,10 @@ def test_out_of_fold_balance_members_and_early_stopping():
     stopped = fast(linear(), Budget(6), max_epochs=200, schedule=Schedule(early_stopping=True, learning_rate=0.5))
     assert stopped.fit(X, y).n_iter_ < 200
     assert stopped.status_ == "early_stopped"
+    with pytest.raises(AttributeError, match="has no layers"):
+        assert clf.coefs_
+    with pytest.raises(InvalidInput, match=r"use crcen\.torch\.stationarity for a module"):
+        crcen.stationarity(clf, X, y)
 
 
 def test_the_same_seed_gives_the_same_bits_and_leaves_torch_alone():

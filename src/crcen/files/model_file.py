@@ -181,7 +181,7 @@ def load(path: str | Path, *, module: Any = None) -> Estimator:
     if not _is_model(model):
         raise InvalidInput(f"{path} was not loaded: it holds a {type(model).__name__}, not a model of crcen.")
     if (module is None) is hasattr(model, "around"):
-        needed = f"{path} holds the arrays of a module, not its code: give load the module as module=..."
+        needed = f"{path} holds the arrays of a module, not its code: give load the module, or a factory, as module=..."
         surplus = f"module is for a saved ModuleClassifier: {path} holds a {type(model).__name__}."
         raise InvalidParameter(needed if module is None else surplus)
     try:

@@ -12,6 +12,7 @@ from crcen.exceptions import InvalidInput
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.validation import check_rows, check_weights
 from crcen.theory.rows import Rows, Shown
+from crcen.training.network import NetworkGroup
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +70,8 @@ def stationarity(model: CRCENClassifier, X: Rows, y: ArrayLike, sample_weight: A
         listed = ", ".join(repr(c) for c in model.classes_.tolist())
         raise InvalidInput(f"y must hold one label of {listed} for each of the {len(rows)} rows.")
     ensemble, recipe = model.ensemble_, model.recipe_
+    if not isinstance(ensemble.members[0], NetworkGroup):
+        raise InvalidInput("stationarity takes networks of CRCENClassifier: use crcen.torch.stationarity for a module.")
     if len(ensemble.members) > 1:
         raise InvalidInput(
             f"stationarity is defined for one setting, and this model averages {len(ensemble.members)}: fit with "
