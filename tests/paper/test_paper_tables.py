@@ -122,6 +122,7 @@ def test_table1_is_written_with_the_published_numbers_and_follows_from_rows(simu
     assert line["paper − ours, in our sd"] == "-0.50"  # (1.00 − 1.10) / 0.20
     assert line["largest training residual"] == "2.0e-16"
     assert table1([{**shared, "run": 0, "lhs": 0.9}]).rows[0]["ours (LHS)"] == "0.90 (nan)"
+    assert table1([]).rows == []
 
 
 @pytest.mark.parametrize("is_bundled", [True, False])

@@ -73,7 +73,8 @@ def _job(name: str, lam: float, pool: Index, run: int, settings: Settings) -> Tr
 def table1(rows: Rows) -> Table:
     """Means and standard deviations over runs beside the published ones."""
     lines = []
-    for (name, label), own in pd.DataFrame(list(rows)).groupby(["simulation", "weighting"], sort=False):
+    groups = pd.DataFrame(list(rows)).groupby(["simulation", "weighting"], sort=False) if rows else ()
+    for (name, label), own in groups:
         paper, mean, sd = published("table1", name, label, "lhs"), own["lhs"].mean(), own["lhs"].std()
         lines.append(
             {
