@@ -105,6 +105,12 @@ def test_the_tutorial_is_a_notebook_with_its_answers_and_runs_from_top_to_bottom
     assert shown >= 6
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_files_of_tests_and_benchmarks_that_a_page_names_exist(page):
+    named = set(re.findall(r"\b(?:tests|bench|scripts)/[\w/]+\.py\b", page.read_text(encoding="utf-8")))
+    assert not [name for name in named if not (ROOT / name).exists()]
+
+
 def test_result_blocks_are_up_to_date():
     """Tables in the README and docs are the files of results/, word for word."""
     run_python(ROOT / "scripts" / "fill_pages.py", "--check")
