@@ -210,7 +210,7 @@ def test_a_table_model_comes_back_whole_and_its_header_without_loading_it(saved,
     assert found.target_name_ == "bad"
     monkeypatch.setattr(model_file, "unpack", None)
     info = model_info(saved)
-    assert (info.format, info.model, info.target) == (6, "TableClassifier", "bad")
+    assert (info.format, info.model, info.target) == (7, "TableClassifier", "bad")
     assert (info.positive, info.classes) == ("yes", ["no", "yes"])
     assert [(one["name"], one["kind"]) for one in info.columns][:2] == [("x", "number"), ("c", "category")]
     assert info.dropped == [{"name": "empty", "reason": "every value is missing"}]
@@ -219,7 +219,7 @@ def test_a_table_model_comes_back_whole_and_its_header_without_loading_it(saved,
     assert json.loads(json.dumps(info.to_dict()))["model"] == "TableClassifier"
     assert "one miss = 5 false alarms" in str(info)
     title, checksum, manifest, _ = saved.read_bytes().split(b"\n", 3)
-    assert title == b"crcen model, format 6"
+    assert title == b"crcen model, format 7"
     assert len(checksum) == 64
     assert json.loads(manifest)["versions"]["crcen"] == crcen.__version__
 
@@ -234,10 +234,10 @@ def test_a_changed_or_truncated_file_is_refused(saved):
 
 
 def test_another_format_and_other_files_are_refused(saved):
-    for number, advice in ((7, "update crcen"), (3, "fit and save the model again")):
+    for number, advice in ((8, "update crcen"), (3, "fit and save the model again")):
         saved.write_bytes(b"crcen model, format %d\nwhatever comes" % number)
         for read in (load, model_info):
-            with pytest.raises(DataUnavailable, match=f"has format {number}, this crcen reads format 6; {advice}"):
+            with pytest.raises(DataUnavailable, match=f"has format {number}, this crcen reads format 7; {advice}"):
                 read(saved)
     saved.write_bytes(pickle.dumps({}))
     for path, words in ((saved, "is no model that crcen saved"), (saved.parent, "is a folder"), ("b", "is not there")):

@@ -128,6 +128,19 @@ def test_a_member_of_networks_far_ahead_has_more_of_them(best_loss, effort, n_ne
     assert [len(group) for group in found.parts] == [n_networks]
 
 
+def test_members_of_very_wide_tables_look_at_a_part_of_the_columns(monkeypatch):
+    for module in (lightgbm_trees, catboost_trees, networks):
+        monkeypatch.setattr(module, "MOST_COLUMNS", 2)
+    task = task_of()
+    booster = lightgbm_trees._Booster(
+        lightgbm_trees._data(task.X, task.target, task.weights, 1), None, TreeSetting(8, 20, 1.0, 1.0), 2, 0
+    )
+    booster.grow(5)
+    for tree in booster.model.trees_to_dataframe().groupby("tree_index"):
+        assert tree[1]["split_feature"].nunique() <= 2
+    assert {setting.recipe.encoding for setting in networks._plans(network_task())[0].grid} == {"standard"}
+
+
 def test_large_data_compares_settings_on_samples(monkeypatch):
     monkeypatch.setattr(lightgbm_trees, "_SAMPLE_ROWS", 300)
     monkeypatch.setattr(lightgbm_trees, "_SAMPLE_RARE", 20)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from crcen._support.extras import need
 from crcen.models.members.member import (
+    MOST_COLUMNS,
     Chosen,
     FittedMember,
     MemberKind,
@@ -65,6 +66,7 @@ def _fit(task: MemberTask, rows: Index, held_out: Index | None, n_trees: int) ->
         learning_rate=_RATE,
         depth=_DEPTH,
         border_count=_BORDERS,
+        rsm=min(1.0, MOST_COLUMNS / task.X.shape[1]),
         leaf_estimation_iterations=_LEAF_STEPS,  # by default they depend on the number of trees
         loss_function="Logloss" if task.n_classes == 2 else "MultiClass",
         classes_count=None if task.n_classes == 2 else task.n_classes,

@@ -14,6 +14,7 @@ import numpy as np
 
 from crcen.models.clock import OutOfTime
 from crcen.models.members.member import (
+    MOST_COLUMNS,
     Chosen,
     FittedMember,
     Folds,
@@ -81,6 +82,8 @@ _WITHOUT_GAIN = 0.3  # a setting is done if its loss was lowest before this last
 # Bins of a column. On few rows more of them do not help. On many, 63 lose too much of identifiers (movies, users), and
 # 255 are worse on flights.
 _FEW_BINS, _MANY_BINS, _MANY_ROWS = 63, 127, 20_000
+# Memory for histograms of one booster: without a bound, the boosters of 300 rows and 20,000 columns take 19 GB.
+_HISTOGRAM_MB = 64
 _MANY_CELLS = 2_000_000  # with fewer, several threads in one fit cost more than they save
 
 
@@ -169,9 +172,11 @@ class _Booster:
             "min_data_in_leaf": setting.leaf_rows,
             "lambda_l2": setting.l2,
             "feature_fraction_bynode": setting.columns,
+            "feature_fraction": min(1.0, MOST_COLUMNS / rows.num_feature()),
             "learning_rate": setting.rate,
             "extra_trees": setting.is_random,
             "extra_seed": seed % 2**31,
+            "histogram_pool_size": _HISTOGRAM_MB,
             "seed": seed % 2**31,
             "num_threads": threads,
             "deterministic": True,

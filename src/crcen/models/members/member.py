@@ -22,6 +22,7 @@ Found = TypeVar("Found")
 
 _PRUDENCE = 0.7  # share of the time to plan with
 _FEW_ROWS = 6_000  # with the most effort, more settings make better members up to this number of rows
+MOST_COLUMNS = 2_000  # that a boosted tree chooses from, at random: its time grows with columns times leaves
 EFFORTS = ("quick", "standard", "best")
 
 

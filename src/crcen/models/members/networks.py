@@ -10,7 +10,7 @@ from crcen._support.progress import part_of
 from crcen.exceptions import TrainingFailed
 from crcen.models.clock import Clock, OutOfTime, TimedTraining
 from crcen.models.fitting import member_seed
-from crcen.models.members.member import EFFORTS, Chosen, FittedMember, MemberKind, MemberTask, best_prefix
+from crcen.models.members.member import EFFORTS, MOST_COLUMNS, Chosen, FittedMember, MemberKind, MemberTask, best_prefix
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.search.grid import Setting
 from crcen.models.search.run import Borders, Refitted, SearchRun, Subsample, best_few, refit_settings, widened
@@ -121,6 +121,9 @@ def _plans(task: MemberTask) -> list[_Plan]:
     """Plans from the one that the effort asks for to the smallest."""
     inputs = Inputs(missing="indicator" if np.isnan(task.X).any() else "error")
     grid = CRCENClassifierCV(None, encoding=inputs).grid(len(task.X))
+    if task.X.shape[1] > MOST_COLUMNS:
+        # Several inputs of each column have too many weights.
+        grid = [setting for setting in grid if setting.recipe.encoding == "standard"]
     if len(task.X) >= _MANY_ROWS:
         grid = [_shortened(setting) for setting in grid]
     smallest = _Plan(grid[len(grid) // 4 :][:1], 1, 1, borders=False)
