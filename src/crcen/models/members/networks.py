@@ -13,7 +13,16 @@ from crcen.models.fitting import member_seed
 from crcen.models.members.member import EFFORTS, MOST_COLUMNS, Chosen, FittedMember, MemberKind, MemberTask, best_prefix
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.search.grid import Setting
-from crcen.models.search.run import Borders, Refitted, SearchRun, Subsample, best_few, refit_settings, widened
+from crcen.models.search.run import (
+    LONGEST_SCHEDULE,
+    Borders,
+    Refitted,
+    SearchRun,
+    Subsample,
+    best_few,
+    refit_settings,
+    widened,
+)
 from crcen.training.engines import trainer_on
 from crcen.training.jobs import Status, TrainingJob, TrainingResult
 from crcen.training.network import Member, NetworkGroup
@@ -23,7 +32,8 @@ from crcen.training.recipe import Inputs, Recipe
 # from some number of rows on (`python -m bench.choices.committee_constants`).
 N_SETTINGS, N_NETWORKS = 1, 2
 _MANY_ROWS, _ENOUGH_EPOCHS = 6_000, 6
-# Networks of each setting if their log loss is below this share of that of every member fitted before.
+# If the log loss of networks is below this share of that of every member fitted before, a longer schedule is tried, and
+# each setting has more networks.
 _LEADING_NETWORKS, _CLEAR_LEAD = 5, 0.95
 # The first comparison on some rows: the folds it uses, and the share of settings that it keeps. With an eighth the best
 # setting was lost where networks matter most (`python -m bench.choices.sizes --rows 60000`).
@@ -181,7 +191,12 @@ def _first_in_time(plans: list[_Plan], run: SearchRun, train: TimedTraining, tas
             leads = task.best_loss < np.inf and -best[0].merit < _CLEAR_LEAD * task.best_loss
             if leads and task.effort != "quick" and not task.clock.is_limited:
                 n_networks = max(n_networks, _LEADING_NETWORKS)
-            return refit_settings(run, best, n_networks, part_of(task.progress, 0.6, 1.0), n_on_folds=1)
+                setting = best[0].setting
+                if (setting.recipe.max_epochs or LONGEST_SCHEDULE) < LONGEST_SCHEDULE:
+                    longer = replace(setting, recipe=setting.recipe.replace(max_epochs=LONGEST_SCHEDULE))
+                    outcomes += compared.outcomes([longer], halving=False, progress=part_of(task.progress, 0.6, 0.7))
+                    best = best_few(outcomes, plan.n_settings)
+            return refit_settings(run, best, n_networks, part_of(task.progress, 0.7, 1.0), n_on_folds=1)
         except OutOfTime:
             continue
     raise OutOfTime

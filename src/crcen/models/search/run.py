@@ -235,7 +235,7 @@ _BORDER_STEPS = 3
 # better, and its folds cost as much as the whole search.
 _WORTH_A_FURTHER_STEP = 0.005
 # A schedule is doubled up to this many epochs: what tables of few rows have from the start.
-_LONGEST_SCHEDULE = 30
+LONGEST_SCHEDULE = 30
 # One that can grow by less than this is left as it is.
 _WORTH_GROWING = 1.5
 
@@ -313,7 +313,7 @@ def _beyond(best: Outcome, outcomes: Sequence[Outcome], borders: Borders) -> lis
                 found.append(recipe.replace(l2=float(f"{last**2 / before:.6g}")))
     epochs = recipe.max_epochs
     if borders.epochs and epochs is not None and _is_at_the_end(best):
-        longer = min(2 * epochs, _LONGEST_SCHEDULE)
+        longer = min(2 * epochs, LONGEST_SCHEDULE)
         if longer >= _WORTH_GROWING * epochs:
             found.append(recipe.replace(max_epochs=longer))
     return [replace(best.setting, recipe=one) for one in found]
