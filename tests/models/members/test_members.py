@@ -138,7 +138,9 @@ def test_members_of_very_wide_tables_look_at_a_part_of_the_columns(monkeypatch):
     booster.grow(5)
     for tree in booster.model.trees_to_dataframe().groupby("tree_index"):
         assert tree[1]["split_feature"].nunique() <= 2
-    assert {setting.recipe.encoding for setting in networks._plans(network_task())[0].grid} == {"standard"}
+    for effort in ("standard", "best"):
+        grid = networks._plans(network_task(effort=effort))[0].grid
+        assert {setting.recipe.encoding for setting in grid} == {"standard"}
 
 
 def test_large_data_compares_settings_on_samples(monkeypatch):

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from crcen._support.lazy import lightgbm
 from crcen.models.clock import OutOfTime
 from crcen.models.members.member import (
     MOST_COLUMNS,
@@ -136,7 +137,6 @@ def _fit(task: MemberTask, data: Dataset, chosen: Sequence[tuple[TreeSetting, in
 
 def _data(X: Array, target: Index, weights: Array, threads: int) -> Dataset:
     """The rows in LightGBM's bins, for all folds and settings."""
-    lightgbm = _lightgbm()
     params = {
         "max_bin": _FEW_BINS if len(X) < _MANY_ROWS else _MANY_BINS,
         "feature_pre_filter": False,
@@ -149,15 +149,9 @@ def _data(X: Array, target: Index, weights: Array, threads: int) -> Dataset:
     return lightgbm.Dataset(X, target, weight=weights if is_weighted else None, params=params).construct()
 
 
-def _lightgbm() -> Any:
-    import lightgbm  # for fitting alone
-
-    return lightgbm
-
-
 def _be_quiet() -> None:
     """LightGBM's verbosity belongs to a thread, and is set with any data set."""
-    _lightgbm().Dataset(np.zeros((2, 1)), params={"verbosity": -1}).construct()
+    lightgbm.Dataset(np.zeros((2, 1)), params={"verbosity": -1}).construct()
 
 
 class _Booster:
@@ -166,7 +160,6 @@ class _Booster:
     def __init__(
         self, rows: Dataset, held_out: Dataset, setting: TreeSetting, n_classes: int, seed: int, threads: int = 1
     ) -> None:
-        lightgbm = _lightgbm()
         params: dict[str, object] = {
             "num_leaves": setting.leaves,
             "min_data_in_leaf": setting.leaf_rows,

@@ -130,10 +130,15 @@ def _group(results: Sequence[TrainingResult]) -> NetworkGroup:
 def _plans(task: MemberTask) -> list[_Plan]:
     """Plans from the one that the effort asks for to the smallest."""
     inputs = Inputs(missing="indicator" if np.isnan(task.X).any() else "error")
-    grid = CRCENClassifierCV(None, encoding=inputs).grid(len(task.X))
-    if task.X.shape[1] > MOST_COLUMNS:
-        # Several inputs of each column have too many weights.
-        grid = [setting for setting in grid if setting.recipe.encoding == "standard"]
+
+    def settings(search: CRCENClassifierCV) -> list[Setting]:
+        found = search.grid(len(task.X))
+        if task.X.shape[1] <= MOST_COLUMNS:
+            return found
+        # Encodings with several inputs for each column have too many weights.
+        return [setting for setting in found if setting.recipe.encoding == "standard"]
+
+    grid = settings(CRCENClassifierCV(None, encoding=inputs))
     if len(task.X) >= _MANY_ROWS:
         grid = [_shortened(setting) for setting in grid]
     smallest = _Plan(grid[len(grid) // 4 :][:1], 1, 1, borders=False)
@@ -141,7 +146,7 @@ def _plans(task: MemberTask) -> list[_Plan]:
         return [smallest]
     standard = [_Plan(grid, N_SETTINGS, N_NETWORKS, borders=True), _Plan(grid[2:6], 1, 2, borders=False), smallest]
     if task.searches_wider:
-        wider = CRCENClassifierCV(None, encoding=inputs, hidden=_WIDER).grid(len(task.X))
+        wider = settings(CRCENClassifierCV(None, encoding=inputs, hidden=_WIDER))
         return [_Plan([*grid, *wider], _MORE_SETTINGS, _MORE_NETWORKS, borders=True), *standard]
     return standard
 
