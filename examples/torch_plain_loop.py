@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import crcen
 from crcen import CostRatio
-from crcen.theory.decision import weighted_probability
+from crcen.theory.price import weighted_probability
 from crcen.torch import ClassWeightedLoss, NaturalLogits, balance_, stationarity
 
 torch.manual_seed(0)

@@ -20,7 +20,7 @@ from bench.rivals.datasets import load_set
 from bench.rivals.evaluation import costs
 from crcen import CommitteeClassifier, balance_shift
 from crcen.models.committee.stacking import choose_ridge, cross_fitted_logits, fit_stacking
-from crcen.theory.decision import sigmoid
+from crcen.theory.price import sigmoid
 
 MEMBERS = ("networks", "trees", "random_trees", "catboost", "forest")
 WHOLE = [

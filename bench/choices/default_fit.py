@@ -21,7 +21,7 @@ from crcen import Calibration, CRCENClassifier, CRCENClassifierCV, Inputs, Searc
 from crcen.datasets.benchmark import load_dataset
 from crcen.models.probability import apply_map, fit_map
 from crcen.theory.balance import balance_shift
-from crcen.theory.decision import sigmoid
+from crcen.theory.price import sigmoid
 
 SETS = "ecoli libras_move arrhythmia car_eval_34 car_eval_4 wine_quality yeast_ml8 sick_euthyroid thyroid_sick "
 SETS += "optical_digits coil_2000 letter_img"

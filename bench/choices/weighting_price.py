@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from crcen._support.files import write_atomic
-from crcen.theory.decision import sigmoid
+from crcen.theory.price import sigmoid
 
 N_LARGE, N_TRAIN = 400_000, 2_000
 CASES = ((1, 1.0, 0.05), (1, 2.0, 0.05), (5, 1.0, 0.05), (5, 2.0, 0.05), (5, 1.0, 0.20), (5, 2.0, 0.02))

@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 import crcen
-from crcen.theory.decision import sigmoid
+from crcen.theory.price import sigmoid
 
 PRICES = (2.0, 5.0, 10.0, 20.0)
 

@@ -29,7 +29,7 @@ import crcen
 from bench.harness import rows_of
 from bench.rivals.datasets import all_sets
 from crcen.theory.balance import balance_shift
-from crcen.theory.decision import sigmoid
+from crcen.theory.price import sigmoid
 from crcen.theory.residual_test import joint_residual_sums
 
 DRAWS = 400  # of labels from a model's own probabilities

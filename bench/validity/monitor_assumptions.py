@@ -19,7 +19,7 @@ import numpy as np
 
 import crcen
 from crcen._support.files import write_atomic
-from crcen.theory.decision import sigmoid
+from crcen.theory.price import sigmoid
 
 COEF, BIAS = np.array([1.0, -0.8, 0.5, 0.0, 0.3]), -2.874
 DAYS, ROWS, LAG = 60, 200, 10

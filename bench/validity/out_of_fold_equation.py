@@ -18,7 +18,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 import crcen
 from crcen._support.files import write_atomic
-from crcen.theory.decision import sigmoid
+from crcen.theory.price import sigmoid
 
 COEF, BIAS, N = np.array([1.0, -0.8, 0.5, 0.0, 0.3]), -2.874, 1000
 

@@ -9,13 +9,13 @@ from itertools import product
 import numpy as np
 
 from bench.harness import Replicates, columns, head, line, options, rate, sigmoid
-from crcen.theory.intervals import clopper_pearson, cost_interval, estimate_shares
-from crcen.theory.planning import (
+from crcen.theory.criteria import (
     audits_for_recall_bound,
     labels_for_cost_width,
     labels_for_drift,
     labels_for_recall_bound,
 )
+from crcen.theory.intervals import clopper_pearson, cost_interval, estimate_shares
 from crcen.theory.residual_test import residual_test, residual_values
 from crcen.theory.selective import audit_probabilities, audit_scores, missed_bound
 

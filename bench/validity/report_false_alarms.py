@@ -19,7 +19,7 @@ import crcen
 from crcen.exceptions import DataUnavailable
 from crcen.report.checks import examine
 from crcen.report.evidence import gather
-from crcen.theory.decision import sigmoid
+from crcen.theory.price import sigmoid
 
 # What asks whether figures are too good to be true; the others judge the small network, not the table.
 TOO_GOOD = ("CRC005", "CRC006", "CRC009")

@@ -43,12 +43,11 @@ _SUBMODULE_NAMES = {
     "crcen.tables.columns": "EncodedTable",
     "crcen.tables.reading": "Table open_table",
     "crcen.tables.writing": "TableWriter",
-    "crcen.theory.decision": "sigmoid weighted_probability",
     "crcen.theory.expense": "ExpenseStep ExpenseTable",
     "crcen.theory.key_equation": "EquationTest KeyEquation MeanBounds class_means copies_per_positive mean_bounds "
     "mean_pos_given recall_bound specificity_bound",
     "crcen.theory.metrics": "ConfusionCounts Quality",
-    "crcen.theory.price": "Price",
+    "crcen.theory.price": "Price sigmoid weighted_probability",
     "crcen.theory.residual_test": "TrainingError",
     "crcen.training.engine": "train",
     "crcen.training.engines": "find_engine",

@@ -52,7 +52,6 @@ from crcen.tables.classifier import TableClassifier as TableClassifier
 from crcen.tables.options import ReadOptions as ReadOptions
 from crcen.theory.balance import balance_shift as balance_shift
 from crcen.theory.cost_matrix import CostMatrix as CostMatrix
-from crcen.theory.decision import posterior as posterior
 from crcen.theory.expense import expense_table as expense_table
 from crcen.theory.goals import Capacity as Capacity
 from crcen.theory.goals import PrecisionAtLeast as PrecisionAtLeast
@@ -65,6 +64,7 @@ from crcen.theory.price import Alpha as Alpha
 from crcen.theory.price import Budget as Budget
 from crcen.theory.price import CostRatio as CostRatio
 from crcen.theory.price import Lam as Lam
+from crcen.theory.price import posterior as posterior
 from crcen.theory.price import resolve as resolve
 from crcen.training.recipe import Inputs as Inputs
 from crcen.training.recipe import Schedule as Schedule

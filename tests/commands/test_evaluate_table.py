@@ -12,8 +12,7 @@ from sklearn.metrics import average_precision_score, brier_score_loss, log_loss,
 import crcen
 from crcen import Budget, CostMatrix, InvalidInput, InvalidParameter, evaluate_table, fit_table, key_equation, load
 from crcen.report.quality import METRICS, RowMetrics
-from crcen.theory.decision import sigmoid, weighted_probability
-from crcen.theory.price import Price
+from crcen.theory.price import Price, sigmoid, weighted_probability
 
 BINARY = [name for name, one in METRICS.items() if one.is_binary is not False]
 

@@ -12,7 +12,7 @@ import crcen
 from crcen import Budget, CostMatrix, CRCENClassifierCV, InvalidInput, fit_table, look_at_table, predict_table
 from crcen.commands.fit import alarm_shares, folds_of
 from crcen.exceptions import DataUnavailable
-from crcen.theory.decision import sigmoid
+from crcen.theory.price import sigmoid
 
 
 def test_out_of_fold_figures_are_those_of_scikit_learn(fitted, mixed_table):

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import crcen
 from crcen import Budget, Capacity, InvalidParameter, RecallAtLeast, evaluate_table, fit_table, monitor_table
 from crcen.cli import app
-from crcen.theory.decision import weighted_probability
+from crcen.theory.price import weighted_probability
 
 
 @pytest.fixture(scope="module")

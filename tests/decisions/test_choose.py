@@ -8,8 +8,8 @@ from three_classes import LABELS, NEW, TRUTH, X, Y
 import crcen
 from crcen import Budget, Capacity, ExpenseCurve, InvalidInput, InvalidParameter, PrecisionAtLeast, RecallAtLeast
 from crcen import choose_weighting as choose
-from crcen.theory.decision import sigmoid
 from crcen.theory.metrics import decision_counts
+from crcen.theory.price import sigmoid
 from papers_training import CRCENClassifier, CRCENClassifierCV
 
 

@@ -43,8 +43,7 @@ from crcen import (
 )
 from crcen.datasets.simulated import make_sim2, sim2_posterior
 from crcen.paper.methods import make_method
-from crcen.theory.decision import sigmoid
-from crcen.theory.price import Price
+from crcen.theory.price import Price, sigmoid
 from papers_training import CRCENClassifier
 
 lightgbm = pytest.importorskip("lightgbm")

@@ -16,7 +16,7 @@ from crcen import Alpha, Budget, CostRatio, ExpenseCurve, InvalidInput, InvalidP
 from crcen.decisions.expense_curve import equivalence_report
 from crcen.models.search.weight_path import path_logits
 from crcen.paper.networks import MovedThresholdClassifier
-from crcen.theory.decision import sigmoid, weighted_probability
+from crcen.theory.price import sigmoid, weighted_probability
 from grouped_settings import grouped
 from papers_training import CRCENClassifier, CRCENClassifierCV
 

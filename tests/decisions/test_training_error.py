@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 import crcen
 from crcen import Budget, CRCENClassifier, CRCENClassifierCV, InvalidInput, InvalidParameter
-from crcen.theory.decision import sigmoid
+from crcen.theory.price import sigmoid
 from crcen.theory.residual_test import TrainingError
 
 COEF, BIAS = np.array([1.0, -0.8, 0.5]), -2.0

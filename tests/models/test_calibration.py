@@ -15,7 +15,7 @@ import papers_training
 from crcen.datasets.simulated import sim2_posterior
 from crcen.models.probability import PROBABILITIES, apply_map, fit_map, probability_folds
 from crcen.paper.networks import MovedThresholdClassifier
-from crcen.theory.decision import sigmoid
+from crcen.theory.price import sigmoid
 from grouped_settings import grouped
 from papers_training import PAPER
 

@@ -27,7 +27,7 @@ from crcen import (
 )
 from crcen.models import validation
 from crcen.models.options import HINTS
-from crcen.theory.decision import log_softmax
+from crcen.theory.price import log_softmax
 
 KINDS = (CRCENClassifier, CRCENClassifierCV, CSMLPClassifier)
 NAMES = ["age", "income", "visits"]

@@ -36,7 +36,7 @@ from crcen.paper.classical import (
 )
 from crcen.paper.methods import make_method
 from crcen.paper.networks import CSMLPClassifier, MovedThresholdClassifier, PairedClassifier, ResampledClassifier
-from crcen.theory.decision import weighted_probability
+from crcen.theory.price import weighted_probability
 from grouped_settings import grouped
 from method_parameters import LIGHT, NETWORK, light
 from papers_training import CRCENClassifier

@@ -3,7 +3,7 @@
 import numpy as np
 
 from crcen import Budget, posterior, resolve
-from crcen.theory.decision import sigmoid, weighted_probability
+from crcen.theory.price import sigmoid, weighted_probability
 
 
 class KnownPosterior:

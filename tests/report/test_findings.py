@@ -14,7 +14,7 @@ import papers_training
 from crcen.report.checks import CHECKS, examine, group_chance, score_distance
 from crcen.report.evidence import gather
 from crcen.report.measurements import reliability_groups
-from crcen.theory.decision import weighted_probability
+from crcen.theory.price import weighted_probability
 from crcen.theory.residual_test import TrainingError
 
 

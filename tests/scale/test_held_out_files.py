@@ -19,7 +19,7 @@ from crcen.commands import fit_files as module  # noqa: E402
 from crcen.scale.sources import Chunk  # noqa: E402
 from crcen.scale.table_survey import HeldOutRows  # noqa: E402
 from crcen.scale.trees import BinnedRows, GrownTrees, grow_trees, plan_trees  # noqa: E402
-from crcen.theory.labels import Labels  # noqa: E402
+from crcen.theory.price import Labels  # noqa: E402
 
 N = 4000
 

@@ -42,7 +42,7 @@ from crcen.scale.ray.fit import _survey  # noqa: E402
 from crcen.scale.ray.trees import grow_trees_on_ray  # noqa: E402
 from crcen.scale.sources import ArrowSource  # noqa: E402
 from crcen.scale.trees import BinnedRows, GrownTrees, grow_trees, plan_trees  # noqa: E402
-from crcen.theory.labels import Labels  # noqa: E402
+from crcen.theory.price import Labels  # noqa: E402
 
 pytestmark = [
     pytest.mark.timeout(1200),  # every Ray process takes seconds to start, and on a busy machine many

@@ -9,9 +9,8 @@ from crcen import Lam, balance_shift, key_equation, resolve
 from crcen.exceptions import InvalidInput
 from crcen.scale.balance import LogitFile, solve_file, sums_of_file
 from crcen.theory.balance import class_shifts
-from crcen.theory.decision import softmax
 from crcen.theory.key_equation import key_equation_of_logits
-from crcen.theory.price import Price
+from crcen.theory.price import Price, softmax
 
 RNG = np.random.default_rng(3)
 N = 3000

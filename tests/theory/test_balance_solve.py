@@ -12,8 +12,7 @@ from scipy.special import expit
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.balance import BalanceRows, balance_shift, class_shifts, relative_residual, solve_balance, solve_shift
-from crcen.theory.decision import softmax
-from crcen.theory.price import Alpha, CostRatio, Price
+from crcen.theory.price import Alpha, CostRatio, Price, softmax
 
 LAMS = [0.01, 0.1, 0.5, 0.9, 0.99, 0.999]
 

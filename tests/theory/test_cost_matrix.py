@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from crcen import Budget, CostMatrix, decide
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.labels import Labels
-from crcen.theory.price import Price
+from crcen.theory.price import Labels, Price
 
 
 def cheaper_by_hand(p, tp, fp, fn, tn):

@@ -15,7 +15,6 @@ from scipy.stats import binom, kstest, norm
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.balance import class_shifts
-from crcen.theory.decision import sigmoid, softmax, weighted_probability
 from crcen.theory.key_equation import (
     class_means,
     copies_per_positive,
@@ -31,7 +30,7 @@ from crcen.theory.key_equation import (
     without_test,
 )
 from crcen.theory.limits import EQUATION_P
-from crcen.theory.price import Alpha, Budget, CostRatio, Lam, Price, resolve
+from crcen.theory.price import Alpha, Budget, CostRatio, Lam, Price, resolve, sigmoid, softmax, weighted_probability
 
 BINARY = ("lhs", "rhs", "residual", "imbalance", "mean_pos", "mean_neg", "var_pos", "var_neg")
 TRAINED = resolve(Budget(5), 100, 900)

@@ -11,7 +11,7 @@ import pytest
 import crcen
 from crcen import Budget, CostMatrix, InvalidInput, InvalidParameter, Lam, resolve
 from crcen.theory.checks import check_binary_target, check_not_negative, check_probabilities, check_row_weights
-from crcen.theory.labels import Labels
+from crcen.theory.price import Labels
 
 FIRST, LAST = Labels(np.array(["fraud", "ok"]), "fraud"), Labels(np.array(["no", "yes"]), "yes")
 

@@ -12,11 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 
-from crcen import CostMatrix
+from crcen import Alpha, Budget, CostMatrix, CostRatio, Lam, posterior, resolve
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.decision import posterior, sigmoid, weighted_probability
-from crcen.theory.labels import Labels
-from crcen.theory.price import Alpha, Budget, CostRatio, Lam, Price, alpha_of, as_spec, cost_ratio_of, resolve
+from crcen.theory.price import Labels, Price, alpha_of, as_spec, cost_ratio_of, sigmoid, weighted_probability
 
 SPECS = [Lam, Alpha, CostRatio, Budget]
 prices = st.floats(1e-3, 1e3)

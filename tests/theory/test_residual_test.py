@@ -14,9 +14,8 @@ import crcen
 from crcen.exceptions import InvalidInput
 from crcen.theory import limits
 from crcen.theory import residual_test as tail
-from crcen.theory.decision import posterior, weighted_probability
 from crcen.theory.key_equation import judge_equations, key_equation
-from crcen.theory.price import Budget, CostRatio, Price, resolve
+from crcen.theory.price import Budget, CostRatio, Price, posterior, resolve, weighted_probability
 from crcen.theory.residual_test import JointResidualSums, TrainingError, joint_residual_sums, pair_sums
 
 BIAS, COEF = np.array([2.0, 0.5, 0.0]), np.array([[0.8, 0.0, -0.5], [0.0, 0.7, 0.3]])

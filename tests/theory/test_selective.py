@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import beta
 
 from crcen.exceptions import InvalidParameter
-from crcen.theory import planning, selective
+from crcen.theory import criteria, selective
 from crcen.theory.intervals import clopper_pearson, cost_interval
 from crcen.theory.residual_test import residual_test, residual_values
 from crcen.theory.rows import effective_rows
@@ -143,7 +143,7 @@ def columns(p):
 def test_labels_for_drift_reach_the_power(uncertainty):
     rng = np.random.default_rng(0)
     logits, weights = rng.normal(-3, 1.2, 5000), np.array([1.0, 10.0])
-    n = planning.labels_for_drift(columns(1 / (1 + np.exp(-logits))), weights, 1, 0.5, uncertainty=uncertainty)
+    n = criteria.labels_for_drift(columns(1 / (1 + np.exp(-logits))), weights, 1, 0.5, uncertainty=uncertainty)
     found = []
     for _ in range(300):
         chosen = rng.choice(logits, int(n))
@@ -154,25 +154,25 @@ def test_labels_for_drift_reach_the_power(uncertainty):
         extra = (uncertainty * float(p[:, 1] @ values[:, 1])) ** 2
         found.append(residual_test(values, p, y, uncertainty=[(extra, math.inf)]).p_value < 0.05)
     assert np.mean(found) == pytest.approx(0.8, abs=0.08)
-    found = planning.smallest_drift(columns(1 / (1 + np.exp(-logits))), weights, 1, n, uncertainty=uncertainty)
+    found = criteria.smallest_drift(columns(1 / (1 + np.exp(-logits))), weights, 1, n, uncertainty=uncertainty)
     assert found == pytest.approx(0.5, rel=0.01)
     p = columns(np.full(100, 0.1))
-    assert planning.labels_for_drift(p, np.ones(2), 1, 0.3, uncertainty=0.2) == math.inf  # no number is enough
+    assert criteria.labels_for_drift(p, np.ones(2), 1, 0.3, uncertainty=0.2) == math.inf  # no number is enough
     for drift, power, wrong in ((0.0, 0.8, "drift"), (0.3, 1.0, "power")):
         with pytest.raises(InvalidParameter, match=wrong):
-            planning.labels_for_drift(p, np.ones(2), 1, drift, power=power)
+            criteria.labels_for_drift(p, np.ones(2), 1, drift, power=power)
 
 
 def test_positives_for_a_recall_bound_are_the_fewest():
-    n, needed = planning.positives_for_recall_bound(0.8, 0.9)
+    n, needed = criteria.positives_for_recall_bound(0.8, 0.9)
     low, _ = clopper_pearson([needed - 1, needed], n, 0.9)
     assert low[0] < 0.8 <= low[1]
     rng = np.random.default_rng(0)
     assert (rng.binomial(n, 0.9, 20_000) >= needed).mean() == pytest.approx(0.8, abs=0.03)
-    assert planning.positives_for_recall_bound(0.9, 1.0)[0] == 29
+    assert criteria.positives_for_recall_bound(0.9, 1.0)[0] == 29
     with pytest.raises(InvalidParameter, match="above the bound"):
-        planning.positives_for_recall_bound(0.9, 0.8)
-    rows = planning.labels_for_recall_bound(0.8, 0.9, 0.03)
+        criteria.positives_for_recall_bound(0.9, 0.8)
+    rows = criteria.labels_for_recall_bound(0.8, 0.9, 0.03)
     n_pos = rng.binomial(rows, 0.03, 20_000)
     low, _ = clopper_pearson(rng.binomial(n_pos, 0.9), n_pos, 0.9)
     assert (low >= 0.8).mean() == pytest.approx(0.8, abs=0.02)
@@ -182,13 +182,13 @@ def test_labels_for_a_cost_width_give_that_width():
     rng = np.random.default_rng(1)
     p, costs = columns(rng.beta(0.2, 4, 4000)), np.array([[0, 1.0], [10, 0]])
     actions = np.argmin(p @ costs, axis=1)
-    n = planning.labels_for_cost_width(p, actions, costs, 0.05)
+    n = criteria.labels_for_cost_width(p, actions, costs, 0.05)
     rows = rng.integers(4000, size=n)
     y = (rng.random(n) < p[rows, 1]).astype(int)
     found = cost_interval(y, actions[rows], costs)
     assert found.high - found.low == pytest.approx(0.05, rel=0.15)
-    assert planning.labels_for_cost_width(p, actions, costs, 1e9) == 1
-    assert planning.labels_for_cost_width(p, actions, costs, 1e-9) == np.inf
+    assert criteria.labels_for_cost_width(p, actions, costs, 1e9) == 1
+    assert criteria.labels_for_cost_width(p, actions, costs, 1e-9) == np.inf
 
 
 @pytest.mark.parametrize(("rule", "share_other"), [("neyman", 0.0), ("uniform", 0.0), ("neyman", 0.1)])
@@ -201,7 +201,7 @@ def test_audits_for_a_recall_bound_reach_it(rule, share_other):
     actions = np.where(quiet, 0, np.where(rng.random(8000) < share_other, 2, 1))
     scores = audit_scores(p, weights) if rule == "neyman" else np.ones(8000)
     own, n_other = np.where(actions == 2, 0.0, chance), chance[actions == 2].sum()
-    n = planning.audits_for_recall_bound(own, quiet, scores, 0.7, n_other=n_other)
+    n = criteria.audits_for_recall_bound(own, quiet, scores, 0.7, n_other=n_other)
     e = audit_probabilities(scores, quiet, n)
     reached = []
     for _ in range(100):
@@ -210,4 +210,4 @@ def test_audits_for_a_recall_bound_reach_it(rule, share_other):
         bounds, _ = recall_bounds(np.where(is_known, y, -1), actions, np.where(quiet, e, 1.0), 0, 3)
         reached.append(bounds[1] >= 0.7)
     assert 0.68 <= np.mean(reached) <= 0.92
-    assert planning.audits_for_recall_bound(own, quiet, scores, 0.999, n_other=n_other) == math.inf
+    assert criteria.audits_for_recall_bound(own, quiet, scores, 0.999, n_other=n_other) == math.inf

@@ -52,7 +52,7 @@ from crcen.tables.profile import held_out_sums, profile_of, training_scores, typ
 from crcen.tables.reading import Table, open_table
 from crcen.tables.text import BLOCK_BYTES, BLOCKS_AHEAD, TextPart
 from crcen.theory.goals import ThresholdGoal
-from crcen.theory.labels import Labels
+from crcen.theory.price import Labels
 from crcen.theory.rows import Estimator
 
 ENGINES, LEARNERS = ("stream", "ray"), ("committee", "networks")

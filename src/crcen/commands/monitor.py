@@ -27,10 +27,10 @@ from crcen.decisions.monitor.track import DriftAlarm, MonitorReading
 from crcen.report.checks import selection_of
 from crcen.report.rendering import asset, rendered
 from crcen.tables.profile import Difference
-from crcen.theory.decision import sigmoid
 from crcen.theory.intervals import UNKNOWN, Interval, normal_interval
 from crcen.theory.limits import FALSE_ALARM_RATE, WATCHED_COLUMNS_PART
 from crcen.theory.metrics import ExpectedShares, expected_shares
+from crcen.theory.price import sigmoid
 from crcen.theory.rows import Array, Index, Shown
 
 _STATE = ("crcen watch", 6)  # format and version

@@ -14,7 +14,7 @@ from crcen.commands.prices import Costs, Weighting
 from crcen.commands.results import Result
 from crcen.commands.rules import AUDIT_RULES, ClassShares, Prevalence, RowRule
 from crcen.commands.scoring import Judging
-from crcen.theory import planning
+from crcen.theory import criteria
 from crcen.theory.intervals import LEVEL
 from crcen.theory.metrics import expected_shares
 from crcen.theory.residual_test import TrainingError
@@ -151,7 +151,7 @@ def plan_table(
     if "drift" in goals:
         own = {"power": power, "level": level}
         labels["drift"] = {
-            rule.labels[k]: planning.labels_for_drift(p, weights, k, goals["drift"], uncertainty=error, **own)
+            rule.labels[k]: criteria.labels_for_drift(p, weights, k, goals["drift"], uncertainty=error, **own)
             for k, error in sigma.items()
         }
     if "recall_bound" in goals:
@@ -164,12 +164,12 @@ def plan_table(
             # Rows of the class that other alarms take are missed without an audit.
             chance = np.where(quiet | (actions == k), p[:, k], 0.0)
             n_other = float((p[:, k] - chance).sum())
-            audits[rule.labels[k]] = planning.audits_for_recall_bound(
+            audits[rule.labels[k]] = criteria.audits_for_recall_bound(
                 chance, quiet, scores, bound, n_other=n_other, **chances, seed=random_state
             )
     if "cost_width" in goals:
         width = goals["cost_width"] / 1000.0
-        enough = planning.labels_for_cost_width(p, actions, rule.costs.costs, width, level=confidence)
+        enough = criteria.labels_for_cost_width(p, actions, rule.costs.costs, width, level=confidence)
         labels["cost_width"] = {None: enough}
     return TablePlan(
         data=judging.source.name,
@@ -192,7 +192,7 @@ def _for_recall(p: Array, actions: Index, k: int, bound: float, *, confidence: f
         return math.inf
     chances: Values = {"confidence": confidence, "power": power}
     try:
-        return planning.labels_for_recall_bound(bound, recall, float(p[:, k].mean()), **chances)
+        return criteria.labels_for_recall_bound(bound, recall, float(p[:, k].mean()), **chances)
     except InvalidParameter:  # too near to the bound
         return math.inf
 
@@ -203,5 +203,5 @@ def _uncertainty(model: FittedModel, p: Array, k: int) -> float:
     if isinstance(error, TrainingError):
         return float(error.size if price.positive is not None else error.sizes[k])
     # 1 + 2·n/n_train as a variance of the residual is an error of 2/(j·n_train) in squared log-odds.
-    unit = planning.smallest_drift(p, price.weights, k, 1.0, power=0.5, level=0.05) / 1.959963984540054
+    unit = criteria.smallest_drift(p, price.weights, k, 1.0, power=0.5, level=0.05) / 1.959963984540054
     return math.sqrt(_UNMEASURED / float(price.counts.sum())) * unit

@@ -12,9 +12,8 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.checks import check_clusters, check_probabilities, check_row_weights, class_totals
 from crcen.theory.goals import RowsByProbability, ThresholdGoal, price_of_threshold
 from crcen.theory.intervals import Interval, share_interval
-from crcen.theory.labels import Labels
 from crcen.theory.metrics import ConfusionCounts, DecisionCounts, confusion_counts, decision_counts, percentile_interval
-from crcen.theory.price import CostRatio, positive_number
+from crcen.theory.price import CostRatio, Labels, positive_number
 from crcen.theory.rows import Array, Estimator, Index, Rows, ShownInOneLine, as_numpy
 
 Ends = tuple[float, float]

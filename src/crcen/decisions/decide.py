@@ -11,9 +11,8 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.checks import check_probabilities, check_row_weights
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.goals import ThresholdGoal
-from crcen.theory.labels import Labels
 from crcen.theory.metrics import ConfusionCounts, DecisionCounts, confusion_counts, decision_counts
-from crcen.theory.price import Alpha, CostRatio, Goal, Price, WeightingLike, as_spec, cost_ratio_of, resolve
+from crcen.theory.price import Alpha, CostRatio, Goal, Labels, Price, WeightingLike, as_spec, cost_ratio_of, resolve
 from crcen.theory.rows import Array, Estimator, Index, Rows, ShownInOneLine
 
 

@@ -18,12 +18,10 @@ from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.search.weight_path import path_logits
 from crcen.theory.checks import check_binary_rows, check_row_weights, class_totals
 from crcen.theory.cost_matrix import CostMatrix
-from crcen.theory.decision import sigmoid, weighted_probability
 from crcen.theory.expense import ExpenseStep, ExpenseTable, expense_table
 from crcen.theory.key_equation import KeyEquation, key_equation, key_equation_of_logits
-from crcen.theory.labels import Labels
 from crcen.theory.metrics import ConfusionCounts, bootstrap_sums, confusion_counts, percentile_interval
-from crcen.theory.price import Alpha, Price, WeightingLike, resolve
+from crcen.theory.price import Alpha, Labels, Price, WeightingLike, resolve, sigmoid, weighted_probability
 from crcen.theory.rows import Array, Axes, Bools, DataFrame, Estimator, Index, Rows, ShownInOneLine, Splitter, as_numpy
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from crcen.models.parallel import parallel_fits
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.validation import check_weights, count_rows, take_rows
 from crcen.theory.checks import check_clusters, check_whole_number
-from crcen.theory.labels import Labels
-from crcen.theory.price import CostRatio, Price, WeightingLike
+from crcen.theory.price import CostRatio, Labels, Price, WeightingLike
 from crcen.theory.residual_test import TrainingError, pair_sums, quadratic_form, sums_of_columns
 from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, as_numpy, divided
 

@@ -7,6 +7,7 @@ from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import check_cv
@@ -18,9 +19,7 @@ from crcen.models.fitted import transactional_fit
 from crcen.models.probability import PROBABILITIES, apply_map, fit_map
 from crcen.models.validation import check_choice, check_classes, check_weights, check_y, take_rows
 from crcen.theory.checks import check_probabilities
-from crcen.theory.decision import softmax
-from crcen.theory.labels import Labels
-from crcen.theory.price import Price, WeightingLike, cost_ratio_of, is_price_of_two, positive_number, resolve
+from crcen.theory.price import Labels, Price, WeightingLike, cost_ratio_of, is_price_of_two, positive_number, resolve
 from crcen.theory.rows import Array, Estimator, Rows, Splitter, as_numpy
 
 
@@ -134,7 +133,8 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         if self.probability_map_ is None:
             return divide_columns(q, self.class_factors_)
         mapped = apply_map(self.probability_map_, _engine(_logits(q, self._limit) - np.log(self.class_factors_)))
-        return softmax(mapped if mapped.ndim == 2 else np.column_stack([np.zeros(len(mapped)), mapped]))
+        logits = mapped if mapped.ndim == 2 else np.column_stack([np.zeros(len(mapped)), mapped])
+        return np.asarray(softmax(logits, axis=1))
 
     def predict(self, X: Rows) -> NDArray[np.generic]:
         """Decide at ``price_``: by its threshold, the largest weight times probability, or the cheapest action."""

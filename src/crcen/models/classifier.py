@@ -24,8 +24,7 @@ from crcen.models.search.folds import Fold
 from crcen.models.validation import Seed, check_classes, check_number, check_rows, check_weights
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import on_rows
-from crcen.theory.labels import Labels
-from crcen.theory.price import Price, WeightingLike, is_price_of_two
+from crcen.theory.price import Labels, Price, WeightingLike, is_price_of_two
 from crcen.theory.rows import Rows
 from crcen.training.engines import Engine, need_torch
 from crcen.training.jobs import TrainingJob

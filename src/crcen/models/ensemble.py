@@ -9,10 +9,8 @@ from numpy.typing import NDArray
 
 from crcen.models.members.tree_arrays import TreeEnsemble, tree_walk
 from crcen.models.probability import apply_map, identity_map, is_identity, moved_map
-from crcen.theory.decision import sigmoid, softmax
 from crcen.theory.key_equation import KeyEquation, key_equation_of_logits
-from crcen.theory.labels import Labels
-from crcen.theory.price import Price
+from crcen.theory.price import Labels, Price, sigmoid, softmax
 from crcen.theory.rows import Array, Index
 from crcen.training.network import Member
 

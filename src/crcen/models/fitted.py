@@ -16,9 +16,8 @@ from crcen.models.ensemble import Ensemble
 from crcen.models.reasons.reasons import Reasons, explain_rows, spelled
 from crcen.models.validation import check_rows
 from crcen.theory.cost_matrix import CostMatrix
-from crcen.theory.decision import log_softmax, softmax
 from crcen.theory.key_equation import KeyEquation
-from crcen.theory.price import Price
+from crcen.theory.price import Price, log_softmax, softmax
 from crcen.theory.rows import Array, Estimator, Rows
 from crcen.training.jobs import Status, TrainingResult
 from crcen.training.network import NetworkGroup

@@ -18,11 +18,9 @@ from crcen.models.probability import fit_map
 from crcen.models.search.folds import Fold, early_stopping_split
 from crcen.models.validation import Seed
 from crcen.theory.balance import class_shifts, solve_shift
-from crcen.theory.decision import sigmoid, softmax
 from crcen.theory.goals import RowsByProbability, ThresholdGoal, price_of_threshold
 from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
-from crcen.theory.labels import Labels
-from crcen.theory.price import CostRatio, Price, WeightingLike
+from crcen.theory.price import CostRatio, Labels, Price, WeightingLike, sigmoid, softmax
 from crcen.theory.rows import Array, Bools, Estimator, Index
 from crcen.training.engines import as_members
 from crcen.training.jobs import Status, TrainingJob, TrainingResult

@@ -17,8 +17,7 @@ from crcen.models.fitting import FitRows, base_seed, member_seed
 from crcen.models.options import Calibration
 from crcen.models.validation import check_classes, check_rows, check_weights
 from crcen.theory.checks import check_not_negative
-from crcen.theory.labels import Labels
-from crcen.theory.price import Alpha, Price, WeightingLike, as_spec
+from crcen.theory.price import Alpha, Labels, Price, WeightingLike, as_spec
 from crcen.theory.rows import Array, Estimator, Rows
 from crcen.training.encoding import InputEncoding, column_layout, fit_encoding, incomplete_columns
 from crcen.training.engines import need_torch

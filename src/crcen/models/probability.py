@@ -13,8 +13,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.balance import class_shifts, solve_shift
-from crcen.theory.decision import log_softmax, sigmoid
-from crcen.theory.labels import Labels
+from crcen.theory.price import Labels, log_softmax, sigmoid
 from crcen.theory.rows import Array, Bools, Index
 
 PROBABILITIES = ("shift", "balance", "temperature", "isotonic")

@@ -27,9 +27,8 @@ from crcen.exceptions import InvalidInput
 from crcen.models.fitted import transactional_fit
 from crcen.models.validation import check_choice, check_labels, check_number, check_rows
 from crcen.paper import Array, Bools, Index, LabelArray, Seed
-from crcen.theory.labels import Labels
 from crcen.theory.metrics import confusion_counts
-from crcen.theory.price import Price
+from crcen.theory.price import Labels, Price
 
 _LARGEST_VOTE = 10.0  # of a learner without an error; enough to outvote any other
 # Evolution of EUSBoost.

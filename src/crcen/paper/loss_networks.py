@@ -28,8 +28,7 @@ from crcen.models.validation import check_classes, check_rows
 from crcen.paper import Array, Index, LabelArray, Seed, losses
 from crcen.paper.classical import check_least
 from crcen.theory.cost_matrix import CostMatrix
-from crcen.theory.labels import Labels
-from crcen.theory.price import Price
+from crcen.theory.price import Labels, Price
 from crcen.torch.loss import ClassWeightedLoss
 from crcen.training.device import find_device
 from crcen.training.jobs import TrainingJob

@@ -16,8 +16,7 @@ from crcen.models.options import Calibration, GroupedParameters, estimator
 from crcen.models.validation import check_choice
 from crcen.paper import Array, Bools, Index, LabelArray, Seed, Values
 from crcen.paper.classical import SignedScoreClassifier, check_least
-from crcen.theory.labels import Labels
-from crcen.theory.price import CostRatio, Price
+from crcen.theory.price import CostRatio, Labels, Price
 from crcen.training.recipe import Inputs, Schedule
 
 # The paper's network: one standardised hidden layer, trained at the price, balanced on the training rows.

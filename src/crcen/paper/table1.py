@@ -12,7 +12,7 @@ from crcen._support.values import attributes
 from crcen.exceptions import TrainingFailed
 from crcen.paper import Index, Rows, Settings, Values
 from crcen.paper.run_folder import RunFolder, Table, published
-from crcen.theory.decision import sigmoid
+from crcen.theory.price import sigmoid
 from crcen.training.engines import find_engine
 from crcen.training.jobs import TrainingJob
 

@@ -15,9 +15,8 @@ from crcen.report.evidence import Evidence, gather
 from crcen.report.measurements import ReliabilityGroup, reliability_groups
 from crcen.theory.checks import check_binary_rows, check_row_weights, class_totals
 from crcen.theory.key_equation import KeyEquation, key_equation, means_by_law
-from crcen.theory.labels import Labels
 from crcen.theory.metrics import DecisionCurves
-from crcen.theory.price import CostRatio, WeightingLike, resolve
+from crcen.theory.price import CostRatio, Labels, WeightingLike, resolve
 from crcen.theory.rows import Array, Axes, Estimator, Rows
 
 # This folder does not import `crcen.decisions`.

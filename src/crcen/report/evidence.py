@@ -13,12 +13,10 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.tables.fingerprint import Recognition
 from crcen.theory.checks import check_class_probabilities, check_probabilities, check_row_weights
 from crcen.theory.cost_matrix import CostMatrix
-from crcen.theory.decision import weighted_probability
 from crcen.theory.groups import GroupComparison, compare_groups
 from crcen.theory.key_equation import EquationTest, judge_equations
-from crcen.theory.labels import Labels
 from crcen.theory.limits import fitted_model_noise
-from crcen.theory.price import Budget, Price
+from crcen.theory.price import Budget, Labels, Price, weighted_probability
 from crcen.theory.residual_test import TrainingError, residual_effect
 from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, as_numpy
 from crcen.theory.selective import LabelSelection

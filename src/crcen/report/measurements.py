@@ -10,13 +10,12 @@ from numpy.typing import ArrayLike
 from crcen._support.values import Values, json_value
 from crcen.report.evidence import Evidence, chosen_rows, class_probabilities, kept_by, log_odds
 from crcen.report.quality import RowMetrics, share_log_loss
-from crcen.theory.decision import weighted_probability
 from crcen.theory.expense import ExpenseStep, ExpenseTable, expense_table
 from crcen.theory.intervals import share_interval
 from crcen.theory.key_equation import KeyEquation, means_by_law
 from crcen.theory.limits import EXPENSE_Z, LEAST_VARIANCE
 from crcen.theory.metrics import ConfusionCounts, DecisionCurves, Quality, measure_quality
-from crcen.theory.price import CostRatio
+from crcen.theory.price import CostRatio, weighted_probability
 from crcen.theory.residual_test import clustered_variance
 from crcen.theory.rows import Array, Bools, Clusters, Index
 

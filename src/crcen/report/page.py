@@ -24,8 +24,7 @@ from crcen.report.evidence import Evidence, gather, has_several_classes, kept_by
 from crcen.report.measurements import DRAWN, compare, measure, measure_classes, quality_of, reliability
 from crcen.report.rendering import asset, embedded, page_names, rendered
 from crcen.theory.cost_matrix import CostMatrix
-from crcen.theory.labels import Labels
-from crcen.theory.price import CostRatio
+from crcen.theory.price import CostRatio, Labels
 from crcen.theory.rows import Array, Estimator, Rows
 from crcen.theory.selective import LabelSelection
 

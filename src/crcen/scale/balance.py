@@ -20,9 +20,8 @@ from crcen.scale.checkpoint import kept_in
 from crcen.scale.plan import StreamPlan
 from crcen.scale.sources import Chunk, read_ahead
 from crcen.theory.balance import BalanceRows, solve_balance
-from crcen.theory.decision import softmax
 from crcen.theory.key_equation import KeySums, key_sums, on_rows
-from crcen.theory.price import Price
+from crcen.theory.price import Price, softmax
 from crcen.theory.rows import Array, Index, LabelArray
 from crcen.training.jobs import Status
 from crcen.training.network import NetworkGroup

@@ -14,8 +14,7 @@ from crcen.models.fitting import member_seed
 from crcen.models.options import Calibration
 from crcen.scale.sources import Chunk, held_out
 from crcen.scale.statistics import StreamStatistics
-from crcen.theory.labels import Labels
-from crcen.theory.price import Price
+from crcen.theory.price import Labels, Price
 from crcen.theory.rows import Array
 from crcen.training.encoding import InputEncoding
 from crcen.training.recipe import ADAM, Recipe

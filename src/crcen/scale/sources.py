@@ -21,7 +21,7 @@ from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput, InvalidP
 from crcen.tables.locations import paths_of, reading
 from crcen.tables.parquet import STREAM_BYTES, arrow_system, check_kind, index_columns, kind_of, record_batches
 from crcen.tables.typing import ArrowArray, Fragment, RecordBatch, Schema
-from crcen.theory.labels import Labels
+from crcen.theory.price import Labels
 from crcen.theory.rows import Array, Bools, LabelArray
 
 _GOLDEN, _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)

@@ -24,7 +24,7 @@ from crcen.models.members.lightgbm_trees import TreeSetting, trees_of_text
 from crcen.models.members.tree_arrays import TreeEnsemble
 from crcen.scale.checkpoint import kept_in
 from crcen.scale.sources import Chunk, row_shares
-from crcen.theory.labels import Labels
+from crcen.theory.price import Labels
 from crcen.theory.rows import Array, LabelArray
 
 Codes = NDArray[np.uint8]

@@ -17,9 +17,8 @@ from crcen._support.values import json_value
 from crcen.commands.inputs import require, require_input
 from crcen.commands.rules import RowRule, with_default
 from crcen.serve.requests import FrameRows, Row, shown
-from crcen.theory.decision import sigmoid
 from crcen.theory.goals import ThresholdGoal
-from crcen.theory.price import Goal, Price
+from crcen.theory.price import Goal, Price, sigmoid
 from crcen.theory.selective import AUDIT_FLOOR, audit_probabilities, audit_scores
 
 Array = NDArray[np.float64]

@@ -36,8 +36,7 @@ from crcen.theory.checks import check_row_weights
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import key_equation
-from crcen.theory.labels import Labels
-from crcen.theory.price import Price, is_price_of_two
+from crcen.theory.price import Labels, Price, is_price_of_two
 from crcen.theory.rows import Estimator, short
 
 Decisions: TypeAlias = NDArray[Any]  # labels, or actions

@@ -20,10 +20,8 @@ from crcen.tables.columns import FEWEST_ROWS, RANGE_PARTS, Column, EncodedTable,
 from crcen.tables.fingerprint import chance_of_more
 from crcen.tables.typing import Array, Bools, DataFrame, Index
 from crcen.theory.checks import check_row_weights
-from crcen.theory.decision import sigmoid
-from crcen.theory.labels import Labels
 from crcen.theory.limits import UNLIKE_DISTANCE, UNLIKE_P, UNLIKE_RATIO, UNLIKE_SCALE, UNLIKE_SHARE
-from crcen.theory.price import Price
+from crcen.theory.price import Labels, Price, sigmoid
 from crcen.theory.rows import Estimator
 from crcen.theory.sequential import StreamSums, stream_sums
 

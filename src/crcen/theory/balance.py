@@ -11,8 +11,7 @@ from scipy.sparse.csgraph import connected_components
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.checks import check_binary_target, check_class_numbers, check_row_weights, class_totals
-from crcen.theory.decision import log_softmax, log_sum_exp, sigmoid
-from crcen.theory.price import WeightingLike, resolve
+from crcen.theory.price import WeightingLike, log_softmax, log_sum_exp, resolve, sigmoid
 from crcen.theory.rows import Array, Bools, Index, as_numpy
 
 _CLOSED = 1e-13

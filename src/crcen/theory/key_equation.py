@@ -12,9 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from crcen._support.values import attributes
 from crcen.exceptions import InvalidInput
 from crcen.theory import checks, residual_test
-from crcen.theory.decision import sigmoid, softmax
 from crcen.theory.limits import EQUATION_P, fitted_model_noise
-from crcen.theory.price import Price, WeightingLike, alpha_of, cost_ratio_of, resolve, resolved
+from crcen.theory.price import Price, WeightingLike, alpha_of, cost_ratio_of, resolve, resolved, sigmoid, softmax
 from crcen.theory.residual_test import FEWEST_TO_TEST, JointResidualSums, JointTest, PairSums, TrainingError, two_sided
 from crcen.theory.rows import Array, FloatOrArray, Index, ShownInOneLine, as_numpy, divided, p_text, scalar, short
 

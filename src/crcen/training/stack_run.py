@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from crcen.theory.balance import class_shifts, relative_residual, solve_shift
-from crcen.theory.decision import sigmoid, softmax
+from crcen.theory.price import sigmoid, softmax
 from crcen.theory.rows import Array, Index
 from crcen.training.device import outputs_on
 from crcen.training.jobs import Status, TrainingJob, TrainingResult, TrainingState

@@ -9,7 +9,7 @@ import pytest
 
 import crcen
 from crcen import InvalidInput, InvalidParameter, KeyEquationMonitor
-from crcen.theory.decision import sigmoid
+from crcen.theory.price import sigmoid
 from crcen.theory.sequential import stream_sums
 
 

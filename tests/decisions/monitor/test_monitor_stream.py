@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 import crcen
 from crcen import CostMatrix, CRCENClassifier, CRCENClassifierCV, InvalidInput, InvalidParameter, KeyEquationMonitor
 from crcen.decisions.monitor.track import DriftAlarm
-from crcen.theory.decision import sigmoid
+from crcen.theory.price import sigmoid
 
 
 @pytest.mark.parametrize("w", [EQUAL[2], WEIGHTS[2]])

@@ -11,7 +11,7 @@ from sklearn.metrics import log_loss
 import crcen
 from crcen import Budget, CommitteeClassifier, CRCENClassifierCV, InvalidInput, InvalidParameter, export_onnx
 from crcen.models.members.tree_arrays import TreeEnsemble
-from crcen.theory.decision import sigmoid
+from crcen.theory.price import sigmoid
 from example_rows import interaction_rows
 from grouped_settings import grouped
 

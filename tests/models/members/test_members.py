@@ -22,7 +22,7 @@ from crcen.models.members.member import MemberTask, affordable_trees, best_prefi
 from crcen.models.members.registry import MEMBERS
 from crcen.models.members.tree_arrays import TreeEnsemble, TreeWalk, float32_threshold
 from crcen.models.search.run import SearchRun
-from crcen.theory.labels import Labels
+from crcen.theory.price import Labels
 from example_rows import interaction_rows
 
 TREE_KINDS = ["trees", "random_trees", "catboost", "forest"]

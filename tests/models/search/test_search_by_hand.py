@@ -9,7 +9,7 @@ from sklearn.model_selection import RepeatedStratifiedKFold, ShuffleSplit, Strat
 import crcen
 from crcen import Budget, CostMatrix, InvalidInput, InvalidParameter, TimeSplit, confusion_counts, key_equation, resolve
 from crcen.models.search.grid import SCORES, log_losses
-from crcen.theory.labels import Labels
+from crcen.theory.price import Labels
 from crcen.training.engine import train
 from crcen.training.jobs import TrainingJob
 from example_rows import LABELS, WEIGHTS, gaussian_classes, rare_rows

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from crcen import Budget, InvalidInput, InvalidParameter, TimeSplit, balance_shift
 from crcen.models.fitting import FitRows, agreed_shift, shifts_of_folds
-from crcen.theory.labels import Labels
+from crcen.theory.price import Labels
 from crcen.training.engine import Trainer
 from example_rows import rare_rows
 from papers_training import CRCENClassifier, CRCENClassifierCV

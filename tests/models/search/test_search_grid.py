@@ -10,7 +10,7 @@ import crcen
 import crcen.models.search.run
 from crcen.models.search.grid import Outcome, Setting
 from crcen.models.search.run import best_few
-from crcen.theory.decision import sigmoid
+from crcen.theory.price import sigmoid
 from crcen.training.engine import Trainer
 from example_rows import rare_rows
 from papers_training import CRCENClassifier, CRCENClassifierCV

@@ -11,10 +11,8 @@ from scipy.special import pdtr
 from crcen._support.values import Values
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.checks import check_binary_target, check_clusters, check_probabilities, check_row_weights
-from crcen.theory.decision import sigmoid
-from crcen.theory.labels import Labels
 from crcen.theory.limits import ARRIVAL_TURNS, ARRIVAL_Z
-from crcen.theory.price import Alpha, Price, WeightingLike
+from crcen.theory.price import Alpha, Labels, Price, WeightingLike, sigmoid
 from crcen.theory.residual_test import ResidualSums
 from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, as_numpy
 from crcen.theory.sequential import StreamSums, stream_sums

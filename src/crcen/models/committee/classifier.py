@@ -30,8 +30,7 @@ from crcen.models.search.folds import Fold, checked_folds
 from crcen.models.validation import Seed, check_choice, check_classes, check_number, check_rows, check_weights
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import on_rows, without_test
-from crcen.theory.labels import Labels
-from crcen.theory.price import Price, WeightingLike, is_price_of_two
+from crcen.theory.price import Labels, Price, WeightingLike, is_price_of_two
 from crcen.theory.rows import Array, Estimator, Rows, Splitter
 from crcen.training.network import Member
 

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import Bounds, minimize
 
 from crcen.models.members.member import FittedMember, log_loss
-from crcen.theory.decision import softmax
+from crcen.theory.price import softmax
 from crcen.theory.rows import Array, Bools, Index, Shown
 
 # Strengths of the shrinkage to choose from, in units of rows: about how many it takes to move away from equal weights.

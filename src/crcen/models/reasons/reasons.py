@@ -18,8 +18,7 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.reasons.shapley import shapley_of_ensemble, shapley_of_function
 from crcen.models.validation import Seed
 from crcen.theory.checks import check_whole_number
-from crcen.theory.decision import sigmoid
-from crcen.theory.labels import Labels
+from crcen.theory.price import Labels, sigmoid
 from crcen.theory.rows import Array, DataFrame, Estimator, Index
 
 _SHOWN_ROWS = 10

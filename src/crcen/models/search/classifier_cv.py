@@ -26,8 +26,7 @@ from crcen.models.validation import check_classes, check_rows, check_weights
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
-from crcen.theory.labels import Labels
-from crcen.theory.price import is_price_of_two
+from crcen.theory.price import Labels, is_price_of_two
 from crcen.theory.rows import Array, Rows, Splitter
 from crcen.training.engines import trainer_on
 from crcen.training.recipe import Inputs, Recipe

@@ -12,7 +12,7 @@ from sklearn.model_selection import check_cv, train_test_split
 
 from crcen._support.text import plural
 from crcen.exceptions import InvalidInput
-from crcen.theory.labels import Labels
+from crcen.theory.price import Labels
 from crcen.theory.rows import Array, Index, Rows, Splitter
 
 Fold = tuple[Index, Index]

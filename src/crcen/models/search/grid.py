@@ -11,11 +11,9 @@ from sklearn.metrics import average_precision_score, get_scorer
 
 from crcen.exceptions import InvalidParameter
 from crcen.models.fitting import FitRows, seen_rows
-from crcen.theory.decision import log_sum_exp, softmax
 from crcen.theory.goals import ThresholdGoal
-from crcen.theory.labels import Labels
 from crcen.theory.metrics import confusion_counts, decision_counts
-from crcen.theory.price import Price, WeightingLike
+from crcen.theory.price import Labels, Price, WeightingLike, log_sum_exp, softmax
 from crcen.theory.rows import Array, Index, Rows
 from crcen.training.recipe import Recipe
 

@@ -17,8 +17,7 @@ from crcen.models.options import AT_PRICE, Calibration
 from crcen.models.search.folds import Fold, row_numbers
 from crcen.models.validation import check_labels, check_rows, check_weights, take_rows
 from crcen.theory.checks import class_totals
-from crcen.theory.labels import Labels
-from crcen.theory.price import Price, WeightingLike, resolve
+from crcen.theory.price import Labels, Price, WeightingLike, resolve
 from crcen.theory.rows import Array, Estimator, Index, Rows
 from crcen.training.jobs import TrainingJob
 from crcen.training.recipe import Recipe

@@ -11,7 +11,7 @@ from crcen.exceptions import CrcenError
 from crcen.scale.sources import ArrowSource
 from crcen.scale.statistics import StreamStatistics, survey_source
 from crcen.tables.typing import ArrowTable
-from crcen.theory.labels import Labels
+from crcen.theory.price import Labels
 
 TARGET, WEIGHT = "target", "weight"
 
