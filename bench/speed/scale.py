@@ -105,9 +105,9 @@ def run_in_memory(folder: str, epochs: int) -> Outcome:
     from crcen.scale.plan import make_plan
     from crcen.scale.sources import open_source
     from crcen.scale.stream import settle_penalty, streamed_model, survey_source
+    from crcen.training.device import reproducible_arithmetic
     from crcen.training.network import NetworkGroup
     from crcen.training.stream import Batch, cut_evenly
-    from crcen.training.threads import reproducible_arithmetic
 
     rows = open_source(folder, "y")
     model = streamed_model(None, epochs, {"hidden": (HIDDEN,), "schedule": Schedule(batch_size=BATCH)})

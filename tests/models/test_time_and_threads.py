@@ -15,8 +15,8 @@ from crcen import CRCENClassifier, CRCENClassifierCV
 from crcen.models import parallel as module
 from crcen.models.clock import Clock, OutOfTime, TimedTraining
 from crcen.models.parallel import parallel_fits
+from crcen.training.device import THREADS
 from crcen.training.jobs import TrainingJob
-from crcen.training.threads import THREADS
 
 
 def with_threads(monkeypatch, count):

@@ -19,9 +19,8 @@ from training_reference import (
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.training import engine
-from crcen.training.engine import train
+from crcen.training.engine import plan, train
 from crcen.training.jobs import Status, TrainingJob
-from crcen.training.planner import plan
 from example_rows import rare_rows
 
 X, Y = rare_rows(80, shift=1.0)

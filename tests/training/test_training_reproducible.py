@@ -11,10 +11,10 @@ import torch
 from training_reference import binary_job, flat
 
 from crcen.training import engine, solvers
+from crcen.training.device import THREADS, reproducible_arithmetic
 from crcen.training.engine import train
 from crcen.training.recipe import Recipe
 from crcen.training.stream import Batch, StreamShape, StreamTrainer
-from crcen.training.threads import THREADS, reproducible_arithmetic
 from example_rows import rare_rows
 from processes import run_python
 

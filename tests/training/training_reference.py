@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from scipy.special import expit
 
-from crcen.training.engine import Trainer
+from crcen.training.engine import Trainer, plan, shared_bytes
 from crcen.training.jobs import TrainingJob
-from crcen.training.planner import plan, shared_bytes
 
 CPU = "cpu"
 TORCH_ACTIVATIONS = {

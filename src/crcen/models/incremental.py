@@ -203,9 +203,8 @@ def _taught(
     need_torch()
     import torch
 
-    from crcen.training.device import find_device
+    from crcen.training.device import find_device, reproducible_arithmetic
     from crcen.training.stream import Batch, StreamShape, StreamTrainer, cut_evenly, encoded_rows, spread_order
-    from crcen.training.threads import reproducible_arithmetic
 
     n_members = model.n_members if fitted is None else len(fitted)
     seeds = tuple(member_seed(state["seed"], member) for member in range(n_members))

@@ -15,8 +15,7 @@ from crcen.models.probability import PROBABILITIES
 from crcen.theory.price import WeightingLike
 from crcen.theory.rows import Estimator
 from crcen.training.engines import ENGINES
-from crcen.training.parameters import Checked, choice, flag, number, option
-from crcen.training.recipe import Inputs, Schedule
+from crcen.training.recipe import Checked, Inputs, Schedule, choice, flag, number, option
 
 # Values of `training_weighting` (the loss is weighted by the price) and `balance` (the bias is solved out of fold).
 AT_PRICE, OUT_OF_FOLD = "price", "oof"

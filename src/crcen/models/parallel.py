@@ -26,7 +26,7 @@ def parallel_fits(model: Estimator, fit: Callable[[Part], Fitted], parts: Sequen
         workers = min(_threads_of(model), len(parts))
         if workers < 2:
             return [fit(part) for part in parts]
-        from crcen.training.threads import THREADS
+        from crcen.training.device import THREADS
 
         with ThreadPoolExecutor(workers, initializer=THREADS.keep_one) as pool:
             return list(pool.map(fit, parts))
@@ -35,7 +35,6 @@ def parallel_fits(model: Estimator, fit: Callable[[Part], Fitted], parts: Sequen
 def _threads_of(model: Estimator) -> int:
     if not isinstance(model, CRCENClassifier) or isinstance(model, ModuleClassifier):
         return 1
-    from crcen.training.device import find_device  # torch, which the refits load
-    from crcen.training.threads import THREADS
+    from crcen.training.device import THREADS, find_device  # torch, which the refits load
 
     return min(THREADS.get(), joblib.cpu_count()) if find_device(model.device).type == "cpu" else 1

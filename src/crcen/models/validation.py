@@ -13,7 +13,7 @@ from sklearn.utils.validation import _check_sample_weight, _check_y, _num_sample
 from crcen._support.text import listed
 from crcen.exceptions import InvalidInput
 from crcen.theory.rows import Array, Estimator, Rows, as_numpy
-from crcen.training.parameters import choice, number
+from crcen.training.recipe import choice, number
 
 Seed: TypeAlias = int | np.random.RandomState | None
 

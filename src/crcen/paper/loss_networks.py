@@ -33,8 +33,7 @@ from crcen.torch.loss import ClassWeightedLoss
 from crcen.training.device import find_device
 from crcen.training.jobs import TrainingJob
 from crcen.training.modules import ModuleRows, epochs
-from crcen.training.parameters import layer_sizes
-from crcen.training.recipe import Inputs, Recipe, Schedule
+from crcen.training.recipe import Inputs, Recipe, Schedule, layer_sizes
 
 Inputs32 = NDArray[np.float32]
 Loss = Any  # the module that a subclass trains with

@@ -23,9 +23,9 @@ from crcen.theory.balance import BalanceRows, solve_balance
 from crcen.theory.key_equation import KeySums, key_sums, on_rows
 from crcen.theory.price import Price, softmax
 from crcen.theory.rows import Array, Index, LabelArray
+from crcen.training.device import reproducible_arithmetic
 from crcen.training.jobs import Status
 from crcen.training.network import NetworkGroup
-from crcen.training.threads import reproducible_arithmetic
 
 _ROWS_AT_ONCE = 65_536
 # Numbers of a table of rows and pairs of classes in memory at a time.

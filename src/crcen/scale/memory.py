@@ -10,7 +10,7 @@ import torch
 
 from crcen._support.lazy import pa
 from crcen.exceptions import InvalidParameter
-from crcen.training.planner import free_memory
+from crcen.training.engine import free_memory
 
 _LIBRARIES = 95_000_000  # code of LightGBM and readers, and their buffers: loaded by the steps that need them
 _SPARE = 25_000_000  # for what differs between machines

@@ -24,11 +24,10 @@ from crcen.scale.sources import BatchSource, RowBlocks, Source, open_source, rea
 from crcen.scale.statistics import StreamStatistics, survey_source
 from crcen.theory.price import WeightingLike
 from crcen.theory.rows import Array
-from crcen.training.device import find_device
+from crcen.training.device import find_device, reproducible_arithmetic
 from crcen.training.jobs import Status
 from crcen.training.recipe import Schedule
 from crcen.training.stream import AllReduce, Batch, StreamTrainer, cut_evenly
-from crcen.training.threads import reproducible_arithmetic
 
 Parameters = dict[str, Any]  # of `CRCENClassifier`
 

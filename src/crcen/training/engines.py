@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from crcen.exceptions import MissingExtra
 from crcen.theory.rows import Array
 from crcen.training.jobs import TrainingResult
 from crcen.training.network import Member, Network, NetworkGroup
-from crcen.training.parameters import choice
+from crcen.training.recipe import choice
 
 Engine = Callable[..., list[TrainingResult]]
 
@@ -24,14 +23,10 @@ ENGINES = {"local": "crcen.training.engine:train", "ray": "crcen.scale.ray.clust
 def need_torch() -> None:
     """Raise an error if torch is not installed: predictions do not need it, fits do."""
     try:
-        is_installed = find_spec("torch") is not None
-    except ModuleNotFoundError:
-        is_installed = False
-    if not is_installed:
-        raise MissingExtra(
-            "fitting needs torch, which is not installed; get it with: pip install 'crcen[train]'. "
-            "Saved models predict without it."
-        )
+        import_module("torch")
+    except ModuleNotFoundError as error:
+        advice = "get it with: pip install 'crcen[train]'. Saved models predict without it."
+        raise MissingExtra(f"fitting needs torch, which is not installed; {advice}") from error
 
 
 def find_engine(name: str) -> Engine:

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidParameter
+from crcen.theory.rows import Index
 from crcen.training.network import Network
 from crcen.training.recipe import ADAM, SOLVERS, Recipe
-
-Index = NDArray[np.int64]
 
 
 def digest(rows: Index | None) -> bytes:

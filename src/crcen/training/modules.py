@@ -14,10 +14,9 @@ from torch.nn.functional import cross_entropy, softplus
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.balance import class_shifts, solve_shift
 from crcen.theory.rows import Array, Index
-from crcen.training.device import find_device
+from crcen.training.device import THREADS, find_device
 from crcen.training.jobs import Status, TrainingJob, TrainingResult
 from crcen.training.recipe import n_batches, one_cycle
-from crcen.training.threads import THREADS
 
 # Rows at a time in prediction: the same rows in the same order then give the same bits.
 _ROWS = 256

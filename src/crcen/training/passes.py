@@ -19,8 +19,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, silu, softplus
 
-from crcen.training.ramp_lookup import RampLookup, add_ramps, ramps_gradient
-
 # -- losses ------------------------------------------------------------------------------------------------------------
 
 
@@ -161,6 +159,88 @@ def sum_of_rows(values: Tensor) -> Tensor:
     if values.is_cuda:
         return values.sum(1)
     return values.transpose(1, 2).contiguous().sum(-1)
+
+
+# -- ramps -------------------------------------------------------------------------------------------------------------
+
+# A cell is between two neighbouring knots of its column, so its contribution to the first layer is a row of a table
+# (knots × hidden units) of its column, or a mean of two neighbouring rows. The table costs a small product per step. In
+# the gradient, each table row adds up the rows of the batch that read it. This replaces products with zeros and ones.
+#
+# Shape letters: C columns with ramps, S the most ramps of a column, N knots, R ramps in all, W first hidden units.
+
+
+class RampLookup(NamedTuple):
+    """Table rows that the rows of some batches read; tensors are empty without ramps or without weights."""
+
+    n_plain: int  # inputs before the ramps; indicators and the bias follow them
+    n_ramps: int  # R
+    values: Tensor  # (G·C, N, S): the value of every ramp at every knot of its column
+    padded: Tensor  # (G·C·S,): the ramp at each place, any where a column has fewer than S; empty if none has fewer
+    filled: Tensor  # (G·R,): the place of every ramp; empty likewise
+    starts: Tensor  # (G·B,): where in `codes` a row of the batch begins
+    codes: Tensor  # (batches, entries): table rows, by row of the batch
+    code_weights: Tensor  # (batches, entries)
+    readers: Tensor  # (batches, entries): rows of the batch, by table row
+    reader_starts: Tensor  # (batches, G·C·N)
+    reader_weights: Tensor  # (batches, entries)
+
+
+NO_RAMPS = RampLookup(0, 0, *[torch.empty(0)] * 9)
+
+
+def _summed(table: Tensor, lookup_rows: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
+    """Sums of rows of a table, one for each start."""
+    given: Tensor | None = None
+    if weights.numel() > 0:
+        given = weights
+    return torch.embedding_bag(table, lookup_rows, starts, False, 0, False, given, False)[0]
+
+
+def add_ramps(lookup: RampLookup, batch: int, first: Tensor, x: Tensor, out: Tensor) -> None:
+    """Write the first layer's product (G, B, W) of a batch to ``out``; x (G, B, plain + indicators + 1) has no ramps.
+
+    ``first`` is (G, plain + ramps + indicators + 1, W).
+    """
+    n_groups, width = first.size(0), first.size(2)
+    after = lookup.n_plain + lookup.n_ramps
+    plain = torch.cat([first.narrow(1, 0, lookup.n_plain), first.narrow(1, after, first.size(1) - after)], 1)
+    torch.bmm(x, plain, out=out)
+    own = first.narrow(1, lookup.n_plain, lookup.n_ramps).reshape([n_groups * lookup.n_ramps, width])
+    if lookup.padded.numel() > 0:
+        own = own.index_select(0, lookup.padded)
+    own = own.view([lookup.values.size(0), lookup.values.size(2), width])
+    table = torch.bmm(lookup.values, own).view([-1, width])
+    weights = lookup.code_weights
+    if weights.numel() > 0:
+        weights = weights.select(0, batch)
+    out.view([-1, width]).add_(_summed(table, lookup.codes.select(0, batch), lookup.starts, weights))
+
+
+def ramps_gradient(lookup: RampLookup, batch: int, x: Tensor, back: Tensor, found: Tensor) -> None:
+    """Write the first layer's gradient, in the shape of ``first``, to ``found``, given that at its outputs."""
+    n_groups, width = back.size(0), back.size(2)
+    after = lookup.n_plain + lookup.n_ramps
+    plain = torch.bmm(x.transpose(1, 2), back)
+    found.narrow(1, 0, lookup.n_plain).copy_(plain.narrow(1, 0, lookup.n_plain))
+    n_after = found.size(1) - after
+    found.narrow(1, after, n_after).copy_(plain.narrow(1, lookup.n_plain, n_after))
+    weights = lookup.reader_weights
+    if weights.numel() > 0:
+        weights = weights.select(0, batch)
+    starts, readers = lookup.reader_starts.select(0, batch), lookup.readers.select(0, batch)
+    table = _summed(back.view([-1, width]), readers, starts, weights)
+    table = table.view([lookup.values.size(0), lookup.values.size(1), width])
+    by_column = lookup.values.transpose(1, 2)
+    if lookup.filled.numel() > 0:
+        own = torch.bmm(by_column, table).view([-1, width]).index_select(0, lookup.filled)
+        found.narrow(1, lookup.n_plain, lookup.n_ramps).copy_(own.view([n_groups, lookup.n_ramps, width]))
+        return
+    columns = table.size(0) // n_groups
+    for group in range(n_groups):
+        place = found.select(0, group).narrow(0, lookup.n_plain, lookup.n_ramps).view([columns, -1, width])
+        here = group * columns
+        torch.bmm(by_column.narrow(0, here, columns), table.narrow(0, here, columns), out=place)
 
 
 # -- forward and backward ----------------------------------------------------------------------------------------------

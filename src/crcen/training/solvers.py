@@ -26,8 +26,7 @@ from torch import Tensor
 
 from crcen.training.device import sent
 from crcen.training.jobs import TrainingJob
-from crcen.training.passes import Workspace, gradient, row_loss, row_weights, sum_of_rows
-from crcen.training.ramp_lookup import RampLookup
+from crcen.training.passes import RampLookup, Workspace, gradient, row_loss, row_weights, sum_of_rows
 from crcen.training.recipe import n_batches, one_cycle
 from crcen.training.rows import EpochRows, RowFeed, fill_batch
 from crcen.training.stack import Stack

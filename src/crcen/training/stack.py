@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from crcen.theory.rows import Array
+from crcen.training.device import reproducible_arithmetic
 from crcen.training.network import NetworkGroup
-from crcen.training.passes import Buffers, Design, Layers, Workspace, forward, gradient, row_loss
-from crcen.training.ramp_lookup import NO_RAMPS
-from crcen.training.threads import reproducible_arithmetic
+from crcen.training.passes import NO_RAMPS, Buffers, Design, Layers, Workspace, forward, gradient, row_loss
 
 # A scale moves this many times as fast as a weight, as in RealMLP. The step length of Adam does not depend on the size
 # of the gradient, so a stored number that counts this many times has that effect.

@@ -18,9 +18,8 @@ from crcen._support.progress import progress_bar
 from crcen.exceptions import CrcenError, DeviceMissing, InvalidParameter, TrainingFailed
 from crcen.scale.sources import ArrowSource
 from crcen.training.device import find_device
-from crcen.training.engine import train
+from crcen.training.engine import halves, plan, train
 from crcen.training.jobs import TrainingJob, TrainingResult
-from crcen.training.planner import halves, plan
 
 Ray = Any  # the module, which is optional and which no type checker sees
 

@@ -22,7 +22,7 @@ from crcen.scale.ray.reader import TARGET, WEIGHT
 from crcen.scale.sources import ArrowSource, Chunk, chunk_of
 from crcen.scale.stream import StreamRun
 from crcen.theory.price import Labels
-from crcen.training.threads import reproducible_arithmetic
+from crcen.training.device import reproducible_arithmetic
 
 
 class Watch:
