@@ -6,8 +6,7 @@ import pytest
 
 from crcen import TableClassifier
 from crcen.tables.cells import ColumnCells
-from crcen.tables.columns import DroppedColumn, learn_column
-from crcen.tables.identifiers import is_nameless_index, why_repeating
+from crcen.tables.columns import DroppedColumn, is_nameless_index, learn_column, why_repeating
 from crcen.tables.reading import open_table
 
 RNG = np.random.default_rng(5)

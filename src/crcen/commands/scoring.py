@@ -22,9 +22,8 @@ from crcen.commands.rules import AuditedRows, ClassShares, Prevalence, RowRule, 
 from crcen.commands.split import was_stratified
 from crcen.report.checks import selection_of
 from crcen.tables.cells import ColumnCells
-from crcen.tables.columns import EncodedTable
+from crcen.tables.columns import EncodedTable, why_repeating
 from crcen.tables.fingerprint import Recognition, RowDigest, row_hashes
-from crcen.tables.identifiers import why_repeating
 from crcen.tables.profile import Difference, NewRows
 from crcen.theory.limits import UNLIKE_P
 from crcen.theory.price import Price

@@ -318,4 +318,4 @@ def _set_right(column: Column, facts: ColumnFacts, notes: list[str]) -> Column |
     if isinstance(column, NumberColumn) and facts.n_numbers:
         low, high = map(float, clip_limits(np.array(facts.low), np.array(facts.high)))
         column = replace(column, low=min(low, column.low), high=max(high, column.high))
-    return replace(column, has_missing=has_missing)  # type: ignore[type-var]
+    return replace(column, has_missing=has_missing)

@@ -24,13 +24,14 @@ from crcen.tables.columns import (
     DroppedColumn,
     EncodedTable,
     NumberColumn,
+    as_dicts,
     blocks_of,
+    encode_dicts,
     encode_table,
     learn_columns,
 )
 from crcen.tables.fingerprint import Recognition, fingerprint_of, row_hashes
 from crcen.tables.profile import held_out_sums, profile_of, training_scores, typical_table
-from crcen.tables.row_cells import as_dicts, encode_dicts
 from crcen.tables.typing import Array, DataFrame, TableLike
 from crcen.theory.checks import check_row_weights
 from crcen.theory.cost_matrix import CostMatrix
@@ -218,8 +219,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rows = as_dicts(X)
         if rows is not None:
             extra = self._extra([str(name) for row in rows for name in row])
-            values, odd = encode_dicts(self.columns_, rows)
-            return EncodedTable(values, extra=extra, **odd)
+            return replace(encode_dicts(self.columns_, rows), extra=extra)
         table = as_cells(X, self.feature_names_in_)
         extra = self._extra(table.frame.columns)
         if not len(table):

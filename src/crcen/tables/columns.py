@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeAlias
+from types import NoneType
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crcen._support.lazy import pc, pd
 from crcen._support.text import plural
+from crcen.exceptions import InvalidInput
 from crcen.tables.cells import ColumnCells, TableCells, as_arrow, stacked
-from crcen.tables.identifiers import is_nameless_index, why_codes, why_numbering
 from crcen.tables.notation import AMBIGUOUS, PLAIN, Notation, NumberReading, is_ambiguous, is_missing_mark
-from crcen.tables.typing import Array, Bools, Index, Series
+from crcen.tables.typing import Array, Bools, Cell, Index, Series, TableLike
 
 BOOLEAN_WORDS = {
     **dict.fromkeys(("true", "yes", "t", "y", "1", "1.0"), 1.0),
@@ -44,6 +48,14 @@ Limits: TypeAlias = Sequence[float]
 _WORDS = [{"true", "false"}, {"yes", "no"}, {"t", "f"}, {"y", "n"}]
 # What may be odd about a cell.
 ODD_KINDS = ("unseen", "unreadable", "missing", "clipped")
+# A cell as numbers, and what is odd about it, or nothing.
+Read: TypeAlias = tuple[Sequence[float], str]
+# More dicts than this are read faster as a data frame.
+_MOST_DICTS = 64
+_LARGEST_INTEGER = 2**53
+_NUMBER = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?\s*")
+_ISO_TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Encoded(NamedTuple):
@@ -65,12 +77,6 @@ class EncodedTable:
     clipped: dict[str, int] = field(default_factory=dict)
     excess: Mapping[str, float] = field(default_factory=dict)
     extra: tuple[str, ...] = ()
-
-
-def _note() -> str:
-    """The field for notes: they may quote cells, so files do not hold them."""
-    found: str = field(default="", metadata={"is_stored": False})
-    return found
 
 
 def nice_step(spread: Array, parts: int) -> Array:
@@ -102,13 +108,19 @@ def clip_limits(low: Array, high: Array) -> tuple[Array, Array]:
     return rounded(low - margin, step, "down"), rounded(high + margin, step, "up")
 
 
+class _NotPlain(Exception):
+    """A cell that only the column itself can read."""
+
+
+@dataclass(frozen=True, eq=False)
 class Column(ABC):
     """A column that the model uses; if it ``has_missing`` cells, an indicator follows its encoded columns."""
 
-    kind: str
+    kind: ClassVar[str]
     name: str
     has_missing: bool
-    note: str
+    # Notes may quote cells, so files do not hold them.
+    note: str = field(default="", kw_only=True, metadata={"is_stored": False})
 
     @property
     def _names(self) -> list[str]:
@@ -122,6 +134,15 @@ class Column(ABC):
     @abstractmethod
     def encode(self, cells: ColumnCells) -> Encoded:
         """The column's cells as numbers."""
+
+    def encode_cell(self, cell: Cell) -> Read:
+        """A number, a string or None as numbers, as `encode` would; other cells raise `_NotPlain`."""
+        raise _NotPlain
+
+    def _cell(self, values: Sequence[float], odd: str = "", *, is_gap: bool = False) -> Read:
+        if self.has_missing:
+            return [*values, float(is_gap)], odd
+        return values, odd or "missing" * is_gap
 
     def describe(self) -> dict[str, object]:
         """What a schema says of the column, JSON-able."""
@@ -146,15 +167,12 @@ class Column(ABC):
 class NumberColumn(Column):
     """Numbers, clipped to ``low`` and ``high``; missing ones become the median of the training rows."""
 
-    name: str
     fill: float
-    has_missing: bool
     low: float = -math.inf
     high: float = math.inf
     decimal: str = "."
     thousands: str = ""
     affix: str = ""
-    note: str = _note()
     kind = "number"
 
     @cached_property
@@ -164,11 +182,8 @@ class NumberColumn(Column):
 
     def read(self, cells: ColumnCells) -> Array:
         """The numbers, NaN where they are missing."""
-        return cells.numbers if self.reads_plain(cells) else self.notation.numbers(*cells.codes)
-
-    def reads_plain(self, cells: ColumnCells) -> bool:
-        """Whether cells that are plain numbers are read as such."""
-        return self.notation == PLAIN or not cells.is_text
+        is_plain = self.notation == PLAIN or not cells.is_text
+        return cells.numbers if is_plain else self.notation.numbers(*cells.codes)
 
     def encode(self, cells: ColumnCells) -> Encoded:
         """The numbers with missing ones filled, and the indicator."""
@@ -179,15 +194,24 @@ class NumberColumn(Column):
         clipped = np.clip(values, self.low, self.high)
         return self._filled(clipped[:, None], self.fill, was_there, np.nan_to_num(values - clipped))
 
+    def encode_cell(self, cell: Cell) -> Read:
+        """The number, see `Column.encode_cell`."""
+        is_exact = type(cell) is int and abs(cell) <= _LARGEST_INTEGER
+        if is_exact or (type(cell) is str and self.notation == PLAIN and _NUMBER.fullmatch(cell)):
+            cell = float(cell)
+        if cell is not None and type(cell) is not float:
+            raise _NotPlain
+        if cell is None or not math.isfinite(cell):
+            return self._cell([self.fill], "" if cell is None else "unreadable", is_gap=True)
+        value = min(max(cell, self.low), self.high)
+        return self._cell([value], "" if value == cell else "clipped")
+
 
 @dataclass(frozen=True, eq=False)
 class BooleanColumn(Column):
     """Truth values as 0 and 1; missing ones become the commoner of the training rows."""
 
-    name: str
     fill: float
-    has_missing: bool
-    note: str = _note()
     kind = "boolean"
 
     def read(self, cells: ColumnCells) -> Array:
@@ -199,19 +223,25 @@ class BooleanColumn(Column):
         """The truth values with missing ones filled, and the indicator."""
         return self._filled(self.read(cells)[:, None], self.fill, cells.is_there)
 
+    def encode_cell(self, cell: Cell) -> Read:
+        """The truth value, see `Column.encode_cell`."""
+        if type(cell) not in (bool, int, str, NoneType):
+            raise _NotPlain
+        value = BOOLEAN_WORDS.get(str(cell).strip().lower())
+        if value is None:
+            return self._cell([self.fill], "" if cell is None else "unreadable", is_gap=True)
+        return self._cell([value])
+
 
 @dataclass(frozen=True, eq=False)
 class DateColumn(Column):
     """Dates in parts, days clipped to ``low`` and ``high``; missing ones become the median of each part."""
 
-    name: str
     date_format: str | None
     parts: tuple[str, ...]
     fill: Array
-    has_missing: bool
     low: float = -math.inf
     high: float = math.inf
-    note: str = _note()
     kind = "date"
 
     @property
@@ -229,16 +259,31 @@ class DateColumn(Column):
         parts = np.column_stack([days if part == "days" else found[part] for part in self.parts])
         return self._filled(parts, self.fill, cells.is_there, np.nan_to_num(found["days"] - days))
 
+    def encode_cell(self, cell: Cell) -> Read:
+        """The parts of a date, see `Column.encode_cell`."""
+        if cell is None:
+            return self._cell(self.fill.tolist(), is_gap=True)
+        text, form = cell.strip() if type(cell) is str else "", self.date_format
+        if not (form or _ISO_TIME.fullmatch(text)):
+            raise _NotPlain
+        try:
+            time = datetime.strptime(text, form) if form else datetime.fromisoformat(text)
+        except ValueError as error:
+            raise _NotPlain from error
+        time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+        days = (time - _EPOCH).total_seconds() / 86_400.0
+        found = {"days": min(max(days, self.low), self.high), "month": time.month, "day": time.day}
+        found |= {"weekday": time.weekday(), "hour": time.hour + time.minute / 60.0}
+        odd = "" if found["days"] == days else "clipped"
+        return self._cell([float(found[part]) for part in self.parts], odd)
+
 
 @dataclass(frozen=True, eq=False)
 class CategoryColumn(Column):
     """Categories as columns of zeros and ones; rare values share one if training rows ``has_other``."""
 
-    name: str
     categories: tuple[str, ...]
     has_other: bool
-    has_missing: bool
-    note: str = _note()
     kind = "category"
 
     @property
@@ -260,9 +305,21 @@ class CategoryColumn(Column):
         values = np.asarray(places[:, None] == np.arange(len(self._names)), dtype=np.float64)
         return self._with_indicator(values, is_missing, int(is_missing.sum()), unseen=int(is_unseen.sum()))
 
+    def encode_cell(self, cell: Cell) -> Read:
+        """Zeros and a one, see `Column.encode_cell`."""
+        if type(cell) not in (str, int, NoneType):
+            raise _NotPlain
+        text = "" if cell is None else str(cell).strip()
+        values = [0.0] * len(self._names)
+        if not text:
+            return self._cell(values, is_gap=True)
+        place = self._places.get(text, len(self.categories))
+        if place < len(values):
+            values[place] = 1.0
+        return self._cell(values, "" if text in self._places else "unseen")
+
     @cached_property
-    def places(self) -> dict[str, int]:
-        """The encoded column of each category."""
+    def _places(self) -> dict[str, int]:
         return {category: place for place, category in enumerate(self.categories)}
 
 
@@ -270,12 +327,9 @@ class CategoryColumn(Column):
 class TextColumn(Column):
     """Free text: tf-idf of the character n-grams inside words, projected on ``components``, (n-grams, parts)."""
 
-    name: str
     ngrams: tuple[str, ...]
     idf: Array
     components: Array
-    has_missing: bool
-    note: str = _note()
     kind = "text"
 
     def __post_init__(self) -> None:
@@ -287,21 +341,20 @@ class TextColumn(Column):
             raise ValueError("a text column with other arrays than those of its n-grams")
 
     @classmethod
-    def learn(
-        cls, name: str, present: Series, has_missing: bool, seed: int, note: str = ""
-    ) -> TextColumn | DroppedColumn:
+    def learn(cls, cells: ColumnCells, seed: int, note: str) -> TextColumn | DroppedColumn:
         """The column of these texts, with the n-grams of at least `FEWEST_ROWS` rows."""
-        texts, words, ngrams = _ngram_counts(present)
+        texts, words, ngrams = _ngram_counts(cells.present)
         n_with = np.bincount((texts @ words).indices, minlength=len(ngrams))
         is_common = n_with >= FEWEST_ROWS
         if not is_common.any():
-            return DroppedColumn(name, f"no part of its texts occurs in {FEWEST_ROWS} rows or more")
-        idf = np.log((1 + len(present)) / (1 + n_with[is_common])) + 1.0
+            return DroppedColumn(cells.name, f"no part of its texts occurs in {FEWEST_ROWS} rows or more")
+        idf = np.log((1 + texts.shape[0]) / (1 + n_with[is_common])) + 1.0
         texts, words = _tf_idf(texts, words[:, is_common], idf)
         components = np.eye(len(idf)) if len(idf) <= TEXT_COMPONENTS else _main_directions(texts, words, seed)
         parts = texts @ (words @ components)
         scale = float(np.sqrt(parts.var(axis=0).sum())) or 1.0
-        return cls(name, tuple(map(str, ngrams[is_common])), idf, components / scale, has_missing, note)
+        known = tuple(map(str, ngrams[is_common]))
+        return cls(cells.name, cells.has_missing, known, idf, components / scale, note=note)
 
     @property
     def _names(self) -> list[str]:
@@ -382,6 +435,147 @@ class DroppedColumn:
     reason: str
 
 
+# -- columns that only name or number their rows: a model that learns them learns the order of the file ----------------
+
+# What pandas calls the index of a frame in a file: without a name in Parquet, and in CSV.
+_NAMELESS_INDEX = re.compile(r"__index_level_\d+__|Unnamed: 0(\.\d+)*")
+_THINGS = (
+    "account|case|claim|client|customer|device|employee|event|family|household|item|loan|member|message|order|patient|"
+    "person|policy|product|record|respondent|row|sample|session|student|subject|ticket|transaction|user|visit"
+)
+_ID_NAME = re.compile(
+    rf"((^|[^a-z])(id|ids|uid|uuid|guid|key|hash|index|rownum|rownames|serial)|({_THINGS})_?(id|no|nr|num))$"
+)
+# Such names alone are those of an identifier that repeats.
+_BEARER_NAME = re.compile(
+    "account|client|customer|employee|household|member|patient|person|respondent|student|subject|user"
+)
+# Time goes up along a file and never repeats, and says something about its rows.
+_TIME_NAME = re.compile(
+    r"(^|[^a-z])(ts|t|at|time\w*|date\w*|epoch|unix|year|yr|month|week|day|hour|minute|second|when)s?([^a-z]|$)"
+)
+# So many repetitions are expected by chance among honest values; none has then a probability of 0.001.
+_EXPECTED_TIES = 7.0
+# Row numbers with gaps leave the straight line by at most this share of their range, and a bit for chance.
+_EVEN = 0.05
+# Digits in three or more parts, such as 79:17:2.
+_PARTS = r"\d+(?:[:/#_-]\d+){2,}"
+# Times of day, dates, and measures of two numbers such as 120/80, may differ in every row and mean something.
+_MEASURES = r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:\D.*)?|\d{1,4}[/x×]\d{1,4}"
+_NEARLY_ALL, _MANY_VALUES = 0.9, 255
+# A repeating identifier has at least this number of values and of rows per value; no value is common.
+_FEWEST_IDS, _REPEATS, _MOST_COMMON = 50, (1.1, 50.0), 0.01
+# Values of a measurement meet by chance, or at round numbers; those of an identifier meet far more often.
+_BEYOND_CHANCE, _BINS, _REPEATED_ROWS, _MOST_ROUND = 100.0, 50, 0.2, 0.2
+
+
+def is_nameless_index(name: str) -> bool:
+    """Whether this is what pandas calls an index without a name in Parquet and CSV files."""
+    return _NAMELESS_INDEX.fullmatch(name) is not None
+
+
+def _words(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def _is_named_so(name: str, n_values: int, n_rows: int) -> bool:
+    return _ID_NAME.search(_words(name)) is not None and (n_values > 0.5 * n_rows or n_values > _MANY_VALUES)
+
+
+def why_numbering(name: str, values: Array) -> str:
+    """Why whole numbers in file order only number the rows; empty where they may be informative.
+
+    Numbers that differ in every row count them if chance would have repeated several, or if they grow evenly.
+    """
+    n = len(values)
+    if not (values == np.round(values)).all():
+        return ""
+    n_values, spread = len(np.unique(values)), float(values.max() - values.min())
+    if n_values == n:
+        if spread < 1.5 * n:
+            return f"numbers the rows: {n} different whole numbers in a row"
+        if not _is_time(name, values):
+            if n * n / (2.0 * spread) > _EXPECTED_TIES:
+                return f"numbers the rows, with gaps: {n} different whole numbers"
+            if _grows_evenly(values):
+                return f"numbers the rows, with gaps: {n} whole numbers that grow along the file"
+    if _is_named_so(name, n_values, n):
+        return f"an identifier by its name: {n_values} different whole numbers on {n} rows"
+    return ""
+
+
+def _is_time(name: str, values: Array) -> bool:
+    """By its name, or as seconds or milliseconds since 1970 that lie between 1990 and 2040."""
+    if _TIME_NAME.search(_words(name)):
+        return True
+    first, last = values.min(), values.max()
+    return any(6.3e8 * unit < first and last < 2.21e9 * unit for unit in (1.0, 1e3, 1e6, 1e9))
+
+
+def _grows_evenly(values: Array) -> bool:
+    """Whether numbers go up from row to row, about as far each time; sorted measurements have thin ends."""
+    line = np.linspace(values[0], values[-1], len(values))
+    most = (_EVEN + 1.0 / np.sqrt(len(values))) * (values[-1] - values[0])
+    return bool((np.diff(values) > 0).all() and np.abs(values - line).max() < most)
+
+
+def why_codes(name: str, present: Series, n_values: int, *, is_amount: bool) -> str:
+    """Why strings, of ``n_values`` different ones, only name the rows; empty where they may be informative."""
+    n = len(present)
+    reason = f"an identifier: {n_values} values on {n} rows, none with a meaning"
+    if _is_named_so(name, n_values, n):
+        return reason
+    if is_amount or n_values <= 0.2 * n or _share(present, _MEASURES) >= _NEARLY_ALL:
+        return ""
+    is_code = n_values == n or (n_values >= _NEARLY_ALL * n and _share(present, r".*\d.*") >= _NEARLY_ALL)
+    if is_code and _share(present, r"[^\s,;]*") >= _NEARLY_ALL:
+        return reason
+    if (n_values > 0.5 * n or n_values > _MANY_VALUES) and _share(present, _PARTS) >= _NEARLY_ALL:
+        return f"an identifier: {n_values} codes on {n} rows"
+    return ""
+
+
+def why_repeating(cells: ColumnCells, kind: str) -> str:
+    """A warning if a column repeats like the identifier of a customer or patient; empty if it does not."""
+    name, words = cells.name, _words(cells.name)
+    if kind not in ("number", "category", "text") or _TIME_NAME.search(words):
+        return ""
+    is_named = _ID_NAME.search(words) or _BEARER_NAME.fullmatch(words)
+    if not is_named and not (kind == "number" and _repeats_beyond_chance(cells)):
+        return ""
+    counts = cells.series.value_counts().to_numpy()
+    n, n_values = int(counts.sum()), len(counts)
+    few, many = _REPEATS
+    if n_values < _FEWEST_IDS or not few <= n / n_values <= many or counts[0] > max(_MOST_COMMON * n, 20):
+        return ""
+    found = f"{name} repeats like a customer or patient ID ({n_values:,} values in {n:,} rows)"
+    return f"{found}: drop it and use --clusters {name}"
+
+
+def _repeats_beyond_chance(cells: ColumnCells) -> bool:
+    """Whether numbers repeat far more often than those of a smooth distribution, and not at round numbers."""
+    values = cells.numbers[cells.is_there]
+    if not values.size or np.isnan(values).any() or max(-values.min(), values.max()) < 1e5:
+        return False
+    distinct, own = np.unique(values, return_counts=True)
+    if len(distinct) < _FEWEST_IDS or own[own > 1].sum() < _REPEATED_ROWS * len(values):
+        return False
+    step = float(np.diff(distinct).min())
+    edges = np.unique(np.quantile(values, np.linspace(0, 1, _BINS + 1)))
+    in_bin = np.histogram(values, edges)[0]
+    by_chance = float((in_bin * (in_bin - 1) / 2.0 / np.maximum(np.diff(edges) / step, 1.0)).sum())
+    pairs = float((own * (own - 1) / 2.0).sum())
+    is_round = np.rint(values / step) % 10 == 0
+    return pairs > _BEYOND_CHANCE * max(by_chance, 1.0) and float(is_round.mean()) < _MOST_ROUND
+
+
+def _share(present: Series, pattern: str) -> float:
+    return float(present.str.fullmatch(pattern).mean())
+
+
+# -- what a column holds -----------------------------------------------------------------------------------------------
+
+
 def learn_columns(
     table: TableCells, dropped: Mapping[str, str], kept: Collection[str], categories: Collection[str], seed: int
 ) -> list[Column | DroppedColumn]:
@@ -458,7 +652,7 @@ def _by_content(cells: ColumnCells, seed: int) -> Column | DroppedColumn:
     words = set(present.str.lower().unique()) if may_be_words else set()
     if pd.api.types.is_bool_dtype(dtype) or (words and any(words <= pair for pair in _WORDS)):
         values = present.str.lower().map(BOOLEAN_WORDS).to_numpy(dtype=np.float64)
-        return BooleanColumn(name, float(values.mean() > 0.5), has_missing)
+        return BooleanColumn(name, has_missing, float(values.mean() > 0.5))
     if pd.api.types.is_datetime64_any_dtype(dtype):
         return _date(cells, None)
     if dtype != "category":
@@ -481,7 +675,7 @@ def _by_content(cells: ColumnCells, seed: int) -> Column | DroppedColumn:
     note = _why_no_number(cells, "text" if is_free else "categories")
     if not is_free:
         return category_column(name, counts, has_missing, note)
-    return TextColumn.learn(name, present, has_missing, seed, note)
+    return TextColumn.learn(cells, seed, note)
 
 
 def _written_number(cells: ColumnCells, reading: NumberReading) -> Column:
@@ -502,7 +696,7 @@ def _written_number(cells: ColumnCells, reading: NumberReading) -> Column:
 
 def _number(name: str, known: Array, n_rows: int, limits: Limits | None = None, **how: Any) -> NumberColumn:
     fill, low, high = _limits(known).tolist() if limits is None else limits
-    return NumberColumn(name, fill, len(known) < n_rows, low, high, **how)
+    return NumberColumn(name, len(known) < n_rows, fill, low, high, **how)
 
 
 def _why_no_number(cells: ColumnCells, taken_for: str) -> str:
@@ -529,7 +723,7 @@ def _date(cells: ColumnCells, form: str | None, note: str = "") -> Column | Drop
         return DroppedColumn(cells.name, "constant: every value is one date")
     fill = np.array([_limits(known[part])[0] for part in parts])
     _, low, high = _limits(known["days"]).tolist()
-    return DateColumn(cells.name, form, parts, fill, not is_known.all(), low, high, note)
+    return DateColumn(cells.name, not is_known.all(), form, parts, fill, low, high, note=note)
 
 
 def category_column(name: str, counts: Series, has_missing: bool, note: str = "") -> CategoryColumn | DroppedColumn:
@@ -537,7 +731,7 @@ def category_column(name: str, counts: Series, has_missing: bool, note: str = ""
     named = sorted(str(value) for value in counts.index[counts >= FEWEST_ROWS][:MOST_CATEGORIES])
     if not named:
         return DroppedColumn(name, f"no value occurs in {FEWEST_ROWS} rows or more")
-    return CategoryColumn(name, tuple(named), len(named) < len(counts), has_missing, note)
+    return CategoryColumn(name, has_missing, tuple(named), len(named) < len(counts), note=note)
 
 
 def blocks_of(columns: Sequence[Column]) -> list[Index]:
@@ -549,31 +743,50 @@ def blocks_of(columns: Sequence[Column]) -> list[Index]:
 def encode_table(columns: Sequence[Column], table: TableCells) -> EncodedTable:
     """The cells of these columns as numbers, side by side, with counts of odd cells."""
     X = np.empty((len(table), sum(len(column.encoded_names) for column in columns)))
-    odd: dict[str, dict[str, int]] = {kind: dict.fromkeys((one.name for one in columns), 0) for kind in ODD_KINDS}
+    odd: dict[str, Any] = {kind: {} for kind in ODD_KINDS}
     excess: dict[str, float] = {}
-    plain: dict[str, tuple[NumberColumn, int]] = {}
-    values: dict[str, Array] = {}
     table.load(column.name for column in columns)
     for column, block in zip(columns, blocks_of(columns), strict=True):
-        cells, name = table[column.name], column.name
-        if isinstance(column, NumberColumn) and cells.plain is not None and column.reads_plain(cells):
-            plain[name], values[name] = (column, int(block[0])), cells.plain
-            continue
-        part = column.encode(cells)
-        X[:, block], excess[name] = part.values, part.excess
+        part = column.encode(table[column.name])
+        X[:, block] = part.values
+        if part.excess:
+            excess[column.name] = part.excess
         for kind, number in part.odd.items():
-            odd[kind][name] = number
-    for names, found in stacked(values):
-        numbers, starts = [plain[name][0] for name in names], np.array([plain[name][1] for name in names])
-        fill, low, high = np.array([(one.fill, one.low, one.high) for one in numbers]).T[:, :, None]
-        has_missing, is_gap = np.array([one.has_missing for one in numbers]), np.isnan(found)
-        clipped = np.clip(found, low, high)
-        beyond = np.nan_to_num(found - clipped)
-        X[:, starts] = np.where(is_gap, fill, clipped).T
-        X[:, starts[has_missing] + 1] = is_gap[has_missing].T
-        n_missing = np.where(has_missing, 0, is_gap.sum(axis=1))
-        odd["missing"].update(zip(names, n_missing.tolist(), strict=True))
-        odd["clipped"].update(zip(names, np.count_nonzero(beyond, axis=1).tolist(), strict=True))
-        excess.update(zip(names, beyond.sum(axis=1).tolist(), strict=True))
-    counts: dict[str, Any] = {kind: {name: n for name, n in own.items() if n} for kind, own in odd.items()}
-    return EncodedTable(X, **counts, excess={name: size for name, size in excess.items() if size})
+            odd[kind].update({column.name: number} if number else {})
+    return EncodedTable(X, **odd, excess=excess)
+
+
+def as_dicts(X: TableLike) -> list[Mapping[str, Cell]] | None:
+    """One dict, or a list of so few that they are encoded faster than a data frame; None for anything else."""
+    rows = [X] if isinstance(X, Mapping) else X
+    is_short = isinstance(rows, list | tuple) and 0 < len(rows) <= _MOST_DICTS
+    return list(rows) if is_short and all(isinstance(row, Mapping) for row in rows) else None
+
+
+def encode_dicts(columns: Sequence[Column], rows: Sequence[Mapping[str, Cell]]) -> EncodedTable:
+    """Rows as a data frame of them would be encoded, cell by cell: faster for the few rows that a service receives."""
+    found: list[list[float]] = [[] for _ in rows]
+    odd: dict[str, Any] = {kind: Counter() for kind in ODD_KINDS}
+    for column in columns:
+        cells = [_without_numpy(row.get(column.name)) for row in rows]
+        values: Iterable[Sequence[float]]
+        kinds: Iterable[str]
+        try:
+            values, kinds = zip(*map(column.encode_cell, cells), strict=True)
+        except _NotPlain:
+            if any(isinstance(cell, list | tuple | dict | np.ndarray) for cell in cells):
+                message = f"a dict is one row, but {column.name!r} has several cells: give a list of dicts for more."
+                raise InvalidInput(message) from None
+            part = column.encode(ColumnCells(pd.Series(cells, name=column.name)))
+            values, kinds = part.values.tolist(), Counter(part.odd).elements()
+        for own, numbers in zip(found, values, strict=True):
+            own.extend(numbers)
+        for kind in filter(None, kinds):
+            odd[kind][column.name] += 1
+    return EncodedTable(np.array(found, dtype=np.float64), **odd)
+
+
+def _without_numpy(cell: Cell) -> Cell:
+    """A cell without NumPy's types; None for NaN."""
+    cell = cell.item() if isinstance(cell, np.generic) else cell
+    return None if type(cell) is float and math.isnan(cell) else cell

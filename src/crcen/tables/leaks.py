@@ -18,9 +18,8 @@ from crcen._support.lazy import pd
 from crcen._support.text import listed
 from crcen._support.values import json_value
 from crcen.tables.cells import ColumnCells, TableCells, as_cells, stacked
-from crcen.tables.columns import BooleanColumn, Column, DateColumn, DroppedColumn, NumberColumn
+from crcen.tables.columns import BooleanColumn, Column, DateColumn, DroppedColumn, NumberColumn, why_repeating
 from crcen.tables.fingerprint import duplicated_class, mixed_bits, name_key
-from crcen.tables.identifiers import why_repeating
 from crcen.tables.typing import Array, Bools, DataFrame, Hashes, Index
 from crcen.theory.limits import FEWEST_OF_A_CLASS, LEAK_AREA, NEAR_PERFECT_AREA
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from crcen._support.lazy import ds, pa, pq
 from crcen.exceptions import InvalidInput
-from crcen.tables.identifiers import is_nameless_index
+from crcen.tables.columns import is_nameless_index
 from crcen.tables.locations import DataFile, Part
 from crcen.tables.options import ReadOptions
 from crcen.tables.typing import Dataset, Field, FileSystem, Fragment, RecordBatch, Schema
