@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from crcen import TableClassifier
+from crcen.tables.cells import TableCells
 from crcen.tables.profile import NewRows, TrainingProfile, profile_of
 
 RATE, CALLS = 0.05, 20
@@ -82,7 +83,7 @@ def main() -> None:
             rng = np.random.default_rng([n_train, seed])
             training = table(n_train, rng)
             reader = TableClassifier(random_state=0).learn_columns(training)
-            profile = profile_of(reader.columns_, training, reader.encode(training), [])
+            profile = profile_of(reader.columns_, TableCells(training), reader.encode(training), [])
             quiet = [not differences(reader, profile, table(n_new, rng), call) for call in range(1, CALLS + 1)]
             alarms += not all(quiet)
             if n_train == 2_000:

@@ -292,7 +292,9 @@ def test_the_fingerprint_of_rows_in_passing_is_that_of_all_rows(rows, monkeypatc
     for start in range(0, len(table), 170):
         found.add(table[start : start + 170], X[start : start + 170])
     fingerprint = found.fingerprint()
-    expected, counts = np.unique(row_hashes(memory.columns_, table, X, fingerprint.salt), return_counts=True)
+    expected, counts = np.unique(
+        row_hashes(memory.columns_, TableCells(table), X, fingerprint.salt), return_counts=True
+    )
     can, matches = fingerprint.compare(expected)
     np.testing.assert_array_equal(np.flatnonzero(can), np.arange(40))
     assert matches[:40].all()

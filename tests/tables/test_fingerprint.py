@@ -9,7 +9,7 @@ import pytest
 
 import crcen
 from crcen import Budget, CRCENClassifier, TableClassifier
-from crcen.tables.cells import ColumnCells
+from crcen.tables.cells import ColumnCells, TableCells
 from crcen.tables.columns import learn_column
 from crcen.tables.fingerprint import FALSE_MATCH_RATE, MOST_HASHES, duplicated_class, fingerprint_of, row_hashes
 from crcen.tables.reading import open_table
@@ -37,11 +37,13 @@ def _encoded(columns, frame):
 
 def _fingerprint(frame):
     columns = [learn_column(ColumnCells(frame[name]), is_kept=True) for name in frame.columns]
-    return columns, fingerprint_of(columns, frame, _encoded(columns, frame), np.zeros(len(frame), dtype=int), 1)
+    return columns, fingerprint_of(
+        columns, TableCells(frame), _encoded(columns, frame), np.zeros(len(frame), dtype=int), 1
+    )
 
 
 def _judge(columns, fingerprint, frame):
-    hashes = row_hashes(columns, frame, _encoded(columns, frame), fingerprint.salt)
+    hashes = row_hashes(columns, TableCells(frame), _encoded(columns, frame), fingerprint.salt)
     return fingerprint.judge(*fingerprint.compare(hashes))
 
 
@@ -139,9 +141,9 @@ def test_hashing_takes_at_most_20_microseconds_per_row():
     frame = pd.concat([_table(5000).drop(columns="when").add_suffix(f"_{i}") for i in range(4)], axis=1)  # 20 columns
     columns, fingerprint = _fingerprint(frame)
     X = _encoded(columns, frame)
-    row_hashes(columns, frame, X, fingerprint.salt)
+    row_hashes(columns, TableCells(frame), X, fingerprint.salt)
     start = time.process_time()
-    fingerprint.compare(row_hashes(columns, frame, X, fingerprint.salt))
+    fingerprint.compare(row_hashes(columns, TableCells(frame), X, fingerprint.salt))
     assert (time.process_time() - start) / len(frame) < 20e-6
 
 

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crcen import CRCENClassifier, TableClassifier, fit_table, load, predict_table, save
-from crcen.tables.cells import ColumnCells
+from crcen.tables.cells import ColumnCells, read_numbers
 from crcen.tables.columns import learn_column
-from crcen.tables.notation import read_numbers
 from crcen.tables.reading import open_table
 
 N = 60

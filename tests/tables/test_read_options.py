@@ -11,9 +11,8 @@ import pytest
 from crcen import InvalidInput, InvalidParameter, ReadOptions, fit_files, fit_table, load, predict_table
 from crcen.exceptions import DataUnavailable
 from crcen.scale import table_survey
-from crcen.tables.cells import ColumnCells
+from crcen.tables.cells import ColumnCells, sentinels
 from crcen.tables.columns import learn_column
-from crcen.tables.notation import sentinels
 from crcen.tables.reading import open_table
 
 # Content, and the cells that a person sees in it.

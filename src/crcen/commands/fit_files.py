@@ -43,10 +43,9 @@ from crcen.scale.sources import ArrowSource
 from crcen.scale.stream import check_counts, fit_stream
 from crcen.scale.table_survey import FrameSample, HeldOutRows, LearnedColumns, TableSurvey, frames_of
 from crcen.scale.trees import BinnedRows, GrownTrees, TreePlan, grow_trees, plan_trees
-from crcen.tables.cells import TableCells
+from crcen.tables.cells import TableCells, as_text
 from crcen.tables.columns import BooleanColumn, Column, DroppedColumn, NumberColumn, encode_table
 from crcen.tables.locations import masked
-from crcen.tables.notation import as_text
 from crcen.tables.parquet import STREAM_BYTES, dataset_of, index_columns, kind_of
 from crcen.tables.profile import held_out_sums, profile_of, training_scores, typical_table
 from crcen.tables.reading import Table, open_table
@@ -292,7 +291,7 @@ def fit_files(
     bound.release()
     encoded = model.encode(sample)
     model.background_ = typical_table(model.columns_, encoded.X)
-    model.profile_ = profile_of(model.columns_, sample, encoded, training_scores(estimator, encoded.X))
+    model.profile_ = profile_of(model.columns_, TableCells(sample), encoded, training_scores(estimator, encoded.X))
     if fingerprint:
         model.fingerprint_ = hashes.fingerprint()
     inputs.remember(model, table, clusters)

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from crcen import CrcenError, InvalidInput, InvalidParameter, ReadOptions, load
 from crcen._support.text import closest, listed, plural
 from crcen._support.values import label_key, plain_labels, rest_of
-from crcen.tables.cells import as_dates
+from crcen.tables.cells import AMBIGUOUS, as_dates, as_text, date_format, is_ambiguous, read_numbers
 from crcen.tables.leaks import Duplicates
-from crcen.tables.notation import AMBIGUOUS, as_text, date_format, is_ambiguous, read_numbers
 from crcen.tables.reading import Table, open_table
 from crcen.theory.checks import in_units
 from crcen.theory.price import Price

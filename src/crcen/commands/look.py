@@ -17,10 +17,9 @@ from crcen._support.text import listed, plural
 from crcen._support.values import attributes, json_value
 from crcen.commands import inputs
 from crcen.commands.inputs import MOST_CLASSES, Data, Label, Source, require, require_input
-from crcen.tables.cells import ColumnCells, TableCells
+from crcen.tables.cells import ColumnCells, TableCells, placeholder_words, sentinels
 from crcen.tables.columns import Column, DateColumn, NumberColumn, blocks_of, encode_table
 from crcen.tables.leaks import Cells, Signs, cells_of, find_signs, separations
-from crcen.tables.notation import placeholder_words, sentinels
 from crcen.tables.options import ReadOptions
 from crcen.theory.intervals import Interval, share_interval
 from crcen.theory.limits import FEWEST_POSITIVES, LEAK_AREA

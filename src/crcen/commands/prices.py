@@ -13,7 +13,7 @@ from crcen import CostMatrix, CostRatio, ExpenseCurve, InvalidInput, Lam
 from crcen._support.text import closest, listed
 from crcen._support.values import Values, json_value, label_key
 from crcen.commands.inputs import FittedModel, require, require_input
-from crcen.tables.notation import is_missing_mark, read_numbers
+from crcen.tables.cells import is_missing_mark, read_numbers
 from crcen.tables.reading import open_table
 from crcen.theory.expense import ClassStep
 from crcen.theory.goals import ThresholdGoal

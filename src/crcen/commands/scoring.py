@@ -21,7 +21,7 @@ from crcen.commands.prices import Costs, Weighting
 from crcen.commands.rules import AuditedRows, ClassShares, Prevalence, RowRule, rule_of
 from crcen.commands.split import was_stratified
 from crcen.report.checks import selection_of
-from crcen.tables.cells import ColumnCells
+from crcen.tables.cells import ColumnCells, TableCells
 from crcen.tables.columns import EncodedTable, why_repeating
 from crcen.tables.fingerprint import Recognition, RowDigest, row_hashes
 from crcen.tables.profile import Difference, NewRows
@@ -98,7 +98,7 @@ class RowWatch:
         if self._fingerprint is not None:
             self._compared.append(self._fingerprint.compare(self._model.row_hashes(frame, encoded)))
         if self._hashes is not None:
-            self._hashes.append(row_hashes(self._model.columns_, frame, encoded.X, 0))
+            self._hashes.append(row_hashes(self._model.columns_, TableCells(frame), encoded.X, 0))
         for kind, counts in self._cells.items():
             for name, number in getattr(encoded, kind).items():
                 if kind != "unseen" or name not in self._pooled:

@@ -7,9 +7,8 @@ import numpy as np
 
 from crcen.report.evidence import Evidence, chosen_rows, log_odds
 from crcen.report.quality import share_log_loss
-from crcen.tables.cells import ColumnCells
+from crcen.tables.cells import ColumnCells, as_text
 from crcen.tables.leaks import Cells, Leak, Separation, cells_of, find_leaks, separations
-from crcen.tables.notation import as_text
 from crcen.theory.metrics import log_losses
 from crcen.theory.rows import Array, Index, Rows, short
 

@@ -28,7 +28,7 @@ class FingerprintOfAll:
 
     def __init__(self, columns: list[Column], sample: Iterable[tuple[DataFrame, Array]]) -> None:
         self._columns = columns
-        hashes = [row_hashes(columns, frame, X, 0) for frame, X in sample]
+        hashes = [row_hashes(columns, TableCells(frame), X, 0) for frame, X in sample]
         content = np.sort(np.concatenate(hashes)).tobytes()
         self._salt = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big") or 1
         self._hashes, self._counts = np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64)
@@ -36,7 +36,7 @@ class FingerprintOfAll:
 
     def add(self, frame: DataFrame, X: Array) -> None:
         """Add rows and their encoding; the frame may be None if no column is text."""
-        hashes = row_hashes(self._columns, frame, X, self._salt)
+        hashes = row_hashes(self._columns, TableCells(frame), X, self._salt)
         hashes = np.append(self._hashes, hashes[hashes <= np.uint64(self._limit)])
         weights = np.append(self._counts, np.ones(len(hashes) - len(self._counts), dtype=np.int64))
         found, at = np.unique(hashes, return_inverse=True)

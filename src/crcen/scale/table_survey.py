@@ -10,7 +10,7 @@ import numpy as np
 from crcen._support.lazy import pd
 from crcen.exceptions import InvalidInput
 from crcen.scale.sources import row_keys, row_shares
-from crcen.tables.cells import ColumnCells
+from crcen.tables.cells import ColumnCells, as_text
 from crcen.tables.columns import (
     CategoryColumn,
     Column,
@@ -20,7 +20,6 @@ from crcen.tables.columns import (
     clip_limits,
     learn_column,
 )
-from crcen.tables.notation import as_text
 from crcen.tables.reading import Table
 from crcen.tables.typing import Array, Bools, DataFrame, Index, Series
 

@@ -18,7 +18,7 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.fitted import FittedEnsemble, transactional_fit
 from crcen.models.reasons.reasons import Reasons, explain_rows, spelled
 from crcen.models.search.classifier_cv import CRCENClassifierCV
-from crcen.tables.cells import TableCells, as_cells
+from crcen.tables.cells import TableCells
 from crcen.tables.columns import (
     Column,
     DroppedColumn,
@@ -31,6 +31,7 @@ from crcen.tables.columns import (
     learn_columns,
 )
 from crcen.tables.fingerprint import Recognition, fingerprint_of, row_hashes
+from crcen.tables.frames import as_cells
 from crcen.tables.profile import held_out_sums, profile_of, training_scores, typical_table
 from crcen.tables.typing import Array, DataFrame, TableLike
 from crcen.theory.checks import check_row_weights
@@ -248,7 +249,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def row_hashes(self, frame: DataFrame | TableCells, encoded: EncodedTable) -> NDArray[np.uint64]:
         """One hash a row, to compare with ``fingerprint_``; ``encoded`` is what `encode` makes of the frame."""
-        return row_hashes(self.columns_, frame, encoded.X, self.fingerprint_.salt)
+        return row_hashes(self.columns_, as_cells(frame), encoded.X, self.fingerprint_.salt)
 
     @property
     def notes_(self) -> list[str]:

@@ -20,8 +20,18 @@ from numpy.typing import NDArray
 from crcen._support.lazy import pc, pd
 from crcen._support.text import plural
 from crcen.exceptions import InvalidInput
-from crcen.tables.cells import ColumnCells, TableCells, as_arrow, stacked
-from crcen.tables.notation import AMBIGUOUS, PLAIN, Notation, NumberReading, is_ambiguous, is_missing_mark
+from crcen.tables.cells import (
+    AMBIGUOUS,
+    PLAIN,
+    ColumnCells,
+    Notation,
+    NumberReading,
+    TableCells,
+    as_arrow,
+    is_ambiguous,
+    is_missing_mark,
+    stacked,
+)
 from crcen.tables.typing import Array, Bools, Cell, Index, Series, TableLike
 
 BOOLEAN_WORDS = {

@@ -17,7 +17,7 @@ from scipy.stats import hypergeom
 
 from crcen._support.lazy import pd
 from crcen._support.text import listed
-from crcen.tables.cells import TableCells, as_cells
+from crcen.tables.cells import TableCells
 from crcen.tables.columns import Column
 from crcen.tables.typing import Array, Bools, DataFrame, Hashes, Index, Series
 
@@ -193,9 +193,9 @@ def duplicated_class(rows: Index, twins: Index, n_distinct: float | None = None)
     return None
 
 
-def fingerprint_of(columns: list[Column], frame: DataFrame, X: Array, numbers: Index, n_classes: int) -> Fingerprint:
+def fingerprint_of(columns: list[Column], table: TableCells, X: Array, numbers: Index, n_classes: int) -> Fingerprint:
     """The fingerprint of training rows, of the same rows encoded (``X``), with their class numbers."""
-    unsalted = row_hashes(columns, frame, X, 0)
+    unsalted = row_hashes(columns, table, X, 0)
     salt = int.from_bytes(hashlib.blake2b(np.sort(unsalted).tobytes(), digest_size=8).digest(), "big") or 1
     found, at = np.unique(mixed_bits(unsalted ^ np.uint64(salt)), return_inverse=True)
     limit = int(found[MOST_HASHES - 1]) if len(found) > MOST_HASHES else 2**64 - 1
@@ -203,10 +203,10 @@ def fingerprint_of(columns: list[Column], frame: DataFrame, X: Array, numbers: I
     return Fingerprint.of_hashes(salt, found[:MOST_HASHES], counts[:MOST_HASHES], limit)
 
 
-def row_hashes(columns: list[Column], frame: DataFrame | TableCells, X: Array, salt: int) -> Hashes:
+def row_hashes(columns: list[Column], table: TableCells, X: Array, salt: int) -> Hashes:
     """One hash a row; ``salt`` is 0, or that of a fingerprint."""
     hashes = np.zeros(len(X), dtype=np.uint64)
-    for part in _parts(columns, frame, X):
+    for part in _parts(columns, table, X):
         hashes = mixed_bits(hashes ^ part)
     return mixed_bits(hashes ^ np.uint64(salt)) if salt else hashes
 
@@ -216,7 +216,7 @@ def _bucket(hashes: Hashes, n_buckets: int) -> Index:
     return (mixed_bits(hashes) % np.uint64(n_buckets)).astype(np.int64)
 
 
-def _parts(columns: list[Column], frame: DataFrame | TableCells, X: Array) -> Iterator[Hashes]:
+def _parts(columns: list[Column], table: TableCells, X: Array) -> Iterator[Hashes]:
     """What each row holds in each column, as integers."""
     n_together, start, numbers = max(1, _MOST_CELLS // max(1, len(X))), 0, list[tuple[str, int]]()
     for column in columns:
@@ -229,7 +229,7 @@ def _parts(columns: list[Column], frame: DataFrame | TableCells, X: Array) -> It
         numbers = []
         if column.kind == "text":
             # Of the text itself: its components hold only what occurs in several rows.
-            text = as_cells(frame)[column.name].text.fillna("\0").to_numpy(dtype=object)
+            text = table[column.name].text.fillna("\0").to_numpy(dtype=object)
             yield mixed_bits(pd.util.hash_array(text, categorize=True) + name_key(f"{column.name}/0"))
         elif column.kind == "category":
             encoded = X[:, block.start : block.stop]

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from crcen._support.lazy import pa, pd
 from crcen.exceptions import InvalidInput
+from crcen.tables.cells import TableCells
 from crcen.tables.locations import Part
 from crcen.tables.options import ReadOptions
 from crcen.tables.typing import ArrowTable, DataFrame, Series, TableLike
@@ -31,6 +32,11 @@ def as_frame(X: TableLike, names: Sequence[str] | NDArray[np.object_] | None = N
             raise InvalidInput(f"X has {X.shape[1]} features, but TableClassifier is expecting {len(names)} features.")
         frame = pd.DataFrame(X, columns=names)
     return _named(frame, ReadOptions())
+
+
+def as_cells(X: TableLike, names: NDArray[np.object_] | None = None) -> TableCells:
+    """The cells of a table, whatever it is; see `as_frame`."""
+    return X if isinstance(X, TableCells) else TableCells(as_frame(X, names))
 
 
 def _named(frame: DataFrame, options: ReadOptions) -> DataFrame:

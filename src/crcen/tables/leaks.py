@@ -17,10 +17,10 @@ from scipy.stats import binom
 from crcen._support.lazy import pd
 from crcen._support.text import listed
 from crcen._support.values import json_value
-from crcen.tables.cells import ColumnCells, TableCells, as_cells, stacked
+from crcen.tables.cells import ColumnCells, TableCells, stacked
 from crcen.tables.columns import BooleanColumn, Column, DateColumn, DroppedColumn, NumberColumn, why_repeating
 from crcen.tables.fingerprint import duplicated_class, mixed_bits, name_key
-from crcen.tables.typing import Array, Bools, DataFrame, Hashes, Index
+from crcen.tables.typing import Array, Bools, Hashes, Index
 from crcen.theory.limits import FEWEST_OF_A_CLASS, LEAK_AREA, NEAR_PERFECT_AREA
 
 # Chance of any false sign, over all comparisons of a table.
@@ -143,13 +143,12 @@ class Signs:
 
 def find_signs(
     columns: Sequence[Column],
-    frame: DataFrame | TableCells,
+    table: TableCells,
     numbers: Index,
     labels: Sequence[object],
     dropped: Sequence[DroppedColumn] = (),
 ) -> Signs:
     """Look for leaks, copies and repeating identifiers; ``numbers`` are classes by place in ``labels``."""
-    table = as_cells(frame)
     kinds = {column.name: column.kind for column in columns}
     kinds |= {one.name: "category" for one in dropped if one.reason.startswith("an identifier")}
     table.load(kinds)

@@ -10,7 +10,7 @@ from typing import Any
 from crcen._support.lazy import pd
 from crcen._support.text import closest, listed
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.tables.notation import ORDERS, as_text, iso_dates
+from crcen.tables.cells import ORDERS, as_text, iso_dates
 from crcen.tables.typing import DataFrame, Series
 
 # Options that apply to some kinds of tables only.

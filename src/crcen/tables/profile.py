@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike
 from crcen._support.text import plural
 from crcen.models.options import Calibration
 from crcen.models.reasons.reasons import typical_rows
-from crcen.tables.cells import TableCells, as_cells, stacked
+from crcen.tables.cells import TableCells, stacked
 from crcen.tables.columns import FEWEST_ROWS, RANGE_PARTS, Column, EncodedTable, blocks_of, nice_step, rounded
 from crcen.tables.fingerprint import chance_of_more
-from crcen.tables.typing import Array, Bools, DataFrame, Index
+from crcen.tables.typing import Array, Bools, Index
 from crcen.theory.checks import check_row_weights
 from crcen.theory.limits import UNLIKE_DISTANCE, UNLIKE_P, UNLIKE_RATIO, UNLIKE_SCALE, UNLIKE_SHARE
 from crcen.theory.price import Labels, Price, sigmoid
@@ -75,11 +75,9 @@ class TrainingProfile:
     scores: list[Array]
 
 
-def profile_of(
-    columns: list[Column], frame: DataFrame | TableCells, encoded: EncodedTable, scores: list[Array]
-) -> TrainingProfile:
+def profile_of(columns: list[Column], table: TableCells, encoded: EncodedTable, scores: list[Array]) -> TrainingProfile:
     """The profile of training rows, encoded as ``encoded``, with their natural log-odds ``scores``."""
-    found, table, blocks = [], as_cells(frame), blocks_of(columns)
+    found, blocks = [], blocks_of(columns)
     values = {one.name: _values(one, encoded.X[:, block])[0] for one, block in zip(columns, blocks, strict=True)}
     all_edges = _edges(values, len(encoded.X))
     for column, block in zip(columns, blocks, strict=True):
