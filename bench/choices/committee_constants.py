@@ -56,7 +56,7 @@ VARIANTS = {
     "five networks in any lead": {(NETWORKS, "_CLEAR_LEAD"): 1.0},
     "one sample fold": {(TREES, "_SAMPLE_FOLDS"): 1},
     "250 trees on many rows": {(TREES, "_LARGE_ROUNDS"): ((100, 1.0), (250, 0.0))},
-    "4 repeats": {("crcen.models.committee.classifier", "_REPEATS_IN_TIME"): 4},  # with --effort best --time-limit 120
+    "4 repeats": {("crcen.models.committee", "_REPEATS_IN_TIME"): 4},  # with --effort best --time-limit 120
     "two settings": {(NETWORKS, "N_SETTINGS"): 2},
     "three networks": {(NETWORKS, "N_NETWORKS"): 3},
     "30 epochs": {(NETWORKS, "_ENOUGH_EPOCHS"): 30},

@@ -19,7 +19,7 @@ from sklearn.model_selection import StratifiedShuffleSplit
 from bench.rivals.datasets import load_set
 from bench.rivals.evaluation import costs
 from crcen import CommitteeClassifier, balance_shift
-from crcen.models.committee.stacking import choose_ridge, cross_fitted_logits, fit_stacking
+from crcen.models.committee import choose_ridge, cross_fitted_logits, fit_stacking
 from crcen.theory.price import sigmoid
 
 MEMBERS = ("networks", "trees", "random_trees", "catboost", "forest")

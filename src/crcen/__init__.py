@@ -35,7 +35,7 @@ _SUBMODULE_NAMES = {
     "crcen.decisions.monitor.track": "DriftAlarm MonitorReading",
     "crcen.exceptions": "DataUnavailable DeviceMissing MissingExtra TrainingFailed",
     "crcen.files.model_file": "ModelInfo",
-    "crcen.models.stationarity": "Stationarity",
+    "crcen.models.fitted": "Stationarity",
     "crcen.paper.methods": "Method NetworkTraining make_method",
     "crcen.paper.networks": "MovedThresholdClassifier ResampledClassifier",
     "crcen.report.displays": "CorrectionDisplay DecisionCurveDisplay ExpenseCurveDisplay KeyEquationDisplay "

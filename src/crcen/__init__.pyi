@@ -36,13 +36,13 @@ from crcen.files.model_file import load as load
 from crcen.files.model_file import model_info as model_info
 from crcen.files.model_file import save as save
 from crcen.models.classifier import CRCENClassifier as CRCENClassifier
-from crcen.models.committee.classifier import CommitteeClassifier as CommitteeClassifier
+from crcen.models.committee import CommitteeClassifier as CommitteeClassifier
+from crcen.models.fitted import stationarity as stationarity
 from crcen.models.module_classifier import ModuleClassifier as ModuleClassifier
 from crcen.models.options import Calibration as Calibration
 from crcen.models.options import Search as Search
 from crcen.models.search.classifier_cv import CRCENClassifierCV as CRCENClassifierCV
 from crcen.models.search.folds import TimeSplit as TimeSplit
-from crcen.models.stationarity import stationarity as stationarity
 from crcen.paper.methods import METHODS as METHODS
 from crcen.paper.networks import CSMLPClassifier as CSMLPClassifier
 from crcen.report.page import write_report as write_report

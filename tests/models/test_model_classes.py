@@ -258,7 +258,7 @@ def test_one_against_all_is_refused_where_it_has_no_meaning():
             model.fit(X, Y == "ash")
     with pytest.raises(InvalidParameter, match=r"loss must be one of .*'one_against_all'.*'hinge'"):
         light(loss="hinge")
-    with pytest.raises(InvalidParameter, match="partial_fit learns one softmax"):
+    with pytest.raises(InvalidParameter, match="partial_fit needs early_stopping=False and loss='cross_entropy'"):
         one_against_all().partial_fit(X, Y)
     with pytest.raises(InvalidParameter, match="loss must be 'cross_entropy' here, got 'one_against_all'"):
         crcen.fit_stream([(X, NUMBERS)], weighting=W, **own)

@@ -8,9 +8,9 @@ import pytest
 from sklearn.datasets import make_classification
 
 from crcen import CRCENClassifier
+from crcen.models.classifier import CutSchedule
 from crcen.models.fitting import base_seed, member_seed
 from crcen.models.probability import probability_folds
-from crcen.models.schedule_cut import CutSchedule
 from crcen.training.engine import train
 from crcen.training.jobs import TrainingJob
 from grouped_settings import grouped
@@ -94,7 +94,7 @@ def test_folds_are_trained_once_where_the_whole_schedule_is_best(n_classes, trai
     once = CRCENClassifier(None, **own).fit(X, y)
     counts = [len(call.jobs) for call in trained]
     assert [call.jobs[0].last_epoch for call in trained] == [10, 15, 20, 25, 30, 30]
-    monkeypatch.setattr("crcen.models.schedule_cut.CutSchedule._are_ready", lambda *_: False)
+    monkeypatch.setattr("crcen.models.classifier.CutSchedule._are_ready", lambda *_: False)
     twice = CRCENClassifier(None, **own).fit(X, y)
     assert counts == [8] * 5 + [2]
     assert [len(call.jobs) for call in trained[6:]] == [8] * 5 + [8 + 2]
@@ -104,13 +104,13 @@ def test_folds_are_trained_once_where_the_whole_schedule_is_best(n_classes, trai
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_parts_of_the_schedule_give_what_the_whole_of_it_gives(n_classes, trained, monkeypatch):
     X, y = noisy_rows(n_classes)
-    monkeypatch.setattr("crcen.models.schedule_cut._STOPS", ((0.1, 0.0), (0.2, 0.0), (0.5, 0.0)))
+    monkeypatch.setattr("crcen.models.classifier._STOPS", ((0.1, 0.0), (0.2, 0.0), (0.5, 0.0)))
     in_parts = CRCENClassifier(None, **SMALL).fit(X, y)
     starts = {job.start.epoch if job.start else 0 for job in trained[-1].jobs}
     best = trained[-1].jobs[-1].last_epoch
     before_best = max(epoch for epoch in (0, 3, 6, 15) if epoch < best)
     assert starts == {0, before_best}  # on all rows from the start, on folds from the stop before
-    monkeypatch.setattr("crcen.models.schedule_cut._STOPS", ())
+    monkeypatch.setattr("crcen.models.classifier._STOPS", ())
     at_once = CRCENClassifier(None, **SMALL).fit(X, y)
     assert in_parts.n_iter_ == at_once.n_iter_
     assert before_best > 0

@@ -30,7 +30,7 @@ from crcen.commands.fit import FittedTable, Options
 from crcen.commands.inputs import Data, Label, check, is_share, require, require_input
 from crcen.commands.prices import Costs, Weighting, stated_weighting
 from crcen.commands.results import note_lines
-from crcen.models.committee.stacking import MemberScore
+from crcen.models.committee import MemberScore
 from crcen.scale import table_survey
 from crcen.scale.checkpoint import lock_storage
 from crcen.scale.committee import stack_members

@@ -27,10 +27,10 @@ _SHUFFLE = "n_splits test_size train_size random_state _default_test_size"
 
 # Module -> class -> fitted attributes. A file holds the class name alone, so names are unique.
 TYPES: dict[str, dict[str, str]] = {
-    "crcen.models.committee.classifier": {
-        "CommitteeClassifier": f"{_SEARCHED} chosen_settings_ fit_time_ leaderboard_ member_weights_ notes_"
+    "crcen.models.committee": {
+        "CommitteeClassifier": f"{_SEARCHED} chosen_settings_ fit_time_ leaderboard_ member_weights_ notes_",
+        "MemberScore": "",
     },
-    "crcen.models.committee.stacking": {"MemberScore": ""},
     "crcen.models.classifier": {"CRCENClassifier": _FITTED},
     "crcen.models.ensemble": {"Ensemble": ""},
     "crcen.models.members.lightgbm_trees": {"TreeSetting": ""},

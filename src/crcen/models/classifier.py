@@ -2,40 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import field, replace
-from typing import ClassVar
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
+from sklearn.utils.metaestimators import available_if
 
-from crcen._support.progress import progress_bar
-from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen._support.progress import part_of, progress_bar
+from crcen.exceptions import InvalidInput, InvalidParameter, TrainingFailed
 from crcen.models import fitting
+from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import Course, FittedNetworks, transactional_fit, write_fit
 from crcen.models.fitting import FitRows
-from crcen.models.incremental import IncrementalFit
 from crcen.models.options import OUT_OF_FOLD, Calibration, GroupedParameters, estimator
 from crcen.models.probability import PROBABILITIES, probability_folds
-from crcen.models.schedule_cut import CutSchedule, is_cut
 from crcen.models.search.folds import Fold
+from crcen.models.search.grid import log_losses
+from crcen.models.search.run import Progress
 from crcen.models.validation import Seed, check_classes, check_number, check_rows, check_weights
+from crcen.theory.checks import check_not_negative
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import on_rows
-from crcen.theory.price import Labels, Price, WeightingLike, is_price_of_two
-from crcen.theory.rows import Rows
+from crcen.theory.price import Alpha, Labels, Price, WeightingLike, as_spec, is_price_of_two
+from crcen.theory.rows import Array, Estimator, Rows
+from crcen.training.encoding import InputEncoding, column_layout, fit_encoding, incomplete_columns
 from crcen.training.engines import Engine, need_torch
-from crcen.training.jobs import TrainingJob
-from crcen.training.recipe import ONE_AGAINST_ALL, Inputs, Recipe, Schedule
+from crcen.training.jobs import Status, TrainingJob, TrainingResult, TrainingState
+from crcen.training.network import NetworkGroup
+from crcen.training.recipe import ONE_AGAINST_ALL, Inputs, Recipe, Schedule, n_batches
+
+if TYPE_CHECKING:  # torch is for fitting alone
+    from crcen.training.stream import StreamTrainer
 
 # With fewer rows of a class nothing is fitted out of fold unless it was requested.
 _FEWEST_FOR_FOLDS = 3
+# `status_` after partial_fit, and the default encoding: the first rows may be few.
+UNBALANCED, _FIRST_ENCODING = "incremental_unbalanced", "standard"
+
+
+def has_usual_steps(estimator: Estimator) -> bool:
+    """Whether an estimator is trained by the steps of `CRCENClassifier`: not so a search or other networks."""
+    steps = ("fit", "training_on", "training_weighting_at")
+    is_own = isinstance(estimator, CRCENClassifier)
+    return is_own and all(getattr(type(estimator), step) is getattr(CRCENClassifier, step) for step in steps)
+
+
+def _learns_in_parts(estimator: Estimator) -> bool:
+    """Whether `partial_fit` is available: not with L-BFGS, a fitted map or a subclass with another ``fit``."""
+    has_map = Calibration.of(estimator.calibration).probability not in ("auto", "shift")
+    return has_usual_steps(estimator) and not has_map and not getattr(estimator.schedule, "needs_all_rows", False)
 
 
 @estimator
-class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedParameters):  # type: ignore[misc]
+class CRCENClassifier(FittedNetworks, ClassifierMixin, GroupedParameters):  # type: ignore[misc]
     """Neural networks for rare events, decided at a stated price.
 
     The objective is class-wise reweighted cross entropy,
@@ -172,9 +196,12 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
         jobs = fitting.member_jobs(recipe, trained, self.n_members, seed, rows)
         balance, probability, folds, fold_jobs, rows_of_key = self._on_folds(recipe, trained, seed, rows)
         rows = replace(rows, folds=folds)
+        # Folds choose the number of epochs if it was left to the data, and if they are needed for logits only.
+        is_cut = self.max_epochs is None and recipe.draws_batches and not recipe.early_stopping
+        is_cut = is_cut and bool(folds) and isinstance(balance, str) and self.can_cut and not self.is_control
         with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
             train = self.training_on(rows)
-            if is_cut(self, recipe, rows, balance):
+            if is_cut:
                 results = CutSchedule(train, rows, trained, jobs, fold_jobs).results(progress)
             else:
                 results = train(jobs + fold_jobs, progress=progress)
@@ -276,7 +303,6 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
     def _check_parameters(self) -> None:
         """Validate parameters that are not part of the recipe."""
         check_number(self, "n_members", low=1, integer=True)
-        Calibration.of(self.calibration)
         if not isinstance(self.verbose, bool | np.bool_):
             check_number(self, "verbose", low=0, integer=True)
         if not isinstance(self.device, str):
@@ -286,3 +312,284 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, GroupedPa
         """The class weights of the loss of a model that decides at a price; subclasses may use others."""
         calibration = self._calibration()
         return price if calibration.is_at_price else labels.resolve(calibration.training_weighting, price.counts)
+
+    # -- partial_fit ------------------------------------------------------------------------------------------------
+
+    @available_if(_learns_in_parts)  # type: ignore[untyped-decorator]
+    def partial_fit(
+        self,
+        X: Rows,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        class_counts: Mapping[Any, float] | None = None,
+    ) -> Any:
+        """Learn from some more rows: one pass over them, in mini-batches.
+
+        There are no folds and no map, and the output bias is **not** solved for: ``status_`` is
+        ``"incremental_unbalanced"`` and there is no ``key_equation_`` (`crcen.balance_shift` gives the shift for any
+        rows, `crcen.fit_stream` solves). The learning rate falls with the square root of the rows seen. After `fit` it
+        continues from the fitted networks.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in ``fit``. The first call fixes the input encoding: give it enough rows.
+        classes : array of shape (K,), optional
+            All labels; needed at the first call if its rows do not hold every class. The class rarer there is the
+            positive one, unless ``pos_label`` or ``class_counts`` says otherwise.
+        class_counts : dict of label to count, optional
+            Class counts of the whole stream, for ``Alpha`` and ``"balanced"``, kept for later calls; default: counts of
+            all rows so far.
+
+        Returns
+        -------
+        self
+        """
+        with transactional_fit(self):
+            self._partial = self._learn(X, y, classes, sample_weight, class_counts)
+        return self
+
+    def _learn(
+        self,
+        X: Rows,
+        y: ArrayLike,
+        classes: ArrayLike | None,
+        sample_weight: ArrayLike | None,
+        class_counts: Mapping[Any, float] | None,
+    ) -> dict[str, Any]:
+        """One pass over rows; returns the state for the next call."""
+        recipe = self.recipe()
+        if recipe.early_stopping or recipe.loss == ONE_AGAINST_ALL:
+            got = f"early_stopping={recipe.early_stopping}, loss={recipe.loss!r}"
+            raise InvalidParameter(f"partial_fit needs early_stopping=False and loss='cross_entropy': got {got}.")
+        before: Ensemble | None = getattr(self, "ensemble_", None)
+        X, y = check_rows(self, X, y, reset=before is None)
+        weights = check_weights(sample_weight, X)
+        given = np.asarray(y if classes is None else classes)
+        known = check_classes(given) if before is None else before.labels.classes
+        if classes is not None and not np.array_equal(np.unique(classes), known):
+            raise InvalidInput(f"classes must stay {known.tolist()}: got {np.unique(classes).tolist()}.")
+        unknown = ~np.isin(y, known)
+        if unknown.any():
+            raise InvalidInput(f"y must hold the labels {known.tolist()} only: got {y[unknown].tolist()[0]!r}.")
+        going_on = getattr(self, "status_", None) == UNBALANCED
+        state = dict(getattr(self, "_partial", {}))
+        if not going_on:
+            totals = np.zeros(len(known)) if before is None else np.array(before.weighting.counts)
+            seed = fitting.base_seed(self.random_state)
+            state = {"seed": seed, "totals": totals, "n_rows": float(totals.sum()), "class_counts": None}
+        if class_counts is not None:
+            state["class_counts"] = _counts(class_counts, known)
+        state["totals"] = state["totals"] + [weights[y == label].sum() for label in known]
+        state["n_rows"] += len(X)
+        counts = state["totals"] if state["class_counts"] is None else state["class_counts"]
+        if before is not None:
+            labels = before.labels
+        else:  # an absent class is the rarer one
+            totals = np.maximum(counts, 1e-300)
+            labels = Labels.from_totals(known, totals, np.ones(len(known)), self.pos_label, self.weighting)
+        price = _price(self.weighting, labels, counts)
+        trained = self.training_weighting_at(price, labels)
+        rows = FitRows(X, y, weights, labels)
+        fitted = None if before is None else _at_training_weight(before, trained)
+        encoding = _first_encoding(recipe, rows) if fitted is None else fitted.encoding
+        if fitted is not None:  # networks keep their shape
+            hidden = tuple(layer.shape[2] for layer in fitted.weights[:-1])
+            recipe = recipe.replace(hidden=hidden, activation=fitted.activation)
+        elif recipe.encoding == "auto":
+            recipe = recipe.replace(encoding=_FIRST_ENCODING)
+        recipe = recipe.in_batches().replace(column_scales=False, balance=False)
+        recipe = recipe.settled(len(X) if fitted is None else 1)
+        trainer = self._taught(state, recipe, encoding, trained, fitted, rows)
+        if not trainer.is_finite:
+            raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}, or look for extreme values.")
+        layers, biases = map(tuple, trainer.parameters())
+        group = NetworkGroup(encoding, layers, biases, recipe.activation)
+        ensemble = Ensemble.of(labels, trained, (group,)).at_price(price)
+        curve = np.append(self.loss_curve_ if going_on else [], trainer.take_objective())
+        write_fit(self, ensemble, recipe, Course(len(curve), curve, UNBALANCED))
+        return state | {"trainer": trainer.state()}
+
+    def _taught(
+        self,
+        state: dict[str, Any],
+        recipe: Recipe,
+        encoding: InputEncoding,
+        trained: Price,
+        fitted: NetworkGroup | None,
+        rows: FitRows,
+    ) -> StreamTrainer:
+        """The networks after one pass over the rows, from their start, as fitted, or as the last call left them."""
+        need_torch()
+        import torch
+
+        from crcen.training.device import find_device, reproducible_arithmetic
+        from crcen.training.stream import Batch, StreamShape, StreamTrainer, cut_evenly, encoded_rows, spread_order
+
+        n_members = self.n_members if fitted is None else len(fitted)
+        seeds = tuple(fitting.member_seed(state["seed"], member) for member in range(n_members))
+        n_outputs = 1 if trained.positive is not None else trained.n_classes
+        trainer = StreamTrainer(StreamShape(encoding.size, recipe, seeds, 0, n_outputs), find_device(self.device))
+        if "trainer" in state:
+            trainer.restore(state["trainer"])
+        elif fitted is not None:
+            trainer.start_from(fitted)
+        elif trained.positive is not None:  # biases start at the weighted class shares
+            trainer.initialise(math.log(trained.alpha))
+        else:
+            bias = np.log(trained.weights * trained.counts)
+            trainer.initialise(bias - bias.mean())
+        class_weights, totals = rows.labels.in_order(trained.weights), rows.labels.in_order(state["totals"])
+        trainer.weigh(class_weights, float((class_weights * totals).sum() / totals.sum()))
+        rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([state["seed"], 5, trainer.rows_seen])))
+        order, mean = spread_order(rows.engine_target, rng), state["totals"].sum() / state["n_rows"]
+        parts = encoded_rows(encoding, rows.X), rows.engine_target, rows.weights / mean
+        batches = Batch(*(torch.from_numpy(part[order].astype(np.float32)) for part in parts)).to(trainer.device)
+        with reproducible_arithmetic():
+            for part in cut_evenly(len(order), recipe.batch_rows):
+                trainer.step(batches[part])
+        return trainer
+
+
+def _counts(class_counts: Mapping[Any, float], classes: NDArray[np.generic]) -> Array:
+    if not isinstance(class_counts, Mapping) or set(class_counts) != set(classes.tolist()):
+        raise InvalidParameter(f"class_counts must give a count for each of {classes.tolist()}: got {class_counts!r}.")
+    counts = check_not_negative([class_counts[label] for label in classes.tolist()], "class_counts")
+    if not counts.all():
+        raise InvalidParameter(f"class_counts must be above 0: got {class_counts!r}.")
+    return counts
+
+
+def _price(asked: WeightingLike | ThresholdGoal, labels: Labels, counts: Array) -> Price:
+    """The resolved weighting; a class without rows counts as one row where the weights do not depend on it."""
+    if not counts.all() and isinstance(asked, str | Alpha):
+        as_spec(asked)  # refuses any other text
+        absent = labels.classes[counts == 0].tolist()[0]
+        instead = "a dict, an array or a CostMatrix" if labels.positive is None else "CostRatio, Budget or Lam"
+        raise InvalidInput(
+            f"weighting={asked!r} needs counts of every class, but no row of class {absent!r} came yet: "
+            f"pass class_counts={{label: count}}, or state the weighting as {instead}."
+        )
+    return labels.resolve(asked, np.where(counts > 0, counts, 1.0))
+
+
+def _at_training_weight(before: Ensemble, trained: Price) -> NetworkGroup:
+    """Fitted networks with their shift and map in the output layer, under the training weights."""
+    (group,), state, labels = before.members, before.probability_map, before.labels
+    if not isinstance(group, NetworkGroup):
+        raise InvalidInput(f"partial_fit goes on with networks: this model holds a {type(group).__name__}.")
+    slope, intercepts = (float(state[0]), state[1:]) if state.ndim == 1 else (1.0, np.zeros(1))
+    moved = slope * before.shift + trained.log_weights - slope * before.weighting.log_weights
+    return group.scaled(slope).shifted(intercepts + (moved if labels.positive is None else labels.margin(moved)))
+
+
+def _first_encoding(recipe: Recipe, rows: FitRows) -> InputEncoding:
+    """The input encoding of new networks, fitted on the first rows."""
+    if recipe.column_scales is True:
+        raise InvalidParameter("column_scales=True needs all rows at once: use fit, or column_scales='auto'.")
+    kind = _FIRST_ENCODING if recipe.encoding == "auto" else recipe.encoding
+    layout = column_layout(rows.X, kind, recipe.bins)
+    indicators = incomplete_columns(rows.X) if recipe.missing == "indicator" else None
+    own = rows.X, rows.engine_target, rows.weights
+    return fit_encoding(kind, layout, *own, standardize=recipe.standardize, indicators=indicators)
+
+
+# -- the number of epochs with the lowest loss on held-out rows, one number for all folds ------------------------------
+
+
+_States = list[TrainingState | None]
+
+_RECORD_BYTES = 2**28  # held-out logits are kept for every epoch while they take no more than this
+_SHARE_OF_CHOICE = 0.6  # of the time of a fit, about
+_FEW_BATCHES = 2  # of an epoch on a fold
+# Shares of the schedule after which folds pause, and end if the best epoch is in this first share of the epochs so far.
+# Before the half the loss may rise with the rate, by a third and more, and then fall below all earlier values.
+_STOPS = ((1 / 3, 0.0), (1 / 2, 1 / 3), (2 / 3, 2 / 3), (5 / 6, 2 / 3))
+_STOPS_OF_MANY_ROWS = ((2 / 3, 2 / 3),)  # the end is usually best there, and a pause takes time
+_SHORTEST_SCHEDULE = 12  # with pauses
+
+
+@dataclass(frozen=True, eq=False)
+class CutSchedule:
+    """Training on all rows and on folds, stopped after the epoch with the lowest loss on held-out rows."""
+
+    train: Engine
+    rows: FitRows  # with folds
+    trained: Price  # the class weights of the loss
+    jobs: list[TrainingJob]  # on all rows
+    fold_jobs: list[TrainingJob]  # fold by fold, as many members on each
+
+    def results(self, progress: Progress) -> list[TrainingResult]:
+        """Results of the jobs on all rows, then of those on folds."""
+        epochs, found, states = self._chosen_epochs(part_of(progress, 0.0, _SHARE_OF_CHOICE))
+        on_all, on_folds = self._stopped_after(epochs)
+        on_folds = [job.replace(start=state) for job, state in zip(on_folds, states, strict=True)]
+        rest = part_of(progress, _SHARE_OF_CHOICE, 1.0)
+        if epochs == self.fold_jobs[0].max_epochs and self._are_ready(found):
+            return [*self.train(on_all, progress=rest), *found]
+        return self.train(on_all + on_folds, progress=rest)
+
+    def _are_ready(self, found: list[TrainingResult]) -> bool:
+        """Whether networks of the whole schedule, which are not balanced, can be used as the networks of the folds.
+
+        The average of several networks is balanced as a whole, and the biases of its parts cancel there.
+        """
+        return len(found) > len(self.rows.folds) and all(one.network is not None for one in found)
+
+    def _chosen_epochs(self, progress: Progress) -> tuple[int | None, list[TrainingResult], _States]:
+        """The best number of epochs (``None`` if all networks diverge), the last networks, and earlier states.
+
+        The states are those of the last pause before the best epoch, ``None`` for the start.
+        """
+        folds, first = self.rows.folds, self.fold_jobs[0]
+        members, schedule = len(self.fold_jobs) // len(folds), first.max_epochs
+        size = 4 * members * first.n_outputs * schedule * sum(len(held_out) for _, held_out in folds)
+        how = {"record_every": -(-size // _RECORD_BYTES), "balance": False}
+        watched = [job.replace(watched=folds[i // members][1], **how) for i, job in enumerate(self.fold_jobs)]
+        states: _States = [None] * len(watched)
+        best, least, before_best, begun = None, np.inf, states, 0
+        shares = _STOPS_OF_MANY_ROWS if fitting.has_many_rows(len(self.rows.X)) else _STOPS
+        stops = [(round(share * schedule), limit) for share, limit in shares if schedule >= _SHORTEST_SCHEDULE]
+        for stop, limit in [*stops, (schedule, 0.0)]:
+            own = {"stop_epoch": stop, "leaves_state": stop < schedule}
+            part = [job.replace(start=state, **own) for job, state in zip(watched, states, strict=True)]
+            found = self.train(part, progress=part_of(progress, begun / schedule, stop / schedule))
+            curve = self._curve(found)
+            lowest = int(np.argmin(curve)) if len(curve) else 0
+            if len(curve) and curve[lowest] < least:
+                recorded = next(one.recorded_epochs for one in found if one.status.is_finite)
+                best, least, before_best = recorded[lowest], curve[lowest], states
+            states, begun = [one.state for one in found], stop
+            if stop < schedule and best is not None and best <= limit * stop:
+                break
+        return best, found, before_best
+
+    def _curve(self, found: list[TrainingResult]) -> Array:
+        """The folds' mean natural log loss of held-out rows at each record; empty if all networks diverged."""
+        rows, members, curves = self.rows, len(found) // len(self.rows.folds), []
+        for i, (_, held_out) in enumerate(rows.folds):
+            own = [one.val_logits for one in found[i * members : (i + 1) * members] if one.status.is_finite]
+            if own:
+                logits, target = rows.labels.columns(np.mean(own, axis=0, dtype=np.float64)), rows.target[held_out]
+                curves.append(log_losses(logits, target, rows.weights[held_out], self.trained, natural=True))
+        curve = np.mean(curves, axis=0) if curves else np.empty(0)
+        return np.where(np.isfinite(curve), curve, np.inf)
+
+    def _stopped_after(self, epochs: int | None) -> tuple[list[TrainingJob], list[TrainingJob]]:
+        """Jobs on all rows and on folds, stopped after the chosen epoch.
+
+        The number of steps grows with the rows, or stays if batches are few. If as many epochs would be more steps,
+        because of a small last batch, jobs on all rows get fewer epochs, at the same share of the rate's cycle.
+        """
+        if epochs is None:
+            return self.jobs, self.fold_jobs
+        size, n_rows, folds = self.jobs[0].batch_size, len(self.rows.X), self.rows.folds
+        rows_of_fold = sum(len(own) for own, _ in folds) / len(folds)
+        steps_of_fold = sum(n_batches(len(own), size) for own, _ in folds) / len(folds)
+        growth = n_rows / rows_of_fold if steps_of_fold > _FEW_BATCHES else 1.0
+        share = min(1.0, growth * steps_of_fold / n_batches(n_rows, size))
+        whole, stop = (max(1, round(share * count)) for count in (self.jobs[0].max_epochs, epochs))
+        on_all = [job.replace(max_epochs=whole, stop_epoch=min(stop, whole)) for job in self.jobs]
+        return on_all, [job.replace(stop_epoch=epochs) for job in self.fold_jobs]

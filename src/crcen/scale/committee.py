@@ -6,8 +6,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from crcen.models.classifier import CRCENClassifier
-from crcen.models.committee.classifier import CommitteeClassifier
-from crcen.models.committee.stacking import choose_ridge, cross_fitted_logits, fit_stacking, leaderboard
+from crcen.models.committee import CommitteeClassifier, choose_ridge, cross_fitted_logits, fit_stacking, leaderboard
 from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import write_ensemble
 from crcen.models.members.member import FittedMember

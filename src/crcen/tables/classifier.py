@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from crcen._support.text import closest, missing_columns
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.fitted import FittedEnsemble, transactional_fit
-from crcen.models.reasons.reasons import Reasons, explain_rows, spelled
+from crcen.models.reasons import Reasons, explain_rows, spelled
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.tables.cells import TableCells
 from crcen.tables.columns import (
@@ -290,8 +290,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         cells = as_cells(X, self.feature_names_in_)
         others = getattr(self, "background_", None) if background is None else self.encode(background).X
         table = (blocks_of(self.columns_), [one.name for one in self.columns_], cell_texts(self.columns_, cells))
-        X, is_made_up = self.encode(cells).X, background is None
-        return explain_rows(self.estimator_, X, others, *table, random_state, is_made_up=is_made_up, classes=classes)
+        return explain_rows(self.estimator_, self.encode(cells).X, others, *table, random_state, classes=classes)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "estimator_")

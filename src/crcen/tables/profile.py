@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from crcen._support.text import plural
 from crcen.models.options import Calibration
-from crcen.models.reasons.reasons import typical_rows
+from crcen.models.reasons import typical_rows
 from crcen.tables.cells import TableCells, stacked
 from crcen.tables.columns import FEWEST_ROWS, RANGE_PARTS, Column, EncodedTable, blocks_of, nice_step, rounded
 from crcen.tables.fingerprint import chance_of_more

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 
-from crcen.models.committee.stacking import RIDGES, choose_ridge, cross_fitted_logits, fit_stacking
+from crcen.models.committee import RIDGES, choose_ridge, cross_fitted_logits, fit_stacking
 
 
 def draw(n=400, seed=0, noise=(0.5, 1.0, 3.0), n_classes=2):

@@ -16,10 +16,9 @@ from crcen.exceptions import MissingExtra, TrainingFailed
 from crcen.models.clock import Clock, OutOfTime
 from crcen.models.fitting import FitRows
 from crcen.models.members import catboost_trees, forest, lightgbm_trees, member, networks, registry
-from crcen.models.members.external import External
 from crcen.models.members.lightgbm_trees import TreeSetting
 from crcen.models.members.member import MemberTask, affordable_trees, best_prefix, log_loss, mean_logits
-from crcen.models.members.registry import MEMBERS
+from crcen.models.members.registry import MEMBERS, External
 from crcen.models.members.tree_arrays import TreeEnsemble, TreeWalk, float32_threshold
 from crcen.models.search.run import SearchRun
 from crcen.theory.price import Labels

@@ -10,8 +10,7 @@ from crcen import CRCENClassifierCV, Schedule, Search
 from crcen.models.clock import OutOfTime
 from crcen.models.search import run
 from crcen.models.search.grid import Outcome, Setting
-from crcen.models.search.run import Borders, border_notes, widened
-from crcen.models.search.trials import Trial, run_trials
+from crcen.models.search.run import Trial, border_notes, run_trials, widened
 from crcen.training.jobs import Status, TrainingJob, TrainingResult, TrainingState
 from crcen.training.recipe import Recipe
 from example_rows import interaction_rows
@@ -198,7 +197,7 @@ def test_progress(schedule, halving):
 
 # -- a grid that grows where its best point is on the border -----------------------------------------------------------
 
-BOTH = Borders(l2=True, epochs=True)
+BOTH = {"l2": True, "epochs": True}
 
 
 class MadeUp:
@@ -219,7 +218,7 @@ class MadeUp:
 
     def widened(self, penalties, epochs, borders=BOTH, dropped=()):
         grid = [self.outcome(l2, epochs, is_dropped=l2 in dropped) for l2 in penalties]
-        return widened(self, grid, borders, progress=lambda share: None)
+        return widened(self, grid, **borders, progress=lambda share: None)
 
 
 def near(l2_best):
@@ -261,7 +260,7 @@ def test_schedules_grow_while_their_end_is_best_and_no_further_than_those_of_few
     [
         ([1e-4, 1e-3, 1e-2], 1e-3, 3, {}),  # inside
         ([1e-3], 1e-3, 3, {}),  # a penalty that was given is no grid
-        ([1e-4, 1e-3], 1e-4, 5, {"borders": Borders(l2=False, epochs=False)}),
+        ([1e-4, 1e-3], 1e-4, 5, {"borders": {"l2": False, "epochs": False}}),
         ([0.0, 1e-3], 1e-9, 3, {}),  # nothing is smaller than 0
         ([1e-4, 1e-3, 1e-2, 1e-1], 1e-4, 3, {"dropped": {1e-4}}),  # what was dropped is not the best
     ],

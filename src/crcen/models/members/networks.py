@@ -13,16 +13,7 @@ from crcen.models.fitting import member_seed
 from crcen.models.members.member import EFFORTS, MOST_COLUMNS, Chosen, FittedMember, MemberKind, MemberTask, best_prefix
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.search.grid import Setting
-from crcen.models.search.run import (
-    LONGEST_SCHEDULE,
-    Borders,
-    Refitted,
-    SearchRun,
-    Subsample,
-    best_few,
-    refit_settings,
-    widened,
-)
+from crcen.models.search.run import LONGEST_SCHEDULE, Refitted, SearchRun, Subsample, best_few, refit_settings, widened
 from crcen.training.engines import trainer_on
 from crcen.training.jobs import Status, TrainingJob, TrainingResult
 from crcen.training.network import Member, NetworkGroup
@@ -189,8 +180,8 @@ def _first_in_time(plans: list[_Plan], run: SearchRun, train: TimedTraining, tas
             own = part_of(task.progress, 0.0, 0.5)
             outcomes = compared.screened(plan.grid, progress=own, keep=_KEPT, sample=run.on_folds(_SAMPLE_FOLDS))
             if plan.borders:
-                borders = Borders(l2=True, epochs=True)
-                outcomes = widened(compared, outcomes, borders, progress=part_of(task.progress, 0.5, 0.6))
+                own = part_of(task.progress, 0.5, 0.6)
+                outcomes = widened(compared, outcomes, l2=True, epochs=True, progress=own)
             best = best_few(outcomes, plan.n_settings)
             n_networks, train.reserve = plan.n_networks, 0.0
             leads = task.best_loss < np.inf and -best[0].merit < _CLEAR_LEAD * task.best_loss

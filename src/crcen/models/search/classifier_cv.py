@@ -21,7 +21,7 @@ from crcen.models.options import AUTO, OUT_OF_FOLD, Search, estimator
 from crcen.models.probability import PROBABILITIES
 from crcen.models.search.folds import checked_folds
 from crcen.models.search.grid import SEARCHED, Scoring, Setting, check_scoring, operating_points, score_table, to_price
-from crcen.models.search.run import Borders, Refitted, SearchRun, best_few, border_notes, refit_settings, widened
+from crcen.models.search.run import Refitted, SearchRun, best_few, border_notes, refit_settings, widened
 from crcen.models.validation import check_classes, check_rows, check_weights
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.goals import ThresholdGoal
@@ -124,7 +124,10 @@ class CRCENClassifierCV(CRCENClassifier):
                 outcomes = run.screened(settings, progress=first)
             else:
                 outcomes = run.outcomes(settings, halving=False, progress=first)
-            outcomes = widened(run, outcomes, self._borders(), progress=part_of(progress, 0.5, 0.7))
+            # Borders of the grid that may be crossed are those of parameters that were not given.
+            l2 = search.widen is True or (search.widen == "auto" and isinstance(self.l2, tuple) and self.l2 == _L2)
+            may_cross = {"l2": l2, "epochs": bool(search.widen) and self.max_epochs is None}
+            outcomes = widened(run, outcomes, **may_cross, progress=part_of(progress, 0.5, 0.7))
             few = best_few(outcomes, search.n_settings)
             kept = refit_settings(run, few, self.n_members, part_of(progress, 0.7, 1.0))
         self._keep(kept, rows)
@@ -196,13 +199,6 @@ class CRCENClassifierCV(CRCENClassifier):
 
     def _search(self) -> Search:
         return Search.of(self.search)
-
-    def _borders(self) -> Borders:
-        """Borders of the grid that may be crossed: those of parameters that were not given."""
-        widen, is_default = self._search().widen, isinstance(self.l2, tuple) and self.l2 == _L2
-        return Borders(
-            l2=widen is True or (widen == "auto" and is_default), epochs=bool(widen) and self.max_epochs is None
-        )
 
     def _scoring(self, settings: list[Setting]) -> Scoring:
         scoring = self._search().scoring

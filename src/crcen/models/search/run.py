@@ -1,7 +1,7 @@
 """The search: settings trained on folds, screened, widened at the border of the grid, chosen and refitted."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,10 +13,149 @@ from crcen.models.clock import OutOfTime
 from crcen.models.fitting import FitRows, engine_logits, fold_members, seen_rows, training_job
 from crcen.models.search.folds import Fold
 from crcen.models.search.grid import LOG_LOSSES, Outcome, Scoring, Setting, held_out_score, log_losses, to_price
-from crcen.models.search.trials import RUNGS, Progress, Rungs, Trial, run_trials
 from crcen.theory.rows import Array, Index
 from crcen.training.engines import Engine, trainer_on_some
-from crcen.training.jobs import Status, TrainingJob, TrainingResult
+from crcen.training.jobs import Status, TrainingJob, TrainingResult, TrainingState
+from crcen.training.network import Network
+
+Rungs = Sequence[tuple[float, float]]
+Progress = Callable[[float], None]
+
+# -- trials: settings on every fold in parts of the schedule; those far behind are dropped -----------------------------
+
+
+# After these shares of the schedule, these shares of the settings go on. Chosen on the benchmark's development half.
+RUNGS = ((1 / 6, 0.75), (1 / 3, 0.5), (1 / 2, 0.25), (2 / 3, 0.125))
+_FEWEST = 2
+# Fewer settings than this are all run in full; on many rows, where scores tell settings apart early and training is
+# dear, fewer than that.
+_WORTH_HALVING, _WORTH_HALVING_MANY_ROWS = 8, 4
+_MANY_ROWS = 10_000
+_SHORTEST_SCHEDULE = 5
+# From half of the schedule on, a setting that has not gained in this last share of its epochs is done.
+_FINISHED_FROM, _WITHOUT_GAIN = 1 / 2, 1 / 2
+
+
+class Trial:
+    """One setting on every fold: its jobs and their results so far."""
+
+    def __init__(self, setting: Setting, jobs: Sequence[TrainingJob]) -> None:
+        self.setting, self.jobs = setting, jobs
+        self.epochs: list[int] = []
+        # Log loss of every record, the mean over folds; whoever scores the trial adds to it.
+        self.losses: list[float] = []
+        self.schedule = jobs[0].max_epochs  # epochs of the whole schedule
+        self.goes_in_parts = jobs[0].draws_batches  # whether training can stop and go on
+        self._states: list[TrainingState | None] = [None] * len(jobs)
+        self._records: list[list[NDArray[np.float32] | Network | None]] = [[] for _ in jobs]
+
+    @property
+    def n_rows(self) -> int:
+        """Training rows of the smallest fold; 0 if the jobs have no list of rows."""
+        return min(job.n_trained(0) for job in self.jobs)
+
+    def next_jobs(self, stop: int) -> Iterable[TrainingJob]:
+        """The jobs that continue every fold up to an epoch."""
+        for job, state in zip(self.jobs, self._states, strict=True):
+            yield job.replace(start=state, stop_epoch=stop, leaves_state=True) if self.goes_in_parts else job
+
+    def take(self, results: Sequence[TrainingResult]) -> None:
+        """Add the results of the folds: held-out logits recorded in training, or the final network."""
+        self.epochs += results[0].recorded_epochs
+        self._states = [result.state for result in results]
+        if results[0].state is not None and results[0].state.epoch == self.schedule:
+            self._states = [None] * len(results)
+        for own, result in zip(self._records, results, strict=True):
+            own += list(result.val_logits) if self.epochs else [result.network]
+
+    def forget(self) -> None:
+        """Free everything that only a further part would need."""
+        self._states, self._records = [None] * len(self.jobs), [[] for _ in self.jobs]
+
+    def latest(self, fold: int, X: Array) -> Array:
+        """Held-out logits of the records without a loss, (records, n[, K])."""
+        new = range(len(self.losses), len(self._records[fold]))
+        return np.array([self.record(fold, position, X) for position in new])
+
+    def record(self, fold: int, position: int, X: Array) -> Array:
+        """Held-out logits of one record of all parts, (n,) or (n, K)."""
+        found = self._records[fold][position]
+        if isinstance(found, np.ndarray):
+            return found.astype(np.float64)
+        if found is None:
+            n_outputs = self.jobs[fold].outputs
+            return np.full((len(X),) if n_outputs is None else (len(X), n_outputs), np.nan)
+        return found.logits(X)
+
+
+def run_trials(
+    trials: Sequence[Trial],
+    train: Engine,
+    score: Callable[[Trial], Outcome],
+    *,
+    halving: bool,
+    progress: Progress,
+    rungs: Rungs = RUNGS,
+) -> list[Outcome]:
+    """The outcome of every trial; those far behind are marked as dropped."""
+    schedule = max((trial.schedule for trial in trials if trial.goes_in_parts), default=1)
+    in_parts = halving and schedule >= _SHORTEST_SCHEDULE
+    stops = {round(share * schedule): keep for share, keep in rungs} if in_parts else {}
+    outcomes: dict[int, Outcome] = {}
+    running, begun = list(range(len(trials))), 0
+    for stop, keep in [*stops.items(), (schedule, 1.0)]:
+        jobs = [job for i in running for job in trials[i].next_jobs(stop)]
+        try:
+            found = iter(train(jobs, progress=part_of(progress, begun / schedule, stop / schedule)))
+        except OutOfTime:
+            if not outcomes:
+                raise
+            break
+        for i in running:
+            trials[i].take([next(found) for _ in trials[i].jobs])
+        del found  # what the trials do not keep is freed
+        outcomes |= {i: score(trials[i]) for i in running}
+        unfinished = [i for i in running if trials[i].goes_in_parts]  # the others have been run in full
+        running, begun = _going_on(unfinished, trials, outcomes, keep, stop, schedule), stop
+        for i in set(outcomes).difference(running):
+            trials[i].forget()
+        if not running:
+            break
+    progress(1.0)
+    return [outcomes[i] for i in range(len(trials))]
+
+
+def _going_on(
+    running: list[int], trials: Sequence[Trial], outcomes: dict[int, Outcome], keep: float, stop: int, schedule: int
+) -> list[int]:
+    """Trials that continue after a part: not those far behind, which are marked, nor those that no longer improve."""
+    if stop == schedule:
+        return []
+    by_weighting: dict[int, list[int]] = {}
+    for i, outcome in outcomes.items():
+        if trials[i].goes_in_parts:  # a setting that is through would be compared with one at a sixth of its way
+            by_weighting.setdefault(outcome.setting.weighting_index, []).append(i)
+    for rivals in by_weighting.values():
+        has_many_rows = min(trials[i].n_rows for i in rivals) >= _MANY_ROWS
+        if len(rivals) < (_WORTH_HALVING_MANY_ROWS if has_many_rows else _WORTH_HALVING):
+            continue
+        left = (i for i in rivals if not outcomes[i].is_dropped)
+        # Scores of decisions are often equal early on; the loss, by which the epoch is chosen, then decides.
+        ahead = sorted(left, key=lambda i: (-outcomes[i].merit, min(trials[i].losses)))
+        for i in ahead[max(_FEWEST, math.ceil(keep * len(rivals))) :]:
+            if i in running:
+                outcomes[i] = replace(outcomes[i], is_dropped=True)
+    may_finish = stop >= _FINISHED_FROM * schedule
+    return [
+        i
+        for i in running
+        if not outcomes[i].is_dropped
+        and not (may_finish and stop - (outcomes[i].epochs or stop) >= _WITHOUT_GAIN * stop)
+    ]
+
+
+# -- settings on folds, and networks of a chosen setting ---------------------------------------------------------------
+
 
 # Held-out logits of a search are kept for every epoch while they take no more than this, or than a quarter of the bound
 # on memory; else for every second epoch, every third, and so on.
@@ -88,10 +227,8 @@ class SearchRun:
                 job = self.job(chosen.setting, None if fold is None else rows.folds[fold][0], member)
                 work.append((fold, job.replace(stop_epoch=chosen.epochs)))
         results = self.train([job for _, job in work], progress=progress)
-        members, oof = (
-            [result for (fold, _), result in zip(work, results, strict=True) if fold is None],
-            self._no_logits(),
-        )
+        members = [result for (fold, _), result in zip(work, results, strict=True) if fold is None]
+        oof = self._no_logits()
         for i, (train_rows, held_out) in enumerate(rows.folds):
             networks = [one.network for (fold, _), one in zip(work, results, strict=True) if fold == i]
             moved = to_price(rows, chosen.setting, train_rows)
@@ -198,9 +335,8 @@ def screen_on_subsample(
     outcomes = dict(zip(screened, found, strict=True))
     behind: dict[int, Outcome] = {}
     for positions in rivals.values():
-        ranked = sorted(
-            (i for i in positions if i in outcomes), key=lambda i: (outcomes[i].is_dropped, -outcomes[i].merit)
-        )
+        known = (i for i in positions if i in outcomes)
+        ranked = sorted(known, key=lambda i: (outcomes[i].is_dropped, -outcomes[i].merit))
         for i in ranked[max(2, math.ceil(keep * len(ranked))) :]:
             logits = np.full((len(rows.X), *outcomes[i].logits.shape[1:]), np.nan)
             logits[sample.rows] = outcomes[i].logits
@@ -240,19 +376,14 @@ LONGEST_SCHEDULE = 30
 _WORTH_GROWING = 1.5
 
 
-@dataclass(frozen=True)
-class Borders:
-    """Which borders of a grid may be crossed."""
+def widened(run: SearchRun, outcomes: list[Outcome], *, l2: bool, epochs: bool, progress: Progress) -> list[Outcome]:
+    """The outcomes of a search and of points beyond its grid, as far as the best point is on a border.
 
-    l2: bool  # smaller and larger penalties than the grid has
-    epochs: bool  # longer schedules
-
-
-def widened(run: SearchRun, outcomes: list[Outcome], borders: Borders, *, progress: Progress) -> list[Outcome]:
-    """The outcomes of a search and of points beyond its grid, as far as the best point is on a border."""
+    Points beyond have a smaller or larger penalty if ``l2``, and a longer schedule if ``epochs``.
+    """
     found, tried = list(outcomes), {_key(outcome.setting) for outcome in outcomes}
     for step in range(_BORDER_STEPS):
-        candidates = [s for s in _beyond(_best(found), found, borders) if _key(s) not in tried]
+        candidates = [s for s in _beyond(_best(found), found, l2, epochs) if _key(s) not in tried]
         if not candidates:
             break
         tried.update(map(_key, candidates))
@@ -287,8 +418,7 @@ def _best(outcomes: Sequence[Outcome]) -> Outcome:
 
 
 def _key(setting: Setting) -> tuple[object, ...]:
-    recipe = setting.recipe
-    return setting.weighting_index, recipe.hidden, recipe.encoding, recipe.l2, recipe.max_epochs
+    return setting.weighting_index, setting.recipe  # weightings need not be hashable
 
 
 def _penalties(best: Outcome, outcomes: Sequence[Outcome]) -> list[float]:
@@ -302,19 +432,19 @@ def _is_at_the_end(outcome: Outcome) -> bool:
     return recipe.draws_batches and outcome.epochs is not None and outcome.epochs == recipe.max_epochs
 
 
-def _beyond(best: Outcome, outcomes: Sequence[Outcome], borders: Borders) -> list[Setting]:
+def _beyond(best: Outcome, outcomes: Sequence[Outcome], l2: bool, epochs: bool) -> list[Setting]:
     """The neighbours of the best point on the other side of each border it is on."""
     recipe, found = best.setting.recipe, []
     penalties = _penalties(best, outcomes)
-    if borders.l2 and len(penalties) > 1:
+    if l2 and len(penalties) > 1:
         ends = (penalties[:2], penalties[:-3:-1])  # the last two of each side, the outer one first
         for last, before in ends:
             if recipe.l2 == last and min(last, before) > 0.0:
                 found.append(recipe.replace(l2=float(f"{last**2 / before:.6g}")))
-    epochs = recipe.max_epochs
-    if borders.epochs and epochs is not None and _is_at_the_end(best):
-        longer = min(2 * epochs, LONGEST_SCHEDULE)
-        if longer >= _WORTH_GROWING * epochs:
+    schedule = recipe.max_epochs
+    if epochs and schedule is not None and _is_at_the_end(best):
+        longer = min(2 * schedule, LONGEST_SCHEDULE)
+        if longer >= _WORTH_GROWING * schedule:
             found.append(recipe.replace(max_epochs=longer))
     return [replace(best.setting, recipe=one) for one in found]
 

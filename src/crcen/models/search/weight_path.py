@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from crcen.exceptions import InvalidParameter
-from crcen.models.classifier import CRCENClassifier
+from crcen.models.classifier import CRCENClassifier, has_usual_steps
 from crcen.models.fitting import FitRows, assemble, base_seed, member_jobs, usable
 from crcen.models.options import AT_PRICE, Calibration
 from crcen.models.search.folds import Fold, row_numbers
@@ -46,11 +46,7 @@ def path_logits(
     Networks of `CRCENClassifier` are trained together, weightings × folds × members in one stack, from the same
     initial weights and batches. Any other estimator with a ``weighting`` or a ``class_weight`` is fitted in a loop.
     """
-    kind = type(estimator)
-    is_stack = isinstance(estimator, CRCENClassifier) and all(
-        getattr(kind, step) is getattr(CRCENClassifier, step)
-        for step in ("fit", "training_on", "training_weighting_at")
-    )
+    is_stack = has_usual_steps(estimator)
     if is_stack:
         probe = CRCENClassifier(encoding=estimator.encoding)  # records the columns instead of the estimator
         X, y = check_rows(probe, X, y, reset=True)

@@ -1,1 +1,0 @@
-"""Why a row has its probability: Shapley values of a table's columns, in natural log-odds."""
