@@ -19,7 +19,7 @@ from bench.harness import rows_of
 from bench.rivals.evaluation import costs
 from crcen import Calibration, CRCENClassifier, CRCENClassifierCV, Inputs, Search
 from crcen.datasets.benchmark import load_dataset
-from crcen.models.probability import apply_map, fit_map
+from crcen.models.ensemble import apply_map, fit_map
 from crcen.theory.balance import balance_shift
 from crcen.theory.price import sigmoid
 

@@ -28,7 +28,7 @@ from sklearn.metrics import log_loss
 
 import crcen
 from crcen.datasets.simulated import sim2_posterior
-from crcen.models.probability import PROBABILITIES
+from crcen.models.ensemble import PROBABILITIES
 
 IR, N_POS = 20, 1000
 SEED = {"random_state": 0}

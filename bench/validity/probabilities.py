@@ -27,7 +27,7 @@ from sklearn.model_selection import train_test_split
 import crcen
 from bench.harness import Printer, done, in_processes, options
 from crcen.datasets.simulated import sim1_posterior, sim2_posterior
-from crcen.models.probability import PROBABILITIES, fit_map
+from crcen.models.ensemble import PROBABILITIES, fit_map
 from crcen.theory.key_equation import judge_equations
 from crcen.theory.price import Price
 

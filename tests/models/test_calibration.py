@@ -13,7 +13,8 @@ from sklearn.model_selection import StratifiedKFold
 import crcen
 import papers_training
 from crcen.datasets.simulated import sim2_posterior
-from crcen.models.probability import PROBABILITIES, apply_map, fit_map, probability_folds
+from crcen.models.ensemble import PROBABILITIES, apply_map, fit_map
+from crcen.models.search.folds import probability_folds
 from crcen.paper.networks import MovedThresholdClassifier
 from crcen.theory.price import sigmoid
 from grouped_settings import grouped

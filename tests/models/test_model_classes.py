@@ -254,7 +254,7 @@ def test_what_means_nothing_for_several_classes_is_refused(model, words):
 def test_one_against_all_is_refused_where_it_has_no_meaning():
     own = grouped(loss="one_against_all")
     for model in (crcen.CRCENClassifier(**own), crcen.CRCENClassifierCV(crcen.CostMatrix([[0, 1], [5, 0]]), **own)):
-        with pytest.raises(InvalidParameter, match="is for more than two classes: with two, each is against the other"):
+        with pytest.raises(InvalidParameter, match="is for more than two classes: use"):
             model.fit(X, Y == "ash")
     with pytest.raises(InvalidParameter, match=r"loss must be one of .*'one_against_all'.*'hinge'"):
         light(loss="hinge")

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 import crcen
 from crcen import Alpha, Budget, CostRatio, InvalidParameter, Lam, decide, export_onnx, posterior, predict_table
-from crcen.models.probability import PROBABILITIES
+from crcen.models.ensemble import PROBABILITIES
 from crcen.theory.price import Price
 from grouped_settings import grouped
 from papers_training import CRCENClassifier
@@ -301,7 +301,7 @@ def test_a_committee_and_a_table_meet_a_goal_and_are_saved(rare_rows, tmp_path):
     ("fit", "words"),
     [
         (search(crcen.RecallAtLeast(0.9, confidence=0.95)).fit, "fitted already: fit with RecallAtLeast"),
-        (search([crcen.Budget(3), crcen.RecallAtLeast(0.5)]).fit, "a goal stands alone"),
+        (search([crcen.Budget(3), crcen.RecallAtLeast(0.5)]).fit, "give a goal by itself"),
         (crcen.TableClassifier(crcen.RecallAtLeast(0.9), estimator=LogisticRegression()).fit, "none: fit at a price"),
         (search(crcen.Capacity(5, per="day")).fit, "needs the number of rows a day"),
         (crcen.CRCENClassifier(crcen.RecallAtLeast(0.9), hidden=()).partial_fit, "no price by itself"),

@@ -10,7 +10,7 @@ from sklearn.datasets import make_classification
 from crcen import CRCENClassifier
 from crcen.models.classifier import CutSchedule
 from crcen.models.fitting import base_seed, member_seed
-from crcen.models.probability import probability_folds
+from crcen.models.search.folds import probability_folds
 from crcen.training.engine import train
 from crcen.training.jobs import TrainingJob
 from grouped_settings import grouped

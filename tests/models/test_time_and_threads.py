@@ -12,15 +12,15 @@ from sklearn.exceptions import ConvergenceWarning
 
 import crcen
 from crcen import CRCENClassifier, CRCENClassifierCV
-from crcen.models import parallel as module
+from crcen.models.classifier import parallel_fits
 from crcen.models.clock import Clock, OutOfTime, TimedTraining
-from crcen.models.parallel import parallel_fits
+from crcen.models.members.member import parallel_map
 from crcen.training.device import THREADS
 from crcen.training.jobs import TrainingJob
 
 
 def with_threads(monkeypatch, count):
-    monkeypatch.setattr(module, "_threads_of", lambda model: count)
+    monkeypatch.setattr("crcen.models.classifier.parallel_map", lambda _, *how: parallel_map(count, *how))
 
 
 def test_two_run_at_a_time_and_each_trains_on_one_thread(monkeypatch):

@@ -9,8 +9,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from crcen.exceptions import InvalidInput
-from crcen.models.classifier import CRCENClassifier
-from crcen.models.parallel import parallel_fits
+from crcen.models.classifier import CRCENClassifier, parallel_fits
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.validation import check_weights, count_rows, take_rows
 from crcen.theory.checks import check_clusters, check_whole_number

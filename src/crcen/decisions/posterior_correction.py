@@ -15,8 +15,8 @@ from sklearn.utils import get_tags, indexable
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.models.ensemble import PROBABILITIES, apply_map, fit_map
 from crcen.models.fitted import transactional_fit
-from crcen.models.probability import PROBABILITIES, apply_map, fit_map
 from crcen.models.validation import check_choice, check_classes, check_weights, check_y, take_rows
 from crcen.theory.checks import check_probabilities
 from crcen.theory.price import Labels, Price, WeightingLike, cost_ratio_of, is_price_of_two, positive_number, resolve
@@ -61,7 +61,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
     price_ : Price
         The price of `predict`.
     probability_map_ : ndarray or None
-        The map of ``method`` (see `crcen.models.probability`), None for ``"shift"``.
+        The map of ``method`` (see `crcen.models.ensemble`), None for ``"shift"``.
     """
 
     def __init__(

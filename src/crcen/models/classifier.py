@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+import joblib
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 
 from crcen._support.progress import part_of, progress_bar
 from crcen.exceptions import InvalidInput, InvalidParameter, TrainingFailed
 from crcen.models import fitting
-from crcen.models.ensemble import Ensemble
+from crcen.models.ensemble import PROBABILITIES, Ensemble
 from crcen.models.fitted import Course, FittedNetworks, transactional_fit, write_fit
 from crcen.models.fitting import FitRows
+from crcen.models.members.member import parallel_map
 from crcen.models.options import OUT_OF_FOLD, Calibration, GroupedParameters, estimator
-from crcen.models.probability import PROBABILITIES, probability_folds
-from crcen.models.search.folds import Fold
-from crcen.models.search.grid import log_losses
-from crcen.models.search.run import Progress
+from crcen.models.search.folds import Fold, probability_folds
+from crcen.models.search.run import Progress, log_losses
 from crcen.models.validation import Seed, check_classes, check_number, check_rows, check_weights
 from crcen.theory.checks import check_not_negative
 from crcen.theory.goals import ThresholdGoal
@@ -38,6 +40,9 @@ from crcen.training.recipe import ONE_AGAINST_ALL, Inputs, Recipe, Schedule, n_b
 
 if TYPE_CHECKING:  # torch is for fitting alone
     from crcen.training.stream import StreamTrainer
+
+Part = TypeVar("Part")
+Fitted = TypeVar("Fitted")
 
 # With fewer rows of a class nothing is fitted out of fold unless it was requested.
 _FEWEST_FOR_FOLDS = 3
@@ -467,11 +472,8 @@ def _price(asked: WeightingLike | ThresholdGoal, labels: Labels, counts: Array) 
     if not counts.all() and isinstance(asked, str | Alpha):
         as_spec(asked)  # refuses any other text
         absent = labels.classes[counts == 0].tolist()[0]
-        instead = "a dict, an array or a CostMatrix" if labels.positive is None else "CostRatio, Budget or Lam"
-        raise InvalidInput(
-            f"weighting={asked!r} needs counts of every class, but no row of class {absent!r} came yet: "
-            f"pass class_counts={{label: count}}, or state the weighting as {instead}."
-        )
+        words = f"weighting={asked!r} needs counts of every class, but no row of class {absent!r} came yet"
+        raise InvalidInput(f"{words}: pass class_counts={{label: count}}, or another weighting.")
     return labels.resolve(asked, np.where(counts > 0, counts, 1.0))
 
 
@@ -593,3 +595,18 @@ class CutSchedule:
         whole, stop = (max(1, round(share * count)) for count in (self.jobs[0].max_epochs, epochs))
         on_all = [job.replace(max_epochs=whole, stop_epoch=min(stop, whole)) for job in self.jobs]
         return on_all, [job.replace(stop_epoch=epochs) for job in self.fold_jobs]
+
+
+# -- parallel fits, each on one thread: a small fit cannot use several cores by itself, and others have own threads ----
+
+
+def parallel_fits(model: Estimator, fit: Callable[[Part], Fitted], parts: Sequence[Part]) -> list[Fitted]:
+    """``fit(part)`` of every part, in parallel for our networks on a CPU, without convergence warnings."""
+    with warnings.catch_warnings():  # once: all threads share the filters
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        if not isinstance(model, CRCENClassifier) or type(model).training_on is not CRCENClassifier.training_on:
+            return [fit(part) for part in parts]
+        from crcen.training.device import THREADS, find_device  # torch, which the refits load
+
+        threads = min(THREADS.get(), joblib.cpu_count()) if find_device(model.device).type == "cpu" else 1
+        return parallel_map(threads, fit, parts, THREADS.keep_one)

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import Tags
 
 from crcen._support.progress import part_of, progress_bar
-from crcen.exceptions import CrcenError, InvalidInput, InvalidParameter, MissingExtra, TrainingFailed
+from crcen.exceptions import CrcenError, InvalidParameter, MissingExtra, TrainingFailed
 from crcen.models import fitting
 from crcen.models.clock import Clock, OutOfTime
 from crcen.models.ensemble import Ensemble
@@ -249,9 +249,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         CommitteeClassifier
             Another one, without a leaderboard and out-of-fold rows.
         """
-        ensemble, settings = self.ensemble_, getattr(self, "chosen_settings_", None)
-        if settings is None:
-            raise InvalidInput("refit_on needs a committee that was fitted with this version.")
+        ensemble, settings = self.ensemble_, self.chosen_settings_
         fresh = clone(self)
         X, y = check_rows(fresh, X, y, reset=True)
         rows = FitRows(X, y, check_weights(sample_weight, X), ensemble.labels)
@@ -279,10 +277,8 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
             return []
         kinds = [member_kind(one) for one in ([self.members] if isinstance(self.members, str) else self.members)]
         names = [kind.name for kind in kinds]
-        if not kinds:
-            raise InvalidParameter("members of CommitteeClassifier must not be empty.")
-        if len(set(names)) < len(names):
-            raise InvalidParameter(f"members of CommitteeClassifier must differ from each other: got {names}.")
+        if not kinds or len(set(names)) < len(names):
+            raise InvalidParameter(f"members must be one or more, each of another name: got {names}.")
         return kinds
 
     def _stack(self, found: list[FittedMember], rows: FitRows, seed: int) -> tuple[Array, Array]:
@@ -370,7 +366,6 @@ class Stacking:
 
     weights: Array
     intercepts: Array
-    ridge: float
 
     def __call__(self, logits: Array) -> Array:
         """Combine (n, members, K) logits to (n, K)."""
@@ -424,7 +419,7 @@ def fit_stacking(
             break
         most[:n_members][is_tiny] = 0.0
     intercepts = np.concatenate([[0.0], found[n_members:]])
-    return Stacking(found[:n_members], intercepts - intercepts.mean(), ridge)
+    return Stacking(found[:n_members], intercepts - intercepts.mean())
 
 
 def choose_ridge(logits: Array, target: Index, row_weights: Array, held_out: Sequence[Index], seed: int = 0) -> float:
@@ -486,32 +481,16 @@ def _known(logits: Array, held_out: Sequence[Index]) -> Bools:
 
 @dataclass(frozen=True)
 class MemberScore(Shown):
-    """A line of the leaderboard.
+    """A line of the leaderboard."""
 
-    Parameters
-    ----------
-    name : str
-        The member, or ``"committee"``.
-    weight : float
-        What its natural logit is multiplied by; NaN for the committee.
-    log_loss, average_precision, roc_auc : float
-        Out of fold, by natural probabilities. The committee's are by weights fitted on other folds.
-    seconds : float
-        Time of search and refit.
-    settings : tuple of str
-        What its search chose.
-    n_tried : int
-        How many settings its search looked at.
-    """
-
-    name: str
-    weight: float
-    log_loss: float
+    name: str  # of the member, or "committee"
+    weight: float  # factor of its natural logit; NaN for the committee
+    log_loss: float  # scores out of fold, by natural probabilities; the committee's by weights fitted on other folds
     average_precision: float
     roc_auc: float
-    seconds: float
-    settings: tuple[str, ...] = ()
-    n_tried: int = 0
+    seconds: float  # of search and refit
+    settings: tuple[str, ...] = ()  # chosen by its search
+    n_tried: int = 0  # number of settings that its search compared
 
     def __str__(self) -> str:
         weight = "" if np.isnan(self.weight) else f"{self.weight:.2f}"

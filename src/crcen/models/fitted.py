@@ -71,8 +71,7 @@ class FittedEnsemble:
         For more classes (n, K): weighted logits with mean 0, or minus the expected cost of every action if the
         weighting is a `CostMatrix`; `predict` returns the largest.
         """
-        _, weighted = self._logits(X)
-        return self.ensemble_.decision(weighted)
+        return self.ensemble_.decision(self._logits(X)[1])
 
     def predict(self, X: Rows) -> NDArray[np.generic]:
         """Decide at the stated price c: positive where `predict_proba` is above 1/(1 + c), not at a tie.
@@ -80,23 +79,19 @@ class FittedEnsemble:
         This need not be the more probable class. For more classes it is the class with the largest w_k p_k, or the
         cheapest action of a `CostMatrix`.
         """
-        _, weighted = self._logits(X)
-        return self.ensemble_.decided(weighted)
+        return self.ensemble_.decided(self._logits(X)[1])
 
     def predict_proba(self, X: Rows) -> Array:
         """Natural posterior, (n, K) in the order of ``classes_``, without the weighting."""
-        natural, weighted = self._logits(X)
-        return self.ensemble_.posterior(natural, weighted)
+        return self.ensemble_.posterior(*self._logits(X))
 
     def predict_log_proba(self, X: Rows) -> Array:
         """Logarithm of `predict_proba`; finite where that would round to 0."""
-        natural, _ = self._logits(X)
-        return log_softmax(natural)
+        return log_softmax(self._logits(X)[0])
 
     def weighted_proba(self, X: Rows) -> Array:
         """Probabilities under the weighting, the q of the paper, in the shape of `predict_proba`."""
-        _, weighted = self._logits(X)
-        return softmax(weighted)
+        return softmax(self._logits(X)[1])
 
     def reasons(
         self, X: Rows, *, background: Rows = None, classes: ArrayLike | None = None, random_state: int = 0
@@ -135,9 +130,7 @@ class FittedEnsemble:
             check_is_fitted(self)
         natural, weighted = self.ensemble_.logits(check_rows(self, X, reset=False))
         if not np.isfinite(weighted).all():
-            raise InvalidInput(
-                "X holds extreme values: the output of this network overflows; remove them, or standardize columns."
-            )
+            raise InvalidInput("X holds extreme values: the output overflows; remove them, or standardize columns.")
         return natural, weighted
 
     @property
@@ -216,10 +209,7 @@ class FittedNetworks(FittedEnsemble):
         if not isinstance(member, NetworkGroup):
             raise AttributeError(f"a {type(member).__name__} has no layers.")
         if others:
-            raise AttributeError(
-                f"networks of {1 + len(others)} settings have layers of their own: look at ensemble_.members, or fit "
-                f"with n_settings=1."
-            )
+            raise AttributeError(f"networks of {1 + len(others)} settings differ in layers: see ensemble_.members.")
         return member
 
 
@@ -291,10 +281,7 @@ def stationarity(model: FittedNetworks, X: Rows, y: ArrayLike, sample_weight: Ar
         raise InvalidInput(f"y must hold one label of {listed} for each of the {len(rows)} rows.")
     ensemble, recipe = model.ensemble_, model.recipe_
     if not isinstance(ensemble.members[0], NetworkGroup) or len(ensemble.members) > 1:
-        raise InvalidInput(
-            "stationarity is defined for CRCENClassifier, and for a search with n_settings=1: use "
-            "crcen.torch.stationarity for a module."
-        )
+        raise InvalidInput("stationarity needs n_settings=1; use crcen.torch.stationarity for a module.")
     target, numbers = ensemble.labels.target(labels), ensemble.labels.encode(labels)
     row_weights = ensemble.training_weighting.weights[numbers] * check_weights(sample_weight, rows)
     from crcen.training.stack import gradients_of  # torch is not for prediction

@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +11,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from crcen.exceptions import InvalidParameter, TrainingFailed
-from crcen.models.ensemble import Ensemble
+from crcen.models.ensemble import Ensemble, fit_map
 from crcen.models.fitted import write_ensemble
-from crcen.models.probability import fit_map
 from crcen.models.search.folds import Fold, early_stopping_split
 from crcen.models.validation import Seed
 from crcen.theory.balance import class_shifts, solve_shift
@@ -77,10 +75,7 @@ class FitRows:
 def check_loss(recipe: Recipe, n_classes: int) -> None:
     """Reject a loss that needs more than two classes."""
     if recipe.loss == ONE_AGAINST_ALL and n_classes == 2:
-        raise InvalidParameter(
-            f"loss={ONE_AGAINST_ALL!r} is for more than two classes: with two, each is against the other already, "
-            f"which is loss='cross_entropy'."
-        )
+        raise InvalidParameter(f"loss={recipe.loss!r} is for more than two classes: use loss='cross_entropy'.")
 
 
 def base_seed(random_state: Seed) -> int:
@@ -279,11 +274,9 @@ def before_goal(weighting: WeightingLike | ThresholdGoal) -> WeightingLike:
     if not isinstance(weighting, ThresholdGoal):
         return weighting
     if weighting.confidence is not None:
-        goal: Any = weighting
-        plain = type(goal)(goal.share)
         raise InvalidParameter(
-            f"{weighting!r} is a guarantee for a model that is fitted already: fit with {plain!r}, then "
-            f"choose_weighting(model, {weighting!r}, X, y) on rows that were held out from it"
+            f"{weighting!r} is a guarantee for a fitted model: fit without confidence, then "
+            f"choose_weighting(model, {weighting!r}, X, y) on held-out rows."
         )
     return None
 

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar, dataclass_transform
 from sklearn.base import BaseEstimator
 
 from crcen.exceptions import InvalidParameter
-from crcen.models.probability import PROBABILITIES
+from crcen.models.ensemble import PROBABILITIES
 from crcen.theory.price import WeightingLike
 from crcen.theory.rows import Estimator
 from crcen.training.engines import ENGINES

@@ -17,9 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from crcen._support.text import listed
 from crcen._support.values import label_key
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.models.ensemble import Ensemble
+from crcen.models.ensemble import Ensemble, apply_map
 from crcen.models.members.tree_arrays import TreeEnsemble
-from crcen.models.probability import apply_map
 from crcen.models.validation import Seed
 from crcen.theory.checks import check_whole_number
 from crcen.theory.price import Labels, sigmoid
@@ -38,33 +37,15 @@ _YEARS = (1800.0, 2200.0)
 
 @dataclass(frozen=True, eq=False)
 class Reasons(Shown):
-    """Contributions of columns to the natural log-odds of rows.
+    """Contributions of columns to the natural log-odds of rows."""
 
-    Parameters
-    ----------
-    columns : tuple of str
-        Columns of the table.
-    values : float64 array of shape (n, columns)
-        Shapley values of each column of each row, compared with typical rows; their sum plus ``base`` is
-        ``log_odds``.
-    errors : float64 array of shape (n, columns)
-        Their standard errors.
-    log_odds : float64 array of shape (n,)
-        Natural log-odds of the positive class; without a positive class log p(class) / p(rival).
-    base : float, or float64 array of shape (n,)
-        Mean log-odds of the background rows; one value for each row without a positive class.
-    cells : object array of shape (n, columns)
-        The cells as text.
-    classes, rivals : object arrays of shape (n,), optional
-        Without a positive class: the explained class of each row, and the most probable other class.
-    """
-
-    columns: tuple[str, ...]
-    values: Array
-    errors: Array
-    log_odds: Array
-    base: float | Array
-    cells: NDArray[np.object_]
+    columns: tuple[str, ...]  # of the table
+    values: Array  # (n, columns): Shapley values; their sum plus ``base`` is ``log_odds``
+    errors: Array  # (n, columns): their standard errors
+    log_odds: Array  # (n,): natural, of the positive class; without a positive class log p(class) / p(rival)
+    base: float | Array  # mean log-odds of the background rows; (n,) without a positive class
+    cells: NDArray[np.object_]  # (n, columns): the cells as text
+    # Without a positive class: the explained class of each row, and the most probable other class.
     classes: NDArray[np.object_] | None = None
     rivals: NDArray[np.object_] | None = None
 
@@ -220,11 +201,8 @@ def explain_rows(
         raise InvalidParameter("classes must be left out: reasons of two classes are for the positive one.")
     seed = check_whole_number(random_state, "random_state", 0)
     if background is None or not len(background):
-        raise InvalidParameter(
-            "reasons compare rows with others, and this model stores none: give some as background=, such as the "
-            "training rows.",
-            parameter="background",
-        )
+        words = "reasons compare rows with others: give some as background=, such as the training rows."
+        raise InvalidParameter(words, parameter="background")
     if len(background) > _MOST_ROWS:
         rows = np.random.default_rng(seed).choice(len(background), _MOST_ROWS, replace=False)
         background = background[np.sort(rows)]

@@ -91,10 +91,10 @@ def test_another_classifier_may_sit_in_it_but_not_in_files_and_graphs(rows, tmp_
 @pytest.mark.parametrize(
     ("how", "sentence"),
     [
-        ({"members": ()}, "must not be empty"),
-        ({"members": ("woods",)}, r"must be of \['networks', 'trees', 'random_trees', 'catboost', 'forest'\]"),
+        ({"members": ()}, "one or more"),
+        ({"members": ("woods",)}, "must be of networks, trees, random_trees, catboost, forest or"),
         ({"effort": "huge"}, "effort of CommitteeClassifier must be"),
-        ({"members": ("trees", "trees")}, "must differ"),
+        ({"members": ("trees", "trees")}, "each of another name"),
         ({"members": (3,)}, "predict_proba"),
         ({"time_limit": 0}, "time_limit"),
         ({"time_limit": "a minute"}, "time_limit"),
@@ -241,9 +241,6 @@ def test_a_file_keeps_what_a_refit_needs(patients, tmp_path):
     loaded = crcen.load(crcen.save(model, tmp_path / "m.crcen"))
     one, other = (committee.refit_on(X[:200], y[:200]).predict_proba(X) for committee in (loaded, model))
     np.testing.assert_array_equal(one, other)
-    del loaded.chosen_settings_
-    with pytest.raises(InvalidInput, match="a committee that was fitted with this version"):
-        loaded.refit_on(X, y)
 
 
 def test_a_fit_of_a_table_measures_its_error(patients, tmp_path):

@@ -8,7 +8,7 @@ from sklearn.model_selection import RepeatedStratifiedKFold, ShuffleSplit, Strat
 
 import crcen
 from crcen import Budget, CostMatrix, InvalidInput, InvalidParameter, TimeSplit, confusion_counts, key_equation, resolve
-from crcen.models.search.grid import SCORES, log_losses
+from crcen.models.search.run import SCORES, log_losses
 from crcen.theory.price import Labels
 from crcen.training.engine import train
 from crcen.training.jobs import TrainingJob

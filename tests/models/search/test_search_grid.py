@@ -8,8 +8,7 @@ from sklearn.model_selection import GridSearchCV
 
 import crcen
 import crcen.models.search.run
-from crcen.models.search.grid import Outcome, Setting
-from crcen.models.search.run import best_few
+from crcen.models.search.run import Outcome, Setting, best_few
 from crcen.theory.price import sigmoid
 from crcen.training.engine import Trainer
 from example_rows import rare_rows

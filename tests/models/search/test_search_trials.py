@@ -9,8 +9,7 @@ import pytest
 from crcen import CRCENClassifierCV, Schedule, Search
 from crcen.models.clock import OutOfTime
 from crcen.models.search import run
-from crcen.models.search.grid import Outcome, Setting
-from crcen.models.search.run import Trial, border_notes, run_trials, widened
+from crcen.models.search.run import Outcome, Setting, Trial, border_notes, run_trials, widened
 from crcen.training.jobs import Status, TrainingJob, TrainingResult, TrainingState
 from crcen.training.recipe import Recipe
 from example_rows import interaction_rows

@@ -12,8 +12,16 @@ from crcen.models.clock import Clock, OutOfTime, TimedTraining
 from crcen.models.fitting import member_seed
 from crcen.models.members.member import EFFORTS, MOST_COLUMNS, Chosen, FittedMember, MemberKind, MemberTask, best_prefix
 from crcen.models.search.classifier_cv import CRCENClassifierCV
-from crcen.models.search.grid import Setting
-from crcen.models.search.run import LONGEST_SCHEDULE, Refitted, SearchRun, Subsample, best_few, refit_settings, widened
+from crcen.models.search.run import (
+    LONGEST_SCHEDULE,
+    Refitted,
+    SearchRun,
+    Setting,
+    Subsample,
+    best_few,
+    refit_settings,
+    widened,
+)
 from crcen.training.engines import trainer_on
 from crcen.training.jobs import Status, TrainingJob, TrainingResult
 from crcen.training.network import Member, NetworkGroup

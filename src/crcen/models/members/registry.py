@@ -41,9 +41,7 @@ class ExternalMember:
 
     def arrays(self) -> dict[str, Any]:
         """Refused: its state is not known here."""
-        raise InvalidParameter(
-            f"a committee with a {type(self.model).__name__} cannot be saved or exported; its own members can."
-        )
+        raise InvalidParameter(f"a committee with a {type(self.model).__name__} cannot be saved or exported.")
 
 
 class External(MemberKind):
@@ -92,15 +90,12 @@ def default_members(n_rows: int, effort: str) -> tuple[list[MemberKind], list[st
 
 def member_kind(member: str | Estimator) -> MemberKind:
     """The kind of a member that was asked for: a name of `MEMBERS` or a classifier."""
-    if isinstance(member, str):
-        if member not in MEMBERS:
-            raise InvalidParameter(f"members must be of {list(MEMBERS)} or classifiers: got {member!r}.")
-        kind = MEMBERS[member]
-        if not kind.is_installed():
-            raise MissingExtra(f"{kind.package} is not installed; get it with: pip install 'crcen[{kind.extra}]'")
-        return kind
-    if not hasattr(member, "fit") or not hasattr(member, "predict_proba"):
-        raise InvalidParameter(
-            f"a member must be one of {list(MEMBERS)} or a classifier with predict_proba: got {type(member).__name__}."
-        )
-    return External(member)
+    if hasattr(member, "fit") and hasattr(member, "predict_proba"):
+        return External(member)
+    if not isinstance(member, str) or member not in MEMBERS:
+        known = ", ".join(MEMBERS)
+        raise InvalidParameter(f"members must be of {known} or classifiers with predict_proba: got {member!r}.")
+    kind = MEMBERS[member]
+    if not kind.is_installed():
+        raise MissingExtra(f"{kind.package} is not installed; get it with: pip install 'crcen[{kind.extra}]'")
+    return kind

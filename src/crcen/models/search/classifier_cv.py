@@ -15,13 +15,12 @@ from crcen._support.progress import part_of, progress_bar
 from crcen.exceptions import InvalidParameter
 from crcen.models import fitting
 from crcen.models.classifier import CRCENClassifier
+from crcen.models.ensemble import PROBABILITIES
 from crcen.models.fitted import Course, transactional_fit, write_fit, write_out_of_fold
 from crcen.models.fitting import FitRows
 from crcen.models.options import AUTO, OUT_OF_FOLD, Search, estimator
-from crcen.models.probability import PROBABILITIES
+from crcen.models.search import run as searching
 from crcen.models.search.folds import checked_folds
-from crcen.models.search.grid import SEARCHED, Scoring, Setting, check_scoring, operating_points, score_table, to_price
-from crcen.models.search.run import Refitted, SearchRun, best_few, border_notes, refit_settings, widened
 from crcen.models.validation import check_classes, check_rows, check_weights
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.goals import ThresholdGoal
@@ -103,7 +102,7 @@ class CRCENClassifierCV(CRCENClassifier):
         self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None, groups: ArrayLike | None
     ) -> None:
         start = time.perf_counter()
-        settings, search = self._settings(), self._search()
+        settings, search = self._settings(), Search.of(self.search)
         scoring = self._scoring(settings)
         X, y = check_rows(self, X, y, reset=True)
         classes, weights = check_classes(y), check_weights(sample_weight, X)
@@ -118,7 +117,7 @@ class CRCENClassifierCV(CRCENClassifier):
         with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
             how = {"sample_weight": weights, "device": self.device, "memory_bytes": bound}
             train = trainer_on(search.engine, X, rows.engine_target, len(classes), **how)
-            run = SearchRun(rows, scoring, seed, train, search.memory_bytes)
+            run = searching.SearchRun(rows, scoring, seed, train, search.memory_bytes)
             first = part_of(progress, 0.0, 0.5)
             if search.halving:
                 outcomes = run.screened(settings, progress=first)
@@ -127,9 +126,9 @@ class CRCENClassifierCV(CRCENClassifier):
             # Borders of the grid that may be crossed are those of parameters that were not given.
             l2 = search.widen is True or (search.widen == "auto" and isinstance(self.l2, tuple) and self.l2 == _L2)
             may_cross = {"l2": l2, "epochs": bool(search.widen) and self.max_epochs is None}
-            outcomes = widened(run, outcomes, **may_cross, progress=part_of(progress, 0.5, 0.7))
-            few = best_few(outcomes, search.n_settings)
-            kept = refit_settings(run, few, self.n_members, part_of(progress, 0.7, 1.0))
+            outcomes = searching.widened(run, outcomes, **may_cross, progress=part_of(progress, 0.5, 0.7))
+            few = searching.best_few(outcomes, search.n_settings)
+            kept = searching.refit_settings(run, few, self.n_members, part_of(progress, 0.7, 1.0))
         self._keep(kept, rows)
         fitting.move_to_goal(self, rows)
         self.best_settings_ = [
@@ -138,8 +137,8 @@ class CRCENClassifierCV(CRCENClassifier):
         chosen, self.scorer_ = kept[0].outcome, scoring
         self.best_index_, self.best_params_ = outcomes.index(chosen), chosen.setting.params()
         self.best_epochs_, self.best_score_ = chosen.epochs, float(chosen.scores.mean())
-        self.cv_results_, self.search_notes_ = score_table(outcomes), border_notes(chosen, outcomes)
-        self.n_splits_, self.oof_counts_ = len(folds), operating_points(outcomes, rows)
+        self.cv_results_, self.search_notes_ = searching.score_table(outcomes), searching.border_notes(chosen, outcomes)
+        self.n_splits_, self.oof_counts_ = len(folds), searching.operating_points(outcomes, rows)
         self.search_time_ = time.perf_counter() - start
 
     def __sklearn_tags__(self) -> Tags:
@@ -149,7 +148,7 @@ class CRCENClassifierCV(CRCENClassifier):
             tags.classifier_tags.multi_class = False
         return tags
 
-    def grid(self, n_rows: int) -> list[Setting]:
+    def grid(self, n_rows: int) -> list[searching.Setting]:
         """The settings of the search, settled for this number of rows."""
         return [replace(setting, recipe=setting.recipe.settled(n_rows)) for setting in self._settings()]
 
@@ -159,13 +158,11 @@ class CRCENClassifierCV(CRCENClassifier):
 
     # -- the grid -----------------------------------------------------------------------------------------------
 
-    def _settings(self) -> list[Setting]:
+    def _settings(self) -> list[searching.Setting]:
         """The validated grid: one recipe with some of its parameters replaced."""
         weightings = self.weighting if isinstance(self.weighting, list) else [fitting.before_goal(self.weighting)]
         if any(isinstance(one, ThresholdGoal) for one in weightings):
-            raise InvalidParameter(
-                "a list of weightings must hold prices: a goal stands alone, weighting=RecallAtLeast(0.9)."
-            )
+            raise InvalidParameter("a list of weightings must hold prices: give a goal by itself.")
         hidden = _HIDDEN if self.hidden is None else self.hidden
         hidden = hidden if isinstance(hidden, list) else [hidden]
         l2 = list(np.atleast_1d(np.array(self.l2, dtype=object)))
@@ -181,48 +178,37 @@ class CRCENClassifierCV(CRCENClassifier):
                 "several weightings are searched by training at each: calibration must be 'paper', None or "
                 f"Calibration(training_weighting='price'), got {self.calibration!r}."
             )
-        self._search()
+        Search.of(self.search)
         recipe = self._recipe(hidden[0], l2[0], encodings[0], calibration.balance is True)
         if recipe.early_stopping:
-            raise InvalidParameter(
-                f"{type(self).__name__} chooses the number of epochs by its folds: early_stopping must be False."
-            )
-        return [
-            Setting(
-                index,
-                weighting,
-                replace(recipe, **dict(zip(SEARCHED, point, strict=True))),
-                weighting if calibration.is_at_price else calibration.training_weighting,
-            )
-            for (index, weighting), *point in product(enumerate(weightings), hidden, l2, encodings)
-        ]
+            raise InvalidParameter("a search chooses the number of epochs by its folds: early_stopping must be False.")
+        settings = []
+        for (index, weighting), *point in product(enumerate(weightings), hidden, l2, encodings):
+            trained_at = weighting if calibration.is_at_price else calibration.training_weighting
+            own = replace(recipe, **dict(zip(searching.SEARCHED, point, strict=True)))
+            settings.append(searching.Setting(index, weighting, own, trained_at))
+        return settings
 
-    def _search(self) -> Search:
-        return Search.of(self.search)
-
-    def _scoring(self, settings: list[Setting]) -> Scoring:
-        scoring = self._search().scoring
+    def _scoring(self, settings: list[searching.Setting]) -> searching.Scoring:
+        scoring = Search.of(self.search).scoring
         several = len({s.weighting_index for s in settings}) > 1
         if scoring is None:
             is_weighted = settings[0].trained_at is settings[0].weighting
             return "neg_weighted_log_loss" if is_weighted and not several else "neg_log_loss"
         if several and scoring == "neg_weighted_log_loss":
-            raise InvalidParameter(
-                "scoring='neg_weighted_log_loss' cannot compare weightings, since its minimum depends on the weight; "
-                "use scoring=None for the natural log loss, or search one weighting."
-            )
-        return check_scoring(scoring)
+            raise InvalidParameter(f"{scoring!r} cannot compare weightings: its minimum depends on the weight.")
+        return searching.check_scoring(scoring)
 
     # -- the kept settings --------------------------------------------------------------------------------------------
 
-    def _keep(self, kept: list[Refitted], rows: FitRows) -> None:
+    def _keep(self, kept: list[searching.Refitted], rows: FitRows) -> None:
         """Write the networks of the kept settings, and results of their out-of-fold logits at the price."""
         setting, recipe = kept[0].outcome.setting, kept[0].outcome.setting.recipe
         price, trained, name = rows.resolve(setting.weighting), rows.resolve(setting.trained_at), type(self).__name__
         members, *others = (fitting.usable(one.results, name) for one in kept)
         oof: Array = np.mean([one.oof for one in kept], axis=0)
         ensemble, logits = fitting.assemble(trained, members, rows, *others, is_balanced=recipe.balance)
-        ensemble, logits = ensemble.at_price(price), logits + to_price(rows, setting)
+        ensemble, logits = ensemble.at_price(price), logits + searching.to_price(rows, setting)
         seen = fitting.seen_rows(oof)
         held_out = oof[seen], rows.target[seen], rows.weights[seen]
         equation = key_equation_of_logits(held_out[1], held_out[0], price, held_out[2])

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.model_selection import check_cv, train_test_split
+from sklearn.model_selection import StratifiedKFold, check_cv, train_test_split
 
 from crcen._support.text import plural
 from crcen.exceptions import InvalidInput
@@ -16,6 +16,8 @@ from crcen.theory.price import Labels
 from crcen.theory.rows import Array, Index, Rows, Splitter
 
 Fold = tuple[Index, Index]
+
+_PROBABILITY_FOLDS = 4
 
 
 class TimeSplit:
@@ -139,3 +141,17 @@ def row_numbers(rows: ArrayLike) -> Index:
     """Row numbers in order, also from a mask."""
     found = np.asarray(rows)
     return np.flatnonzero(found) if found.dtype == bool else np.sort(found)
+
+
+def probability_folds(target: NDArray[np.generic], weights: Array, seed: int, fewest: int = 2) -> list[Fold]:
+    """Stratified folds (training rows, held-out rows) of the rows that have weight; ``fewest`` of each class."""
+    used = np.flatnonzero(weights > 0)
+    numbers = target[used].astype(np.int64)
+    rarest = int(np.bincount(numbers, minlength=2).min())
+    if rarest < fewest:
+        raise InvalidInput(
+            f"folds need {fewest} rows of each class with weight, got {rarest} of one class; use balance=True, "
+            f"probability='shift'."
+        )
+    splitter = StratifiedKFold(min(_PROBABILITY_FOLDS, rarest), shuffle=True, random_state=seed)
+    return [(used[rows], used[held_out]) for rows, held_out in splitter.split(used, numbers)]
