@@ -300,7 +300,7 @@ def test_a_committee_and_a_table_meet_a_goal_and_are_saved(rare_rows, tmp_path):
 @pytest.mark.parametrize(
     ("fit", "words"),
     [
-        (search(crcen.RecallAtLeast(0.9, confidence=0.95)).fit, "fitted already: fit with RecallAtLeast"),
+        (search(crcen.RecallAtLeast(0.9, confidence=0.95)).fit, "fitted model: fit without confidence"),
         (search([crcen.Budget(3), crcen.RecallAtLeast(0.5)]).fit, "give a goal by itself"),
         (crcen.TableClassifier(crcen.RecallAtLeast(0.9), estimator=LogisticRegression()).fit, "none: fit at a price"),
         (search(crcen.Capacity(5, per="day")).fit, "needs the number of rows a day"),
