@@ -17,11 +17,10 @@ import numpy as np
 import torch
 
 import crcen
-from crcen.datasets.dataset import Dataset
-from crcen.training.engine import train
+from crcen.datasets.benchmark import Dataset
+from crcen.training.engine import StackRun, train
 from crcen.training.jobs import TrainingJob
 from crcen.training.rows import TrainingData
-from crcen.training.stack_run import StackRun
 
 PAPER_SETS = ("abalone", "coil_2000", "satimage", "scene", "solar_flare_m0", "us_crime")
 EPOCHS, BATCH, HIDDEN = 30, 128, 64

@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.model_selection import StratifiedShuffleSplit
 
 import crcen
-from crcen.datasets.dataset import Dataset
+from crcen.datasets.benchmark import Dataset
 from crcen.paper.reproduce import read_settings
 from crcen.paper.run_folder import published
 from crcen.training.engine import train as train_jobs

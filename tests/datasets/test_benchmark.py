@@ -38,11 +38,11 @@ def test_a_dataset_converts_and_counts():
 @pytest.mark.parametrize(
     ("X", "y", "names", "match"),
     [
-        (np.ones(3), [0, 0, 1], ("a",), r"X of shape \(3,\)"),
-        (np.ones((3, 1)), [0, 1], ("a",), "one row per label"),
-        (np.ones((2, 1)), [-1, 1], ("a",), "only one dimension of 0 and 1"),
-        (np.ones((2, 1)), [[0, 1]], ("a",), r"labels of shape \(1, 2\)"),
-        (np.ones((2, 2)), [0, 1], ("a",), "1 feature names for 2 columns"),
+        (np.ones(3), [0, 0, 1], ("a",), r"X of shape \(3,\), "),
+        (np.ones((3, 1)), [0, 1], ("a",), r"y of shape \(2,\)"),
+        (np.ones((2, 1)), [-1, 1], ("a",), r"values \[-1, 1\]"),
+        (np.ones((2, 1)), [[0, 1]], ("a",), r"y of shape \(1, 2\)"),
+        (np.ones((2, 2)), [0, 1], ("a",), "1 feature names; X must have two dimensions"),
     ],
 )
 def test_a_dataset_refuses_arrays_that_do_not_fit(X, y, names, match):

@@ -168,8 +168,8 @@ def test_it_sits_on_a_committee():
     ("make", "sentence"),
     [
         (lambda: ModuleClassifier(), "module must be an nn.Module or a factory: got None"),
-        (lambda: fast("net"), "module must be an nn.Module or a factory: got str"),
-        (lambda: fast(dict), "must return an nn.Module: got dict"),
+        (lambda: fast("net"), "module must be an nn.Module or a factory of one: got str"),
+        (lambda: fast(dict), "module must be an nn.Module or a factory of one: got dict"),
         (lambda: fast(linear(), optimizer="sgd"), "optimizer must be a class such as torch.optim.SGD"),
         (lambda: fast(linear(), schedule=Schedule(solver="lbfgs")), "trained in batches"),
         (lambda: fast(nn.Identity()), "no parameter that can be trained"),

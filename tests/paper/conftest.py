@@ -1,7 +1,7 @@
 import pytest
 
 import crcen
-from crcen.datasets.dataset import Dataset
+from crcen.datasets.benchmark import Dataset
 from crcen.paper.reproduce import read_settings
 from crcen.paper.run_folder import RunFolder
 

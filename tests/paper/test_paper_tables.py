@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import crcen
-from crcen.datasets.dataset import Dataset
+from crcen.datasets.benchmark import Dataset
 from crcen.exceptions import MissingExtra, TrainingFailed
 from crcen.paper.figure1 import draw_figure1, expenses, figure1_tables, run_figure1
 from crcen.paper.protocol import splits

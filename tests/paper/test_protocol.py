@@ -8,7 +8,7 @@ import pytest
 from scipy.special import expit
 
 import crcen
-from crcen.datasets.dataset import Dataset
+from crcen.datasets.benchmark import Dataset
 from crcen.paper import protocol as module
 from crcen.paper.methods import METHODS, Tuning
 from crcen.paper.protocol import _model_score, _score, _search, _training_rows, candidates, params_of, select, splits

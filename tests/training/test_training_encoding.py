@@ -238,7 +238,6 @@ def test_a_stack_of_folds_encodes_each_by_its_own_rows_and_equals_them_alone(kin
         rows, columns, indicators = job.rows, column_layout(X, kind, 4), incomplete_columns(X)
         expected = fitted(kind, X[rows], Y[rows], columns=columns, indicators=indicators)
         np.testing.assert_array_equal(result.network.encoding(X), expected(X))
-        assert result.residual < 1e-14
 
 
 @pytest.mark.parametrize("hidden", [(), (4,)])

@@ -15,9 +15,8 @@ from training_reference import (
     torch_row_loss,
 )
 
-from crcen.training.passes import activate_in_place, before_activation, is_in_place, row_derivative, row_loss
 from crcen.training.recipe import LOSSES
-from crcen.training.stack import Stack
+from crcen.training.stack import Stack, activate_in_place, before_activation, is_in_place, row_derivative, row_loss
 
 LOGITS = torch.cat([torch.linspace(-12.0, 12.0, 97, dtype=torch.float64), torch.tensor([-0.5, 0.0, 1e-3]).double()])
 BINARY = ("cross_entropy", "squared_error")

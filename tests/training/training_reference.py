@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from scipy.special import expit
 
-from crcen.training.engine import Trainer, plan, shared_bytes
+from crcen.training.engine import Trainer, plan, shared_bytes, stack_bytes
 from crcen.training.jobs import TrainingJob
 
 CPU = "cpu"
@@ -127,7 +127,8 @@ def assert_same_result(one, other, *, rtol, atol):
 def little_memory(X, y, jobs, networks=1):
     """A bound under which so many of the largest networks, and no more, can be trained at a time."""
     data = Trainer(X, y, device=CPU).data
-    largest = max(stack.n_bytes for stack in plan(jobs, data.n_rows, data.n_inputs, 0))
+    sizes = data.n_rows, data.n_inputs
+    largest = max(stack_bytes(groups, jobs, *sizes) for groups in plan(jobs, *sizes, 0))
     return shared_bytes(data.n_rows, data.X.shape[1]) + networks * largest
 
 

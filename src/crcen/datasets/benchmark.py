@@ -1,4 +1,4 @@
-"""The 27 sets of imbalanced-learn's benchmark: catalogue, lookup on this machine, download and verification.
+"""Data sets, and the 27 of imbalanced-learn's benchmark: catalogue, lookup on this machine, download, verification.
 
 The catalogue is ``benchmark.csv`` beside this file. Files are checked against it and never unpickled.
 """
@@ -24,10 +24,69 @@ from numpy.typing import NDArray
 from crcen._support.extras import need
 from crcen._support.progress import busy
 from crcen._support.text import closest
-from crcen.datasets.dataset import Dataset
-from crcen.exceptions import DataUnavailable, InvalidParameter
+from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 
 _ZIP_BYTES = 65_536  # the zip's directory, and data that deflate cannot shrink
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Rows with labels 0 and 1, where 1 is the minority class; compared by identity.
+
+    Parameters
+    ----------
+    name : str
+        Name of the data set.
+    X : ndarray of shape (n_samples, n_features)
+        Features, float64 in C order; other numeric arrays are converted.
+    y : ndarray of shape (n_samples,)
+        Labels, int64, 0 for the majority and 1 for the minority class.
+    feature_names : tuple of str
+        One name per column of ``X``.
+    source : str
+        Where the rows come from, in words.
+    """
+
+    name: str
+    X: NDArray[np.float64]
+    y: NDArray[np.int64]
+    feature_names: tuple[str, ...]
+    source: str
+
+    def __post_init__(self) -> None:
+        X, y, names = np.ascontiguousarray(self.X, dtype=np.float64), np.asarray(self.y), tuple(self.feature_names)
+        if np.ndim(self.X) != 2 or y.shape != X.shape[:1] or len(names) != X.shape[1] or not np.isin(y, (0, 1)).all():
+            labels = f"y of shape {y.shape} with values {np.unique(y)[:5].tolist()}"
+            found = f"X of shape {np.shape(self.X)}, {labels}, and {len(names)} feature names"
+            allowed = "X must have two dimensions, y one label 0 or 1 per row, and feature_names one name per column"
+            raise InvalidInput(f"The data set {self.name!r} got {found}; {allowed}.")
+        for name, value in (("X", X), ("y", y.astype(np.int64)), ("feature_names", names)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def n_samples(self) -> int:
+        """Number of rows."""
+        return len(self.X)
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns."""
+        return int(self.X.shape[1])
+
+    @property
+    def n_pos(self) -> int:
+        """Number of rows of the minority class."""
+        return int(np.count_nonzero(self.y))
+
+    @property
+    def n_neg(self) -> int:
+        """Number of rows of the majority class."""
+        return self.n_samples - self.n_pos
+
+    @property
+    def imbalance_ratio(self) -> float:
+        """Majority rows per minority row; infinite without minority rows."""
+        return self.n_neg / self.n_pos if self.n_pos else float("inf")
 
 
 @dataclass(frozen=True)

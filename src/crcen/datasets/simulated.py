@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen._support.files import atomic_file
 from crcen._support.lazy import pa, pq
-from crcen.datasets.dataset import Dataset
+from crcen.datasets.benchmark import Dataset
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.checks import check_whole_number
 from crcen.theory.price import positive_number
@@ -131,13 +131,10 @@ class RareEvents:
         """Names of the columns; that of the labels is ``y``."""
         return tuple(f"x{j}" for j in range(self.n_features))
 
-    def logit(self, X: ArrayLike) -> Floats:
-        """The true logit of the positive class of rows (n, n_features)."""
-        return self._intercept + self._slope * self._score(_rows(X, self.n_features, "logit"))
-
     def posterior(self, X: ArrayLike) -> Floats:
         """P(y = 1 | x) of rows (n, n_features)."""
-        return np.asarray(scipy.special.expit(self.logit(X)))
+        score = self._score(_rows(X, self.n_features, "posterior"))
+        return np.asarray(scipy.special.expit(self._intercept + self._slope * score))
 
     def bayes_log_loss(self, X: ArrayLike) -> float:
         """Expected log loss of the true posterior on rows, over their labels: no model can be better."""

@@ -561,7 +561,7 @@ class CutSchedule:
             curve = self._curve(found)
             lowest = int(np.argmin(curve)) if len(curve) else 0
             if len(curve) and curve[lowest] < least:
-                recorded = next(one.recorded_epochs for one in found if one.status.is_finite)
+                recorded = next(one.recorded_epochs for one in found if one.status is not Status.DIVERGED)
                 best, least, before_best = recorded[lowest], curve[lowest], states
             states, begun = [one.state for one in found], stop
             if stop < schedule and best is not None and best <= limit * stop:
@@ -572,7 +572,8 @@ class CutSchedule:
         """The folds' mean natural log loss of held-out rows at each record; empty if all networks diverged."""
         rows, members, curves = self.rows, len(found) // len(self.rows.folds), []
         for i, (_, held_out) in enumerate(rows.folds):
-            own = [one.val_logits for one in found[i * members : (i + 1) * members] if one.status.is_finite]
+            fold = found[i * members : (i + 1) * members]
+            own = [one.val_logits for one in fold if one.status is not Status.DIVERGED]
             if own:
                 logits, target = rows.labels.columns(np.mean(own, axis=0, dtype=np.float64)), rows.target[held_out]
                 curves.append(log_losses(logits, target, rows.weights[held_out], self.trained, natural=True))

@@ -284,7 +284,7 @@ def stationarity(model: FittedNetworks, X: Rows, y: ArrayLike, sample_weight: Ar
         raise InvalidInput("stationarity needs n_settings=1; use crcen.torch.stationarity for a module.")
     target, numbers = ensemble.labels.target(labels), ensemble.labels.encode(labels)
     row_weights = ensemble.training_weighting.weights[numbers] * check_weights(sample_weight, rows)
-    from crcen.training.stack import gradients_of  # torch is not for prediction
+    from crcen.training.engine import gradients_of  # torch is not for prediction
 
     how = recipe.loss, recipe.l2
     return Stationarity(*gradients_of(model._group(), rows, target, row_weights, *how, scaled=model.column_scales_))

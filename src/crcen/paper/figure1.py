@@ -11,7 +11,7 @@ import pandas as pd
 
 import crcen
 from crcen._support.extras import need
-from crcen.datasets.dataset import Dataset
+from crcen.datasets.benchmark import Dataset
 from crcen.paper import Rows, Settings, Values
 from crcen.paper.methods import Tuning, make_method
 from crcen.paper.protocol import Split, each_split, params_of, select

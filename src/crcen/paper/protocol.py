@@ -18,7 +18,7 @@ from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 
 import crcen
 from crcen._support.progress import steps
-from crcen.datasets.dataset import Dataset
+from crcen.datasets.benchmark import Dataset
 from crcen.exceptions import TrainingFailed
 from crcen.paper import Array, Classifier, Index, Rows, Settings, Values
 from crcen.paper.methods import NetworkTraining, Tuning, make_method

@@ -15,7 +15,7 @@ from sklearn.metrics import average_precision_score, log_loss
 import crcen
 from crcen._support.extras import need
 from crcen._support.values import attributes
-from crcen.datasets.dataset import Dataset
+from crcen.datasets.benchmark import Dataset
 from crcen.exceptions import TrainingFailed
 from crcen.paper import Array, Classifier, Index, Make, Rows, Seed, Settings, Values
 from crcen.paper.methods import factory, make_method

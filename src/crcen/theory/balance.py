@@ -11,7 +11,7 @@ from scipy.sparse.csgraph import connected_components
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.checks import check_binary_target, check_class_numbers, check_row_weights, class_totals
-from crcen.theory.price import WeightingLike, log_softmax, log_sum_exp, resolve, sigmoid
+from crcen.theory.price import WeightingLike, log_softmax, log_sum_exp, resolve
 from crcen.theory.rows import Array, Bools, Index, as_numpy
 
 _CLOSED = 1e-13
@@ -68,12 +68,6 @@ def solve_shift(y: Bools, logits: Array, weights: Array) -> float:
         raise InvalidInput(f"the balance solve needs rows of both classes with weight: no {missing} row was given.")
     own, rest, log_own, log_rest = logits[pos], logits[neg], np.log(weights[pos]), np.log(weights[neg])
     return _root(lambda shift: _sides(own + shift, rest + shift, log_own, log_rest), 0.0)
-
-
-def relative_residual(y: Bools, logits: Array, weights: Array) -> float:
-    """|Σ w (y − q)| / Σ w of one output."""
-    error = np.where(y, sigmoid(-logits), -sigmoid(logits))
-    return float(abs(np.sum(weights * error)) / weights.sum())
 
 
 def class_shifts(y: ArrayLike, logits: ArrayLike, class_weights: ArrayLike, sample_weight: ArrayLike | None) -> Array:

@@ -18,7 +18,7 @@ from crcen.exceptions import DeviceMissing, InvalidParameter
 from crcen.theory.rows import Array
 from crcen.training.encoding import SMOOTH_LIMIT, InputEncoding
 from crcen.training.network import NetworkGroup
-from crcen.training.passes import activate_in_place
+from crcen.training.stack import activate_in_place
 
 # Rows and numbers of logits computed at a time: a GPU needs large products.
 _ROWS_AT_ONCE, _NUMBERS_AT_ONCE = 2048, 2**27

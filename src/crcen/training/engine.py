@@ -11,8 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import replace
 from itertools import pairwise
 from math import ceil, inf, prod
 from pathlib import Path
@@ -23,17 +22,23 @@ import numpy as np
 import torch
 from joblib import cpu_count
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.balance import class_shifts, solve_shift
 from crcen.theory.checks import check_row_weights
-from crcen.training.device import THREADS, find_device, reproducible_arithmetic
-from crcen.training.jobs import TrainingJob, TrainingResult, digest
-from crcen.training.recipe import n_batches
-from crcen.training.rows import VALIDATION_ROWS, TrainingData, float_type
-from crcen.training.solvers import adam_epoch, compiled
-from crcen.training.stack_run import Report, StackRun
+from crcen.theory.rows import Array, Index
+from crcen.training.device import THREADS, find_device, outputs_on, reproducible_arithmetic
+from crcen.training.jobs import Status, TrainingJob, TrainingResult, TrainingState, digest
+from crcen.training.network import Network, NetworkGroup, log_sigmoid
+from crcen.training.recipe import ONE_AGAINST_ALL, n_batches
+from crcen.training.rows import VALIDATION_ROWS, RowFeed, TrainingData, float_type
+from crcen.training.solvers import LBFGS, Adam, Objective, adam_epoch, compiled
+from crcen.training.stack import Stack, logits_of_batches, row_weights
 
 Progress = Callable[[float], None]
+# Called with the completed share of a stack's work; raises to stop the run.
+Report = Callable[[float], None]
 
 _SHARE_OF_FREE_MEMORY = 0.5
 # A stack is planned to need half the bound, if networks are small enough: then two can run at the same time.
@@ -56,6 +61,13 @@ _ROWS_AT_ONCE = 2048  # for a solver that reads all rows
 # (the shared work, table lookups of a batch, grows with its rows).
 _OPERATIONS_OF_GROUPS, _OPERATIONS_OF_NETWORKS, _ROWS_OF_A_BATCH = 1e7, 2e7, 128
 _MOST_PIECES = 16
+
+# Epochs without a lower validation loss before a network is stopped.
+_PATIENCE = 10
+# Validation rows that a GPU processes at a time, and first hidden units of all of them.
+_ROWS_ON_A_GPU, _UNITS_AT_ONCE = 2**13, 2**24
+# Logits of the balance solve at a time; it holds about ten times as many numbers.
+_LOGITS_AT_ONCE = 2**24
 
 
 def train(
@@ -138,7 +150,7 @@ class Trainer:
         for count in range(_AT_A_TIME if data.device.type == "cpu" else 1, 0, -1):
             limit = max(self.bound - shared, 0) // count
             stacks = plan(jobs, data.n_rows, data.n_inputs, limit)
-            largest = max((stack.n_bytes for stack in stacks), default=0)
+            largest = max(self._sizes(stacks, jobs), default=0)
             if largest <= limit:
                 break
         if self.is_bound_given and largest > limit:
@@ -147,7 +159,7 @@ class Trainer:
                 f"memory_bytes is too small: the largest network needs {times} times as much; give more, or use a "
                 f"smaller network, fewer bins or the standard encoding."
             )
-        return [stack.groups for stack in stacks]
+        return stacks
 
     def _workers(self, work: Sequence[Groups], jobs: Sequence[TrainingJob]) -> int:
         """How many pieces run at the same time: limited by threads, cores and memory."""
@@ -155,9 +167,12 @@ class Trainer:
         if data.device.type != "cpu":
             return 1
         most = min(len(work), THREADS.get(), cpu_count())
-        sizes = sorted((stack_bytes(groups, jobs, data.n_rows, data.n_inputs) for groups in work), reverse=True)
+        sizes = sorted(self._sizes(work, jobs), reverse=True)
         free = self.bound - shared_bytes(data.n_rows, data.X.shape[1])
         return max([count for count in range(1, most + 1) if sum(sizes[:count]) <= free], default=1)
+
+    def _sizes(self, work: Sequence[Groups], jobs: Sequence[TrainingJob]) -> list[int]:
+        return [stack_bytes(groups, jobs, self.data.n_rows, self.data.n_inputs) for groups in work]
 
     def state_bytes(self, job: TrainingJob) -> int:
         """Size of the state of a job."""
@@ -233,14 +248,6 @@ def _train_or_split(
 # -- plans -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class PlannedStack:
-    """Positions in the list of jobs: one row per group, all of one length."""
-
-    groups: Groups
-    n_bytes: int
-
-
 def free_memory(device: torch.device) -> int:
     """Free bytes on a device; in a container at most its limit."""
     if device.type == "cuda":
@@ -256,7 +263,7 @@ def free_memory(device: torch.device) -> int:
     return 2**31
 
 
-def plan(jobs: Sequence[TrainingJob], n_rows: int, n_inputs: Inputs, memory_bytes: int) -> list[PlannedStack]:
+def plan(jobs: Sequence[TrainingJob], n_rows: int, n_inputs: Inputs, memory_bytes: int) -> list[Groups]:
     """Stacks that together hold every job once.
 
     Jobs with equal rows and batch order form a group; groups with equal settings and sizes share a stack. A stack above
@@ -266,12 +273,17 @@ def plan(jobs: Sequence[TrainingJob], n_rows: int, n_inputs: Inputs, memory_byte
     for position, job in enumerate(jobs):
         group = digest(job.rows), digest(job.watched), job.shuffle_seed if job.draws_batches else 0
         stacks.setdefault(_common_key(job, n_rows), {}).setdefault(group, []).append(position)
-    n_bytes = partial(stack_bytes, jobs=jobs, n_rows=n_rows, n_inputs=n_inputs)
-    found: list[PlannedStack] = []
+    found: list[Groups] = []
     for members in stacks.values():
         for size in dict.fromkeys(map(len, members.values())):  # all groups of a stack have as many networks
-            groups = tuple(tuple(positions) for positions in members.values() if len(positions) == size)
-            found += _bounded(groups, n_bytes, memory_bytes)
+            todo: list[Groups] = [tuple(tuple(own) for own in members.values() if len(own) == size)]
+            while todo:
+                groups = todo.pop()
+                is_single = len(groups) == len(groups[0]) == 1
+                if is_single or stack_bytes(groups, jobs, n_rows, n_inputs) <= memory_bytes:
+                    found.append(groups)
+                else:
+                    todo += reversed(halves(groups))
     return found
 
 
@@ -284,13 +296,6 @@ def _common_key(job: TrainingJob, n_rows: int) -> tuple[object, ...]:
     resumed = (job.first_epoch, job.leaves_state)
     network = (job.hidden, job.activation, job.loss, job.n_outputs)
     return (job.solver, *network, job.max_epochs, batches, rate, *watched, *resumed, *encoded)
-
-
-def _bounded(groups: Groups, n_bytes: Callable[[Groups], int], limit: int) -> list[PlannedStack]:
-    needed = n_bytes(groups)
-    if needed <= limit or (len(groups) == 1 and len(groups[0]) == 1):
-        return [PlannedStack(groups, needed)]
-    return [piece for half in halves(groups) for piece in _bounded(half, n_bytes, limit)]
 
 
 def halves(groups: Groups) -> list[Groups]:
@@ -367,3 +372,293 @@ def stack_bytes(groups: Groups, jobs: Sequence[TrainingJob], n_rows: int, n_inpu
     # All rows are encoded; L-BFGS keeps a copy of its own, with the weights of every row and network.
     held = n_rows * width + n_own * (4 + (0 if in_batches else width + n_models)) + n_watched * (width + 4)
     return len(groups) * solver.itemsize * (parameters + _ACTIVATION_COPIES * at_once * units + held)
+
+
+# -- one stack ---------------------------------------------------------------------------------------------------------
+
+
+class StackRun:
+    """One stack from initial parameters to results; C classes."""
+
+    def __init__(self, groups: tuple[tuple[int, ...], ...], jobs: Sequence[TrainingJob], data: TrainingData) -> None:
+        self.groups, self.data = groups, data
+        self.jobs = [[jobs[p] for p in group] for group in groups]
+        self.example = self.jobs[0][0]
+        self.leads = [group[0] for group in self.jobs]  # the jobs of a group share rows and encoding
+        self.dtype = float_type(self.example.solver_kind)
+        self.rows = [job.trained(data.n_rows) for job in self.leads]
+        self.encodings = [data.encoding(self.example, rows) for rows in self.rows]
+        self.is_one_against_all = self.example.loss == ONE_AGAINST_ALL
+        # Weight of a row and of all rows of each class in every network, (G, M, C).
+        self.class_weights = np.array([[job.class_weights for job in group] for group in self.jobs])
+        labels, s = range(data.n_classes), data.sample_weight
+        counts = np.array([[s[rows[data.y[rows] == label]].sum() for label in labels] for rows in self.rows])
+        self.class_sums = self.class_weights * counts[:, None]
+        self.stack = self._initial_stack()
+        self.objective = self._objective()
+
+    def _initial_stack(self) -> Stack:
+        job, device = self.example, self.data.device
+        network = job.hidden, job.activation, job.loss, self.dtype, device
+        n_groups, n_models, size = len(self.groups), len(self.jobs[0]), self.encodings[0].size
+        scaled = bool(job.column_scales)
+        stack = Stack(n_groups, n_models, size, *network, scaled=scaled, n_outputs=job.n_outputs)
+        seeds = torch.tensor([[one.seed & (2**63 - 1) for one in group] for group in self.jobs], device=device)
+        stack.initialise(seeds, torch.from_numpy(self._prior()).to(device, self.dtype))
+        return stack
+
+    def _prior(self) -> Array:
+        """Initial output biases (G, M, outputs), from the weighted class shares."""
+        logs = np.log(self.class_sums)
+        if self.example.n_outputs == 1:
+            return np.asarray(logs[..., 1:] - logs[..., :1])
+        if self.is_one_against_all:
+            return np.asarray(logs - np.log(self.class_sums.sum(axis=2, keepdims=True) - self.class_sums))
+        return np.asarray(logs - logs.mean(axis=2, keepdims=True))
+
+    def _objective(self) -> Objective:
+        by_class = self.class_weights / self.class_sums.sum(axis=2, keepdims=True)
+        l2 = np.array([[job.l2 for job in group] for group in self.jobs])
+        parts = np.ascontiguousarray(by_class.transpose(0, 2, 1)), l2
+        return Objective(*(torch.from_numpy(part).to(self.data.device, self.dtype) for part in parts))
+
+    def solver(self) -> Adam | LBFGS:
+        """The solver, before its first step."""
+        feed = RowFeed(self.data, self.rows, self.encodings, self.dtype)
+        if not self.example.draws_batches:
+            return LBFGS(self.stack, feed, self.objective, tol=self.example.tol)
+        seeds = [lead.shuffle_seed for lead in self.leads]
+        adam = Adam(self.stack, feed, self.objective, self.example, seeds, len(self.rows[0]))
+        if self.example.start:
+            self._load_states(adam)
+        return adam
+
+    @torch.no_grad()
+    def run(self, report: Report) -> dict[int, TrainingResult]:
+        """Train, keep each network's best epoch if there are validation rows, balance, and return the results."""
+        job, first = self.example, self.example.first_epoch
+        epochs = job.last_epoch
+        solver, validation = self.solver(), self.validation()
+        losses: list[Tensor] = []
+        records: dict[int, Tensor] = {}
+        converged_at = torch.full_like(self.objective.l2, torch.inf)
+        for epoch in range(first + 1, epochs + 1):
+            losses.append(solver.step())
+            done = solver.converged()
+            converged_at = torch.where(done & torch.isinf(converged_at), float(epoch), converged_at)
+            if validation and job.stops_early:
+                done = done | validation.keep_best(epoch)
+            is_over = False
+            if job.stops_early or not job.draws_batches:
+                is_over = bool((done | ~losses[-1].isfinite()).all())
+            if validation and job.record_every and (epoch % job.record_every == 0 or epoch == epochs or is_over):
+                records[epoch] = validation.logits()
+            report((epoch - first) / (epochs - first))
+            if is_over:
+                break
+        report(1.0)
+        if isinstance(solver, Adam) and job.leaves_state:
+            results = self._states(solver, first + len(losses))
+        else:
+            results = self._results(losses, validation if job.stops_early else None, converged_at.cpu().numpy())
+        if validation and records:  # the results have synchronised the device
+            self._add_records(results, records, validation)
+        return results
+
+    def _add_records(
+        self, results: dict[int, TrainingResult], records: dict[int, Tensor], validation: _Validation
+    ) -> None:
+        """Add the validation logits of some epochs, as `Network.logits` gives them, to the results."""
+        for g, group in enumerate(self.groups):
+            chunks, size = torch.stack([record[g] for record in records.values()], 1), validation.sizes[g]
+            own = -(-size // chunks.shape[2])  # each group's rows are split evenly into chunks, then padded
+            logits = chunks[:, :, :, :own].flatten(2, 3)[:, :, :size].numpy()  # (M, records, rows[, C])
+            if self.is_one_against_all:
+                logits = log_sigmoid(logits)
+            for m, position in enumerate(group):
+                results[position] = replace(
+                    results[position], recorded_epochs=tuple(records), val_logits=np.asarray(logits[m])
+                )
+
+    def _load_states(self, adam: Adam) -> None:
+        """Copy the states from which the jobs start into the stack and its solver."""
+        places = self.stack.places()[0]  # (G, M, parameters)
+        states = [[job.start.values for job in group if job.start] for group in self.jobs]
+        for flat, values in zip(adam.state(), np.moveaxis(np.array(states), 2, 0), strict=True):
+            flat[places] = torch.from_numpy(values).to(flat.device, flat.dtype)
+
+    def _states(self, adam: Adam, epoch: int) -> dict[int, TrainingResult]:
+        """The state of every network, without the network."""
+        places = self.stack.places()[0]
+        values = torch.stack([flat[places] for flat in adam.state()], dim=2).cpu().numpy()  # (G, M, 3, parameters)
+        n_iter, results = epoch - self.example.first_epoch, dict[int, TrainingResult]()
+        for position, own in zip(np.ravel(self.groups).tolist(), values.reshape(-1, *values.shape[2:]), strict=True):
+            status = Status.COMPLETED if np.isfinite(own).all() else Status.DIVERGED
+            results[position] = TrainingResult(None, status, n_iter, np.empty(0), state=TrainingState(epoch, own))
+        return results
+
+    def validation(self) -> _Validation | None:
+        """The validation rows, if any."""
+        rows = [lead.watched for lead in self.leads if lead.watched is not None]
+        at_once = VALIDATION_ROWS
+        if self.data.device.type == "cuda":  # few large products, within limits
+            at_once = max(at_once, min(_ROWS_ON_A_GPU, _UNITS_AT_ONCE // (len(self.groups) * self.stack.width)))
+        return _Validation(self, rows, at_once) if rows else None
+
+    def _results(
+        self, losses: list[Tensor], watch: _Validation | None, converged_at: Array
+    ) -> dict[int, TrainingResult]:
+        """Results of all networks, with the best epochs of a watch."""
+        results: dict[int, TrainingResult] = {}
+        curves = torch.stack(losses, -1).double().cpu().numpy()  # (G, M, epochs)
+        val_curves = np.empty((*curves.shape[:2], 0))
+        flat, stopped_at = self.stack.flat, np.full_like(converged_at, np.inf)
+        if watch:
+            flat, stopped_at = watch.best_flat, watch.stopped_at.cpu().numpy()
+            val_curves = torch.stack(watch.losses, -1).double().cpu().numpy()
+        ends = np.minimum(stopped_at, converged_at) - self.example.first_epoch
+        n_iters = np.minimum(ends, curves.shape[2]).astype(np.int64)
+        # Whether all training losses, or any validation loss, are finite up to an epoch (index 0: before the first).
+        shape = (*curves.shape[:2], 1)
+        all_fine = np.concatenate([np.ones(shape, bool), np.logical_and.accumulate(np.isfinite(curves), axis=2)], 2)
+        any_fine = np.concatenate([np.zeros(shape, bool), np.logical_or.accumulate(np.isfinite(val_curves), axis=2)], 2)
+        weights, biases = self.stack.arrays(flat)
+        parameters = [*weights, *biases]
+        finite = np.all([np.isfinite(p).reshape(*p.shape[:2], -1).all(axis=2) for p in parameters], axis=0)
+        for g, group in enumerate(self.groups):
+            shifts = self._balance(g, weights, biases, finite[g])
+            solved = [*(b[g] for b in biases[:-1]), biases[-1][g] + shifts]
+            # Lists of views: indexing an array thousands of times is slow.
+            own_weights = zip(*(list(w[g]) for w in weights), strict=True)
+            layers = zip(own_weights, zip(*map(list, solved), strict=True), strict=True)
+            for m, (position, own) in enumerate(zip(group, layers, strict=True)):
+                n_iter = int(n_iters[g, m])
+                # With validation rows the best epoch is kept, whatever happened after it.
+                has_best = any_fine[g, m, min(n_iter, val_curves.shape[2])]
+                is_finite = bool(finite[g, m] and (all_fine[g, m, n_iter] or has_best))
+                status = self._status(is_finite, converged_at[g, m], stopped_at[g, m], n_iter)
+                network = Network(self.encodings[g], *own, self.example.activation, self.is_one_against_all)
+                results[position] = TrainingResult(
+                    None if status is Status.DIVERGED else network,
+                    status,
+                    n_iter,
+                    curves[g, m, :n_iter],
+                    val_curves[g, m, :n_iter],
+                    shifts[m],
+                )
+        return results
+
+    def _status(self, is_finite: bool, converged_at: float, stopped_at: float, n_iter: int) -> Status:
+        if not is_finite:
+            return Status.DIVERGED
+        if converged_at <= n_iter:
+            return Status.CONVERGED
+        if stopped_at < self.example.last_epoch:
+            return Status.EARLY_STOPPED
+        return Status.COMPLETED if self.example.draws_batches else Status.MAX_EPOCHS
+
+    def _balance(self, g: int, weights: list[Array], biases: list[Array], finite: NDArray[np.bool_]) -> Array:
+        """Shifts of the output biases, (M, outputs), for the networks of a group."""
+        lead, data = self.leads[g], self.data
+        shifts = np.zeros((len(finite), lead.n_outputs))
+        wanted = np.flatnonzero(finite & np.array([job.balance for job in self.jobs[g]]))
+        rows = lead.balanced(data.n_rows)
+        y, s = data.y[rows], data.sample_weight[rows]
+        if not wanted.size:
+            return shifts
+        numbers = wanted.size * lead.n_outputs * len(rows)
+        for own in np.array_split(wanted, min(wanted.size, -(-numbers // _LOGITS_AT_ONCE))):
+            parameters = tuple(w[g][own] for w in weights), tuple(b[g][own] for b in biases)
+            group = NetworkGroup(self.encodings[g], *parameters, lead.activation)
+            for k, outputs in zip(own, outputs_on(data.device, group, data.X[rows]).cpu().numpy(), strict=True):
+                class_weights = self.class_weights[g, k]
+                if lead.n_outputs > 1 and not self.is_one_against_all:
+                    shifts[k] = class_shifts(y, outputs, class_weights, s)
+                    continue
+                # Σ w (1{y=c} − σ(o_c)) = 0 for the class c of every output
+                classes = range(data.n_classes)[-lead.n_outputs :]
+                columns = zip(classes, outputs.reshape(len(rows), -1).T, strict=True)
+                shifts[k] = [solve_shift(y == c, column, class_weights[y] * s) for c, column in columns]
+        return shifts
+
+
+class _Validation:
+    """Validation rows, encoded once, and the best epoch of each network on them, (G, M)."""
+
+    def __init__(self, run: StackRun, rows: list[Index], rows_at_once: int) -> None:
+        feed = RowFeed(run.data, rows, run.encodings, run.dtype)
+        index = feed.index_in_order(rows_at_once)
+        self.stack, self.objective, self.sizes = run.stack, run.objective, list(map(len, rows))
+        self.batches = [(x.clone(), y, base) for x, y, base in feed.batches(index)]
+        self.ramps = feed.ramps(index, with_readers=False)
+        self.losses: list[Tensor] = []
+        self.best_flat = self.stack.flat.clone() if run.example.stops_early else self.stack.flat
+        self.best_value = self.stopped_at = torch.full_like(self.objective.l2, np.inf)
+        self.since_best = torch.zeros_like(self.objective.l2)
+
+    def keep_best(self, epoch: int) -> Tensor:
+        """Keep the parameters of networks whose weighted loss is the lowest so far; return which have stopped."""
+        total, weight = torch.zeros_like(self.objective.l2), torch.zeros_like(self.objective.l2)
+        for logits, (_, y, base) in zip(self._outputs(), self.batches, strict=True):
+            weights = row_weights(self.objective.by_class, y, base)
+            total += (weights * self.stack.row_loss(logits, y)).sum(1)
+            weight += weights.sum(1)
+        self.losses.append(total / weight)
+        running = self.since_best < _PATIENCE
+        better = running & (self.losses[-1] < self.best_value)
+        self.best_value = torch.where(better, self.losses[-1], self.best_value)
+        self.since_best = torch.where(better, 0.0, self.since_best + 1)
+        self.best_flat = torch.where(self.stack.spread(better), self.stack.flat, self.best_flat)
+        stopped = self.since_best >= _PATIENCE
+        self.stopped_at = torch.where(running & stopped, float(epoch), self.stopped_at)
+        return stopped
+
+    def logits(self) -> Tensor:
+        """Logits of every network, (G, M, chunks, rows[, C]), float32, copied to the host asynchronously."""
+        logits = torch.stack([self.stack.by_network(own) for own in self._outputs()], dim=2)
+        return logits.to("cpu", torch.float32, non_blocking=True)
+
+    def _outputs(self) -> Tensor:
+        """Logits (chunks, G, rows, M·C)."""
+        stack, chunks = self.stack, [x for x, _, _ in self.batches]
+        logits = compiled(logits_of_batches) if stack.device.type == "cpu" else logits_of_batches
+        return logits(stack.workspace(chunks[0].shape[1]), chunks, self.ramps)
+
+
+# -- fitted networks ---------------------------------------------------------------------------------------------------
+
+
+def gradients_of(
+    group: NetworkGroup,
+    X: Array,
+    y: NDArray[np.bool_] | NDArray[np.int64],
+    row_weights: Array,
+    loss: str,
+    l2: float,
+    *,
+    scaled: bool = False,
+) -> tuple[list[Array], list[Array]]:
+    """Gradients of fitted networks' objectives in float64: Σ w (∂ℓ/∂o)(∂o/∂θ) / Σ w, plus l2·W on weights.
+
+    For cross entropy without penalty a component is the paper's −λ Σ_pos (1 − q) ∂o/∂θ + (1 − λ) Σ_neg q ∂o/∂θ, divided
+    by Σ w. With column scales the penalty on the first layer is l2·Σ‖W_j‖ over its columns j, which has no gradient at
+    W_j = 0. The change by a proximal step of length one replaces it: it is zero exactly where the objective is
+    stationary, and equals g + l2·W_j/‖W_j‖ to first order elsewhere.
+    """
+    hidden, n_outputs = tuple(weight.shape[2] for weight in group.weights[:-1]), group.weights[-1].shape[2]
+    network = group.encoding.size, hidden, group.activation, loss, torch.float64, torch.device("cpu")
+    stack = Stack(1, len(group), *network, n_outputs=n_outputs)
+    stack.set_networks(group.weights, group.biases)
+    x = torch.from_numpy(np.column_stack([group.encoding(X), np.ones(len(X))]))[None]
+    target = torch.from_numpy(y.astype(np.float64))[None, :, None]
+    weight = torch.from_numpy(row_weights / row_weights.sum())[None, :, None].expand(-1, -1, len(group))
+    with torch.no_grad(), reproducible_arithmetic():
+        stack.loss_and_gradient(x, target, weight, add=True)
+    weights, biases = ([part[0] for part in parts] for parts in stack.arrays(stack.grad))
+    penalised = [grad + l2 * own for grad, own in zip(weights, group.weights, strict=True)]
+    if scaled:
+        first = group.weights[0]
+        ahead = first - weights[0]
+        sizes = np.linalg.norm(ahead, axis=2, keepdims=True)
+        penalised[0] = first - ahead * np.maximum(1.0 - l2 / np.maximum(sizes, np.finfo(np.float64).tiny), 0.0)
+    return penalised, biases

@@ -33,11 +33,6 @@ class Status(Enum):
     MAX_EPOCHS = "the iteration limit was reached before the gradient was small; raise max_epochs or l2"
     DIVERGED = "the loss became infinite or NaN; lower learning_rate or raise l2"
 
-    @property
-    def is_finite(self) -> bool:
-        """Whether the network can be used."""
-        return self is not Status.DIVERGED
-
 
 @dataclass(frozen=True, eq=False)
 class TrainingState:
@@ -145,9 +140,8 @@ class TrainingResult:
     """A trained network and how training ended.
 
     ``network`` is None if training diverged or the job asked for its ``state``. ``n_iter`` counts the epochs of this
-    job. ``shift`` was added to the output biases by the balance solve; ``residual`` is |Σ w (y − q)| / Σ w on the
-    balance rows after it (NaN without a solve, the largest of several classes). ``val_logits``
-    (records, validation rows[, classes]) belong to ``recorded_epochs``, before the solve.
+    job. ``shift`` was added to the output biases by the balance solve. ``val_logits`` (records, validation rows[,
+    classes]) belong to ``recorded_epochs``, before the solve.
     """
 
     network: Network | None
@@ -156,7 +150,6 @@ class TrainingResult:
     loss_curve: NDArray[np.float64]
     val_loss_curve: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     shift: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
-    residual: float = float("nan")
     recorded_epochs: tuple[int, ...] = ()
     val_logits: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), dtype=np.float32))
     state: TrainingState | None = None

@@ -29,11 +29,9 @@ def built(module: object) -> nn.Module:
     """A module from a factory, or a copy of a module."""
     if isinstance(module, nn.Module):
         return copy.deepcopy(module)
-    if not callable(module):
-        raise InvalidParameter(f"module must be an nn.Module or a factory: got {type(module).__name__}.")
-    made = module()
+    made = module() if callable(module) else module
     if not isinstance(made, nn.Module):
-        raise InvalidParameter(f"module() must return an nn.Module: got {type(made).__name__}.")
+        raise InvalidParameter(f"module must be an nn.Module or a factory of one: got {type(made).__name__}.")
     return made
 
 
@@ -136,13 +134,12 @@ def _optimizer(given: object, module: nn.Module, job: TrainingJob) -> torch.opti
         raise InvalidParameter("the module has no parameter that can be trained.")
     if given is None:
         return torch.optim.Adam(parameters, lr=job.learning_rate)
-    if not callable(given):
-        raise InvalidParameter(
-            f"optimizer must be a class such as torch.optim.SGD, or a function of the parameters: got {given!r}."
-        )
-    made = given(parameters, lr=job.learning_rate) if isinstance(given, type) else given(parameters)
+    made = given
+    if callable(given):
+        made = given(parameters, lr=job.learning_rate) if isinstance(given, type) else given(parameters)
     if not isinstance(made, torch.optim.Optimizer):
-        raise InvalidParameter(f"optimizer must return a torch.optim.Optimizer: got {type(made).__name__}.")
+        allowed = "a class such as torch.optim.SGD, or a function from parameters to an optimizer"
+        raise InvalidParameter(f"optimizer must be {allowed}: got {made!r}.")
     return made
 
 

@@ -18,8 +18,8 @@ from crcen.theory.rows import Array, Index
 from crcen.training.device import encoded_on, sent
 from crcen.training.encoding import InputEncoding, column_layout, fit_encoding, incomplete_columns
 from crcen.training.jobs import TrainingJob, digest
-from crcen.training.passes import NO_RAMPS, RampLookup
 from crcen.training.recipe import SolverKind, n_batches
+from crcen.training.stack import NO_RAMPS, RampLookup
 
 # Validation rows that pass through a stack at a time.
 VALIDATION_ROWS = 512
@@ -52,22 +52,15 @@ def fill_batch(rows: EpochRows, i: int) -> None:
     encoded = rows.batch.narrow(2, 0, rows.batch.size(2) - 1)
     for group in range(len(rows.own)):
         places = rows.places[min(group, rows.places.size(0) - 1), i]
-        if rows.batch.is_cuda:  # one kernel instead of two
-            torch.index_select(rows.own[group], 0, places, out=encoded.select(0, group))
-        else:
-            encoded.select(0, group).copy_(rows.own[group].index_select(0, places))
+        encoded.select(0, group).copy_(rows.own[group].index_select(0, places))
 
 
-# -- rows with ramps, as the lookups of `crcen.training.passes` need them ----------------------------------------------
+# -- rows with ramps, as the lookups of `crcen.training.stack` need them ----------------------------------------------
 
 
 def has_ramps(encoding: InputEncoding) -> bool:
-    """Whether an encoding has ramps."""
-    n_indicators = 0 if encoding.indicators is None else len(encoding.indicators)
-    if encoding.columns is None or encoding.knots is not None or encoding.is_smooth:
-        return False
-    own = encoding.columns[: encoding.size - n_indicators]
-    return int(own.max()) + 1 < len(own)
+    """Whether an encoding has ramps: columns that are encoded more than once."""
+    return encoding.columns is not None and int(encoding.columns.max()) + 1 < encoding.size
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,8 +76,9 @@ class RampTables:
     """The ramps of one encoding that `has_ramps`, column by column."""
 
     def __init__(self, encoding: InputEncoding) -> None:
-        if encoding.columns is None or encoding.low is None or encoding.high is None:
-            raise ValueError("an encoding without ramps has no tables")
+        assert encoding.columns is not None
+        assert encoding.low is not None
+        assert encoding.high is not None
         n_indicators = 0 if encoding.indicators is None else len(encoding.indicators)
         own = encoding.columns[: encoding.size - n_indicators]
         self.encoding, self.low, self.high, self.n_plain = encoding, encoding.low, encoding.high, int(own.max()) + 1
@@ -163,8 +157,6 @@ class RampFeed:
         groups = np.arange(len(tables))[:, None]
         padded, filled = self.example.padded()
         self._values = torch.from_numpy(np.concatenate([own.values() for own in tables]))
-        if len(padded) == len(filled):
-            groups = groups[:0]  # all columns have the same number of ramps: nothing to rearrange
         self._padded = torch.from_numpy(np.ravel(groups * self.example.n_ramps + padded))
         self._filled = torch.from_numpy(np.ravel(groups * len(padded) + filled))
 

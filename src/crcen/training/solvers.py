@@ -16,7 +16,6 @@ import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from threading import Lock
 from typing import Any, NamedTuple, TypeVar
@@ -26,10 +25,9 @@ from torch import Tensor
 
 from crcen.training.device import sent
 from crcen.training.jobs import TrainingJob
-from crcen.training.passes import RampLookup, Workspace, gradient, row_loss, row_weights, sum_of_rows
 from crcen.training.recipe import n_batches, one_cycle
 from crcen.training.rows import EpochRows, RowFeed, fill_batch
-from crcen.training.stack import Stack
+from crcen.training.stack import RampLookup, Stack, Workspace, gradient, row_loss, row_weights, sum_of_rows
 
 BETAS = (0.9, 0.999)
 _EPSILON = 1e-8
@@ -45,16 +43,11 @@ _FEWEST_STEPS, _MOST_STEPS = 16, 48
 _CHUNK_ROWS = 2048
 
 
-@dataclass(frozen=True)
-class Objective:
-    """Constants of the objective: class weights divided by Σ w, (G, classes, M), and the L2 penalty, (G, M)."""
+class Objective(NamedTuple):
+    """Constants of the objective."""
 
-    by_class: Tensor
-    l2: Tensor
-
-    def row_weights(self, y: Tensor, base: Tensor) -> Tensor:
-        """Class numbers y (G or 1, B, 1) and row weights base (G, B, 1) → (G, B, M)."""
-        return row_weights(self.by_class, y, base)
+    by_class: Tensor  # (G, classes, M): class weights divided by Σ w
+    l2: Tensor  # (G, M)
 
 
 # -- Adam --------------------------------------------------------------------------------------------------------------
@@ -275,7 +268,7 @@ class _StepGraph:
         adam, stack = self.adam, self.adam.stack
         total = torch.zeros_like(adam.objective.l2)
         for i, (x, y, base) in enumerate(adam.feed.batches(index)):
-            weights = adam.objective.row_weights(y, base)
+            weights = row_weights(adam.objective.by_class, y, base)
             if adam.with_loss:
                 total += stack.loss_and_gradient(x, y, weights)
             else:
@@ -355,9 +348,9 @@ class LBFGS:
 
     def __init__(self, stack: Stack, feed: RowFeed, objective: Objective, *, tol: float) -> None:
         self.stack, self.objective, self.tol = stack, objective, tol
-        self.penalty = stack.spread(objective.l2)
+        self.penalty = stack.penalties(objective.l2)
         chunks = feed.batches(feed.index_in_order(_CHUNK_ROWS))
-        self.batches = [(x.clone(), y, objective.row_weights(y, base)) for x, y, base in chunks]
+        self.batches = [(x.clone(), y, row_weights(objective.by_class, y, base)) for x, y, base in chunks]
         self.columns = stack.places()[0].flatten(0, 1)  # (N, P)
         self.point = self.stack.flat[self.columns]  # (N, P)
         self.value, self.gradient = self._evaluate(self.point)

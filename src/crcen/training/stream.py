@@ -17,10 +17,9 @@ from torch import Tensor
 from crcen.theory.rows import Array
 from crcen.training.encoding import InputEncoding
 from crcen.training.network import NetworkGroup
-from crcen.training.passes import row_weights
 from crcen.training.recipe import Recipe, n_batches, one_cycle
 from crcen.training.solvers import STEPS_TO_FLUSH, AdamState, flush_denormals, take_step
-from crcen.training.stack import Stack
+from crcen.training.stack import Stack, row_weights
 
 # Without a known end the learning rate decreases as 1/√(1 + rows / (batch size × this)).
 _STEPS_AT_PEAK = 1000
@@ -78,7 +77,7 @@ class StreamTrainer:
         recipe, n_members = shape.recipe, len(shape.seeds)
         network = (recipe.hidden, recipe.activation, recipe.loss, torch.float32, self.device)
         self._stack = Stack(1, n_members, shape.n_inputs, *network, n_outputs=shape.n_outputs)
-        penalty = self._stack.spread(torch.full((1, n_members), recipe.l2, device=self.device))
+        penalty = self._stack.penalties(torch.full((1, n_members), recipe.l2, device=self.device))
         self._adam = AdamState.start(self._stack.flat, self._stack.grad, penalty)
         self._class_weights = torch.zeros(max(2, shape.n_outputs), device=self.device)
         self._loss = torch.zeros(n_members, dtype=torch.float64, device=self.device)

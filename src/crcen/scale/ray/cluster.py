@@ -209,7 +209,7 @@ def _uses_gpu(ray: Ray, device: str) -> bool:
 
 def _parts(jobs: Sequence[TrainingJob], shape: tuple[int, ...]) -> list[list[int]]:
     """Positions of the jobs of each task, largest tasks first."""
-    stacks = [stack.groups for stack in plan(jobs, shape[0], lambda _: shape[-1], _NO_BOUND)]
+    stacks = plan(jobs, shape[0], lambda _: shape[-1], _NO_BOUND)
     small = []
     while stacks:
         groups = stacks.pop()
