@@ -1,14 +1,31 @@
-"""One table from many places: patterns, lists, partitions, object stores, data frames of every library, lazy ones."""
+"""One table from many places: patterns, lists, partitions, object stores, pipes, data frames of every library."""
 
 import gc
+import io
+import os
+import subprocess
+import sys
+import threading
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
-from crcen import CRCENClassifier, ReadOptions, TableClassifier, evaluate_table, fit_files, fit_table, predict_table
+from crcen import (
+    CRCENClassifier,
+    ReadOptions,
+    TableClassifier,
+    evaluate_table,
+    fit_files,
+    fit_table,
+    predict_table,
+    save,
+)
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.reading import open_table
 
@@ -25,11 +42,12 @@ ROWS = pd.DataFrame(
     }
 )
 Y = (ROWS["x"].fillna(0) + RNG.normal(size=200) > 1).to_numpy()
+NETWORKS = CRCENClassifier(hidden=(), random_state=0)
 
 
 @pytest.fixture(scope="module")
 def model(one_thread):
-    return TableClassifier(estimator=CRCENClassifier(hidden=(), random_state=0), drop=["n"]).fit(ROWS, Y)
+    return TableClassifier(estimator=NETWORKS, drop=["n"]).fit(ROWS, Y)
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -76,12 +94,13 @@ def test_partitions_of_folders_are_columns(tmp_path, one_thread):
 
 def test_files_of_one_table_must_agree(tmp_path):
     ROWS[["n"]].to_parquet(tmp_path / "1.parquet")
-    ROWS[["n"]].astype(str).to_parquet(tmp_path / "2.parquet")
-    with pytest.raises(InvalidInput, match=r"column 'n' is .*string in .*2\.parquet, but int64 in .*1\.parquet"):
-        open_table(tmp_path)
-    ROWS[["x"]].to_parquet(tmp_path / "2.parquet")
-    with pytest.raises(InvalidInput, match=r"2\.parquet lacks the column n of .*1\.parquet"):
-        open_table(tmp_path)
+    for other, said in (
+        (ROWS[["n"]].astype(str), r"column 'n' is .*string in .*2\.parquet, but int64 in .*1\.parquet"),
+        (ROWS[["x"]], r"2\.parquet lacks the column n of .*1\.parquet"),
+    ):
+        other.to_parquet(tmp_path / "2.parquet")
+        with pytest.raises(InvalidInput, match=said):
+            open_table(tmp_path)
     ROWS[["n"]].assign(n=0.5).to_parquet(tmp_path / "2.parquet")
     assert open_table(tmp_path).read()["n"].sum() == ROWS["n"].sum() + 100
     ROWS[["n"]].to_csv(tmp_path / "3.csv", index=False)
@@ -103,16 +122,63 @@ def test_object_stores_through_fsspec(tmp_path, scheme, model, one_thread):
         found = predict_table(model, f"{home}/a.{kind}").frame["probability"]
         np.testing.assert_allclose(found, expected, rtol=1e-9)
     assert len(open_table(f"{home}/*.csv").read()) == 200
-    with pytest.raises(DataUnavailable, match=r"nothing\.csv"):
-        open_table(f"{home}/nothing.csv")
-    with pytest.raises(DataUnavailable, match="cannot be read"):
-        open_table("nosuchscheme://a/b.csv")
-    with pytest.raises(DataUnavailable, match=r"me:\*\*\*@") as caught:
-        open_table("sftp://me:hunter2@127.0.0.1:1/a.csv")
-    assert "hunter2" not in str(caught.value)
+    sftp = "sftp://me:hunter2@127.0.0.1:1/a.csv"
+    for url, said in ((f"{home}/nothing.csv", r"nothing\.csv"), ("no://a/b.csv", "be read"), (sftp, r"me:\*\*\*@")):
+        with pytest.raises(DataUnavailable, match=said) as caught:
+            open_table(url)
+        assert "hunter2" not in str(caught.value)
     streamed = fit_files(f"{home}/train.parquet", target="y", keep=["n"], epochs=1).model
     local = fit_files(tmp_path / "train.parquet", target="y", keep=["n"], epochs=1).model
     np.testing.assert_array_equal(streamed.predict_proba(ROWS), local.predict_proba(ROWS))
+
+
+# -- pipes and standard input ------------------------------------------------------------------------------------------
+
+
+no_pipes = pytest.mark.skipif(os.name == "nt", reason="Windows has no named pipes of this kind")
+
+
+def content(kind):
+    held = io.BytesIO()
+    ROWS.to_csv(held, index=False) if kind == "csv" else ROWS.to_parquet(held)
+    return held.getvalue()
+
+
+@no_pipes
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_named_pipe_is_read_whole_and_leaves_nothing(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "private"))
+    (tmp_path / "private").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=[content(kind)])
+    writer.start()
+    table = open_table(tmp_path / "pipe")
+    writer.join()
+    assert [path.stat().st_mode & 0o077 for path in (tmp_path / "private").iterdir()] == [0]
+    assert table.n_rows == 200
+    np.testing.assert_array_equal(table.read()["x"].astype(float), ROWS["x"])
+    assert [len(chunk) for chunk in table.chunks(150)] == [150, 50]
+    del table
+    assert not list((tmp_path / "private").iterdir())
+
+
+@no_pipes
+@pytest.mark.parametrize("name", ["-", "/dev/stdin"])
+def test_the_command_predicts_from_standard_input(model, tmp_path, name):
+    save(model, tmp_path / "m.crcen")
+    command = [sys.executable, "-m", "crcen", "predict", tmp_path / "m.crcen", name, "--out", tmp_path / "s.csv"]
+    done = subprocess.run(command, input=content("csv"), capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "a.csv").write_bytes(content("csv"))
+    expected = predict_table(model, tmp_path / "a.csv").frame
+    np.testing.assert_array_equal(pd.read_csv(tmp_path / "s.csv")["probability"], expected["probability"])
+
+
+def test_errors_name_standard_input(monkeypatch):
+    for given, said in ((b"", "standard input is empty"), (b"a,b\n1,2\n1\n", "line 3 of standard input has 1 value")):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
+        with pytest.raises((DataUnavailable, InvalidInput), match=said):
+            open_table("-").read()
 
 
 # -- data frames -------------------------------------------------------------------------------------------------------
@@ -139,7 +205,7 @@ def test_every_library_gives_the_same_answers_in_its_own_type(kind, model, one_t
     np.testing.assert_array_equal(np.asarray(found["n"]), ROWS["n"])
     if kind != "lazy":
         np.testing.assert_array_equal(model.predict_proba(data)[:, 1], expected)
-        again = TableClassifier(estimator=CRCENClassifier(hidden=(), random_state=0), drop=["n"]).fit(data, Y)
+        again = TableClassifier(estimator=NETWORKS, drop=["n"]).fit(data, Y)
         np.testing.assert_array_equal(again.predict_proba(data)[:, 1], expected)
 
 
@@ -172,16 +238,10 @@ def test_a_duckdb_relation_is_a_lazy_frame(model):
 
 @pytest.mark.parametrize("output", ["pandas", "polars"])
 def test_transformers_may_hand_over_data_frames(output, one_thread):
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
     X = pd.DataFrame(RNG.normal(size=(150, 2)), columns=["a", "b"])
     y = X["a"] + RNG.normal(size=150) > 1
-    plain = make_pipeline(StandardScaler(), CRCENClassifier(hidden=(), random_state=0)).fit(X, y)
-    for last in (
-        CRCENClassifier(hidden=(), random_state=0),
-        TableClassifier(estimator=CRCENClassifier(hidden=(), random_state=0)),
-    ):
+    plain = make_pipeline(StandardScaler(), NETWORKS).fit(X, y)
+    for last in (clone(NETWORKS), TableClassifier(estimator=NETWORKS)):
         framed = make_pipeline(StandardScaler(), last).set_output(transform=output).fit(X, y)
         np.testing.assert_allclose(framed.predict_proba(X), plain.predict_proba(X), rtol=1e-9)
         assert framed[-1].feature_names_in_.tolist() == ["a", "b"]
@@ -189,8 +249,7 @@ def test_transformers_may_hand_over_data_frames(output, one_thread):
 
 def test_duplicate_names_in_data_frames_are_refused_or_renamed():
     twice = pd.DataFrame([[1, 2]], columns=["a", "a"])
-    with pytest.raises(InvalidInput, match="duplicate column name in the data frame: a"):
-        open_table(twice)
+    for frame in (twice, pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])):
+        with pytest.raises(InvalidInput, match="duplicate column name in the data frame: a"):
+            open_table(frame)
     assert open_table(twice, ReadOptions(rename_duplicates=True)).columns == ("a", "a_2")
-    with pytest.raises(InvalidInput, match="duplicate column name in the data frame: a"):
-        open_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]))

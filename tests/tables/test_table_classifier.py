@@ -1,17 +1,34 @@
-"""Mixed tables: what each column is taken for, what is left out and why, and how new rows are met."""
+"""Mixed tables: kinds of columns, columns left out, new rows as frames and dicts, prices, any classifier, K classes."""
 
 import datetime
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 from sklearn.base import clone
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GroupKFold
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
 
-from crcen import Budget, CRCENClassifier, CRCENClassifierCV, InvalidInput, InvalidParameter, TableClassifier, TimeSplit
+import crcen
+from crcen import (
+    Budget,
+    CostMatrix,
+    CRCENClassifier,
+    CRCENClassifierCV,
+    InvalidInput,
+    InvalidParameter,
+    PosteriorCorrection,
+    TableClassifier,
+    TimeSplit,
+)
 
 SMALL = CRCENClassifier(Budget(3), hidden=(), random_state=0)
+NETWORKS = CRCENClassifier(hidden=(), random_state=0)
 N = 60
 
 
@@ -36,42 +53,6 @@ NUMBERS = RNG.normal(size=N)
 WORDS = np.array(["red", "green", "blue", "stolen", "card", "abroad", "night", "refund", "gift", "large"])
 
 
-@pytest.mark.parametrize(
-    ("cells", "kind"),
-    [
-        (NUMBERS, "number"),
-        (NUMBERS.astype(str), "number"),
-        (RNG.integers(0, 5, N), "number"),
-        (pd.array([1, None, 3] * 20, dtype="Int64"), "number"),
-        (pd.to_timedelta(NUMBERS, unit="h"), "number"),
-        ([True, False, None] * 20, "boolean"),
-        (["Yes", "no", ""] * 20, "boolean"),
-        (["true", "FALSE", "true"] * 20, "boolean"),
-        (["NL", "NO", "DE"] * 20, "category"),
-        (pd.Categorical([1, 2, 3] * 20), "category"),
-        ([1, "x", None] * 20, "category"),
-        (pd.date_range("2024-01-01", periods=N, freq="7h"), "date"),
-        (pd.date_range("2024-01-01", periods=N, freq="7h", tz="Europe/Oslo"), "date"),
-        ([datetime.date(2024, 1, 1 + i % 30) for i in range(N)], "date"),
-        ([f"{1 + i % 28:02d}/{1 + i % 12:02d}/2024" for i in range(N)], "date"),
-        (["2024-03-01T12:00:00"] * 30 + ["2023-03-01T12:00:00"] * 30, "date"),
-        (["2024-01-31T10:00:00Z", "2023-12-01T11:30:00Z"] * 30, "date"),
-        (["31 January 2024", "01 December 2023"] * 30, "date"),
-        (["Mon, 01 Jan 2024", "Tue, 02 Jan 2024"] * 30, "date"),
-        (["2024-01-31 10:00:00+0100", "2023-12-01 11:00:00+0100"] * 30, "date"),
-        (["01/31/2024 10:15 PM", "12/01/2023 09:15 AM"] * 30, "date"),
-        (["10:15 p.m. 3 May", "11:15 a.m. 4 June"] * 30, "date"),
-        (["word3", "word11"] * 30, "category"),
-        (["grade 2", "grade 7"] * 30, "category"),
-        (["x1", "2024"] * 30, "category"),
-        (["yes", "no", "maybe"] * 20, "category"),
-        (["maybe", "yes", "no"] * 20, "category"),
-    ],
-)
-def test_kinds_are_found_out(cells, kind):
-    assert kinds(fitted(x=cells, y=NUMBERS))["x"] == kind
-
-
 def test_strings_of_more_values_than_categories_are_text():
     texts = [" ".join(RNG.choice(WORDS, 5)) + f" {i}" for i in range(600)]
     model, frame = fitted(600, note=texts), pd.DataFrame({"note": texts})
@@ -91,29 +72,6 @@ def test_days_and_parts_of_a_date_are_right():
         np.testing.assert_allclose(found["when: days"], expected)
         for part, name in (("month", "month"), ("day", "day"), ("weekday", "day_of_week"), ("hour", "hour")):
             np.testing.assert_array_equal(found[f"when: {part}"], getattr(days, name))
-
-
-@pytest.mark.parametrize(
-    ("name", "cells", "reason"),
-    [
-        ("x", [None] * N, "every value is missing"),
-        ("x", [""] * N, "every value is missing"),
-        ("x", ["a"] * N, "constant: every value is a"),
-        ("x", [3.0] * N, "constant: every value is 3"),
-        ("x", [np.inf] * 30 + [-np.inf] * 30, "missing or infinite"),
-        ("row", np.arange(N) + 17, "numbers the rows"),
-        ("x", RNG.permutation(np.arange(N)).astype(str), "numbers the rows"),
-        ("x", [f"F{i:04d}" for i in range(N)], "an identifier"),
-        ("customerId", RNG.choice(10**6, N, replace=False), "an identifier by its name"),
-        ("order_key", [f"{i % 40}x" for i in range(N)], "an identifier"),
-        ("x", [[1, 2]] * N, "holds lists"),
-        ("x", [datetime.date(2024, 1, 1)] * N, "constant"),
-    ],
-)
-def test_columns_that_say_nothing_are_left_out_with_the_reason(name, cells, reason):
-    model = fitted(**{name: cells, "other": NUMBERS})
-    assert kinds(model) == {"other": "number"}
-    assert reason in reasons(model)[name]
 
 
 def test_keep_drop_and_categorical():
@@ -136,10 +94,8 @@ def test_missing_numbers_become_the_median_and_say_so():
     X = model.encode(pd.DataFrame({"x": [np.nan, 5.0], "full": [np.nan, 1.0]}))
     low, middle, high = np.nanquantile(cells, [0.25, 0.5, 0.75])
     assert X.X[0, 0] == pytest.approx(middle, abs=(high - low) / 20)  # rounded, so that it is no row's value
-    assert X.X[0, 0] % 20 == 0
     np.testing.assert_allclose(X.X[:, 1:], [[1, np.round(np.median(NUMBERS), 2)], [0, 1]], atol=0.02)
-    assert X.X[1, 0] == 5
-    assert X.missing == {"full": 1}
+    assert (X.X[0, 0] % 20, X.X[1, 0], X.missing) == (0, 5, {"full": 1})
 
 
 def test_categories_known_rare_unseen_and_missing():
@@ -150,7 +106,7 @@ def test_categories_known_rare_unseen_and_missing():
     np.testing.assert_array_equal(found.X, [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
     assert found.unseen == {"c": 2}  # rare values have no names
     shops, y = pd.DataFrame({"shop": [f"shop {i % 200}" for i in range(2000)]}), np.arange(2000) % 200 == 77
-    model = TableClassifier(estimator=CRCENClassifier(hidden=(), random_state=0)).fit(shops, y)
+    model = TableClassifier(estimator=NETWORKS).fit(shops, y)
     assert len(model.encoded_names_) == 200
     np.testing.assert_array_equal(model.predict(shops), y)
 
@@ -160,7 +116,7 @@ def test_numbers_and_dates_are_clipped_beyond_the_training_range():
     when = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 100, 200), unit="D")
     frame = pd.DataFrame({"age": rng.integers(20, 81, 200), "when": when})
     y = rng.random(200) < 1 / (1 + np.exp((50 - frame["age"]) / 5))
-    model = TableClassifier(estimator=CRCENClassifier(hidden=(), random_state=0)).fit(frame, y)
+    model = TableClassifier(estimator=NETWORKS).fit(frame, y)
     new = frame.iloc[:4].assign(age=[1e9, -1e9, 90, 40])
     new.loc[3, "when"] = pd.Timestamp("2200-01-01")
     found = model.encode(new)
@@ -211,11 +167,10 @@ def test_it_is_the_estimator_on_the_encoded_columns():
     alone = clone(SMALL).fit(encoded, labels())
     for method in ("predict", "predict_proba", "weighted_proba", "decision_function"):
         np.testing.assert_array_equal(getattr(model, method)(frame), getattr(alone, method)(encoded))
-    assert model.pos_label_ == alone.pos_label_
-    assert model.weighting_ == alone.weighting_
+    assert (model.pos_label_, model.weighting_) == (alone.pos_label_, alone.weighting_)
 
 
-def test_arrays_and_polars_frames():
+def test_arrays_have_numbers_as_names():
     X = np.column_stack([NUMBERS, NUMBERS**2])
     model = TableClassifier(estimator=SMALL).fit(X, labels())
     assert kinds(model) == {"0": "number", "1": "number"}
@@ -223,11 +178,6 @@ def test_arrays_and_polars_frames():
         model.predict(X[:, :1])
     with pytest.raises(InvalidInput, match="rows and columns"):
         model.predict(NUMBERS)
-    with pytest.raises(InvalidInput, match="duplicate column name in the data frame: a"):
-        TableClassifier(estimator=SMALL).fit(pd.DataFrame(X, columns=["a", "a"]), labels())
-    frame = pl.DataFrame({"x": NUMBERS, "c": ["a", "b", "c"] * 20})
-    other = TableClassifier(estimator=SMALL).fit(frame, labels())
-    np.testing.assert_array_equal(other.predict(frame), other.predict(frame.to_pandas()))
 
 
 def test_groups_reach_the_search_and_a_failed_fit_leaves_nothing():
@@ -238,8 +188,232 @@ def test_groups_reach_the_search_and_a_failed_fit_leaves_nothing():
     search = CRCENClassifierCV(Budget(3), hidden=(2,), l2=1e-2, max_epochs=2, cv=GroupKFold(3), random_state=0)
     model = TableClassifier(estimator=search).fit(frame, labels(), groups=groups)
     assert np.isfinite(model.estimator_.oof_decision_function_).all()
-    with pytest.raises(InvalidParameter, match="leave groups out"):
-        TableClassifier(estimator=SMALL).fit(frame, labels(), groups=groups)
+
+
+# -- rows given as dicts, against the same rows in a data frame --------------------------------------------------------
+
+
+def mixed_rows(has_gaps=False, n=120):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "amount": rng.normal(size=n).round(3),
+            "count": rng.integers(0, 9, n) * 1000,
+            "price": [f"1.{rng.integers(100, 999)},50 €" for _ in range(n)],
+            "country": rng.choice(["NL", "NO", " DE "], n),
+            "code": [str(one) for one in rng.integers(1, 4, n)],
+            "rare": ["odd" if i == 7 else "even" if i % 2 else "plain" for i in range(n)],
+            "paid": rng.choice(["yes", "no"], n),
+            "day": pd.date_range("2021-03-01", periods=n, freq="7h").strftime("%Y-%m-%d %H:%M"),
+            "german_day": pd.date_range("2021-03-13", periods=n, freq="D").strftime("%d.%m.%Y"),
+        }
+    )
+    if has_gaps:
+        frame = frame.astype(object).mask(rng.random(frame.shape) < 0.1, None)
+        frame["amount"] = frame["amount"].astype(float)
+    return frame
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["whole", "gaps"])
+def model(request):
+    return TableClassifier(estimator=NETWORKS, categorical=["code"]).fit(mixed_rows(request.param), labels(120))
+
+
+CELLS = {
+    "amount": [1.5, 3, "2.25", " 1e2 ", None, float("nan"), float("inf"), "much", np.float64(2.5), True],
+    "count": [1000, 2**70, "1000", np.int64(5), None, ""],
+    "price": ["1.234,50 €", "12,5", None, 17.0],
+    "country": ["NL", " NO ", "", "FR", None, 5],
+    "code": ["1", 2, 3.0, "9", None],
+    "rare": ["odd", "new", None],
+    "paid": ["yes", "NO", True, 0, 1.0, "perhaps", None],
+    "day": ["2021-03-02 05:00", "2021-03-02", "2021-03-02T05:00:30Z", "never", None, datetime.datetime(2021, 3, 2, 5)],
+    "german_day": ["13.03.2021", "2021-03-13", None],
+}
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_each_cell_is_as_in_a_frame(model, name):
+    for cell in CELLS[name]:
+        row = mixed_rows().iloc[1].to_dict() | {name: cell}
+        own, expected = model.encode(row), model.encode(pd.DataFrame([row]))
+        np.testing.assert_allclose(own.X, expected.X, rtol=1e-14, err_msg=repr(cell))
+        for kind in ("unseen", "unreadable", "missing", "extra"):
+            assert getattr(own, kind) == getattr(expected, kind), (cell, kind)
+
+
+@pytest.mark.parametrize("count", [1, 5, 100])
+def test_lists_of_dicts(model, count):
+    frame = mixed_rows()[:count]
+    rows = frame.to_dict("records")
+    for answer in ("predict", "predict_proba", "weighted_proba", "decision_function"):
+        np.testing.assert_array_equal(getattr(model, answer)(rows), getattr(model, answer)(frame))
+    np.testing.assert_array_equal(model.predict_proba(rows[0]), model.predict_proba(frame[:1]))
+
+
+def test_columns_may_be_more_and_in_any_order_but_not_fewer(model):
+    row = mixed_rows().iloc[0].to_dict()
+    shuffled = dict(reversed(row.items())) | {"further": 1}
+    encoded = model.encode(shuffled)
+    assert encoded.extra == ("further",)
+    np.testing.assert_array_equal(encoded.X, model.encode(row).X)
+    del shuffled["paid"]
+    with pytest.raises(InvalidInput, match="paid"):
+        model.predict_proba(shuffled)
+    # What one row of several lacks is a missing cell.
+    assert np.isfinite(model.predict_proba([row, shuffled])).all()
+    with pytest.raises(InvalidInput, match="a dict is one row"):
+        model.predict(mixed_rows()[:3].to_dict("list"))
+
+
+def test_no_data_frame_is_made_of_dicts(monkeypatch):
+    frame = mixed_rows().drop(columns="price")
+    model, row = TableClassifier(estimator=NETWORKS).fit(frame, labels(120)), frame.iloc[0].to_dict()
+    expected = model.predict_proba(row)
+    for name in ("DataFrame", "Series"):
+        monkeypatch.setattr(pd, name, lambda *values, **how: pytest.fail("a data frame was made"))
+    np.testing.assert_array_equal(model.predict_proba(row), expected)
+
+
+# -- prices, other classifiers, and more than two classes --------------------------------------------------------------
+
+
+def priced_rows(n=400, seed=0, names=("no", "yes")):
+    rng = np.random.default_rng(seed)
+    x, kind = rng.normal(size=n), rng.choice(["a", "b"], n)
+    y = rng.random(n) < 1 / (1 + np.exp(2 - 1.5 * x - (kind == "b")))
+    return pd.DataFrame({"x": x, "kind": kind}), np.where(y, names[1], names[0])
+
+
+@pytest.mark.parametrize("names", [("no", "yes"), ("ok", "fraud")], ids=["rare last", "rare first"])
+def test_a_logistic_regression_is_decided_at_the_price(names, tmp_path):
+    X, y = priced_rows(names=names)
+    model = TableClassifier(Budget(6), estimator=LogisticRegression()).fit(X, y)
+    encoded = model.encode(X).X
+    own = LogisticRegression().fit(encoded, y)
+    np.testing.assert_allclose(model.predict_proba(X), own.predict_proba(encoded), rtol=1e-9)
+    at = own.classes_.tolist().index(names[1])
+    p, q = own.predict_proba(encoded)[:, at], model.weighted_proba(X)[:, at]
+    np.testing.assert_array_equal(model.predict(X) == names[1], p > 1 / 7)
+    assert (model.weighting_.cost_ratio, model.pos_label_) == (pytest.approx(6), names[1])
+    np.testing.assert_allclose(q, 6 * p / (6 * p + 1 - p))
+    np.testing.assert_array_equal(model.decision_function(X) > 0, model.predict(X) == model.classes_[1])
+    assert np.isfinite(model.key_equation_.lhs)
+    loaded = crcen.load(crcen.save(model, tmp_path / "model.crcen"))
+    np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+
+
+def test_prices_of_the_table_and_of_its_estimator():
+    X, y = priced_rows(200)
+    balanced = TableClassifier(estimator=LogisticRegression()).fit(X, y)
+    assert (balanced.weighting_.alpha, balanced.get_params(deep=False)["weighting"]) == (pytest.approx(1), None)
+    model = TableClassifier(Budget(10), random_state=0)
+    assert clone(model).weighting == Budget(10)
+    model.set_params(estimator=CRCENClassifier(hidden=(), max_epochs=3, random_state=0)).fit(X, y)
+    assert (model.weighting_.cost_ratio, model.estimator.weighting) == (pytest.approx(10), "balanced")
+    default = TableClassifier(Budget(10))._unfitted()
+    assert (type(default).__name__, default.weighting) == ("CRCENClassifierCV", Budget(10))
+    weights = np.where(y == "yes", 3.0, 1.0)
+    weighted = TableClassifier(estimator=LogisticRegression()).fit(X, y, sample_weight=weights)
+    own = LogisticRegression().fit(weighted.encode(X).X, y, sample_weight=weights)
+    np.testing.assert_allclose(weighted.estimator_.estimator_.coef_, own.coef_)
+    assert weighted.weighting_.n_pos == weights[y == "yes"].sum()
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        RandomForestClassifier(n_estimators=10, random_state=0),
+        make_pipeline(StandardScaler(), LogisticRegression()),
+        PosteriorCorrection(LogisticRegression(class_weight="balanced"), price=Budget(1)),
+    ],
+    ids=["forest", "pipeline", "corrected weights"],
+)
+def test_any_classifier_goes_through_the_workflow(estimator, tmp_path):
+    X, y = priced_rows()
+    model = TableClassifier(Budget(5), estimator=estimator).fit(X, y)
+    new, truth = priced_rows(300, seed=1)
+    answer = crcen.predict_table(model, new)
+    assert answer.unlike == ()
+    np.testing.assert_array_equal(answer.frame["decision"], model.predict(new))
+    np.testing.assert_array_equal(answer.frame["decision"] == "yes", answer.frame["probability"] > 1 / 6)
+    found = crcen.evaluate_table(model, new.assign(bad=truth), target="bad", n_resamples=0)
+    assert (found.recognition.status, model.recognise(X).status) == ("new", "seen")
+    crcen.write_report(model, new, truth, tmp_path / "r.html")
+
+
+@pytest.mark.parametrize(
+    ("estimator", "options", "said"),
+    [
+        (LinearSVC(), {}, "LinearSVC has no predict_proba"),
+        (LinearRegression(), {}, "LinearRegression has no predict_proba"),
+        (LogisticRegression(class_weight="balanced"), {}, "wrap it in crcen.PosteriorCorrection"),
+        (make_pipeline(LogisticRegression(class_weight={"no": 1, "yes": 9})), {}, "gives weighted probabilities"),
+        (LogisticRegression, {}, "must be a classifier"),
+        ("forest", {}, "must be a classifier"),
+        (KNeighborsClassifier(), {"sample_weight": np.ones(60)}, "KNeighborsClassifier takes no sample weights"),
+        (LogisticRegression(), {"groups": np.arange(60)}, "LogisticRegression does not cross-validate"),
+    ],
+)
+def test_what_a_classifier_cannot_do_is_refused_in_one_sentence(estimator, options, said):
+    X, y = priced_rows(60)
+    with pytest.raises(InvalidParameter, match=said):
+        TableClassifier(estimator=estimator).fit(X, y, **options)
+
+
+GRADES = np.concatenate([np.arange(3), RNG.choice(3, 297, p=[0.7, 0.2, 0.1])])
+MACHINES = pd.DataFrame(
+    {
+        "hours": np.where(RNG.random(300) < 0.1, np.nan, 10.0 * GRADES + RNG.normal(0, 4, 300)),
+        "site": np.where(GRADES == 2, RNG.choice(["Oslo", "Lima"], 300), RNG.choice(["Oslo", "Rome"], 300)),
+        "day": pd.Timestamp("2024-01-01") + pd.to_timedelta(RNG.integers(0, 90, 300), unit="D"),
+    }
+)
+STATES = np.array(["fine", "worn", "broken"])[GRADES]
+WEIGHTS = {"fine": 1.0, "worn": 3.0, "broken": 20.0}
+COSTS = CostMatrix(10.0 * (1 - np.eye(3)) + np.array([[0], [0], [5.0]]), labels=["broken", "fine", "worn"])
+SEARCH = CRCENClassifierCV(hidden=(), l2=[1e-3, 1e-2], encoding="standard", cv=2, n_members=1, random_state=0)
+
+
+@pytest.mark.parametrize("weighting", [WEIGHTS, "balanced", COSTS], ids=["weights", "balanced", "costs"])
+@pytest.mark.parametrize(
+    "estimator", [NETWORKS, SEARCH, LogisticRegression(max_iter=5000)], ids=["networks", "search", "logistic"]
+)
+def test_a_table_of_three_classes(estimator, weighting, tmp_path):
+    model = TableClassifier(weighting, estimator=estimator, random_state=0).fit(MACHINES, STATES)
+    p, decisions = model.predict_proba(MACHINES), model.predict(MACHINES)
+    assert (model.classes_.tolist(), p.shape) == (["broken", "fine", "worn"], (300, 3))
+    assert not hasattr(model, "pos_label_")
+    if weighting is COSTS:
+        expected = model.classes_[(p @ COSTS.costs).argmin(axis=1)]
+    else:
+        weighted = model.weighting_.weights * p
+        expected = model.classes_[weighted.argmax(axis=1)]
+        np.testing.assert_allclose(model.weighted_proba(MACHINES), weighted / weighted.sum(axis=1, keepdims=True))
+        if weighting is WEIGHTS:
+            np.testing.assert_allclose(model.weighting_.weights / model.weighting_.weights[1], [20, 1, 3])
+    np.testing.assert_array_equal(decisions, expected)
+    assert (decisions == STATES).mean() > 0.6
+    assert model.decision_function(MACHINES).shape == (300, 3)
+    again = crcen.load(crcen.save(model, tmp_path / "model.crcen"))
+    np.testing.assert_array_equal(again.predict_proba(MACHINES), p)
+    np.testing.assert_array_equal(again.predict(MACHINES), decisions)
+    if estimator not in (NETWORKS, SEARCH):  # the probabilities of another classifier stay its own
+        np.testing.assert_array_equal(p, model.estimator_.estimator_.predict_proba(model.encode(MACHINES).X))
+    if estimator is SEARCH:  # solved on these rows: no residual is left
+        sums = again.held_out_sums_
+        assert sums.counts.tolist() == np.unique(STATES, return_counts=True)[1].tolist()
+        assert np.abs(sums.residuals).max() < 1e-9 * sums.flows.sum()
+
+
+@pytest.mark.parametrize("estimator", [NETWORKS, LogisticRegression()])
+def test_a_price_of_two_classes_is_refused(estimator):
+    with pytest.raises(InvalidParameter, match="price for two classes"):
+        TableClassifier(Budget(5), estimator=estimator).fit(MACHINES, STATES)
+
+
+# -- folds in the order of time ----------------------------------------------------------------------------------------
 
 
 def test_later_rows_are_later_and_every_stretch_has_events():
@@ -249,8 +423,7 @@ def test_later_rows_are_later_and_every_stretch_has_events():
     assert len(folds) == TimeSplit(4).get_n_splits() == 4
     for train, test in folds:
         assert times[train].max() < times[test].min()
-        assert y[train].any()
-        assert y[test].any()
+        assert (y[train].any(), y[test].any()) == (True, True)
     tested = np.concatenate([test for _, test in folds])
     assert len(tested) == len(set(tested))
     assert set(tested) | set(folds[0][0]) == set(range(400))

@@ -117,8 +117,6 @@ class DataFile:
 
     def _first_bytes(self) -> bytes:
         if self.system is None:
-            if stat.S_ISCHR(os.stat(self.path).st_mode):
-                raise DataUnavailable(f"{self.name} is a device; give a file.")
             self.stamp = self._look()
         with self.opened() as file:
             return bytes(file.read(16))
