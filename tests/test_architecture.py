@@ -3,9 +3,9 @@
 import ast
 import re
 import sys
-from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -15,17 +15,16 @@ PACKAGE = Path(crcen.__file__).resolve().parent
 VAGUE_NAMES = {"utils.py", "util.py", "helpers.py", "helper.py", "common.py", "base.py", "misc.py"}
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """Allowed imports of a folder: other folders of crcen, packages at module level, packages inside functions."""
 
-    own: frozenset[str]
-    others: frozenset[str]
-    others_inside: frozenset[str] = frozenset()
+    own: set[str]
+    others: set[str]
+    others_inside: set[str]
 
 
 def rule(own, others="", inside=""):
-    return Rule(frozenset(own.split()), frozenset(others.split()), frozenset(inside.split()))
+    return Rule(set(own.split()), set(others.split()), set(inside.split()))
 
 
 LIBRARY = "_support _version exceptions theory training models tables decisions files report datasets scale torch"
@@ -67,17 +66,16 @@ RULES = {
 # Folders at the end of the arrows: they may import any package, ``crcen`` itself and the folders listed here.
 PUBLIC = {*LIBRARY.split(), ""}
 ENDS = {
-    "commands": frozenset({*PUBLIC, "commands"}),
-    "serve": frozenset({*PUBLIC, "commands", "serve"}),
-    "paper": frozenset({*PUBLIC, "paper"}),
-    "cli": frozenset({*PUBLIC, "commands", "serve", "paper", "cli"}),
-    "__main__": frozenset({"cli"}),
+    "commands": {*PUBLIC, "commands"},
+    "serve": {*PUBLIC, "commands", "serve"},
+    "paper": {*PUBLIC, "paper"},
+    "cli": {*PUBLIC, "commands", "serve", "paper", "cli"},
+    "__main__": {"cli"},
 }
 ARROWS = ["theory", "training", "models", "tables", "decisions", "files", "scale", "commands", "serve", "cli"]
 
 
-@dataclass(frozen=True)
-class Import:
+class Import(NamedTuple):
     """One imported module, with the name taken from it (or None) and where."""
 
     module: str
@@ -126,7 +124,7 @@ def forbidden(one, part):
     if root != "crcen":
         if root in sys.stdlib_module_names or part in ENDS:
             return None
-        allowed = RULES[part].others | (RULES[part].others_inside if one.is_inside else frozenset())
+        allowed = RULES[part].others | (RULES[part].others_inside if one.is_inside else set())
         return None if root in allowed else f"{part} may not import {root}" + ("" if one.is_inside else " at the top")
     target = part_of(one)
     if target in (ENDS[part] if part in ENDS else RULES[part].own):
@@ -155,8 +153,10 @@ def violations(package):
     return found
 
 
-def test_imports_follow_the_rules():
+def test_imports_follow_the_rules_and_the_rules_the_arrows():
     assert violations(PACKAGE) == []
+    for part in RULES.keys() & set(ARROWS):
+        assert not RULES[part].own & set(ARROWS[ARROWS.index(part) + 1 :]), part
 
 
 def named_modules(package):
@@ -172,25 +172,15 @@ def named_modules(package):
     return named
 
 
-def test_there_are_no_import_cycles():
+def test_there_are_no_import_cycles_also_inside_functions(tmp_path):
     named = named_modules(PACKAGE)
     del named["crcen"]  # loads names lazily
     TopologicalSorter({module: found - {"crcen"} for module, found in named.items()}).prepare()
-
-
-def test_cycles_inside_functions_are_detected(tmp_path):
     (tmp_path / "p").mkdir()
     (tmp_path / "p" / "a.py").write_text("from p.b import f")
     (tmp_path / "p" / "b.py").write_text("def f():\n    from p import a")
     with pytest.raises(CycleError, match="p"):
         TopologicalSorter(named_modules(tmp_path / "p")).prepare()
-
-
-def test_rules_follow_the_arrows():
-    for part, one in RULES.items():
-        if part in ARROWS:
-            right = set(ARROWS[ARROWS.index(part) + 1 :])
-            assert not one.own & right, part
 
 
 @pytest.mark.parametrize(
@@ -207,12 +197,10 @@ def test_rules_follow_the_arrows():
         ("models/a.py", "from crcen import decisions", "models may not import crcen.decisions"),
         ("models/a.py", "def f():\n    from crcen import cli", "models may not import crcen.cli"),
         ("commands/a.py", "from crcen.paper.run_folder import RunFolder", "commands may not import crcen.paper"),
-        ("serve/a.py", "from crcen.cli import main", "serve may not import crcen.cli"),
         ("exceptions.py", "import numpy", "exceptions may not import numpy"),
         ("somewhere/a.py", "", "somewhere has no rule"),
         ("theory/base.py", "", "a vague file name"),
         ("theory/a.py", "import math\nimport numpy as np\nfrom crcen.exceptions import InvalidInput", None),
-        ("training/a.py", "import torch.nn.functional\nfrom crcen.theory.price import Lam", None),
         ("tables/a.py", "from sklearn.base import clone\ndef f():\n    import duckdb", None),
         ("paper/a.py", "import pandas\nfrom crcen.models.classifier import CRCENClassifier", None),
         ("cli/a.py", "import typer\nimport crcen\nfrom crcen.paper.table1 import table1", None),

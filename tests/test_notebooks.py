@@ -46,17 +46,14 @@ def results(tmp_path_factory):
 
 def test_every_result_shows_itself_escaped_and_in_one_line(results):
     for name, result in results.items():
-        assert "\n" not in repr(result), name
-        assert len(repr(result)) < 700, name
-        html = result._repr_html_()
-        assert "<b>a</b>" not in html, name
-        assert html.startswith("<"), name
+        shown, html = repr(result), result._repr_html_()
+        assert ("\n" in shown, len(shown) < 700) == (False, True), name
+        assert ("<b>a</b>" in html, html[0]) == (False, "<"), name
 
 
 def test_a_report_is_shown_in_a_frame_that_reaches_nothing(results, tmp_path):
     html = results["Report"]._repr_html_()
-    assert html.startswith('<iframe sandbox="allow-scripts"')
-    assert "allow-same-origin" not in html
+    assert html.startswith('<iframe sandbox="allow-scripts" ')
     gone = crcen.write_report(results["TableFit"].model, FRAME.drop(columns="y"), Y, tmp_path / "gone.html")
     gone.path.unlink()
     assert "no longer exists" in gone._repr_html_()
@@ -67,9 +64,8 @@ def test_one_line_is_the_first_that_is_printed():
         def __str__(self):
             return "\n  " + "a" * 500 + "\nmore"
 
-    assert in_one_line(Long()).startswith("<Long: aaa")
-    assert len(in_one_line(Long())) < 180
-    assert in_one_line(Long()).endswith("…>")
+    line = in_one_line(Long())
+    assert (line[:10], line[-2:], len(line) < 180) == ("<Long: aaa", "…>", True)
 
 
 def test_functions_log_one_line_and_an_alarm_is_a_warning(results, caplog):
@@ -78,7 +74,6 @@ def test_functions_log_one_line_and_an_alarm_is_a_warning(results, caplog):
         crcen.predict_table(model, FRAME)
         crcen.monitor_table(model, FRAME.assign(b=FRAME.b * 1000))
     first, second = caplog.records
-    assert (first.levelname, second.levelname) == ("INFO", "WARNING")
-    assert first.name.startswith("crcen.")
+    assert (first.levelname, second.levelname, first.name[:6]) == ("INFO", "WARNING", "crcen.")
     assert first.getMessage().startswith("predict_table: <TablePredictions")
     assert "\n" not in second.getMessage()

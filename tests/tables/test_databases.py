@@ -48,8 +48,8 @@ def server():
         how = {"user": user, "cwd": folder, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         secret = ["-A", "scram-sha-256", "--pwfile", folder / "password"]
         subprocess.run([programs / "initdb", "-D", folder / "data", "-U", "me", "-N", *secret], check=True, **how)
-        settings = ["-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-p", str(port), "-k", folder]
-        settings += ["-c", "lock_timeout=20s"]  # pytest cannot interrupt a driver that waits for a lock
+        # A lock_timeout, since pytest cannot interrupt a driver that waits for a lock.
+        settings = ["-c", "fsync=off", "-c", "lock_timeout=20s", "-h", "127.0.0.1", "-p", str(port), "-k", folder]
         process = subprocess.Popen([programs / "postgres", "-D", folder / "data", *settings], **how)
         ready = [programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
         for _ in range(100):
@@ -114,14 +114,10 @@ def test_types_are_read_as_they_are(place):
     table = open_table(url, ReadOptions(table="t"))
     frame = table.read()
     assert table.columns == ("i", "n", "d", "f", "s", "w", "e")
-    np.testing.assert_array_equal(frame["i"].to_numpy(float), [1, np.nan, -3])
-    np.testing.assert_array_equal(frame["n"].to_numpy(float), [12.25, np.nan, 7])
-    np.testing.assert_array_equal(frame["d"].to_numpy(float), [0.5, np.nan, 1e300])
-    assert frame["f"].isna().tolist() == [False, True, False]
-    assert [bool(frame["f"][row]) for row in (0, 2)] == [True, False]
+    numbers = [[1, 12.25, 0.5, 1, np.nan], [np.nan] * 5, [-3, 7, 1e300, 0, np.nan]]
+    np.testing.assert_array_equal(frame[["i", "n", "d", "f", "e"]].astype(float), numbers)
     assert frame["s"].isna().tolist() == [False, True, True]  # a blank is missing
     assert pd.to_datetime(frame["w"], utc=True)[0] == pd.Timestamp("2024-01-02 01:04", tz="UTC")
-    assert frame["e"].isna().all()
     assert open_table(url, ReadOptions(query="select i from t where i > 5;")).read().shape == (0, 1)
 
 
@@ -139,9 +135,8 @@ def test_sqlite_columns_of_several_types_are_text_and_database_files_say_how_to_
     url = f"sqlite:///{tmp_path}/a.db"
     execute(f"duckdb:///{tmp_path}/a.duckdb", "create table t (x integer)")
     execute(url, "create table t (a, b, c)", "insert into t values (1, 2, 3), (1.5, 'x', null), (2, 3.5, 4)")
-    frame = open_table(url, ReadOptions(table="t")).read()
-    assert frame["a"].tolist() == [1.0, 1.5, 2.0]
-    assert frame["b"].tolist() == ["2", "x", "3.5"]
+    found = open_table(url, ReadOptions(table="t")).read()[["a", "b"]].to_dict("list")
+    assert found == {"a": [1.0, 1.5, 2.0], "b": ["2", "x", "3.5"]}
     execute(url, "insert into t values (1, x'00ff', 1)")
     with pytest.raises(InvalidInput, match=r"column b of t of .* holds binary"):
         open_table(url, ReadOptions(table="t"))
@@ -168,9 +163,8 @@ def test_mistakes_are_one_sentence_and_nothing_is_written(place):
         open_table(url, ReadOptions(query="select x, x from rows"))
     renamed = ReadOptions(query="select x, x from rows", rename_duplicates=True)
     assert open_table(url, renamed).read().to_dict("list") == {"x": [1], "x_2": [1]}
-    for read in (ReadOptions(table="rows", sheet=1), ReadOptions(table="rows", separator=";")):
-        with pytest.raises(InvalidParameter, match=r"and .* is none of these: leave it out"):
-            open_table(url, read)
+    with pytest.raises(InvalidParameter, match=r"and .* is none of these: leave it out"):
+        open_table(url, ReadOptions(table="rows", sheet=1))
 
 
 @pytest.mark.parametrize(
@@ -186,9 +180,7 @@ def test_mistakes_are_one_sentence_and_nothing_is_written(place):
 def test_secrets_are_never_shown(url, sentence, monkeypatch, crcen_command):
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     code, out, said = crcen_command("look", url, "--table", "t")
-    assert code == 1
-    assert sentence in said
-    assert PASSWORD not in out + said
+    assert (code, sentence in said, PASSWORD in out + said) == (1, True, False)
 
 
 @each("postgresql")
@@ -206,8 +198,7 @@ def test_the_password_of_a_service_file_is_never_shown(place, tmp_path, monkeypa
     options = ("--table", "rows", "--target", "y", "--quick", "--drop", "i", "--out", model)
     code, out, said = crcen_command("fit", "postgresql://?service=mine", *options)
     assert code == 0, said
-    assert PASSWORD not in out + said
-    assert PASSWORD.encode() not in model.read_bytes()
+    assert PASSWORD not in out + said + model.read_bytes().decode("latin-1")
 
 
 @each()
@@ -233,12 +224,12 @@ def test_a_streamed_fit_and_scores_in_one_transaction(place, tmp_path, crcen_com
     found = open_table(url, ReadOptions(query="select * from scores order by id")).read()
     assert found.columns.tolist() == ["id", "probability", "decision"]
     np.testing.assert_array_equal(found["probability"][::2], expected.predict_proba(rows)[:, 1])
-    code, _, said = crcen_command("predict", model, url, *query, "--out", scores)
-    assert code == 1
-    assert "scores of" in said
-    assert "is there already, and is not replaced: use --append, or another name" in said
-    code, _, said = crcen_command("predict", model, url, *query, "--out", f"{url}#other", "--append")
-    assert "leave --append out" in said
+    for out, expected_words in (
+        ((scores,), "is there already, and is not replaced: use --append, or another name"),
+        ((f"{url}#other", "--append"), "leave --append out"),
+    ):
+        code, _, said = crcen_command("predict", model, url, *query, "--out", *out)
+        assert (code, expected_words in said) == (1, True)
     with pytest.raises(DataUnavailable, match="was not written"), TableWriter(scores, append=True) as writer:
         writer.write(pd.DataFrame({"id": [1], "probability": [0.5], "nothing of this": ["x"]}))
     assert run("select count(*) from scores")[0][0] == 800
@@ -252,10 +243,12 @@ def test_a_failed_prediction_writes_no_table(tmp_path, one_thread):
     with pytest.raises(InvalidInput, match="line 70002"):
         predict_table(model, tmp_path / "a.csv", out=f"{url}#scores")
     assert not (tmp_path / "a.db").exists()
-    with pytest.raises(InvalidParameter, match="must name the table to write behind #"):
-        predict_table(model, rows, out=url)
-    with pytest.raises(InvalidParameter, match="append is for tables of databases"):
-        predict_table(model, rows, out=tmp_path / "b.csv", append=True)
+    for out, append, said in (
+        (url, False, "must name the table to write"),
+        (tmp_path / "b.csv", True, "append is for"),
+    ):
+        with pytest.raises(InvalidParameter, match=said):
+            predict_table(model, rows, out=out, append=append)
 
 
 @each()
@@ -282,8 +275,7 @@ def test_a_lost_connection_is_one_sentence(place):
     next(chunks)
     run("select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and usename = 'me'")
     with pytest.raises(DataUnavailable, match=r"rows of .* cannot be read: .*(terminat|connection)"):
-        for _ in chunks:
-            pass
+        list(chunks)
 
 
 READ = """
@@ -309,9 +301,9 @@ def test_a_million_rows_take_bounded_memory(place):
     else:
         run(f"create table rows as {series} generate_series(1, 1000000) s(i)")
     done = subprocess.run([sys.executable, "-c", READ, url], capture_output=True, text=True, check=True)
-    n_rows, megabytes = done.stdout.split()
-    assert int(n_rows) == 1_000_000
-    assert float(megabytes) < 120  # the rows alone are 50 bytes each, and twice that in a data frame
+    n_rows, megabytes = map(float, done.stdout.split())
+    assert n_rows == 1_000_000
+    assert megabytes < 120  # the rows alone are 50 bytes each, and twice that in a data frame
 
 
 def test_duckdb_reads_folders_of_parquet(tmp_path):

@@ -11,24 +11,11 @@ import openpyxl
 import pandas as pd
 import pytest
 
-from crcen import InvalidInput, InvalidParameter, ReadOptions, TableClassifier
+from crcen import InvalidInput, InvalidParameter, ReadOptions
 from crcen.exceptions import DataUnavailable
 from crcen.tables import excel
 from crcen.tables.reading import open_table
 from crcen.tables.writing import TableWriter
-
-
-@pytest.fixture
-def frame():
-    return pd.DataFrame(
-        {
-            "n": [1, 2, 3, 4],
-            "x": [0.5, None, -2.25, 1e9],
-            "kind": ["a", None, "=b", "c"],
-            "flag": [True, False, True, True],
-            "when": pd.to_datetime(["2024-01-01", "2024-02-01", None, "2024-03-01"]) + pd.Timedelta(hours=7),
-        }
-    )
 
 
 def saved(path, *rows):
@@ -40,7 +27,10 @@ def saved(path, *rows):
     return path
 
 
-def test_a_workbook_comes_back_as_it_went(frame, tmp_path):
+def test_a_workbook_comes_back_as_it_went(tmp_path):
+    frame = pd.DataFrame({"n": [1, 2, 3, 4], "x": [0.5, None, -2.25, 1e9], "flag": [True, False, True, True]})
+    frame["kind"] = ["a", None, "=b", "c"]
+    frame["when"] = pd.to_datetime(["2024-01-01", "2024-02-01", None, "2024-03-01"]) + pd.Timedelta(hours=7)
     with TableWriter(tmp_path / "t.xlsx") as writer:
         writer.write(frame[:3])
         writer.write(frame[3:])
@@ -48,10 +38,9 @@ def test_a_workbook_comes_back_as_it_went(frame, tmp_path):
     assert (table.columns, table.n_rows) == (tuple(frame.columns), 4)
     back = table.read()
     pd.testing.assert_frame_equal(back[["n", "x", "flag"]], frame[["n", "x", "flag"]])
-    assert back["kind"].tolist()[2] == "=b"
-    assert back["kind"].isna().tolist() == [False, True, False, False]
+    assert back["kind"].fillna("missing").tolist() == ["a", "missing", "=b", "c"]
     assert (back["when"].dropna() == frame["when"].dropna()).all()
-    assert openpyxl.load_workbook(tmp_path / "t.xlsx").worksheets[0]["C4"].data_type == "s"  # no formula
+    assert openpyxl.load_workbook(tmp_path / "t.xlsx").worksheets[0]["D4"].data_type == "s"  # no formula
     assert [len(chunk) for chunk in table.chunks(3)] == [3, 1]
 
 
@@ -64,19 +53,9 @@ def test_columns_of_several_types_are_text_as_in_a_csv_file(tmp_path):
     book.save(tmp_path / "t.xlsx")
     table = open_table(tmp_path / "t.xlsx")
     back = table.read()
-    assert back["code"].tolist() == ["17", "A1"]
-    assert back["id"].tolist() == [1, 2]
-    assert back["day"][0] == pd.Timestamp("2024-01-02")
-    assert back["empty"].isna().all()
+    assert back[["code", "id"]].to_dict("list") == {"code": ["17", "A1"], "id": [1, 2]}
+    assert (back["day"][0], back["empty"].isna().all()) == (pd.Timestamp("2024-01-02"), True)
     assert table.notes == ["t.xlsx has 2 sheets (Sheet, notes); Sheet was read"]
-    # A model sees a workbook as it sees a CSV file.
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"x": rng.normal(size=80).round(3), "kind": rng.choice(["a", "b"], 80)})
-    for ending in ("csv", "xlsx"):
-        with TableWriter(tmp_path / f"m.{ending}") as writer:
-            writer.write(frame)
-    tables = [open_table(tmp_path / f"m.{ending}").read() for ending in ("csv", "xlsx")]
-    np.testing.assert_array_equal(*(TableClassifier().learn_columns(tables[0]).encode(one).X for one in tables))
 
 
 def test_sheets_that_are_no_tables_are_refused_and_not_written(tmp_path, monkeypatch):
@@ -97,12 +76,12 @@ def test_sheets_that_are_no_tables_are_refused_and_not_written(tmp_path, monkeyp
 def test_titles_merged_names_hidden_rows_and_formulas_are_read_and_reported(tmp_path):
     book = openpyxl.Workbook()
     sheet = book.active
-    for place, text in (("B2", "Sales of the North"), ("B4", "Region"), ("C4", 2023), ("E4", "2024")):
-        sheet[place] = text if place != "C4" else "2023"
+    for place, text in (("B2", "Sales of the North"), ("B4", "Region"), ("C4", "2023"), ("E4", "2024")):
+        sheet[place] = text
     for cells in ("B2:F2", "B4:B5", "C4:D4", "E4:F4"):
         sheet.merge_cells(cells)
-    for column, name in zip("CDEF", ["Q1", "Q2", "Q1", "Q2"], strict=True):
-        sheet[f"{column}5"] = name
+    for place, name in (("C5", "Q1"), ("D5", "Q2"), ("E5", "Q1"), ("F5", "Q2")):
+        sheet[place] = name
     sheet.append([None, "Oslo", 1, 0.15, datetime.date(2024, 1, 2), "=SUM(C6:D6)"])
     sheet.append([None, "Bergen", 2, 0.5, datetime.datetime(2024, 1, 3, 4, 5), 7])
     sheet.append([None, "Bodø", 3, "#N/A", None, 8])
@@ -143,8 +122,7 @@ def test_sheets_are_chosen_by_name_or_number_and_hidden_ones_are_not_the_first(t
         assert open_table(tmp_path / "t.xlsx", ReadOptions(sheet=wanted)).read()["x"].tolist() == [value]
     code, _, said = crcen_command("look", tmp_path / "t.xlsx", "--sheet", "July")
     assert code == 1
-    assert "--sheet must be a sheet of" in said
-    assert "Sheet, May, June, None: got 'July'" in said
+    assert re.search("--sheet must be a sheet of .*, Sheet, May, June, None: got 'July'", said)
     with pytest.raises(InvalidParameter, match=r"sheet is for Excel workbooks, and .* is none of these"):
         open_table(pd.DataFrame({"a": [1]}), ReadOptions(sheet=1))
 
@@ -172,27 +150,23 @@ def test_old_and_open_formats(tmp_path, ending):
 
 
 def test_totals_below_a_table_are_no_rows(tmp_path):
-    book = openpyxl.Workbook()
-    for row in [["bad", "x", "z"], *([["no", 1.5, 2]] * 9), ["yes", 2.5, 3], [], ["Total", None, None], ["checked"]]:
-        book.active.append(row)
-    book.save(tmp_path / "t.xlsx")
-    table = open_table(tmp_path / "t.xlsx")
+    rows = [["bad", "x", "z"], *([["no", 1.5, 2]] * 9), ["yes", 2.5, 3], [], ["Total", None, None], ["checked"]]
+    table = open_table(saved(tmp_path / "t.xlsx", *rows))
     assert table.read()["bad"].value_counts().to_dict() == {"no": 9, "yes": 1}
     assert "below the table in t.xlsx, 2 rows skipped ('Total')" in table.notes
-    book.active.append([])
-    book.active.append(["no", 3.5, 4])  # a row of the table after a gap
-    book.save(tmp_path / "t.xlsx")
-    assert len(open_table(tmp_path / "t.xlsx").read()) == 13
+    rows += [[], ["no", 3.5, 4]]  # a row of the table after a gap
+    assert len(open_table(saved(tmp_path / "t.xlsx", *rows)).read()) == 13
 
 
 # -- attacks -----------------------------------------------------------------------------------------------------------
 
 
-def changed(source, target, sheet=lambda xml: xml, strings=None):
+def changed(source, target, sheet=None, strings=None):
     """A copy of a workbook with another sheet, and with shared strings."""
     with zipfile.ZipFile(source) as old:
         parts = {name: old.read(name) for name in old.namelist()}
-    parts["xl/worksheets/sheet1.xml"] = sheet(parts["xl/worksheets/sheet1.xml"])
+    if sheet is not None:
+        parts["xl/worksheets/sheet1.xml"] = sheet(parts["xl/worksheets/sheet1.xml"])
     if strings is not None:
         space = b"http://schemas.openxmlformats.org/spreadsheetml/2006/main"
         parts["xl/sharedStrings.xml"] = b'<?xml version="1.0"?><sst xmlns="%s">%s</sst>' % (space, strings)
@@ -222,11 +196,7 @@ ENTITIES = b'<!DOCTYPE x [<!ENTITY a "%s"><!ENTITY b "%s">]>' % (b"x" * 1000, b"
 ATTACKS = {
     "a cell far away": (with_rows(FAR), None, "over 1,048,576 rows and 16,384 columns would take"),
     "a prefix": (with_rows(FAR.replace(b"<c ", b"<x:c ").replace(b"</c>", b"</x:c>")), None, "16,384 columns would"),
-    "an open value": (
-        with_rows(FAR.replace(b"<c ", b"<c z='<' ")),
-        None,
-        "cannot be read as an Excel workbook: not well-formed",
-    ),
+    "an open value": (with_rows(FAR.replace(b"<c ", b"<c z='<' ")), None, "Excel workbook: not well-formed"),
     "an empty cell": (with_rows(FAR.replace(b"<v>1</v>", b"")), None, ""),
     "cells without places": (
         with_rows(b"<row>" + b"<c><v>0</v></c>" * 16_000 + b"</row>" + b"<row><c><v>0</v></c></row>" * 100_000),
@@ -268,9 +238,7 @@ def assert_refused(path, sentence):
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_small_file_cannot_take_much_memory(tmp_path, name):
     sheet, strings, sentence = ATTACKS[name]
-    path = changed(
-        saved(tmp_path / "t.xlsx", ["a", "b"], [1, 2]), tmp_path / "w.xlsx", sheet or (lambda xml: xml), strings=strings
-    )
+    path = changed(saved(tmp_path / "t.xlsx", ["a", "b"], [1, 2]), tmp_path / "w.xlsx", sheet, strings)
     assert path.stat().st_size < 300_000
     assert_refused(path, sentence)
 
@@ -290,8 +258,8 @@ def test_a_further_part_does_not_avoid_the_check(tmp_path, name, sentence):
     ("rows", "sentence"),
     [
         (
-            b'<table:table-row table:number-rows-repeated="100000"><table:table-cell office:value-type="float" '
-            b'office:value="1" table:number-columns-repeated="900"/></table:table-row>',
+            b'<c r="A1"/><table:table-row table:number-rows-repeated="100000"><table:table-cell office:value="1" '
+            b'table:number-columns-repeated="900"/></table:table-row>',
             "90,000,009 cells over 100,003 rows and 900 columns would take",
         ),
         (
@@ -299,11 +267,6 @@ def test_a_further_part_does_not_avoid_the_check(tmp_path, name, sentence):
             b'<table:table-row><table:table-cell table:number-columns-repeated="1000"/>'
             b'<table:table-cell office:value-type="float" office:value="1"/></table:table-row>',
             "10 cells over 90,004 rows and 1,001 columns would take",
-        ),
-        (
-            b'<c r="A1"/><table:table-row table:number-rows-repeated="100000"><table:table-cell office:value="1" '
-            b'table:number-columns-repeated="900"/></table:table-row>',
-            "90,000,009 cells over 100,003 rows and 900 columns would take",
         ),
         (
             b'<table:table-row table:number-rows-repeated="1000"><table:table-cell office:value-type="string" '

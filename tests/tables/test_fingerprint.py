@@ -73,11 +73,9 @@ def test_training_rows_are_known_in_every_form(trained, tmp_path):
 def test_fresh_rows_are_new_and_a_mixture_is_seen(trained):
     frame, model = trained
     fresh = _table(400, seed=1)
-    assert model.recognise(fresh).status == "new"
-    assert model.recognise(fresh).n_seen == pytest.approx(0, abs=50)
     mixed = model.recognise(pd.concat([fresh, frame[:150]]))
-    assert mixed.status == "seen"
-    assert mixed.n_seen == pytest.approx(150, abs=50)
+    for found, status, n_seen in ((model.recognise(fresh), "new", 0), (mixed, "seen", 150)):
+        assert (found.status, found.n_seen) == (status, pytest.approx(n_seen, abs=50))
     assert not mixed.is_new[400:].any()  # no training row passes for a new one
 
 
@@ -86,12 +84,10 @@ def test_of_many_rows_a_part_is_kept(trained):
     columns, fingerprint = _fingerprint(frame)
     assert fingerprint.rows.tolist() == [MOST_HASHES]
     found = _judge(columns, fingerprint, frame)
-    assert found.n_rows == found.n_seen == MOST_HASHES
-    assert found.status == "seen"
+    assert (found.n_rows, found.n_seen, found.status) == (MOST_HASHES, MOST_HASHES, "seen")
     fresh = _judge(columns, fingerprint, _table(MOST_HASHES, seed=2).drop(columns="note"))
     # A third of all hashes are compared.
-    assert fresh.n_rows == pytest.approx(MOST_HASHES / 3, rel=0.1)
-    assert fresh.status == "new"
+    assert (fresh.n_rows, fresh.status) == (pytest.approx(MOST_HASHES / 3, rel=0.1), "new")
 
 
 def _passengers(n=2201, seed=0):
@@ -101,10 +97,10 @@ def _passengers(n=2201, seed=0):
     return pd.DataFrame({f"c{i}": rng.choice(values, n) for i, values in enumerate(draw)})
 
 
-def test_where_all_repeat_nothing_is_claimed():
-    columns, fingerprint = _fingerprint(_passengers())
-    assert _judge(columns, fingerprint, _passengers(500, seed=1)).status == "unknown"
-    assert _judge(columns, fingerprint, _passengers()).status == "unknown"
+@pytest.mark.parametrize("new", [_passengers(500, seed=1), _passengers(), None], ids=["fresh", "training", "three"])
+def test_where_all_rows_repeat_or_few_are_compared_nothing_is_claimed(new):
+    train, new = (_table(120), _table(120)[:3]) if new is None else (_passengers(), new)
+    assert _judge(*_fingerprint(train), new).status == "unknown"
 
 
 def test_half_of_the_rows_have_a_twin():
@@ -117,8 +113,7 @@ def test_half_of_the_rows_have_a_twin():
         train, test = pool.iloc[order[400:]], pool.iloc[order[:400]]
         columns, fingerprint = _fingerprint(train)
         fresh = _judge(columns, fingerprint, test)
-        assert fresh.status == "new"
-        assert fresh.n_expected > 20
+        assert (fresh.status, fresh.n_expected > 20) == ("new", True)
         # As many as a training row's chance of a twin says, within four standard deviations.
         assert abs(fresh.n_seen - fresh.n_expected) < 4 * np.sqrt(2 * fresh.n_expected + 0.25 / 0.75 * fresh.n_rows)
         assert _judge(columns, fingerprint, train).status == "seen"
@@ -154,11 +149,6 @@ def test_numbers_of_all_sizes():
     assert fingerprint.rows.tolist() == [30]
     # 0 and -0, and 10 and 9.9999996 to six digits, are one value each.
     assert fingerprint.n_buckets == math.ceil(-8 / math.log(1 - FALSE_MATCH_RATE))
-
-
-def test_too_few_rows_are_unknown():
-    columns, fingerprint = _fingerprint(_table(120))
-    assert _judge(columns, fingerprint, _table(120)[:3]).status == "unknown"
 
 
 @pytest.mark.parametrize(

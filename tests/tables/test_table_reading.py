@@ -1,8 +1,9 @@
-"""Files as people have them: encodings, separators, compressions, and everything that is wrong with them."""
+"""Files as people have them: encodings, separators, compressions, titles, dates, damage; options of reading."""
 
 import csv
 import gzip
 import io
+import json
 import sys
 
 import numpy as np
@@ -11,16 +12,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crcen import InvalidInput, ReadOptions
+from crcen import InvalidInput, InvalidParameter, ReadOptions, fit_files, fit_table, load, predict_table
 from crcen.exceptions import DataUnavailable
+from crcen.scale import table_survey
 from crcen.tables import text as text_format
+from crcen.tables.cells import ColumnCells, sentinels
+from crcen.tables.columns import learn_column
 from crcen.tables.reading import open_table
 
 ROWS = "name;amount\nZoë;1,5\nÅse;-2,25\nJosé;3\n"
 
 
-def written(path, content):
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+def written(path, content, encoding="utf-8"):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode(encoding))
     return path
 
 
@@ -34,7 +38,7 @@ def zstd(content):
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16", "utf-16-le", "utf-16-be"])
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_every_encoding_gives_the_same_table(tmp_path, encoding, newline):
-    table = open_table(written(tmp_path / "a.csv", ROWS.replace("\n", newline).encode(encoding)))
+    table = open_table(written(tmp_path / "a.csv", ROWS.replace("\n", newline), encoding))
     frame = table.read()
     assert table.columns == ("name", "amount")
     assert frame["name"].tolist() == ["Zoë", "Åse", "José"]
@@ -56,11 +60,11 @@ def test_every_separator_is_found_whatever_the_name(tmp_path, separator, name):
 @pytest.mark.parametrize("separator", [",", "::"])
 def test_one_latin_byte_in_the_last_row_is_enough(tmp_path, separator, n_rows):
     """Beyond the lines that are read for detection, in a block after those that were given already."""
-    text = f"a{separator}b\n" + f"1{separator}plain\n" * 800_000 + f"2{separator}Zürich\n"
-    table = open_table(written(tmp_path / "a.csv", text.encode("latin-1")), ReadOptions(separator=separator))
-    assert table.n_rows == pytest.approx(800_001, rel=0.01)
-    assert table.notes == []
-    assert sum(map(len, table.chunks(n_rows))) == 800_001
+    n = 800_000 if separator == "," else 150_000
+    text = f"a{separator}b\n" + f"1{separator}plain\n" * n + f"2{separator}Zürich\n"
+    table = open_table(written(tmp_path / "a.csv", text, "latin-1"), ReadOptions(separator=separator))
+    assert (table.n_rows, table.notes) == (pytest.approx(n + 1, rel=0.01), [])
+    assert sum(map(len, table.chunks(n_rows))) == n + 1
     assert list(table.chunks(n_rows))[-1]["b"].iloc[-1] == "Zürich"
     assert table.notes == ["a.csv is not UTF-8 and was read as Windows-1252"]
     with pytest.raises(InvalidInput, match="is not written in utf-8"):
@@ -108,9 +112,6 @@ def test_compressed_files_and_chunks(tmp_path, kind, around):
         ("a.csv", b"a,b,a\n1,2,3\n", InvalidInput, "duplicate column name"),
         ("a.csv", b"1,2.5,3\n4,5,6\n", InvalidInput, "must hold column names: got the numbers 1, 2.5, 3"),
         ("a.csv", b"a,b\n1,2,3\n4,5,6\n", InvalidInput, "2 column names over rows of 3 values"),
-        ("a.csv", b"a,b\n1,2\n4,5,6\n1,2\n", InvalidInput, "line 3 of"),
-        ("a.csv", b"a,b\n1,2,3\n4,5\n1,2\n", InvalidInput, "has 3 values under 2 column names"),
-        ("a.csv", b"a,b,c\n1,2,3\n1,2\n1,2,3\n", InvalidInput, "has 2 values under 3 column names"),
         ("a.csv", b'a,b\n1,"2\n3,4\n', InvalidInput, "a closing quote is missing"),
         ("a.csv", b"a,b,c\n1,2,3\n4,5", DataUnavailable, "ends in the middle of its last row"),
         ("a.csv.gz", gzip.compress(b"a,b\n" + b"1,2\n" * 999, mtime=0)[:40], DataUnavailable, "truncated"),
@@ -151,17 +152,15 @@ def test_a_row_of_another_width_is_found_wherever_it_stands(
     expected = csv.reader(io.StringIO("\n".join(rows), newline=None))
     n_rows = sum(bool("".join(row).strip()) for row in expected) - 1
 
-    table = open_table(
-        written(tmp_path / "a.csv", newline.join(rows).replace("two\n", f"two{newline}").encode(encoding))
-    )
-    frame = table.numbered()
+    whole = newline.join(rows).replace("two\n", f"two{newline}")
+    frame = open_table(written(tmp_path / "a.csv", whole, encoding)).numbered()
     assert (len(frame), frame.index.name) == (n_rows, "row")
 
     line = 1 + "\n".join(rows[:position]).count("\n") + 1
     rows.insert(position, bad)
     text = newline.join([*rows, ""]).replace("two\n", f"two{newline}")
     with pytest.raises(InvalidInput, match=f"line {line} of .* has {width} values? under 3 column names"):
-        open_table(written(tmp_path / "a.csv", text.encode(encoding))).read()
+        open_table(written(tmp_path / "a.csv", text, encoding)).read()
 
 
 def test_types_truncation_and_double_names_of_parquet_files(tmp_path):
@@ -215,3 +214,306 @@ def test_titles_and_remarks_above_the_names_are_skipped_and_reported(tmp_path, r
 def test_a_first_row_that_is_no_title_holds_the_names(tmp_path, text, columns, n_rows):
     table = open_table(written(tmp_path / "a.csv", text))
     assert (table.columns, len(table.read())) == (columns, n_rows)
+
+
+# -- options -----------------------------------------------------------------------------------------------------------
+
+
+# Content, and the cells that a person sees in it.
+UNUSUAL = {
+    "decimal commas": ("name;amount\nZoe;1,5\nAse;-2,25\n", "utf-8", [["Zoe", "1.5"], ["Ase", "-2.25"]]),
+    "Windows-1252": ("name,price\nZoë,5 €\nJosé,6 €\n", "windows-1252", [["Zoë", "5 €"], ["José", "6 €"]]),
+    "UTF-16": ("name,x\nZoë,1\nJosé,2\n", "utf-16", [["Zoë", "1"], ["José", "2"]]),
+    "blanks": ("a   b    c\n1   2    3\n10  20   30\n", "utf-8", [["1", "2", "3"], ["10", "20", "30"]]),
+    "fixed width": (
+        "name      city      n\nJo Smith  Oslo      1\nAnn Li    New York  22\nBo        Rome      3\n",
+        "utf-8",
+        [["Jo Smith", "Oslo", "1"], ["Ann Li", "New York", "22"], ["Bo", "Rome", "3"]],
+    ),
+    "a separator line": ("sep=;\na;b\n1;x\n2;y\n", "utf-8", [["1", "x"], ["2", "y"]]),
+    "commas in cells": ("a|b\n1,5|x, y\n2,5|z, w\n", "utf-8", [["1.5", "x, y"], ["2.5", "z, w"]]),
+    "points between thousands": ("a;b\n1.234,50;x\n2.000;z\n", "utf-8", [["1234.50", "x"], ["2000", "z"]]),
+}
+USUAL = {
+    "a title": ("Report of May\n\na,b,c\n1,x,3\n2,y,4\n", "utf-8", [["1", "x", "3"], ["2", "y", "4"]]),
+    "text alone": ("city,land\nOslo,Norway\nRome,Italy\n", "utf-8", [["Oslo", "Norway"], ["Rome", "Italy"]]),
+    "inches": ('a,b\n5" pipe,1\n6" pipe,2\n', "utf-8", [['5" pipe', "1"], ['6" pipe', "2"]]),
+    "codes": ("code,x\n007,1\n010,2\n", "utf-8", [["007", "1"], ["010", "2"]]),
+}
+
+
+def by_duckdb(path):
+    duckdb = pytest.importorskip("duckdb")
+    try:
+        return [list(row) for row in duckdb.sql(f"from read_csv('{path}', all_varchar=true)").fetchall()]
+    except duckdb.Error:
+        return None
+
+
+def by_python(path):
+    try:
+        text = path.read_text()
+        return list(csv.reader(io.StringIO(text), csv.Sniffer().sniff(text)))[1:]
+    except (UnicodeDecodeError, csv.Error):
+        return None
+
+
+@pytest.mark.parametrize("name", [*UNUSUAL, *USUAL])
+def test_detection_reads_what_a_person_sees_where_libraries_do_not(tmp_path, name):
+    """Why detection is custom code; remove what is found here once a library passes."""
+    content, encoding, expected = (UNUSUAL | USUAL)[name]
+    path = written(tmp_path / "a.csv", content, encoding)
+    assert open_table(path).read().to_numpy().tolist() == expected
+    if name in UNUSUAL:
+        assert by_duckdb(path) != expected
+        assert by_python(path) != expected
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "expected"),
+    [
+        ("a;b,\n1,5;x\n", {"separator": ","}, {"a;b": ["1"], "column_2": ["5;x"]}),
+        ("a::b\n1::x\n", {"separator": "::"}, {"a": ["1"], "b": ["x"]}),
+        ("a\tb\n1\tx\n", {"separator": "tab"}, {"a": ["1"], "b": ["x"]}),
+        ("a b\n1  'x y'\n", {"separator": "space", "quote": "'"}, {"a": ["1"], "b": ["x y"]}),
+        ("a,b\n1,'x,y'\n", {"quote": "'"}, {"a": ["1"], "b": ["x,y"]}),
+        ('a,b\n"1,x"\n', {"quote": "none"}, {"a": ['"1'], "b": ['x"']}),
+        ("a;b\n1,500;x\n", {"decimal": "."}, {"a": ["1,500"], "b": ["x"]}),
+        ("a,b\n1.500,x\n", {"decimal": ","}, {"a": ["1.500"], "b": ["x"]}),
+        ("note\nmore\na,b\n1,x\n", {"skip_rows": 2}, {"a": ["1"], "b": ["x"]}),
+        ("a,a,b,a_2\n1,2,3,4\n", {"rename_duplicates": True}, {"a": ["1"], "a_3": ["2"], "b": ["3"], "a_2": ["4"]}),
+        ("a,b\n-200,x\n-200.0,y\n3,-200\n", {"missing": -200}, {"a": [None, None, "3"], "b": ["x", "y", None]}),
+        ("a,b\n-1,-1\n2,none yet\n", {"missing": {"b": ["-1", "none yet"]}}, {"a": ["-1", "2"], "b": [None, None]}),
+        ("a,b\n-1,9\n2,9\n", {"missing": "b=9,a=-1"}, {"a": [None, "2"], "b": [None, None]}),
+    ],
+)
+def test_options_override_detection(tmp_path, content, options, expected):
+    frame = open_table(written(tmp_path / "a.csv", content), ReadOptions(**options)).read()
+    assert {name: [None if cell != cell else cell for cell in cells] for name, cells in frame.items()} == expected
+
+
+def test_an_encoding_is_checked_and_used(tmp_path):
+    path = written(tmp_path / "a.csv", "name\nŽofie\n", "cp1250")
+    assert open_table(path, ReadOptions(encoding="cp1250")).read()["name"].tolist() == ["Žofie"]
+    with pytest.raises(InvalidInput, match="is not written in utf-8"):
+        open_table(path, ReadOptions(encoding="utf-8"))
+    path.write_bytes(b"name\nZo\xeb\x81\n")  # a byte that Windows-1252 does not have
+    assert "Latin-1" in open_table(path).notes[0]
+
+
+def test_one_column_is_reported(tmp_path, crcen_command):
+    path = written(tmp_path / "a.csv", "a~b~c\n1~2~x\n3~4~y\n")
+    code, out, _ = crcen_command("look", path)
+    assert code == 0
+    assert "a.csv was read as one column, a~b~c: state its separator if it has more" in out
+    assert "3 columns" in crcen_command("look", path, "--separator", "~")[1]
+    assert "read as one column" in crcen_command("look", path, "--separator", "ab")[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"separator": ""}, "separator must be one character or more"),
+        ({"encoding": "klingon"}, "encoding must be an encoding, such as utf-8 or windows-1252: got 'klingon'"),
+        ({"decimal": ";"}, "decimal must be a point or a comma"),
+        ({"quote": "ab"}, "quote must be one character, or none"),
+        ({"skip_rows": -1}, "skip_rows must be a whole number of at least 0"),
+        ({"dates": "iso"}, "dates must be day-first or month-first: got 'iso'"),
+        ({"query": "select 1", "table": "t"}, "query and table both say what to read"),
+    ],
+)
+def test_what_an_option_may_be(options, sentence):
+    with pytest.raises(InvalidParameter, match=sentence):
+        ReadOptions(**options)
+
+
+@pytest.mark.parametrize("command", ["look", "split", "fit", "predict", "evaluate", "report", "monitor"])
+@pytest.mark.parametrize("option", [("--sheet", "May"), ("--table", "rows"), ("--missing", "nothing=1")])
+def test_every_command_refuses_options_that_a_table_has_no_use_for(command, option, small, crcen_command):
+    folder, model = small
+    before = [model] if command in ("predict", "evaluate", "report", "monitor") else []
+    after = ["--target", "y"] if command in ("fit", "split", "look") else []
+    after += ["--out", folder / "o.csv"] if command in ("predict", "fit", "report") else []
+    code, _, said = crcen_command(command, *before, folder / "a.csv", *after, *option)
+    assert code == 1
+    assert said.startswith(f"crcen: {option[0]} ")
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory, one_thread):
+    """A folder with a table whose numbers have gaps written as -200, and a model that knows so."""
+    folder = tmp_path_factory.mktemp("small")
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=300).round(3), "t": rng.normal(20, 3, 300).round(1)})
+    days = pd.to_timedelta(rng.integers(0, 300, 300), unit="D")
+    frame["day"] = (pd.Timestamp("2024-01-01") + days).strftime("%d/%m/%Y")
+    frame["y"] = np.where(frame["x"] + rng.normal(size=300) > 1, "yes", "no")
+    frame.loc[::7, "t"] = -200
+    frame.to_csv(folder / "a.csv", index=False)
+    read = ReadOptions(missing="t=-200", dates="day-first")
+    fit_files(folder / "a.csv", target="y", epochs=1, read=read, out=folder / "m.crcen")
+    return folder, folder / "m.crcen"
+
+
+def test_a_model_reads_new_tables_as_its_own(small, tmp_path):
+    folder, path = small
+    model = load(path)
+    assert model.read_ == {"missing": {"t": ["-200"]}, "dates": "day-first"}
+    frame = pd.read_csv(folder / "a.csv")
+    cleaned = frame.assign(t=frame["t"].mask(frame["t"] == -200), day=pd.to_datetime(frame["day"], dayfirst=True))
+    expected = predict_table(model, cleaned.drop(columns="y")).frame["probability"]
+    for data in (folder / "a.csv", frame):
+        np.testing.assert_array_equal(predict_table(model, data).frame["probability"], expected)
+    kept = ReadOptions(missing="t=-999")
+    assert not predict_table(model, folder / "a.csv", read=kept).frame["probability"].equals(expected)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_missing_values_and_dates_reach_every_engine(small, tmp_path, crcen_command, stream):
+    folder, _ = small
+    how = ["--engine", "stream", "--epochs", "1"] if stream else ["--quick"]
+    options = ["--missing", "t=-200", "--dates", "day-first", "--target", "y", "--json", "--out", tmp_path / "m.crcen"]
+    code, out, said = crcen_command("fit", folder / "a.csv", *options, *how)
+    assert code == 0, said
+    columns = {one["name"]: one for one in json.loads(out)["columns"]}
+    assert (columns["t"]["has_missing"], columns["day"]["kind"]) == (True, "date")
+    assert load(tmp_path / "m.crcen").read_ == {"missing": {"t": ["-200"]}, "dates": "day-first"}
+
+
+# -- placeholders and dates --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([-200] * 9 + [1.5, 2, 3.1, 4, 5.5, 6] * 20, {-200.0: 9}),
+        ([999] * 9 + list(range(18, 90)) * 3, {999.0: 9}),
+        ([-1] * 50 + list(range(1, 400)), {-1.0: 50}),
+        ([-200, 999] * 9 + list(range(20)) * 9, {999.0: 9, -200.0: 9}),
+        ([0] * 900 + list(range(1000, 2100)), {}),
+        ([-1, 0, 1] * 50, {}),
+        (list(np.random.default_rng(0).normal(size=999)), {}),
+        ([1e6, *range(100)], {}),  # one outlier repeats nothing
+        ([-3] * 40 + list(range(-2, 100)) * 3, {}),
+    ],
+)
+def test_numbers_far_from_all_others_are_sentinels(values, expected):
+    assert sentinels(np.array(values, dtype=float)) == expected
+
+
+def test_look_lists_sentinels_and_words_by_column_and_clean_numbers_have_none(tmp_path, crcen_command):
+    rng = np.random.default_rng(1)
+    for _ in range(300):
+        scale = rng.lognormal(0, 3)
+        for values in (rng.normal(size=400), rng.lognormal(size=400), rng.poisson(3, 400), rng.gamma(2, size=400)):
+            assert sentinels(np.round(values * scale, 1)) == {}
+    frame = pd.DataFrame({"age": rng.integers(18, 90, 300), "job": rng.choice(["cook", "unknown", "?", "smith"], 300)})
+    frame.loc[::10, "age"] = 999
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    _, out, _ = crcen_command("look", tmp_path / "a.csv", "--json")
+    found = json.loads(out)
+    assert found["sentinels"] == {"age": [{"value": 999.0, "cells": 30}]}
+    counts = frame["job"].value_counts()
+    assert found["placeholders"] == {"job": counts[counts.index.isin(["unknown", "?"])].to_dict()}
+    _, out, _ = crcen_command("look", tmp_path / "a.csv", "--missing", "age=999,job=unknown", "--json")
+    assert (json.loads(out)["sentinels"], json.loads(out)["columns"][0]["n_missing"]) == ({}, 30)
+
+
+DAYS = pd.date_range("2023-01-05", periods=120, freq="3D")
+AMBIGUOUS = pd.to_datetime([f"2024-{month:02d}-{day:02d}" for month in range(1, 11) for day in range(1, 11)])
+
+
+@pytest.mark.parametrize(
+    ("forms", "kind", "said"),
+    [
+        (["%Y-%m-%d", "%d/%m/%Y"], "date", 'in 60 cells, "08/01/2023" in 60 cells), read day-first'),
+        (["%m/%d/%Y", "%B %d, %Y"], "date", "has dates in 2 formats"),
+        (["%d.%m.%Y", "%d.%m.%y"], "date", "read day-first"),
+        (["%m/%d/%Y", "%d/%m/%Y"], "left out", "contradict each other: the first number is above 12 in"),
+        (["%Y-%m-%d", "soon"], "date", "has dates and 10 other cells, taken as missing ('soon')"),
+        (["%Y-%m-%d"], "date", ""),
+        (["%d-%b-%y"], "date", ""),
+        (["%m/%d/%Y %H:%M"], "date", ""),
+        (["%d/%m/%y"], "date", ""),
+    ],
+)
+def test_a_date_column_is_never_text(tmp_path, crcen_command, forms, kind, said):
+    cells = DAYS.strftime(forms[0]).to_numpy(dtype=object)
+    if forms[-1] == "soon":
+        cells[:10] = "soon"
+    elif len(forms) > 1:
+        cells[1::2] = DAYS.strftime(forms[1])[1::2]
+    pd.DataFrame({"when": cells, "x": np.arange(120) % 7}).to_csv(tmp_path / "a.csv", index=False)
+    _, out, _ = crcen_command("look", tmp_path / "a.csv", "--json")
+    (column,) = [one for one in json.loads(out)["columns"] if one["name"] == "when"]
+    assert column["kind"] == kind
+    assert said in column["note"] + column["plan"]
+    assert said or not column["note"]
+
+
+@pytest.mark.parametrize(("mark", "is_unclear"), [("/", True), ("-", True), (".", False)])
+def test_dates_that_fit_both_orders_are_named_and_do_not_order_rows(tmp_path, crcen_command, mark, is_unclear):
+    note = "when was read month-first, but the order of day and month is ambiguous"
+    short = learn_column(ColumnCells(pd.Series(AMBIGUOUS.strftime(f"%d{mark}%m{mark}%y"), name="when")))
+    assert short.date_format == ("mixed month-first" if is_unclear else "mixed day-first")
+    assert (note in short.note) == is_unclear
+    path, test = tmp_path / "a.csv", tmp_path / "a_test.csv"
+    frame = pd.DataFrame({"when": AMBIGUOUS.strftime(f"%d{mark}%m{mark}%Y"), "y": np.arange(100) % 2})
+    frame.assign(true=AMBIGUOUS).to_csv(path, index=False)
+    _, out, _ = crcen_command("look", path)
+    assert (note in out) == is_unclear
+    code, _, err = crcen_command("split", path, "--target", "y", "--time", "when")
+    assert code == is_unclear
+    assert ("in when the order of day and month is ambiguous; state --dates day-first" in err) == is_unclear
+    if is_unclear:
+        crcen_command("split", path, "--target", "y", "--time", "when", "--dates", "day-first")
+    assert pd.read_csv(test)["true"].min() >= "2024-08"
+
+
+def test_dates_that_nothing_tells_apart_are_left_out_until_their_order_is_stated(tmp_path, crcen_command):
+    cells = np.where(np.arange(100) % 2, AMBIGUOUS.strftime("%Y-%m-%d"), AMBIGUOUS.strftime("%d/%m/%Y"))
+    pd.DataFrame({"when": cells}).to_csv(tmp_path / "a.csv", index=False)
+    _, out, _ = crcen_command("look", tmp_path / "a.csv")
+    stated = "the order of day and month is ambiguous; state --dates day-first or --dates month-first"
+    assert all(said in out for said in (stated, "99/99/9999 in 50 cells", "9999-99-99 in 50 cells"))
+    frame = open_table(tmp_path / "a.csv", ReadOptions(dates="day-first")).read()
+    assert pd.to_datetime(frame["when"]).tolist() == AMBIGUOUS.tolist()
+    for order, form in (("day-first", "%d/%m/%Y"), ("month-first", "%m/%d/%Y")):
+        pd.DataFrame({"when": AMBIGUOUS.strftime(form), "code": "01/02"}).to_csv(tmp_path / "a.csv", index=False)
+        found = open_table(tmp_path / "a.csv", ReadOptions(dates=order)).read()
+        assert pd.to_datetime(found["when"]).tolist() == AMBIGUOUS.tolist()
+        assert set(found["code"]) == {"01/02"}
+
+
+def test_a_file_that_changes_while_it_is_read_is_named_as_such(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("x,t,day\n" + "1,2,01/02/2024\n" * 300_000)
+    table = open_table(path)
+    chunks = table.chunks(1000)
+    next(chunks)
+    path.write_text("x,t,day\n" + "1,2,01/02/2024\n" * 10)
+    with pytest.raises(DataUnavailable, match=r"a\.csv was changed while it was being read"):
+        list(chunks)
+    path.write_text("x,y\n" + "1.5,0\n2.5,1\n" * 30)
+    table = open_table(path)
+    path.write_text("x,y\n" + "1.5,0\n2.5,1\n" * 3)
+    for fit in (fit_files, fit_table):
+        with pytest.raises(DataUnavailable, match="was changed while it was being read"):
+            fit(table, target="y")
+
+
+def test_a_file_that_changes_between_two_passes_of_a_streamed_fit(tmp_path, monkeypatch):
+    path = tmp_path / "a.csv"
+    frame = pd.DataFrame({"x": np.arange(900) % 17 + 0.5, "k": ["a", "b", "c"] * 300, "y": np.arange(900) % 2})
+    frame.to_csv(path, index=False)
+    survey = table_survey.survey_table
+
+    def then_changed(*arguments):
+        found = survey(*arguments)
+        with path.open("a") as file:
+            file.write("1.5,a,1\n")
+        return found
+
+    monkeypatch.setattr(table_survey, "survey_table", then_changed)
+    with pytest.raises(DataUnavailable, match=r"a\.csv was changed while it was being read"):
+        fit_files(path, target="y", epochs=1)
