@@ -65,8 +65,7 @@ def test_a_first_call_without_positives():
     rows, labels = X[Y == 0][:300], np.zeros(300, dtype=int)
     model = quick().partial_fit(rows, labels, classes=[0, 1])
     assert model.pos_label_ == 1  # what is absent is the rarer
-    assert model.weighting_.cost_ratio == pytest.approx(5.0)
-    assert model.predict(X).tolist() == [0] * len(X)
+    assert (model.weighting_.cost_ratio, model.predict(X).tolist()) == (pytest.approx(5.0), [0] * len(X))
     assert model.partial_fit(X, Y).weighting_.n_pos == Y.sum()
     with pytest.raises(InvalidInput, match=r"no row of class 1 came yet: pass class_counts"):
         quick("balanced").partial_fit(rows, labels, classes=[0, 1])
@@ -79,8 +78,7 @@ def test_a_first_call_without_positives():
 def test_labels_of_text_and_the_positive_class():
     words = np.where(Y == 1, "fraud", "ok")
     model = quick().partial_fit(X, words, classes=["ok", "fraud"])
-    assert model.classes_.tolist() == ["fraud", "ok"]
-    assert model.pos_label_ == "fraud"
+    assert (model.classes_.tolist(), model.pos_label_) == (["fraud", "ok"], "fraud")
     assert quick(pos_label="ok").partial_fit(X, words).pos_label_ == "ok"
 
 
@@ -112,8 +110,7 @@ def test_it_goes_on_from_a_fit_and_a_fit_starts_anew(calibration):
     fitted.set_params(schedule=Schedule(learning_rate=1e-12), l2=0.0).partial_fit(X[:100], Y[:100])
     np.testing.assert_allclose(fitted.decision_function(X), before, atol=1e-4)  # float32 from here on
     assert fitted.weighting_.n_pos == Y.sum() + Y[:100].sum()
-    assert fitted.weighting_.cost_ratio == pytest.approx(5.0)
-    assert fitted.status_ == "incremental_unbalanced"
+    assert (fitted.weighting_.cost_ratio, fitted.status_) == (pytest.approx(5.0), "incremental_unbalanced")
     assert not hasattr(fitted, "key_equation_")
     again, plain = quick(max_epochs=3).partial_fit(X, Y).fit(X, Y), quick(max_epochs=3).fit(X, Y)
     np.testing.assert_array_equal(again.decision_function(X), plain.decision_function(X))

@@ -263,8 +263,7 @@ def test_early_stopping_says_which_rows_it_lacks():
 def test_a_limit_of_iterations_is_one_warning_and_a_full_schedule_says_nothing(capfd):
     with pytest.warns(ConvergenceWarning, match="raise max_epochs or l2") as caught:
         model = CRCENClassifier(solver="lbfgs", n_members=4, **QUICK | {"max_epochs": 2}).fit(X, y)
-    assert len(caught) == 1
-    assert caught[0].filename == __file__
+    assert (len(caught), caught[0].filename) == (1, __file__)
     assert (model.status_, model.n_iter_, model.loss_curve_.shape) == ("max_epochs", 2, (2,))
     model = CRCENClassifier(solver="adam", **QUICK).fit(X, y)
     assert (model.status_, model.loss_curve_.shape) == ("completed", (5,))

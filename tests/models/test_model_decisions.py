@@ -84,8 +84,7 @@ def test_the_rarer_class_is_positive_and_labels_change_nothing_but_names(rare_ro
 def test_pos_label_overrules_rarity(rare_rows, labels):
     X, rare = rare_rows(n=250)
     model = CRCENClassifier(Budget(3), hidden=(), pos_label=labels[0], random_state=0).fit(X, np.array(labels)[rare])
-    assert model.pos_label_ == labels[0]
-    assert model.weighting_.n_pos == (1 - rare).sum()
+    assert (model.pos_label_, model.weighting_.n_pos) == (labels[0], (1 - rare).sum())
     p = model.predict_proba(X)[:, model.classes_.tolist().index(labels[0])]
     np.testing.assert_array_equal(model.predict(X) == labels[0], p > 0.25)
 
@@ -282,8 +281,7 @@ def test_one_network_holds_rows_out_for_a_goal(rare_rows):
     np.testing.assert_allclose(model.predict_proba(X), neutral.predict_proba(X), rtol=1e-9)
     X_new, y_new = rare_rows(4000, seed=6)
     assert (model.predict(X_new) == 1)[y_new == 1].mean() == pytest.approx(0.8, abs=0.1)
-    assert model.key_equation_.rows == "out-of-fold rows"
-    assert model.key_equation_.weighting == model.weighting_
+    assert (model.key_equation_.rows, model.key_equation_.weighting) == ("out-of-fold rows", model.weighting_)
 
 
 def test_a_committee_and_a_table_meet_a_goal_and_are_saved(rare_rows, tmp_path):

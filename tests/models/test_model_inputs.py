@@ -64,8 +64,7 @@ def test_a_frame_gives_the_model_of_its_array(as_frame, rare_rows):
         np.testing.assert_array_equal(model.predict_proba(other(X, NAMES)), from_array)
     with pytest.warns(UserWarning, match="valid feature names"):
         model.predict(X)
-    assert model.feature_names_in_.tolist() == NAMES
-    assert model.n_features_in_ == 3
+    assert (model.feature_names_in_.tolist(), model.n_features_in_) == (NAMES, 3)
 
 
 def test_other_columns_and_cells_that_are_not_finite_are_refused_by_name(as_frame, rare_rows):
@@ -217,8 +216,7 @@ def test_nested_parameters_replace_one_field_of_a_group():
     model = CRCENClassifier(schedule=Schedule(tol=0), encoding="tree", calibration="paper")
     before = model.schedule
     model.set_params(schedule__learning_rate=0.5, encoding__missing="indicator", calibration__probability="isotonic")
-    assert model.schedule == Schedule(tol=0, learning_rate=0.5)
-    assert before == Schedule(tol=0)
+    assert (model.schedule, before) == (Schedule(tol=0, learning_rate=0.5), Schedule(tol=0))
     assert model.encoding == Inputs(encoding="tree", missing="indicator")
     assert model.calibration == Calibration(balance=True, probability="isotonic", training_weighting="price")
     assert model.get_params()["schedule__learning_rate"] == 0.5

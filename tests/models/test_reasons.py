@@ -163,11 +163,9 @@ def test_reasons_in_words():
     first = found.sentences(1)[0][0]
     assert first.startswith(f"{frame.columns[strongest]} {found.cells[0, strongest]}: ")
     assert float(first.split(": ")[1].removesuffix(" log-odds")) == pytest.approx(found.values[0, strongest], abs=0.051)
-    assert [len(one) for one in found.sentences(9)] == [5, 5]
-    assert found.sentences(2.0) == found.sentences(2)
+    assert ([len(one) for one in found.sentences(9)], found.sentences(2.0)) == ([5, 5], found.sentences(2))
     assert "\n" not in repr(found)
-    assert found.to_frame().shape == (2, 5)
-    assert len(found.to_dict()["values"]) == 2
+    assert (found.to_frame().shape, len(found.to_dict()["values"])) == ((2, 5), 2)
     assert pickle.loads(pickle.dumps(found)).base == found.base
     for refused, words in (
         (lambda: found.sentences(0), "at least 1"),
@@ -245,8 +243,7 @@ def test_the_class_can_be_named_and_an_action_is_explained_by_the_likeliest_clas
     found = model.reasons(Z[:80], background=Z[100:103])
     assert found.classes.tolist() == np.where(decided == "review", likeliest, decided).tolist()
     one, other = (model.reasons(Z[:5], background=Z[100:103], classes=label) for label in ("worn", ["fine"] * 5))
-    assert one.classes.tolist() == ["worn"] * 5
-    assert other.classes.tolist() == ["fine"] * 5
+    assert (one.classes.tolist(), other.classes.tolist()) == (["worn"] * 5, ["fine"] * 5)
     text = str(one)
     assert "worn rather than" in text
     assert "standard error" in text or "exact" in text

@@ -96,8 +96,7 @@ def test_folds_are_trained_once_where_the_whole_schedule_is_best(n_classes, trai
     assert [call.jobs[0].last_epoch for call in trained] == [10, 15, 20, 25, 30, 30]
     monkeypatch.setattr("crcen.models.classifier.CutSchedule._are_ready", lambda *_: False)
     twice = CRCENClassifier(None, **own).fit(X, y)
-    assert counts == [8] * 5 + [2]
-    assert [len(call.jobs) for call in trained[6:]] == [8] * 5 + [8 + 2]
+    assert (counts, [len(call.jobs) for call in trained[6:]]) == ([8] * 5 + [2], [8] * 5 + [8 + 2])
     np.testing.assert_allclose(once.predict_proba(X), twice.predict_proba(X), rtol=1e-6)
 
 

@@ -33,8 +33,7 @@ def test_two_run_at_a_time_and_each_trains_on_one_thread(monkeypatch):
         return part, THREADS.get()
 
     before = THREADS.get()
-    assert parallel_fits(CRCENClassifier(), fit, [3, 4]) == [(3, 1), (4, 1)]
-    assert THREADS.get() == before
+    assert (parallel_fits(CRCENClassifier(), fit, [3, 4]), THREADS.get()) == ([(3, 1), (4, 1)], before)
 
 
 @pytest.mark.parametrize("search", [False, True])

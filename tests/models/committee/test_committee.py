@@ -60,8 +60,7 @@ def test_gaps_are_learned_from_and_labels_may_be_text():
     X, y = interaction_rows(600)
     X[::3, 0] = np.nan
     committee = fitted((X, np.where(y == 1, "bad", "ok")), Budget(8), members=("networks", "trees", "forest"))
-    assert committee.classes_.tolist() == ["bad", "ok"]
-    assert committee.pos_label_ == "bad"
+    assert (committee.classes_.tolist(), committee.pos_label_) == (["bad", "ok"], "bad")
     decisions = committee.predict(X)
     assert set(decisions) == {"bad", "ok"}
     assert ((committee.decision_function(X) > 0) == (decisions == "ok")).all()

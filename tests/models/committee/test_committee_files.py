@@ -53,9 +53,7 @@ print(json.dumps({"p": p[:, 1].tolist(), "forked": np.frombuffer(forked).tolist(
 """
     said = json.loads(run_python("-W", "ignore::DeprecationWarning", "-c", script, cwd=tmp_path))
     np.testing.assert_array_equal(said["p"], with_gaps.predict_proba(NEW)[:, 1])
-    assert said["forked"] == said["p"]
-    assert said["loaded"] == []
-    assert said["more"] == 0
+    assert (said["forked"], said["loaded"], said["more"]) == (said["p"], [], 0)
 
 
 # Two trees: a root with two leaves, and a root whose right child has two leaves.

@@ -67,8 +67,7 @@ def test_the_command_takes_a_learner_a_time_and_an_effort_and_quick_is_one_netwo
     assert (trees["learner"], trees["network"]) == ("trees", None)
     assert trees["training_error"] is None  # refits would take longer than the limit
     quick, same = said("--quick"), said("--effort", "quick")
-    assert quick["learner"] == "networks"
-    assert quick["network"] == same["network"]
+    assert (quick["learner"], quick["network"]) == ("networks", same["network"])
     assert quick["out_of_fold"] == same["out_of_fold"]
     trees, huge = ["--learner", "trees"], ["--effort", "huge"]
     for wrong in (["--effort", "quick", *trees], ["--engine", "stream", *trees], ["--quick", "--effort", "best"], huge):
@@ -111,8 +110,7 @@ def test_held_out_rows_of_a_committee_are_evidence(with_gaps):
     _, y = interaction_rows()
     curve = crcen.ExpenseCurve.from_cv(with_gaps, y, [crcen.Budget(4), crcen.Budget(8), crcen.Budget(16)])
     alarms = with_gaps.oof_decision_function_ > 0
-    assert curve.counts.tp[1] == (alarms & (y == 1)).sum()
-    assert curve.counts.fp[1] == (alarms & (y == 0)).sum()
+    assert (curve.counts.tp[1], curve.counts.fp[1]) == ((alarms & (y == 1)).sum(), (alarms & (y == 0)).sum())
     assert crcen.choose_weighting(with_gaps, crcen.RecallAtLeast(0.5), y=y).weighting.value > 0
 
     with pytest.raises(crcen.InvalidParameter, match="or CommitteeClassifier, got a CRCENClassifier"):

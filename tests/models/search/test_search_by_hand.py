@@ -225,8 +225,7 @@ def test_balance_on_out_of_fold_rows(is_flipped, n_members):
     assert abs(np.sum(w * (positive - q))) / w.sum() <= 1e-12
     # The evidence is that before the solve, and the shift says how far off it was.
     assert solved.oof_key_equation_.residual == pytest.approx(plain.oof_key_equation_.residual, rel=1e-6)
-    assert solved.oof_shift_ == pytest.approx(solved.probability_map_[1])
-    assert plain.oof_shift_ == 0.0
+    assert (solved.oof_shift_, plain.oof_shift_) == (pytest.approx(solved.probability_map_[1]), 0.0)
     shifts = solved.oof_decision_function_ - plain.oof_decision_function_
     assert abs(shifts[0]) > 1e-6
     for moved in (shifts, solved.decision_function(X) - plain.decision_function(X)):

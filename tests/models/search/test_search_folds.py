@@ -36,8 +36,7 @@ def same_search(one, other):
         if name not in ("params", "param_weighting", "param_hidden", "param_l2", "param_encoding"):
             np.testing.assert_array_equal(column, other.cv_results_[name], err_msg=name)
     np.testing.assert_array_equal(one.oof_decision_function_, other.oof_decision_function_)
-    assert one.best_params_ == other.best_params_
-    assert one.best_epochs_ == other.best_epochs_
+    assert (one.best_params_, one.best_epochs_) == (other.best_params_, other.best_epochs_)
 
 
 # -- splitters ---------------------------------------------------------------------------------------------------------

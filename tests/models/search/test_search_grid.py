@@ -50,8 +50,7 @@ def test_default_grid():
         "search": crcen.Search(widen=False),
     }
     clf = CRCENClassifierCV(**how).fit(*rare_rows())
-    assert len(clf.cv_results_["params"]) == 16
-    assert clf.n_splits_ == 4
+    assert (len(clf.cv_results_["params"]), clf.n_splits_) == (16, 4)
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -92,8 +91,7 @@ def test_settings_without_a_score_come_last_and_diverged_ones_lose(monkeypatch):
     calls = iter([np.nan, 0.2, 0.2, 0.1, 0.1, 0.1, 0.3, 0.3, 0.3])
     grid = {"hidden": [(2,), (3,), (4,)], "l2": 1e-2, "halving": False}
     clf = CRCENClassifierCV(scoring=lambda e, X, y: next(calls), **grid, **QUICK).fit(X, y)
-    assert clf.cv_results_["rank_test_score"].tolist() == [3, 2, 1]
-    assert clf.best_params_["hidden"] == (4,)
+    assert (clf.cv_results_["rank_test_score"].tolist(), clf.best_params_["hidden"]) == ([3, 2, 1], (4,))
     original = Trainer.__call__
 
     def four_units_diverge(trainer, jobs, **kwargs):
@@ -105,8 +103,7 @@ def test_settings_without_a_score_come_last_and_diverged_ones_lose(monkeypatch):
 
     monkeypatch.setattr(Trainer, "__call__", four_units_diverge)
     clf = CRCENClassifierCV(hidden=[(4,), (2,)], l2=1e-2, **QUICK).fit(X, y)
-    assert clf.best_params_["hidden"] == (2,)
-    assert clf.cv_results_["rank_test_score"].tolist() == [2, 1]
+    assert (clf.best_params_["hidden"], clf.cv_results_["rank_test_score"].tolist()) == ((2,), [2, 1])
     assert clf.cv_results_["mean_test_score"][0] == -np.inf
     with pytest.raises(crcen.InvalidInput, match="no setting has a finite score"):
         CRCENClassifierCV(hidden=(4,), l2=1e-2, **QUICK).fit(X, y)
@@ -114,8 +111,7 @@ def test_settings_without_a_score_come_last_and_diverged_ones_lose(monkeypatch):
 
 def test_ties_share_a_rank_and_the_first_wins():
     clf = CRCENClassifierCV(hidden=[(3,), (2,), (2,), (2,)], l2=1e-2, scoring=lambda e, X, y: 0.5, **QUICK)
-    assert clf.fit(X, y).cv_results_["rank_test_score"].tolist() == [1, 1, 1, 1]
-    assert clf.best_index_ == 0
+    assert (clf.fit(X, y).cv_results_["rank_test_score"].tolist(), clf.best_index_) == ([1, 1, 1, 1], 0)
     clf = CRCENClassifierCV(hidden=[(2,), (4,), (4,)], l2=1e-2, **QUICK).fit(X, y)
     assert clf.cv_results_["rank_test_score"].tolist() in ([1, 2, 2], [3, 1, 1])
 
@@ -136,14 +132,12 @@ def test_halving_has_the_same_winner_on_an_easy_problem(trained):
     assert in_full == 8 * 3 * 18
     trained.clear()
     fast = CRCENClassifierCV(**settings).fit(X, y)
-    assert full.best_params_["l2"] == 1e-3
-    assert fast.best_params_ == full.best_params_
+    assert (full.best_params_["l2"], fast.best_params_) == (1e-3, full.best_params_)
     assert fast.best_epochs_ == full.best_epochs_
     assert fast.best_score_ == pytest.approx(full.best_score_, rel=1e-3)
     np.testing.assert_allclose(fast.decision_function(X), full.decision_function(X), rtol=1e-3, atol=1e-3)
     dropped = fast.cv_results_["is_dropped"]
-    assert dropped.dtype == bool
-    assert dropped.sum() == 6
+    assert (dropped.dtype, dropped.sum()) == (bool, 6)
     assert not dropped[fast.best_index_]
     assert not full.cv_results_["is_dropped"].any()
     assert (fast.cv_results_["epochs"][dropped] <= 9).all()
@@ -178,8 +172,7 @@ def test_jobs_of_the_refit(trained, n_members, balance, halving, expected):
     own = QUICK | {"n_members": n_members, "cv": 4, "max_epochs": 6}
     clf = CRCENClassifierCV(hidden=(3,), l2=[1e-3, 0.1], balance=balance, halving=halving, **own).fit(*rare_rows())
     jobs = trained[-1].jobs
-    assert len(jobs) == expected
-    assert sum(job.rows is None for job in jobs) == n_members
+    assert (len(jobs), sum(job.rows is None for job in jobs)) == (expected, n_members)
     assert {job.stop_epoch for job in jobs} == {clf.best_epochs_}
     assert np.isfinite(clf.oof_decision_function_).all()
 
@@ -264,8 +257,7 @@ def test_only_settings_of_the_chosen_weighting_that_ran_to_their_end_are_kept():
         return Outcome(Setting(index, None, None), 3, np.array([score]), np.zeros(2), is_dropped)
 
     outcomes = [outcome(0, 5.0), outcome(1, 4.0), outcome(0, 3.0, is_dropped=True), outcome(0, np.nan), outcome(0, 1.0)]
-    assert best_few(outcomes, 4) == [outcomes[0], outcomes[4]]
-    assert best_few(outcomes[1:], 4) == [outcomes[1]]
+    assert (best_few(outcomes, 4), best_few(outcomes[1:], 4)) == ([outcomes[0], outcomes[4]], [outcomes[1]])
 
 
 # -- weightings --------------------------------------------------------------------------------------------------------
@@ -315,8 +307,7 @@ def test_operating_points_have_counts_in_the_order_given():
     fitted = of_weightings(budgets).fit(X, y)
     assert len(fitted.oof_counts_) == 3
     for counts in fitted.oof_counts_:
-        assert counts.tp + counts.fn == y.sum()
-        assert counts.fp + counts.tn == len(y) - y.sum()
+        assert (counts.tp + counts.fn, counts.fp + counts.tn) == (y.sum(), len(y) - y.sum())
     alarms = [counts.tp + counts.fp for counts in fitted.oof_counts_]
     assert alarms == sorted(alarms)
     assert alarms[0] < alarms[2]

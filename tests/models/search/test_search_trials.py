@@ -154,8 +154,7 @@ def test_what_is_done_is_not_dropped_later_and_nothing_left_ends_the_search():
     assert set(range(16)) - set(dropped(outcomes)) == {0, 1, 2, 3}
     trials = Trials([least_at(3), least_at(6)])
     trials.run()
-    assert [stop for stop, _ in trials.trained()] == [10, 20, 30]
-    assert trials.shares[-1] == 1.0
+    assert ([stop for stop, _ in trials.trained()], trials.shares[-1]) == ([10, 20, 30], 1.0)
 
 
 def test_full_batch_settings_are_run_once_and_not_dropped():
@@ -266,8 +265,7 @@ def test_schedules_grow_while_their_end_is_best_and_no_further_than_those_of_few
 )
 def test_nothing_beyond(penalties, best, epoch, how):
     search = MadeUp(near(best), best_epoch=lambda schedule: epoch)
-    assert len(search.widened(penalties, 5, **how)) == len(penalties)
-    assert search.calls == []
+    assert (len(search.widened(penalties, 5, **how)), search.calls) == (len(penalties), [])
 
 
 def test_widening_ends_when_training_is_out_of_time(monkeypatch):
