@@ -364,24 +364,3 @@ def test_new_rows_keep_the_price_where_training_at_it_does_not(kind, how, low, h
         X, y = draw(20_000, seed + 100)
         drifts.append(crcen.balance_shift(y, model.decision_function(X), model.weighting_))
     assert low < np.mean(drifts) < high
-
-
-def test_the_price_of_a_moved_threshold_counts(rare_rows):
-    """Trained at λ = ½, decided at the price on the mapped probability."""
-    X, y = rare_rows(300)
-    plain = crcen.CRCENClassifier(None, **grouped(**PAPER | {"probability": "balance"}, **QUICK)).fit(X, y)
-    moved = MovedThresholdClassifier(crcen.Budget(9), **grouped(probability="balance", **QUICK)).fit(X, y)
-    np.testing.assert_allclose(moved.probability_map_, plain.probability_map_)
-    np.testing.assert_allclose(moved.predict_proba(X), plain.predict_proba(X))
-    assert np.array_equal(moved.predict(X) == 1, moved.predict_proba(X)[:, 1] > 1 / 10)
-    assert (moved.predict(X) != plain.predict(X)).any()
-
-
-@pytest.mark.parametrize("kind", FITTED)
-def test_rows_of_weight_0_have_no_say(rare_rows, kind):
-    X, y = rare_rows(150)
-    extra = np.concatenate([X, X[:40] + 1.0]), np.concatenate([y, 1 - y[:40]])
-    weights = np.concatenate([np.ones(150), np.zeros(40)])
-    model = papers_training.CRCENClassifier(crcen.Lam(0.7), probability=kind, **QUICK)
-    alone = model.fit(X, y).predict_proba(X)
-    np.testing.assert_allclose(model.fit(*extra, weights).predict_proba(X), alone, rtol=1e-5, atol=1e-7)

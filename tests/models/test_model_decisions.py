@@ -69,6 +69,7 @@ def test_the_rarer_class_is_positive_and_labels_change_nothing_but_names(rare_ro
         np.testing.assert_allclose(columns.sum(axis=1), 1.0, rtol=0, atol=1e-15)
         np.testing.assert_array_equal(columns[:, column], getattr(plain, method)(X)[:, 1])
     assert columns[y == labels[1], column].mean() > columns[y != labels[1], column].mean()
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), model.predict_proba(X), rtol=1e-12)
     decision = model.decision_function(X)
     assert (decision.shape, decision.dtype, model.predict(X).dtype) == ((len(X),), np.float64, y.dtype)
     np.testing.assert_array_equal(decision, (1 if column == 1 else -1) * plain.decision_function(X))
@@ -165,17 +166,11 @@ def test_weights_of_classes_follow_sample_weights_labels_and_other_prices(rare_r
 @pytest.mark.parametrize(
     ("weighting", "words"),
     [
-        (1.5, r"did you mean Alpha\(1.5\) or CostRatio\(1.5\)\?"),
-        ("balance", 'did you mean "balanced"'),
         ([0.5, 0.5, 0.5], "array of 2 weights"),
         ({0: 1}, "one weight for each of 0, 1: got {0: 1}"),
-        ({0: 1, 2: 5}, "one weight for each of 0, 1"),
-        ({0: 1, 1: 5, 2: 5}, "one weight for each of 0, 1"),
         ({"0": 1, "1": 5}, "one weight for each of 0, 1"),
-        (Lam, r"did you mean Lam\(0.5\)"),
         ({0: -2, 1: 1}, "the weight of class 0 must be a finite number above 0"),
         ({0: 1, 1: 0}, "the weight of class 1 must be a finite number above 0"),
-        ({0: 1, 1: "x"}, "the weight of class 1 must be a finite number above 0"),
         ({0: 1e-300, 1: 1e300}, "tell from 0 and 1"),
         (CostRatio(1e300), "double precision"),
     ],

@@ -1,13 +1,19 @@
 """The models against independent truth: logistic regression, copied rows, absent rows, other units, and a seed."""
 
 import random
+import warnings
+from threading import Barrier
 
 import numpy as np
 import pytest
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 import crcen
+from crcen.models.classifier import parallel_fits
+from crcen.models.members.member import parallel_map
+from crcen.training.device import THREADS
 from example_rows import interaction_rows
 from grouped_settings import grouped
 from papers_training import CRCENClassifier
@@ -193,3 +199,35 @@ def test_members_differ_and_the_first_do_not_depend_on_how_many_follow(rare_rows
     np.testing.assert_allclose(few.coefs_[0], many.coefs_[0][:2], rtol=1e-6, atol=1e-8)
     assert len({layer.tobytes() for layer in many.coefs_[0]}) == 4
     assert (many.coefs_[0].shape, many.intercepts_[1].shape) == ((4, 3, 4), (4, 1))
+
+
+# -- parallel fits have the bits of serial ones ------------------------------------------------------------------------
+
+
+def with_threads(monkeypatch, count):
+    monkeypatch.setattr("crcen.models.classifier.parallel_map", lambda _, *how: parallel_map(count, *how))
+
+
+def test_two_run_at_a_time_and_each_trains_on_one_thread(monkeypatch):
+    with_threads(monkeypatch, 2)
+    both = Barrier(2)
+
+    def fit(part):
+        both.wait(timeout=30)  # breaks where one comes after the other
+        warnings.warn("not converged", ConvergenceWarning, stacklevel=2)
+        return part, THREADS.get()
+
+    before = THREADS.get()
+    assert (parallel_fits(crcen.CRCENClassifier(), fit, [3, 4]), THREADS.get()) == ([(3, 1), (4, 1)], before)
+
+
+@pytest.mark.parametrize("search", [False, True])
+def test_the_models_own_error_has_the_same_bits(search, monkeypatch):
+    y, how = LABELS[2], {"hidden": [(4,)] if search else (4,), "max_epochs": 3, "random_state": 0, "device": "cpu"}
+    model = (crcen.CRCENClassifierCV if search else crcen.CRCENClassifier)(None, l2=1e-3, **how).fit(X, y)
+    found = []
+    for count in (1, 3):
+        with_threads(monkeypatch, count)
+        found.append(crcen.training_error(model, X, y, n_fits=3).log_odds)
+    assert found[0] == found[1] > 0
+    assert np.isfinite(found).all()

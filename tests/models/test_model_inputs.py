@@ -27,7 +27,6 @@ from crcen import (
 )
 from crcen.models import validation
 from crcen.models.options import HINTS
-from crcen.theory.price import log_softmax
 
 KINDS = (CRCENClassifier, CRCENClassifierCV, CSMLPClassifier)
 NAMES = ["age", "income", "visits"]
@@ -240,15 +239,3 @@ def test_calibration_by_name_is_the_calibration_it_stands_for(labels):
     stated = Calibration(balance=True, probability="shift", training_weighting="price")
     same = clone(fits["paper"]).set_params(calibration=stated).fit(X, y)
     np.testing.assert_array_equal(same.predict_proba(X), fits["paper"].predict_proba(X))
-
-
-@pytest.mark.parametrize("labels", [("no", "yes"), ("ok", "fraud")])
-def test_logarithms_of_probabilities(labels):
-    X, y = categories()
-    coded = OneHotEncoder(sparse_output=False).fit_transform(X)
-    model = quick(Budget(3)).fit(coded, np.where(y, labels[1], labels[0]))
-    np.testing.assert_allclose(np.exp(model.predict_log_proba(coded)), model.predict_proba(coded), rtol=1e-12)
-    labels = model.ensemble_.labels
-    far, column = log_softmax(labels.columns([-2000.0, 800.0])), labels.column
-    np.testing.assert_allclose(far[:, column], [-2000.0, 0.0], atol=1e-300)
-    np.testing.assert_allclose(far[:, 1 - column], [0.0, -800.0], atol=1e-300)

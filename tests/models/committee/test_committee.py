@@ -1,4 +1,7 @@
-"""The committee: its answers from its parts, the price on new rows, gaps, graphs, refits, and what it refuses."""
+"""The committee: its answers from its parts, the price on new rows, gaps, graphs, refits, files and tables."""
+
+import json
+from dataclasses import replace
 
 import numpy as np
 import onnxruntime
@@ -6,14 +9,19 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import log_loss
+from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.model_selection import StratifiedKFold
+from typer.testing import CliRunner
 
 import crcen
 from crcen import Budget, CommitteeClassifier, CRCENClassifierCV, InvalidInput, InvalidParameter, export_onnx
+from crcen.cli.app import app
+from crcen.files.registry import InvalidState, check_state, state_of
 from crcen.models.members.tree_arrays import TreeEnsemble
 from crcen.theory.price import sigmoid
 from example_rows import interaction_rows
 from grouped_settings import grouped
+from processes import run_python
 
 
 def fitted(rows, weighting="balanced", cv=2, **how):
@@ -258,3 +266,231 @@ def test_several_classes_are_refitted_alike():
     assert again.predict_proba(X).shape == (300, 3)
     assert 0.005 < np.abs(again.predict_proba(X) - model.predict_proba(X)).max() < 0.9
     np.testing.assert_array_equal(again.weighting_.weights, model.weighting_.weights)
+
+
+# -- files: the same answers by NumPy alone, and no forged tree that loops or points away ------------------------------
+
+NEW = interaction_rows(200, seed=3)[0]
+NEW[::5, 0] = np.nan
+
+
+def test_it_answers_after_loading_as_before(with_gaps, tmp_path):
+    again = crcen.load(crcen.save(with_gaps, tmp_path / "m.crcen"))
+    for name in ("predict_proba", "decision_function", "predict", "weighted_proba"):
+        np.testing.assert_array_equal(getattr(again, name)(NEW), getattr(with_gaps, name)(NEW))
+    np.testing.assert_array_equal(again.oof_decision_function_, with_gaps.oof_decision_function_)
+    assert list(map(str, again.leaderboard_)) == list(map(str, with_gaps.leaderboard_))
+    info = crcen.model_info(tmp_path / "m.crcen")
+    assert [one["has_missing"] for one in info.columns] == [True, False, False, False, False]
+    assert info.weighting["cost_ratio"] == pytest.approx(8.0)
+
+
+def test_a_loaded_committee_needs_neither_torch_nor_boosting_nor_further_threads(with_gaps, tmp_path):
+    """Also in a forked child, which has lost the threads of its parent."""
+    crcen.save(with_gaps, tmp_path / "m.crcen")
+    np.save(tmp_path / "new.npy", NEW)
+    script = """
+import json, os, sys
+import numpy as np
+from crcen import load
+model, new = load("m.crcen"), np.load("new.npy")
+threads = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0
+p = model.predict_proba(new)
+more = (len(os.listdir("/proc/self/task")) if threads else 0) - threads
+read, write = os.pipe()
+child = os.fork()
+if child == 0:
+    os.write(write, model.predict_proba(new)[:, 1].tobytes())
+    os._exit(0)
+os.close(write)
+forked = b"".join(iter(lambda: os.read(read, 65536), b""))
+os.waitpid(child, 0)
+loaded = [name for name in ("torch", "sklearn.ensemble", "lightgbm") if name in sys.modules]
+print(json.dumps({"p": p[:, 1].tolist(), "forked": np.frombuffer(forked).tolist(), "loaded": loaded, "more": more}))
+"""
+    said = json.loads(run_python("-W", "ignore::DeprecationWarning", "-c", script, cwd=tmp_path))
+    np.testing.assert_array_equal(said["p"], with_gaps.predict_proba(NEW)[:, 1])
+    assert (said["forked"], said["loaded"], said["more"]) == (said["p"], [], 0)
+
+
+# Two trees: a root with two leaves, and a root whose right child has two leaves.
+SOUND = TreeEnsemble(
+    feature=np.array([1, 0, 0, 0, 0, 2, 0, 0], dtype=np.int32),
+    threshold=np.array([0.5, np.inf, np.inf, 0.1, np.inf, -0.3, np.inf, np.inf]),
+    missing_left=np.zeros(8, dtype=bool),
+    left=np.array([1, 1, 2, 4, 4, 6, 6, 7], dtype=np.int32),
+    right=np.array([2, 1, 2, 5, 4, 7, 6, 7], dtype=np.int32),
+    value=np.array([0.0, 1.0, -1.0, 0.0, 0.5, 0.0, 0.2, -0.2])[:, None],
+    roots=np.array([0, 3], dtype=np.int32),
+    output=np.array([0, 1], dtype=np.int32),
+    depth=2,
+    baseline=np.array([-1.0, 0.0]),
+    n_features=3,
+)
+
+
+def changed(name, at, value):
+    array = getattr(SOUND, name).copy()
+    array[at] = value
+    return {name: array}
+
+
+def test_sound_trees_pass():
+    check_state(TreeEnsemble, state_of(SOUND))
+    check_state(TreeEnsemble, state_of(replace(SOUND, depth=7)))
+    X = np.array([[0.0, 0.0, 0.0], [1.0, 1.0, -1.0]])
+    assert SOUND.logits(X).tolist() == [[-1 + 1.0, 0.5], [-1 - 1.0, 0.2]]
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        changed("left", 5, 3),  # a loop
+        changed("right", 3, 3),  # half a leaf
+        changed("left", 0, 2),  # a node with two parents or none
+        changed("right", 5, 8),  # beyond the end
+        changed("left", 0, -1),
+        changed("right", 0, 4),  # into another tree
+        changed("feature", 0, 3),
+        changed("feature", 0, -1),
+        changed("roots", 1, 9),
+        changed("roots", 1, 0),
+        changed("roots", 0, 3),
+        changed("roots", 1, 4),
+        changed("value", 1, np.nan),
+        changed("threshold", 0, np.nan),
+        {"depth": 1},  # rows would stop at a node that is no leaf
+        {"depth": 10**9},
+        {"depth": -1},
+        {"n_features": 2},
+        {"n_features": 10**12},
+        {"baseline": np.array([np.inf, 0.0])},
+        {"baseline": np.array([0.0])},  # fewer outputs than the trees have
+        changed("output", 1, 2),
+        changed("output", 1, -1),
+        {"output": SOUND.output[:1]},
+        {"roots": np.array([], dtype=np.int32)},
+        {"left": SOUND.left.astype(np.float64)},
+        {"left": SOUND.left[:5]},
+        {"value": SOUND.value[:, 0]},
+        {"value": np.column_stack([SOUND.value, SOUND.value])},
+        {"value": np.array(1.0)},
+        {"missing_left": SOUND.value},
+    ],
+)
+def test_forged_trees_are_refused(forged):
+    with pytest.raises(InvalidState):
+        check_state(TreeEnsemble, state_of(SOUND) | forged)
+
+
+def test_it_saves_inside_a_table(rows, tmp_path):
+    X, y = rows
+    table = pd.DataFrame(X, columns=list("abcde")).assign(kind=np.where(X[:, 0] > 0, "up", "down"))
+    table.loc[::4, "b"] = np.nan
+    model = crcen.TableClassifier(estimator=CommitteeClassifier(members="trees", cv=3, random_state=0)).fit(table, y)
+    assert isinstance(model.estimator_, CommitteeClassifier)
+    again = crcen.load(crcen.save(model, tmp_path / "m.crcen"))
+    np.testing.assert_array_equal(again.predict_proba(table), model.predict_proba(table))
+
+
+# -- from a file to decisions: `fit --learner`, evidence out of fold, and what page and JSON say of members ------------
+
+
+def table(n=900, seed=0):
+    X, y = interaction_rows(n, seed)
+    frame = pd.DataFrame(X, columns=list("abcde")).assign(side=np.where(X[:, 3] > 0, "left", "right"))
+    frame.loc[::4, "b"] = np.nan
+    return frame.assign(bad=np.where(y == 1, "yes", "no"))
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("rows") / "train.csv"
+    table().to_csv(path, index=False)
+    return path
+
+
+def test_fit_says_what_each_member_brings_and_other_commands_take_the_model(file, tmp_path):
+    place = tmp_path / "m.crcen"
+    fit = crcen.fit_table(file, target="bad", weighting=Budget(8), learner="committee", n_splits=3, out=place)
+    values, names = json.loads(json.dumps(fit.to_dict())), ("networks", "trees", "catboost", "forest")
+    assert [one["name"] for one in values["leaderboard"]] == [*names, "committee"]
+    assert values["learner"] == "committee"
+    assert values["leaderboard"][-1]["weight"] is None
+    # Out of fold: what the last line says is what the rows say.
+    model, y = fit.model, table()["bad"] == "yes"
+    natural = model.estimator_.oof_decision_function_ - np.log(8) - model.estimator_.oof_shift_
+    p = 1 / (1 + np.exp(-natural))
+    assert values["leaderboard"][-1]["roc_auc"] == pytest.approx(roc_auc_score(y, p))
+    assert values["leaderboard"][-1]["log_loss"] == pytest.approx(log_loss(y, p))
+    assert values["out_of_fold"]["roc_auc"] == pytest.approx(roc_auc_score(y, p))
+    weights = model.estimator_.member_weights_
+    shown = ", ".join(f"{name} {weight:.3g}" for name, weight in zip(names, weights, strict=True))
+    assert shown in fit.details()
+    new = tmp_path / "new.csv"
+    table(400, seed=5).to_csv(new, index=False)
+    assert crcen.evaluate_table(place, new).to_dict()["rows"]
+    crcen.report_table(place, new, out=tmp_path / "r.html")
+    assert f"weight {weights[1]:.3g}, log loss" in (tmp_path / "r.html").read_text()
+    assert export_onnx(place, tmp_path / "m.onnx").largest_difference <= 1e-9
+
+
+def test_the_command_takes_a_learner_a_time_and_an_effort_and_quick_is_one_network(file, tmp_path):
+    how = ["fit", str(file), "--target", "bad", "--out", str(tmp_path / "m.crcen"), "--json"]
+
+    def said(*options):
+        done = CliRunner().invoke(app, [*how, *options])
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    trees = said("--learner", "trees", "--time-limit", "0.01")
+    assert (trees["learner"], trees["network"]) == ("trees", None)
+    assert trees["training_error"] is None  # refits would take longer than the limit
+    quick, same = said("--quick"), said("--effort", "quick")
+    assert (quick["learner"], quick["network"]) == ("networks", same["network"])
+    assert quick["out_of_fold"] == same["out_of_fold"]
+    trees, huge = ["--learner", "trees"], ["--effort", "huge"]
+    for wrong in (["--effort", "quick", *trees], ["--engine", "stream", *trees], ["--quick", "--effort", "best"], huge):
+        assert CliRunner().invoke(app, [*how, *wrong]).exit_code != 0
+    assert CliRunner().invoke(app, [*how, "--effort", "best", "--learner", "networks"]).exit_code != 0
+
+
+def test_what_means_nothing_and_onnx_of_other_members_are_refused_before_the_fit(file, tmp_path, monkeypatch):
+    monkeypatch.setattr(CommitteeClassifier, "fit", lambda *rows, **how: pytest.fail("it was fitted"))
+    mixed = CommitteeClassifier(members=("trees", LogisticRegression()))
+    with pytest.raises(InvalidInput, match="a committee with a LogisticRegression has no ONNX form"):
+        crcen.fit_table(file, target="bad", estimator=mixed, onnx=tmp_path / "m.onnx")
+    for learner, words in (
+        ({"learner": "woods"}, "learner must be one of committee, networks, trees, forest: got 'woods'"),
+        ({"learner": "networks", "time_limit": 5}, "time_limit must go with the learner trees or committee"),
+        ({"learner": "trees", "time_limit": 0}, "time_limit must be a number of seconds above 0"),
+        ({"learner": "trees", "estimator": mixed}, "learner must be left out"),
+        ({"estimator": crcen.CRCENClassifier()}, "estimator must be a CRCENClassifierCV or a CommitteeClassifier"),
+    ):
+        with pytest.raises(InvalidParameter, match=words):
+            crcen.fit_table(file, target="bad", **learner)
+
+
+def test_held_out_rows_of_a_committee_are_evidence(with_gaps):
+    _, y = interaction_rows()
+    curve = crcen.ExpenseCurve.from_cv(with_gaps, y, [Budget(4), Budget(8), Budget(16)])
+    alarms = with_gaps.oof_decision_function_ > 0
+    assert (curve.counts.tp[1], curve.counts.fp[1]) == ((alarms & (y == 1)).sum(), (alarms & (y == 0)).sum())
+    assert crcen.choose_weighting(with_gaps, crcen.RecallAtLeast(0.5), y=y).weighting.value > 0
+    with pytest.raises(InvalidParameter, match="or CommitteeClassifier, got a CRCENClassifier"):
+        crcen.ExpenseCurve.from_cv(crcen.CRCENClassifier(), y)
+
+
+def test_a_committee_out_of_time_still_answers(rows):
+    committee = fitted(rows, Budget(8), cv=3, time_limit=1e-6)
+    settings = [one.settings for one in committee.leaderboard_[:-1]]
+    assert [len(one) for one in settings] == [1]  # one setting of one member is needed
+    assert np.isfinite(committee.decision_function(rows[0])).all()
+
+
+def test_best_effort_averages_several_seeds(rows):
+    standard, best = (fitted(rows, Budget(8), members=("trees", "forest"), effort=e) for e in ("standard", "best"))
+    assert len(best.ensemble_.members) >= 2 * len(standard.ensemble_.members)
+    assert np.isfinite(best.oof_decision_function_).all()
+    folds = list(StratifiedKFold(2).split(*rows))  # given folds are kept, with other seeds
+    fitted(rows, members=("forest",), effort="best", cv=folds)

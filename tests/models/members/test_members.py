@@ -1,9 +1,11 @@
 """Members of a committee: out-of-fold logits, threads, time and failures; trees as arrays against their libraries."""
 
 import gc
+import time
 import weakref
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from crcen import CommitteeClassifier, InvalidParameter
 from crcen.exceptions import MissingExtra, TrainingFailed
-from crcen.models.clock import Clock, OutOfTime
+from crcen.models.clock import Clock, OutOfTime, TimedTraining
 from crcen.models.fitting import FitRows
 from crcen.models.members import catboost_trees, forest, lightgbm_trees, member, networks, registry
 from crcen.models.members.lightgbm_trees import TreeSetting
@@ -22,6 +24,7 @@ from crcen.models.members.registry import MEMBERS, External
 from crcen.models.members.tree_arrays import TreeEnsemble, TreeWalk, float32_threshold
 from crcen.models.search.run import SearchRun
 from crcen.theory.price import Labels
+from crcen.training.jobs import TrainingJob
 from example_rows import interaction_rows
 
 TREE_KINDS = ["trees", "random_trees", "catboost", "forest"]
@@ -394,3 +397,47 @@ def test_used_trees_are_freed_and_rows_of_another_width_are_refused():
     del trees
     gc.collect()
     assert found() is None
+
+
+# -- time: training that cannot finish is not begun --------------------------------------------------------------------
+
+
+class Engine:
+    def __init__(self, seconds):
+        self.seconds, self.calls = seconds, 0
+
+    def __call__(self, jobs, progress=None):
+        self.calls += 1
+        time.sleep(self.seconds)
+        return [SimpleNamespace() for _ in jobs]
+
+    def on(self, rows, factors=1.0):
+        return self
+
+
+def job(n_rows, epochs):
+    return TrainingJob((0.5, 0.5), rows=np.arange(n_rows), max_epochs=epochs)
+
+
+def test_a_clock_counts_down_and_is_shared():
+    clock = Clock(10.0)
+    assert 9.0 < clock.left <= 10.0
+    assert clock.share(0.25).left <= 2.5
+    assert Clock(None).left == np.inf
+    assert not Clock(None).share(0.5).is_limited
+
+
+def test_training_that_would_exceed_the_limit_is_not_begun():
+    engine = Engine(0.02)
+    train = TimedTraining(engine, 1000, Clock(1.0))
+    train([job(100, 10)])  # 20 ms for 1,000 row epochs
+    with pytest.raises(OutOfTime):
+        train([job(1000, 100)])  # 2 s
+    assert engine.calls == 1
+    train([job(100, 10)])
+    train.reserve = 100_000.0
+    with pytest.raises(OutOfTime):
+        train([job(100, 10)])
+    part = train.on(np.arange(10))
+    assert part.seconds(1000) == pytest.approx(train.seconds(1000))
+    TimedTraining(engine, 1000, Clock(None))([job(1000, 1000)])

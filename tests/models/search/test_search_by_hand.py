@@ -342,8 +342,6 @@ def test_folds_over_time_leave_the_first_rows_out():
 
 
 def test_what_cannot_be_searched_is_refused():
-    with pytest.raises(InvalidParameter, match="pos_label"):
-        of_classes(pos_label="oak").fit(ROWS, NAMES)
     with pytest.raises(InvalidParameter, match="price for two classes"):
         of_classes([0.5, 0.9], training_weighting="price").fit(ROWS, NAMES)
     alone = np.where((NAMES == "oak") & (np.cumsum(NAMES == "oak") > 1), "ash", NAMES)

@@ -226,8 +226,6 @@ def test_fewer_rare_rows_than_folds():
 
 
 def test_classes_that_are_not_there():
-    with pytest.raises(InvalidInput, match="every class needs weight"):
-        CRCENClassifierCV(**GRID).fit(X, y, sample_weight=1.0 - y)
     folds = [(np.arange(100), 100 + np.flatnonzero(y[100:] == 0))]
     for balance in (True, "oof"):
         with pytest.raises(InvalidInput, match="class"):
@@ -243,12 +241,8 @@ def test_one_fold_is_enough():
     ("given", "sentence"),
     [
         ({"hidden": [(4,), (0,)]}, r"hidden .*got \(0,\)"),
-        ({"hidden": [(4,), "8"]}, r"hidden .*got '8'"),
-        ({"hidden": (4, (2,))}, r"hidden .*got \(4, \(2,\)\)"),
         ({"hidden": ((4,), (2,))}, r"hidden .*a search takes a list of such tuples: got \(\(4,\), \(2,\)\)"),
         ({"l2": [1e-3, -1.0]}, r"l2 .*got -1.0"),
-        ({"l2": ["strong"]}, r"l2 .*got 'strong'"),
-        ({"l2": [1e-3, np.nan]}, r"l2 .*got nan"),
         ({"l2": (1e-3, None)}, r"l2 .*got None"),
         ({"weighting": [0.5, 2.0]}, r"2(\.0)?"),
         ({"weighting": [Budget(2), "cheap"]}, "cheap"),
@@ -259,9 +253,8 @@ def test_one_fold_is_enough():
         ({"halving": "yes"}, "halving"),
         ({"widen": "yes"}, "widen"),
         ({"early_stopping": True}, "chooses the number of epochs by its folds: early_stopping must be False"),
+        ({"n_settings": 0}, "n_settings"),
         ({"device": "tpu"}, "device"),
-        ({"pos_label": 7}, "pos_label"),
-        ({"random_state": "luck"}, "random_state"),
         ({"scoring": "beauty"}, r"scoring must be .*g_mean.*got 'beauty'"),
         ({"scoring": 3}, "scoring must be .* or a callable: got 3"),
         ({"scoring": ["f1"]}, "scoring must be .* or a callable"),

@@ -35,22 +35,12 @@ X, y = rare_rows()
     ids=str,
 )
 def test_lists_are_searched_and_scalars_fixed(given, hidden, penalty, l2):
+    assert (len(crcen.CRCENClassifierCV().grid(100)), crcen.CRCENClassifierCV().cv) == (16, 4)  # by default
     clf = CRCENClassifierCV(**QUICK | {"hidden": given, "l2": penalty, "max_epochs": 2}).fit(*rare_rows())
     expected = [{"weighting": "balanced", "hidden": h, "l2": p, "encoding": "standard"} for h in hidden for p in l2]
     assert clf.cv_results_["params"] == expected
     assert clf.best_params_ in expected
     assert [w.shape[2] for w in clf.coefs_[:-1]] == list(clf.best_params_["hidden"])
-
-
-def test_default_grid():
-    how = {
-        "schedule": crcen.Schedule(solver="adam"),
-        "max_epochs": 2,
-        "random_state": 0,
-        "search": crcen.Search(widen=False),
-    }
-    clf = CRCENClassifierCV(**how).fit(*rare_rows())
-    assert (len(clf.cv_results_["params"]), clf.n_splits_) == (16, 4)
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -240,16 +230,10 @@ def test_an_average_is_balanced_saved_and_decides_as_one_setting_does(three, tmp
         _ = three.coefs_
 
 
-@pytest.mark.parametrize(
-    ("how", "kept"),
-    [({"n_settings": 1}, 1), ({"n_settings": 9, "l2": 1e-2}, 2)],
-    ids=["the best alone", "more than there are"],
-)
-def test_how_many_settings_are_kept(how, kept):
-    clf = CRCENClassifierCV(crcen.Budget(6), **AVERAGED | how).fit(*rare_rows())
+@pytest.mark.parametrize(("n_settings", "penalty", "kept"), [(1, [1e-3, 1e-1], 1), (9, 1e-2, 2)])  # of two at most
+def test_how_many_settings_are_kept(n_settings, penalty, kept):
+    clf = CRCENClassifierCV(crcen.Budget(6), n_settings=n_settings, **AVERAGED | {"l2": penalty}).fit(*rare_rows())
     assert len(clf.best_settings_) == len(clf.ensemble_.members) == kept
-    with pytest.raises(crcen.InvalidParameter, match="n_settings"):
-        CRCENClassifierCV(search=crcen.Search(n_settings=0)).fit(*rare_rows())
 
 
 def test_only_settings_of_the_chosen_weighting_that_ran_to_their_end_are_kept():
@@ -299,18 +283,3 @@ def test_the_chosen_weighting_is_that_of_the_model():
     shift = np.log(clf.weighting_.lam / (1 - clf.weighting_.lam))
     natural = np.log(clf.predict_proba(X)[:, 1] / clf.predict_proba(X)[:, 0])
     np.testing.assert_allclose(natural, clf.decision_function(X) - shift, atol=1e-9)
-
-
-def test_operating_points_have_counts_in_the_order_given():
-    X, y = rare_rows(n=160)
-    budgets = [crcen.Budget(1), crcen.Budget(4), crcen.Budget(16)]
-    fitted = of_weightings(budgets).fit(X, y)
-    assert len(fitted.oof_counts_) == 3
-    for counts in fitted.oof_counts_:
-        assert (counts.tp + counts.fn, counts.fp + counts.tn) == (y.sum(), len(y) - y.sum())
-    alarms = [counts.tp + counts.fp for counts in fitted.oof_counts_]
-    assert alarms == sorted(alarms)
-    assert alarms[0] < alarms[2]
-    mixed = of_weightings(["balanced", None, crcen.Budget(1)]).fit(X, y)
-    assert mixed.oof_counts_[0].tp > mixed.oof_counts_[1].tp
-    assert mixed.oof_counts_[1] == mixed.oof_counts_[2]  # one price
