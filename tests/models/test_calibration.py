@@ -1,6 +1,7 @@
 """Calibration: the maps to natural probabilities, and answers that keep the price on rows that were held out."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -194,21 +195,6 @@ def test_a_search_maps_its_own_out_of_fold_logits_and_then_solves_for_the_bias(r
     np.testing.assert_allclose(solved.probability_map_, moved, atol=1e-7)
 
 
-@pytest.mark.parametrize("kind", ["temperature", "isotonic"])
-def test_an_overfitted_network_gets_better_probabilities(kind):
-    """Columns of noise to learn by heart."""
-    train, new = crcen.make_sim2(60, 600, seed=3), crcen.make_sim2(300, 3000, seed=4)
-    noise = np.random.default_rng(0)
-    X, X_new = (np.column_stack([d.X, noise.normal(size=(len(d.y), 20))]) for d in (train, new))
-    settings = {"hidden": (16,), "l2": 0.0, "max_epochs": 60, "random_state": 0}
-    plain, mapped = (
-        papers_training.CRCENClassifier(probability=p, **settings).fit(X, train.y) for p in ("shift", kind)
-    )
-    assert log_loss(new.y, mapped.predict_proba(X_new)) < 0.9 * log_loss(new.y, plain.predict_proba(X_new))
-
-
-# -- against a posterior that is known ---------------------------------------------------------------------------------
-
 SETTINGS = {"hidden": (8,), "activation": "tanh", "max_epochs": 30, "l2": 1e-3, "random_state": 0,
             "encoding": "standard", "n_members": 1}  # fmt: skip
 
@@ -253,6 +239,8 @@ def small(kind=crcen.CRCENClassifier, **how):
 @pytest.mark.parametrize("kind", [crcen.CRCENClassifier, crcen.CRCENClassifierCV])
 def test_the_default_is_exact_out_of_fold_and_the_papers_calibration_on_training_rows(kind):
     assert {name: kind().get_params()[f"calibration__{name}"] for name in KEPT} == KEPT
+    stated = crcen.Calibration(**PAPER)
+    assert [crcen.Calibration.of(name) for name in ("paper", None)] == [stated, replace(stated, balance=False)]
     X, y = draw()
     auto, told = (small(kind, **how).fit(X, y) for how in (KEPT, OUT_OF_FOLD))
     assert np.array_equal(auto.decision_function(X), told.decision_function(X))

@@ -10,8 +10,6 @@ from sklearn.pipeline import make_pipeline
 import crcen
 from crcen import Budget, CostRatio, CSMLPClassifier, Inputs, InvalidInput, stationarity
 from crcen.paper.networks import MovedThresholdClassifier
-from crcen.report.columns import permutation_importance
-from crcen.report.evidence import gather
 from crcen.training.encoding import ENCODINGS
 from grouped_settings import grouped
 from papers_training import CRCENClassifier, CRCENClassifierCV
@@ -169,12 +167,3 @@ def test_what_reads_a_model_takes_its_gaps(gappy, tmp_path):
     crcen.write_report(model, X, y, tmp_path / "report.html")
     plain, path = CRCENClassifier(missing="indicator", **QUICK), [CostRatio(2), CostRatio(5)]
     assert len(crcen.ExpenseCurve.from_estimator(plain, X, y, path, cv=2, n_resamples=10).weightings) == 2
-
-
-def test_the_column_whose_gaps_tell_the_class_is_the_important_one():
-    X, y, _ = rows_whose_gaps_speak(2000, 2)
-    model = CRCENClassifier(None, hidden=(), encoding=Inputs(missing="indicator")).fit(X, y)
-    first, second = permutation_importance(gather(model, X, y)).columns
-    assert first.name == "column 1"
-    assert first.low > 0.05
-    assert abs(second.increase) < 0.01

@@ -85,9 +85,6 @@ def test_the_weight_is_taken_out_of_the_probabilities():
     assert found.p_value > 1e-3
 
 
-# -- costs -------------------------------------------------------------------------------------------------------------
-
-
 def test_costs_decide_by_the_cheapest_action_in_any_order_of_labels():
     model = linear(crcen.CostMatrix(COSTS)).fit(X, Y)
     expected = model.predict_proba(X) @ COSTS
@@ -122,9 +119,6 @@ def test_actions_beside_the_classes(n_classes):
     assert (chosen[~sure] == "review").all()
     assert set(chosen[sure]) <= set(y)
     assert model.decision_function(X).shape == (800, n_classes + 1)
-
-
-# -- other training ----------------------------------------------------------------------------------------------------
 
 
 def test_csmlp_takes_the_squared_error_and_the_control_trains_without_weights():
@@ -227,9 +221,6 @@ def test_graphs_answer_alike(tmp_path):
     np.testing.assert_array_equal(np.ravel(decided), model.predict(far))
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("model", "words"),
     [
@@ -266,11 +257,5 @@ def test_one_against_all_is_refused_where_it_has_no_meaning():
 
 def test_early_stopping_and_missing_cells():
     gappy = np.where((np.arange(800) % 7 == 0)[:, None] & (np.arange(3) == 1), np.nan, X)
-    how = {
-        "schedule": crcen.Schedule(early_stopping=True),
-        "encoding": crcen.Inputs(missing="indicator"),
-        "max_epochs": 12,
-    }
-    p = light("balanced", **how).fit(gappy, Y).predict_proba(gappy)
-    assert p.shape == (800, 4)
-    assert np.isfinite(p).all()
+    p = light("balanced", early_stopping=True, missing="indicator").fit(gappy, Y).predict_proba(gappy)
+    assert (p.shape, np.isfinite(p).all()) == ((800, 4), True)

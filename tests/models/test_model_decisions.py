@@ -50,9 +50,6 @@ def decided_by_onnx(model, X, folder):
     return session.run(["decision"], {"X": np.ascontiguousarray(X)})[0].astype(str)
 
 
-# -- the positive class ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("n_members", [1, 3])
 @pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
 def test_the_rarer_class_is_positive_and_labels_change_nothing_but_names(rare_rows, labels, n_members):
@@ -116,9 +113,6 @@ def test_rarity_counts_sample_weights_but_not_their_rounding(rare_rows):
         assert model.pos_label_ == "fraud"
 
 
-# -- the price ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "same",
     [
@@ -135,14 +129,6 @@ def test_names_of_one_weight_train_one_model(rare_rows, same):
     for weighting, model in zip(same[1:], models[1:], strict=True):
         logits = model.decision_function(X)
         np.testing.assert_array_equal(logits, models[0].decision_function(X), err_msg=repr(weighting))
-
-
-def test_a_higher_price_catches_more(rare_rows):
-    X, y = rare_rows(n=400)
-    models = [CRCENClassifier(Budget(price), hidden=()).fit(X, y) for price in (0.2, 1, 5, 25, 125)]
-    caught = [np.sum(model.predict(X)[y == 1]) for model in models]
-    assert caught == sorted(caught)
-    assert caught[0] < caught[-1]
 
 
 def test_weights_of_classes_follow_sample_weights_labels_and_other_prices(rare_rows):
@@ -179,9 +165,6 @@ def test_weights_of_classes_follow_sample_weights_labels_and_other_prices(rare_r
 def test_a_weighting_without_meaning_is_refused(rare_rows, weighting, words):
     with pytest.raises(InvalidParameter, match=words):
         CRCENClassifier(weighting, hidden=()).fit(*rare_rows())
-
-
-# -- one decision ------------------------------------------------------------------------------------------------------
 
 
 @either_order

@@ -95,8 +95,6 @@ def test_auto_is_lbfgs_without_hidden_layer_and_adam_with_one(rare_rows, hidden,
     np.testing.assert_array_equal(auto.decision_function(X), named.decision_function(X))
 
 
-# -- the scale of weights ----------------------------------------------------------------------------------------------
-
 X, _ = interaction_rows(400)
 LABELS = {n_classes: interaction_rows(400, n_classes=n_classes)[1] for n_classes in (2, 3)}  # of the same rows
 WEIGHT = np.random.default_rng(0).uniform(0.5, 2.0, len(X))
@@ -153,9 +151,6 @@ def test_weights_count_by_their_ratios(learner, n_classes):
         np.testing.assert_allclose(equal, none, atol=1e-9)
 
 
-# -- a seed decides everything -----------------------------------------------------------------------------------------
-
-
 @each_setting
 def test_one_seed_one_result_and_nothing_elses_seed_is_touched(rare_rows, settings):
     X, y = rare_rows()
@@ -199,9 +194,6 @@ def test_members_differ_and_the_first_do_not_depend_on_how_many_follow(rare_rows
     np.testing.assert_allclose(few.coefs_[0], many.coefs_[0][:2], rtol=1e-6, atol=1e-8)
     assert len({layer.tobytes() for layer in many.coefs_[0]}) == 4
     assert (many.coefs_[0].shape, many.intercepts_[1].shape) == ((4, 3, 4), (4, 1))
-
-
-# -- parallel fits have the bits of serial ones ------------------------------------------------------------------------
 
 
 def with_threads(monkeypatch, count):

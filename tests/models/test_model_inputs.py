@@ -36,9 +36,6 @@ def quick(weighting="balanced", **how):
     return CRCENClassifier(weighting, **{"hidden": (4,), "max_epochs": 3, "random_state": 0} | how)
 
 
-# -- data frames -------------------------------------------------------------------------------------------------------
-
-
 def as_pandas(X, names):
     return pd.DataFrame(X, columns=names)
 
@@ -113,9 +110,6 @@ def test_truth_values_are_numbers(rare_rows):
     np.testing.assert_array_equal(quick().fit(frame, y).predict_proba(frame), as_numbers)
 
 
-# -- sparse rows -------------------------------------------------------------------------------------------------------
-
-
 def categories(n=300):
     rng = np.random.default_rng(0)
     X = rng.choice(["a", "b", "c", "d"], size=(n, 3))
@@ -147,9 +141,6 @@ def test_sparse_rows_with_holes_or_too_large_are_refused(monkeypatch):
     with pytest.raises(InvalidInput, match="fewer rows at a time"):
         model.predict(coded)
     assert len(model.predict(coded[:100])) == 100
-
-
-# -- parameters --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -223,19 +214,3 @@ def test_nested_parameters_replace_one_field_of_a_group():
         model.set_params(schedule__rate=1)
     with pytest.raises(InvalidParameter, match="learning_rate must be a number above 0"):
         model.set_params(schedule__learning_rate=-1)
-
-
-@pytest.mark.parametrize("labels", [["a", "b"], ["a", "b", "c"]])
-def test_calibration_by_name_is_the_calibration_it_stands_for(labels):
-    """``"paper"`` is exact on the training rows; ``None`` leaves the network as it was trained at the price."""
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(120, 3)), np.array(labels)[np.arange(120) % len(labels)]
-    fits = {name: quick(n_members=2, calibration=name).fit(X, y) for name in ("paper", None, "out_of_fold")}
-    assert fits["paper"].key_equation_.residual < 1e-12 < fits[None].key_equation_.residual
-    assert fits["paper"].key_equation_.rows == "the training rows"
-    assert fits["out_of_fold"].key_equation_.rows == "out-of-fold rows"
-    for name in ("paper", None):
-        assert fits[name].probability_map_.tolist() == [1.0] + [0.0] * (len(labels) if len(labels) > 2 else 1)
-    stated = Calibration(balance=True, probability="shift", training_weighting="price")
-    same = clone(fits["paper"]).set_params(calibration=stated).fit(X, y)
-    np.testing.assert_array_equal(same.predict_proba(X), fits["paper"].predict_proba(X))

@@ -106,9 +106,6 @@ def test_the_solve_makes_a_short_run_hold_it_and_moves_the_output_bias_alone(mod
     assert abs(moved[0]) > 1e-6
 
 
-# -- stationarity ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("hidden", HIDDEN, ids=len)
 @pytest.mark.parametrize("weighting", ["balanced", Lam(0.95)], ids=repr)
 def test_a_converged_network_is_stationary_in_every_parameter(hidden, weighting):

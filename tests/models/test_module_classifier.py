@@ -157,13 +157,6 @@ def test_files_hold_arrays_and_loading_asks_for_the_module(tmp_path):
             crcen.load(path, module=module)
 
 
-def test_it_sits_on_a_committee():
-    X, y = rows(200)
-    members = fast(linear()), LogisticRegression()
-    committee = crcen.CommitteeClassifier(Budget(5), members=members, cv=2, random_state=0).fit(X, y)
-    assert {row.name for row in committee.leaderboard_} >= {"ModuleClassifier"}
-
-
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [

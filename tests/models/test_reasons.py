@@ -109,17 +109,6 @@ def test_the_error_is_what_it_says():
     assert far > 1e-5  # something was there to be wrong about
 
 
-def test_a_model_that_adds_up_its_columns_has_no_error():
-    model = networks(hidden=(), probability="shift")  # a map would change the weights
-    found = model.reasons(X[:40], background=X[40:])
-    weights = model.coefs_[0].mean(axis=0)[:, 0] / model.input_encoding_["scale"]
-    background = explained(model, X[:1], X[:1], SINGLE)
-    assert background.values.max() == pytest.approx(0.0, abs=1e-6)
-    reference = np.array([found.values[i] - weights * X[i] for i in range(40)])
-    assert np.ptp(reference, axis=0).max() < 1e-5  # φ = weight × (cell − mean of the background), the mean once for all
-    assert found.standard_error < 1e-5
-
-
 def test_reasons_add_up_to_the_log_odds_and_depend_on_the_seed_alone():
     model = networks()
     found = model.reasons(X, background=X)

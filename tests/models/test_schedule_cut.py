@@ -53,15 +53,6 @@ def test_what_was_asked_for_is_not_cut(n_classes):
     assert CRCENClassifier(None, **grouped(early_stopping=True, **SMALL)).fit(X, y).recipe_.balance
 
 
-def test_cut_networks_predict_new_rows_better():
-    X, y = noisy_rows(n=1200)
-    loss = {}
-    for epochs in (None, 30):
-        p = CRCENClassifier(None, max_epochs=epochs, **SMALL).fit(X[:300], y[:300]).predict_proba(X[300:])
-        loss[epochs] = -np.log(p[np.arange(900), y[300:]]).mean()
-    assert loss[None] < loss[30]
-
-
 @pytest.mark.parametrize(
     ("n", "schedule"),
     [

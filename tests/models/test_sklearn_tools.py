@@ -6,7 +6,7 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.metrics import log_loss, roc_auc_score
-from sklearn.model_selection import GridSearchCV, GroupKFold, cross_validate
+from sklearn.model_selection import GroupKFold, cross_validate
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -74,13 +74,6 @@ def test_cross_validation_routes_weights_and_groups_to_a_search():
     for (train, _), (got_weights, got_groups) in zip(GroupKFold(2).split(X, y, groups), seen, strict=True):
         np.testing.assert_array_equal(got_weights, weights[train])
         np.testing.assert_array_equal(got_groups, groups[train])
-
-
-def test_grid_search_over_the_search():
-    grid = {"hidden": [[(2,), (4,)], (3,)], "calibration__balance": [True, "oof"], "n_members": [1, 2]}
-    found = GridSearchCV(papers_training.CRCENClassifierCV(**SMALL_GRID), grid, cv=2, scoring="roc_auc").fit(X, y)
-    assert found.best_estimator_.best_params_["l2"] in SMALL_GRID["l2"]
-    assert np.isfinite(found.cv_results_["mean_test_score"]).all()
 
 
 # -- the contract ------------------------------------------------------------------------------------------------------

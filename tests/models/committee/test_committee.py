@@ -54,16 +54,6 @@ def test_the_price_is_kept_on_rows_that_were_held_out(rows, with_gaps):
     assert np.isnan(with_gaps.oof_key_equation_.z)  # errors of folds cancel, so there is no test
 
 
-def test_it_is_at_least_as_good_as_its_parts_on_new_rows(rows):
-    new, labels = interaction_rows(20_000, seed=6)
-    both, networks, trees = (
-        log_loss(labels, fitted(rows, Budget(8), cv=3, members=members).predict_proba(new)[:, 1])
-        for members in (("networks", "trees"), "networks", "trees")
-    )
-    assert both < max(networks, trees)
-    assert both < 1.03 * min(networks, trees)
-
-
 def test_gaps_are_learned_from_and_labels_may_be_text():
     X, y = interaction_rows(600)
     X[::3, 0] = np.nan

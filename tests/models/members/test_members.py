@@ -399,9 +399,6 @@ def test_used_trees_are_freed_and_rows_of_another_width_are_refused():
     assert found() is None
 
 
-# -- time: training that cannot finish is not begun --------------------------------------------------------------------
-
-
 class Engine:
     def __init__(self, seconds):
         self.seconds, self.calls = seconds, 0

@@ -160,9 +160,6 @@ def test_scorers_see_the_labels_that_were_given(name):
             np.testing.assert_allclose(fold_scores(named), fold_scores(plain), rtol=1e-6)
 
 
-# -- out-of-fold rows --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("n_members", [1, 2])
 @pytest.mark.parametrize("balance", [True, False])
 @pytest.mark.parametrize("labels", [("no", "yes"), ("yes", "no")], ids=["rare last", "rare first"])

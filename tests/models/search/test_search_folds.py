@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy.special import expit
 from sklearn.exceptions import NotFittedError
-from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import (
     GroupKFold,
     KFold,
@@ -21,7 +20,7 @@ from crcen.models.fitting import FitRows, agreed_shift, shifts_of_folds
 from crcen.theory.price import Labels
 from crcen.training.engine import Trainer
 from example_rows import rare_rows
-from papers_training import CRCENClassifier, CRCENClassifierCV
+from papers_training import CRCENClassifierCV
 
 GRID = {"hidden": (3,), "l2": [1e-3, 0.3], "solver": "adam", "max_epochs": 5, "batch_size": 32, "random_state": 0,
         "encoding": "standard", "n_members": 1}  # fmt: skip
@@ -37,9 +36,6 @@ def same_search(one, other):
             np.testing.assert_array_equal(column, other.cv_results_[name], err_msg=name)
     np.testing.assert_array_equal(one.oof_decision_function_, other.oof_decision_function_)
     assert (one.best_params_, one.best_epochs_) == (other.best_params_, other.best_epochs_)
-
-
-# -- splitters ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -76,47 +72,6 @@ def test_a_number_is_stratified_shuffled_folds(cv):
     same_search(CRCENClassifierCV(cv=StratifiedKFold(cv, shuffle=True, random_state=seed), **GRID).fit(X, y), clf)
     other = CRCENClassifierCV(cv=cv, **(GRID | {"random_state": 1})).fit(X, y)
     assert (other.cv_results_["mean_test_score"] != clf.cv_results_["mean_test_score"]).all()
-
-
-@pytest.mark.parametrize("balance", [True, "oof"])
-@pytest.mark.parametrize("scoring", [None, "neg_log_loss", "f1", "g_mean", "average_precision"])
-def test_weight_k_is_k_copies(scoring, balance):
-    weights = np.random.default_rng(0).integers(0, 4, len(y))
-    copies = np.repeat(np.arange(len(y)), weights)
-    folds = list(StratifiedKFold(3).split(X, y))
-    copied = [tuple(np.flatnonzero(np.isin(copies, part)) for part in pair) for pair in folds]
-    settings = CONVEX | {"scoring": scoring, "balance": balance}
-    weighted = CRCENClassifierCV(cv=folds, **settings).fit(X, y, sample_weight=weights)
-    repeated = CRCENClassifierCV(cv=copied, **settings).fit(X[copies], y[copies])
-    for i in range(3):
-        name = f"split{i}_test_score"
-        np.testing.assert_allclose(weighted.cv_results_[name], repeated.cv_results_[name], atol=1e-6)
-    assert weighted.best_params_ == repeated.best_params_
-    np.testing.assert_allclose(weighted.decision_function(X), repeated.decision_function(X), atol=1e-5)
-    np.testing.assert_allclose(weighted.oof_decision_function_[copies], repeated.oof_decision_function_, atol=1e-5)
-    assert weighted.oof_counts_ == repeated.oof_counts_
-    assert weighted.oof_key_equation_.lhs == pytest.approx(repeated.oof_key_equation_.lhs, rel=1e-5)
-
-
-# -- nothing of held-out rows reaches what they are scored by ----------------------------------------------------------
-
-
-def test_shuffled_labels_are_not_predicted():
-    """Labels that have nothing to do with X: epochs from 25, penalties and sizes from a few."""
-    noise = {"max_epochs": 25, "batch_size": 32, "learning_rate": 0.03, "solver": "adam"}
-    areas, losses = [], []
-    for seed in range(8):
-        rng = np.random.default_rng(seed)
-        X, y = rng.normal(size=(160, 5)), rng.permutation(np.arange(160) < 40).astype(int)
-        clf = CRCENClassifierCV(hidden=[(4,), (16,)], l2=[1e-4, 1e-2], cv=4, random_state=seed, **noise).fit(X, y)
-        areas.append(roc_auc_score(y, clf.oof_decision_function_))
-        losses.append(-clf.best_score_)
-    one = np.sqrt((160 + 1) / (12 * 40 * 120))  # standard error of an AUC under chance
-    assert abs(np.mean(areas) - 0.5) < 4 * one / np.sqrt(len(areas))
-    # Choosing among settings and epochs by the same rows gains a little over log 2, and no more.
-    assert np.mean(losses) > np.log(2.0) - 0.02
-    clf = CRCENClassifier(hidden=(16,), l2=1e-4, random_state=0, **noise).fit(X, y)
-    assert roc_auc_score(y, clf.decision_function(X)) > 0.7  # the same networks do learn their own rows
 
 
 # -- the bias that held-out rows may move: one that all folds share, not a drift between them --------------------------
@@ -183,9 +138,6 @@ def test_the_variance_is_that_of_repeated_draws_and_a_fold_without_one_class_has
     shifts, variances = by_fold(y, logits, [np.arange(3), np.array([4, 5])])
     np.testing.assert_array_equal(np.isfinite([shifts, variances]), [[True, False], [True, False]])
     assert agreed_shift(-0.4, shifts, variances) == -0.4
-
-
-# -- what is refused ---------------------------------------------------------------------------------------------------
 
 
 def rare_at(*rows):
@@ -265,9 +217,6 @@ def test_a_bad_value_is_named_before_training(monkeypatch, given, sentence):
     monkeypatch.setattr(Trainer, "__call__", lambda *_, **__: pytest.fail("trained"))
     with pytest.raises(InvalidParameter, match=sentence):
         CRCENClassifierCV(**(FOUR | given)).fit(*rare_rows())
-
-
-# -- interruption and repetition ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("part", [1, 2, "refit"])

@@ -43,9 +43,6 @@ def test_lists_are_searched_and_scalars_fixed(given, hidden, penalty, l2):
     assert [w.shape[2] for w in clf.coefs_[:-1]] == list(clf.best_params_["hidden"])
 
 
-# -- the table ---------------------------------------------------------------------------------------------------------
-
-
 def test_the_table_has_the_form_of_grid_search_and_the_settings_in_their_order():
     weighting = [crcen.Budget(1), crcen.Alpha(1.0), {0: 1.0, 1: 4.0}]
     clf = CRCENClassifierCV(weighting, hidden=[(2,), (3, 2)], l2=[1e-3, 10.0], **QUICK).fit(X, y)
@@ -104,9 +101,6 @@ def test_ties_share_a_rank_and_the_first_wins():
     assert (clf.fit(X, y).cv_results_["rank_test_score"].tolist(), clf.best_index_) == ([1, 1, 1, 1], 0)
     clf = CRCENClassifierCV(hidden=[(2,), (4,), (4,)], l2=1e-2, **QUICK).fit(X, y)
     assert clf.cv_results_["rank_test_score"].tolist() in ([1, 2, 2], [3, 1, 1])
-
-
-# -- halving and the refit ---------------------------------------------------------------------------------------------
 
 
 def epochs_of(calls):
@@ -244,9 +238,6 @@ def test_only_settings_of_the_chosen_weighting_that_ran_to_their_end_are_kept():
     assert (best_few(outcomes, 4), best_few(outcomes[1:], 4)) == ([outcomes[0], outcomes[4]], [outcomes[1]])
 
 
-# -- weightings --------------------------------------------------------------------------------------------------------
-
-
 def of_weightings(weighting, **how):
     return CRCENClassifierCV(weighting, hidden=(4,), l2=[1e-3, 0.1], **how, **QUICK)
 
@@ -271,15 +262,3 @@ def test_other_scores_may_choose_a_weight(scoring):
     assert clf.weighting_.cost_ratio == pytest.approx(crcen.resolve(clf.best_params_["weighting"], 1, 1).cost_ratio)
     if scoring == "g_mean":  # nothing is called at λ = .05
         assert clf.best_params_["weighting"] == crcen.Budget(4)
-
-
-def test_the_chosen_weighting_is_that_of_the_model():
-    X, y = rare_rows(n=160)
-    clf = of_weightings(["balanced", crcen.Budget(2), None, {0: 1, 1: 6}], balance=True).fit(X, y)
-    expected = clf.best_params_["weighting"]
-    spec = crcen.CostRatio(6.0) if isinstance(expected, dict) else expected
-    assert clf.weighting_.lam == pytest.approx(crcen.resolve(spec, y.sum(), (1 - y).sum()).lam)
-    assert clf.key_equation_.residual <= 1e-12
-    shift = np.log(clf.weighting_.lam / (1 - clf.weighting_.lam))
-    natural = np.log(clf.predict_proba(X)[:, 1] / clf.predict_proba(X)[:, 0])
-    np.testing.assert_allclose(natural, clf.decision_function(X) - shift, atol=1e-9)

@@ -99,9 +99,6 @@ def dropped(outcomes):
     return [i for i, outcome in enumerate(outcomes) if outcome.is_dropped]
 
 
-# -- dropped or done ---------------------------------------------------------------------------------------------------
-
-
 def test_sixteen_settings_by_hand():
     trials = Trials([gaining(level) for level in range(16)])
     outcomes = trials.run()
