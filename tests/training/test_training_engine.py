@@ -1,7 +1,7 @@
-"""The engine: what it refuses, what becomes of its networks, and which jobs share a stack within a bound of memory."""
+"""Recipes, and the engine: what it refuses, the status of its networks, and stacks within a bound of memory."""
 
 import itertools
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
@@ -21,10 +21,87 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.training import engine
 from crcen.training.engine import plan, train
 from crcen.training.jobs import Status, TrainingJob
+from crcen.training.recipe import Recipe
 from example_rows import rare_rows
 
 X, Y = rare_rows(80, shift=1.0)
 FAST = {"max_epochs": 4, "hidden": (4,), "batch_size": 20}
+
+
+# -- recipes -----------------------------------------------------------------------------------------------------------
+
+
+def test_values_come_out_plain():
+    recipe = Recipe(hidden=[np.int64(3)], l2=np.float32(0.5), batch_size=np.int32(7), standardize=np.True_)
+    assert (recipe.hidden, type(recipe.hidden[0])) == ((3,), int)
+    assert [type(value) for value in (recipe.l2, recipe.batch_size, recipe.standardize)] == [float, int, bool]
+    assert Recipe(hidden=5).hidden == (5,)
+    with pytest.raises(FrozenInstanceError):
+        recipe.l2 = 1.0
+    assert recipe == replace(recipe)
+    assert hash(recipe) == hash(replace(recipe))
+
+
+@pytest.mark.parametrize(
+    ("given", "solver", "encoding", "scales"),
+    [
+        ({}, "adam", "steps", False),
+        ({"column_scales": "auto"}, "adam", "steps", True),
+        ({"column_scales": "auto", "standardize": False}, "adam", "steps", False),
+        ({"column_scales": "auto", "encoding": "standard"}, "adam", "standard", False),
+        ({"hidden": ()}, "lbfgs", "standard", False),
+        ({"solver": "lbfgs", "column_scales": "auto"}, "lbfgs", "steps", False),
+        ({"hidden": (), "solver": "adam", "encoding": "tree"}, "adam", "tree", False),
+    ],
+)
+def test_what_is_left_to_the_data_is_settled(given, solver, encoding, scales):
+    settled = Recipe(**given).settled(500)
+    assert (settled.solver, settled.encoding, settled.column_scales) == (solver, encoding, scales)
+    assert settled.max_epochs == (30 if solver == "adam" else 500)
+    assert settled.settled(10**6) == settled
+    assert settled.draws_batches == (solver == "adam")
+    assert settled.in_batches().solver == "adam"
+
+
+def test_what_has_no_meaning_is_refused():
+    with pytest.raises(InvalidParameter, match="column_scales needs Adam"):
+        Recipe(column_scales=True, solver="lbfgs").settled(100)
+    for make in (Recipe, binary_job, replace):  # every other value: `test_model_bad_input`
+        with pytest.raises(InvalidParameter, match=r"^l2 must be .*: got -1"):
+            make(*{binary_job: [0.5], replace: [Recipe()]}.get(make, []), l2=-1)
+
+
+def test_a_job_carries_a_settled_recipe():
+    recipe = Recipe(hidden=(3,), l2=0.5).settled(100)
+    job = TrainingJob.by(recipe, (0.3, 0.7), rows=np.arange(5))
+    assert job.settings() == recipe.settings()
+    assert job != TrainingJob.by(recipe, (0.3, 0.7), rows=np.arange(5))  # a job is itself alone
+    with pytest.raises(InvalidParameter, match="settled first"):
+        TrainingJob.by(Recipe(), (0.3, 0.7))
+
+
+@pytest.mark.parametrize(
+    ("given", "n_rows", "batch", "epochs"),
+    [
+        ({}, 1_000, 128, 30),
+        ({}, 16_999, 128, 30),
+        ({}, 17_000, 256, 30),
+        ({}, 20_000, 256, 4000 // 157),  # counted in batches of 128
+        ({}, 64_000, 256, 8),
+        ({}, 1_000_000, 256, 5),
+        ({"max_epochs": 12}, 64_000, 256, 12),
+        ({"batch_size": 128}, 17_000, 128, 30),
+        ({"hidden": ()}, 17_000, 128, 500),
+    ],
+)
+def test_batches_grow_with_the_rows_and_the_rate_by_the_root(given, n_rows, batch, epochs):
+    settled = Recipe(**{"hidden": (4,), "learning_rate": 0.02} | given).settled(n_rows)
+    assert (settled.batch_size, settled.max_epochs) == (batch, epochs)
+    assert settled.learning_rate == pytest.approx(0.02 * (batch / 128) ** 0.5)
+    assert settled.settled(n_rows) == settled
+    race = settled.on_fewer_rows(4.0)  # takes steps as few rows have them
+    assert (race.batch_size, race.l2) == (128, 4e-4)
+    assert race.learning_rate == pytest.approx(0.02)
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------

@@ -94,9 +94,8 @@ def test_networks_that_converge_early_wait_for_nobody():
 # -- the solvers against others' ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("hidden", "activation", "l2"), [((), "relu", 0.01), ((4,), "tanh", 0.0), ((5, 3), "gelu", 0.1)]
-)
+@pytest.mark.parametrize("l2", [0.0, 0.1])
+@pytest.mark.parametrize(("hidden", "activation"), [((), "relu"), ((4,), "tanh"), ((5, 3), "gelu"), ((4,), "sigmoid")])
 def test_adam_on_one_batch_is_torchs_adam_with_the_one_cycle_rate(hidden, activation, l2):
     lam, epochs, peak = 0.8, 12, 0.02
     job = binary_job(
@@ -167,16 +166,6 @@ def test_best_epoch_of_the_watched_rows_of_several_classes_is_kept():
     loss = -log_softmax(result.network.logits(ROWS[watched]), axis=1)[np.arange(len(watched)), CLASSES[watched]]
     assert result.val_loss_curve.argmin() < len(result.val_loss_curve) - 1  # it did overfit
     assert float(weights @ loss / weights.sum()) == pytest.approx(result.val_loss_curve.min(), rel=1e-4)
-
-
-def test_parts_of_a_schedule_of_several_classes_are_the_whole():
-    settings = {"hidden": (6,), "max_epochs": 6, "rows": np.arange(300), "watched": np.arange(300, 400)}
-    settings |= {"record_every": 1, "balance": False}
-    whole, begun = fit_classes(**settings), fit_classes(stop_epoch=2, leaves_state=True, **settings)
-    ended = fit_classes(start=begun.state, **settings)
-    assert whole.val_logits.shape == (6, 100, 4)
-    np.testing.assert_array_equal(np.concatenate([begun.val_logits, ended.val_logits]), whole.val_logits)
-    np.testing.assert_allclose(whole.val_logits[-1], whole.network.logits(ROWS[300:]), atol=1e-4)
 
 
 # -- learnable scales of the encoded columns: what they penalise, and what becomes of them -----------------------------
