@@ -22,7 +22,7 @@ from scipy.special import chdtrc, softmax
 
 import crcen
 from bench.harness import Printer, Replicates, normal_classes, options, share
-from crcen.decisions.monitor.track import DriftTest, Tally
+from crcen.decisions.drift import DriftTest, Tally
 from crcen.theory.balance import class_shifts
 from crcen.theory.price import Price
 from crcen.theory.sequential import StreamSums, stream_sums

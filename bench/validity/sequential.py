@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import log_ndtr, logsumexp
 
 from bench.harness import Replicates, head, line, options, rate, sigmoid
-from crcen.decisions.monitor.track import DriftTest, Tally
+from crcen.decisions.drift import DriftTest, Tally
 from crcen.theory.sequential import GRID
 
 RATE, SCALE = 0.05, 0.3

@@ -20,13 +20,13 @@ from crcen.datasets.benchmark import load_dataset as load_dataset
 from crcen.datasets.simulated import make_rare_events as make_rare_events
 from crcen.datasets.simulated import make_sim1 as make_sim1
 from crcen.datasets.simulated import make_sim2 as make_sim2
-from crcen.decisions.choose import choose_weighting as choose_weighting
 from crcen.decisions.decide import cost_scorer as cost_scorer
 from crcen.decisions.decide import decide as decide
 from crcen.decisions.decide import decision_summary as decision_summary
 from crcen.decisions.expense_curve import ExpenseCurve as ExpenseCurve
+from crcen.decisions.expense_curve import choose_weighting as choose_weighting
 from crcen.decisions.model_uncertainty import training_error as training_error
-from crcen.decisions.monitor.monitor import KeyEquationMonitor as KeyEquationMonitor
+from crcen.decisions.monitor import KeyEquationMonitor as KeyEquationMonitor
 from crcen.decisions.posterior_correction import PosteriorCorrection as PosteriorCorrection
 from crcen.decisions.posterior_correction import correct_proba as correct_proba
 from crcen.exceptions import CrcenError as CrcenError

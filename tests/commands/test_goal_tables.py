@@ -226,7 +226,7 @@ def test_a_watch_counts_labels_by_weight(model, tmp_path):
     without = monitor_table(model, rows)
     assert without.is_alarm
     assert any("name the column people as their weight" in note for note in without.notes)
-    assert abs(watch.reading.drift) < 0.5 < abs(without.reading.drift)
+    assert abs(watch.reading.drift_by_class[0]) < 0.5 < abs(without.reading.drift_by_class[0])
 
 
 def test_a_watch_holds_labels_back_until_their_cohort_is_complete(model, tmp_path):
@@ -259,7 +259,7 @@ def test_a_watch_holds_labels_back_until_their_cohort_is_complete(model, tmp_pat
     direct = crcen.KeyEquationMonitor(own, delay=0)
     q, weights = weighted_probability(p, own.weighting_), rows.people.astype(float)
     direct.update(q=q, y=rows.state, cohort=rows.scored.to_numpy(), now="2024-05-20", sample_weight=weights)
-    assert direct.history[None][-1].drift == pytest.approx(watch.reading.drift, abs=1e-9)
+    assert direct.history[None][-1].drift_by_class[0] == pytest.approx(watch.reading.drift_by_class[0], abs=1e-9)
 
 
 def test_weights_that_turn_the_rarer_class_around_are_said(tmp_path):

@@ -107,7 +107,7 @@ def test_rows_held_out_of_training_are_the_reference(model):
     new = rows(1000, 7)
     direct.update(model.encode(new).X, new.state.to_numpy())
     watch = monitor_table(model, new)
-    assert watch.reading.drift == pytest.approx(direct.history[None][-1].drift, rel=1e-9)
+    assert watch.reading.drift_by_class[0] == pytest.approx(direct.history[None][-1].drift_by_class[0], rel=1e-9)
     assert watch.reading.log_evidence == pytest.approx(direct.history[None][-1].log_evidence, rel=1e-9)
 
 

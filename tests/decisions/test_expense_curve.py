@@ -1,21 +1,37 @@
-"""Expense curves: counts, brackets, intervals and verdicts; training with a weight against a moved threshold."""
+"""Expense curves, the price that meets a goal, and training with a weight against a moved threshold."""
 
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
+import three_classes
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import confusion_matrix
 from sklearn.model_selection import StratifiedKFold
-from sklearn.tree import DecisionTreeClassifier
+from sklearn.naive_bayes import GaussianNB
+from three_classes import LABELS, NEW, TRUTH
 
 import crcen
-from crcen import Alpha, Budget, CostRatio, ExpenseCurve, InvalidInput, InvalidParameter, Lam, Schedule
+from crcen import (
+    Alpha,
+    Budget,
+    Capacity,
+    CostRatio,
+    ExpenseCurve,
+    InvalidInput,
+    InvalidParameter,
+    Lam,
+    PrecisionAtLeast,
+    RecallAtLeast,
+    Schedule,
+)
+from crcen import choose_weighting as choose
 from crcen.decisions.expense_curve import equivalence_report
 from crcen.models.search.weight_path import path_logits
 from crcen.paper.networks import MovedThresholdClassifier
+from crcen.theory.metrics import decision_counts
 from crcen.theory.price import sigmoid, weighted_probability
 from grouped_settings import grouped
 from papers_training import CRCENClassifier, CRCENClassifierCV
@@ -25,45 +41,48 @@ HELD_OUT = [(np.arange(400), np.arange(400, 600))]
 LINEAR = {"hidden": (), "solver": "lbfgs", "tol": 1e-8, "random_state": 3}
 
 
-@pytest.fixture(scope="module")
-def population():
-    """Posteriors of a large population; a sample draws rows of it and their labels."""
-    return sigmoid(np.random.default_rng(0).normal(-3.0, 1.6, 100_000))
+POPULATION = sigmoid(np.random.default_rng(0).normal(-2.5, 1.5, 100_000))
 
 
-def draw(population, n, rng):
-    p = rng.choice(population, n)
+def draw(n, seed, tied=False):
+    """Labels and posteriors of rows from the population."""
+    rng = np.random.default_rng(seed)
+    p = rng.choice(POPULATION, n)
+    p = np.clip(np.round(p, 2), 0.001, 1) if tied else p
     return rng.uniform(size=n) < p, p
 
 
-def expected_expenses(population, path):
+def expected_expenses(path):
     """Expected false alarms per expected catch among the rows that flip, by hand."""
     cuts = [1 / (1 + price.value) for price in path]
-    flips = [(population > low) & (population <= high) for high, low in pairwise(cuts)]
-    return np.array([(1 - population[f]).sum() / population[f].sum() for f in flips])
+    flips = [(low < POPULATION) & (high >= POPULATION) for high, low in pairwise(cuts)]
+    return np.array([(1 - POPULATION[f]).sum() / POPULATION[f].sum() for f in flips])
 
 
-def test_counts_are_those_of_each_threshold(population):
-    y, p = draw(population, 3000, np.random.default_rng(1))
+def test_counts_are_those_of_each_threshold_and_a_frame_has_a_row_for_each():
+    y, p = draw(3000, 1)
     curve = ExpenseCurve.from_predictions(y, p, PATH)
     for i, price in enumerate(PATH):
         tn, fp, fn, tp = confusion_matrix(y, p > 1 / (1 + price.value)).ravel()
         assert (curve.counts.tp[i], curve.counts.fp[i], curve.counts.fn[i], curve.counts.tn[i]) == (tp, fp, fn, tn)
-        assert curve.counts.recall[i] == pytest.approx(tp / y.sum())
-    steps = curve.steps
+    steps, frame = curve.steps, curve.frame()
     assert steps[1].expense == pytest.approx(np.diff(curve.counts.fp)[1] / -np.diff(curve.counts.fn)[1])
     assert (steps[1].bracket_low, steps[1].bracket_high) == pytest.approx((5, 10))
+    np.testing.assert_allclose(frame["recall"], frame["tp"] / y.sum())
+    np.testing.assert_allclose(frame["expense"][1:], [step.expense for step in steps])
+    np.testing.assert_allclose(frame["bracket_high"][1:], frame["cost_ratio"][1:])
+    assert frame["verdict"].tolist() == ["", *(step.verdict for step in steps)]
+    assert set(frame["curve"]) == {"threshold"}
 
 
-def test_brackets_hold_and_intervals_cover_as_stated(population):
+def test_brackets_hold_and_intervals_cover_as_stated():
     """250 samples of 3,000 rows: 95 % intervals cover the expected expense in about 95 %, alarms are rarer than 5 %."""
-    truth = expected_expenses(population, PATH)
+    truth = expected_expenses(PATH)
     prices = np.array([price.value for price in PATH])
     assert ((prices[:-1] < truth) & (truth < prices[1:])).all()
-    rng = np.random.default_rng(2)
     covered, alarms = [], []
     for seed in range(250):
-        y, p = draw(population, 3000, rng)
+        y, p = draw(3000, 100 + seed)
         curve = ExpenseCurve.from_predictions(y, p, PATH, n_resamples=300, random_state=seed)
         low, high = curve.intervals.T
         covered.append((low <= truth) & (truth <= high))
@@ -73,16 +92,18 @@ def test_brackets_hold_and_intervals_cover_as_stated(population):
     assert np.mean(covered, axis=0).min() > 0.90
 
 
-def test_wrong_probabilities_leave_their_brackets_beyond_noise(population):
-    y, p = draw(population, 20_000, np.random.default_rng(3))
+def test_wrong_probabilities_leave_their_brackets_beyond_noise():
+    y, p = draw(20_000, 3)
     too_high = ExpenseCurve.from_predictions(y, weighted_probability(p, CostRatio(10)), PATH)
     too_low = ExpenseCurve.from_predictions(y, crcen.posterior(p, CostRatio(10)), PATH)
     right = ExpenseCurve.from_predictions(y, p, PATH)
-    assert [(s.verdict, s.is_beyond_noise) for s in too_high.steps] == [("above", True)] * 3
-    assert [(s.verdict, s.is_beyond_noise) for s in too_low.steps] == [("below", True)] * 3
-    assert [(s.verdict, s.is_beyond_noise) for s in right.steps] == [("inside", False)] * 3
-    assert {s.reason for s in too_high.steps} == {"probabilities between these prices are too high"}
-    assert {s.reason for s in too_low.steps} == {"probabilities between these prices are too low"}
+    wrong = "probabilities between these prices are too"
+    for curve, found in (
+        (too_high, ("above", True, f"{wrong} high")),
+        (too_low, ("below", True, f"{wrong} low")),
+        (right, ("inside", False, "")),
+    ):
+        assert [(step.verdict, step.is_beyond_noise, step.reason) for step in curve.steps] == [found] * 3
     assert "too high" in str(too_high)
     step = too_high.steps[0]
     retrained = replace(step, kind="retrained")
@@ -104,8 +125,8 @@ def test_few_flips_may_be_chance_and_none_are_undefined():
     assert (curve.steps[0].verdict, curve.steps[0].reason) == ("undefined", "no catch was gained")
 
 
-def test_weights_are_copies_and_one_seed_is_one_interval(population):
-    y, p = draw(population, 500, np.random.default_rng(4))
+def test_weights_are_copies_one_seed_is_one_interval_and_no_path_is_the_default():
+    y, p = draw(500, 4)
     curves = [ExpenseCurve.from_predictions(y, p, PATH, random_state=seed).intervals for seed in (1, 1, 2)]
     np.testing.assert_array_equal(curves[0], curves[1])
     assert (curves[0] != curves[2]).any()
@@ -114,10 +135,6 @@ def test_weights_are_copies_and_one_seed_is_one_interval(population):
     copied = ExpenseCurve.from_predictions(np.repeat(y, copies), np.repeat(p, copies), PATH)
     assert weighted.counts == copied.counts
     np.testing.assert_allclose([w.alpha for w in weighted.weightings], [w.alpha for w in copied.weightings])
-
-
-def test_no_weightings_are_those_of_the_default(population):
-    y, p = draw(population, 500, np.random.default_rng(4))
     default, none = (ExpenseCurve.from_predictions(y, p, *given, n_resamples=20) for given in ((), (None,)))
     assert [w.alpha for w in none.weightings] == pytest.approx([0.25, 0.5, 1, 2, 4])
     assert default.counts == none.counts
@@ -139,21 +156,13 @@ def rows(rare_rows):
 def test_the_stack_is_what_single_fits_give(rows, params):
     X, y = rows
     splits = list(StratifiedKFold(3, shuffle=True, random_state=0).split(X, y))
+    splits[0] = tuple(np.isin(np.arange(len(y)), part) for part in splits[0])  # masks will do
     path = path_logits(CRCENClassifier(**params), X, y, [None, Budget(4), Alpha(2)], splits)
     assert path.logits.shape == (3, len(y))
     for weighting, logits in zip(path.weightings, path.logits, strict=True):
         for train, held_out in splits:
             alone = CRCENClassifier(weighting, **params).fit(X[train], y[train])
             np.testing.assert_allclose(logits[held_out], alone.decision_function(X[held_out]), atol=1e-4)
-
-
-def test_splits_may_be_masks(rows):
-    X, y = rows
-    halves = np.arange(600) % 2 == 0
-    masks = path_logits(CRCENClassifier(**LINEAR), X, y, PATH, [(halves, ~halves), (~halves, halves)])
-    numbers = [np.flatnonzero(halves), np.flatnonzero(~halves)]
-    same = path_logits(CRCENClassifier(**LINEAR), X, y, PATH, [tuple(numbers), tuple(numbers[::-1])])
-    np.testing.assert_array_equal(masks.logits, same.logits)
 
 
 @pytest.mark.parametrize(
@@ -167,8 +176,7 @@ def test_from_estimator_on_test_rows_counts_the_decisions_of_refits(rows, model,
     X, y = rows
     prices = [CostRatio(1), CostRatio(3), CostRatio(9)]
     curve = ExpenseCurve.from_estimator(model, X, y, prices, cv=HELD_OUT)
-    assert curve.kind == "retrained"
-    assert "test rows" in str(curve)
+    assert (curve.kind, "test rows" in str(curve)) == ("retrained", True)
     for i, price in enumerate(prices):
         predicted = clone(model).set_params(**weighted(price)).fit(X[:400], y[:400]).predict(X[400:])
         counts = crcen.confusion_counts(y[400:], predicted)
@@ -191,7 +199,6 @@ def test_labels_do_not_matter_and_other_classifiers_of_ours_keep_their_own_way(r
     plain = ExpenseCurve.from_estimator(CRCENClassifier(**LINEAR), X, y, PATH)
     other = ExpenseCurve.from_estimator(CRCENClassifier(**LINEAR), X, named, PATH)
     assert plain.counts == other.counts
-    X, y = rows
     moved = MovedThresholdClassifier(**grouped(l2=1e-2, **LINEAR))
     curve = ExpenseCurve.from_estimator(moved, X, y, PATH, cv=HELD_OUT)
     p = CRCENClassifier(None, **LINEAR).fit(X[:400], y[:400]).predict_proba(X[400:])[:, 1]
@@ -216,46 +223,24 @@ def test_from_cv_moves_the_threshold_out_of_fold(search, rows):
     assert ExpenseCurve.from_cv(other, named, PATH).counts == curve.counts
 
 
-def test_frame_has_a_row_for_each_weighting(population):
-    y, p = draw(population, 2000, np.random.default_rng(6))
-    curve = ExpenseCurve.from_predictions(y, p)
-    frame = curve.frame()
-    assert frame["alpha"].tolist() == pytest.approx([0.25, 0.5, 1, 2, 4])
-    np.testing.assert_allclose(frame["recall"], frame["tp"] / y.sum())
-    np.testing.assert_allclose(frame["expense"][1:], [s.expense for s in curve.steps])
-    np.testing.assert_allclose(frame["bracket_high"][1:], frame["cost_ratio"][1:])
-    assert frame["verdict"].tolist() == ["", *(s.verdict for s in curve.steps)]
-    assert set(frame["curve"]) == {"threshold"}
-
-
 Y, P = np.array([0, 0, 1, 1]), np.array([0.1, 0.3, 0.2, 0.9])
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "sentence"),
-    [
-        (lambda: ExpenseCurve.from_predictions(Y, P + 0.5), InvalidInput, r"p must lie in \[0, 1\]"),
-        (lambda: ExpenseCurve.from_predictions([0, 1, 2, 1], P), InvalidInput, "got the labels 0, 1, 2"),
-        (lambda: ExpenseCurve.from_predictions([0, 0, 0, 0], P), InvalidInput, "no positive row"),
-        (lambda: ExpenseCurve.from_predictions(Y, P[:3]), InvalidInput, "one value for each of the 4 rows"),
-        (lambda: ExpenseCurve.from_predictions(Y, P, PATH[::-1]), InvalidParameter, "increase in cost ratio"),
-        (lambda: ExpenseCurve.from_predictions(Y, P, PATH[:1]), InvalidParameter, "at least two"),
-        (lambda: ExpenseCurve.from_predictions(Y, P, [Lam(0.5), {0: 1}]), InvalidParameter, "got {0: 1}"),
-        (lambda: ExpenseCurve.from_predictions(Y, P, level=95), InvalidParameter, "level must lie"),
-        (lambda: ExpenseCurve.from_predictions(Y, P, n_resamples=0), InvalidParameter, "n_resamples must be"),
-    ],
-)
-def test_bad_predictions_are_refused(call, error, sentence):
-    with pytest.raises(error, match=sentence):
-        call()
-
-
-def test_bad_estimators_are_refused(rows, search):
+def test_bad_predictions_and_estimators_are_refused(rows, search):
     X, y = rows
-    model, curve = CRCENClassifier(**LINEAR), ExpenseCurve.from_estimator
+    model, curve, predicted = CRCENClassifier(**LINEAR), ExpenseCurve.from_estimator, ExpenseCurve.from_predictions
     other = "needs a fitted CRCENClassifierCV or CommitteeClassifier, got a CRCENClassifier"
     for call, error, sentence in (
-        (lambda: curve(DecisionStump(), X, y), InvalidParameter, "has neither; give its out-of-fold predict_proba"),
+        (lambda: predicted(Y, P + 0.5), InvalidInput, r"p must lie in \[0, 1\]"),
+        (lambda: predicted([0, 1, 2, 1], P), InvalidInput, "got the labels 0, 1, 2"),
+        (lambda: predicted([0, 0, 0, 0], P), InvalidInput, "no positive row"),
+        (lambda: predicted(Y, P[:3]), InvalidInput, "one value for each of the 4 rows"),
+        (lambda: predicted(Y, P, PATH[::-1]), InvalidParameter, "increase in cost ratio"),
+        (lambda: predicted(Y, P, PATH[:1]), InvalidParameter, "at least two"),
+        (lambda: predicted(Y, P, [Lam(0.5), {0: 1}]), InvalidParameter, "got {0: 1}"),
+        (lambda: predicted(Y, P, level=95), InvalidParameter, "level must lie"),
+        (lambda: predicted(Y, P, n_resamples=0), InvalidParameter, "n_resamples must be"),
+        (lambda: curve(GaussianNB(), X, y), InvalidParameter, "has neither; give its out-of-fold predict_proba"),
         (lambda: curve(model, X[:20], np.arange(20) == 3), InvalidInput, "cannot split"),
         (lambda: curve(model, X, np.zeros(len(X)), cv=HELD_OUT), InvalidInput, "two classes"),
         (lambda: curve(CRCENClassifier(pos_label=7), X, y), InvalidParameter, "one of the classes 0, 1: got 7"),
@@ -268,14 +253,191 @@ def test_bad_estimators_are_refused(rows, search):
             call()
 
 
-class DecisionStump(DecisionTreeClassifier):
-    """A classifier without any weight to set."""
-
-    def __init__(self, random_state=None):
-        super().__init__(max_depth=1, random_state=random_state)
+def curve_of(y, p):
+    return ExpenseCurve.from_predictions(y, p, [Budget(1), Budget(5)], n_resamples=2)
 
 
-# -- training with a weight against moving the threshold ---------------------------------------------------------------
+def at_all_thresholds(y, p):
+    """(threshold, recall, precision, share of alarms) with an alarm at p >= threshold, by brute force."""
+    return [(t, y[p >= t].sum() / y.sum(), y[p >= t].mean(), (p >= t).mean()) for t in np.unique(p)]
+
+
+def figures_of(chosen):
+    return chosen.recall.value, chosen.precision.value, chosen.alarm_rate.value
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(
+    ("goal", "met", "best"),
+    [
+        *((RecallAtLeast(goal), lambda recall, *_, goal=goal: recall >= goal, max) for goal in (0.3, 0.8, 1.0)),
+        *((PrecisionAtLeast(goal), lambda _, right, __, goal=goal: right >= goal, min) for goal in (0.2, 0.5)),
+        *((Capacity(n, per="day"), lambda *figures, n=n: 1000 * figures[2] <= n, min) for n in (20, 300)),
+    ],
+)
+def test_a_goal_is_met_at_the_threshold_of_brute_force(goal, met, best, tied):
+    y, p = draw(800, 1, tied)
+    chosen = choose(curve_of(y, p), goal, rate=1000, n_resamples=5)
+    alarms = crcen.decide(p, chosen.weighting)
+    np.testing.assert_array_equal(alarms, p >= best(t for t, *figures in at_all_thresholds(y, p) if met(*figures)))
+    assert (chosen.counts.tp, chosen.counts.fp) == (y[alarms].sum(), (~y)[alarms].sum())
+    figures = y[alarms].sum() / y.sum(), y[alarms].mean(), alarms.mean()
+    assert figures_of(chosen) == pytest.approx(figures)
+    assert chosen.average_price == pytest.approx(chosen.counts.fp / chosen.counts.tp)
+    assert chosen.average_price < chosen.weighting.value
+    assert f"alarms a day{1000 * chosen.alarm_rate.value:>19.4g}" in str(chosen)
+
+
+def test_intervals_hold_the_expectation_of_new_rows_and_are_not_empty_where_every_alarm_is_right():
+    """Recall on a large population, at the threshold chosen: inside the 95 % interval in most of 60 samples."""
+    y_all, p_all = draw(200_000, 4)
+    inside = []
+    for seed in range(60):
+        rows = np.random.default_rng(seed).integers(200_000, size=1000)
+        chosen = choose(curve_of(y_all[rows], p_all[rows]), RecallAtLeast(0.8), n_resamples=200)
+        truth = y_all[p_all > chosen.threshold].sum() / y_all.sum()
+        inside.append(chosen.recall.low <= truth <= chosen.recall.high)
+        assert chosen.cost_ratio.low <= chosen.weighting.value <= chosen.cost_ratio.high
+    assert np.mean(inside) > 0.85
+    y, p = np.repeat([1, 0], [40, 400]), np.repeat([0.9, 0.1], [40, 400])
+    chosen = choose(curve_of(y, p), PrecisionAtLeast(0.9), n_resamples=20)
+    assert chosen.precision == pytest.approx((1.0, 1 / (1 + 1.96**2 / 40), 1.0), rel=1e-3)  # Wilson at 40 of 40
+    assert choose(curve_of(y, p), PrecisionAtLeast(0.9), n_resamples=20, level=0.5).precision.low > 0.98
+    with pytest.raises(InvalidParameter, match="level must lie"):
+        choose(curve_of(y, p), PrecisionAtLeast(0.9), n_resamples=20, level=1.5)
+
+
+def test_a_model_is_asked_about_rows_it_did_not_see_and_a_search_out_of_fold(rare_rows):
+    X, y = rare_rows(900, seed=2)
+    model = CRCENClassifier(Budget(3), hidden=(), random_state=0).fit(X[:500], y[:500])
+    p = model.predict_proba(X[500:])[:, 1]
+    by_model = choose(model, RecallAtLeast(0.8), X[500:], y[500:], n_resamples=5)
+    assert by_model == choose(curve_of(y[500:], p), RecallAtLeast(0.8), n_resamples=5)
+    named = np.where(y == 1, "fraud", "ok")  # the positive class comes first
+    twin = CRCENClassifier(Budget(3), hidden=(), random_state=0).fit(X[:500], named[:500])
+    other = choose(twin, RecallAtLeast(0.8), X[500:], named[500:], n_resamples=5)
+    assert other.counts == by_model.counts
+    logistic = LogisticRegression().fit(X[:500], named[:500])
+    assert choose(logistic, RecallAtLeast(0.8), X[500:], named[500:], n_resamples=5).recall.value >= 0.8
+    X, y = rare_rows(500, seed=3)
+    search = CRCENClassifierCV(hidden=(), l2=1e-2, cv=3, random_state=0).fit(X, y)
+    p = sigmoid(search.oof_decision_function_ - search.weighting_.logit_shift)
+    chosen = choose(search, RecallAtLeast(0.8), y=y, n_resamples=5)
+    assert chosen == choose(curve_of(y, p), RecallAtLeast(0.8), n_resamples=5)
+    with pytest.raises(InvalidInput, match="500 labels the model was fitted on"):
+        choose(search, RecallAtLeast(0.8))
+
+
+@pytest.mark.parametrize("goal", [RecallAtLeast(0.6), PrecisionAtLeast(0.2), Capacity(40)])
+def test_weights_are_copies_and_their_unit_has_no_meaning(goal):
+    y, p = draw(300, 6)
+    rng, rows = np.random.default_rng(0), np.empty((300, 1))
+    copies, weights = rng.integers(0, 3, 300), rng.uniform(0.2, 3.0, 300)
+    if not isinstance(goal, Capacity):
+        weighted = choose(Answers(p), goal, rows, y, sample_weight=copies, n_resamples=5)
+        copied = choose(curve_of(np.repeat(y, copies), np.repeat(p, copies)), goal, n_resamples=5)
+        assert figures_of(weighted) == pytest.approx(figures_of(copied))
+    scaled = [{"sample_weight": unit * weights, "n_resamples": 20} for unit in (1.0, 1e-12, 3e7)]
+    found = [choose(Answers(p), goal, rows, y, **settings) for settings in scaled]
+    assert len({(str(one), one.threshold) for one in found}) == 1
+
+
+class Answers:
+    """A fitted classifier that gives stored posteriors."""
+
+    classes_ = np.array([False, True])
+    pos_label_ = True
+
+    def __init__(self, p):
+        self.p = p
+
+    def predict_proba(self, X):
+        return np.column_stack([1 - self.p, self.p])
+
+
+def test_goals_models_and_rows_that_cannot_be_used_are_refused(rare_rows, three):
+    X, y = rare_rows(200)
+    retrained = ExpenseCurve.from_estimator(CRCENClassifier(hidden=()), X, y, [Budget(1), Budget(5)], n_resamples=2)
+    model, goal, known = LogisticRegression().fit(X, y), RecallAtLeast(0.5), (NEW, LABELS[TRUTH])
+    few = curve_of([1, 0, 0, 0, 0, 0, 0, 1], [0.9, 0.9, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0])
+    for arguments, sentence in (
+        ((few, PrecisionAtLeast(0.6)), "no threshold has precision of at least 0.6: the best on these rows is 0.5"),
+        (
+            (few, PrecisionAtLeast(0.2)),
+            "every price has precision of at least 0.2, since 25 % of all rows",
+        ),
+        ((few, Capacity(1)), "25 % of the rows share the largest probability, 0.9"),
+        ((few, Capacity(8)), "allow an alarm on every row"),
+        ((few, Capacity(8, per="day")), "needs the number of rows a day"),
+        ((few, Budget(3)), "a goal must be Capacity"),
+        ((few, RecallAtLeast(1.0)), "no finite price has recall of at least 1"),
+        ((retrained, goal), "not nested"),
+        ((LogisticRegression(), goal, X, y), "got a LogisticRegression"),
+        ((model, goal), "needs X and y"),
+        ((model, goal, X, y + 1), r"labels \[0, 1\]"),
+        ((Answers(np.full(200, 1.5)), goal, X, y == 1), r"predict_proba must lie in \[0, 1\]"),
+        ((Answers(np.full(200, 0.5)), goal, X, np.zeros(200, dtype=bool)), "no positive row"),
+        ((three, dict.fromkeys(LABELS, 0.97), *known), "cannot be reached together"),
+        ((three, {"tall": 0.9}, *known), "of the classes"),
+        ((three, {"high": 90}, *known), "at most 1"),
+    ):
+        with pytest.raises((InvalidInput, InvalidParameter), match=sentence):
+            choose(*arguments)
+    with pytest.raises(InvalidParameter, match="rate must be"):
+        choose(few, goal, rate=-1)
+
+
+def test_guaranteed_precision_holds_on_new_rows_and_needs_labels():
+    held = []
+    everything, p_all = draw(200_000, 99)
+    for seed in range(60):
+        y, p = draw(3000, seed)
+        chosen = choose(curve_of(y, p), PrecisionAtLeast(0.4, confidence=0.9), n_resamples=2)
+        held.append(everything[p_all > chosen.threshold].mean() >= 0.4)
+    assert np.mean(held) >= 0.85
+    y, p = draw(3000, 0)
+    plain = choose(curve_of(y, p), PrecisionAtLeast(0.4), n_resamples=2)
+    assert plain.threshold < chosen.threshold
+    assert "confidence 0.9" in str(PrecisionAtLeast(0.4, confidence=0.9))
+    with pytest.raises(InvalidParameter, match=r"do not show precision of at least 0\.99 with confidence 0\.99"):
+        choose(curve_of(y, p), PrecisionAtLeast(0.99, confidence=0.99), n_resamples=2)
+    with pytest.raises(InvalidParameter, match="only labelled rows can give"):
+        crcen.decide(p, PrecisionAtLeast(0.4, confidence=0.9))
+
+
+def test_guarantees_count_one_row_of_each_cluster():
+    y, p = draw(400, 1)
+    clusters, goal = np.repeat(np.arange(400), 10), RecallAtLeast(0.8, confidence=0.95)
+    once = choose(curve_of(y, p), goal, n_resamples=2)
+    repeated = curve_of(np.repeat(y, 10), np.repeat(p, 10))
+    assert choose(repeated, goal, n_resamples=2, clusters=clusters).threshold == pytest.approx(once.threshold)
+    assert choose(repeated, goal, n_resamples=2).threshold > once.threshold  # too sure
+    y, p = draw(4000, 1)
+    with pytest.raises(InvalidParameter, match=r"positive clusters that were held out, got [1-9]\b"):
+        choose(curve_of(y, p), goal, n_resamples=2, clusters=np.arange(4000) // 500)
+
+
+@pytest.fixture(scope="module")
+def three():
+    return LogisticRegression(C=1e6).fit(three_classes.X, LABELS[three_classes.Y])
+
+
+@pytest.mark.parametrize("asked", [{"high": 0.9}, {"high": 0.8, "middle": 0.7}, {"high": 0.3, "low": 0.5}])
+def test_the_least_weights_with_these_recalls(three, asked):
+    found = choose(three, asked, NEW, LABELS[TRUTH])
+    p, classes = three.predict_proba(NEW), three.classes_
+    w = np.array([found.weighting[label] for label in classes])
+    truth = np.searchsorted(classes, LABELS[TRUTH])
+    recalls = decision_counts(truth, (p * w).argmax(axis=1), 3).recalls
+    np.testing.assert_allclose(found.counts.recalls, recalls)
+    for label, recall in asked.items():
+        k = classes.tolist().index(label)
+        assert recalls[k] >= recall
+        if w[k] > 1.0:  # with any less it would not be reached
+            less = w * np.where(np.arange(3) == k, 1.0 - 1e-6, 1.0)
+            assert decision_counts(truth, (p * less).argmax(axis=1), 3).recalls[k] < recall
+    assert all(found.weighting[label] == 1.0 for label in set(LABELS) - set(asked))
+    assert "recall" in str(found)
 
 
 CONVEX = {"hidden": (), "tol": 1e-8, "random_state": 0}
@@ -289,11 +451,6 @@ def halves():
     return {"X": np.vstack([rows.X, new.X]), "y": np.concatenate([rows.y, new.y]), "cv": [split]}
 
 
-def parts(halves):
-    (train, test), X, y = halves["cv"][0], halves["X"], halves["y"]
-    return X[train], y[train], X[test], y[test]
-
-
 @pytest.mark.parametrize(
     ("plain", "weighted"),
     [
@@ -302,7 +459,7 @@ def parts(halves):
     ],
 )
 def test_report_is_what_two_fits_give(halves, plain, weighted):
-    X, y, X_test, y_test = parts(halves)
+    (X, X_test), (y, y_test) = (np.split(halves[name], 2) for name in "Xy")
     report = equivalence_report(plain, weighting=Budget(6), n_resamples=4000, **halves)
     trained = clone(weighted).fit(X, y).predict(X_test) == 1
     cut = clone(plain).fit(X, y).predict_proba(X_test)[:, 1] > 1 / 7
@@ -342,12 +499,12 @@ def test_two_seeds_of_a_network_differ_too(halves):
 
 
 def test_what_cannot_be_compared_is_refused(halves):
-    X, y = halves["X"], halves["y"]
-    with pytest.raises(InvalidParameter, match="at λ = ½ training with the weight is plain training"):
-        equivalence_report(CRCENClassifier(**CONVEX), X, y, None)
-    with pytest.raises(InvalidInput, match="two classes"):
-        equivalence_report(CRCENClassifier(**CONVEX), X, np.zeros(len(X)), cv=halves["cv"])
-    with pytest.raises(InvalidInput, match="the rarer class has 2 rows, fewer than the 4 folds"):
-        equivalence_report(CRCENClassifier(**CONVEX), X[:50], np.arange(50) < 2)
-    with pytest.raises(InvalidInput, match="it has no split"):
-        equivalence_report(CRCENClassifier(**CONVEX), X, y, cv=[])
+    X, y, model = halves["X"], halves["y"], CRCENClassifier(**CONVEX)
+    for arguments, named, sentence in (
+        ((X, y, None), {}, "at λ = ½ training with the weight is plain training"),
+        ((X, np.zeros(len(X))), {"cv": halves["cv"]}, "two classes"),
+        ((X[:50], np.arange(50) < 2), {}, "the rarer class has 2 rows, fewer than the 4 folds"),
+        ((X, y), {"cv": []}, "it has no split"),
+    ):
+        with pytest.raises((InvalidInput, InvalidParameter), match=sentence):
+            equivalence_report(model, *arguments, **named)

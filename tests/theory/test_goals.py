@@ -145,7 +145,7 @@ def test_a_guarantee_holds_as_often_as_it_says():
 def test_ties_make_a_guarantee_safer_never_weaker():
     y, p = np.arange(200) < 100, np.concatenate([np.repeat([0.2, 0.6], 50), np.repeat([0.1, 0.3], 50)])
     chosen = guaranteed(y, p, crcen.RecallAtLeast(0.9, confidence=0.95))
-    assert chosen.recall == 1.0
+    assert chosen.recall.value == 1.0
     assert 0.1 <= chosen.threshold < 0.2
 
 
@@ -153,7 +153,7 @@ def test_a_guarantee_needs_enough_positives_of_one_model_without_weights(rare_ro
     p = probabilities(100)
     with pytest.raises(crcen.InvalidParameter, match="needs at least 29 positive rows that were held out, got 28"):
         guaranteed(np.arange(100) < 28, p, crcen.RecallAtLeast(0.9, confidence=0.95))
-    assert guaranteed(np.arange(100) < 29, p, crcen.RecallAtLeast(0.9, confidence=0.95)).recall == 1.0
+    assert guaranteed(np.arange(100) < 29, p, crcen.RecallAtLeast(0.9, confidence=0.95)).recall.value == 1.0
     X, y = rare_rows(300)
     search = crcen.CRCENClassifierCV(hidden=(), l2=1e-2, cv=3, random_state=0).fit(X, y)
     with pytest.raises(crcen.InvalidParameter, match="out-of-fold rows were held out from others"):

@@ -1,94 +1,90 @@
 """balance_ on networks of many kinds: the key equation holds after it, nothing else has changed."""
 
 import copy
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from labelled_rows import rows
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import crcen
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.key_equation import KeyEquation, key_equation_of_logits
+from crcen.theory.key_equation import key_equation_of_logits
 from crcen.torch import ClassWeightedLoss, NaturalLogits, balance_
 
 
-class Convolutional(nn.Module):
-    """Images 6 × 6, batch norm and dropout, a 1 × 1 convolution as head."""
-
-    def __init__(self, columns):
-        super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.3))
-        self.head = nn.Conv2d(4, columns, 1)
+class Around(nn.Sequential):
+    """A block with a way around it."""
 
     def forward(self, x):
-        return self.head(self.body(x.reshape(-1, 1, 6, 6))).mean((2, 3))
+        return x + super().forward(x)
 
 
-class Recurrent(nn.Module):
-    """A GRU over six steps."""
+def block():
+    return Around(nn.Linear(36, 36), nn.BatchNorm1d(36), nn.ReLU(), nn.Dropout(0.2))
 
-    def __init__(self, columns):
+
+# The shape of a row, the body, the part of its answer that the head gets, and the head.
+KINDS = {
+    "convolutional": (
+        (1, 6, 6),
+        lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.3)),
+        lambda out: out,
+        lambda columns: nn.Sequential(nn.Conv2d(4, columns, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+    ),
+    "recurrent": (
+        (6, 6),
+        lambda: nn.GRU(6, 5, batch_first=True),
+        lambda out: out[0][:, -1],
+        lambda columns: nn.Linear(5, columns),
+    ),
+    "attention": (
+        (6, 6),
+        lambda: nn.TransformerEncoderLayer(6, 2, 8, dropout=0.2, batch_first=True),
+        lambda out: out.mean(1),
+        lambda columns: nn.Linear(6, columns),
+    ),
+    "residual": (
+        (36,),
+        lambda: nn.Sequential(block(), block()),
+        lambda out: out,
+        lambda columns: nn.Linear(36, columns),
+    ),
+}
+
+
+class Net(nn.Module):
+    """A network whose head is made before its body, so that it is not the last that was registered."""
+
+    def __init__(self, kind, columns):
         super().__init__()
-        self.gru, self.head = nn.GRU(6, 5, batch_first=True), nn.Linear(5, columns)
+        self.shape, body, self.part, head = KINDS[kind]
+        self.head, self.body = head(columns), body()
 
     def forward(self, x):
-        return self.head(self.gru(x.reshape(-1, 6, 6))[0][:, -1])
+        return self.head(self.part(self.body(x.reshape(-1, *self.shape))))
 
 
-class Attention(nn.Module):
-    """One layer of a transformer; its head is made before its body, so it is not the last that was registered."""
-
-    def __init__(self, columns):
-        super().__init__()
-        self.head = nn.Linear(6, columns)
-        self.body = nn.TransformerEncoderLayer(6, 2, 8, dropout=0.2, batch_first=True)
-
-    def forward(self, x):
-        return self.head(self.body(x.reshape(-1, 6, 6)).mean(1))
-
-
-class Residual(nn.Module):
-    """Two blocks with a way around each."""
-
-    def __init__(self, columns):
-        super().__init__()
-        self.blocks = nn.ModuleList(
-            nn.Sequential(nn.Linear(36, 36), nn.BatchNorm1d(36), nn.ReLU(), nn.Dropout(0.2)) for _ in range(2)
-        )
-        self.head = nn.Linear(36, columns)
-
-    def forward(self, x):
-        for block in self.blocks:
-            x = x + block(x)
-        return self.head(x)
-
-
-KINDS = [Convolutional, Recurrent, Attention, Residual]
-
-
-def rows(n=300, n_classes=2, seed=0):
-    """Rows whose class raises some of their values; class 0 is common, the last is rare."""
-    generator = torch.Generator().manual_seed(seed)
-    y = (torch.rand(n, generator=generator) ** 3 * n_classes).long()
-    x = torch.randn(n, 36, generator=generator) + 0.4 * y[:, None]
-    return x, y
-
-
-def trained(kind, columns, weighting, x, y, dtype=torch.float32, *, is_mixed=False):
+def trained(kind, columns, weighting, x, y, *, is_mixed=False):
     torch.manual_seed(1)
-    net = kind(columns).to(dtype)
+    net = Net(kind, columns).to(x.dtype)
     optimiser = torch.optim.Adam(net.parameters(), lr=0.01)
     loss = ClassWeightedLoss(weighting, torch.bincount(y))
     for _ in range(4):
         for part in torch.randperm(len(y)).split(50):
             optimiser.zero_grad()
             with torch.autocast("cpu", torch.bfloat16, enabled=is_mixed):
-                value = loss(net(x[part].to(dtype)), y[part])
+                value = loss(net(x[part]), y[part])
             value.backward()
             optimiser.step()
-    assert value.dtype == dtype
+    assert value.dtype == x.dtype
     return net
 
 
@@ -109,7 +105,7 @@ def residual_of(net, x, y, weights):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_key_equation_holds_for_networks_of_every_kind(kind, columns, is_mixed):
     """Also after training in mixed precision: parameters are in float32, and so are the answers."""
-    x, y = rows(n_classes=max(columns, 2))
+    x, y = rows(300, 36, max(columns, 2))
     counts = torch.bincount(y)
     weights = len(y) / (len(counts) * counts.double())
     net = trained(kind, columns, "balanced", x, y, is_mixed=is_mixed)
@@ -118,32 +114,26 @@ def test_the_key_equation_holds_for_networks_of_every_kind(kind, columns, is_mix
     net.train()
     net.head.eval()
     found = balance_(net, DataLoader(TensorDataset(x, y), batch_size=64, shuffle=True), "balanced")
-    assert net.training
-    assert not net.head.training
+    assert (net.training, net.head.training) == (True, False)
     after = net.state_dict()
-    assert [name for name in before if not torch.equal(before[name], after[name])] == ["head.bias"]
-    now = residual_of(net, x, y, weights)
+    changed = [name for name in before if not torch.equal(before[name], after[name])]
+    assert changed == ["head.0.bias" if kind == "convolutional" else "head.bias"]
     assert was > 1e-4
-    assert now < 1e-7
-    assert found.residual < 1e-7
-    assert isinstance(found, KeyEquation)
+    assert max(residual_of(net, x, y, weights), found.residual) < 1e-7
     if columns < 3:
         assert found.lhs == pytest.approx(1.0, rel=1e-6)
         assert found.weighting.n_pos == int(y.sum())
         assert np.isnan(found.z)
-    assert net.head.bias.requires_grad
+    assert all(parameter.requires_grad for parameter in net.parameters())
 
 
-@pytest.mark.parametrize(("columns", "weights"), [(1, [1.0, 7.0]), (4, [1.0, 2.0, 3.0, 9.0])])
-def test_in_float64_the_residual_is_rounding_alone(columns, weights):
-    x, y = rows(n_classes=len(weights))
-    net = trained(Residual, columns, weights, x, y, torch.float64)
-    assert balance_(net, [(x.double(), y)], weights).residual < 1e-14
-    assert residual_of(net, x.double(), y, weights) < 1e-14
-
-
-def test_float32_and_bfloat16_leave_the_residual_of_their_rounding():
-    x, y = rows()
+def test_the_residual_is_that_of_the_rounding_of_a_type():
+    for columns, weights in ((1, [1.0, 7.0]), (4, [1.0, 2.0, 3.0, 9.0])):
+        x, y = rows(300, 36, len(weights), torch.float64)
+        net = trained("residual", columns, weights, x, y)
+        assert balance_(net, [(x, y)], weights).residual < 1e-14
+        assert residual_of(net, x, y, weights) < 1e-14
+    x, y = rows(300, 36)
     x[:, 0] = 1000.0
     net = nn.Linear(36, 1)
     with torch.no_grad():
@@ -152,13 +142,13 @@ def test_float32_and_bfloat16_leave_the_residual_of_their_rounding():
     assert float(net.bias.detach()) == pytest.approx(-1000, abs=10)
     assert 0 < found.residual <= 1.5e-8 * 1010
     assert residual_of(net, x, y, [1.0, (len(y) - int(y.sum())) / int(y.sum())]) <= 3e-8 * 1010
-    net = Residual(1).to(torch.bfloat16)
-    found = balance_(net, [(rows()[0].to(torch.bfloat16), y)], [1.0, 4.0])
+    net = Net("residual", 1).to(torch.bfloat16)
+    found = balance_(net, [(rows(300, 36)[0].to(torch.bfloat16), y)], [1.0, 4.0])
     assert found.residual <= 1e-3 * max(1.0, float(net.head.bias.detach().abs()))
 
 
 def test_targets_of_other_kinds_and_inputs_by_name():
-    x, y = rows()
+    x, y = rows(300, 36)
 
     class Named(nn.Linear):
         def forward(self, first, second):
@@ -177,7 +167,7 @@ def test_targets_of_other_kinds_and_inputs_by_name():
 
 def test_soft_labels_balance_where_the_gradient_of_their_loss_is_zero():
     """With a loss as weighting and a generator of batches."""
-    x, y = rows(n_classes=3)
+    x, y = rows(300, 36, 3)
     x, soft = x.double(), 0.9 * nn.functional.one_hot(y, 3).double() + 0.1 / 3
     net, loss = nn.Linear(36, 3).double(), ClassWeightedLoss([1.0, 2.0, 5.0])
     found = balance_(net, ((x[i : i + 7], soft[i : i + 7]) for i in range(0, len(y), 7)), loss)
@@ -207,7 +197,7 @@ class NoBias(nn.Module):
 
 @pytest.mark.parametrize("how", ["none", "functional", "scaled", "norm"])
 def test_without_an_output_bias_one_sentence_says_what_to_do(how):
-    x, y = rows()
+    x, y = rows(300, 36)
     net = NoBias(how)
     net.norm.running_var.fill_(4.0)
     before = copy.deepcopy(net.state_dict())
@@ -218,7 +208,7 @@ def test_without_an_output_bias_one_sentence_says_what_to_do(how):
 
 
 def test_a_bias_may_be_named_and_a_module_without_bias_gets_a_shift():
-    x, y = rows()
+    x, y = rows(300, 36)
     net = NoBias("free")
     balance_(net, [(x, y)], [1.0, 4.0], bias="free")
     assert residual_of(net, x, y, [1.0, 4.0]) < 1e-7
@@ -260,3 +250,90 @@ def test_batches_that_mean_nothing(batches, sentence):
     with pytest.raises((InvalidInput, InvalidParameter), match=sentence):
         balance_(net, batches, "balanced")
     assert torch.equal(net.bias, before["bias"])
+
+
+# -- several processes: each has a share of the rows, all end with the bias of all rows --------------------------------
+
+
+def problem(columns):
+    """A network, rows and a weighting, the same in every process."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Dropout(0.5), nn.Linear(3, columns))
+    return net, *rows(90, 4, max(columns, 2)), [1.0, 3.0, 9.0] if columns == 3 else crcen.CostRatio(7)
+
+
+# What each process runs: its number and the port come by arguments; it prints its answer to each case.
+PROGRAM = """
+import json, sys
+import torch
+from torch import distributed, nn
+import crcen
+from crcen.torch import balance_
+from test_balance import problem
+
+rank = int(sys.argv[1])
+distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[2]}", rank=rank, world_size=2)
+answers = {}
+for case in ("shares", "classes", "wrapped", "empty", "one"):
+    net, x, y, weighting = problem(3 if case == "classes" else 1)
+    own = slice(0, 50) if rank == 0 else slice(50, 90)
+    batches = list(zip(x[own].split(16), y[own].split(16)))
+    said = ""
+    try:
+        if case == "one":
+            found = balance_(net, [(x, y)], weighting, distributed=False) if rank == 0 else None
+        elif case == "wrapped":
+            found = balance_(nn.parallel.DistributedDataParallel(net), batches, weighting, bias="module.3.bias")
+        else:
+            found = balance_(net, [] if case == "empty" and rank else batches, weighting)
+    except crcen.exceptions.InvalidInput as error:
+        said, found = str(error), None
+    answers[case] = [net[3].bias.tolist(), said, None if found is None else found.residual]
+distributed.barrier()
+distributed.destroy_process_group()
+print(json.dumps(answers))
+"""
+
+
+@pytest.fixture(scope="module")
+def answers():
+    if not torch.distributed.is_available():
+        pytest.skip("this torch has no torch.distributed")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": Path(__file__).parent}
+    started = [subprocess.Popen([sys.executable, "-c", PROGRAM, str(rank), port], **how) for rank in range(2)]
+    try:
+        said = [one.communicate(timeout=200) for one in started]
+    finally:
+        for one in started:
+            one.kill()
+    for one, (_, errors) in zip(started, said, strict=True):
+        assert one.returncode == 0, errors
+    return [json.loads(out.splitlines()[-1]) for out, _ in said]
+
+
+def alone(columns):
+    net, x, y, weighting = problem(columns)
+    balance_(net, [(x, y)], weighting)
+    return net[3].bias.tolist()
+
+
+@pytest.mark.parametrize(("case", "columns"), [("shares", 1), ("classes", 3), ("wrapped", 1)])
+def test_all_processes_end_with_the_bias_of_all_rows(answers, case, columns):
+    first, second = (each[case] for each in answers)
+    assert first[0] == second[0]
+    assert first[0] == pytest.approx(alone(columns), abs=1e-6)
+    assert first[1:] == second[1:]
+    assert first[2] < 1e-7
+
+
+def test_process_without_rows_stops_all_and_one_process_may_have_all_rows(answers):
+    first, second = (each["empty"] for each in answers)
+    assert "process 1 has no rows to balance over" in first[1]
+    assert "empty loader" in second[1]
+    assert first[0] == second[0]
+    first, second = (each["one"] for each in answers)
+    assert first[0] == pytest.approx(alone(1), abs=1e-6)
+    assert second[2] is None

@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from labelled_rows import rows
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
@@ -13,12 +14,6 @@ import crcen
 from crcen.exceptions import InvalidParameter
 from crcen.theory.key_equation import key_equation_of_logits
 from crcen.torch import ClassWeightedLoss, balance_
-
-
-def rows(n=240):
-    generator = torch.Generator().manual_seed(0)
-    y = (torch.arange(n) % 6 == 0).long()
-    return torch.randn(n, 4, generator=generator) + y[:, None], y
 
 
 def residual(module, x, y, cost):
@@ -52,7 +47,7 @@ def test_skorch_ends_balanced_with_natural_probabilities():
     pytest.importorskip("skorch")
     from crcen.torch.skorch import BalanceCallback, natural_probabilities
 
-    x, y = rows()
+    x, y = rows(240, 4)
     net = skorch_net(
         criterion__weighting=[1.0, 5.0],
         callbacks=[("balance", BalanceCallback())],
@@ -72,43 +67,35 @@ def test_skorch_ends_balanced_with_natural_probabilities():
     assert residual(net.module_, x, y, 5) < 1e-7
 
 
+WEIGHTED = {"criterion": ClassWeightedLoss, "criterion__weighting": [1.0, 5.0]}
+
+
 @pytest.mark.parametrize(
-    ("criterion", "named", "is_natural", "factor"),
+    ("settings", "is_natural", "found"),
     [
-        (ClassWeightedLoss, {"criterion__weighting": [1.0, 5.0]}, False, 5.0),
-        (ClassWeightedLoss, {"criterion__weighting": [1.0, 5.0]}, True, 1.0),
-        (nn.CrossEntropyLoss, {}, False, 1.0),
+        (WEIGHTED, False, 5.0),
+        (WEIGHTED, True, 1.0),
+        ({"criterion": nn.CrossEntropyLoss}, False, 1.0),
+        ({"criterion": nn.CrossEntropyLoss, "criterion__weight": torch.tensor([1.0, 5.0])}, False, "by each batch"),
+        ({"criterion": nn.MultiMarginLoss}, False, "not certain"),
+        (WEIGHTED | {"iterator_train__sampler": WeightedRandomSampler([1.0] * 240, 240)}, False, "by a sampler"),
     ],
 )
-def test_posterior_correction_reads_the_weights_of_a_net(criterion, named, is_natural, factor):
+def test_posterior_correction_reads_the_weights_of_a_net_or_asks(settings, is_natural, found):
     pytest.importorskip("skorch")
     from crcen.torch.skorch import natural_probabilities
 
-    x, y = rows()
+    x, y = rows(240, 4)
     nonlinearity = natural_probabilities([1.0, 5.0]) if is_natural else lambda out: torch.softmax(out, -1)
-    net = skorch_net(criterion, predict_nonlinearity=nonlinearity, **named)
-    fixed = crcen.PosteriorCorrection(net, price=None).fit(x.numpy(), y.numpy())
-    assert fixed.odds_factor_ == pytest.approx(factor)
-    q = fixed.estimator_.predict_proba(x.numpy())[:, 1].astype(float)
-    assert np.allclose(fixed.predict_proba(x.numpy())[:, 1], crcen.posterior(q, crcen.CostRatio(factor)), atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("criterion", "named", "sentence"),
-    [
-        (nn.CrossEntropyLoss, {"criterion__weight": torch.tensor([1.0, 5.0])}, "divides by each batch's weights"),
-        (nn.MultiMarginLoss, {}, "not certain"),
-        (
-            ClassWeightedLoss,
-            {"criterion__weighting": [1.0, 5.0], "iterator_train__sampler": WeightedRandomSampler([1.0] * 240, 240)},
-            "by a sampler",
-        ),
-    ],
-)
-def test_posterior_correction_asks_where_it_cannot_read(criterion, named, sentence):
-    x, y = rows()
-    with pytest.raises(InvalidParameter, match=sentence):
-        crcen.PosteriorCorrection(skorch_net(criterion, **named)).fit(x.numpy(), y.numpy())
+    model = crcen.PosteriorCorrection(skorch_net(predict_nonlinearity=nonlinearity, **settings), price=None)
+    if isinstance(found, str):
+        with pytest.raises(InvalidParameter, match=found):
+            model.fit(x.numpy(), y.numpy())
+        return
+    model.fit(x.numpy(), y.numpy())
+    assert model.odds_factor_ == pytest.approx(found)
+    q = model.estimator_.predict_proba(x.numpy())[:, 1].astype(float)
+    assert np.allclose(model.predict_proba(x.numpy())[:, 1], crcen.posterior(q, crcen.CostRatio(found)), atol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore")  # of Lightning, about itself
@@ -130,7 +117,7 @@ def test_lightning_ends_balanced_over_every_row_once():
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
-    x, y = rows()
+    x, y = rows(240, 4)
     drawn = WeightedRandomSampler(torch.where(y == 1, 5.0, 1.0), 100, generator=torch.Generator().manual_seed(0))
     callback, module = BalanceCallback(), Module()
     quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
@@ -159,7 +146,7 @@ def test_transformers_ends_balanced_and_accumulates_gradients_right(tmp_path, mo
         def forward(self, x, labels=None):
             return answers(logits=self.head(x))
 
-    x, y = rows()
+    x, y = rows(240, 4)
     data = [{"x": a, "labels": b} for a, b in zip(x, y, strict=True)]
     loss = ClassWeightedLoss([1.0, 5.0])
 

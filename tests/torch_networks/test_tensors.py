@@ -36,9 +36,9 @@ KINDS = {
 }
 
 
-@pytest.fixture(params=KINDS.values(), ids=KINDS)
+@pytest.fixture(params=KINDS)
 def kind(request):
-    return request.param
+    return KINDS[request.param]
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 
+import labelled_rows
 import numpy as np
 import pytest
 import torch
@@ -14,8 +15,9 @@ from torch import nn
 import crcen
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.torch import ClassWeightedLoss, NaturalLogits, balance_
+from crcen.torch.loss import logit_columns
 
-from_torch = ClassWeightedLoss.from_torch
+from_torch, two = ClassWeightedLoss.from_torch, ClassWeightedLoss([1.0, 2.0])
 
 
 def rows(n=23, n_classes=3, seed=0):
@@ -33,11 +35,14 @@ def by_hand(logits, y, weights):
     return total / len(y)
 
 
-def test_of_k_classes_it_is_the_weighted_sum_over_rows():
+def test_of_k_classes_it_is_the_weighted_sum_over_rows_that_are_not_ignored():
     logits, y = rows()
+    some = torch.where(torch.arange(len(y)) % 4 == 1, -100, y)
+    expected = [by_hand(logits[own], y[own], [0.5, 2.0, 7.0]) for own in (y >= 0, some >= 0)]
     for weights in ([0.5, 2.0, 7.0], {2: 7.0, 0: 0.5, 1: 2.0}):
-        expected = by_hand(logits, y, [0.5, 2.0, 7.0])
-        assert float(ClassWeightedLoss(weights)(logits, y)) == pytest.approx(expected, rel=1e-12)
+        loss = ClassWeightedLoss(weights)
+        assert [float(loss(logits, target)) for target in (y, some)] == pytest.approx(expected, rel=1e-12)
+        assert float(loss(logits[:0], y[:0])) == 0.0
 
 
 @pytest.mark.parametrize("form", [lambda t: t, lambda t: t[:, None]], ids=["flat", "column"])
@@ -94,28 +99,21 @@ def test_batches_of_any_size_add_up_to_all_rows(size):
         assert abs(mean / float(trap(logits, y)) - 1) > 0.01
 
 
-def test_weights_of_torchs_losses():
+def test_weights_of_torchs_losses_travel_with_the_module():
     logits, y = rows()
     weights = torch.tensor([0.5, 2.0, 7.0])
-    loss = ClassWeightedLoss.from_torch(nn.CrossEntropyLoss(weight=weights))
-    assert loss.class_weights.tolist() == [0.5, 2.0, 7.0]
+    loss = from_torch(nn.CrossEntropyLoss(weight=weights))
     summed = nn.CrossEntropyLoss(weight=weights.double(), reduction="sum")(logits, y)
     assert float(loss(logits, y)) == pytest.approx(float(summed) / len(y), rel=1e-12)
     margin, target = logits[:, 0], (y == 1).double()
     binary = nn.BCEWithLogitsLoss(pos_weight=torch.tensor(6.0))
-    found = float(ClassWeightedLoss.from_torch(binary)(margin, target))
+    found = float(from_torch(binary)(margin, target))
     assert found == pytest.approx(float(binary(margin, target)), rel=1e-12)
-    assert ClassWeightedLoss.from_torch(nn.BCEWithLogitsLoss()).class_weights.tolist() == [1.0, 1.0]
-
-
-def test_ignored_rows_count_for_nothing():
-    logits, y = rows(n=6)
-    some = y.clone()
-    some[[1, 4]] = -100
-    loss = ClassWeightedLoss([1.0, 2.0, 3.0])
-    kept = some != -100
-    assert float(loss(logits, some)) == pytest.approx(float(loss(logits[kept], y[kept])), rel=1e-12)
-    assert float(loss(logits[:0], y[:0])) == 0.0
+    assert from_torch(nn.BCEWithLogitsLoss()).class_weights.tolist() == [1.0, 1.0]
+    other = ClassWeightedLoss(None, [1, 1, 1])
+    other.load_state_dict(loss.state_dict())
+    assert repr(other) == repr(copy.deepcopy(loss)) == "ClassWeightedLoss([0.5, 2.0, 7.0])"
+    assert other(logits.half(), y).dtype == torch.float32
 
 
 @pytest.mark.parametrize(
@@ -140,52 +138,35 @@ def test_weights_of_every_weighting(weighting, counts, expected):
 
 
 @pytest.mark.parametrize(
-    ("make", "sentence"),
+    ("call", "sentence"),
     [
         (lambda: ClassWeightedLoss("balanced"), "needs the rows of each class"),
         (lambda: ClassWeightedLoss(crcen.Lam(0.9), [1, 2, 3]), "price for two classes"),
         (lambda: ClassWeightedLoss([1.0, -2.0]), "above 0"),
         (lambda: ClassWeightedLoss(nn.CrossEntropyLoss()), "from_torch"),
         (lambda: ClassWeightedLoss(crcen.CostMatrix([[0, 1, 2], [4, 0, 5], [9, 1, 0]])), "not class weights"),
-        (lambda: from_torch(nn.MSELoss()), r"got MSELoss\(\)"),
-        (lambda: from_torch(nn.CrossEntropyLoss()), "has no weight"),
-        (lambda: from_torch(nn.CrossEntropyLoss(weight=torch.ones(3), reduction="sum")), "reduction"),
-        (lambda: from_torch(nn.CrossEntropyLoss(weight=torch.ones(3), label_smoothing=0.1)), "label_smoothing=0.1"),
-        (lambda: from_torch(nn.BCEWithLogitsLoss(pos_weight=torch.ones(4))), "one pos_weight, not .*: got 4"),
-        (lambda: from_torch(nn.BCEWithLogitsLoss(weight=torch.ones(4))), "not a weight for each row"),
+        (lambda: two(torch.zeros(4, 3), torch.zeros(4).long()), "logits for 2 classes"),
+        (lambda: two(torch.zeros(4), torch.zeros(3).long()), "each of 4 rows"),
+        (lambda: two(torch.zeros(4), torch.tensor([1, 2, 1, 2])), "between 0 and 1: got 1 to 2"),
+        (lambda: two(torch.zeros(4), torch.tensor([1.0, 2.0, 1.0, 2.0])), "between 0 and 1: got 1 to 2"),
+        (lambda: two(torch.zeros(4, 2, 5), torch.zeros(4).long()), "logits for 2 classes"),
+        (lambda: ClassWeightedLoss([1.0, 2.0, 3.0])(torch.zeros(4, 3), torch.zeros(4)), r"target\.long"),
+        *(
+            (lambda loss=loss: from_torch(loss), f"from_torch takes .* got {type(loss).__name__}")
+            for loss in (
+                nn.MSELoss(),
+                nn.CrossEntropyLoss(),
+                nn.CrossEntropyLoss(weight=torch.ones(3), reduction="sum"),
+                nn.CrossEntropyLoss(weight=torch.ones(3), label_smoothing=0.1),
+                nn.BCEWithLogitsLoss(pos_weight=torch.ones(4)),
+                nn.BCEWithLogitsLoss(weight=torch.ones(4)),
+            )
+        ),
     ],
 )
-def test_weightings_and_losses_that_cannot_be_used_are_rejected(make, sentence):
-    with pytest.raises(InvalidParameter, match=sentence):
-        make()
-
-
-@pytest.mark.parametrize(
-    ("logits", "target", "sentence"),
-    [
-        (torch.zeros(4, 3), torch.zeros(4).long(), "logits for 2 classes"),
-        (torch.zeros(4), torch.zeros(3).long(), "each of 4 rows"),
-        (torch.zeros(4), torch.tensor([1, 2, 1, 2]), "between 0 and 1: got 1 to 2"),
-        (torch.zeros(4), torch.tensor([1.0, 2.0, 1.0, 2.0]), "between 0 and 1: got 1 to 2"),
-        (torch.zeros(4, 2, 5), torch.zeros(4).long(), "logits for 2 classes"),
-    ],
-)
-def test_batches_that_mean_nothing(logits, target, sentence):
-    with pytest.raises(InvalidInput, match=sentence):
-        ClassWeightedLoss([1.0, 2.0])(logits, target)
-    with pytest.raises(InvalidInput, match=r"target\.long"):
-        ClassWeightedLoss([1.0, 2.0, 3.0])(torch.zeros(4, 3), torch.zeros(4))
-
-
-def test_weights_travel_with_the_module():
-    loss = ClassWeightedLoss([1.0, 2.0, 3.0])
-    other = ClassWeightedLoss(None, [1, 1, 1])
-    other.load_state_dict(loss.state_dict())
-    assert other.class_weights.tolist() == [1.0, 2.0, 3.0]
-    assert copy.deepcopy(loss).class_weights.tolist() == [1.0, 2.0, 3.0]
-    logits, y = rows()
-    assert loss(logits.half(), y).dtype == torch.float32
-    assert repr(loss) == "ClassWeightedLoss([1.0, 2.0, 3.0])"
+def test_weightings_losses_and_batches_that_cannot_be_used_are_rejected(call, sentence):
+    with pytest.raises((InvalidInput, InvalidParameter), match=sentence):
+        call()
 
 
 def test_torch_is_loaded_with_crcen_torch_alone():
@@ -199,35 +180,18 @@ def test_torch_is_loaded_with_crcen_torch_alone():
     assert json.loads(done.stdout) == [False, False, True]
 
 
-def labelled(n=200, n_classes=3):
-    generator = torch.Generator().manual_seed(3)
-    y = torch.arange(n) % n_classes
-    return torch.randn(n, 4, generator=generator) + y[:, None], y
-
-
-@pytest.mark.parametrize("columns", [2, 3])
-def test_its_softmax_is_the_posterior(columns):
-    x, _ = labelled()
+@pytest.mark.parametrize(("columns", "is_flat"), [(1, False), (1, True), (2, False), (3, False)])
+def test_its_softmax_is_the_posterior(columns, is_flat):
+    x, _ = labelled_rows.rows(200, 4, dtype=torch.float64)
     net = nn.Linear(4, columns).double()
-    weights = np.array([1.0, 4.0, 20.0])[:columns]
+    net = nn.Sequential(net, nn.Flatten(0)) if is_flat else net
+    weights = np.array([1.0, 4.0, 20.0])[: max(columns, 2)]
     natural = NaturalLogits(net, weights)
-    q = torch.softmax(net(x.double()), 1).detach().numpy()
-    p = torch.softmax(natural(x.double()), 1).detach().numpy()
+    assert natural(x).shape == net(x).shape
+    q, p = (logit_columns(module(x)).softmax(1).detach().numpy() for module in (net, natural))
     assert np.allclose(p, (q / weights) / (q / weights).sum(1, keepdims=True), rtol=1e-12)
     with pytest.raises(InvalidInput, match=f"{columns} logits per row: got weights for 4"):
-        NaturalLogits(net, [1.0, 2.0, 3.0, 4.0])(x.double())
-
-
-@pytest.mark.parametrize("is_flat", [False, True])
-def test_one_logit_loses_the_log_of_the_cost_ratio(is_flat):
-    x, _ = labelled()
-    net = nn.Sequential(nn.Linear(4, 1), nn.Flatten(0)) if is_flat else nn.Linear(4, 1)
-    natural = NaturalLogits(net, crcen.CostRatio(9))
-    assert natural(x).shape == net(x).shape
-    assert torch.allclose(natural(x), net(x) - np.log(9), atol=1e-6)
-    q = torch.sigmoid(net(x)).detach().double().numpy().ravel()
-    p = torch.sigmoid(natural(x)).detach().double().numpy().ravel()
-    assert np.allclose(p, crcen.posterior(q, crcen.CostRatio(9)), rtol=1e-5)
+        NaturalLogits(net, [1.0, 2.0, 3.0, 4.0])(x)
 
 
 def loaded(natural, x, folder):
@@ -266,7 +230,7 @@ PROGRAMS = {
 @pytest.mark.parametrize("columns", [1, 3])
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_programs_answer_as_the_module_does(program, columns, tmp_path):
-    x, y = labelled(n_classes=max(columns, 2))
+    x, y = labelled_rows.rows(200, 4, max(columns, 2))
     loss = ClassWeightedLoss([1.0, 2.0, 9.0][: max(columns, 2)])
     natural = NaturalLogits(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, columns, bias=False)), loss)
     balance_(natural, [(x, y)], loss)

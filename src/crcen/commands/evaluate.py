@@ -14,7 +14,7 @@ from crcen.commands.inputs import GROUP_CHECK, Data, FittedModel, Label, require
 from crcen.commands.prices import Costs, Weighting, price_values, prices_around, step_lines, step_values
 from crcen.commands.results import note_lines
 from crcen.commands.scoring import Judging, unlike_lines
-from crcen.decisions.choose import ChosenWeighting
+from crcen.decisions.expense_curve import ChosenWeighting
 from crcen.report import quality as measures
 from crcen.report.checks import CHECKS, Finding, examine
 from crcen.report.evidence import compared_groups, evidence_of, gather

@@ -23,7 +23,7 @@ from crcen.commands.prices import Costs, Weighting
 from crcen.commands.results import model_digest, note_lines, read_state, state_lock, write_state
 from crcen.commands.rules import RowRule, rule_of
 from crcen.commands.scoring import Hashes, Judging, ScoredTable
-from crcen.decisions.monitor.track import DriftAlarm, MonitorReading
+from crcen.decisions.drift import DriftAlarm, MonitorReading
 from crcen.report.checks import selection_of
 from crcen.report.rendering import asset, rendered
 from crcen.tables.profile import Difference
@@ -174,8 +174,8 @@ class TableWatch(Shown):
         so_far, drifts = f"{self.reading.n_rows:,} so far", self.reading.drift_by_class
         known = [k for k, one in enumerate(drifts) if math.isfinite(one)]
         if self.rule.price.n_classes == 2:
-            so_far += f", {self.reading.n_pos:,} of them positive"
-            drift, off = self.reading.drift, "the model is off"
+            so_far += f", {self.reading.counts[1]:,} of them positive"
+            drift, off = drifts[0], "the model is off"
         elif known:
             most = max(known, key=lambda k: abs(drifts[k]))
             drift, off = drifts[most], f"most off is {self.rule.labels[most]}"

@@ -21,7 +21,7 @@ from crcen.commands.prices import Costs, Weighting, price_values
 from crcen.commands.results import Result, note_lines
 from crcen.commands.rules import AUDIT_COLUMNS, AUDIT_RULES, ClassShares, Prevalence, ReviewPrices, RowRule
 from crcen.commands.scoring import CHUNK_ROWS, Chunks, Judging, RowWatch, model_rows, scored_chunks, unlike_lines
-from crcen.decisions.choose import ChosenWeighting
+from crcen.decisions.expense_curve import ChosenWeighting
 from crcen.tables.databases import is_database
 from crcen.tables.frames import native_like
 from crcen.tables.profile import Difference

@@ -15,7 +15,7 @@ from crcen import InvalidInput, TableClassifier
 from crcen._support.files import exclusive_lock, write_atomic
 from crcen._support.values import Values, attributes
 from crcen.commands.inputs import FittedModel
-from crcen.decisions.monitor.monitor import state_digest
+from crcen.decisions.monitor import state_digest
 from crcen.files.payload import pack
 from crcen.theory.rows import Estimator, ShownInOneLine
 from crcen.theory.sequential import ConfidenceSequence

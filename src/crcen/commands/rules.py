@@ -16,8 +16,7 @@ from crcen.commands import inputs
 from crcen.commands.inputs import FittedModel, Label, Source, check, is_share, require
 from crcen.commands.prices import Costs, Weighting, decision_price, price_values
 from crcen.commands.results import Result
-from crcen.decisions.choose import ChosenWeighting, choose_weighting
-from crcen.decisions.expense_curve import CurveRows
+from crcen.decisions.expense_curve import ChosenWeighting, CurveRows, choose_weighting
 from crcen.tables.fingerprint import Recognition
 from crcen.theory.goals import ANSWERS, ThresholdGoal
 from crcen.theory.intervals import LEVEL, Interval, estimate_shares, shifted_probabilities

@@ -1,7 +1,9 @@
 """Decisions of any probability model at a price, and their expected costs."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -18,13 +20,11 @@ from crcen.theory.rows import Array, Estimator, Index, Rows, ShownInOneLine
 
 def _positive_column(p: ArrayLike) -> Array:
     chance = check_probabilities(p, "p")
-    if chance.ndim == 2:
-        raise InvalidInput(
-            f"p must be the posterior of the positive class, shape (n,), got shape {chance.shape}: pass its column, "
-            "such as model.predict_proba(X)[:, 1] where classes_[1] is the positive class"
-        )
     if chance.ndim != 1 or chance.size == 0:
-        raise InvalidInput(f"p must have shape (n,) with at least one row, got shape {chance.shape}")
+        raise InvalidInput(
+            f"p must be the posterior of the positive class, shape (n,) with at least one row, got shape "
+            f"{chance.shape}: pass its column, such as model.predict_proba(X)[:, 1]"
+        )
     return chance
 
 
@@ -34,10 +34,8 @@ def _cost_matrix(price: object, n_pos: float | None = None, n_neg: float | None 
         return price
     if isinstance(price, Price) and price.positive is None:
         return price.cost_matrix
-    if (n_pos is None) != (n_neg is None):
-        raise InvalidParameter("class counts come in pairs: pass both n_pos and n_neg, or neither")
     if not isinstance(price, Price) and isinstance(as_spec(price), Alpha):
-        if n_pos is None:
+        if n_pos is None or n_neg is None:
             raise InvalidParameter(
                 f"{price!r} is a price only with class counts: pass n_pos and n_neg, or a fitted model's weighting_"
             )
@@ -230,30 +228,23 @@ def _marginal(costs: CostMatrix) -> tuple[float, float]:
     return float(ratios.min()), float(ratios.max())
 
 
-@dataclass(frozen=True)
-class CostScorer:
-    """Scores a fitted classifier by minus the mean cost of its decisions per row."""
-
-    price: WeightingLike
-
-    def __call__(self, estimator: Estimator, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Minus the mean cost of the decisions on rows X with labels y."""
-        if not hasattr(estimator, "predict_proba"):
-            raise InvalidParameter(f"cost_scorer needs probabilities, and {type(estimator).__name__} has none.")
-        classes = np.asarray(estimator.classes_)
-        labels = Labels.of_model(estimator, np.asarray(y)) if len(classes) == 2 else Labels(classes)
-        numbers = labels.encode(y)
-        weights = check_row_weights(sample_weight, len(numbers))
-        counts = np.bincount(numbers, weights, labels.n_classes)
-        price = labels.resolve(self.price, np.where(counts > 0.0, counts, 1.0))
-        chosen = price.decide(np.asarray(estimator.predict_proba(X), dtype=np.float64))
-        return -float(price.cost_matrix.realised(numbers, chosen) @ weights / weights.sum())
-
-    def __repr__(self) -> str:
-        return f"cost_scorer({self.price!r})"
+def _minus_mean_cost(
+    price: WeightingLike, estimator: Estimator, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None
+) -> float:
+    """Minus the mean cost of the decisions of a fitted classifier on rows X with labels y."""
+    if not hasattr(estimator, "predict_proba"):
+        raise InvalidParameter(f"cost_scorer needs probabilities, and {type(estimator).__name__} has none.")
+    classes = np.asarray(estimator.classes_)
+    labels = Labels.of_model(estimator, np.asarray(y)) if len(classes) == 2 else Labels(classes)
+    numbers = labels.encode(y)
+    weights = check_row_weights(sample_weight, len(numbers))
+    counts = np.bincount(numbers, weights, labels.n_classes)
+    resolved = labels.resolve(price, np.where(counts > 0.0, counts, 1.0))
+    chosen = resolved.decide(np.asarray(estimator.predict_proba(X), dtype=np.float64))
+    return -float(resolved.cost_matrix.realised(numbers, chosen) @ weights / weights.sum())
 
 
-def cost_scorer(price: WeightingLike) -> CostScorer:
+def cost_scorer(price: WeightingLike) -> Callable[..., float]:
     """A scorer for ``GridSearchCV``, ``cross_val_score`` and similar: the cost of decisions at a price.
 
     Parameters
@@ -269,4 +260,4 @@ def cost_scorer(price: WeightingLike) -> CostScorer:
         raise InvalidParameter("cost_scorer takes one price: costs that differ by row cannot be split with the rows.")
     if not isinstance(price, CostMatrix | Price | dict) and np.ndim(cast(ArrayLike, price)) == 0:
         resolve(price, 1.0, 1.0)  # raises errors before a search starts
-    return CostScorer(price)
+    return partial(_minus_mean_cost, price)

@@ -1,27 +1,43 @@
-"""Expense curves along a path of weights, and training with a weight compared with a moved threshold."""
+"""Expense curves along a path of weights, the price that meets a goal, and training compared with a moved threshold."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.model_selection import StratifiedKFold, check_cv
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.models.fitted import FittedEnsemble
-from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.search.weight_path import path_logits
-from crcen.theory.checks import check_binary_rows, check_row_weights, class_totals
+from crcen.theory.checks import check_binary_rows, check_clusters, check_probabilities, check_row_weights, class_totals
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.expense import ExpenseStep, ExpenseTable, expense_table
+from crcen.theory.goals import RowsByProbability, ThresholdGoal, price_of_threshold
+from crcen.theory.intervals import Interval, share_interval
 from crcen.theory.key_equation import KeyEquation, key_equation, key_equation_of_logits
-from crcen.theory.metrics import ConfusionCounts, bootstrap_sums, confusion_counts, percentile_interval
-from crcen.theory.price import Alpha, Labels, Price, WeightingLike, resolve, sigmoid, weighted_probability
+from crcen.theory.metrics import (
+    ConfusionCounts,
+    DecisionCounts,
+    bootstrap_sums,
+    confusion_counts,
+    decision_counts,
+    percentile_interval,
+)
+from crcen.theory.price import (
+    Alpha,
+    CostRatio,
+    Labels,
+    Price,
+    WeightingLike,
+    positive_number,
+    resolve,
+    sigmoid,
+    weighted_probability,
+)
 from crcen.theory.rows import Array, Axes, Bools, DataFrame, Estimator, Index, Rows, ShownInOneLine, Splitter, as_numpy
 
 if TYPE_CHECKING:
@@ -29,6 +45,9 @@ if TYPE_CHECKING:
 
 
 KINDS = {"threshold": "one model, its threshold moved", "retrained": "a network trained for each weight"}
+_OUT_OF_FOLD = "oof_decision_function_"  # predictions that a search and a committee keep of their training rows
+_SWEEPS = 1000
+_LARGEST = 60.0  # of log weights: beyond that the other classes are never decided
 _DEFAULT_PATH = (Alpha(0.25), Alpha(0.5), Alpha(1.0), Alpha(2.0), Alpha(4.0))
 
 
@@ -360,6 +379,245 @@ def equivalence_report(
     )
 
 
+# -- the price that meets a goal ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, repr=False)
+class ChosenWeighting(ShownInOneLine):
+    """The price that meets a goal, and the expected results."""
+
+    weighting: CostRatio  # to train at, or to give to `crcen.decide` with the natural posterior
+    target: str  # the goal
+    threshold: float
+    counts: ConfusionCounts
+    recall: Interval  # Wilson's intervals at this threshold
+    precision: Interval
+    alarm_rate: Interval  # share of rows with an alarm
+    # Bootstrap interval: 0 for a resample that cannot meet the goal, inf for one that needs an alarm on probability 0;
+    # NaN for a guarantee.
+    cost_ratio: Interval
+    level: float
+    rate: float | None = None  # rows a day
+    confidence: float | None = None  # of a guarantee
+    misses: str = ""  # how often new rows miss the goal
+
+    @property
+    def average_price(self) -> float:
+        """False alarms per catch on the rows given; the price of the last catch is ``weighting``."""
+        return float(self.counts.fp / self.counts.tp) if self.counts.tp else math.nan
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain values; None where a number does not exist."""
+        figures = {name: getattr(self, name).to_dict() for name in ("recall", "precision", "alarm_rate", "cost_ratio")}
+        stated = {"goal": self.target, "confidence": self.confidence, "misses": self.misses or None}
+        return {**stated, "threshold": self.threshold, **figures}
+
+    def __str__(self) -> str:
+        def line(name: str, found: Interval) -> str:
+            between = "" if math.isnan(found.low) else f"   [{found.low:.4g}, {found.high:.4g}]"
+            return f"  {name:<22}{found.value:>9.4g}{between}"
+
+        brackets = f"  in brackets: {100 * self.level:g} % intervals"
+        notes = [f"{brackets}; those of the last catch are of the choice itself", f"  {self.misses}".rstrip()]
+        if self.confidence is not None:
+            notes = [brackets, "  guaranteed for this very model on new rows like these; a refit voids it"]
+        lines = [
+            f"{self.target}: a price of {self.weighting.value:.4g}, an alarm where p > {self.threshold:.4g}",
+            line("recall", self.recall),
+            line("precision", self.precision),
+            line("share of rows alarmed", self.alarm_rate),
+            "" if self.rate is None else line("alarms a day", self.alarm_rate.scaled(self.rate)),
+            line("price of last catch", self.cost_ratio),
+            f"  {'price of average catch':<22}{self.average_price:>9.4g}",
+        ]
+        return "\n".join(filter(None, lines + notes))
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenClassWeights:
+    """The smallest class weights that reach the recalls of a goal."""
+
+    weighting: dict[Hashable, float]  # a class without a goal has weight 1
+    recalls: dict[Hashable, float]
+    counts: DecisionCounts  # decisions at these weights, in the order of the model's classes
+
+    def __str__(self) -> str:
+        weights = ", ".join(f"{label}: {weight:.6g}" for label, weight in self.weighting.items())
+        asked = ", ".join(f"{label} {recall:g}" for label, recall in self.recalls.items())
+        return "\n".join([f"recall of {asked}: weights {weights}", self.counts.table_of(list(self.weighting))])
+
+
+def choose_weighting(
+    source: ExpenseCurve | CurveRows | Estimator,
+    goal: ThresholdGoal | Mapping[Hashable, float],
+    X: Rows = None,
+    y: ArrayLike | None = None,
+    *,
+    rate: float | None = None,
+    sample_weight: ArrayLike | None = None,
+    clusters: ArrayLike | None = None,
+    level: float = 0.95,
+    n_resamples: int = 500,
+    random_state: int = 0,
+) -> ChosenWeighting | ChosenClassWeights:
+    """Find the price that meets a goal, by moving the threshold of a model on rows it did not see.
+
+    Parameters
+    ----------
+    source : ExpenseCurve, CRCENClassifierCV, CommitteeClassifier, or any fitted classifier with ``predict_proba``
+        A curve from predictions brings its rows. A search is judged on its out-of-fold rows and needs the ``y`` it was
+        fitted on. Any other model needs ``X`` and ``y``: rows it did **not** see, at the natural class ratio.
+    goal : RecallAtLeast, PrecisionAtLeast, Capacity, or a dict of label to recall
+        The smallest price with at least that recall; the largest price with at least that precision, or with at most so
+        many alarms. A dict, for any number of classes, finds the least class weights with at least these recalls.
+    X, y, sample_weight : optional
+        Rows as the source needs them.
+    rate : float, optional
+        Rows a day, which a capacity for a day or a week needs; with it the alarms a day are given for every goal.
+    clusters : array of shape (n,), optional
+        Rows of the same cluster may depend on each other: a guarantee counts one row of each, intervals are longer.
+    level, n_resamples, random_state
+        Of the bootstrap.
+
+    Notes
+    -----
+    The threshold is chosen and judged on the same rows: on new rows the goal is missed about as often as met. With a
+    confidence, new rows meet a recall or precision with that probability, by the very model that was judged.
+    """
+    if isinstance(goal, Mapping):
+        return _choose_class_weights(source, goal, X, y, sample_weight)
+    if not isinstance(goal, ThresholdGoal):
+        raise InvalidParameter(
+            f"a goal must be Capacity(200), RecallAtLeast(0.9) or PrecisionAtLeast(0.5), got a {type(goal).__name__}"
+        )
+    rows = _rows(source, X, y, sample_weight)
+    if goal.confidence is not None and hasattr(source, _OUT_OF_FOLD) and X is None:
+        raise InvalidParameter(
+            "a guarantee is for one fitted model, and out-of-fold rows were held out from others: give X and y, rows "
+            "that this model did not see"
+        )
+    target, p, weights = rows.target, rows.p, rows.weights / rows.weights.mean()  # the unit of weights has no meaning
+    groups = check_clusters(clusters, target.size)
+    if rate is not None:
+        rate = positive_number(rate, "rate")
+    ordered, goal = RowsByProbability(target, p, weights, groups), goal.for_rows(float(weights.sum()), rate)
+    threshold = goal.threshold(ordered)
+    alarms = p > threshold
+    price, prices = CostRatio(price_of_threshold(threshold)), (math.nan, math.nan)
+    if goal.confidence is None:  # a guarantee includes the sampling of its rows
+        prices = percentile_interval(goal.resampled_prices(ordered, n_resamples, random_state), level)
+
+    def share(hits: Bools, among: Bools) -> Interval:
+        own = None if groups is None else groups[among]
+        return share_interval(hits[among], weights[among], own, level=level)
+
+    return ChosenWeighting(
+        weighting=price,
+        target=str(goal),
+        threshold=threshold,
+        counts=confusion_counts(target, alarms, weights),
+        recall=share(alarms, target),
+        precision=share(target, alarms),
+        alarm_rate=share(alarms, np.ones_like(alarms)),
+        cost_ratio=Interval(price.value, *prices),
+        level=level,
+        rate=rate,
+        confidence=goal.confidence,
+        misses=goal.misses if goal.confidence is None else "",
+    )
+
+
+def _rows(source: Estimator, X: Rows, y: ArrayLike | None, sample_weight: ArrayLike | None) -> CurveRows:
+    """Labels and natural posteriors of rows the model did not see."""
+    if isinstance(source, CurveRows):
+        return source
+    if isinstance(source, ExpenseCurve):
+        if source.rows is None:
+            raise InvalidParameter(
+                "this curve is of networks trained separately, whose decisions are not nested, so no threshold can be "
+                "read off it: make one with ExpenseCurve.from_predictions"
+            )
+        return source.rows
+    if hasattr(source, _OUT_OF_FOLD) and X is None:
+        target, p, seen = out_of_fold_posterior(source, y)
+        weights: ArrayLike | None = None if sample_weight is None else np.asarray(sample_weight)[seen]
+    else:
+        labels, proba = _predictions(source, X, y)
+        own = Labels.of_model(source, labels)
+        p = check_probabilities(proba[:, own.column], "predict_proba")
+        target, weights = own.encode(labels) == own.column, sample_weight
+    checked = check_row_weights(weights, target.size)
+    class_totals(target, checked)
+    return CurveRows(target, p, checked)
+
+
+def _predictions(source: Estimator, X: Rows, y: ArrayLike | None) -> tuple[NDArray[np.generic], Array]:
+    """The labels of the rows that a fitted classifier is judged on, and its probabilities of all classes."""
+    if not hasattr(source, "predict_proba") or not hasattr(source, "classes_"):
+        raise InvalidParameter(
+            f"choose_weighting takes an ExpenseCurve, a CRCENClassifierCV or a fitted classifier with predict_proba, "
+            f"got a {type(source).__name__}"
+        )
+    if X is None or y is None:
+        raise InvalidParameter(f"{type(source).__name__} needs X and y, rows that it did not see")
+    labels, p = np.asarray(as_numpy(y)), np.asarray(source.predict_proba(X), dtype=np.float64)
+    shape = (len(labels), len(source.classes_))
+    if p.shape != shape:
+        raise InvalidInput(f"predict_proba must give {shape[1]} columns for each of {shape[0]} rows, got {p.shape}")
+    return labels, p
+
+
+def _choose_class_weights(
+    source: Estimator, recalls: Mapping[Hashable, float], X: Rows, y: ArrayLike | None, sample_weight: ArrayLike | None
+) -> ChosenClassWeights:
+    """Smallest class weights with a recall for each of some classes."""
+    labels, p = _predictions(source, X, y)
+    classes = Labels(np.asarray(source.classes_))
+    known = classes.classes.tolist()
+    for label, recall in recalls.items():
+        if label not in known:
+            raise InvalidParameter(f"recalls must be of the classes {known}: got {label!r}.")
+        if not isinstance(recall, int | float) or not 0.0 < recall <= 1.0:
+            raise InvalidParameter(f"a recall must lie above 0 and be at most 1: got {recall!r} for {label}.")
+    target = classes.encode(labels)
+    weights = check_row_weights(sample_weight, target.size)
+    classes.counts(target, weights)
+    floors = {known.index(label): float(recall) for label, recall in recalls.items()}
+    log_weights = _least_weights(p, target, weights, floors)
+    if log_weights is None:
+        raise InvalidParameter(
+            "these recalls cannot be reached together on these rows with any weights: lower the recall of a class."
+        )
+    with np.errstate(divide="ignore"):
+        chosen = (np.log(p) + log_weights).argmax(axis=1)
+    weighting = dict(zip(known, np.exp(log_weights).tolist(), strict=True))
+    return ChosenClassWeights(weighting, dict(recalls), decision_counts(target, chosen, classes.n_classes, weights))
+
+
+def _least_weights(p: Array, target: Index, weights: Array, floors: dict[int, float]) -> Array | None:
+    """Logarithms of the smallest weights from 1 on with these recalls; None if there are none."""
+    log_weights = np.zeros(p.shape[1])
+    with np.errstate(divide="ignore"):
+        log_p = np.log(p)
+    own = {k: np.flatnonzero((target == k) & (weights > 0.0)) for k in floors}
+    for _ in range(_SWEEPS):
+        before = log_weights.copy()
+        for k, floor in floors.items():
+            others = (log_p[own[k]] + log_weights).copy()
+            others[:, k] = -np.inf
+            needed = others.max(axis=1) - log_p[own[k], k]
+            order = np.argsort(needed)
+            reached = np.cumsum(weights[own[k]][order]) >= floor * weights[own[k]].sum() * (1.0 - 1e-12)
+            least = float(needed[order][np.argmax(reached)])
+            # Slightly more, so that it is no tie.
+            log_weights[k] = max(log_weights[k], least + 1e-9 * max(1.0, abs(least)))
+            if not log_weights[k] <= _LARGEST:
+                return None
+        if np.abs(log_weights - before).max() <= 1e-8:
+            return log_weights
+    return None
+
+
 # -- rows that a model did not see ------------------------------------------------------------------------------------
 
 
@@ -381,21 +639,13 @@ def stratified_splits(cv: Splitter, X: Rows, y: ArrayLike, random_state: int) ->
         raise InvalidInput(f"cross-validation by {cv!r} cannot split these rows: {error}") from error
 
 
-def has_held_out_rows(model: Estimator) -> bool:
-    """Whether a model keeps out-of-fold predictions of its training rows, as a search and a committee do."""
-    return isinstance(model, CRCENClassifierCV) or (
-        isinstance(model, FittedEnsemble) and hasattr(model, "oof_decision_function_")
-    )
-
-
-def out_of_fold_posterior(model: Estimator, y: ArrayLike) -> tuple[Bools, Array, Index]:
+def out_of_fold_posterior(model: Estimator, y: ArrayLike | None) -> tuple[Bools, Array, Index]:
     """Labels (True is positive), natural posteriors and numbers of the rows that a fitted search held out."""
-    if not has_held_out_rows(model):
+    if not hasattr(model, _OUT_OF_FOLD):
         raise InvalidParameter(
             f"from_cv needs a fitted CRCENClassifierCV or CommitteeClassifier, got a {type(model).__name__}: for "
             "another model give its probabilities on rows it did not see to from_predictions"
         )
-    check_is_fitted(model)
     logits, own, labels = model.oof_decision_function_, Labels.of_model(model), np.asarray(as_numpy(y))
     if labels.shape != logits.shape:
         raise InvalidInput(f"y must be the {len(logits)} labels the model was fitted on, got shape {labels.shape}")

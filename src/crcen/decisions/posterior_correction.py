@@ -1,12 +1,9 @@
 """Natural probabilities of classifiers that were weighted or resampled: correct_proba and PosteriorCorrection."""
 
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.linear_model import LogisticRegression
@@ -19,8 +16,8 @@ from crcen.models.ensemble import PROBABILITIES, apply_map, fit_map
 from crcen.models.fitted import transactional_fit
 from crcen.models.validation import check_choice, check_classes, check_weights, check_y, take_rows
 from crcen.theory.checks import check_probabilities
-from crcen.theory.price import Labels, Price, WeightingLike, cost_ratio_of, is_price_of_two, positive_number, resolve
-from crcen.theory.rows import Array, Estimator, Rows, Splitter, as_numpy
+from crcen.theory.price import Alpha, Labels, Price, WeightingLike, is_price_of_two, positive_number, resolve
+from crcen.theory.rows import Array, Estimator, LabelArray, Rows, Splitter, as_numpy
 
 
 class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # no types
@@ -89,36 +86,33 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         ``sample_weight`` is passed on to the estimator (to the last step of a pipeline); refused with a sampler.
         """
         with transactional_fit(self):
-            self._fit(X, y, sample_weight)
+            X, y, sample_weight = indexable(as_numpy(X), as_numpy(y), as_numpy(sample_weight))
+            labels = check_y(y, estimator=self)
+            self.classes_ = check_classes(labels)
+            weights = check_weights(sample_weight, labels[:, None])
+            given = None if sample_weight is None else weights
+            own = Labels.from_rows(self.classes_, labels, weights, self.pos_label)
+            self.pos_label_ = own.positive
+            self._check_parameters(own)
+            self.estimator_, self.class_factors_, doubt = self._fit_one(X, labels, given)
+            price = self._price_of_training(own) if _is(self.price, "training") else self.price
+            self.price_ = own.resolve(price, own.counts(own.encode(labels), weights))
+            for name in ("n_features_in_", "feature_names_in_"):
+                if hasattr(self.estimator_, name):
+                    setattr(self, name, getattr(self.estimator_, name))
+            self.probability_map_: Array | None = None
+            self._limit = np.inf
+            if self.method != "shift":
+                self._calibrate(X, labels, given)
+            elif doubt:
+                methods = "'isotonic' or 'temperature'" if own.n_classes == 2 else "'temperature'"
+                warnings.warn(
+                    f"a prior shift cannot be exact here: {doubt}; method={methods} calibrates on out-of-fold rows "
+                    f"instead.",
+                    UserWarning,
+                    stacklevel=2,
+                )
         return self
-
-    def _fit(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None) -> None:
-        X, y, sample_weight = indexable(as_numpy(X), as_numpy(y), as_numpy(sample_weight))
-        labels = check_y(y, estimator=self)
-        self.classes_ = check_classes(labels)
-        weights = check_weights(sample_weight, labels[:, None])
-        given = None if sample_weight is None else weights
-        own = Labels.from_rows(self.classes_, labels, weights, self.pos_label)
-        self.pos_label_ = own.positive
-        self._check_parameters(own)
-        self.estimator_, self.class_factors_, doubt = self._fit_one(X, labels, given)
-        price = self._price_of_training(own) if _is(self.price, "training") else self.price
-        self.price_ = own.resolve(price, own.counts(own.encode(labels), weights))
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self.estimator_, name):
-                setattr(self, name, getattr(self.estimator_, name))
-        self.probability_map_: Array | None = None
-        self._limit = np.inf
-        if self.method != "shift":
-            self._calibrate(X, labels, given)
-        elif doubt:
-            methods = "'isotonic' or 'temperature'" if own.n_classes == 2 else "'temperature'"
-            warnings.warn(
-                f"a prior shift cannot be exact here: {doubt}; method={methods} calibrates on out-of-fold rows "
-                f"instead.",
-                UserWarning,
-                stacklevel=3,
-            )
 
     @property
     def odds_factor_(self) -> float:
@@ -131,12 +125,12 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         check_is_fitted(self)
         q = check_columns(self.estimator_.predict_proba(as_numpy(X)))
         if self.probability_map_ is None:
-            return divide_columns(q, self.class_factors_)
+            return Price(self.class_factors_, np.ones(len(self.classes_))).posterior(q)
         mapped = apply_map(self.probability_map_, _engine(_logits(q, self._limit) - np.log(self.class_factors_)))
         logits = mapped if mapped.ndim == 2 else np.column_stack([np.zeros(len(mapped)), mapped])
         return np.asarray(softmax(logits, axis=1))
 
-    def predict(self, X: Rows) -> NDArray[np.generic]:
+    def predict(self, X: Rows) -> LabelArray:
         """Decide at ``price_``: by its threshold, the largest weight times probability, or the cheapest action."""
         p = self.predict_proba(X)
         if self.price_.costs is not None:
@@ -159,17 +153,13 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
     def _check_parameters(self, labels: Labels) -> None:
         """Refuse invalid parameters before anything is fitted."""
         check_choice(self, "method", PROBABILITIES)
-        if labels.n_classes > 2 and self.pos_label is not None:
-            raise InvalidParameter(f"pos_label is for two classes, and there are {labels.n_classes}: leave it None.")
         if labels.n_classes > 2 and self.method == "isotonic":
             raise InvalidParameter("Only binary classification is supported by method='isotonic': use 'temperature'.")
         if not hasattr(self._given_estimator(), "predict_proba"):
             raise InvalidParameter(f"estimator must have predict_proba: got {type(self.estimator).__name__}.")
-        ones = np.ones(labels.n_classes)
-        if not _is(self.price, "training"):
-            labels.resolve(self.price, ones)
-        if not _is(self.weighting, "auto"):
-            labels.resolve(self.weighting, ones)
+        for setting, default in ((self.price, "training"), (self.weighting, "auto")):
+            if not _is(setting, default):
+                labels.resolve(setting, np.ones(labels.n_classes))
         if self.sampling is not None and not _is(self.sampling, "auto") and not hasattr(self.sampling, "fit_resample"):
             self._stated_shares(labels)
 
@@ -183,7 +173,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
                 "no price was given and the estimator was trained without a weight, so predict decides at ½, where a "
                 "rare class is seldom found; give price=, such as Budget(10), or price=None for ½ on purpose.",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=3,
             )
         return Price(self.class_factors_, np.ones(labels.n_classes))
 
@@ -193,7 +183,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
     def _labels(self) -> Labels:
         return Labels(self.classes_, self.pos_label_)
 
-    def _fit_one(self, X: Rows, y: NDArray[np.generic], weights: Array | None) -> tuple[Estimator, Array, str]:
+    def _fit_one(self, X: Rows, y: LabelArray, weights: Array | None) -> tuple[Estimator, Array, str]:
         """A clone fitted on rows, the factors of its training, and why they may not be exact."""
         estimator = clone(self._given_estimator())
         own_sampler = clone(self.sampling) if hasattr(self.sampling, "fit_resample") else None
@@ -202,8 +192,15 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         natural, totals = self._counts(y), self._counts(y, weights)
         if own_sampler is not None:
             X, y = own_sampler.fit_resample(X, y)
-        with recorded_samples(estimator) as recorded:
-            estimator.fit(X, y, **weight_argument(estimator, weights))
+        for place, (name, step) in enumerate(getattr(estimator, "steps", [])):
+            if hasattr(step, "fit_resample"):
+                estimator.steps[place] = (name, _WatchedSampler(step))
+        estimator.fit(X, y, **weight_argument(estimator, weights))
+        recorded = []
+        for place, (name, step) in enumerate(getattr(estimator, "steps", [])):  # a pipeline replaces its list
+            if isinstance(step, _WatchedSampler):
+                recorded.append(self._counts(step.y_))
+                estimator.steps[place] = (name, step.sampler)
         seen = self._seen(estimator, self._counts(np.asarray(y)), recorded) if self.sampling is not None else natural
         if not (seen > 0).all():
             raise InvalidInput(f"the classifier was trained without a class: got {seen.tolist()} rows of the classes.")
@@ -215,11 +212,11 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         samplers = samplers_of(estimator) + ([] if own_sampler is None else [own_sampler])
         return estimator, of_classes * seen / natural, why_no_shift(estimator, samplers)
 
-    def _counts(self, y: NDArray[np.generic], weights: Array | None = None) -> Array:
+    def _counts(self, y: LabelArray, weights: Array | None = None) -> Array:
         rows = np.ones(len(y)) if weights is None else weights
         return np.array([rows[y == label].sum() for label in self.classes_])
 
-    def _seen(self, estimator: Estimator, given: Array, recorded: list[dict[object, int]]) -> Array:
+    def _seen(self, estimator: Estimator, given: Array, recorded: list[Array]) -> Array:
         """Rows of each class that the classifier itself was trained on."""
         if not _is(self.sampling, "auto") and not hasattr(self.sampling, "fit_resample"):
             return self._stated_shares(self._labels()) * given.sum()
@@ -229,21 +226,14 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
                 f"what {type(inside[0]).__name__} did inside {type(estimator).__name__} cannot be read off; give "
                 f"sampling= the share of positives, or the shares of the classes, among the rows trained on."
             )
-        if recorded:
-            given = np.array([recorded[-1].get(label, 0) for label in self.classes_.tolist()], dtype=np.float64)
-        return balancing_counts(estimator, self.classes_, given)
+        return balancing_counts(estimator, self.classes_, recorded[-1] if recorded else given)
 
     def _stated_shares(self, labels: Labels) -> Array:
         """The shares of the classes that ``sampling`` states."""
-        if isinstance(self.sampling, str):
-            raise InvalidParameter(
-                f"sampling must be 'auto', None, a share of positives, shares of the classes or a sampler: got "
-                f"{self.sampling!r}."
-            )
         shares = class_shares(self.sampling, labels.n_classes, "sampling")
         return labels.by_class(shares[1], shares[0]) if np.ndim(self.sampling) == 0 else shares
 
-    def _calibrate(self, X: Rows, y: NDArray[np.generic], weights: Array | None) -> None:
+    def _calibrate(self, X: Rows, y: LabelArray, weights: Array | None) -> None:
         """Fit the map of ``method`` on the natural logits of rows that their estimator did not see."""
         try:
             folds = list(check_cv(self.cv, y, classifier=True).split(X, y))
@@ -283,8 +273,6 @@ def _is(setting: object, word: str) -> bool:
     """Whether a setting, perhaps an array, is a word."""
     return isinstance(setting, str) and setting == word
 
-
-LabelArray = NDArray[np.generic]
 
 # Each fits a weighted log loss, so that its class weights multiply the odds.
 _WEIGHTED_LOG_LOSS = {"LogisticRegression", "LogisticRegressionCV", "SGDClassifier", "HistGradientBoostingClassifier"}
@@ -442,38 +430,31 @@ def _skorch(last: Estimator, none: Array) -> Array:
     natural = getattr(last, "predict_nonlinearity", None)
     if getattr(getattr(natural, "func", None), "__module__", None) == "crcen.torch.skorch":
         return none  # natural_probabilities has taken the weights out
-    kind = type(loss).__name__
+    kind, weight = type(loss).__name__, getattr(loss, "weight", None)
     if kind == "ClassWeightedLoss":
         return np.array([float(weight) for weight in loss.class_weights])
-    if kind == "BCEWithLogitsLoss" and loss.weight is None:
-        if loss.pos_weight is None:
+    if kind in ("CrossEntropyLoss", "NLLLoss"):
+        if weight is None:
             return none
-        if loss.pos_weight.numel() == 1:
-            return np.array([1.0, float(loss.pos_weight)])
-    if kind in ("CrossEntropyLoss", "NLLLoss") and loss.weight is None:
-        return none
-    why = f"what {kind} does to its probabilities is not certain"
-    if kind in ("CrossEntropyLoss", "NLLLoss", "ClassWeightedLoss"):
-        why = (
-            f"{kind} divides by each batch's weights, so it trains at another weight; use crcen.torch.ClassWeightedLoss"
-        )
-    raise _unreadable(name, why)
+        trap = f"{kind} divides by each batch's weights, so it trains at another weight"
+        raise _unreadable(name, f"{trap}; use crcen.torch.ClassWeightedLoss")
+    if kind == "BCEWithLogitsLoss" and weight is None and (loss.pos_weight is None or loss.pos_weight.numel() == 1):
+        return np.array([1.0, 1.0 if loss.pos_weight is None else float(loss.pos_weight)])
+    raise _unreadable(name, f"what {kind} does to its probabilities is not certain")
 
 
 def weight_argument(estimator: Estimator, weights: Array | None) -> dict[str, Array]:
     """Sample weights under the name that the estimator, or the last step of a pipeline, takes them by."""
     if weights is None:
         return {}
-    last, prefix = (
-        (estimator.steps[-1][1], f"{estimator.steps[-1][0]}__") if hasattr(estimator, "steps") else (estimator, "")
-    )
+    name, last = estimator.steps[-1] if hasattr(estimator, "steps") else ("", estimator)
     if not has_fit_parameter(last, "sample_weight"):
         raise InvalidParameter(f"{type(last).__name__} takes no sample_weight: fit without it.")
-    return {f"{prefix}sample_weight": weights}
+    return {f"{name}__sample_weight" if name else "sample_weight": weights}
 
 
 class _WatchedSampler(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """A sampler that also counts the labels it leaves; an estimator, since a pipeline with a cache clones its steps."""
+    """A sampler that also keeps the labels it leaves; an estimator, since a pipeline with a cache clones its steps."""
 
     def __init__(self, sampler: Estimator) -> None:
         self.sampler = sampler
@@ -481,25 +462,8 @@ class _WatchedSampler(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
     def fit_resample(self, X: Rows, y: ArrayLike, **params: object) -> tuple[Rows, ...]:
         """The sampler's own."""
         resampled: tuple[Rows, ...] = self.sampler.fit_resample(X, y, **params)
-        labels, counts = np.unique(np.asarray(resampled[1]), return_counts=True)
-        self.counts_ = dict(zip(labels.tolist(), counts.tolist(), strict=True))
+        self.y_ = np.asarray(resampled[1])
         return resampled
-
-
-@contextmanager
-def recorded_samples(pipeline: Estimator) -> Iterator[list[dict[object, int]]]:
-    """Rows by label after each sampler of a pipeline that is fitted inside; other estimators have no samplers."""
-    recorded: list[dict[object, int]] = []
-    steps = getattr(pipeline, "steps", None)
-    if steps is None:
-        yield recorded
-        return
-    pipeline.steps = [(name, _WatchedSampler(step) if hasattr(step, "fit_resample") else step) for name, step in steps]
-    yield recorded
-    for i, (name, step) in enumerate(pipeline.steps):
-        if isinstance(step, _WatchedSampler):
-            recorded.append(step.counts_)
-            pipeline.steps[i] = (name, step.sampler)
 
 
 _SUMS_TO_ONE = 1e-4  # float32 probabilities, and those rounded to a few digits
@@ -548,7 +512,7 @@ def correct_proba(
         raise InvalidParameter("sampled_prior needs natural_prior, the shares of classes before sampling: got none.")
     factors = shares["sampled_prior"] / shares["natural_prior"] if "sampled_prior" in shares else np.ones(n_classes)
     factors = factors * _stated_weights(weighting, shares.get("sampled_prior", shares.get("natural_prior")), n_classes)
-    return divide_columns(values, factors)[..., 1 if np.ndim(q) == 1 else slice(None)]
+    return Price(factors, np.ones(n_classes)).posterior(values)[..., 1 if np.ndim(q) == 1 else slice(None)]
 
 
 def check_columns(q: ArrayLike) -> Array:
@@ -556,48 +520,28 @@ def check_columns(q: ArrayLike) -> Array:
     values = check_probabilities(q)
     if values.ndim == 1:
         return np.column_stack([1.0 - values, values])
-    if values.ndim != 2 or values.shape[1] < 2:
-        raise InvalidInput(f"q must have shape (n,) or (n, K) with K from 2, got shape {values.shape}")
-    off = np.abs(values.sum(axis=1) - 1.0)
-    if off.size and off.max() > _SUMS_TO_ONE:
-        worst = int(np.argmax(off))
-        raise InvalidInput(f"the columns of q must sum to 1, got {values[worst].sum():g} in row {worst}")
+    if values.ndim != 2 or values.shape[1] < 2 or np.abs(values.sum(axis=1) - 1.0).max(initial=0.0) > _SUMS_TO_ONE:
+        raise InvalidInput(f"q must have shape (n,) or (n, K), K from 2, with columns that sum to 1, got {values}")
     return values
-
-
-def divide_columns(q: Array, factors: Array) -> Array:
-    """p_k ∝ q_k / f_k, (n, K) → (n, K); 0 and 1 are exact."""
-    if q.shape[1] != len(factors):
-        raise InvalidInput(f"q must have a column for each of {len(factors)} classes, got shape {q.shape}")
-    # No logarithm and no 1 − q: small probabilities of every class keep their digits.
-    divided = q / (factors / factors.min())
-    return np.asarray(divided / divided.sum(axis=1, keepdims=True))
 
 
 def _stated_weights(weighting: WeightingLike, shares: Array | None, n_classes: int) -> Array:
     """Class weights of the training loss, (K,), up to a factor."""
-    if weighting is None:
-        return np.ones(n_classes)
-    is_list = isinstance(weighting, Mapping) or np.ndim(cast(ArrayLike, weighting)) > 0
-    if n_classes == 2 and not is_list and getattr(weighting, "positive", weighting) is not None:
-        if shares is not None:
-            weighting = resolve(weighting, counts=shares)
-        return np.array([1.0, cost_ratio_of(weighting)])
-    if isinstance(weighting, str) and shares is None:
-        raise InvalidParameter(f"{weighting!r} needs the class shares that it was resolved on: give natural_prior=.")
     price = resolve(weighting, counts=np.ones(n_classes) if shares is None else shares)
+    if shares is None and isinstance(weighting, str | Alpha):
+        raise InvalidParameter(f"{weighting!r} needs the class shares that it was resolved on: give natural_prior=.")
     if price.n_classes != n_classes:
         raise InvalidInput(f"q must have a column for each of {price.n_classes} classes, got {n_classes}")
-    return price.weights
+    return price.weights if price.positive is None else np.array([1.0, price.cost_ratio])
 
 
 def class_shares(given: ArrayLike, n_classes: int, name: str) -> Array:
     """Shares of all classes; for two classes one number is that of the positive class."""
-    if np.ndim(given) == 0 and n_classes == 2:
+    if np.ndim(given) == 0:
         share = positive_number(given, name)
-        if share >= 1.0:
-            raise InvalidParameter(f"{name} must be a share strictly between 0 and 1: got {share:g}.")
-        return np.array([1.0 - share, share])
+        if n_classes == 2 and share < 1.0:
+            return np.array([1.0 - share, share])
+        raise InvalidParameter(f"{name} must be {n_classes} shares, or one strictly between 0 and 1: got {share:g}.")
     values = np.asarray(given, dtype=np.float64)
     if values.shape != (n_classes,) or not (values > 0.0).all() or not np.isfinite(values).all():
         raise InvalidParameter(f"{name} must be {n_classes} shares above 0: got {given!r}.")

@@ -2,7 +2,7 @@
 
 import sys
 from importlib import import_module
-from types import ModuleType
+from importlib.util import find_spec
 from typing import Any
 
 from torch import nn
@@ -11,21 +11,12 @@ from crcen.torch.balance import Batches, balance_, every_row
 from crcen.torch.loss import Weighting, weighting_of
 
 Trainer = Any  # of either package
+_NAMES = ("lightning.pytorch", "pytorch_lightning")
+# The package that is already imported, otherwise the installed one.
+_FOUND = [name for name in _NAMES if name in sys.modules] or [name for name in _NAMES if find_spec(name.split(".")[0])]
 
 
-def _package() -> ModuleType:
-    """The package that is already imported, otherwise the installed one."""
-    names = ("lightning.pytorch", "pytorch_lightning")
-    for name in [name for name in names if name in sys.modules] or names:
-        try:
-            return import_module(name)
-        except ModuleNotFoundError as error:
-            if error.name not in (name, name.partition(".")[0]):
-                raise
-    raise ModuleNotFoundError("lightning is not installed; get it with: pip install 'crcen[interop]'")
-
-
-class BalanceCallback(_package().Callback):  # type: ignore[misc]
+class BalanceCallback(import_module((_FOUND or _NAMES)[0]).Callback):  # type: ignore[misc]
     """Balances the output bias on the training rows when a fit ends.
 
     Checkpoints of earlier epochs are not balanced: save one after the fit (``trainer.save_checkpoint``). ``weighting``

@@ -11,7 +11,7 @@ from torch.nn.functional import log_softmax
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.cost_matrix import CostMatrix
-from crcen.theory.price import Alpha, CostRatio, Price, WeightingLike, as_spec, resolve, resolved
+from crcen.theory.price import Alpha, Price, WeightingLike, resolved
 from crcen.theory.rows import Array
 
 Weighting: TypeAlias = WeightingLike | nn.Module | Tensor
@@ -23,12 +23,12 @@ Outputs = Any  # of a module: logits, or an object with them
 def stated_weights(weighting: Weighting) -> WeightingLike:
     """Losses, tensors and cost matrices as an array of weights; anything else unchanged."""
     if isinstance(weighting, nn.Module):
-        weighting = getattr(weighting, "class_weights", weighting)
-        if isinstance(weighting, nn.Module):
+        if not hasattr(weighting, "class_weights"):
             raise InvalidParameter(
                 f"a weighting given as a module must be a ClassWeightedLoss or NaturalLogits: got "
                 f"{type(weighting).__name__}; use ClassWeightedLoss.from_torch for torch's losses."
             )
+        weighting = cast(Tensor, weighting.class_weights)
     if isinstance(weighting, Tensor):
         return weighting.detach().double().cpu().numpy()
     if isinstance(weighting, CostMatrix):
@@ -56,20 +56,16 @@ def weighting_of(holder: nn.Module) -> nn.Module:
 def weights_of_classes(weighting: Weighting, counts: Counts = None) -> Array:
     """Weights (K,) for a loss; those of a price for two classes have mean 1 over the counted rows."""
     given = stated_weights(weighting)
-    sizes = None if counts is None else np.asarray(counts, dtype=np.float64)
-    if isinstance(given, Price):
-        price = given
-    elif _is_list(given):
-        price = resolved(given, np.ones(len(cast(Sized, given))) if sizes is None else sizes)
-    elif sizes is None:
-        if isinstance(as_spec(given), Alpha):
-            raise InvalidParameter(
-                f"weighting={weighting!r} needs the rows of each class: give counts, such as "
-                f"counts=torch.bincount(y), or a cost ratio, λ, or a weight for each class."
-            )
-        price = resolve(given, 1.0, 1.0)
-    else:
-        price = resolve(given, sizes[1], sizes[0]) if sizes.shape == (2,) else resolve(given, counts=sizes)
+    n_classes = len(cast(Sized, given)) if _is_list(given) else 2
+    sizes = np.ones(n_classes) if counts is None else np.asarray(counts, dtype=np.float64)
+    # Weights given one by one are not scaled to mean 1.
+    positive = 1 if sizes.shape == (2,) and not _is_list(given) else None
+    price = given if isinstance(given, Price) else resolved(given, sizes, positive)
+    if counts is None and isinstance(given, str | Alpha):
+        raise InvalidParameter(
+            f"weighting={weighting!r} needs the rows of each class: give counts, such as counts=torch.bincount(y), or "
+            f"a cost ratio, λ, or a weight for each class."
+        )
     if price.positive is None:
         return price.weights
     return np.asarray(price.weights * (price.counts.sum() / (price.weights @ price.counts)))
@@ -77,15 +73,7 @@ def weights_of_classes(weighting: Weighting, counts: Counts = None) -> Array:
 
 def price_of(weighting: Weighting, counts: Array) -> Price:
     """A weighting resolved on the weight of each class; two given weights are a cost ratio."""
-    given = stated_weights(weighting)
-    if len(counts) > 2:
-        return resolve(given, counts=counts)
-    if _is_list(given) or (isinstance(given, Price) and given.positive is None):
-        weights = weights_of_classes(given)
-        if weights.size != 2:
-            raise InvalidParameter(f"the network distinguishes two classes: got weights for {weights.size}.")
-        given = CostRatio(float(weights[1] / weights[0]))
-    return resolve(given, float(counts[1]), float(counts[0]))
+    return resolved(stated_weights(weighting), counts, 1 if len(counts) == 2 else None)
 
 
 def _is_list(given: WeightingLike) -> bool:
@@ -134,26 +122,17 @@ class ClassWeightedLoss(nn.Module):
     @classmethod
     def from_torch(cls, loss: nn.Module) -> "ClassWeightedLoss":
         """The weights of ``nn.BCEWithLogitsLoss`` or ``nn.CrossEntropyLoss`` (with a mean), divided by rows."""
-        if not isinstance(loss, nn.BCEWithLogitsLoss | nn.CrossEntropyLoss) or loss.reduction != "mean":
-            raise InvalidParameter(
-                f'from_torch takes nn.BCEWithLogitsLoss or nn.CrossEntropyLoss with reduction="mean": got {loss}, '
-                f"reduction={getattr(loss, 'reduction', None)!r}."
-            )
-        if isinstance(loss, nn.CrossEntropyLoss):
-            if loss.label_smoothing:
-                raise InvalidParameter(
-                    f"label_smoothing={loss.label_smoothing} moves the key equation away from the stated weight: leave "
-                    f"it out, or give soft labels to ClassWeightedLoss."
-                )
-            if loss.weight is None:
-                raise InvalidParameter("the loss has no weight: use ClassWeightedLoss(None, counts).")
-            return cls(loss.weight, ignore_index=loss.ignore_index)
-        pos_weight = torch.ones(1) if loss.pos_weight is None else loss.pos_weight
-        if loss.weight is not None or pos_weight.numel() != 1:
-            raise InvalidParameter(
-                f"from_torch takes one pos_weight, not a weight for each row or label: got {pos_weight.numel()}."
-            )
-        return cls([1.0, float(pos_weight)])
+        has_mean, weight = getattr(loss, "reduction", None) == "mean", getattr(loss, "weight", None)
+        if isinstance(loss, nn.CrossEntropyLoss) and has_mean and weight is not None and not loss.label_smoothing:
+            return cls(weight, ignore_index=loss.ignore_index)
+        if isinstance(loss, nn.BCEWithLogitsLoss) and has_mean and weight is None:
+            pos_weight = torch.ones(1) if loss.pos_weight is None else loss.pos_weight
+            if pos_weight.numel() == 1:
+                return cls([1.0, float(pos_weight)])
+        raise InvalidParameter(
+            f"from_torch takes nn.CrossEntropyLoss with a weight for each class and without label smoothing, or "
+            f'nn.BCEWithLogitsLoss with at most one pos_weight, both with reduction="mean": got {loss}.'
+        )
 
     def forward(self, logits: Outputs, target: Tensor, num_items_in_batch: Tensor | float | None = None) -> Tensor:
         """The loss of a batch.

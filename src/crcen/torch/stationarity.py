@@ -63,10 +63,7 @@ class Stationarity:
 
     def __getitem__(self, name: str) -> Cause:
         """The cause of a name."""
-        for cause in self.causes:
-            if cause.name == name:
-                return cause
-        raise KeyError(f"no cause {name!r}; known are {', '.join(cause.name for cause in self.causes)}")
+        return {cause.name: cause for cause in self.causes}[name]
 
     def __str__(self) -> str:
         biases = ", ".join(f"{shift:+.3f}" for shift in self.shifts)
@@ -114,10 +111,7 @@ def stationarity(
         ``DataLoader`` is known.
     bias : str, optional
         Name of the output bias, as in `crcen.torch.balance_`.
-
     """
-    if loss is not None and not callable(loss):
-        raise InvalidParameter(f"loss must be callable with logits and targets: got {type(loss).__name__}.")
     trial = _Trial(module, batches, weighting, bias, loss, optimizer, sampler)
     rows = trial.rows
     equation = key_equation_of_logits(rows.y, balance.margin(rows.logits), trial.price, rows.sample_weight)

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from crcen._support.extras import need
-from crcen._support.values import Values, attributes, json_value
+from crcen._support.values import Values, json_value
 from crcen.theory.limits import DRIFT_SCALE
 from crcen.theory.rows import AddsUp, Array, Axes, Shown, divided
 from crcen.theory.sequential import GRID_SIZE, DriftProcess, StreamSums, n_tests, peak
@@ -33,36 +33,15 @@ class MonitorReading:
     drift_by_class: tuple[float, ...]  # error of the log-odds against all others, less that on the reference rows
     log_evidence: float  # that something changed; valid at any time
 
-    @property
-    def n_pos(self) -> int:
-        """For two classes: positives so far."""
-        return int(self._of_two(self.counts[1:]))
-
-    @property
-    def z(self) -> float:
-        """For two classes: Z of the positive class."""
-        return self._of_two(self.z_by_class)
-
-    @property
-    def z_reference(self) -> float:
-        """For two classes: Z against the reference rows."""
-        return self._of_two(self.z_reference_by_class)
-
-    @property
-    def drift(self) -> float:
-        """For two classes: drift of the positive class."""
-        return self._of_two(self.drift_by_class)
-
-    def _of_two(self, values: tuple[float, ...]) -> float:
-        if len(self.counts) > 2:
-            raise AttributeError(f"a reading of {len(self.counts)} classes has counts, z_by_class and drift_by_class.")
-        return values[0]
-
     def to_dict(self) -> dict[str, object]:
         """Plain values, None for NaN; those of the positive class are None for more than two classes."""
-        names = "n_pos z z_reference drift"
-        of_two = attributes(self, names) if len(self.counts) == 2 else dict.fromkeys(names.split())
-        return {**json_value(self), **of_two}
+        of_two = {
+            "n_pos": self.counts[1],
+            "z": self.z_by_class[0],
+            "z_reference": self.z_reference_by_class[0],
+            "drift": self.drift_by_class[0],
+        }
+        return json_value(self) | (json_value(of_two) if len(self.counts) == 2 else dict.fromkeys(of_two))
 
     @classmethod
     def from_plain(cls, stored: Values) -> "MonitorReading":
@@ -131,11 +110,6 @@ class Track:
         if len(self.history) > MAX_READINGS:
             self.history = thinned(self.history)
         return self.history[-1]
-
-    @property
-    def reference_error(self) -> Array:
-        """Standard error, in log-odds, of the model's error on reference rows, for each tested class."""
-        return self.test.reference.error[self.tested]
 
     def alarm(self, when: str | None) -> DriftAlarm:
         """Describe an alarm at the last reading."""

@@ -1,8 +1,9 @@
-"""KeyEquationMonitor on streams with a known posterior, of two and of four classes."""
+"""KeyEquationMonitor on streams with a known posterior, of two and of four classes, and its sequential test."""
 
 import json
 import math
 import warnings
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,31 +14,29 @@ from sklearn.linear_model import LogisticRegression
 
 import crcen
 from crcen import CostMatrix, CRCENClassifier, CRCENClassifierCV, InvalidInput, InvalidParameter, KeyEquationMonitor
-from crcen.decisions.monitor.track import DriftAlarm
-from crcen.theory.price import sigmoid
+from crcen.decisions.drift import DriftTest, Start, Tally
+from crcen.theory.price import Price, sigmoid
+from crcen.theory.sequential import GRID, StreamSums, stream_sums
 
 
 @pytest.mark.parametrize("w", [EQUAL[2], WEIGHTS[2]])
-def test_readings_are_those_of_all_rows_so_far(w):
+def test_readings_are_those_of_all_rows_so_far_and_the_reference_error_is_that_of_as_many_rows(w):
     monitor = monitor_of(w=w)
     p, y = stream(3000, 1)
     feed(monitor, p, y, 7, w)
     last = monitor.history[None][-1]
     lam = w[1] / w.sum()
     whole = crcen.key_equation(y, weighted(p, w)[:, 1], crcen.resolve(lam, y.sum(), (1 - y).sum()))
-    assert (last.segment, last.batch, last.n_rows, last.n_pos) == (None, 7, 3000, y.sum())
-    assert last.z == pytest.approx(whole.z, rel=1e-9)
+    assert (last.segment, last.batch, last.n_rows, last.counts[1]) == (None, 7, 3000, y.sum())
+    assert last.z_by_class[0] == pytest.approx(whole.z, rel=1e-9)
     sides = [
         lam * np.sum(weighted(a, w)[b == 1, 0]) / ((1 - lam) * np.sum(weighted(a, w)[b == 0, 1]))
         for a, b in ((p, y), stream(4000, 0))
     ]
-    assert last.drift == pytest.approx(math.log(sides[0] / sides[1]), rel=1e-9)
-    assert abs(last.z_reference) < 4
-    assert "no alarm" in str(monitor)
-
-
-def test_the_reference_error_is_the_spread_of_models_fitted_to_as_many_rows():
-    """For p(y) alone: a model that fits one rate to 2,000 rows is off by sqrt(1/(n p(1−p))) in log-odds."""
+    assert last.drift_by_class[0] == pytest.approx(math.log(sides[0] / sides[1]), rel=1e-9)
+    assert abs(last.z_reference_by_class[0]) < 4
+    assert "4,000 reference rows, which know the model to ± " in str(monitor)
+    # A model that fits one rate to 2,000 rows is off by sqrt(1/(n p(1−p))) in log-odds.
     rates = np.random.default_rng(0).binomial(2000, 0.2, 4000) / 2000
     monitor = KeyEquationMonitor(y_reference=np.arange(2000) < 400, q_reference=np.full(2000, 0.2))
     assert monitor.reference_error == pytest.approx(np.std(np.log(rates / (1 - rates))), rel=0.05)
@@ -54,11 +53,9 @@ def test_a_drift_of_one_class_is_found_named_dated_and_measured(w, drift, quiet)
     if quiet:
         assert feed(monitor, *stream(1000 * quiet, 6, n_classes=n_classes), quiet, w) == []
     (alarm,) = feed(monitor, *stream(12_000, 7, drift, n_classes), 12, w)
-    assert isinstance(alarm, DriftAlarm)
-    assert (alarm.segment, alarm.label) == (None, n_classes - 1)
+    assert (alarm.segment, alarm.label, alarm.drift) == (None, n_classes - 1, pytest.approx(drift, abs=0.3))
     assert quiet < alarm.batch <= quiet + 6
     assert abs(alarm.since_batch - quiet - 1) <= 2
-    assert alarm.drift == pytest.approx(drift, abs=0.3)
     assert alarm.drift_low < drift < alarm.drift_high
     assert alarm.log_evidence >= math.log(100)
     assert f"ALARM: drift of class {n_classes - 1} in all rows" in str(monitor)
@@ -73,7 +70,7 @@ def test_a_tolerated_drift_is_no_alarm_and_a_larger_one_is(n_classes, within):
     assert feed(monitor_of(n, w=w, tolerance=tolerance), *stream(n, 8, 1.2, n_classes), 20, w)
 
 
-def test_false_alarms_of_fitted_models_over_whole_streams():
+def test_false_alarms_over_whole_streams():
     """One feature and an intercept fitted to 500 rows, streams eight times as long, looked at 20 times."""
     rng = np.random.default_rng(6)
     trials, alarms, naive = 150, 0, 0
@@ -90,12 +87,9 @@ def test_false_alarms_of_fitted_models_over_whole_streams():
         monitor = KeyEquationMonitor(y_reference=y[:500], q_reference=q[:500], false_alarm_rate=0.1)
         feed(monitor, q[500:], y[500:], 20)
         alarms += bool(monitor.alarms)
-        naive += max(abs(reading.z) for reading in monitor.history[None]) > 1.645
+        naive += max(abs(reading.z_by_class[0]) for reading in monitor.history[None]) > 1.645
     assert alarms <= binom.ppf(0.999, trials, 0.1)
     assert naive > 0.5 * trials  # what looking often at a fixed test does
-
-
-def test_false_alarms_of_four_classes_over_whole_streams():
     w, alarms = WEIGHTS[4], 0
     for seed in range(60):
         monitor = monitor_of(600, 1000 + seed, w, false_alarm_rate=0.1)
@@ -114,9 +108,6 @@ def test_a_class_that_is_hardly_known_does_not_silence_the_others():
     assert np.isinf(monitor.reference_error[4]) or monitor.reference_error[4] > 10
 
 
-# -- segments, clusters and weights ------------------------------------------------------------------------------
-
-
 def segmented(n, seed, drift=0.0, drifted="north"):
     """A stream in three segments, one of them drifted."""
     (p, y), (_, moved) = stream(n, seed), stream(n, seed, drift)
@@ -132,24 +123,21 @@ def test_a_drift_in_one_segment_is_found_there():
     found = {alarm.segment for alarm in feed(monitor, p, y, 30, segment=names)}
     assert {"north"} <= found <= {"north", None}
     north, mine = monitor.history["north"][-1], names == "north"
-    assert north.n_rows == mine.sum()
-    assert north.z == pytest.approx(crcen.key_equation(y[mine], p[mine, 1], None).z, rel=1e-9)
+    expected = crcen.key_equation(y[mine], p[mine, 1], None).z
+    assert (north.n_rows, north.z_by_class[0]) == (mine.sum(), pytest.approx(expected, rel=1e-9))
 
 
 def test_the_rate_is_shared_out_and_a_segment_without_reference_is_compared_with_its_past():
     monitor = KeyEquationMonitor(segments=["a", "b", "c", "d"], false_alarm_rate=0.04)
-    levels = [track.level for track in monitor._tracks.values()]
-    assert levels == pytest.approx([0.02] + [0.005] * 4)
-    assert sum(levels) == pytest.approx(0.04)
+    assert [track.level for track in monitor._tracks.values()] == pytest.approx([0.02] + [0.005] * 4)
     assert [track.level for track in KeyEquationMonitor(false_alarm_rate=0.04)._tracks.values()] == [0.04]
     monitor = monitor_of(20_000, segments=["new", "absent"])
     for seed, drift, expected in ((10, 0.0, set()), (11, 0.8, {None, "new"})):
         p, y = stream(10_000, seed, drift)
         found = [monitor.update(q=p[rows], y=y[rows], segment="new") for rows in np.split(np.arange(10_000), 10)]
         assert {alarm.segment for alarms in found for alarm in alarms} == expected
-    assert math.isnan(monitor.history["new"][-1].z_reference)
-    assert monitor.history["new"][-1].n_rows == 20_000
-    assert monitor.history["absent"] == []
+    last = monitor.history["new"][-1]
+    assert (last.n_rows, np.isnan(last.z_reference_by_class[0]), monitor.history["absent"]) == (20_000, True, [])
     assert "no rows yet" in str(monitor)
 
 
@@ -186,9 +174,6 @@ def test_unit_of_weights_does_not_change_the_evidence():
     assert found[1:] == pytest.approx([found[0]] * 2, rel=1e-9)
 
 
-# -- state -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("n_classes", [2, 4])
 @pytest.mark.parametrize("params", [{"tolerance": 0.05}, {"delay": 2}, {"segments": ["north", "south"]}])
 def test_resuming_equals_going_on_to_the_last_bit(tmp_path, n_classes, params):
@@ -203,10 +188,8 @@ def test_resuming_equals_going_on_to_the_last_bit(tmp_path, n_classes, params):
         assert whole.update(**batch) == parts.update(**batch)
         parts.to_json(tmp_path / "monitor.json")
         parts = KeyEquationMonitor.from_json(tmp_path / "monitor.json")
-    assert parts.alarms == whole.alarms
     assert whole.alarms[0].when.startswith("cohort" if "delay" in params else "week")
-    assert json.dumps(parts.state()) == json.dumps(whole.state())
-    assert str(parts) == str(whole)
+    assert (str(parts), json.dumps(parts.state())) == (str(whole), json.dumps(whole.state()))
     assert parts.n_held == (1500 if "delay" in params else 0)
     assert [path.name for path in tmp_path.iterdir()] == ["monitor.json"]
 
@@ -216,20 +199,19 @@ def test_rows_without_variance_wait_for_others():
     monitor, together = monitor_of(), monitor_of()
     for q, y in ((0.0, 0), (0.0, 1), (1.0, 1)):
         monitor.update(q=[q], y=[y])
-    assert math.isnan(monitor.history[None][-1].z)
+    assert math.isnan(monitor.history[None][-1].z_by_class[0])
     assert KeyEquationMonitor.from_state(json.loads(json.dumps(monitor.state()))).state() == monitor.state()
     p, y = stream(500, 1)
     monitor.update(q=p, y=y)
     together.update(q=np.r_[0.0, 0.0, 1.0, p[:, 1]], y=np.r_[0, 1, 1, y])
-    one, other = monitor.history[None][-1], together.history[None][-1]
-    assert (one.n_rows, one.z) == (other.n_rows, pytest.approx(other.z))
-    assert one.log_evidence == pytest.approx(other.log_evidence)
+    one, other = (
+        (last.n_rows, *last.z_by_class, last.log_evidence)
+        for last in (monitor.history[None][-1], together.history[None][-1])
+    )
+    assert one == pytest.approx(other)
 
 
-# -- models ------------------------------------------------------------------------------------------------------
-
-
-def test_out_of_fold_rows_are_the_reference(rare_rows):
+def test_out_of_fold_rows_are_the_reference_and_any_classifier_will_do(rare_rows):
     X, y = rare_rows(400, seed=1)
     labels = np.where(y == 1, "fraud", "ok")  # the positive class is classes_[0]
     model = CRCENClassifierCV(hidden=[()], l2=[1e-3], cv=4, random_state=0, device="cpu").fit(X, labels)
@@ -239,26 +221,21 @@ def test_out_of_fold_rows_are_the_reference(rare_rows):
     assert monitor.state() == by_hand.state()
     assert monitor.state()["class_weights"][1] == model.weighting_.lam
     sums = monitor._tracks[None].reference
-    assert sums.counts[1] == (labels == "fraud").sum()
     assert abs(sums.residuals[1]) < 1e-9 * sums.flows.sum()  # solved on them
     X, y = rare_rows(300, seed=2)
     named = np.where(y == 1, "fraud", "ok")
     monitor.update(X, named)
     by_hand.update(q=model.weighted_proba(X), y=named)
     assert monitor.state() == by_hand.state()
-    assert monitor.history[None][0].n_pos == y.sum()
+    assert monitor.history[None][0].counts[1] == y.sum()
     resumed = KeyEquationMonitor.from_state(monitor.state(), model)
     assert resumed.update(X, named) == monitor.update(X, named)
     assert resumed.state() == monitor.state()
-
-
-def test_any_classifier_with_probabilities_will_do(rare_rows):
-    X, y = rare_rows(400, seed=3)
-    model = LogisticRegression().fit(X, y)
-    monitor = KeyEquationMonitor(model)
+    other = LogisticRegression().fit(X, y)  # any classifier with probabilities will do
+    monitor = KeyEquationMonitor(other)
     monitor.update(X=X, y=y)
-    expected = crcen.key_equation(y, model.predict_proba(X)[:, 1], None).z
-    assert monitor.history[None][0].z == pytest.approx(expected, rel=1e-6, abs=1e-6)
+    expected = crcen.key_equation(y, other.predict_proba(X)[:, 1], None).z
+    assert monitor.history[None][0].z_by_class[0] == pytest.approx(expected, rel=1e-6, abs=1e-6)
     assert "the stream's own past" in str(monitor)
 
 
@@ -272,42 +249,35 @@ def test_models_of_three_classes_bring_labels_weights_and_out_of_fold_rows():
     assert monitor.history[None][-1].counts == tuple(np.unique(y, return_counts=True)[1])
     ours = CRCENClassifierCV({"fine": 1, "worn": 2, "broken": 9}, hidden=[()], l2=[1e-2], cv=2, max_epochs=20)
     monitor = KeyEquationMonitor(ours.fit(X, y), y_reference=y)
-    assert "± " in str(monitor)
     assert monitor.reference_error.shape == (3,)
     # The out-of-fold rows were solved for: the model's error on them is 0.
     assert monitor._tracks[None].test.reference.drift == pytest.approx(np.zeros(3), abs=1e-9)
     assert monitor.update(X, y) == []
     resumed = KeyEquationMonitor.from_state(json.loads(json.dumps(monitor.state())), ours)
     assert resumed.state() == monitor.state()
-    with pytest.raises(InvalidInput, match="belongs to a model with the classes"):
-        KeyEquationMonitor.from_state(monitor.state(), LogisticRegression().fit(X, np.where(y == "fine", "ok", y)))
-    with pytest.raises(InvalidInput, match="rows of the classes"):
-        KeyEquationMonitor(ours, y_reference=np.roll(np.where(y == "worn", "fine", y), 1))
-    with pytest.raises(InvalidInput, match=r"only: got 'ugly'"):
-        monitor.update(X, np.where(y == "worn", "ugly", y))
-    with pytest.raises(InvalidParameter, match="weighting_ is used"):
-        KeyEquationMonitor(ours, weighting=[1, 2, 3])
+    renamed = LogisticRegression().fit(X, np.where(y == "fine", "ok", y))
+    for call, sentence in (
+        (lambda: KeyEquationMonitor.from_state(monitor.state(), renamed), "belongs to a model with the classes"),
+        (lambda: KeyEquationMonitor(ours, y_reference=np.where(y == "worn", "fine", y)), "labels in the order of fit"),
+        (lambda: monitor.update(X, np.where(y == "worn", "ugly", y)), "only: got 'ugly'"),
+        (lambda: KeyEquationMonitor(ours, weighting=[1, 2, 3]), "weighting_ is used"),
+    ):
+        with pytest.raises((InvalidInput, InvalidParameter), match=sentence):
+            call()
     two = CRCENClassifier(CostMatrix([[0, 1], [5, 0]]), hidden=(), random_state=0).fit(X, y == "worn")
     watched = KeyEquationMonitor(two, y_reference=y == "worn", q_reference=two.weighted_proba(X))
     assert watched.update(X, y == "worn") == []
-
-
-# -- the plot ----------------------------------------------------------------------------------------------------
 
 
 def test_the_plot_draws_the_readings():
     pyplot = pytest.importorskip("matplotlib.pyplot")
     monitor = monitor_of(20_000, segments=["a"])
     feed(monitor, *stream(8000, 3, 0.8), 8, segment=np.full(8000, "a"))
-    figure, ax = pyplot.subplots()
-    assert monitor.plot(ax) is ax
+    ax = monitor.plot()
     drawn = {line.get_label(): np.asarray(line.get_ydata()) for line in ax.get_lines()}
     assert (drawn["all rows"] >= 0).argmax() + 1 == monitor.alarms[0].batch
     assert {"all rows", "a"} <= set(drawn)
-    pyplot.close(figure)
-
-
-# -- audits ------------------------------------------------------------------------------------------------------
+    pyplot.close(ax.figure)
 
 
 def audited(rng, n, drift=0.0, n_classes=2):
@@ -353,17 +323,7 @@ def test_audits_that_stop_are_reported_once_and_survive_the_state(tmp_path):
             monitor.to_json(tmp_path / "m.json")
             monitor = KeyEquationMonitor.from_json(tmp_path / "m.json")
     assert sum("audits seem to have stopped" in str(one.message) for one in said) == 1
-    assert monitor.audits_have_stopped
-    assert "audits have stopped" in str(monitor)
-
-
-@pytest.mark.parametrize("wrong", [0.0, 1.5, -0.1, np.nan])
-def test_audit_probabilities_that_cannot_be_are_refused_with_the_row(wrong):
-    monitor = KeyEquationMonitor()
-    before = monitor.state()
-    with pytest.raises(crcen.InvalidInput, match="in row 2"):
-        monitor.update(q=[0.1, 0.2, 0.3], y=[0, 1, None], audit_probability=[1.0, wrong, np.nan])
-    assert monitor.state() == before
+    assert (monitor.audits_have_stopped, "audits have stopped" in str(monitor)) == (True, True)
 
 
 def test_state_and_readings_have_the_same_keys_for_any_number_of_classes():
@@ -376,3 +336,100 @@ def test_state_and_readings_have_the_same_keys_for_any_number_of_classes():
         assert sum(reading.counts) == np.isfinite(y).sum()
         states.append([list(monitor.state()), *map(list, monitor.state()["tracks"]), list(reading.to_dict())])
     assert states[0] == states[1]
+
+
+def test_evidence_is_the_mean_of_the_processes_of_all_classes_and_shares_sum_to_one():
+    """Else a false alarm could come more often than stated: without rows it is 1, however many points are open."""
+    w, sums = WEIGHTS[4], []
+    for n, drift in ((2000, 0.0), (700, 0.4)):
+        p, y = stream(n, 3 + len(sums), drift, 4)
+        sums.append(stream_sums(y, weighted(p, w), Price(w, np.ones(4))))
+    reference, tally = map(Tally.of, sums)
+    test = DriftTest(reference, 0.3, 0.0)
+    for number in range(7):
+        assert test.log_evidence() == pytest.approx(0.0, abs=1e-12)
+        test.starts.append(Start(0, number, Tally.none(4)))
+    test = DriftTest(reference, 0.3, 0.0)
+    test.add(tally, 1)
+    alone = [process.log_evidence(one) for process, one in zip(test.processes, tally.likelihood, strict=True)]
+    assert test.log_evidence() == pytest.approx(math.log(0.5 * np.mean(np.exp(alone)) + 0.5), rel=1e-9)
+    assert test.change().test == 3
+
+
+def test_tally_recovers_a_constant_drift_exactly():
+    """E[missed] = e^d E[alarmed], whatever λ and the spread of p; exact expectations, no sampling."""
+    q = np.linspace(0.02, 0.97, 40)
+    for lam, d in ((0.5, 0.3), (0.9, -1.2), (0.2, 2.0)):
+        p = q / (q + lam / (1 - lam) * (1 - q))
+        chance = expit(np.log(p / (1 - p)) + d)
+        tally = normal(0.0, 0.0, np.sum(chance * lam * (1 - q)), np.sum((1 - chance) * (1 - lam) * q))
+        assert tally.drift == pytest.approx([-d, d], rel=1e-12)
+    assert normal(6.0, 20.0, 1.0, 0.0).drift == pytest.approx([-0.3, 0.3])
+
+
+def test_dispersion_is_at_least_one_and_widens_the_variance():
+    assert StreamSums.none(2).dispersion == 1.0
+    rng = np.random.default_rng(0)
+    p = np.full(500, 0.2)
+    sums = stream_sums((rng.random(500) < 0.4).astype(int), np.column_stack([1 - p, p]), Price.binary(0.5, 1, 1))
+    assert sums.dispersion == pytest.approx(sums.squares[1] / sums.variance[1, 1])
+    assert sums.dispersion > 1.2
+    wide, plain = Tally.of(sums, 1.5), Tally.of(sums)
+    for name in ("information", "score", "likelihood"):
+        assert getattr(wide, name) == pytest.approx(getattr(plain, name) / 1.5)
+
+
+def normal(score, information, missed=1.0, alarmed=1.0):
+    """A tally of two classes with the likelihood of a normal score."""
+    sides, likelihood = np.array([alarmed, missed]), score * GRID - information * GRID**2 / 2
+    return Tally(np.array([-score, score]), np.full(2, information), sides, sides[::-1], likelihood[None])
+
+
+def test_starting_points_open_as_the_past_grows():
+    test = DriftTest(normal(0.0, 5.0), 0.3, 0.0)
+    for batch in range(1, 101):
+        test.add(normal(0.0, 1.0), batch)
+    opened = [5.0 + start.before.information[1] for start in test.starts]
+    assert opened[0] == 5.0
+    assert all(later >= 1.12 * earlier for earlier, later in pairwise(opened))
+    assert len(opened) == pytest.approx(1 + math.log(104 / 5) / math.log(1.12), abs=6)
+    # Nothing happened: the evidence is below 1, and what is not opened yet keeps its weight.
+    assert -math.log(2 * (len(opened) + 1)) < test.log_evidence() < 0
+    for batch in range(101, 5000):
+        test.add(normal(0.0, 50.0), batch)
+    assert (len(test.starts), test.starts[0].number) == (40, 0)
+    assert test.starts[-1].number > 60
+    assert test.log_evidence() < 0
+    # Without reference rows or a past there is no evidence.
+    test = DriftTest(Tally.none(2), 0.3, 0.0)
+    assert (test.log_evidence(), test.change()) == (0.0, None)
+    test.add(normal(400.0, 1e3), 1)
+    assert test.log_evidence() < math.log(10)
+
+
+def noisy_test(rng, reference, looks, step, tolerance=0.0, drift=0.0):
+    """Largest log evidence of one stream of normal scores whose model has an error of its own."""
+    own = rng.normal(0, 1 / math.sqrt(reference))
+    test = DriftTest(normal(0.0, reference), 0.3, tolerance)
+    largest = 0.0
+    for look, moved in enumerate(np.broadcast_to(drift, looks)):
+        test.add(normal(rng.normal((own + moved) * step, math.sqrt(step)), step), look)
+        largest = max(largest, test.log_evidence())
+    return largest
+
+
+def test_a_tolerated_drift_is_no_alarm_and_a_late_one_is_found_where_the_reference_is_small():
+    rng = np.random.default_rng(3)
+    tolerance = 0.2
+    drift = np.tile(np.r_[np.full(10, tolerance), np.full(10, -tolerance)], 2)
+    peaks = np.array([noisy_test(rng, 300.0, 40, 50.0, tolerance, drift) for _ in range(60)])
+    assert (peaks >= math.log(20)).sum() <= binom.ppf(0.999, 60, 0.05)
+    strict = np.array([noisy_test(rng, 300.0, 40, 50.0, 0.0, drift) for _ in range(20)])
+    assert (strict >= math.log(20)).mean() > 0.9
+    # With information 30 before the stream, +0.3 is within the model's error; against a quiet year it is not.
+    rng = np.random.default_rng(4)
+    late = np.r_[np.zeros(30), np.full(30, 0.3)]
+    found = np.mean([noisy_test(rng, 30.0, 60, 40.0, drift=late) >= math.log(20) for _ in range(30)])
+    first = np.mean([noisy_test(rng, 30.0, 60, 40.0, drift=0.3) >= math.log(20) for _ in range(30)])
+    assert found > 0.9
+    assert first < 0.6

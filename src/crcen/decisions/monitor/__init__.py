@@ -1,1 +1,0 @@
-"""Watch a model's residual over time."""
