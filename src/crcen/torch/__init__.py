@@ -9,7 +9,7 @@ from crcen.torch.balance import balance_
 from crcen.torch.loss import ClassWeightedLoss, NaturalLogits
 from crcen.torch.stationarity import Cause, Stationarity, stationarity
 
-# Re-exported on first use, as `crcen` re-exports the other names of the paper.
+_MODULE = "crcen.paper.losses"  # re-exported on first use, as `crcen` re-exports the other names of the paper
 _LOSSES = (
     *("ClassRectificationLoss", "FocalLoss", "LDAMLoss", "LearnedCostLoss", "LogitAdjustedLoss"),
     *("OneSidedRegressionLoss", "QuintupletLoss", "effective_number_weights"),
@@ -21,7 +21,7 @@ __all__ = ["Cause", "ClassWeightedLoss", "NaturalLogits", "Stationarity", "balan
 def __getattr__(name: str) -> object:
     if name not in _LOSSES:
         raise AttributeError(f"module 'crcen.torch' has no attribute {name!r}")
-    return getattr(import_module("crcen.paper.losses"), name)
+    return getattr(import_module(_MODULE), name)
 
 
 def __dir__() -> list[str]:
