@@ -231,7 +231,7 @@ PROGRAMS = {
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_programs_answer_as_the_module_does(program, columns, tmp_path):
     x, y = labelled_rows.rows(200, 4, max(columns, 2))
-    loss = ClassWeightedLoss([1.0, 2.0, 9.0][: max(columns, 2)])
+    loss = ClassWeightedLoss([1.0, 9.0, 20.0][: max(columns, 2)])
     natural = NaturalLogits(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, columns, bias=False)), loss)
     balance_(natural, [(x, y)], loss)
     assert float(natural.shift.abs().max()) > 0.1
