@@ -225,10 +225,7 @@ def test_graphs_answer_alike(tmp_path):
     ("model", "words"),
     [
         (linear(crcen.Budget(5)), "price for two classes, and there are 4: give a weight for each class"),
-        (linear(0.8), "price for two classes"),
-        (linear({"ash": 1.0}), "one weight for each of 'ash', 'birch', 'cedar', 'oak'"),
         (linear([1.0, 2.0]), "array of 4 weights"),
-        (linear([1.0, 2.0, 0.0, 1.0]), "above 0"),
         (linear(crcen.CostMatrix(np.ones((3, 3)))), "for 3 classes, and there are 4"),
         (linear(crcen.CostMatrix(np.ones((800, 4, 4)))), "differ by row"),
         (linear(pos_label="oak"), "pos_label is for two classes"),
@@ -244,15 +241,22 @@ def test_what_means_nothing_for_several_classes_is_refused(model, words):
 
 def test_one_against_all_is_refused_where_it_has_no_meaning():
     own = grouped(loss="one_against_all")
-    for model in (crcen.CRCENClassifier(**own), crcen.CRCENClassifierCV(crcen.CostMatrix([[0, 1], [5, 0]]), **own)):
-        with pytest.raises(InvalidParameter, match="is for more than two classes: use"):
-            model.fit(X, Y == "ash")
-    with pytest.raises(InvalidParameter, match=r"loss must be one of .*'one_against_all'.*'hinge'"):
-        light(loss="hinge")
-    with pytest.raises(InvalidParameter, match="partial_fit needs early_stopping=False and loss='cross_entropy'"):
-        one_against_all().partial_fit(X, Y)
-    with pytest.raises(InvalidParameter, match="loss must be 'cross_entropy' here, got 'one_against_all'"):
-        crcen.fit_stream([(X, NUMBERS)], weighting=W, **own)
+    costs, two = crcen.CostMatrix([[0, 1], [5, 0]]), "is for more than two classes: use"
+    for call, words in (
+        (lambda: crcen.CRCENClassifier(**own).fit(X, Y == "ash"), two),
+        (lambda: crcen.CRCENClassifierCV(costs, **own).fit(X, Y == "ash"), two),
+        (lambda: light(loss="hinge"), r"loss must be one of .*'one_against_all'.*'hinge'"),
+        (
+            lambda: one_against_all().partial_fit(X, Y),
+            "partial_fit needs .* loss='cross_entropy'",
+        ),
+        (
+            lambda: crcen.fit_stream([(X, NUMBERS)], weighting=W, **own),
+            "loss must be 'cross_entropy' here",
+        ),
+    ):
+        with pytest.raises(InvalidParameter, match=words):
+            call()
 
 
 def test_early_stopping_and_missing_cells():

@@ -18,17 +18,7 @@ from grouped_settings import grouped
 from papers_training import CRCENClassifier
 
 # labels of (common, rare) rows
-LABELS = {
-    "0/1": (0, 1),
-    "1/0": (1, 0),
-    "-1/+1": (-1, 1),
-    "+1/-1": (1, -1),
-    "bool": (False, True),
-    "bool, rare False": (True, False),
-    "ok/fraud": ("ok", "fraud"),
-    "no/yes": ("no", "yes"),
-    "float": (2.0, 1.0),
-}
+LABELS = [(0, 1), (1, 0), (-1, 1), (1, -1), (False, True), (True, False), ("ok", "fraud"), ("no", "yes"), (2.0, 1.0)]
 either_order = pytest.mark.parametrize("labels", [("no", "yes"), ("ok", "fraud")], ids=["positive last", "first"])
 QUICK = {"hidden": (3,), "solver": "adam", "max_epochs": 4, "batch_size": 32, "random_state": 0}
 
@@ -51,7 +41,7 @@ def decided_by_onnx(model, X, folder):
 
 
 @pytest.mark.parametrize("n_members", [1, 3])
-@pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
+@pytest.mark.parametrize("labels", LABELS, ids=repr)
 def test_the_rarer_class_is_positive_and_labels_change_nothing_but_names(rare_rows, labels, n_members):
     X, rare = rare_rows(n=250)
     y, how = np.array(labels)[rare], {"n_members": n_members, **QUICK}
@@ -78,27 +68,13 @@ def test_the_rarer_class_is_positive_and_labels_change_nothing_but_names(rare_ro
     assert model.weighting_.threshold == pytest.approx(1 / 8)
 
 
-@pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
+@pytest.mark.parametrize("labels", LABELS, ids=repr)
 def test_pos_label_overrules_rarity(rare_rows, labels):
     X, rare = rare_rows(n=250)
     model = CRCENClassifier(Budget(3), hidden=(), pos_label=labels[0], random_state=0).fit(X, np.array(labels)[rare])
     assert (model.pos_label_, model.weighting_.n_pos) == (labels[0], (1 - rare).sum())
     p = model.predict_proba(X)[:, model.classes_.tolist().index(labels[0])]
     np.testing.assert_array_equal(model.predict(X) == labels[0], p > 0.25)
-
-
-@pytest.mark.parametrize("pos_label", ["fruad", 1, [1], np.array(["fraud", "ok"]), float("nan")], ids=repr)
-def test_a_pos_label_that_is_no_class_is_refused(rare_rows, pos_label):
-    X, y = rare_rows()
-    with pytest.raises(InvalidParameter, match="pos_label must be one of the classes 'fraud', 'ok'"):
-        CRCENClassifier(hidden=(), pos_label=pos_label).fit(X, np.where(y == 1, "fraud", "ok"))
-
-
-@pytest.mark.parametrize("labels", [(0, 1), ("b", "a"), (True, False)], ids=repr)
-def test_on_a_tie_the_second_class_is_positive(labels):
-    y = np.array(labels)[np.arange(40) % 2]
-    model = CRCENClassifier(hidden=(), random_state=0).fit(np.random.default_rng(0).normal(size=(40, 2)), y)
-    assert model.pos_label_ == model.classes_[1]
 
 
 def test_rarity_counts_sample_weights_but_not_their_rounding(rare_rows):

@@ -1,5 +1,8 @@
-"""The models against independent truth: logistic regression, copied rows, absent rows, other units, and a seed."""
+"""The models against independent truth: logistic regression, copied rows, a seed; one writer of attributes."""
 
+import dataclasses
+import numbers
+import pickle
 import random
 import warnings
 from threading import Barrier
@@ -12,7 +15,9 @@ from sklearn.linear_model import LogisticRegression
 
 import crcen
 from crcen.models.classifier import parallel_fits
+from crcen.models.fitted import FittedNetworks
 from crcen.models.members.member import parallel_map
+from crcen.paper.networks import MovedThresholdClassifier
 from crcen.training.device import THREADS
 from example_rows import interaction_rows
 from grouped_settings import grouped
@@ -223,3 +228,65 @@ def test_the_models_own_error_has_the_same_bits(search, monkeypatch):
         found.append(crcen.training_error(model, X, y, n_fits=3).log_odds)
     assert found[0] == found[1] > 0
     assert np.isfinite(found).all()
+
+
+Y = LABELS[2]
+QUICK = {"hidden": (4,), "max_epochs": 3, "random_state": 0}
+READABLE = {name for name, value in vars(FittedNetworks).items() if isinstance(value, property)}
+
+
+WAYS = {
+    "fit": lambda: crcen.CRCENClassifier(crcen.Budget(5), **QUICK).fit(X, Y),
+    "map": lambda: crcen.CRCENClassifier(crcen.Budget(5), **grouped(probability="temperature", **QUICK)).fit(X, Y),
+    "logistic": lambda: crcen.CRCENClassifier(crcen.Budget(5), **QUICK | {"hidden": ()}).fit(X, Y),
+    "early stopping": lambda: crcen.CRCENClassifier(crcen.Budget(5), **grouped(early_stopping=True, **QUICK)).fit(X, Y),
+    "csmlp": lambda: crcen.CSMLPClassifier(crcen.Budget(5), **QUICK).fit(X, Y),
+    "threshold": lambda: MovedThresholdClassifier(crcen.Budget(5), **QUICK).fit(X, Y),
+    "search": lambda: crcen.CRCENClassifierCV(crcen.Budget(5), l2=[1e-2, 1e-1], cv=2, **QUICK).fit(X, Y),
+    "partial_fit": lambda: crcen.CRCENClassifier(crcen.Budget(5), **QUICK).partial_fit(X, Y),
+    "partial_fit after fit": lambda: crcen.CRCENClassifier(crcen.Budget(5), **QUICK).fit(X, Y).partial_fit(X, Y),
+    "fit_stream": lambda: crcen.fit_stream(
+        [(X[i::3], Y[i::3]) for i in range(3)], weighting=crcen.Budget(5), epochs=2, random_state=0
+    ),
+}
+# What a search keeps besides, and what partial_fit says it has not: it solves for no key equation.
+OF_A_SEARCH = ("best_", "cv_", "oof_", "n_splits_", "scorer_", "search_time_", "search_notes_")
+
+
+def odd_values(value, path):
+    """Where a state holds anything but plain Python, NumPy and dataclasses of those."""
+    if value is None or isinstance(value, str | bytes | numbers.Number | np.generic):
+        return []
+    if isinstance(value, np.ndarray):
+        return [path] if value.dtype.kind == "O" and "feature_names" not in path and ".cv_results_" not in path else []
+    if isinstance(value, dict):
+        return [odd for key, part in value.items() for odd in odd_values(part, f"{path}.{key}")]
+    if isinstance(value, list | tuple):
+        return [odd for i, part in enumerate(value) for odd in odd_values(part, f"{path}[{i}]")]
+    if dataclasses.is_dataclass(value) and type(value).__module__.startswith("crcen."):
+        return odd_values(vars(value), path)
+    return [f"{path}: {type(value)}"]
+
+
+def written(model):
+    """Names of the fitted attributes, those of a search aside."""
+    return {name for name in vars(model) if name.endswith("_") and not name.startswith(("_", *OF_A_SEARCH))}
+
+
+def test_every_way_leaves_the_same_attributes_plain_and_kept_in_files_and_pickles(tmp_path):
+    models = {way: make() for way, make in WAYS.items()}
+    for way, model in models.items():
+        without = {"key_equation_"} if way.startswith("partial_fit") else set()
+        assert written(model) | without == written(models["fit"]), way
+        assert "key_equation_" in written(model) or without
+        assert odd_values(vars(model), way) == []
+        assert b"torch" not in pickle.dumps(model)
+        for back in (crcen.load(crcen.save(model, tmp_path / "model.crcen")), pickle.loads(pickle.dumps(model))):
+            for name in READABLE:
+                assert repr(getattr(model, name)) == repr(getattr(back, name)), (way, name)
+            for method in ("decision_function", "predict_proba", "weighted_proba", "predict"):
+                np.testing.assert_array_equal(getattr(back, method)(X), getattr(model, method)(X))
+            assert (vars(model.recipe_), back.get_params()) == (vars(back.recipe_), model.get_params())
+        assert None not in (model.recipe_.max_epochs, model.recipe_.solver)
+        assert "auto" not in model.recipe_.settings().values()
+    assert not any(hasattr(crcen.CRCENClassifier(), name) for name in READABLE)

@@ -1,4 +1,4 @@
-"""What estimators take: frames, sparse rows, parameters in groups, and names of other libraries."""
+"""What estimators take: frames, sparse rows and parameters in groups; the estimators among scikit-learn's tools."""
 
 import inspect
 from dataclasses import fields
@@ -8,25 +8,25 @@ import pandas as pd
 import polars as pl
 import pytest
 from scipy import sparse
+from sklearn import config_context
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_validate
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from crcen import (
-    Budget,
-    Calibration,
-    CRCENClassifier,
-    CRCENClassifierCV,
-    CSMLPClassifier,
-    Inputs,
-    InvalidInput,
-    InvalidParameter,
-    Schedule,
-    Search,
-)
+import crcen
+import papers_training
+from crcen import Budget, Calibration, CommitteeClassifier, CRCENClassifier, CRCENClassifierCV, CSMLPClassifier, Inputs
+from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models import validation
+from crcen.models.members import lightgbm_trees, networks
+from crcen.models.members.lightgbm_trees import TreeSetting
 from crcen.models.options import HINTS
+from example_rows import rare_rows
+from grouped_settings import grouped
 
 KINDS = (CRCENClassifier, CRCENClassifierCV, CSMLPClassifier)
 NAMES = ["age", "income", "visits"]
@@ -36,35 +36,28 @@ def quick(weighting="balanced", **how):
     return CRCENClassifier(weighting, **{"hidden": (4,), "max_epochs": 3, "random_state": 0} | how)
 
 
-def as_pandas(X, names):
-    return pd.DataFrame(X, columns=names)
+FRAMES = {"pandas": lambda X, names: pd.DataFrame(X, columns=names), "polars": pl.DataFrame}
+either_frame = pytest.mark.parametrize("library", FRAMES)
 
 
-def as_polars(X, names):
-    return pl.DataFrame(X, schema=names)
-
-
-@pytest.fixture(params=[as_pandas, as_polars], ids=["pandas", "polars"])
-def as_frame(request):
-    return request.param
-
-
-def test_a_frame_gives_the_model_of_its_array(as_frame, rare_rows):
+@either_frame
+def test_a_frame_gives_the_model_of_its_array(library, rare_rows):
     X, y = rare_rows()
-    model, frame = quick(), as_frame(X, NAMES)
+    model, frame = quick(), FRAMES[library](X, NAMES)
     from_array = model.fit(X, y).predict_proba(X)
     assert not hasattr(model, "feature_names_in_")
-    for labels in (y, (pd.Series if as_frame is as_pandas else pl.Series)(y)):
+    for labels in (y, (pd if library == "pandas" else pl).Series(y)):
         np.testing.assert_array_equal(model.fit(frame, labels).predict_proba(frame), from_array)
-    for other in (as_pandas, as_polars):  # frames of another library are compared by name
+    for other in FRAMES.values():  # frames of another library are compared by name
         np.testing.assert_array_equal(model.predict_proba(other(X, NAMES)), from_array)
     with pytest.warns(UserWarning, match="valid feature names"):
         model.predict(X)
     assert (model.feature_names_in_.tolist(), model.n_features_in_) == (NAMES, 3)
 
 
-def test_other_columns_and_cells_that_are_not_finite_are_refused_by_name(as_frame, rare_rows):
-    X, y = rare_rows()
+@either_frame
+def test_other_columns_and_cells_that_are_not_finite_are_refused_by_name(library, rare_rows):
+    (X, y), as_frame = rare_rows(), FRAMES[library]
     model = quick().fit(as_frame(X, NAMES), y)
     for names, words in (
         (NAMES[::-1], "same order"),
@@ -151,11 +144,11 @@ def test_names_of_other_libraries_are_answered_by_ours(kind, name):
             given(**{name: 1})
 
 
+GROUPS = {"schedule": crcen.Schedule(), "encoding": Inputs(), "calibration": Calibration(), "search": crcen.Search()}
+
+
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    ("group", "value"),
-    [("schedule", Schedule()), ("encoding", Inputs()), ("calibration", Calibration()), ("search", Search())],
-)
+@pytest.mark.parametrize(("group", "value"), GROUPS.items(), ids=GROUPS)
 def test_parameters_of_a_group_are_answered_by_its_place(kind, group, value):
     if group == "search" and kind is not CRCENClassifierCV:
         with pytest.raises(TypeError, match="unexpected keyword argument 'halving'"):
@@ -169,9 +162,9 @@ def test_parameters_of_a_group_are_answered_by_its_place(kind, group, value):
 
 
 def test_a_group_is_shown_by_what_was_set_and_leaves_the_rest_as_it_was():
-    assert repr(Schedule()) == "Schedule()"
-    assert repr(CRCENClassifier(schedule=Schedule(tol=0))) == "CRCENClassifier(schedule=Schedule(tol=0.0))"
-    assert clone(CRCENClassifier(schedule=Schedule(tol=0))).schedule == Schedule(tol=0)
+    assert repr(crcen.Schedule()) == "Schedule()"
+    assert repr(CRCENClassifier(schedule=crcen.Schedule(tol=0))) == "CRCENClassifier(schedule=crcen.Schedule(tol=0.0))"
+    assert clone(CRCENClassifier(schedule=crcen.Schedule(tol=0))).schedule == crcen.Schedule(tol=0)
     search, single = CRCENClassifierCV(encoding=Inputs(bins=5)), CRCENClassifier(encoding=Inputs(bins=5))
     assert (search.recipe().column_scales, single.recipe().column_scales) == ("auto", "auto")
     assert CSMLPClassifier(encoding=Inputs(bins=5)).recipe().column_scales is False
@@ -194,7 +187,7 @@ def test_names_said_are_parameters_and_signatures_stay(kind):
 def test_grid_search_over_parameters():
     X, y = categories()
     coded = OneHotEncoder().fit_transform(X)
-    schedules = [Schedule(batch_size=size) for size in (32, 64)]
+    schedules = [crcen.Schedule(batch_size=size) for size in (32, 64)]
     plain = quick(Budget(3))
     search = GridSearchCV(plain, {"l2": [1e-3, 1e-1], "schedule": schedules}, cv=2)
     assert np.isfinite(search.fit(coded, y).cv_results_["mean_test_score"]).all()
@@ -203,10 +196,10 @@ def test_grid_search_over_parameters():
 
 
 def test_nested_parameters_replace_one_field_of_a_group():
-    model = CRCENClassifier(schedule=Schedule(tol=0), encoding="tree", calibration="paper")
+    model = CRCENClassifier(schedule=crcen.Schedule(tol=0), encoding="tree", calibration="paper")
     before = model.schedule
     model.set_params(schedule__learning_rate=0.5, encoding__missing="indicator", calibration__probability="isotonic")
-    assert (model.schedule, before) == (Schedule(tol=0, learning_rate=0.5), Schedule(tol=0))
+    assert (model.schedule, before) == (crcen.Schedule(tol=0, learning_rate=0.5), crcen.Schedule(tol=0))
     assert model.encoding == Inputs(encoding="tree", missing="indicator")
     assert model.calibration == Calibration(balance=True, probability="isotonic", training_weighting="price")
     assert model.get_params()["schedule__learning_rate"] == 0.5
@@ -214,3 +207,118 @@ def test_nested_parameters_replace_one_field_of_a_group():
         model.set_params(schedule__rate=1)
     with pytest.raises(InvalidParameter, match="learning_rate must be a number above 0"):
         model.set_params(schedule__learning_rate=-1)
+
+
+QUICK = {"max_epochs": 8, "random_state": 0}
+TRAINING = {
+    "solver": "adam", "max_epochs": 12, "batch_size": 32, "learning_rate": 0.03, "encoding": "standard", "n_members": 1,
+}  # fmt: skip
+SMALL_GRID = {"hidden": [(2,), (4,)], "l2": [1e-3, 0.1], "cv": 2, "random_state": 0} | TRAINING | {"max_epochs": 4}
+LOGISTIC = papers_training.CRCENClassifier(hidden=(), **QUICK)
+X, y = rare_rows()
+
+
+@pytest.mark.parametrize("method", ["sigmoid", "isotonic"])
+@pytest.mark.parametrize("labels", [("ok", "rare"), ("zero", "rare")], ids=["positive last", "positive first"])
+def test_calibration_wraps_either_orientation(method, labels):
+    X, y = rare_rows(n=400)
+    model = CalibratedClassifierCV(clone(LOGISTIC), method=method, cv=3).fit(X, np.array(labels)[y])
+    rare = model.predict_proba(X)[:, model.classes_.tolist().index("rare")]
+    assert roc_auc_score(y, rare) > 0.75
+    assert log_loss(y, np.clip(rare, 1e-3, 1 - 1e-3)) < log_loss(y, np.full(len(y), y.mean()))
+
+
+def test_pipelines_route_weights_to_fits_and_searches():
+    Z, weight = StandardScaler().fit_transform(X), np.random.default_rng(1).integers(1, 5, len(y)).astype(float)
+    with config_context(enable_metadata_routing=True):
+        model = clone(LOGISTIC).set_fit_request(sample_weight=True)
+        scaler = StandardScaler().set_fit_request(sample_weight=False)
+        routed = make_pipeline(scaler, model).fit(X, y, sample_weight=weight)
+    direct = clone(LOGISTIC).fit(Z, y, sample_weight=weight)
+    np.testing.assert_array_equal(routed.predict_proba(X), direct.predict_proba(Z))
+    assert routed[-1].weighting_.n_pos == weight[y == 1].sum()
+    search = papers_training.CRCENClassifierCV(**SMALL_GRID)
+    pipe = Pipeline([("scale", StandardScaler()), ("search", search)]).fit(X, y, search__sample_weight=weight)
+    alone = clone(search).fit(Z, y, sample_weight=weight)
+    np.testing.assert_array_equal(pipe.decision_function(X), alone.decision_function(Z))
+    pipe.set_params(search__l2=[0.5], search__hidden=(2,)).fit(X, y)
+    best = {"weighting": "balanced", "hidden": (2,), "l2": 0.5, "encoding": "standard"}
+    assert pipe["search"].best_params_ == best
+
+
+def test_cross_validation_routes_weights_and_groups_to_a_search():
+    weights, groups = np.random.default_rng(0).exponential(size=len(y)), np.arange(len(y)) % 10
+    seen = []
+
+    class Recorder(CRCENClassifierCV):
+        def fit(self, X, y, sample_weight=None, groups=None):
+            seen.append((sample_weight, groups))
+            return super().fit(X, y, sample_weight=sample_weight, groups=groups)
+
+    with config_context(enable_metadata_routing=True):
+        clf = Recorder(**grouped(**SMALL_GRID | {"cv": GroupKFold(2)}))
+        clf.set_fit_request(sample_weight=True, groups=True).set_score_request(sample_weight=False)
+        params = {"sample_weight": weights, "groups": groups}
+        found = cross_validate(clf, X, y, cv=GroupKFold(2), params=params, error_score="raise")
+    assert np.isfinite(found["test_score"]).all()
+    for (train, _), (got_weights, got_groups) in zip(GroupKFold(2).split(X, y, groups), seen, strict=True):
+        np.testing.assert_array_equal(got_weights, weights[train])
+        np.testing.assert_array_equal(got_groups, groups[train])
+
+
+# -- the contract ------------------------------------------------------------------------------------------------------
+
+QUICK_ADAM = {"solver": "adam", "batch_size": 32, "learning_rate": 0.05, "max_epochs": 12}
+LBFGS = {"schedule": crcen.Schedule(solver="lbfgs"), "max_epochs": 20}
+WITH_GAPS = {"encoding": Inputs(missing="indicator")}
+PAPER = {"hidden": (4,), "n_members": 2, "calibration": "paper"}
+# The prior of a temperature counts rows, not their weights.
+LINEAR = {"hidden": (), "l2": [1e-3, 1e-1], "cv": 3, "balance": "oof", "probability": "shift"}
+F1 = {"hidden": (4,), "l2": (1e-2, 1.0), "cv": 2, "scoring": "f1", "n_members": 2, "training_weighting": "price"}
+FAST = crcen.Schedule(batch_size=32, learning_rate=0.05)
+LIGHT = [
+    CRCENClassifier(hidden=(4,), n_members=2, max_epochs=30, schedule=FAST),
+    CRCENClassifier(None, schedule=crcen.Schedule(solver="lbfgs", activation="tanh"), max_epochs=20, **PAPER),
+    CRCENClassifier(Budget(3), **grouped(hidden=(4,), n_members=1, encoding="standard", **QUICK_ADAM)),
+    CRCENClassifier(hidden=(4,), **LBFGS, **WITH_GAPS),
+    CSMLPClassifier(hidden=(4,), n_members=2, **LBFGS),
+    CRCENClassifierCV(**grouped(cv=2, hidden=[(2,), (4,)], l2=[1e-3, 1e-1], **QUICK_ADAM)),
+    CRCENClassifierCV(**grouped(**LINEAR, **(LBFGS | {"max_epochs": 50}), **WITH_GAPS)),
+    CRCENClassifierCV([None, Budget(3)], **grouped(**F1, **QUICK_ADAM)),
+    CommitteeClassifier(members=("networks", "trees"), cv=2, n_jobs=1),
+]
+
+
+@pytest.fixture
+def one_setting(monkeypatch):
+    """The contract is not about quality: one setting of each kind of member, and one network of it."""
+    search = crcen.CRCENClassifierCV
+    few = {"hidden": (8,), "l2": (1e-2,), "max_epochs": 5}
+    monkeypatch.setattr(networks, "CRCENClassifierCV", lambda weighting, **how: search(weighting, **few, **how))
+    monkeypatch.setattr(networks, "N_SETTINGS", 1)
+    monkeypatch.setattr(networks, "N_NETWORKS", 1)
+    monkeypatch.setattr(lightgbm_trees.LightGBMTrees, "settings", (TreeSetting(8, 20, 1.0, 1.0),))
+
+
+def expected_failures(estimator):
+    """What is not promised, and why."""
+    failures = {}
+    is_committee, is_search = (isinstance(estimator, kind) for kind in (CommitteeClassifier, CRCENClassifierCV))
+    if is_committee or estimator.recipe().draws_batches or (estimator.calibration == "out_of_fold" and not is_search):
+        for form in ("dense", "sparse"):
+            failures[f"check_sample_weight_equivalence_on_{form}_data"] = (
+                "copies and weights fill other mini-batches and folds, and leaves of trees count rows; the equality is "
+                "claimed for L-BFGS with calibration='paper'"
+            )
+    if estimator.weighting == Budget(3):
+        failures["check_classifiers_train"] = (
+            "it wants predict to be the argmax of predict_proba; ours decides at the stated price, on natural "
+            "probabilities"
+        )
+    return failures
+
+
+@pytest.mark.usefixtures("one_setting")
+@parametrize_with_checks(LIGHT, expected_failed_checks=expected_failures)
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)

@@ -1,5 +1,7 @@
 """Every number of a search of two classes by fold networks trained one by one, and the search of K classes."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy.special import expit, log_softmax, softmax
@@ -89,22 +91,17 @@ def g_mean_of(target, called, weights):
     return np.sqrt(np.prod(parts))
 
 
+PRECISION, F2 = metrics.average_precision_score, partial(metrics.fbeta_score, beta=2)
 # What is asked for, and the same from scikit-learn: of target, weighted logits o, natural posterior p and weights w.
 SCORINGS = {
     "f1": ("f1", lambda t, o, p, w: metrics.f1_score(t, o > 0, sample_weight=w)),
     "g_mean": ("g_mean", lambda t, o, p, w: g_mean_of(t, o > 0, w)),
-    "average_precision": (
-        "average_precision",
-        lambda t, o, p, w: metrics.average_precision_score(t, o, sample_weight=w),
-    ),
+    "average_precision": ("average_precision", lambda t, o, p, w: PRECISION(t, o, sample_weight=w)),
     # scikit-learn's own scorers are not told of weights.
     "roc_auc": ("roc_auc", lambda t, o, p, w: metrics.roc_auc_score(t, o)),
     "balanced_accuracy": ("balanced_accuracy", lambda t, o, p, w: metrics.balanced_accuracy_score(t, o > 0)),
     "neg_brier_score": ("neg_brier_score", lambda t, o, p, w: -metrics.brier_score_loss(t, p)),
-    "make_scorer": (
-        metrics.make_scorer(metrics.fbeta_score, beta=2),
-        lambda t, o, p, w: metrics.fbeta_score(t, o > 0, beta=2),
-    ),
+    "make_scorer": (metrics.make_scorer(F2), lambda t, o, p, w: F2(t, o > 0)),
     "callable": (brier, lambda t, o, p, w: -metrics.brier_score_loss(t, p)),
 }
 

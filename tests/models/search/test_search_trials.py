@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,16 +29,6 @@ def least_at(best, level=0.0):
     return lambda epoch: level + abs(epoch - best) / 100
 
 
-class Constant:
-    """A network in name."""
-
-    def __init__(self, loss):
-        self.loss = loss
-
-    def logits(self, X):
-        return np.full(len(X), self.loss)
-
-
 class Trials:
     """Settings with a loss curve each; a number instead of a curve is a full-batch setting that ends there."""
 
@@ -61,7 +52,8 @@ class Trials:
         for job in jobs:
             curve = self.curves[int(job.l2)]
             if job.solver == "lbfgs":
-                results.append(TrainingResult(Constant(curve), Status.CONVERGED, 9, np.zeros(9)))
+                network = SimpleNamespace(logits=lambda X, loss=curve: np.full(len(X), loss))
+                results.append(TrainingResult(network, Status.CONVERGED, 9, np.zeros(9)))
                 continue
             begin = job.start.epoch if job.start else 0
             epochs = range(begin + 1, job.stop_epoch + 1)
@@ -162,17 +154,10 @@ def test_full_batch_settings_are_run_once_and_not_dropped():
     assert (outcomes[8].is_dropped, outcomes[8].epochs, outcomes[8].merit) == (False, None, -1000.0)
 
 
-@pytest.mark.parametrize(
-    ("schedule", "stops"),
-    [
-        *((short, [short]) for short in (1, 2, 4)),  # run whole
-        (5, [1, 2, 3, 5]),
-        (6, [1, 2, 3, 4, 6]),
-        (7, [1, 2, 4, 5, 7]),
-        (8, [1, 3, 4, 5, 8]),
-        (100, [17, 33, 50, 67, 100]),
-    ],
-)
+STOPS = {5: [1, 2, 3, 5], 6: [1, 2, 3, 4, 6], 7: [1, 2, 4, 5, 7], 8: [1, 3, 4, 5, 8], 100: [17, 33, 50, 67, 100]}
+
+
+@pytest.mark.parametrize(("schedule", "stops"), [(1, [1]), (4, [4]), *STOPS.items()])  # short ones are run whole
 def test_where_the_schedule_is_looked_at(schedule, stops):
     trials = Trials([gaining(level) for level in range(16)], schedule=schedule)
     outcomes = trials.run()
