@@ -243,8 +243,6 @@ def altered(data):
 # What a file holds, made of the right arrays, and the clause of its refusal.
 WRONG = {
     "a changed value": (lambda d, y: {"data": altered(d), "label": y}, "checksum"),
-    "labels in another order": (lambda d, y: {"data": d, "label": y[::-1]}, "checksum"),
-    "swapped classes": (lambda d, y: {"data": d, "label": -y}, "checksum"),
     "other labels": (lambda d, y: {"data": d, "label": (y == 1).astype(np.int64)}, "checksum"),
     "pickled objects": (lambda d, y: {"data": d, "label": bombs(y)}, "Object arrays cannot be loaded"),
     "other keys": (lambda d, y: {"X": d, "y": y}, "holds X, y instead of data and label"),
@@ -255,12 +253,7 @@ WRONG = {
     "one column more": (lambda d, y: {"data": np.c_[d, d[:, 0]], "label": y}, "shape (4177, 11)"),
     "a short array": (lambda d, y: {"data": npy(d.shape, b"\0" * 8), "label": y}, "corrupt"),
     "a zip bomb": (lambda d, y: {"data": npy((10**7, 10), b"\0" * 8 * 10**6), "label": y}, "larger than its 4177 × 10"),
-    "an absurd shape": (lambda d, y: {"data": npy((10**12, 10)), "label": y}, "corrupt"),
-    "a negative shape": (lambda d, y: {"data": npy((-1, 10)), "label": y}, "corrupt"),
     "code as header": (lambda d, y: {"data": header(b"__import__('os').abort()"), "label": y}, "corrupt"),
-    "a deep header": (lambda d, y: {"data": header(b"(" * 5_000), "label": y}, "corrupt"),
-    "a long header": (lambda d, y: {"data": header(b" " * 60_000), "label": y}, "corrupt"),
-    "an unknown version": (lambda d, y: {"data": b"\x93NUMPY\x09\x00", "label": y}, "corrupt"),
     "no npy": (lambda d, y: {"data": b"no npy at all", "label": y}, "corrupt"),
 }
 

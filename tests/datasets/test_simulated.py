@@ -149,37 +149,24 @@ def test_files_hold_the_same_rows(tmp_path):
 
 
 EVENTS = make_rare_events(10, n_features=3)
-# What is given by name, and the values without meaning.
 COUNTS = {"n_pos": (0, 1.5, True), "n_neg": (-1,), "seed": (-1, None)}
 OPTIONS = dict.fromkeys(("n", "n_features", "seed", "rows_per_file"), (-1, 2.5))
 OPTIONS |= {"imbalance_ratio": (0, np.inf), "family": ("forest",)}
+GIVEN = [(make, COUNTS) for make in MAKERS] + [(partial(make_rare_events, n=10), OPTIONS)]
 INVALID = [
+    *((partial(make, **{k: v}), k) for make, own in GIVEN for k, values in own.items() for v in values),
+    *((partial(sim1_posterior, [[0.0]], ratio), "imbalance_ratio") for ratio in (0, -1, np.nan, np.inf)),
+    *((partial(sim1_posterior, X, 10), r"Sim1 got X .*\(n_samples, 1\)") for X in ([0], [[0, 1]], [[np.nan]], 3.0)),
+    (partial(EVENTS.posterior, np.zeros((2, 4))), "shape"),
+    (partial(EVENTS.posterior, np.full((2, 3), np.nan)), "NaN"),
     *(
-        (partial(make, **{k: v}), InvalidParameter, f"^{k} must be a whole number")
-        for make in MAKERS
-        for k, values in COUNTS.items()
-        for v in values
-    ),
-    *(
-        (partial(make_rare_events, **{"n": 10, k: v}), InvalidParameter, k)
-        for k, values in OPTIONS.items()
-        for v in values
-    ),
-    *((partial(sim1_posterior, [[0.0]], r), InvalidParameter, "imbalance_ratio") for r in (0, -1, np.nan, np.inf)),
-    *(
-        (partial(sim1_posterior, X, 10), InvalidInput, r"Sim1 got X with .*\(n_samples, 1\)")
-        for X in ([0.0], [[0.0, 1.0]], [[np.nan]], 3.0)
-    ),
-    (partial(EVENTS.posterior, np.zeros((2, 4))), InvalidInput, "shape"),
-    (partial(EVENTS.posterior, np.full((2, 3), np.nan)), InvalidInput, "NaN"),
-    *(
-        (partial(EVENTS.excess_log_loss, np.zeros((2, 3)), np.array(p)), InvalidInput, "for each of the 2 rows")
+        (partial(EVENTS.excess_log_loss, np.zeros((2, 3)), np.array(p)), "for each of the 2 rows")
         for p in ([0.0] * 3, [0.5, 1.5], [0.5, np.nan])
     ),
 ]
 
 
-@pytest.mark.parametrize(("call", "error", "match"), INVALID)
-def test_rows_and_numbers_without_meaning_are_rejected(call, error, match):
-    with pytest.raises(error, match=match):
+@pytest.mark.parametrize(("call", "match"), INVALID)
+def test_rows_and_numbers_without_meaning_are_rejected(call, match):
+    with pytest.raises((InvalidInput, InvalidParameter), match=match):
         call()

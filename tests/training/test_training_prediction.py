@@ -103,6 +103,8 @@ import crcen
 folder = sys.argv[1]
 model = crcen.load(f"{folder}/model.crcen")
 X, expected = np.load(f"{folder}/X.npy"), np.load(f"{folder}/p.npy")
+def answer(_):
+    return model.predict_proba(np.tile(X, (50, 1)))[: len(X)]
 """
 
 
@@ -150,8 +152,6 @@ def test_an_installation_without_torch_predicts_the_same_bits_and_says_what_fits
 
 FORK = """
 import multiprocessing
-def answer(_):
-    return model.predict_proba(np.tile(X, (50, 1)))[: len(X)]
 if __name__ == "__main__":
     np.ones((1500, 1500)) @ np.ones((1500, 1500))  # BLAS has threads now
     answer(0)
@@ -162,26 +162,23 @@ if __name__ == "__main__":
 """
 
 
-def test_a_loaded_model_predicts_the_same_bits_without_torch_and_in_a_forked_process(files):
-    code = PREDICT + "assert (model.predict_proba(X) == expected).all()\nassert 'torch' not in sys.modules\n" + FORK
-    assert run_python("-c", code, files, OMP_NUM_THREADS="2", OPENBLAS_NUM_THREADS="2") == "answered\n"
-
-
 FIT = """
 import torch
 torch.set_num_threads(2)
 torch.ones(1500, 1500) @ torch.ones(1500, 1500)  # torch has threads now
 fit = np.tile(X, (5, 1)), np.tile(X[:, 0] > 1, 5)
 """
-NETWORKS = "model = crcen.CRCENClassifier(max_epochs=2, random_state=0).fit(*fit)\n"
-MODULE = """
+LOADED = "assert (model.predict_proba(X) == expected).all()\nassert 'torch' not in sys.modules\n"
+NETWORKS = FIT + "model = crcen.CRCENClassifier(max_epochs=2, random_state=0).fit(*fit)\nexpected = answer(0)\n"
+MODULE = f"""{FIT}
 layers = torch.nn.Linear(6, 256), torch.nn.ReLU(), torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 1)
 model = crcen.ModuleClassifier(torch.nn.Sequential(*layers), max_epochs=2, random_state=0).fit(*fit)
+expected = answer(0)
 """
 
 
-@pytest.mark.parametrize("model", [NETWORKS, MODULE], ids=["networks", "module"])
-def test_a_forked_process_predicts_after_a_fit_and_a_prediction(files, model):
+@pytest.mark.parametrize("model", [LOADED, NETWORKS, MODULE], ids=["loaded without torch", "networks", "module"])
+def test_a_forked_process_predicts_the_same_bits(files, model):
     """As with ``gunicorn --preload``: a forked process has none of its parent's threads."""
-    code = PREDICT + FIT + model + "expected = model.predict_proba(X)\n" + FORK
-    assert run_python("-c", code, files, OMP_NUM_THREADS="2") == "answered\n"
+    code = PREDICT + model + FORK
+    assert run_python("-c", code, files, OMP_NUM_THREADS="2", OPENBLAS_NUM_THREADS="2") == "answered\n"

@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import log_expit, log_softmax, softmax
-from training_reference import (
-    ACTIVATION_NAMES,
-    networks_of,
-    torch_logits,
-    torch_row_loss,
-)
+from training_reference import ACTIVATION_NAMES, networks_of, torch_logits, torch_row_loss
 
 from crcen.training.recipe import LOSSES
 from crcen.training.stack import Stack, row_derivative, row_loss
@@ -51,15 +46,15 @@ def test_losses_of_several_outputs_equal_their_formulas_and_autograd(name):
     np.testing.assert_allclose(derivative.numpy(), logits.grad.numpy(), atol=1e-14)
 
 
-@pytest.mark.parametrize("magnitude", [15.0, 20.5, 25.0, 30.0])
 @pytest.mark.parametrize("y", [0.0, 1.0])
-def test_cross_entropy_of_confident_rows_keeps_its_digits(y, magnitude):
+def test_cross_entropy_of_confident_rows_keeps_its_digits(y):
     # log(1 + e^−|o|) is about e^−|o|, never 0: the L-BFGS line search and validation losses compare such values.
-    logits = torch.tensor([magnitude if y else -magnitude], dtype=torch.float64)
-    np.testing.assert_allclose(one_logit("cross_entropy", logits, y)[0], np.log1p(np.exp(-magnitude)), rtol=1e-8)
-    several = torch.tensor([[[magnitude, 0.0, 1.0]]], dtype=torch.float64)
-    loss = row_loss("cross_entropy", several, torch.zeros(1, 1, 1, dtype=torch.float64), 3)
-    assert float(loss) == pytest.approx(np.log1p(np.exp(-magnitude) + np.exp(1.0 - magnitude)), rel=1e-8)
+    size = np.array([15.0, 20.5, 25.0, 30.0])
+    one = one_logit("cross_entropy", torch.from_numpy(size * (2 * y - 1)), y)[0]
+    np.testing.assert_allclose(one, np.log1p(np.exp(-size)), rtol=1e-8)
+    several = torch.from_numpy(np.column_stack([size, 0 * size, 0 * size + 1]))[None]
+    loss = row_loss("cross_entropy", several, torch.zeros(1, 4, 1, dtype=torch.float64), 3)
+    np.testing.assert_allclose(loss[0, :, 0], np.log1p(np.exp(-size) + np.exp(1.0 - size)), rtol=1e-8)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -68,12 +63,11 @@ def test_extreme_logits_stay_finite(name, dtype):
     logits = torch.tensor([-1e30, -1e4, -800.0, -89.0, 89.0, 800.0, 1e4, 1e30], dtype=dtype)
     for y in (0.0, 1.0):
         value, derivative = one_logit(name, logits, y)
-        assert torch.isfinite(value).all()
-        assert torch.isfinite(derivative).all()
         wrong = (logits < 0) == bool(y)
+        assert torch.isfinite(value).all()
         assert (value[wrong] >= 3.9).all()
         assert ((value[~wrong] >= 0) & (value[~wrong] <= 1e-30)).all()
-        assert (derivative.abs() <= 8.0 / 4).all()
+        assert (derivative.abs() <= 8.0 / 4).all()  # not for NaN
 
 
 # -- stacks ------------------------------------------------------------------------------------------------------------
