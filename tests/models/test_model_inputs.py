@@ -163,7 +163,7 @@ def test_parameters_of_a_group_are_answered_by_its_place(kind, group, value):
 
 def test_a_group_is_shown_by_what_was_set_and_leaves_the_rest_as_it_was():
     assert repr(crcen.Schedule()) == "Schedule()"
-    assert repr(CRCENClassifier(schedule=crcen.Schedule(tol=0))) == "CRCENClassifier(schedule=crcen.Schedule(tol=0.0))"
+    assert repr(CRCENClassifier(schedule=crcen.Schedule(tol=0))) == "CRCENClassifier(schedule=Schedule(tol=0.0))"
     assert clone(CRCENClassifier(schedule=crcen.Schedule(tol=0))).schedule == crcen.Schedule(tol=0)
     search, single = CRCENClassifierCV(encoding=Inputs(bins=5)), CRCENClassifier(encoding=Inputs(bins=5))
     assert (search.recipe().column_scales, single.recipe().column_scales) == ("auto", "auto")
