@@ -71,7 +71,8 @@ class FittedEnsemble:
         For more classes (n, K): weighted logits with mean 0, or minus the expected cost of every action if the
         weighting is a `CostMatrix`; `predict` returns the largest.
         """
-        return self.ensemble_.decision(self._logits(X)[1])
+        _, weighted = self._logits(X)  # which checks that there is an ensemble
+        return self.ensemble_.decision(weighted)
 
     def predict(self, X: Rows) -> NDArray[np.generic]:
         """Decide at the stated price c: positive where `predict_proba` is above 1/(1 + c), not at a tie.
@@ -79,11 +80,13 @@ class FittedEnsemble:
         This need not be the more probable class. For more classes it is the class with the largest w_k p_k, or the
         cheapest action of a `CostMatrix`.
         """
-        return self.ensemble_.decided(self._logits(X)[1])
+        _, weighted = self._logits(X)
+        return self.ensemble_.decided(weighted)
 
     def predict_proba(self, X: Rows) -> Array:
         """Natural posterior, (n, K) in the order of ``classes_``, without the weighting."""
-        return self.ensemble_.posterior(*self._logits(X))
+        natural, weighted = self._logits(X)
+        return self.ensemble_.posterior(natural, weighted)
 
     def predict_log_proba(self, X: Rows) -> Array:
         """Logarithm of `predict_proba`; finite where that would round to 0."""
