@@ -66,14 +66,14 @@ def test_costs_are_sums_over_the_confusion_matrix_and_expected_ones_their_mean()
 @pytest.mark.parametrize(
     ("entries", "sentence"),
     [
-        ({"tp": 5, "fn": 5}, "no alarm pays: fn must be above tp"),
+        ({"tp": 5, "fn": 5}, "fn must be above tp, .* no alarm pays"),
         ({"tp": 6, "fn": 5}, "no alarm pays"),
-        ({"fp": 0}, "always pays: fp must be above tn"),
+        ({"fp": 0}, "fp above tn: .* always pays"),
         ({"fp": -1, "fn": -1}, "least probable rows: did you mean gains"),
         ({"fp": np.array([1.0, -1.0]), "fn": np.array([1.0, -1.0])}, "least probable rows"),
-        ({"fn": float("nan")}, "the cost fn must be finite: got nan"),
-        ({"fn": np.array([1.0, np.inf])}, "the cost fn must be finite: got inf"),
-        ({"fn": np.ones((2, 2))}, "got shape"),
+        ({"fn": float("nan")}, "the cost fn must be a finite number .* got nan"),
+        ({"fn": np.array([1.0, np.inf])}, "the cost fn must be a finite number"),
+        ({"fn": np.ones((2, 2))}, "one for each row"),
         ({"fn": "dear"}, "the cost fn must be a number"),
         ({"fn": np.ones(3), "fp": np.ones(4)}, "must be numbers or arrays of one length"),
     ],
@@ -142,7 +142,7 @@ def test_costs_by_row_and_what_they_came_to():
     [
         (lambda: CostMatrix([[0, 1]]), "a row for each true class"),
         (lambda: CostMatrix([[0, np.nan], [1, 0]]), "finite"),
-        (lambda: CostMatrix([[0, 1, 2], [1, 0, 2]]), "1 columns of costs decide for no class"),
+        (lambda: CostMatrix([[0, 1, 2], [1, 0, 2]]), "must name 1 columns of costs"),
         (lambda: CostMatrix([[0, 1], [1, 0]], labels=["a", "a"]), "2 different classes"),
         (lambda: CostMatrix([[0, 1, 2], [1, 0, 2]], labels=["a", "b"], actions=["a"]), "the name of a class"),
         (lambda: CostMatrix([[0, 1, 2], [1, 0, 2], [1, 1, 0]]).threshold, "CostMatrix.binary"),

@@ -53,11 +53,11 @@ def test_equal_recall_is_reached_at_the_named_price():
     (found,) = compare({"sex": group}, y, p, PRICE, PRICE)
     for one in found.groups:
         mine = group == one.name
-        alarms = p[mine] >= 1 / (1 + one.equal_recall[0]) * (1 - 1e-12)
+        alarms = p[mine] >= 1 / (1 + one.equal_recall["price"]) * (1 - 1e-12)
         recall = alarms[y[mine]].mean()
         assert recall >= found.overall_recall
         assert recall - found.overall_recall < 1.5 / y[mine].sum()
-        assert one.equal_recall[1] == pytest.approx(1000 * alarms.mean())
+        assert one.equal_recall["alarms_per_1000"] == pytest.approx(1000 * alarms.mean())
 
 
 def test_a_recall_that_differs_is_found_and_agrees_with_fishers_test():

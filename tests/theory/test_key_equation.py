@@ -192,7 +192,7 @@ def test_a_small_miss_keeps_its_digits():
 @pytest.mark.parametrize(
     ("y", "q", "s", "words"),
     [
-        ([1, 0], [0.5], None, r"q must have one value for each of the 2 rows, got shape \(1,\)"),
+        ([1, 0], [0.5], None, r"q must have one value for each of the 2 rows, got \(1,\)"),
         ([1, 0], [[0.5, 0.5]], None, r"one row for each label: got 1 for 2|got shape \(1, 2\)"),
         ([1, 0], [0.5, 1.5], None, "are these logits"),
         ([1, 1], [0.5, 0.5], None, "no negative row"),

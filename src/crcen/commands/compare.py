@@ -27,7 +27,7 @@ from crcen.tables.fingerprint import RowDigest
 from crcen.tables.writing import TableWriter
 from crcen.theory.intervals import UNKNOWN, Interval
 from crcen.theory.price import Price
-from crcen.theory.rows import Array, Bools, Estimator, Index, ShownInOneLine, plain
+from crcen.theory.rows import Array, Bools, Estimator, Index, ShownInOneLine
 from crcen.theory.selective import label_selection
 from crcen.theory.sequential import ConfidenceSequence
 
@@ -434,7 +434,7 @@ def _result(evidence: _Evidence, notes: list[str], rows: _Rows | None) -> ModelC
         "rows": evidence.rows,
         "confidence": evidence.confidence,
         "saving_per_1000": saving.to_dict(),
-        "cost_per_1000": {"old": plain(mean_cost[0]), "new": plain(mean_cost[1])},
+        "cost_per_1000": {"old": json_value(mean_cost[0]), "new": json_value(mean_cost[1])},
         "price": {**binary, "costs": costs.tolist()},
         "classes": [
             {
@@ -464,4 +464,4 @@ def _class_figures(evidence: _Evidence, name: str, k: int, alpha: float) -> Valu
     test, ends = evidence.tests[f"{name} {k}"], (math.nan, math.nan)
     if test.n_values and evidence.least_audit == 1.0:  # shares of unequally weighted rows have no such interval
         ends = test.interval(alpha)
-    return {"old": plain(old), "new": plain(new), "difference": Interval(float(new - old), *ends).to_dict()}
+    return {"old": json_value(old), "new": json_value(new), "difference": Interval(float(new - old), *ends).to_dict()}

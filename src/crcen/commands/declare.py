@@ -28,7 +28,7 @@ from crcen.commands.scoring import Judging, RowWatch
 from crcen.tables.fingerprint import Recognition, RowDigest
 from crcen.theory.criteria import TESTS, Criterion, ScoredClasses, labels_needed, parse_criteria
 from crcen.theory.limits import fitted_model_noise
-from crcen.theory.rows import Array, Index, ShownInOneLine, plain
+from crcen.theory.rows import Array, Index, ShownInOneLine
 from crcen.theory.sequential import ConfidenceSequence
 
 FORMAT, VERSION = "crcen declaration", 1
@@ -392,7 +392,7 @@ class DeclaredWatch:
             alarms = [text for text in self.broken if text.startswith(f"{one.text} no longer")]
             own = {"key equation": n_drifts, "drift": n_differences}.get(one.metric, len(alarms))
             verdict = "not watched" if one.metric == "groups" else "no longer holds" if own else "no alarm"
-            estimate, rows = (None, 0) if test is None else (plain(test.mean * one.per), test.n_values)
+            estimate, rows = (None, 0) if test is None else (json_value(test.mean * one.per), test.n_values)
             found.append(
                 {"criterion": one.text, "verdict": verdict, "estimate": estimate, "rows": rows, "alarms": alarms}
             )

@@ -22,7 +22,7 @@ from crcen.theory.goals import ANSWERS, ThresholdGoal
 from crcen.theory.intervals import LEVEL, Interval, estimate_shares, shifted_probabilities
 from crcen.theory.price import Price, positive_number
 from crcen.theory.residual_test import TrainingError
-from crcen.theory.rows import Array, Bools, Index, effective_rows, plain
+from crcen.theory.rows import Array, Bools, Index, effective_rows
 from crcen.theory.selective import audit_draws, audit_probabilities, audit_scores, audited_cost, recall_bounds
 
 # How a user states class shares, and two prices for a review.
@@ -511,5 +511,5 @@ def bound_values(audited: AuditedRows | None) -> Values:
         return {"recall_bound": None, "missed_bound": None}
     bounds, labels = {"recall_bound": audited.recalls, "missed_bound": audited.missed}, audited.rule.labels
     if audited.rule.price.positive is not None:
-        return {name: plain(values[audited.rule.price.positive]) for name, values in bounds.items()}
-    return {name: dict(zip(map(str, labels), map(plain, values), strict=True)) for name, values in bounds.items()}
+        return {name: json_value(values[audited.rule.price.positive]) for name, values in bounds.items()}
+    return {name: dict(zip(map(str, labels), map(json_value, values), strict=True)) for name, values in bounds.items()}

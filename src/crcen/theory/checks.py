@@ -42,15 +42,12 @@ def check_binary_target(y: ArrayLike, name: str = "y", ndims: Sequence[int] = (1
     if array.dtype.kind == "b":
         return array.astype(np.bool_)
     if array.dtype.kind == "f" and np.isnan(array).any():
-        raise InvalidInput(f"{name} must be 0/1 or bool with 1 = positive, got {int(np.isnan(array).sum())} NaN")
+        raise InvalidInput(f"{name} must be 0/1 or bool, got {int(np.isnan(array).sum())} NaN")
     positive: NDArray[np.bool_] = array == 1
     if not (positive | (array == 0)).all():
         labels = np.unique(array)
         listed = ", ".join(f"{label:g}" for label in labels[:5]) + (", ..." if labels.size > 5 else "")
-        raise InvalidInput(
-            f"{name} must be 0/1 or bool with 1 = positive, got the labels {listed}; "
-            f"pass {name} == the label of the positive class"
-        )
+        raise InvalidInput(f"{name} must be 0/1 or bool, got the labels {listed}; pass {name} == the positive label")
     return positive
 
 
@@ -133,9 +130,7 @@ def check_binary_rows(y: ArrayLike, p: ArrayLike, name: str = "q") -> tuple[NDAr
     """0/1 or bool labels, and probabilities of the positive class, one for each of them."""
     positive, chances = check_binary_target(y), check_probabilities(p, name)
     if chances.shape != positive.shape:
-        raise InvalidInput(
-            f"{name} must have one value for each of the {positive.size} rows, got shape {chances.shape}"
-        )
+        raise InvalidInput(f"{name} must have one value for each of the {positive.size} rows, got {chances.shape}")
     return positive, chances
 
 

@@ -50,21 +50,15 @@ class CostMatrix(Shown):
         is_binary: bool = False,
     ) -> None:
         values = np.array(costs, dtype=np.float64)
-        if values.ndim not in (2, 3) or not 2 <= values.shape[-2] <= values.shape[-1]:
-            raise InvalidParameter(
-                f"costs must have a row for each true class and at least as many columns: got shape {values.shape}.",
-                parameter="costs",
-            )
-        if not np.isfinite(values).all():
-            raise InvalidParameter("costs must be finite numbers.", parameter="costs")
+        if values.ndim not in (2, 3) or not 2 <= values.shape[-2] <= values.shape[-1] or not np.isfinite(values).all():
+            text = f"costs must be finite, with a row for each true class and as many columns or more: got {costs!r}."
+            raise InvalidParameter(text, parameter="costs")
         values.setflags(write=False)
         n_classes, n_actions = values.shape[-2:]
         others = tuple(_plain(one) for one in ([actions] if isinstance(actions, str) else actions))
         names = None if labels is None else tuple(_plain(label) for label in labels)
         if len(others) != n_actions - n_classes:
-            raise InvalidParameter(
-                f"{n_actions - n_classes} columns of costs decide for no class and need a name each: got {len(others)}."
-            )
+            raise InvalidParameter(f"actions must name {n_actions - n_classes} columns of costs: got {list(others)}.")
         if names is not None and not len(set(names)) == len(names) == n_classes:
             raise InvalidParameter(f"labels must name {n_classes} different classes: got {list(names)}.")
         if set(names or ()) & set(others):
@@ -90,23 +84,14 @@ class CostMatrix(Shown):
         lengths = {name: len(value) for name, value in entries.items() if value.ndim}
         if len(set(lengths.values())) > 1:
             raise InvalidParameter(f"costs of outcomes must be numbers or arrays of one length: got {lengths}.")
-        true_pos, false_pos, miss, true_neg = np.broadcast_arrays(*entries.values())
-        found = cls(np.stack([np.stack([true_neg, false_pos], -1), np.stack([miss, true_pos], -1)], -2), is_binary=True)
+        tp, fp, fn, tn = np.broadcast_arrays(*entries.values())
+        found = cls(np.stack([np.stack([tn, fp], -1), np.stack([fn, tp], -1)], -2), is_binary=True)
         saved, added = found.added_by_mistake(1), found.added_by_mistake(0)
         if ((saved < 0.0) & (added < 0.0)).any():
-            raise InvalidParameter(
-                "costs with fn < tp and fp < tn would raise alarms on the least probable rows: did you mean gains? A "
-                "gain is a negative cost."
-            )
-        if not found.is_per_row and saved <= 0.0:
-            raise InvalidParameter(
-                f"with fn = {miss:g} and tp = {true_pos:g} a catch saves {saved:g}, no alarm pays: fn must be above tp."
-            )
-        if not found.is_per_row and added <= 0.0:
-            raise InvalidParameter(
-                f"with fp = {false_pos:g} and tn = {true_neg:g} a false alarm adds {added:g}, so an alarm on every row "
-                "always pays: fp must be above tn."
-            )
+            raise InvalidParameter("fn < tp and fp < tn raise alarms on the least probable rows: did you mean gains?")
+        if not found.is_per_row and min(saved, added) <= 0.0:
+            pays = "no alarm pays" if saved <= 0.0 else "an alarm on every row always pays"
+            raise InvalidParameter(f"fn must be above tp, and fp above tn: got {found!r}, at which {pays}.")
         return found
 
     def with_review(self, cost: float, name: str = "review") -> "CostMatrix":
@@ -189,8 +174,7 @@ class CostMatrix(Shown):
     def realised(self, y: ArrayLike, chosen: ArrayLike) -> Array:
         """What the chosen actions (numbers) cost rows of the true classes y (numbers)."""
         truth, action = np.asarray(as_numpy(y)).astype(np.int64), np.asarray(as_numpy(chosen)).astype(np.int64)
-        if self.n_rows not in (None, len(truth)):
-            raise InvalidInput(f"these costs are for {self.n_rows} rows: got {len(truth)} decisions.")
+        self._check_n_rows(len(truth))
         rows = (np.arange(len(truth)),) if self.is_per_row else ()
         return np.asarray(self.costs[(*rows, truth, action)])
 
@@ -213,9 +197,12 @@ class CostMatrix(Shown):
         sums = chances.sum(axis=1)
         if len(sums) and np.abs(sums - 1.0).max() > _MOST_OFF:
             raise InvalidInput(f"the columns of p must sum to 1: got sums from {sums.min():.4g} to {sums.max():.4g}.")
-        if self.n_rows not in (None, len(chances)):
-            raise InvalidInput(f"these costs are for {self.n_rows} rows: got {len(chances)} rows of probabilities.")
+        self._check_n_rows(len(chances))
         return chances
+
+    def _check_n_rows(self, n_rows: int) -> None:
+        if self.n_rows not in (None, n_rows):
+            raise InvalidInput(f"these costs are for {self.n_rows} rows: got {n_rows}.")
 
     def __str__(self) -> str:
         if self.is_per_row:
@@ -251,10 +238,8 @@ def _entry(value: ArrayLike, name: str) -> Array:
         costs = np.asarray(as_numpy(value), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InvalidParameter(f"the cost {name} must be a number or one number for each row: {error}") from error
-    if costs.ndim > 1:
-        raise InvalidParameter(f"the cost {name} must be a number or one for each row: got shape {costs.shape}.")
-    if not np.isfinite(costs).all():
-        raise InvalidParameter(f"the cost {name} must be finite: got {costs[~np.isfinite(costs)].ravel()[0]}.")
+    if costs.ndim > 1 or not np.isfinite(costs).all():
+        raise InvalidParameter(f"the cost {name} must be a finite number or one for each row: got {value!r}.")
     return costs
 
 

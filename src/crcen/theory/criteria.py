@@ -19,7 +19,7 @@ from crcen.theory.key_equation import judge_equations
 from crcen.theory.limits import DRIFT_SCALE
 from crcen.theory.price import Price
 from crcen.theory.residual_test import TrainingError, holm, residual_values, variance_of
-from crcen.theory.rows import Array, Bools, Index, p_text, plain
+from crcen.theory.rows import Array, Bools, Index, p_text
 from crcen.theory.selective import audit_probabilities, betting_bound
 
 Differences = Callable[[float], "tuple[str, ...] | None"]
@@ -199,7 +199,7 @@ class Outcome:
         }
         if self.column:
             return {"column": self.column, "group": self.group, **numbers}
-        threshold = plain(one.threshold * one.per) if one.has_threshold else None
+        threshold = one.threshold * one.per if one.has_threshold else None
         name = {"criterion": one.text, "metric": one.metric, "threshold": threshold, "test": TESTS[one.metric]}
         return {**name, **numbers, **attributes(self, "groups")}
 
@@ -435,9 +435,8 @@ def positives_for_recall_bound(
         if len(passes):
             return int(n[passes[0]]), int(needed[passes[0]])
         start, chunk = start + chunk, 2 * chunk
-    raise InvalidParameter(
-        f"a recall of {recall:g} is too near to the bound {bound:g}: more than {_MOST_POSITIVES:,} positives are needed"
-    )
+    needed = f"more than {_MOST_POSITIVES:,} positives are needed"
+    raise InvalidParameter(f"a recall of {recall:g} is too near to the bound {bound:g}: {needed}")
 
 
 def labels_for_recall_bound(
@@ -463,10 +462,7 @@ def labels_for_recall_bound(
 
 
 def labels_for_cost_width(p: Array, actions: Index, costs: Array, width: float, *, level: float = LEVEL) -> float:
-    """Labelled rows with which the cost interval of decisions like these is expected to have this width.
-
-    Infinite beyond 10¹⁵ rows.
-    """
+    """Labelled rows for a cost interval of this width, of decisions like these; infinite beyond 10¹⁵ rows."""
     if not (math.isfinite(width) and width > 0.0):
         raise InvalidParameter(f"the width of the interval must be above 0, got {width:g}")
 
@@ -486,21 +482,17 @@ def smallest_size(excess: Callable[[float], float], most: float) -> float:
 
 
 def audits_for_recall_bound(
-    chance: Array,
+    chance: Array,  # of the class in rows that are decided for it or quiet, 0 in others
     quiet: Bools,
     scores: Array,
     bound: float,
     *,
-    n_other: float = 0.0,
+    n_other: float = 0.0,  # rows of the class expected among the others
     confidence: float = LEVEL,
     power: float = 0.8,
     seed: int = 0,
 ) -> float:
-    """Audits with which the lower bound on recall reaches ``bound`` with this power, by simulation; maybe infinite.
-
-    ``chance`` is the probability of the class in rows that are decided for it or ``quiet``, and 0 in others, among
-    which ``n_other`` rows of the class are expected.
-    """
+    """Audits with which the lower bound on recall reaches ``bound`` with this power, by simulation; maybe infinite."""
     _check_shares(bound=bound, confidence=confidence, power=power)
     rng, n_quiet, own = np.random.default_rng(seed), int(quiet.sum()), chance[quiet]
     caught = rng.poisson(float(chance[~quiet].sum()), _SIMULATIONS)

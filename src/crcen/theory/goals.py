@@ -229,12 +229,9 @@ class _AlarmShare(ThresholdGoal):
 
     def _check_cut(self, cut: int, rows: RowsByProbability) -> None:
         if cut < 0:
-            alarms = rows.totals[0] + rows.totals[1]
-            share = alarms[0] / alarms[-1]
-            raise InvalidParameter(
-                f"no threshold has {self}: {100 * share:.3g} % of the rows share the largest probability, "
-                f"{rows.scores[0]:.4g}, so even the highest threshold raises more alarms"
-            )
+            first, *_, last = rows.totals[0] + rows.totals[1]
+            share = f"{100 * first / last:.3g} % of the rows share the largest probability, {rows.scores[0]:.4g}"
+            raise InvalidParameter(f"no threshold has {self}: {share}")
 
 
 @dataclass(frozen=True, repr=False)
@@ -276,10 +273,8 @@ class _ShareGoal(ThresholdGoal):
     def meet(self, p: Array, times: ArrayLike | None = None) -> "MetGoal":
         """As for any goal; a guarantee needs labels."""
         if self.confidence is not None:
-            raise InvalidParameter(
-                f"{self!r} is a guarantee, which only labelled rows can give: choose_weighting(model, {self!r}, X, y) "
-                "with rows that the model did not see gives the price to decide at"
-            )
+            price = f"decide at the price of choose_weighting(model, {self!r}, X, y) on rows held out from the model"
+            raise InvalidParameter(f"{self!r} is a guarantee, which only labelled rows can give: {price}")
         return super().meet(p, times)
 
 
@@ -311,11 +306,8 @@ class RecallAtLeast(_ShareGoal):
         chances = bdtrc(np.arange(len(positive)), len(positive), 1.0 - self.share)
         lost = int(np.count_nonzero(chances >= confidence)) - 1
         if lost < 0:
-            raise InvalidParameter(
-                f"{self} needs at least {fewest_rows(self.share, confidence)} positive "
-                f"{'rows' if rows.clusters is None else 'clusters'} that were held out, got {len(positive)}: give more "
-                "rows, or ask for less"
-            )
+            needed = f"{fewest_rows(self.share, confidence)} positive {'rows' if rows.clusters is None else 'clusters'}"
+            raise InvalidParameter(f"{self} needs at least {needed} that were held out, got {len(positive)}")
         return int(np.searchsorted(-rows.scores, -positive[lost], side="left"))
 
 
@@ -346,10 +338,8 @@ class PrecisionAtLeast(_ShareGoal):
         target, p = np.asarray(rows.target, dtype=np.bool_)[own], rows.p[own]
         n_alarms = precision_cut(target, p, self.share, confidence)
         if not n_alarms:
-            raise InvalidParameter(
-                f"these rows do not show {self}, which takes {fewest_rows(self.share, confidence)} right alarms or "
-                f"more at the top of {len(p):,} rows: give more rows, or ask for less"
-            )
+            needed = f"{fewest_rows(self.share, confidence)} right alarms or more at the top of {len(p):,} rows"
+            raise InvalidParameter(f"these rows do not show {self}, which takes {needed}: ask for less")
         return int(np.searchsorted(-rows.scores, -np.sort(p)[::-1][n_alarms - 1], side="left"))
 
     def _check_cut(self, cut: int, rows: RowsByProbability) -> None:
@@ -358,10 +348,8 @@ class PrecisionAtLeast(_ShareGoal):
             best = np.nanmax(divided(tp, tp + fp))
             raise InvalidParameter(f"no threshold has {self}: the best on these rows is {best:.4g}")
         if cut == len(rows.scores) - 1:
-            raise InvalidParameter(
-                f"every price has {self}, since {100 * tp[-1] / (tp[-1] + fp[-1]):.3g} % of all rows are positive: ask "
-                "for more, or state a price"
-            )
+            share = 100 * tp[-1] / (tp[-1] + fp[-1])
+            raise InvalidParameter(f"every price has {self}, as {share:.3g} % of all rows are positive: ask for more")
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import chdtrc
 from scipy.stats import hypergeom
 
 from crcen._support.values import attributes
@@ -14,8 +15,8 @@ from crcen.theory.intervals import UNKNOWN, Interval, share_interval
 from crcen.theory.key_equation import EquationTest, KeyEquation, judge_equations, key_equation
 from crcen.theory.metrics import Quality, ThresholdCurve, measure_quality
 from crcen.theory.price import Lam, Price
-from crcen.theory.residual_test import chi_square_tail, clustered_variance
-from crcen.theory.rows import Array, Bools, Clusters, Index, plain
+from crcen.theory.residual_test import clustered_variance
+from crcen.theory.rows import Array, Bools, Clusters, Index
 
 # Probability of calling any of the groups different, over all columns and metrics, if none is.
 GROUP_ERROR_RATE = 0.01
@@ -50,8 +51,10 @@ class GroupFigures:
     quality: Quality  # decisions of its rows and their cost
     expected: Array  # rows of each class that the probabilities expect, (K,)
     positive: int | None = None  # column of the positive class, for two classes
-    # for two classes: positives, alarms, and positives with an alarm, unweighted
-    counts: tuple[int, int, int] = (0, 0, 0)
+    # for two classes: rows that are positive, that have an alarm, and both, unweighted
+    positives: int = 0
+    alarms: int = 0
+    caught: int = 0
     recall: Interval = UNKNOWN  # for two classes: of the positive one, as the precision
     precision: Interval = UNKNOWN
     alarm_share: Interval = UNKNOWN  # for two classes: share of rows with an alarm
@@ -60,7 +63,7 @@ class GroupFigures:
     equation: KeyEquation | None = None
     # For two classes: the price at which the group would have the recall of all rows, alarms and cost per 1,000 rows at
     # that price (cost at the common price); NaN if no price gives it.
-    equal_recall: tuple[float, float, float] = (math.nan, math.nan, math.nan)
+    equal_recall: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def cost_per_1000(self) -> float:
@@ -90,14 +93,11 @@ class GroupFigures:
             equations = {key: self.equation.to_dict()[key] for key in ("p_value", "verdict", "classes")}
             return {**both, "expected_cost_per_row": self.quality.expected_cost, "key_equations": equations}
         sides = {"left": None, "right": None}
-        at_recall = zip(("price", "alarms_per_1000", "cost_per_1000"), map(plain, self.equal_recall), strict=True)
         return {
             **both,
-            **dict(zip(("positives", "alarms", "caught"), self.counts, strict=True)),
-            **attributes(self, "alarm_share recall precision found_over_expected"),
+            **attributes(self, "positives alarms caught alarm_share recall precision found_over_expected"),
             "key_equation": sides if self.equation is None else attributes(self.equation, "left=lhs right=rhs"),
-            "cost_per_1000": plain(self.cost_per_1000),
-            "equal_recall": dict(at_recall),
+            **attributes(self, "cost_per_1000 equal_recall"),
         }
 
 
@@ -168,10 +168,10 @@ class GroupComparison:
         lines = [f"  {'group':<{width}} {head} {'key equation':<15} {'cost/1,000':>10} {'price, equal recall':>20}"]
         for one in self.groups:
             equation = "–" if one.equation is None else f"{one.equation.lhs:.3g} : {one.equation.rhs:.3g}"
-            price = "–" if math.isnan(one.equal_recall[0]) else f"{one.equal_recall[0]:.3g}"
+            price = "–" if math.isnan(one.equal_recall["price"]) else f"{one.equal_recall['price']:.3g}"
             intervals = (_digits(one.recall), _digits(one.precision), _digits(one.found_over_expected))
             lines.append(
-                f"  {one.name:<{width}} {one.n_rows:>9,} {one.counts[0]:>8,} {one.counts[1]:>8,}  "
+                f"  {one.name:<{width}} {one.n_rows:>9,} {one.positives:>8,} {one.alarms:>8,}  "
                 f"{' '.join(f'{text:<20}' for text in intervals)} {equation:<15} {one.cost_per_1000:>10.3g} {price:>20}"
             )
         return lines
@@ -182,7 +182,7 @@ def _digits(one: Interval, digits: str = ".2f") -> str:
 
 
 def compare_groups(
-    columns: Mapping[str, ArrayLike],
+    columns: Mapping[str, ArrayLike],  # the group of every row, text or None
     y: Index,
     p: Array,
     price: Price,
@@ -190,15 +190,11 @@ def compare_groups(
     sample_weight: Array | None = None,
     *,
     labels: Sequence[object] | None = None,
-    noise: float = 1.0,
+    noise: float = 1.0,  # that of `crcen.theory.limits.fitted_model_noise`
     clusters: Clusters | None = None,
-    error_rate: float = GROUP_ERROR_RATE,
+    error_rate: float = GROUP_ERROR_RATE,  # over all columns and metrics
 ) -> tuple[GroupComparison, ...]:
-    """Metrics of groups, column by column, with tests under one error rate over all columns and metrics.
-
-    ``columns`` maps a name to the group of every row (text or None). Rows have class numbers and natural probabilities
-    (n, K). ``noise`` is that of `crcen.theory.limits.fitted_model_noise`.
-    """
+    """Metrics of groups and their tests, column by column, from class numbers and natural probabilities (n, K)."""
     costs = price.cost_matrix
     names = tuple(labels or costs.labels or range(p.shape[1]))
     costs = costs.for_classes(names)
@@ -227,7 +223,7 @@ def compare_groups(
         shares = (quality.recalls[positive], quality.precisions[positive], share_interval(alarms, sizes, related))
         ratio = _found_over_expected(is_pos, chance, sizes, noise, related)
         at_recall = _at_recall(is_pos, chance, sizes, overall, price.cost_ratio)
-        return GroupFigures(name, len(own), quality, expected, positive, counts, *shares, ratio, equation, at_recall)
+        return GroupFigures(name, len(own), quality, expected, positive, *counts, *shares, ratio, equation, at_recall)
 
     found = []
     right, classes = chosen == y, range(p.shape[1]) if positive is None else [positive]
@@ -271,16 +267,17 @@ def _found_over_expected(is_pos: Bools, chance: Array, w: Array, noise: float, c
     return Interval(found / expected, max(found - half, 0.0) / expected, (found + half) / expected)
 
 
-def _at_recall(is_pos: Bools, chance: Array, w: Array, recall: float, cost_ratio: float) -> tuple[float, float, float]:
+def _at_recall(is_pos: Bools, chance: Array, w: Array, recall: float, cost_ratio: float) -> dict[str, float]:
     """Price, alarms and cost per 1,000 rows at which a group has at least this recall, with the fewest alarms."""
     curve = ThresholdCurve(is_pos, chance)
     tp, fp = curve.totals(w)
     cut = min(int(np.searchsorted(tp, recall * tp[-1] - 1e-9)), len(tp) - 1)
     threshold, per_1000 = float(curve.score[cut]), 1000.0 / float(w.sum())
     if not recall * tp[-1] > 1e-9 or not 0.0 < threshold < 1.0:
-        return math.nan, math.nan, math.nan
-    cost = cost_ratio * (tp[-1] - tp[cut]) + fp[cut]
-    return (1.0 - threshold) / threshold, float(per_1000 * (tp[cut] + fp[cut])), float(per_1000 * cost)
+        per_1000 = threshold = math.nan
+    alarms, cost = tp[cut] + fp[cut], cost_ratio * (tp[-1] - tp[cut]) + fp[cut]
+    per_row = {"alarms_per_1000": float(per_1000 * alarms), "cost_per_1000": float(per_1000 * cost)}
+    return {"price": (1.0 - threshold) / threshold, **per_row}
 
 
 def shares_alike(
@@ -298,7 +295,7 @@ def shares_alike(
         return math.nan
     if clusters is not None:
         return sign_flip_p_value(np.concatenate(cells, axis=1), level)
-    return chi_square_tail(sum(float((one**2).sum()) for one in cells), sum(one.shape[1] - 1 for one in cells))
+    return float(chdtrc(sum(one.shape[1] - 1 for one in cells), sum(float((one**2).sum()) for one in cells)))
 
 
 def _differences(rows: Bools, which: Index, hit: Bools, w: Array, clusters: Index) -> Array | None:
@@ -356,7 +353,7 @@ def _residuals_alike(
         together = np.concatenate(cells, axis=1)
         together -= together @ slopes @ np.linalg.pinv(slopes, rcond=1e-5)
         return sign_flip_p_value(together, level, noise)
-    return chi_square_tail(sum(float(((r - s @ common) ** 2).sum()) for r, s in parts), degrees)
+    return float(chdtrc(degrees, sum(float(((r - s @ common) ** 2).sum()) for r, s in parts)))
 
 
 def shares_p_value(strata: Sequence[tuple[Index, Index]], level: float, seed: int = 0) -> float:

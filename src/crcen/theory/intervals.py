@@ -10,8 +10,9 @@ from scipy.special import betaincinv, expit, logit
 from scipy.stats import binom, chi2, norm
 from scipy.stats import t as student_t
 
+from crcen._support.values import json_value
 from crcen.exceptions import InvalidInput
-from crcen.theory.rows import Array, Bools, Clusters, Index, effective_rows, plain
+from crcen.theory.rows import Array, Bools, Clusters, Index, effective_rows, normalised
 
 LEVEL = 0.95
 _MOST_STEPS = 2_000  # of EM
@@ -31,7 +32,7 @@ class Interval(NamedTuple):
 
     def to_dict(self) -> dict[str, float | None]:
         """Plain values, ready for JSON."""
-        return {name: plain(value) for name, value in self._asdict().items()}
+        return {name: json_value(float(value)) for name, value in self._asdict().items()}
 
     def __str__(self) -> str:
         return "–" if math.isnan(self.value) else f"{self.value:.3g} ({self.low:.3g} to {self.high:.3g})"
@@ -264,8 +265,7 @@ def _student(level: float, degrees: float) -> float:
 
 def shifted_probabilities(p: Array, trained: Array, shares: Array) -> Array:
     """Probabilities if the class shares are `shares` instead of those of training: p_k · shares_k / trained_k."""
-    moved = p * (shares / trained)
-    return np.asarray(moved / moved.sum(axis=1, keepdims=True))
+    return normalised(p * (shares / trained))
 
 
 def estimate_shares(

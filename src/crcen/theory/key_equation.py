@@ -166,14 +166,13 @@ class KeyEquation(ShownInOneLine):
 
     def table(self, labels: Sequence[object] | None = None) -> str:
         """A line for each class."""
-        names = [str(label) for label in (labels if labels is not None else range(self.n_classes))]
+        names = [str(label) for label in (range(self.n_classes) if labels is None else labels)]
         width = max(5, *map(len, names))
         lines = [f"of {self.rows}"] if self.rows else []
         lines += [f"{'class':<{width}}  {'flows out':>12}  {'flows in':>12}  {'residual':>10}  {'mean output':>11}"]
         columns = zip(names, self.outflows, self.inflows, self.residuals, np.diag(self.confusion), strict=True)
-        lines += [
-            f"{one:<{width}}  {out:>12.6g}  {into:>12.6g}  {r:>10.2e}  {m:>11.4f}" for one, out, into, r, m in columns
-        ]
+        for name, out, into, residual, mean in columns:
+            lines.append(f"{name:<{width}}  {out:>12.6g}  {into:>12.6g}  {residual:>10.2e}  {mean:>11.4f}")
         return "\n".join([*lines, f"equations  {self.equations}", f"pairs      {self.pairs}"])
 
     def __str__(self) -> str:
@@ -373,16 +372,12 @@ class KeySums:
         self,
         price: Price,
         error: TrainingError | None = None,
-        noise: float = 1.0,
-        scale: float = 1.0,
-        tested: Index | None = None,
-        least: float = 0.0,
+        noise: float = 1.0,  # factor of the variances, if the error was not measured
+        scale: float = 1.0,  # by which the weights were divided
+        tested: Index | None = None,  # of K > 2 classes, those that take part in tests
+        least: float = 0.0,  # least share by which a measured error raises the variances of pairs
     ) -> KeyEquation:
-        """The key equation at a price.
-
-        Weights were divided by ``scale``, ``noise`` replaces an unmeasured error. Of K > 2 classes ``tested`` ones take
-        part in tests, and ``least`` is the least share by which a measured error raises the variances of pairs.
-        """
+        """The key equation at a price."""
         if price.n_classes == 2 and price.positive is None:
             price = resolved(price, price.counts, 1)
         variances = divided(self.squares, self.masses)
@@ -533,16 +528,12 @@ def judge_equations(
     labels: Sequence[object] | None = None,
     sample_weight: ArrayLike | None = None,
     *,
-    noise: float | None = None,
-    error: TrainingError | None = None,
+    noise: float | None = None,  # how much an unmeasured error raises the variance; by default `fitted_model_noise`
+    error: TrainingError | None = None,  # that error, as refits measured it
     clusters: ArrayLike | None = None,
     is_stratified: bool = False,
 ) -> EquationTest:
-    """Test the key equations of natural probabilities (n, K) on rows that the model did not see, at its price.
-
-    ``noise`` is how much an unmeasured error raises the variance (by default `fitted_model_noise`), ``error`` that
-    error as refits measured it. Classes with few rows are not tested.
-    """
+    """Test the key equations of natural probabilities (n, K) on new rows; classes with few rows are not tested."""
     n_classes = trained.n_classes
     numbers, q = checks.check_class_numbers(y, n_classes), trained.weighted(p)
     if len(numbers) != len(q):

@@ -54,10 +54,8 @@ UNLIKE_SHARE, UNLIKE_DISTANCE, UNLIKE_RATIO, UNLIKE_SCALE = 0.01, SCORE_DISTANCE
 
 
 def fitted_model_noise(weights: Array, weighting: Price, profile: object = None) -> float:
-    """Variance of a residual on new rows over that under the truth, for models without a measured error.
-
-    The new rows have these sample weights; a training profile counts training rows without weights.
-    """
+    """Variance of a residual on new rows over that under the truth, for models without a measured error."""
+    # A training profile counts rows without weights.
     n_train = getattr(profile, "n_rows", 0) or float(weighting.counts.sum())
     return 1.0 + UNMEASURED * effective_rows(weights) / float(n_train)
 

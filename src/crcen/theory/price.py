@@ -1,7 +1,6 @@
 """Labels and price of a problem: its classes, what mistakes on them cost, and the probabilities that this changes."""
 
 import contextlib
-import difflib
 import math
 import numbers
 import sys
@@ -36,8 +35,6 @@ def _real_number(value: object, name: str, allowed: str) -> float:
         got, meant = f"the text {value!r}", "a number"
     elif isinstance(value, _Spec):
         got, meant = f"{value!r}", f"{value!r} by itself"
-    elif isinstance(value, np.ndarray):
-        got = f"an array of shape {value.shape}"
     raise InvalidParameter(f"{name} must be {allowed}, got {got}: did you mean {meant}?")
 
 
@@ -120,23 +117,10 @@ def as_spec(weighting: object) -> Spec:
     if isinstance(weighting, str):
         if weighting == "balanced":
             return Alpha(1.0)
-        hint = '"balanced", None (plain cross entropy), or a number such as CostRatio(10)?'
-        if difflib.get_close_matches(weighting.lower(), ["balanced"]):
-            hint = '"balanced"?'
-        with contextlib.suppress(ValueError):
-            float(weighting)
-            hint = f"the number {weighting.strip()} without quotes?"
-        raise InvalidParameter(f'a weighting given as text must be "balanced", got {weighting!r}: did you mean {hint}')
+        hint = 'did you mean "balanced", None (plain cross entropy), or a number without quotes?'
+        raise InvalidParameter(f'a weighting given as text must be "balanced", got {weighting!r}: {hint}')
     if isinstance(weighting, Goal):
         raise InvalidParameter(f"{weighting!r} is no price by itself: {weighting.use}")
-    if isinstance(weighting, dict):
-        raise InvalidParameter(
-            f"a weighting here must be a number or a spec, got the dict {weighting!r}: did you mean "
-            "CostRatio(weight of the positive class / weight of the negative class)?"
-        )
-    if isinstance(weighting, type) and issubclass(weighting, _Spec):
-        name = weighting.__name__
-        raise InvalidParameter(f"a weighting needs a number, got the class {name}: did you mean {name}(0.5)?")
     return Lam(weighting)  # type: ignore[arg-type]  # Lam refuses what is not a number, with a suggestion
 
 
@@ -170,19 +154,14 @@ class Price(Shown):
                 raise InvalidParameter(f"positive is column 0 or 1 of two classes: got {self.positive!r}.")
             pos, neg = self.weights[[self.positive, 1 - self.positive]].tolist()
             if neg != 1.0 - pos:
-                lam = _lam_of(pos / neg)
+                cost = pos / neg
+                lam = cost / (1.0 + cost) if cost < 1.0 else 1.0 / (1.0 + 1.0 / cost)
                 object.__setattr__(self, "weights", _by_column(lam, 1.0 - lam, self.positive))
-            if not (0.0 < self.lam < 1.0):
-                raise InvalidParameter(
-                    f"weights must give a λ that double precision can tell from 0 and 1: got {self.lam}"
-                )
             # Each in turn: the first one out of range could make the next one divide by 0.
-            names = ("cost_ratio", "imbalance_ratio", "alpha")
-            if not all(sys.float_info.min <= getattr(self, name) <= sys.float_info.max for name in names):
-                raise InvalidParameter(
-                    f"a cost ratio and an α must lie between about 1e-308 and 1e308, got λ = {self.lam!r} with counts "
-                    f"{self.n_pos:g} and {self.n_neg:g}: did you mean a milder weighting?"
-                )
+            names, least = ("cost_ratio", "imbalance_ratio", "alpha"), sys.float_info.min
+            if not 0.0 < self.lam < 1.0 or not all(least <= getattr(self, name) < math.inf for name in names):
+                got = f"got λ = {self.lam!r} with counts {self.n_pos:g} and {self.n_neg:g}: use a milder weighting"
+                raise InvalidParameter(f"λ, α and the cost ratio must be above 0 and finite, and λ below 1, {got}")
         self.weights.setflags(write=False)
         self.counts.setflags(write=False)
 
@@ -390,7 +369,10 @@ def resolved(weighting: object, counts: Array, positive: int | None = None) -> P
         weighting = [weighting[k] for k in range(counts.size)]
     is_list = isinstance(weighting, list | tuple) or getattr(weighting, "ndim", 0) == 1
     if positive is not None and not is_list:
-        return _resolved_spec(as_spec(weighting), counts, positive)
+        spec = as_spec(weighting)
+        factor = float(counts[1 - positive] / counts[positive]) if isinstance(spec, Alpha) else 1.0
+        negative = 1.0 - spec.value if isinstance(spec, Lam) else 1.0
+        return Price(_by_column(spec.value * factor, negative, positive), counts, None, positive)
     if isinstance(weighting, Goal) or (isinstance(weighting, str) and weighting != "balanced"):
         as_spec(weighting)  # refuses it
     if weighting is None:
@@ -398,34 +380,17 @@ def resolved(weighting: object, counts: Array, positive: int | None = None) -> P
     if isinstance(weighting, str):
         return Price(counts.sum() / (counts.size * counts), counts)
     if isinstance(weighting, _Spec | float | int | np.number):
-        raise InvalidParameter(
-            f"Only binary classification is supported by {weighting!r}, a price for two classes, and there are "
-            f"{counts.size}: give a weight for each class as a dict or an array, 'balanced', or a CostMatrix."
-        )
+        got = f"{weighting!r}, a price for two classes, and there are {counts.size}"
+        hint = "give a weight for each class as a dict or an array, 'balanced', or a CostMatrix"
+        raise InvalidParameter(f"Only binary classification is supported by {got}: {hint}.")
     try:
         weights = np.asarray(as_numpy(weighting), dtype=np.float64)
     except (TypeError, ValueError):
         weights = np.empty((0, 0))
     if weights.shape != counts.shape:
-        raise InvalidParameter(
-            f"a weighting of {counts.size} classes must be 'balanced', None, a dict or an array of {counts.size} "
-            f"weights, or a CostMatrix: got {weighting!r}."
-        )
+        allowed = f"'balanced', None, a dict or an array of {counts.size} weights, or a CostMatrix"
+        raise InvalidParameter(f"a weighting of {counts.size} classes must be {allowed}: got {weighting!r}.")
     return Price(weights, counts, None, positive)
-
-
-def _resolved_spec(spec: Spec, counts: Array, positive: int) -> Price:
-    pos, neg = positive_number(counts[positive], "n_pos"), positive_number(counts[1 - positive], "n_neg")
-    if isinstance(spec, Lam):
-        return Price.binary(spec.value, pos, neg, positive)
-    cost = spec.value * (neg / pos) if isinstance(spec, Alpha) else spec.value
-    lam = _lam_of(cost)
-    if not 0.0 < lam < 1.0:
-        raise InvalidParameter(
-            f"{spec!r} with counts {pos:g} and {neg:g} must give a λ that double precision can tell from 0 and 1, "
-            f"got a cost ratio of {cost:g}: did you mean one below 1e15?"
-        )
-    return Price.binary(lam, pos, neg, positive)
 
 
 def cost_ratio_of(weighting: object) -> float:
@@ -461,10 +426,6 @@ def _reversed(costs: CostMatrix) -> CostMatrix:
     labels = range(2) if costs.labels is None else costs.labels
     swapped = CostMatrix(costs.costs, labels, costs.actions).for_classes(labels[::-1])
     return CostMatrix(swapped.costs, costs.labels and swapped.labels, costs.actions)
-
-
-def _lam_of(cost: float) -> float:
-    return cost / (1.0 + cost) if cost < 1.0 else 1.0 / (1.0 + 1.0 / cost)
 
 
 def _by_column(pos: float | Array, neg: float | Array, positive: int) -> Array:
@@ -505,11 +466,9 @@ class Labels:
         has_costs = isinstance(weighting, CostMatrix) or (isinstance(weighting, Price) and weighting.costs is not None)
         if len(classes) > 2 or has_costs:
             if pos_label is not None:
-                raise InvalidParameter(
-                    f"pos_label is for two classes and a price, and there are {len(classes)} classes"
-                    f"{' and a cost matrix' if has_costs else ''}: leave it None, or fit on y == {pos_label!r} to "
-                    f"tell that class from the rest."
-                )
+                got = f"{len(classes)} classes{' and a cost matrix' if has_costs else ''}"
+                hint = f"leave it None, or fit on y == {pos_label!r} to tell that class from the rest"
+                raise InvalidParameter(f"pos_label is for two classes and a price, and there are {got}: {hint}.")
             return cls(classes)
         if pos_label is not None and (np.asarray(pos_label).ndim or pos_label not in classes.tolist()):
             listed = ", ".join(repr(c) for c in classes.tolist())
@@ -631,10 +590,8 @@ class Labels:
         """Resolve a price (see `crcen.resolve`) with counts in the order of the classes; a dict has labels as keys."""
         if isinstance(weighting, CostMatrix):
             if weighting.is_per_row:
-                raise InvalidParameter(
-                    "costs that differ by row belong to the rows of a decision: use crcen.decide(proba, costs), and "
-                    "fit with weighting=None."
-                )
+                hint = "use crcen.decide(proba, costs), and fit with weighting=None"
+                raise InvalidParameter(f"costs that differ by row belong to the rows of a decision: {hint}.")
             weighting = weighting.for_classes(self.classes.tolist(), self.positive)
         elif isinstance(weighting, Mapping):
             labels = self.classes.tolist()

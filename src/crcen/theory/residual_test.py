@@ -14,7 +14,7 @@ from scipy.stats import t as student_t
 from crcen.exceptions import InvalidInput
 from crcen.theory.checks import check_class_numbers, check_class_probabilities, check_row_weights
 from crcen.theory.price import Price
-from crcen.theory.rows import AddsUp, Array, Clusters, EqualByArrays, Index, Shown, p_text
+from crcen.theory.rows import AddsUp, Array, Clusters, EqualByArrays, Index, Shown, normalised, p_text
 
 # With fewer rows of a class among new rows the residual is not nearly normal.
 FEWEST_TO_TEST = 20
@@ -26,11 +26,6 @@ _MANY_DEGREES = 1e6
 def two_sided(z: float) -> float:
     """The two-sided p-value of a standard normal value."""
     return math.erfc(abs(z) / math.sqrt(2.0))
-
-
-def chi_square_tail(value: float, degrees: int) -> float:
-    """Upper tail of χ² with these degrees of freedom."""
-    return float(chdtrc(degrees, max(value, 0.0))) if not math.isnan(value) else math.nan
 
 
 @dataclass(frozen=True)
@@ -73,7 +68,7 @@ def joint_test(
     if error is not None and jacobian is not None:
         return JointTest(*error.test(sums, variance, jacobian))
     statistic, degrees = quadratic_form(sums, variance)
-    return JointTest(statistic, degrees, chi_square_tail(statistic, degrees))
+    return JointTest(statistic, degrees, float(chdtrc(degrees, statistic)))
 
 
 def joint_pair_test(
@@ -163,10 +158,9 @@ class TrainingError(EqualByArrays):
 
 
 def _f_tail(statistic: float, degrees: int, below: float) -> float:
-    """P(F > statistic / degrees)."""
-    if below > _MANY_DEGREES:
-        return chi_square_tail(statistic, degrees)
-    return float(fdtrc(degrees, below, statistic / degrees))
+    """P(F > statistic / degrees), of χ² with many degrees of freedom below."""
+    is_known = below > _MANY_DEGREES
+    return float(chdtrc(degrees, statistic) if is_known else fdtrc(degrees, below, statistic / degrees))
 
 
 class ResidualSums(NamedTuple):
@@ -242,8 +236,7 @@ def joint_residual_sums(
 def sums_of_columns(y: Index, q: Array, sizes: Array, w: Array) -> JointResidualSums:
     """Sums of rows with class numbers y, weighted probabilities q (n, K) and sample weights, at class weights w."""
     n_classes = len(w)
-    p = q / w
-    p = p / p.sum(axis=1, keepdims=True)
+    p = normalised(q / w)
     # 1 − q with its own digits, as far as they are known.
     rest = q[:, ::-1] if n_classes == 2 else 1.0 - q
     flows, others = np.zeros((n_classes, n_classes)), np.arange(n_classes)[None] != y[:, None]
@@ -282,8 +275,7 @@ class PairSums(AddsUp):
 
 def pair_sums(y: Index, q: Array, sizes: Array, w: Array) -> PairSums:
     """The sums of all pairs of classes; each has mean 0 for the true posterior."""
-    p = q / w
-    p = p / p.sum(axis=1, keepdims=True)
+    p = normalised(q / w)
     first, second = np.triu_indices(len(w), 1)
     sums, variance = np.zeros(len(first)), np.zeros((len(first), len(first)))
     for label in range(len(w)):
@@ -302,8 +294,7 @@ _MOST_STEPS = 100
 
 def residual_values(p: Array, weights: Array, k: int, sample_weight: Array | None = None) -> Array:
     """Contributions s·w_y(1{y = k} − q_k) to the residual of class k, (n, K), by natural p (n, K) and class weights."""
-    q = p * weights
-    q = q / q.sum(axis=1, keepdims=True)
+    q = normalised(p * weights)
     values = -q[:, [k]] * weights
     others = np.delete(q, k, axis=1).sum(axis=1)  # 1 − q_k would lose small values
     values[:, k] = others * weights[k]
@@ -446,15 +437,12 @@ def residual_test(
     values: Array,
     p: Array,
     y: Index,
+    # (variance that the model's error adds, degrees of freedom of its estimate); the largest p-value counts
     uncertainty: Sequence[tuple[float, float]] = (),
-    clusters: Clusters | None = None,
-    is_stratified: bool = False,
+    clusters: Clusters | None = None,  # with Student's t
+    is_stratified: bool = False,  # whether the class counts were fixed when rows were drawn
 ) -> ResidualTest:
-    """Test whether S has mean zero; the unit of the values does not matter.
-
-    ``uncertainty`` holds pairs (variance that the model's error adds, degrees of freedom of its estimate); the largest
-    p-value counts. ``clusters`` use Student's t; ``is_stratified``: class counts were fixed when rows were drawn.
-    """
+    """Test whether S has mean zero; the unit of the values does not matter."""
     contributions = np.take_along_axis(values, y[:, None], axis=1)[:, 0]
     factor = stratified_factor(values, p) if is_stratified else 1.0
     x, total, label_variance = values * math.sqrt(factor), float(contributions.sum()), factor * variance_of(values, p)

@@ -83,9 +83,9 @@ def scalar(values: Array) -> FloatOrArray:
     return float(values) if values.ndim == 0 else values
 
 
-def plain(value: float) -> float | None:
-    """A number for JSON: None if it is not finite."""
-    return float(value) if np.isfinite(value) else None
+def normalised(values: Array) -> Array:
+    """Rows (n, K) divided by their sums."""
+    return np.asarray(values / values.sum(axis=1, keepdims=True))
 
 
 def p_text(p_value: float, digits: int = 2) -> str:

@@ -11,7 +11,7 @@ from scipy.stats import mannwhitneyu
 
 from crcen.exceptions import InvalidParameter
 from crcen.theory.intervals import LEVEL, UNKNOWN, Interval, clopper_pearson
-from crcen.theory.rows import Array, Bools, Index, effective_rows
+from crcen.theory.rows import Array, Bools, Index, effective_rows, normalised
 
 Keys = NDArray[np.uint64]
 
@@ -25,8 +25,7 @@ _LOG_STAKES = -np.log(np.arange(1.0, 11.0) * (1.0 / np.arange(1.0, 11.0)).sum())
 
 def audit_scores(p: Array, weights: Array) -> Array:
     """Standard deviation of each row's residuals, √Σ_k Var(w_y(1{y = k} − q_k)): Neyman's allocation of audits."""
-    q = p * weights
-    q = q / q.sum(axis=1, keepdims=True)
+    q = normalised(p * weights)
     distance = 1.0 - 2.0 * q + (q**2).sum(axis=1, keepdims=True)  # |e_j − q|²
     return np.asarray(np.sqrt(np.maximum((p * weights**2 * distance).sum(axis=1), 0.0)))
 

@@ -68,14 +68,10 @@ def stream_sums(
     price: Price,
     sample_weight: ArrayLike | None = None,
     *,
-    cluster_sizes: Array | None = None,
-    weight_unit: float = 0.0,
+    cluster_sizes: Array | None = None,  # rows of a cluster share the weight of one
+    weight_unit: float = 0.0,  # weights from here on count as 1 in the likelihood; 0: the typical weight of these rows
 ) -> StreamSums:
-    """Sum rows with class numbers and weighted probabilities (n, K); of two classes the second is positive.
-
-    Rows of a cluster (``cluster_sizes``) share the weight of one. ``weight_unit`` is the sample weight that counts as 1
-    in the likelihood, larger ones too; 0 is the typical weight of these rows.
-    """
+    """Sum rows with class numbers and weighted probabilities (n, K); of two classes the second is positive."""
     weights = check_row_weights(sample_weight, numbers.size)
     sizes = np.ones(numbers.size) if cluster_sizes is None else cluster_sizes
     found = joint_residual_sums(numbers, q, price, weights / sizes)
