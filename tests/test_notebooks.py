@@ -8,7 +8,7 @@ import pytest
 
 import crcen
 from crcen.commands.environment import environment_info
-from crcen.theory.rows import Shown, in_one_line
+from crcen.theory.rows import ShownInOneLine
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(400, 3))
@@ -60,11 +60,11 @@ def test_a_report_is_shown_in_a_frame_that_reaches_nothing(results, tmp_path):
 
 
 def test_one_line_is_the_first_that_is_printed():
-    class Long(Shown):
+    class Long(ShownInOneLine):
         def __str__(self):
             return "\n  " + "a" * 500 + "\nmore"
 
-    line = in_one_line(Long())
+    line = repr(Long())
     assert (line[:10], line[-2:], len(line) < 180) == ("<Long: aaa", "…>", True)
 
 

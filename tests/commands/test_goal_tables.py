@@ -38,7 +38,7 @@ def test_so_many_a_week_is_so_many_in_the_rows_of_a_week(mixed_table, small_sear
     assert found.goal.per == pytest.approx(14, abs=1)
     with pytest.raises(InvalidParameter, match="needs time="):
         fit(table, small_search, weighting=Capacity(3, per="week"))
-    with pytest.raises(InvalidParameter, match="2 rows a day"):
+    with pytest.raises(InvalidParameter, match="per=2\\) allows an alarm on every row"):
         fit(table, small_search, weighting=Capacity(3, per="day"), time="when")
 
 

@@ -103,7 +103,7 @@ def test_what_means_nothing_is_refused(make, sentence):
 @pytest.mark.parametrize(
     ("times", "sentence"),
     [
-        (["2024-01-01"], "one value for each of 2 rows"),
+        (["2024-01-01"], "one known value for each of 2 rows"),
         (["2024-01-01", "soon"], "times must be dates"),
         (np.array(["2024-01-01", "NaT"], dtype="datetime64[D]"), "1 are missing"),
     ],

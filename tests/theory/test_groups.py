@@ -81,8 +81,7 @@ def test_probabilities_that_are_wrong_for_a_group_are_found():
     (found,) = compare({"g": group}, y, p, PRICE, PRICE)
     assert "calibration" in found.differing
     assert "(c)" in found.sentence
-    c = next(one for one in found.groups if one.name == "c")
-    assert c.found_over_expected.low > 1
+    assert next(one for one in found.groups if one.name == "c").found_over_expected.low > 1
 
 
 def test_groups_that_are_alike_are_seldom_called_different():
@@ -137,9 +136,7 @@ def test_tests_by_weight_reject_as_often_as_they_say():
         group = rng.choice(["a", "b", "c"], 600)
         (found,) = compare({"g": group}, y, p, PRICE, PRICE, rng.gamma(2.0, 3.0, 600), error_rate=0.3)
         rejected += [test.differs for test in found.tests]
-    # At .1 each: 20 of 200, with a standard deviation of 4.2.
-    assert np.all(rejected > 6)
-    assert np.all(rejected < 36)
+    assert ((rejected > 6) & (rejected < 36)).all()  # at .1 each: 20 of 200, with a standard deviation of 4.2
 
 
 # -- K classes -------------------------------------------------------------------------------------------------------

@@ -47,10 +47,7 @@ def test_agree_with_scikit_learn(rows):
     many = confusion_counts(y, pred, weights)
     for k, one in enumerate(pred):
         options = {"sample_weight": weights, "zero_division": 0.0}
-        recall, specificity = (
-            metrics.recall_score(y, one, **options),
-            metrics.recall_score(y, one, pos_label=0, **options),
-        )
+        recall, specificity = (metrics.recall_score(y, one, pos_label=label, **options) for label in (1, 0))
         expected = {
             "recall": recall,
             "specificity": specificity,
@@ -72,14 +69,10 @@ def test_agree_with_scikit_learn(rows):
 def test_undefined_shares_and_a_class_of_weight_zero():
     silent = confusion_counts([1, 0, 0], [0, 0, 0])
     assert (silent.precision, silent.f1, silent.recall, silent.g_mean) == (0.0, 0.0, 0.0, 0.0)
-    no_positive = confusion_counts([0, 0], [1, 0])
-    assert np.isnan([no_positive.recall, no_positive.g_mean]).all()
-    assert no_positive.specificity == 0.5
-    no_negative = confusion_counts([1, 1], [1, 0])
-    assert np.isnan(no_negative.specificity)
-    assert no_negative.recall == 0.5
-    assert confusion_counts([0], [0]).f1 == 0.0
-    counts = confusion_counts([[1, 0][k] for k in (0, 1, 1)], [[1, 1, 0], [0, 0, 0]], [0, 1, 3])
+    no_positive, no_negative = confusion_counts([0, 0], [1, 0]), confusion_counts([1, 1], [1, 0])
+    assert np.isnan([no_positive.recall, no_positive.g_mean, no_negative.specificity]).all()
+    assert (no_positive.specificity, no_negative.recall, confusion_counts([0], [0]).f1) == (0.5, 0.5, 0.0)
+    counts = confusion_counts([1, 0, 0], [[1, 1, 0], [0, 0, 0]], [0, 1, 3])
     assert np.isnan(counts.recall).all()
     np.testing.assert_allclose(counts.specificity, [0.75, 1.0])
     assert ConfusionCounts(1, 2, 3, 4) == ConfusionCounts(1.0, 2.0, 3.0, 4.0) != ConfusionCounts(1, 2, 3, 5)
@@ -137,12 +130,13 @@ def test_quality_is_that_of_scikit_learn_and_sums_by_hand(is_weighted, costs):
 
 def test_quality_counts_further_actions_and_long_intervals_do_not_touch():
     found = measure_quality(Y, P, COSTS.with_review(0.5))
-    assert found.names == ("a", "b", "c", "review")
-    assert found.counts.table.shape == (3, 4)
+    assert (found.names, found.counts.table.shape) == (("a", "b", "c", "review"), (3, 4))
     assert found.counts.table[:, 3].sum() > 0
     assert found.expected_cost <= 0.5 + 1e-12
     assert "review" in "\n".join(found.lines())
     assert found.to_dict()["decisions"] == list(found.names)
+    named = measure_quality(Y, P, CostMatrix(COSTS.costs, ["a", "a long name of a class", "c"])).lines()
+    assert named[1].endswith("a  a long name…             c")  # short over a column, longer before a row
     p = np.full((300, 3), 0.3) + np.eye(3)[np.arange(300) % 3] * 0.1
     found = measure_quality(np.where(np.arange(300) < 2, 1, 0), p, CostMatrix(1.0 - np.eye(3)))
     assert max(len(str(one)) for one in found.precisions) >= 24
@@ -187,10 +181,7 @@ def test_sums_vary_as_resampled_rows_do(kind):
     expected = 200 * np.cov(rows.T, bias=True)  # n rows drawn independently, each with the covariance of the rows
     np.testing.assert_allclose(np.cov(sums.T), expected, atol=0.04 * expected.max())
     np.testing.assert_allclose(sums.mean(axis=0), rows.sum(axis=0), atol=5 * np.sqrt(expected.max() / 20_000))
-
-
-def test_many_columns_do_not_run_out_of_numbers():
-    rows = np.random.default_rng(3).normal(size=(50, 40))
+    rows = np.random.default_rng(3).normal(size=(50, 40))  # more kinds than an integer can number
     sums = bootstrap_sums(np.vstack([rows, rows]), 2000, np.random.default_rng(4))
     np.testing.assert_allclose(sums.mean(axis=0), 2 * rows.sum(axis=0), atol=5 * 10 / np.sqrt(2000) * 1.5)
 
@@ -219,7 +210,6 @@ def test_interval_cuts_equal_tails_and_keeps_infinities():
     [
         (ConfusionCounts, (-1, 0, 0, 0), "tp must be finite and not negative, got -1"),
         (ConfusionCounts, (0, 0, float("nan"), 0), "fn must be finite and not negative, got nan"),
-        (ConfusionCounts, ([1, 2], [1, 2], [1, 2], [1]), "must have one shape"),
         *((bootstrap_sums, (np.ones((3, 1)), n, RNG), "a whole number") for n in (0, -1, 2.5, True, "many")),
         *((percentile_interval, (np.ones(3), x), "strictly between 0 and 1") for x in (0.0, 1.0, 95, float("nan"))),
     ],
@@ -229,16 +219,10 @@ def test_numbers_refused(call, arguments, words):
         call(*arguments)
 
 
-@pytest.fixture
-def scored():
+def test_totals_are_sums_of_the_rows_at_or_above_each_score_with_the_areas_of_scikit_learn():
     rng = np.random.default_rng(0)
-    y = rng.random(200) < 0.3
-    return y, rng.choice(np.linspace(0.0, 1.0, 15), 200), rng.integers(0, 4, (3, 200)).astype(float)
-
-
-def test_totals_are_sums_of_the_rows_at_or_above_each_score(scored):
-    y, p, weights = scored
-    curve = ThresholdCurve(y, p)
+    y, p = rng.random(200) < 0.3, rng.choice(np.linspace(0.0, 1.0, 15), 200)
+    weights, curve = rng.integers(0, 4, (3, 200)).astype(float), ThresholdCurve(y, p)
     assert curve.score.tolist() == sorted(set(p), reverse=True)
     tp, fp = curve.totals(weights)
     assert tp.shape == (3, len(curve.score))
@@ -246,13 +230,7 @@ def test_totals_are_sums_of_the_rows_at_or_above_each_score(scored):
         for draw, size in enumerate(weights):
             assert tp[draw, k] == size[(p >= score) & y].sum()
             assert fp[draw, k] == size[(p >= score) & ~y].sum()
-    one = curve.totals(weights[1])
-    assert np.array_equal(one[0], tp[1])
-
-
-def test_areas_are_those_of_scikit_learn(scored):
-    y, p, weights = scored
-    curve = ThresholdCurve(y, p)
+    assert np.array_equal(curve.totals(weights[1])[0], tp[1])
     for size in weights:
         totals = curve.totals(size)
         assert roc_area(*totals) == pytest.approx(metrics.roc_auc_score(y, p, sample_weight=size))

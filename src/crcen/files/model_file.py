@@ -30,7 +30,7 @@ from crcen._support.values import attributes, json_value
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter, MissingExtra
 from crcen.files.payload import NotStorable, pack, unpack
 from crcen.files.registry import TYPES, InvalidState, find_type, fits, is_known
-from crcen.theory.rows import Estimator, Shown, in_one_line
+from crcen.theory.rows import Estimator, ShownInOneLine
 
 FORMAT = 7
 _TITLE = "crcen model, format "
@@ -50,8 +50,8 @@ _PACKAGES = ("crcen", "numpy", "scikit-learn", "torch", "pandas")
 Label = str | int | float | bool | None
 
 
-@dataclass(frozen=True)
-class ModelInfo(Shown):
+@dataclass(frozen=True, repr=False)
+class ModelInfo(ShownInOneLine):
     """The header of a model file; reading it creates no object of the file.
 
     ``positive`` is None for more than two classes. ``weighting`` holds ``lam``, ``alpha``, ``cost_ratio``,
@@ -76,8 +76,6 @@ class ModelInfo(Shown):
     def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
         return asdict(self)
-
-    __repr__ = in_one_line
 
     def __str__(self) -> str:
         import jinja2  # only here: loading a model needs no template

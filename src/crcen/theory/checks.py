@@ -20,15 +20,12 @@ def _as_array(values: ArrayLike, name: str) -> NDArray[np.generic]:
         array = np.asarray(as_numpy(values))
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"{name} must be a rectangular array of numbers, got one that is not: {error}") from error
-    if array.dtype.kind == "O":
-        odd = [value for value in array.ravel() if not isinstance(value, numbers.Real | np.bool_)]
-        if odd:
-            raise InvalidInput(f"{name} must hold numbers, got values such as {odd[0]!r}")
-        return array.astype(np.float64)
-    if array.dtype.kind not in "biuf":
-        example = f" such as {array.ravel()[0].item()!r}" if array.size else ""
-        raise InvalidInput(f"{name} must hold numbers, got values{example} of dtype {array.dtype}")
-    return array
+    if array.dtype.kind in "biuf":
+        return array
+    odd = [value for value in array.ravel().tolist() if not isinstance(value, numbers.Real)]
+    if odd or array.dtype.kind != "O":
+        raise InvalidInput(f"{name} must hold numbers, got {f'values such as {odd[0]!r}' if odd else array.dtype}")
+    return array.astype(np.float64)
 
 
 def check_binary_target(y: ArrayLike, name: str = "y", ndims: Sequence[int] = (1,)) -> NDArray[np.bool_]:
@@ -113,17 +110,13 @@ def check_class_probabilities(q: ArrayLike, n_rows: int, n_classes: int | None =
 
 def class_totals(positive: NDArray[np.bool_], weights: Array) -> tuple[float, float]:
     """Weight of the positive and of the negative rows; both must be above 0 and finite."""
-    totals = []
-    for name, mine in (("positive", positive), ("negative", ~positive)):
-        with np.errstate(over="ignore"):  # an infinite sum is refused below
-            total = float(weights[mine].sum())
-        if not np.isfinite(total):
-            raise InvalidInput(f"the weights of the {name} rows must have a finite sum, got {total}")
-        if total <= 0.0:
-            got = f"{int(mine.sum())} {name} rows, all of weight 0" if mine.any() else f"no {name} row"
-            raise InvalidInput(f"both classes must have rows of positive weight, got {got}")
-        totals.append(total)
-    return totals[0], totals[1]
+    with np.errstate(over="ignore"):  # an infinite sum is refused below
+        pos, neg = float(weights[positive].sum()), float(weights[~positive].sum())
+    for name, mine, total in (("positive", positive, pos), ("negative", ~positive, neg)):
+        if not 0.0 < total < np.inf:
+            got = f"{int(mine.sum())} {name} rows of weight {total:g}" if mine.any() else f"no {name} row"
+            raise InvalidInput(f"both classes must have rows of positive and finite weight, got {got}")
+    return pos, neg
 
 
 def check_binary_rows(y: ArrayLike, p: ArrayLike, name: str = "q") -> tuple[NDArray[np.bool_], Array]:

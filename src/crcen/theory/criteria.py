@@ -37,8 +37,9 @@ TESTS = {
     "drift": "comparison of every column, and of the share of alarms, with the training rows",
     "groups": "exact tests that groups have equal recall and precision, and a test of equal calibration",
 }
-_SHARE, _COST = r"(recall|precision)\s*(?:\[\s*(.+?)\s*\])?", r"cost per\s+([\d,]+|row)(?:\s+rows?)?"
-_COMPARISON = re.compile(rf"(?:{_SHARE}|{_COST})\s*(>=|≥|<=|≤|==?|<|>)\s*(\S.*)")
+_SHARE = r"(recall|precision)\s*(?:\[\s*(.+?)\s*\])?\s*(?:>=|≥)"
+_COST, _NUMBER = r"cost per\s+([\d,]+|row)(?:\s+rows?)?\s*(?:<=|≤)", r"(-?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*(%?)"
+_COMPARISON = re.compile(rf"(?:{_SHARE}|{_COST})\s*{_NUMBER}")
 
 
 @dataclass(frozen=True)
@@ -77,19 +78,10 @@ def _parsed(text: str, classes: Sequence[object], positive: int | None) -> Crite
         return Criterion(plain_text, text=plain_text)
     found = _COMPARISON.fullmatch(text)
     if found is None:
-        raise InvalidParameter(
-            f"require must be a criterion that has a test ({SYNTAX}): got {text!r}.", parameter="require"
-        )
-    metric, label, size, sign, number = found.groups()
-    allowed = ("≥", ">=") if metric else ("≤", "<=")
-    if sign not in allowed:
-        raise InvalidParameter(f"require {text!r} must compare with {allowed[1]}: got {sign}.")
-    try:
-        value = float(number.removesuffix("%").strip()) / (100.0 if number.endswith("%") else 1.0)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise InvalidParameter(f"the threshold of {text!r} must be a number: got {number!r}.")
+        said = f"require must be a criterion that has a test ({SYNTAX}): got {text!r}."
+        raise InvalidParameter(said, parameter="require")
+    metric, label, size, number, percent = found.groups()
+    value = float(number) / (100.0 if percent else 1.0)
     if metric:
         if not 0.0 < value < 1.0:
             hint = f"; did you mean {value / 100:g}?" if 2.0 <= value < 100.0 else "."
@@ -98,23 +90,21 @@ def _parsed(text: str, classes: Sequence[object], positive: int | None) -> Crite
         named = "" if positive is not None and column == positive else f"[{classes[column]}]"
         return Criterion(metric, value, column, f"{metric}{named} >= {value:g}")
     per = 1 if size == "row" else int(size.replace(",", "") or 0)
-    if per < 1 or not value > 0.0:
+    if per < 1 or not 0.0 < value < math.inf:
         raise InvalidParameter(f"the threshold and the rows of {text!r} must be above 0.")
     unit = "row" if size == "row" else str(per)
     return Criterion("cost", value / per, -1, f"cost per {unit} <= {value:g}", per)
 
 
 def _column(metric: str, label: str | None, classes: Sequence[object], positive: int | None) -> int:
-    names = [str(one) for one in classes]
-    shown = ", ".join(names[:8])
-    if label is None:
-        if positive is None:
-            raise InvalidParameter(f"{metric} must name a class ({shown}), such as {metric}[{names[0]}] >= 0.8.")
+    if label is None and positive is not None:
         return positive
-    matches = [k for k, name in enumerate(names) if name == label]
-    matches = matches or [k for k, name in enumerate(names) if name.casefold() == label.casefold()]
-    if len(matches) != 1:
-        raise InvalidParameter(f"{metric}[…] must name a class of the model, {shown}: got {label!r}.")
+    names, own = [str(one) for one in classes], str(label)
+    matches = [k for k, name in enumerate(names) if name == own]
+    matches = matches or [k for k, name in enumerate(names) if name.casefold() == own.casefold()]
+    if label is None or len(matches) != 1:
+        got = f"got {label!r}, not such as {metric}[{names[0]}] >= 0.8"
+        raise InvalidParameter(f"{metric} must name a class of the model, {', '.join(names[:8])}: {got}.")
     return matches[0]
 
 
@@ -369,12 +359,9 @@ def labels_needed(one: Criterion, rows: ScoredClasses, confidence: float, *, pow
             return math.inf, f"the model expects a cost of {value:.4g} per {unit} on such rows, not below the threshold"
         return rows_needed, f"if the cost is {value:.4g} per {unit}, as the model expects"
     if one.metric == "key equation":
-        for_drift = labels_for_drift(
-            *(p, rows.trained.weights, rows.reference, DRIFT_SCALE),
-            power=power,
-            level=1.0 - confidence,
-            uncertainty=rows.uncertainty,
-        )
+        weights, error, level = rows.trained.weights, rows.uncertainty, 1.0 - confidence
+        drift = (rows.reference, DRIFT_SCALE)
+        for_drift = labels_for_drift(p, weights, *drift, power=power, level=level, uncertainty=error)
         why = f"to find a drift of {DRIFT_SCALE:g} in log-odds"
         return for_drift, why if math.isfinite(for_drift) else f"{why}: the model's own uncertainty is too large"
     return math.nan, "not planned"

@@ -58,8 +58,8 @@ class RowsByProbability:
         """These rows; one of each cluster if there are clusters."""
         if self.clusters is None:
             return among
-        chosen = np.zeros(len(among), dtype=np.bool_)
-        chosen[np.flatnonzero(among)[one_per_cluster(self.clusters[among])]] = True
+        chosen = among.copy()
+        chosen[among] = one_per_cluster(self.clusters[among])
         return chosen
 
     def threshold(self, cut: int) -> float:
@@ -181,10 +181,7 @@ class Capacity(ThresholdGoal):
         """As a capacity of rows."""
         if self.period is None:
             return self
-        rows = len(days) / float(np.ptp(days) + 1) * PERIODS[self.period]
-        if self.alarms >= round(rows):
-            raise InvalidParameter(f"{self} allows an alarm on every row: there are {rows:.3g} rows a {self.period}.")
-        return replace(self, per=round(rows))
+        return replace(self, per=round(len(days) / float(np.ptp(days) + 1) * PERIODS[self.period]))
 
     def meet(self, p: Array, times: ArrayLike | None = None) -> "MetGoal":
         """The riskiest rows of each period; equal ones by their order."""
@@ -348,8 +345,8 @@ class PrecisionAtLeast(_ShareGoal):
             best = np.nanmax(divided(tp, tp + fp))
             raise InvalidParameter(f"no threshold has {self}: the best on these rows is {best:.4g}")
         if cut == len(rows.scores) - 1:
-            share = 100 * tp[-1] / (tp[-1] + fp[-1])
-            raise InvalidParameter(f"every price has {self}, as {share:.3g} % of all rows are positive: ask for more")
+            found = f"{100 * tp[-1] / (tp[-1] + fp[-1]):.3g} % of all rows are positive"
+            raise InvalidParameter(f"every price has {self}, since {found}: ask for more")
 
 
 @dataclass(frozen=True)
@@ -528,17 +525,14 @@ def _periods(times: ArrayLike | None, per: str, n_rows: int) -> Index:
     """The number of the day or week of each row; weeks begin on Mondays."""
     if times is None:
         raise InvalidParameter(f"a capacity for each {per} needs times, when each row came in")
-    when = np.asarray(times)
-    if when.shape != (n_rows,):
-        raise InvalidInput(f"times must have one value for each of {n_rows} rows: got shape {when.shape}")
-    if when.dtype.kind != "M":
-        try:
-            when = when.astype("datetime64[s]")
-        except (TypeError, ValueError) as error:
-            raise InvalidInput(f"times must be dates, such as datetime64 values: {error}") from error
-    if np.isnat(when).any():
-        raise InvalidInput(f"times of a capacity for each {per} must be known: {np.isnat(when).sum()} are missing")
-    days = when.astype("datetime64[D]").astype(np.int64)
+    try:
+        dates = np.asarray(times).astype("datetime64[s]").astype("datetime64[D]")
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"times must be dates, such as datetime64 values: {error}") from error
+    if dates.shape != (n_rows,) or np.isnat(dates).any():
+        got = f"got shape {dates.shape}, and {np.isnat(dates).sum()} are missing"
+        raise InvalidInput(f"times must have one known value for each of {n_rows} rows: {got}")
+    days = dates.astype(np.int64)
     return days if PERIODS[per] == 1 else np.asarray((days + 3) // 7)  # 1970 began on a Thursday
 
 

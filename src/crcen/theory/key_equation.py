@@ -397,8 +397,7 @@ class KeySums:
                 z = positives.residual / math.sqrt(noise * positives.variance + added)
             return KeyEquation(price, flows, test, test, variances, z)
         if len(own) > 1 and self.pairs is not None:
-            share = self.pair_share(error, least)
-            pairs = residual_test.joint_pair_test(self.pairs.among(own), total, error, noise, share)
+            pairs = self.pairs.among(own).test(total, error, noise, self.pair_share(error, least))
         return KeyEquation(price, flows, test, pairs, variances)
 
     def pair_share(self, error: TrainingError | None, least: float = 0.0) -> float:

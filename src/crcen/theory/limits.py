@@ -91,20 +91,15 @@ class ShareTest:
         return abs(self.z) > SHARE_Z and by_chance < 2.0 * two_sided(SHARE_Z) and high > SHARE_RATIO * low
 
 
-def judge_class_share(n_own: float, here: float, n_own_before: float, there: float) -> ShareTest:
-    """Compare the share of a class with that of training, from its rows and all rows here, and there."""
-    share, before = n_own / here, n_own_before / there
-    pooled = (n_own + n_own_before) / (here + there)
-    deviation = math.sqrt(pooled * (1.0 - pooled) * (1.0 / here + 1.0 / there))
-    return ShareTest(share, before, (share - before) / deviation, here)
-
-
 def judge_class_shares(y: Index, weights: Array, trained: Array, clusters: Clusters | None = None) -> list[ShareTest]:
     """Compare the share of every class among these rows with that of training, whose rows cluster as these do."""
     found = []
     for k, before in enumerate(trained.tolist()):
         effect = design_effect((y == k).astype(np.float64), weights, clusters)
-        size, n_train = effective_rows(weights) / effect, float(trained.sum()) / effect
+        here, there = effective_rows(weights) / effect, float(trained.sum()) / effect
         share = float(weights[y == k].sum() / weights.sum())
-        found.append(judge_class_share(size * share, size, before / effect, n_train))
+        pooled = (here * share + before / effect) / (here + there)
+        deviation = math.sqrt(pooled * (1.0 - pooled) * (1.0 / here + 1.0 / there))
+        own = before / effect / there
+        found.append(ShareTest(share, own, (share - own) / deviation, here))
     return found

@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 from crcen._support.values import attributes, json_value
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory import checks
-from crcen.theory.checks import check_binary_rows, check_row_weights, class_totals
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.intervals import UNKNOWN, Interval, auc_interval, cost_interval, normal_interval, share_interval
 from crcen.theory.rows import Array, Bools, EqualByArrays, FloatOrArray, Index, decision_table, divided, scalar, short
@@ -21,8 +20,7 @@ _SMALLEST = 1e-15
 _CHUNK_BYTES = 2**25
 # Expected positives below which a recall is undefined.
 _NONE = 1e-9
-# Characters of a line of the table of counts from which its columns are numbered.
-_WIDEST = 110
+_WIDEST = 12  # characters of a name over a column of counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,13 +33,9 @@ class ConfusionCounts(EqualByArrays):
     tn: FloatOrArray
 
     def __post_init__(self) -> None:
-        shapes = {}
         for cell in fields(self):
             counts = checks.check_not_negative(getattr(self, cell.name), cell.name)
-            shapes[cell.name] = counts.shape
             object.__setattr__(self, cell.name, scalar(counts))
-        if len(set(shapes.values())) > 1:
-            raise InvalidInput(f"tp, fp, fn and tn must have one shape, got {shapes}")
 
     @property
     def recall(self) -> FloatOrArray:
@@ -99,11 +93,6 @@ class DecisionCounts:
     table: Array
 
     @property
-    def n_classes(self) -> int:
-        """K."""
-        return len(self.table)
-
-    @property
     def recalls(self) -> Array:
         """Share of each class's rows that were given to it; NaN for a class without rows."""
         return divided(np.diag(self.table), self.table.sum(axis=1))
@@ -111,7 +100,7 @@ class DecisionCounts:
     @property
     def accuracy(self) -> float:
         """Share of all rows that were given to their class."""
-        return float(np.trace(self.table[:, : self.n_classes]) / self.table.sum())
+        return float(np.trace(self.table) / self.table.sum())
 
     @property
     def balanced_accuracy(self) -> float:
@@ -127,7 +116,7 @@ class DecisionCounts:
     @property
     def macro_f1(self) -> float:
         """Mean F1 of the classes that occur, in truth or as a decision."""
-        sizes = self.table.sum(axis=1) + self.table[:, : self.n_classes].sum(axis=0)
+        sizes = self.table.sum(axis=1) + self.table.sum(axis=0)[: len(self.table)]
         return _known_mean(divided(2.0 * np.diag(self.table), sizes))
 
     def table_of(self, names: Sequence[object]) -> str:
@@ -252,17 +241,11 @@ class Quality:
         """The counts, their cost, and a line for each class."""
         names = [short(name) for name in self.names]
         width = max(9, *(len(name) + 2 for name in names))
-        heads, cell_width = names, width
-        if width * (len(names) + 1) > _WIDEST:  # columns by number, rows with their number before the name
-            heads = [str(number) for number in range(1, len(names) + 1)]
-            names = [f"{head} {name}" for head, name in zip(heads, names, strict=True)]
-            width, cell_width = max(len(name) + 2 for name in names), 9
+        cell_width = min(width, _WIDEST + 2)
         table = [
             f"{name:<{width}}" + "".join(f"{_count(cell):>{cell_width}}" for cell in row)
             for name, row in zip(names, self.counts.table.tolist(), strict=False)
         ]
-        if heads != names:
-            table += [f"{name:<{width}}(no class)" for name in names[len(self.labels) :]]
         share_width = max(24, *(len(str(share)) + 2 for share in (*self.recalls, *self.precisions)))
         averages = [f"{one:.3f}" if math.isfinite(one) else "–" for one in self.average_precisions]
         by_class = [
@@ -275,7 +258,7 @@ class Quality:
             saved, side = Interval(-saved.value, -saved.high, -saved.low), "dearer"
         return [
             "true ↓ decided →",
-            " " * width + "".join(f"{name:>{cell_width}}" for name in heads),
+            " " * width + "".join(f"{short(name, _WIDEST):>{cell_width}}" for name in names),
             *table,
             f"Cost per row {self.cost.value:.4g} ({self.cost.low:.4g} to {self.cost.high:.4g}), against "
             f"{self.habit_cost:.4g} with {self.habit} for every row: {saved.value:.4g} {side} "
@@ -447,9 +430,9 @@ class DecisionCurves:
     """Labelled rows (0/1, both classes present) with natural probabilities, and every curve of them."""
 
     def __init__(self, y: ArrayLike, p: ArrayLike, sample_weight: ArrayLike | None = None) -> None:
-        target, chance = check_binary_rows(y, p, "p")
-        weights = check_row_weights(sample_weight, target.size)
-        self.n_pos, self.n_neg = class_totals(target, weights)
+        target, chance = checks.check_binary_rows(y, p, "p")
+        weights = checks.check_row_weights(sample_weight, target.size)
+        self.n_pos, self.n_neg = checks.class_totals(target, weights)
         self._curve = ThresholdCurve(target, chance)
         self.score = self._curve.score
         # Catches and false alarms without an alarm, and then at every distinct score, falling.

@@ -71,18 +71,6 @@ def joint_test(
     return JointTest(statistic, degrees, float(chdtrc(degrees, statistic)))
 
 
-def joint_pair_test(
-    sums: "PairSums", total: float, error: "TrainingError | None", noise: float, share: float
-) -> JointTest:
-    """Test of all pairwise equations; a measured error raises their variances by ``share``."""
-    test = joint_test(sums.sums, noise * sums.variance, total)
-    if error is None or test.reason:
-        return test
-    statistic, degrees = quadratic_form(sums.sums, (1.0 + share) * sums.variance)
-    below = error.degrees * ((1.0 + share) / max(share, 1e-6)) ** 2
-    return JointTest(statistic, degrees, _f_tail(statistic, degrees, below))
-
-
 @dataclass(frozen=True, eq=False)
 class TrainingError(EqualByArrays):
     """Uncertainty of a fitted model's mean log-odds that its finite training set leaves."""
@@ -265,6 +253,15 @@ class PairSums(AddsUp):
 
     sums: Array
     variance: Array
+
+    def test(self, total: float, error: TrainingError | None, noise: float, share: float) -> JointTest:
+        """Test of all pairwise equations; a measured error raises their variances by ``share``."""
+        test = joint_test(self.sums, noise * self.variance, total)
+        if error is None or test.reason:
+            return test
+        statistic, degrees = quadratic_form(self.sums, (1.0 + share) * self.variance)
+        below = error.degrees * ((1.0 + share) / max(share, 1e-6)) ** 2
+        return JointTest(statistic, degrees, _f_tail(statistic, degrees, below))
 
     def among(self, classes: Index) -> "PairSums":
         """Those of pairs of some classes."""

@@ -65,17 +65,12 @@ class Shown:
         return f"<pre>{escape(str(self))}</pre>"
 
 
-def in_one_line(result: object) -> str:
-    """The type of a result and its first line: ``__repr__`` of results that hold arrays or models."""
-    first = next((line for line in str(result).splitlines() if line.strip()), "").strip()
-    return f"<{type(result).__name__}: {first if len(first) <= 160 else f'{first[:159]}…'}>"
-
-
 class ShownInOneLine(Shown):
-    """The same, with a representation of one line."""
+    """The same; its representation is its type and first line, for results that hold arrays or models."""
 
     def __repr__(self) -> str:
-        return in_one_line(self)
+        first = next((line for line in str(self).splitlines() if line.strip()), "").strip()
+        return f"<{type(self).__name__}: {short(first, 160)}>"
 
 
 def scalar(values: Array) -> FloatOrArray:

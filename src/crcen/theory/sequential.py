@@ -133,10 +133,8 @@ class DriftProcess:
         slope = np.diff(f) / np.diff(x)
         steep, flat = slope[..., :1], slope[..., -1:]
         # The outer lines: the only neighbour at the ends, twice.
-        before, after = (
-            np.concatenate([slope[..., 1:2], slope[..., :-1]], -1),
-            np.concatenate([slope[..., 1:], slope[..., -2:-1]], -1),
-        )
+        before = np.concatenate([slope[..., 1:2], slope[..., :-1]], -1)
+        after = np.concatenate([slope[..., 1:], slope[..., -2:-1]], -1)
         left, right = x[:-1], x[1:]
         at_left, at_right = f[..., :-1].copy(), f[..., 1:].copy()
         at_left[..., 0] = f[..., 1] + slope[..., 1] * (x[0] - x[1])
