@@ -359,9 +359,9 @@ def labels_needed(one: Criterion, rows: ScoredClasses, confidence: float, *, pow
             return math.inf, f"the model expects a cost of {value:.4g} per {unit} on such rows, not below the threshold"
         return rows_needed, f"if the cost is {value:.4g} per {unit}, as the model expects"
     if one.metric == "key equation":
-        weights, error, level = rows.trained.weights, rows.uncertainty, 1.0 - confidence
+        weights, spread, level = rows.trained.weights, rows.uncertainty, 1.0 - confidence
         drift = (rows.reference, DRIFT_SCALE)
-        for_drift = labels_for_drift(p, weights, *drift, power=power, level=level, uncertainty=error)
+        for_drift = labels_for_drift(p, weights, *drift, power=power, level=level, uncertainty=spread)
         why = f"to find a drift of {DRIFT_SCALE:g} in log-odds"
         return for_drift, why if math.isfinite(for_drift) else f"{why}: the model's own uncertainty is too large"
     return math.nan, "not planned"
