@@ -14,12 +14,8 @@ from crcen.theory.price import Alpha, Budget, CostRatio, Lam, Price
 
 def test_the_abalone_example():
     (step,) = expense_table([CostRatio(4), CostRatio(8)], fn=[32, 13], fp=[158, 263])
-    assert (step.delta_fp, step.catches) == (105, 19)
-    assert step.expense == pytest.approx(105 / 19)
-    assert round(step.expense, 3) == 5.526
-    assert (step.bracket_low, step.bracket_high) == (4, 8)
-    assert step.verdict == "inside"
-    assert step.reason == ""
+    assert (step.delta_fp, step.catches, round(step.expense, 3)) == (105, 19, 5.526)
+    assert (step.bracket_low, step.bracket_high, step.verdict, step.reason) == (4, 8, "inside", "")
 
 
 def expected_counts(p, mass, price):
@@ -64,25 +60,21 @@ def test_verdicts(fp_end, verdict):
 def test_undefined_steps_say_why(fn, reason):
     table = expense_table([CostRatio(2), CostRatio(3)], fn, [1, 9])
     (step,) = table
-    assert math.isnan(step.expense)
-    assert (step.reason, step.verdict) == (reason, "undefined")
-    assert math.isnan(table.average_price)
-    assert reason in str(table)
+    assert np.isnan([step.expense, table.average_price]).all()
+    assert (step.reason, step.verdict, reason in str(table)) == (reason, "undefined", True)
 
 
 def test_a_table():
     path = [None, CostRatio(3), Budget(5), 0.9, Price.binary(0.95, 10, 90)]
     table = expense_table(path, [40, 30, 20, 20, 15], [10, 30, 70, 90, 160])
-    assert len(table) == 4
-    assert list(table) == list(table.steps)
+    assert (len(table), list(table)) == (4, list(table.steps))
     assert table.average_price == pytest.approx(150 / 25)
-    assert [step.bracket_low for step in table] == pytest.approx([1, 3, 5, 9])
-    assert [step.bracket_high for step in table] == pytest.approx([3, 5, 9, 19])
+    prices = [*(step.bracket_low for step in table), *(step.bracket_high for step in table)]
+    assert prices == pytest.approx([1, 3, 5, 9, 3, 5, 9, 19])
     assert [step.verdict for step in table] == ["inside", "inside", "undefined", "inside"]
     assert [(step.delta_fp, step.catches) for step in table] == [(20, 10), (40, 10), (20, 0), (70, 5)]
-    text = str(table)
-    assert len(text.splitlines()) == 6
-    assert "average price over the whole path: 6 " in text
+    assert len(str(table).splitlines()) == 6
+    assert "average price over the whole path: 6 " in str(table)
 
 
 @pytest.mark.parametrize(
@@ -106,10 +98,6 @@ def test_refused(path, fn, fp, error, words):
 # -- steps, tested ---------------------------------------------------------------------------------------------------
 
 
-def step(catches, false_alarms, low=4.0, high=9.0):
-    return expense_table([CostRatio(low), CostRatio(high)], [catches, 0], [0, false_alarms]).steps[0]
-
-
 @pytest.mark.parametrize(
     ("counts", "z", "words"),
     [
@@ -123,7 +111,7 @@ def step(catches, false_alarms, low=4.0, high=9.0):
 )
 def test_a_step_counts_standard_deviations_outside_its_bracket(counts, z, words):
     """Between 4 and 9 a share of 0.1 to 0.2 of the rows that flip is positive."""
-    one = step(*counts)
+    (one,) = expense_table([CostRatio(4), CostRatio(9)], [counts[0], 0], [0, counts[1]])
     assert one.deviation() == pytest.approx(z, nan_ok=True)
     assert one.deviation(noise=4.0) == pytest.approx(z / 2, nan_ok=True)
     assert words in one.sentence(one.deviation())

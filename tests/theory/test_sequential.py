@@ -85,7 +85,6 @@ def test_peak_and_estimates_are_those_of_the_likelihood():
     rng = np.random.default_rng(6)
     likelihood = log_likelihoods(*rows(rng, 20_000, 0.4))
     found = peak(likelihood)
-    assert found is not None
     assert found[0] == pytest.approx(0.4, abs=4 * found[1])
     mean, deviation = DriftProcess().estimate(likelihood)
     assert mean == pytest.approx(found[0], abs=0.02)
