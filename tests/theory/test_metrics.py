@@ -31,6 +31,9 @@ Y = np.array([RNG.choice(3, p=p) for p in P])
 COSTS = CostMatrix([[0, 2, 1], [3, 0, 4], [9, 5, 0]], labels=["a", "b", "c"])
 
 
+COUNTING = (confusion_counts, g_mean)
+
+
 @st.composite
 def decided_rows(draw):
     n = draw(st.integers(2, 30))
@@ -78,21 +81,6 @@ def test_undefined_shares_and_a_class_of_weight_zero():
     assert ConfusionCounts(1, 2, 3, 4) == ConfusionCounts(1.0, 2.0, 3.0, 4.0) != ConfusionCounts(1, 2, 3, 5)
     with pytest.raises(AttributeError):
         ConfusionCounts(1, 2, 3, 4).tp = 0
-
-
-@pytest.mark.parametrize(
-    ("y", "pred", "weights", "words"),
-    [
-        ([0, 1], [0, 1, 1], None, r"y_pred must have 2 columns as y has rows, got shape \(3,\)"),
-        ([0, 1], [0, 0.7], None, "y_pred must be 0/1 or bool"),
-        ([1, 2], [0, 1], None, "y must be 0/1 or bool.*labels 1, 2"),
-        ([0, 1], np.zeros((1, 1, 2)), None, "1-D or 2-D"),
-    ],
-)
-def test_rows_refused(y, pred, weights, words):
-    for function in (confusion_counts, g_mean):
-        with pytest.raises(InvalidInput, match=words):
-            function(y, pred, weights)
 
 
 # -- decisions at stated costs ---------------------------------------------------------------------------------------
@@ -154,21 +142,6 @@ def test_a_class_without_rows_has_no_shares_and_a_probability_of_zero_a_finite_l
     assert log_losses(np.array([True]), np.array([0.0]))[0] == pytest.approx(-math.log(1e-15))
 
 
-@pytest.mark.parametrize(
-    ("y", "p", "sentence"),
-    [
-        ([0, 1], [[0.2, 0.3, 0.5]], "same number of rows"),
-        ([], np.ones((0, 3)), "at least 1"),
-        ([0], [0.5], "column for each of 3 classes"),
-        ([0], [[np.nan, 0.5, 0.5]], "must lie in"),
-        ([3], [[0.2, 0.3, 0.5]], "class numbers from 0 to 2"),
-    ],
-)
-def test_what_cannot_be_measured_is_refused(y, p, sentence):
-    with pytest.raises(InvalidInput, match=sentence):
-        measure_quality(np.array(y, dtype=int), p, COSTS)
-
-
 # -- the bootstrap ---------------------------------------------------------------------------------------------------
 
 
@@ -208,13 +181,22 @@ def test_interval_cuts_equal_tails_and_keeps_infinities():
 @pytest.mark.parametrize(
     ("call", "arguments", "words"),
     [
+        *((f, ([0, 1], [0, 1, 1]), r"y_pred must have 2 columns as y has rows, got shape \(3,\)") for f in COUNTING),
+        *((f, ([0, 1], [0, 0.7]), "y_pred must be 0/1 or bool") for f in COUNTING),
+        *((f, ([1, 2], [0, 1]), "y must be 0/1 or bool.*labels 1, 2") for f in COUNTING),
+        *((f, ([0, 1], np.zeros((1, 1, 2))), "1-D or 2-D") for f in COUNTING),
+        (measure_quality, ([0, 1], [[0.2, 0.3, 0.5]], COSTS), "same number of rows"),
+        (measure_quality, (np.zeros(0, int), np.ones((0, 3)), COSTS), "at least 1"),
+        (measure_quality, ([0], [0.5], COSTS), "column for each of 3 classes"),
+        (measure_quality, ([0], [[np.nan, 0.5, 0.5]], COSTS), "must lie in"),
+        (measure_quality, ([3], [[0.2, 0.3, 0.5]], COSTS), "class numbers from 0 to 2"),
         (ConfusionCounts, (-1, 0, 0, 0), "tp must be finite and not negative, got -1"),
         (ConfusionCounts, (0, 0, float("nan"), 0), "fn must be finite and not negative, got nan"),
         *((bootstrap_sums, (np.ones((3, 1)), n, RNG), "a whole number") for n in (0, -1, 2.5, True, "many")),
         *((percentile_interval, (np.ones(3), x), "strictly between 0 and 1") for x in (0.0, 1.0, 95, float("nan"))),
     ],
 )
-def test_numbers_refused(call, arguments, words):
+def test_rows_and_numbers_refused(call, arguments, words):
     with pytest.raises((InvalidInput, InvalidParameter), match=words):
         call(*arguments)
 
